@@ -4,6 +4,10 @@
 PYTHON ?=
 CATALOGUE ?= file
 PYTEST_ARGS ?=
+# cells of make benefit, such as 'headline --minutes 60'; python -m benchmarks.benefit --help lists them
+CELLS ?=
+# an OCI archive of the image, for make provenance
+IMAGE ?=
 # number of test files that run at the same time, each in one process: tests on pools mostly wait
 WORKERS ?= 4
 UV ?= uv
@@ -17,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy wheels docs demo bench lock clean
+.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy wheels provenance packages docs demo bench benefit lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -64,11 +68,20 @@ $(DOCS)/.ready: docs/docs.lock | $(READY)
 wheels: $(READY) ## dist/: the project's wheel and those that it needs, for deploy/container/Containerfile
 	$(BIN)/python -m testbed.wheelhouse dist
 
+provenance: wheels ## dist/: in-toto statements (SLSA) about the wheel, and about an image with IMAGE=archive.tar
+	$(BIN)/python -m testbed.provenance dist $(if $(IMAGE),--image $(IMAGE))
+
+packages: $(READY) ## dist/packages: .deb for Debian 12 and 13, .rpm for Enterprise Linux 9 and 10, from the lock, reproducibly
+	$(BIN)/python -m scripts.packages dist/packages
+
 demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default), rucio or dmapi (a stand-in)
 	$(BIN)/python -m testbed.demo --catalogue $(CATALOGUE)
 
 bench: $(READY) ## the measurements in benchmarks/
 	$(BIN)/python -m benchmarks
+
+benefit: $(READY) ## what data locality gains, on real pools (hours; resumable); CELLS='headline --minutes 60' chooses a part
+	$(BIN)/python -m benchmarks.benefit $(CELLS)
 
 lock: ## write requirements.lock from pyproject.toml (needs uv)
 	{ head -n 2 requirements.lock; $(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 \

@@ -1,4 +1,4 @@
-"""In-memory Catalogue, Publisher and Queues, for tests and demos.
+"""In-memory Catalogue, Publisher, Queues and PoolLoads, for tests and demos.
 
 These classes implement the ports of ``hydrator.domain`` and pass the same contract tests as other
 adapters. If ``is_broken``, their methods raise the error of a server that does not answer.
@@ -24,6 +24,7 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
+from hydrator.domain.pool_ports import PoolLoad
 from hydrator.domain.ports import Clock
 
 from .did_matching import case_variants, filter_by_patterns, group_by_lower_case
@@ -172,3 +173,20 @@ class MemoryQueues:
         if self.is_broken:
             raise PoolError("collector", _BROKEN_REASON)
         return dict(sorted(self.queues.items()))
+
+
+class MemoryPoolLoads:
+    """The load of a pool; a test may assign ``load`` again at any time."""
+
+    def __init__(self, load: PoolLoad, *, is_broken: bool = False) -> None:
+        self.load = load
+        self.is_broken = is_broken
+
+    def read_load(self) -> PoolLoad:
+        """Return the load; see :class:`hydrator.domain.pool_ports.PoolLoads`."""
+        if self.is_broken:
+            raise PoolError("collector", _BROKEN_REASON)
+        return self.load
+
+    def close(self) -> None:
+        """Do nothing: no connection is open."""

@@ -52,11 +52,10 @@ def arms() -> list[Arm]:
 
 def site(name: str) -> SiteSpec:
     """Build a site whose slots advertise, like a hook, its own dataset."""
-    names = "GLIDEIN_Site DatasetStates DataLocalityAsOf"
-    states = f"['{DATASETS[name]}' = \"AVAILABLE\"]"
+    names = "GLIDEIN_Site DataLocalitySets DataLocalityAsOf"
     attributes = {
         "STARTD_ATTRS": names,
-        "DatasetStates": states,
+        "DataLocalitySets": f"['{DATASETS[name]}' = 1.0]",
         "DataLocalityAsOf": str(int(time.time()) + FAR),
     }
     return SiteSpec(name, cpus=CORES, memory=128 * CORES, extra=attributes)
@@ -64,7 +63,7 @@ def site(name: str) -> SiteSpec:
 
 def start(stack: ExitStack, release: str, arm: Arm) -> Pool:
     """Start a pool that packs as *arm* says, with the printed configuration of a pool."""
-    policy = PoolPolicy(rounding_floor=timedelta(seconds=1))
+    policy = PoolPolicy(default_mode="wait", rounding_floor=timedelta(seconds=1))
     extra = {
         "all": arm.config,
         "schedd": schedd_config(policy, {}),
@@ -91,9 +90,9 @@ def burst(pool: Pool, arm: Arm) -> tuple[int, float]:
     pool.run("condor_release", str(cluster))
     pool.wait(lambda: pool.done(cluster, jobs), 300, f"{jobs} jobs to end")
     seconds = time.monotonic() - begun
-    history = pool.history(f"ClusterId == {cluster}", "RequiredDatasetsCSV", "LastRemoteHost")
+    history = pool.history(f"ClusterId == {cluster}", "RequiredDatasets", "LastRemoteHost")
     at_data = sum(
-        DATASETS[job["LastRemoteHost"].split("@")[1]] == job["RequiredDatasetsCSV"] for job in history
+        [DATASETS[job["LastRemoteHost"].split("@")[1]]] == job["RequiredDatasets"] for job in history
     )
     return at_data, seconds
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from adapters.files.ad_files import AdFilePublisher
 from hydrator import startd_cron
 from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
@@ -69,9 +70,9 @@ def serve_ads(ads: Sequence[SiteAd]) -> Iterator[str]:
 
 def commands(hook: Path, folder: Path, url: str, ads: Sequence[SiteAd]) -> dict[str, list[str]]:
     """Return the commands for every source except the collector, by name."""
+    AdFilePublisher(folder, lambda: from_unix(time.time())).publish(ads)
     words_by_name = {"python3 -c pass": ["python3", "-c", "pass"]}
     for count, ad in zip(SIZES, ads, strict=True):
-        (folder / f"{ad.site}.ad").write_text(ad.text, "ascii")
         hook_at = [str(hook), "--site", ad.site]
         cache_options = ["--cache-dir", str(folder / f"kept-{count}")]
         asks = ["--url", url, "--jitter", "0"]

@@ -123,9 +123,12 @@ def table(document: Mapping[str, Any]) -> list[str]:
 
 
 def update_readme(results: Path, readme: Path = README) -> None:
-    """Write the tables of all *results* between the two marks in *readme*."""
+    """Write the tables of all *results* between the two marks in *readme*.
+
+    ``benefit.json`` has cells instead of figures, and a page of its own.
+    """
     documents = [json.loads(file.read_text("utf-8")) for file in sorted(results.glob("*.json"))]
-    body = "\n".join(line for document in documents for line in table(document))
+    body = "\n".join(line for document in documents if "figures" in document for line in table(document))
     before, _, rest = readme.read_text("utf-8").partition(_BEGIN)
     after = rest.partition(_END)[2]
     readme.write_text(f"{before}{_BEGIN}\n\n{body}\n{_END}{after}", "utf-8")

@@ -28,7 +28,7 @@ def run(*, quick: bool = False) -> Result:
     size, deep, rounds = (100, 10, 3) if quick else (1_000, 100, 15)
     figures: list[Figure] = []
     raw = {}
-    with connect_to_seeded_server(size) as (server, dids, connection), _httpx(server) as client:
+    with connect_to_seeded_server(size) as (server, dids, connection), connect_httpx(server) as client:
         for name, ways in _questions(connection, client, server.url, dids, deep).items():
             new_figures, raw[name] = _compare_ways(name, ways, rounds)
             figures += new_figures
@@ -75,7 +75,8 @@ def _questions(
     }
 
 
-def _httpx(server: RucioServer) -> httpx.Client:
+def connect_httpx(server: RucioServer) -> httpx.Client:
+    """Return a client with a token of *server*."""
     login = {
         "X-Rucio-Account": server.account,
         "X-Rucio-Username": server.username,

@@ -43,6 +43,11 @@ start, and later mark the glidein as failing.
 The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's clock. The hook then replaces the
 ``DataLocalityAsOf`` of the source by this node's time, so facts age from now on. The hook rejects an answer
 whose time is further ahead: jobs would accept its facts for too long.
+
+The hook asks for the ad of contract 2 first. A daemon that only has contract 1 answers 404; the hook then
+asks for the ad of contract 1. The local copy has the time of this 404, and until CONTRACT_RETRY_SECONDS
+later the hook asks for contract 1 at once. A folder and a collector may have ads of both contracts: see
+:func:`choose_ad`.
 """
 
 import os
@@ -56,7 +61,9 @@ if TYPE_CHECKING:
     from ssl import SSLSocket
 
 VERSION = "0.1.0"
-CONTRACT = 1
+CONTRACT = 2
+CONTRACTS = (1, 2)
+"""The contract versions of ads that this hook reads; see docs/reference/attributes.md."""
 TAGS = ("trouble", "locality")
 """All tags of the contract, in the order of output. A block stays in the startd until its tag comes again.
 A run without an answer omits the second tag, so that the startd keeps the attributes of that block."""
@@ -75,6 +82,13 @@ MAX_AHEAD_SECONDS = 86400
 """Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon
 adopts no generation that is further ahead, so such a generation is forged. hydrator/domain/untrusted.py has
 the same limit."""
+MAX_SECONDS = 10 * 365 * 86400
+"""Largest estimate of a reading or waiting time, in seconds; a larger one is an error of the daemon."""
+MAX_LAG_SECONDS = 900
+"""Seconds that an ad of contract 2 may be older than the ad of contract 1: if it is older still, it is left
+over from before a downgrade of the daemon, which no longer replaces it."""
+CONTRACT_RETRY_SECONDS = 1800
+"""Seconds until the hook asks again for contract 2, after the daemon answered that it does not have it."""
 WRITE_SECONDS = 30
 """Seconds that the startd may keep its pipe full before this run fails."""
 DRAIN_SECONDS = 5
@@ -90,7 +104,10 @@ SITE_KEYS = (
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 DIGITS = "0123456789"
 DID_CHARACTERS = LETTERS + DIGITS + "._:/@=+~-"
+KEY_CHARACTERS = DID_CHARACTERS + "!"
 MAX_DID = 500
+MAX_KEY = 2 * MAX_DID
+"""Most characters of a set's key: a dataset's name with a mark before each capital letter."""
 STATES = frozenset(("AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"))
 
 HELP = """usage: startd_cron.py [--site NAME] (--url URL | --file PATH | --collector HOST) [options]
@@ -102,8 +119,10 @@ Prints the data-locality ad of one site for HTCondor's STARTD_CRON.
   --site-keys A,B    names of attributes that may have the site's name, in this order
                      (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,
                      SiteLocation)
-  --url URL          the daemon, http or https: URL/v1/sites/SITE/ad, or the URL with {site} in it
-  --file PATH        an ad file, a directory with SITE.ad in it (percent-encoded), or a path with {site} in it
+  --url URL          the daemon, http or https: URL/v2/sites/SITE/ad, else URL/v1/sites/SITE/ad;
+                     or the URL with {site} in it
+  --file PATH        an ad file, a directory with SITE.v2.ad or SITE.ad in it (percent-encoded),
+                     or a path with {site} in it
   --collector HOST   the site ad in the collector, by condor_status
   --token-file PATH  bearer token for the daemon; the hook sends it only over https, or to this host
   --ca-file PATH     certificates to trust instead of the system's
@@ -147,6 +166,10 @@ class AdNotServed(HookError):
     """The source refuses access or has no ad of the site: the hook does not print the local copy."""
 
 
+class AdNotFound(AdNotServed):
+    """The daemon answers 404: it does not have the site, or not this contract."""
+
+
 # ---------------------------------------------------------------- literals: text -> value, value -> text
 
 
@@ -162,12 +185,24 @@ def parse_did(text: str) -> str:
     return text
 
 
+def parse_key(text: str) -> str:
+    """Parse the key of a set of datasets; reject characters that could end a quoted name."""
+    if not 0 < len(text) <= MAX_KEY or text.strip(KEY_CHARACTERS):
+        raise InvalidAd(f"{short_repr(text)} is not a valid key of a set of datasets")
+    return text
+
+
 def parse_string(text: str) -> str:
     """Parse a ClassAd string of printable ASCII that needs no escape."""
     inside = text[1:-1]
     if len(text) < 2 or text[0] != '"' or text[-1] != '"' or not is_plain(inside):
         raise InvalidAd(f"{short_repr(text)} is not a ClassAd string of up to 200 plain ASCII characters")
     return inside
+
+
+def parse_source(text: str) -> str:
+    """Parse a ClassAd string with the name of another site, which may have a single quote."""
+    return text[1:-1] if parse_string(text.replace("'", "_")) else ""
 
 
 def is_plain(text: str) -> bool:
@@ -188,6 +223,14 @@ def parse_integer(text: str) -> int:
     if not 0 < len(text) <= 15 or text.strip(DIGITS):
         raise InvalidAd(f"{short_repr(text)} is not a whole number")
     return int(text)
+
+
+def parse_seconds(text: str) -> int:
+    """Parse a whole number of seconds, up to MAX_SECONDS."""
+    value = parse_integer(text)
+    if value > MAX_SECONDS:
+        raise InvalidAd(f"{short_repr(text)} is over {MAX_SECONDS} seconds")
+    return value
 
 
 def parse_share(text: str) -> float:
@@ -217,7 +260,7 @@ def strip_brackets(text: str, opening: str, closing: str) -> str:
 def reject_case_collisions(names: "list[str]") -> "list[str]":
     """Return *names*; reject names that differ in letter case only, because ClassAds ignore letter case."""
     if len({name.lower() for name in names}) != len(names):
-        raise InvalidAd("two dataset names are equal, or differ in letter case only")
+        raise InvalidAd("two names are equal, or differ in letter case only")
     return names
 
 
@@ -235,7 +278,7 @@ def require_quotes(text: str, quote: str) -> bool:
     return True
 
 
-def parse_pair(item: str) -> "tuple[str, str]":
+def parse_pair(item: str, parse_name: "Callable[[str], str]") -> "tuple[str, str]":
     """Split ``'a:1' = literal`` into name and literal. The name has no quotes if it is an identifier."""
     item = item.strip(" ")
     if item[:1] == "'":
@@ -246,15 +289,38 @@ def parse_pair(item: str) -> "tuple[str, str]":
     rest = rest.lstrip(" ")
     if rest[:1] != "=":
         raise InvalidAd(f"{short_repr(item)} is not 'name' = literal")
-    return parse_did(name), rest[1:].strip(" ")
+    return parse_name(name), rest[1:].strip(" ")
 
 
-def parse_record(text: str, parse_value: "Callable[[str], object]") -> "dict[str, object]":
+def parse_record(
+    text: str, parse_value: "Callable[[str], object]", parse_name: "Callable[[str], str]" = parse_did
+) -> "dict[str, object]":
     """Parse a nested ad, ``['a:1'=literal;'b:2'=literal]``; *parse_value* parses each literal."""
     between = strip_brackets(text, "[", "]")
-    pairs = [parse_pair(item) for item in between.split(";")] if between else []
+    pairs = [parse_pair(item, parse_name) for item in split_items(between)] if between else []
     reject_case_collisions([name for name, _ in pairs])
     return {name: parse_value(text) for name, text in pairs}
+
+
+def split_items(between: str) -> "list[str]":
+    """Split the inside of a nested ad at each ``;`` that is not in a string, such as a site's name."""
+    items = between.split(";")
+    if all(item.count('"') in (0, 2) for item in items):
+        return items
+    whole, part = [], ""
+    for item in items:
+        part += item
+        if part.count('"') % 2:
+            part += ";"
+        else:
+            whole.append(part)
+            part = ""
+    return [*whole, part] if part else whole
+
+
+def parse_sets(text: str, parse_value: "Callable[[str], object]") -> "dict[str, object]":
+    """Parse a nested ad by the keys of sets of datasets, ``['lofar:@l1'=literal;s2bc=literal]``."""
+    return parse_record(text, parse_value, parse_key)
 
 
 READERS = {
@@ -265,12 +331,26 @@ READERS = {
     "DatasetAsOf": lambda text: parse_record(text, parse_integer),
     "DataLocalityTruncated": parse_boolean,
     "DataLocalityTrust": parse_share,
+    "DataLocalitySets": lambda text: parse_sets(text, parse_share),
+    "DataLocalitySetsAsOf": lambda text: parse_sets(text, parse_integer),
+    "DataLocalityReadSeconds": lambda text: parse_sets(text, parse_seconds),
+    "DataLocalityQueueSeconds": lambda text: parse_sets(text, parse_seconds),
+    "DataLocalityReadFrom": lambda text: parse_sets(text, parse_source),
+    "DataLocalityOwnQueueSeconds": parse_seconds,
+    "DataLocalityEstimatesUntil": parse_integer,
+    "DataLocalityObserve": parse_boolean,
     "DataLocalityAsOf": parse_integer,
     "DataLocalityGeneration": parse_integer,
     "DataLocalityVersion": parse_integer,
 }
 """The accepted attributes and their parsers, in the order of output."""
-OPTIONAL_ATTRIBUTES = ("AvailableDatasets", "DataLocalityTrust")
+NEW_ATTRIBUTES = (
+    *("DataLocalitySets", "DataLocalitySetsAsOf", "DataLocalityReadSeconds", "DataLocalityQueueSeconds"),
+    *("DataLocalityReadFrom", "DataLocalityOwnQueueSeconds", "DataLocalityEstimatesUntil"),
+    "DataLocalityObserve",
+)
+"""The attributes that contract 1 does not have."""
+OPTIONAL_ATTRIBUTES = ("AvailableDatasets", "DataLocalityTrust", *NEW_ATTRIBUTES[1:])
 
 
 def format_literal(value: object) -> str:
@@ -284,10 +364,15 @@ def format_literal(value: object) -> str:
     if isinstance(value, list):
         return "{" + ",".join(['"' + name + '"' for name in value]) + "}"
     if isinstance(value, dict):
-        return (
-            "[" + ";".join(["'" + name + "'=" + format_literal(each) for name, each in value.items()]) + "]"
-        )
+        items = [format_name(name) + "=" + format_literal(each) for name, each in value.items()]
+        return "[" + ";".join(items) + "]"
     return '"' + str(value) + '"'
+
+
+def format_name(name: str) -> str:
+    """Return *name* for a nested ad: in quotes, unless it is a hashed key (``s`` and 20 characters)."""
+    is_hashed = len(name) == 21 and name[0] == "s" and name.isalnum()
+    return name if is_hashed else "'" + name + "'"
 
 
 def format_real(value: float) -> str:
@@ -304,7 +389,7 @@ def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
 
     Raises:
         InvalidAd: a line has a foreign or repeated attribute, or a literal of a wrong type; the last line
-            is not ``DataLocalityVersion = 1``, so the ad is truncated; the ad is of another site; its
+            is not ``DataLocalityVersion``, so the ad is truncated; the ad is of another site; its
             AsOf or its generation is too far ahead of *now*.
     """
     ad = {}  # type: dict[str, object]
@@ -319,7 +404,7 @@ def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
             raise InvalidAd(f"line {name} of the ad has {len(line)} bytes, {MAX_LINE} are allowed")
         ad[name] = read_literal(name, rest)
     if lines[-1] or not ad or list(ad)[-1] != "DataLocalityVersion":
-        raise InvalidAd("the ad is truncated: its last line is not DataLocalityVersion = 1")
+        raise InvalidAd("the ad is truncated: its last line is not DataLocalityVersion")
     return validate(ad, site, now)
 
 
@@ -338,9 +423,9 @@ def read_literal(name: str, text: str) -> object:
 
 
 def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
-    """Return the newest of the ads that ``condor_status -long`` printed; ignore foreign attributes.
+    """Choose one of the ads that ``condor_status -long`` printed; ignore foreign attributes.
 
-    The function skips ads that are not valid if at least one ad is valid.
+    The function skips ads that are not valid if at least one ad is valid. Else see :func:`choose_ad`.
 
     Raises:
         AdNotServed: the output has no ad.
@@ -361,7 +446,18 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
         raise AdNotServed(
             f"has no DataLocality ad for site {short_repr(site)}: check --site, and that the daemon runs"
         )
-    return max(ads, key=as_of_seconds)
+    return choose_ad(ads)
+
+
+def choose_ad(ads: "list[dict[str, object]]") -> "dict[str, object]":
+    """Return the ad of the highest contract, the newest of several; ignore ads that are left over.
+
+    The daemon renews the ads of all contracts together. A daemon that was downgraded renews the ad of
+    contract 1 only, so an ad that is over MAX_LAG_SECONDS older than another one does not count.
+    """
+    newest_at = max(map(as_of_seconds, ads))
+    current = [ad for ad in ads if as_of_seconds(ad) >= newest_at - MAX_LAG_SECONDS]
+    return max(current, key=lambda ad: (contract_of(ad), as_of_seconds(ad)))
 
 
 def read_classad(lines: str) -> "dict[str, object]":
@@ -388,26 +484,44 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
     return value if isinstance(value, int) else 0
 
 
+def contract_of(ad: "dict[str, object]") -> int:
+    value = ad.get("DataLocalityVersion")
+    return value if isinstance(value, int) else 0
+
+
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
     """Check *ad*; return it with times that are not after *now*.
 
     Raises:
         InvalidAd: the ad is incomplete, of another contract version or site, or too far in the future.
     """
-    missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
-    if missing:
-        raise InvalidAd("the ad is truncated: it lacks " + ", ".join(missing))
-    if ad["DataLocalityVersion"] != CONTRACT:
-        raise InvalidAd(
-            f"the ad has contract version {ad['DataLocalityVersion']}, this hook reads {CONTRACT}: "
-            "update the older of hook and daemon"
-        )
+    check_attributes(ad)
     check_generation(ad["DataLocalityGeneration"], now)
     if ad["DataLocalitySite"] != site:
         raise InvalidAd(
             f"this is the ad of site {short_repr(str(ad['DataLocalitySite']))}, not of {short_repr(site)}"
         )
-    return limit_times(ad, as_of_seconds(ad), now)
+    until = ad.get("DataLocalityEstimatesUntil")
+    moment = as_of_seconds(ad)
+    limited = limit_times(ad, moment, now)
+    return limit_estimates(limited, until, moment, now) if isinstance(until, int) else limited
+
+
+def check_attributes(ad: "dict[str, object]") -> None:
+    """Check that *ad* has a contract version that this hook reads, and the attributes of this contract."""
+    contract = contract_of(ad)
+    if "DataLocalityVersion" in ad and contract not in CONTRACTS:
+        raise InvalidAd(
+            f"the ad has contract version {contract}, this hook reads {' and '.join(map(str, CONTRACTS))}: "
+            "update the older of hook and daemon"
+        )
+    foreign = [name for name in NEW_ATTRIBUTES if contract == 1 and name in ad]
+    if foreign:
+        raise InvalidAd("the ad has contract version 1, which does not have " + ", ".join(foreign))
+    optional = (*OPTIONAL_ATTRIBUTES, *(NEW_ATTRIBUTES if contract == 1 else ()))
+    missing = [name for name in READERS if name not in ad and name not in optional]
+    if missing:
+        raise InvalidAd("the ad is truncated: it lacks " + ", ".join(missing))
 
 
 def check_generation(generation: object, now: int) -> None:
@@ -421,18 +535,34 @@ def check_generation(generation: object, now: int) -> None:
 
 
 def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
-    """Return *ad* with DataLocalityAsOf = *moment*, at most *now*; no DatasetAsOf is later than this time."""
+    """Return *ad* with DataLocalityAsOf = *moment*, at most *now*; no fact's time is later than this time."""
     if moment > now + MAX_SKEW_SECONDS:
         raise InvalidAd(
             f"the ad's time is {moment - now} s in the future: synchronize the clocks of node and daemon"
         )
     moment = min(moment, now)
-    facts = ad["DatasetAsOf"]
-    older = {name: min(at, moment) for name, at in facts.items()} if isinstance(facts, dict) else {}
-    return {
-        name: {"DataLocalityAsOf": moment, "DatasetAsOf": older}.get(name, value)
-        for name, value in ad.items()
-    }
+    limited = {"DataLocalityAsOf": moment}  # type: dict[str, object]
+    for name in ("DatasetAsOf", "DataLocalitySetsAsOf"):
+        facts = ad.get(name)
+        if isinstance(facts, dict):
+            limited[name] = {key: min(at, moment) for key, at in facts.items()}
+    return {name: limited.get(name, value) for name, value in ad.items()}
+
+
+def limit_estimates(ad: "dict[str, object]", until: int, moment: int, now: int) -> "dict[str, object]":
+    """Return *ad*, of contract 2, with estimates that are valid until *until* by the clock of the source.
+
+    The source's time *moment* may be ahead of *now*. Then its clock is ahead at least by the difference, so
+    the estimates end earlier by this node's clock.
+    """
+    until -= max(0, moment - now)
+    if until > now + MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
+        raise InvalidAd(
+            f"the ad's estimates end {until - now} s in the future: synchronize the clocks of node and daemon"
+        )
+    name = "DataLocalityEstimatesUntil"
+    first = {} if name in ad else {name: 0}  # type: dict[str, object]
+    return {**first, **ad, name: max(0, until)}
 
 
 def ad_text(ad: "dict[str, object]") -> str:
@@ -457,7 +587,7 @@ def spellings(ad: "dict[str, object]") -> str:
 
     A look-up in ``DatasetStates`` ignores letter case, so jobs also compare the letters of the name. If the
     letters of two names differ in case only, the text has the full names of all datasets too. The same code,
-    with the reason, is in hydrator/domain/classad.py.
+    with the reason, is in hydrator/domain/ads/classad.py.
     """
     states = ad["DatasetStates"]
     names = sorted(states) if isinstance(states, dict) else []
@@ -488,7 +618,10 @@ def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
         if len(line) > MAX_LINE:
             raise InvalidAd(f"line {line.split()[0]} of the ad has {len(line)} bytes, {MAX_LINE} are allowed")
     end = "- " + TAGS[1] + (" update:true" if is_update else "")
-    return ("\n" + "\n".join([*lines, end]) + "\n").encode("ascii")
+    text = ("\n" + "\n".join([*lines, end]) + "\n").encode("ascii")
+    if len(text) > MAX_BODY:
+        raise InvalidAd(f"the ad has {len(text)} bytes, {MAX_BODY} are allowed")
+    return text
 
 
 # ---------------------------------------------------------------- configuration
@@ -725,7 +858,47 @@ def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
     if "{site}" in path:
         path = path.replace("{site}", percent_encode(site))
     elif os.path.isdir(path):
-        path = os.path.join(path, percent_encode(site) + ".ad")
+        return ask_folder(path, site, now)
+    return parse_file(path, read_file(path), site, now)
+
+
+def ask_folder(folder: str, site: str, now: int) -> "dict[str, object]":
+    """Return the ad of contract 2 in *folder*; without it, or if it is left over, the ad of contract 1."""
+    path, older_path = [os.path.join(folder, ad_file_name(site, contract)) for contract in (2, 1)]
+    try:
+        text = read_file(path)
+    except SourceUnavailable as trouble:
+        if not isinstance(trouble.__cause__, FileNotFoundError):
+            raise
+        return parse_file(older_path, read_file(older_path), site, now)
+    ad = parse_file(path, text, site, now)
+    try:
+        older = read_file(older_path)
+        if find_as_of(older) > as_of_seconds(ad) + MAX_LAG_SECONDS:
+            return choose_ad([ad, read_ad(older, site, now)])
+    except (SourceUnavailable, InvalidAd):
+        return ad
+    return ad
+
+
+def ad_file_name(site: str, contract: int) -> str:
+    """Return the file name of the ad of *site*. adapters/files/ad_files.py has the same names.
+
+    The name of contract 1 for a site ``X.v2`` differs from the name of contract 2 for a site ``X``.
+    """
+    name = percent_encode(site)
+    if contract > 1:
+        return name + ".v2.ad"
+    return (name[:-3] + "%2Ev2" if name.endswith(".v2") else name) + ".ad"
+
+
+def find_as_of(text: bytes) -> int:
+    """Return the DataLocalityAsOf of the ad *text* without reading the other lines; 0 if it has none."""
+    digits = text.rpartition(b"\nDataLocalityAsOf = ")[2].partition(b"\n")[0]
+    return int(digits) if digits.isdigit() and len(digits) <= 15 else 0
+
+
+def read_file(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_BODY + 1)
@@ -735,6 +908,10 @@ def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
         ) from trouble
     if len(text) > MAX_BODY:
         raise InvalidAd(f"{path} has over {MAX_BODY} bytes")
+    return text
+
+
+def parse_file(path: str, text: bytes, site: str, now: int) -> "dict[str, object]":
     try:
         return read_ad(text, site, now)
     except InvalidAd as trouble:
@@ -835,11 +1012,11 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or in_range
 
 
-def ad_url(base: str, site: str) -> str:
+def ad_url(base: str, site: str, contract: int = CONTRACT) -> str:
     """Return the URL of the ad of *site*; *base* is the value of ``--url``."""
     if "{site}" in base:
         return base.replace("{site}", percent_encode(site))
-    return base.rstrip("/") + "/v1/sites/" + percent_encode(site) + "/ad"
+    return base.rstrip("/") + f"/v{contract}/sites/" + percent_encode(site) + "/ad"
 
 
 def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") -> "Url | None":
@@ -1034,32 +1211,68 @@ def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: Hook
     return context.wrap_socket(connection, server_hostname=url.host)
 
 
+def ask_daemon(settings: HookSettings, site: str, now: int, cached: "CachedAd | None") -> "CachedAd":
+    """Return the daemon's ad of *site*, of contract 2 if the daemon has it.
+
+    A daemon that had only contract 1 is asked for contract 2 again after CONTRACT_RETRY_SECONDS.
+    """
+    if "{site}" in settings.location:
+        return ask_url(Url(ad_url(settings.location, site)), site, now, settings, cached)
+    refused_at = cached.refused_at if cached else 0
+    is_old_daemon = now - CONTRACT_RETRY_SECONDS < refused_at <= now
+    first_error = None  # type: AdNotFound | None
+    for contract in (1, 2) if is_old_daemon else (2, 1):
+        copy = cached if cached and contract_of(cached.ad) == contract else None  # its ETag is of this URL
+        try:
+            fresh = ask_url(Url(ad_url(settings.location, site, contract)), site, now, settings, copy)
+        except AdNotFound as trouble:
+            first_error = first_error or trouble
+            continue
+        if contract == 1:
+            fresh.refused_at = refused_at if is_old_daemon else now
+        return fresh
+    raise first_error or AdNotFound("the hook has no URL")
+
+
 def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "CachedAd | None") -> "CachedAd":
-    """Return the daemon's ad of *site*; after a 304 (not modified), *cached* with the answer's AsOf."""
+    """Return the ad of *site* at *url*; after a 304 (not modified), *cached* with the answer's times."""
     fields = {"User-Agent": "hydrator-hook/" + VERSION, "Accept": "text/plain", "Accept-Encoding": "gzip"}
     if cached and cached.etag:
         fields["If-None-Match"] = cached.etag
     if settings.token:
         fields["Authorization"] = "Bearer " + settings.token
     status, answer, body = http_get(url, fields, settings)
-    moment = answer.get("x-datalocality-asof", "")
     try:
         if status == 200:
-            ad = read_ad(body, site, now)
             etag = answer.get("etag", "")
-            fresh = limit_times(ad, parse_integer(moment), now) if moment else ad
+            fresh = update_times(read_ad(body, site, now), answer, now, may_go_back=True)
             return CachedAd(etag if is_printable(etag) and len(etag) < 200 else "", fresh)
         if status == 304 and cached and cached.etag:
-            # a proxy's cache may send an old 304: never set AsOf back to an earlier time
-            return CachedAd(
-                cached.etag,
-                limit_times(cached.ad, max(parse_integer(moment), as_of_seconds(cached.ad)), now)
-                if moment
-                else cached.ad,
-            )
+            return CachedAd(cached.etag, update_times(cached.ad, answer, now, may_go_back=False))
     except InvalidAd as trouble:
         raise InvalidAd(f"the answer of {url.text} is not valid: {trouble}") from trouble
     raise error_for_status(status, answer, url.text)
+
+
+def update_times(
+    ad: "dict[str, object]", answer: "dict[str, str]", now: int, may_go_back: bool
+) -> "dict[str, object]":
+    """Return *ad* with the times in the header fields *answer*, which are newer than the ad's text.
+
+    If not *may_go_back*, keep a later time of *ad*: a proxy's cache may send an old 304.
+    """
+    moment = as_of_seconds(ad)
+    if answer.get("x-datalocality-asof"):
+        sent_at = parse_integer(answer["x-datalocality-asof"])
+        moment = sent_at if may_go_back else max(sent_at, moment)
+        ad = limit_times(ad, moment, now)
+    if contract_of(ad) > 1 and answer.get("x-datalocality-estimatesuntil"):
+        until = parse_integer(answer["x-datalocality-estimatesuntil"])
+        known = ad.get("DataLocalityEstimatesUntil")
+        ad = limit_estimates(ad, until, moment, now)
+        if not may_go_back and isinstance(known, int):
+            ad["DataLocalityEstimatesUntil"] = max(known, until - max(0, moment - now))
+    return ad
 
 
 def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> HookError:
@@ -1071,7 +1284,8 @@ def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> Ho
             f"the proxy for {url_text} requires a login (407): set no_proxy, or use another proxy"
         )
     if status in (404, 410):
-        return AdNotServed(f"{url_text} has no such site ({status}): check --site and --url")
+        kind = AdNotFound if status == 404 else AdNotServed
+        return kind(f"{url_text} has no such site ({status}): check --site and --url")
     if 300 <= status < 400 and status != 304:
         return AdNotServed(
             f"{url_text} redirects ({status}) to {short_repr(answer.get('location', ''))}: correct --url"
@@ -1083,11 +1297,21 @@ def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> Ho
 
 
 class CachedAd:
-    """The last answer of a source: the ad with its ETag."""
+    """The last answer of a source: the ad with its ETag.
 
-    def __init__(self, etag: str, ad: "dict[str, object]") -> None:
+    ``refused_at`` is the Unix time when the daemon last answered that it does not have contract 2; else 0.
+    """
+
+    def __init__(self, etag: str, ad: "dict[str, object]", refused_at: int = 0) -> None:
         self.etag = etag
         self.ad = ad
+        self.refused_at = refused_at
+
+    @property
+    def text(self) -> str:
+        """The text of the local copy, below its first line."""
+        refused = f" {self.refused_at}" if self.refused_at else ""
+        return f"{self.etag}{refused}\n{ad_text(self.ad)}"
 
 
 class CacheDirectory:
@@ -1229,13 +1453,12 @@ def read_cached_ad(
     if cache is None or settings.source == "file":
         return None
     first, _, rest = cache.read(cache_file_name(settings, site)).partition(b"\n")
-    etag, _, text = rest.partition(b"\n")
+    second, _, text = rest.partition(b"\n")
     try:
-        return (
-            CachedAd(decode_ascii(etag), read_ad(text, site, now))
-            if first == settings.location.encode()
-            else None
-        )
+        if first != settings.location.encode():
+            return None
+        etag, _, refused_at = decode_ascii(second).partition(" ")
+        return CachedAd(etag, read_ad(text, site, now), parse_integer(refused_at or "0"))
     except Exception:
         return None
 
@@ -1245,7 +1468,7 @@ def write_cached_ad(
 ) -> None:
     if cache is not None and settings.source != "file":
         try:
-            text = f"{settings.location}\n{cached.etag}\n{ad_text(cached.ad)}"
+            text = f"{settings.location}\n{cached.text}"
             cache.put(cache_file_name(settings, site), text.encode("ascii"))
         except Exception as trouble:
             print_error(f"cannot store the answer in the cache: {describe_bug(trouble)}")
@@ -1408,7 +1631,7 @@ def ask_source(settings: HookSettings, site: str, cached: "CachedAd | None") -> 
         return CachedAd("", ask_file(settings.location, site, now))
     if settings.source == "collector":
         return CachedAd("", ask_collector(settings.location, site, now, settings))
-    return ask_url(Url(ad_url(settings.location, site)), site, now, settings, cached)
+    return ask_daemon(settings, site, now, cached)
 
 
 def ask_or_use_cache(
@@ -1431,7 +1654,7 @@ def ask_or_use_cache(
         if cached is None:
             raise
         return cached, str(trouble) if isinstance(trouble, HookError) else describe_bug(trouble)
-    if cached is None or cached.etag != fresh.etag or cached.ad != fresh.ad:
+    if cached is None or vars(cached) != vars(fresh):
         write_cached_ad(cache, settings, site, fresh)
     return fresh, ""
 
@@ -1444,7 +1667,9 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
     cache = find_cache_directory(settings)
     cached, failure = ask_or_use_cache(settings, site, cache)
     name = startd_instance_name() if cache else ""
-    mark = f"{site} {cached.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
+    mark = f"{site} {cached.ad['DataLocalityGeneration']} {VERSION} {contract_of(cached.ad)}\n".encode(
+        "ascii"
+    )
     last = cache.read(name) if cache and name else b""
     text = trouble_block(failure) + locality_block(cached.ad, is_update=last != mark)
     ignore_sigterm()

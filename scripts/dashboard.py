@@ -18,6 +18,7 @@ PLACES = (
     ROOT / "deploy" / "helm" / "classad-hydrator" / "files" / "dashboard.json",
 )
 SITE = 'site=~"$site"'
+CYCLES = "sum by (instance) (increase(hydrator_cycles_total[1h]))"
 INSTANCE = 'instance=~"$instance"'
 _METRIC = re.compile(r"\b((?:hydrator|process)_\w+)(\{)?")
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -44,9 +45,21 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Bytes that were at the job's site", "percentunit", "stat",
          [(('sum(increase(hydrator_jobs_data_bytes_total{place="site"}[$__range]))'
            " / (sum(increase(hydrator_jobs_data_bytes_total[$__range])) > 0)"), "")]),
+        ("Estimate of the bytes not moved in 7 days", "bytes", "stat",
+         [('max(hydrator_estimated_not_moved_bytes{bound="value"})', "")]),
+        ("Estimate of the reading time gained in 7 days", "s", "stat",
+         [('max(hydrator_estimated_gained_seconds{bound="value"})', "")]),
         ("Since the last cycle", "s", "stat", [("time() - hydrator_last_cycle_timestamp_seconds", "")]),
         ("Sites with a held change", "short", "stat", [("sum(hydrator_held_sites)", "")]),
         ("Version", "string", "stat", [("hydrator_build_info", "{{version}}")]),
+        ("Share beside their data over time", "percentunit", "timeseries", [
+            (('sum(increase(hydrator_jobs_local_total{locality="all"}[1d]))'
+             ' / (sum(increase(hydrator_jobs_local_total{locality!="unknown"}[1d])) > 0)'), "jobs"),
+            (('sum(increase(hydrator_jobs_data_bytes_total{place="site"}[1d]))'
+             " / (sum(increase(hydrator_jobs_data_bytes_total[1d])) > 0)"), "bytes"),
+        ]),
+        ("Estimate of the bytes not moved, with its interval", "bytes", "timeseries",
+         [("max by (bound) (hydrator_estimated_not_moved_bytes)", "{{bound}}")]),
         ("Wait for the first start, 95 %", "s", "timeseries",
          [(_quantile("hydrator_job_wait_seconds", "datasets"), "{{datasets}}")]),
         ("Datasets that jobs did not find", "short", "timeseries",
@@ -94,6 +107,9 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [(_rate("hydrator_ads_sent_total", "publisher, action"), "{{publisher}} {{action}}")]),
         ("Sent, and not read back", "short", "timeseries", [("hydrator_unconfirmed_ads", "{{publisher}}")]),
         ("Slots without a hook", "short", "timeseries", [("hydrator_merge_slots", "{{collector}}")]),
+        ("Measured transfers between sites", "short", "timeseries", [("hydrator_transfer_samples", "{{origin}}")]),
+        ("Since a transfer was measured", "s", "timeseries",
+         [("time() - hydrator_newest_transfer_sample_timestamp_seconds", "{{origin}}")]),
         ("Merges, and failures", "ops", "timeseries", [
             (_rate("hydrator_merged_slots_total", "collector"), "sent: {{collector}}"),
             (_rate("hydrator_merge_errors_total", "collector"), "failed: {{collector}}"),
@@ -156,6 +172,45 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("HTCondor child replaced", "short", "timeseries",
          [("increase(hydrator_condor_child_restarts_total[$__rate_interval])", "times")]),
         ("State on disk", "short", "timeseries", [("hydrator_state_saved", "saved")]),
+    )),
+    ("Estimates of reads and queues", (
+        ("Estimates made", "short", "timeseries", [("hydrator_estimates_made", "made")]),
+        ("Age of the jobs behind the estimates", "s", "timeseries",
+         [("time() - hydrator_estimates_load_timestamp_seconds", "age")]),
+        ("A site's own queue", "s", "timeseries", [(f"hydrator_site_own_queue_seconds{{{SITE}}}", "{{site}}")]),
+        ("Factor between predicted and real seconds", "short", "timeseries",
+         [("hydrator_estimate_error_factor", "{{estimate}} {{quantile}}")]),
+        ("Readers of a site's data", "short", "timeseries", [(f"hydrator_site_readers{{{SITE}}}", "{{site}}")]),
+        ("Share of cycles in which estimates alone changed a site's ad", "percentunit", "timeseries",
+         [(f"increase(hydrator_estimate_rewrites_total{{{SITE}}}[1h]) / on (instance) group_left {CYCLES}", "{{site}}")]),
+        ("Block of the experiment", "short", "timeseries", [("hydrator_experiment_block", "{{arm}}")]),
+        ("Until the block of the experiment ends", "s", "timeseries",
+         [("hydrator_experiment_block_end_timestamp_seconds - time()", "{{arm}}")]),
+    )),
+    ("Requests of data", (
+        ("Requests that have not ended", "short", "timeseries",
+         [(f"sum by (site, kind) (hydrator_staging_open_requests{{{SITE}}})", "{{site}} {{kind}}")]),
+        ("Bytes on their way", "bytes", "timeseries",
+         [(f"hydrator_staging_in_flight_bytes{{{SITE}}}", "{{site}}")]),
+        ("Proposed, or waiting for approval", "bytes", "timeseries",
+         [(f"hydrator_staging_planned_bytes{{{SITE}}}", "{{site}}: {{reason}}")]),
+        ("Requests by outcome", "short", "timeseries",
+         [("sum by (outcome) (increase(hydrator_staging_requests_total[$__rate_interval]))", "{{outcome}}")]),
+        ("Bytes asked for, staged, and unused", "bytes", "timeseries",
+         [("sum by (outcome) (increase(hydrator_staging_bytes_total[1d]))", "{{outcome}}")]),
+        ("Refusals and failures", "short", "timeseries",
+         [("sum by (kind) (increase(hydrator_staging_refusals_total[$__rate_interval]))", "{{kind}}")]),
+        ("Limits", "percentunit", "timeseries", [("hydrator_staging_limit_used_ratio", "{{limit}}")]),
+        ("Stuck requests, and jobs whose data is not asked for", "short", "timeseries", [
+            (f"hydrator_staging_stuck_requests{{{SITE}}}", "stuck: {{site}}"),
+            ("hydrator_staging_unserved_jobs", "jobs"),
+        ]),
+        ("Stopped, and problems", "short", "timeseries", [
+            ("hydrator_staging_stopped", "stopped"),
+            ("hydrator_staging_problems", "problems"),
+        ]),
+        ("Since the last step of staging", "s", "timeseries",
+         [("time() - hydrator_staging_step_timestamp_seconds", "{{instance}}")]),
     )),
 )  # fmt: skip
 

@@ -28,6 +28,7 @@ from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.server.api import openapi
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.submit import pool_config as poolconfig
@@ -43,7 +44,10 @@ ON_SLOTS = {
     ),
     "DatasetStates": (
         "nested ad, DID to string",
-        "state of each demanded dataset: `AVAILABLE`, `STAGING`, `PARTIAL`, `NEARLINE`, `STUCK`, `UNKNOWN`",
+        (
+            "state of each demanded dataset, as far as there is room: `AVAILABLE`, `STAGING`, `PARTIAL`,"
+            " `NEARLINE`, `STUCK`, `UNKNOWN`"
+        ),
     ),
     "DatasetFractions": (
         "nested ad, DID to real",
@@ -59,15 +63,61 @@ ON_SLOTS = {
         "time at which the daemon last read all facts of the site; never in the future",
     ),
     "DataLocalityGeneration": ("integer", "a number that grows when the site's facts change, and only then"),
+    "DataLocalitySets": (
+        "nested ad, key to real, 0 to 1",
+        (
+            "share of a set's bytes that is on disk at the site, rounded down to 2 digits; the share of its"
+            " datasets if a size is unknown. 1.0: all its datasets are `AVAILABLE`; 0.0: the site has nothing"
+            " of the set. A set without an entry: the daemon does not know, or the ad has no room"
+        ),
+    ),
+    "DataLocalitySetsAsOf": (
+        "nested ad, key to Unix s",
+        "time of the oldest fact about a set at the site; only if it is older than `DataLocalityAsOf`",
+    ),
+    "DataLocalityReadSeconds": (
+        "nested ad, key to integer, s",
+        (
+            "estimate: a job that starts at this site could have read all data of the set after this time,"
+            " in classes. A set with `DataLocalityQueueSeconds` but without this entry cannot be read from"
+            " here now"
+        ),
+    ),
+    "DataLocalityQueueSeconds": (
+        "nested ad, key to integer, s",
+        (
+            "estimate: one more job with this set would get a slot beside its data after this time, in"
+            " classes; 0 if a slot is free. A set without an entry has no estimate"
+        ),
+    ),
+    "DataLocalityReadFrom": (
+        "nested ad, key to string",
+        "site that most of the missing data would be read from; only for sets with `DataLocalityReadSeconds`",
+    ),
+    "DataLocalityOwnQueueSeconds": (
+        "integer, s",
+        "estimate: this site has worked off the queued jobs whose data it has after this time",
+    ),
+    "DataLocalityEstimatesUntil": (
+        "integer, Unix s",
+        "jobs do not use the four estimates after this time; undefined if the ad has no estimates",
+    ),
+    "DataLocalityObserve": (
+        "boolean",
+        (
+            "true: an observe-only block of an experiment runs, and jobs of all modes except `require` match"
+            " any slot; otherwise undefined"
+        ),
+    ),
     "DataLocalityTruncated": (
         "boolean",
-        "true: the daemon left datasets out because the ad reached its size budget",
+        "true: the daemon left datasets or sets out because the ad reached its size budget",
     ),
     "DataLocalityTrust": (
         "real, 0 to 1",
         "share of the site's facts that were true when the audit checked them",
     ),
-    "DataLocalityVersion": ("integer", "version of these attribute names and their meanings"),
+    "DataLocalityVersion": ("integer", "version of these attribute names and their meanings: 2"),
 }
 """Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""
 ON_SLOTS_ONLY = {
@@ -80,11 +130,45 @@ ON_SLOTS_ONLY = {
             " `lofar:l1` does not match a slot with `Lofar:L1`"
         ),
     ),
+    "DataLocalityLocal": (
+        "expression, boolean",
+        "from the startd's configuration: a job with a key has all its datasets here",
+    ),
+    "DataLocalityAuto": (
+        "expression, boolean",
+        "from the startd's configuration: a job with a key and mode `auto` may run here",
+    ),
+    "DataLocalityOffer": (
+        "expression, string",
+        (
+            "from the startd's configuration: the estimates for a job with a key, such as"
+            " `read 240 s from UK, queue 720 s`; `local`: all its datasets are here; empty: no valid"
+            " estimates"
+        ),
+    ),
+    "DataLocalityTakesReader": (
+        "expression, boolean",
+        (
+            "from the startd's configuration: a job with a key and mode `auto` may start here and read from"
+            " elsewhere; false where its schedd would start it without the negotiator"
+        ),
+    ),
+    "DataLocalityReadLimit": (
+        "expression, string",
+        (
+            "from the startd's configuration: the concurrency limit of a job with a key and mode `auto` that"
+            " would read from elsewhere: its source, turn and weight; undefined for all other jobs"
+        ),
+    ),
     "DataLocalityVia": (
         "string",
         "program that added the locality attributes to the slot ad: `hook`, or `merge` (the daemon)",
     ),
 }
+OFFLINE_ADS = (
+    "An [offline ad of drones](../how-to/operate/drones.md) has the attributes of its site's ad, and"
+    " `DataLocalityDrone` (string): the name of the drone type.\n"
+)
 ON_JOBS = {
     "RequiredDatasets": ("list of string", "DIDs that the job reads"),
     "RequiredBytes": (
@@ -93,19 +177,28 @@ ON_JOBS = {
     ),
     "RequiredDatasetsCSV": (
         "string",
-        "`RequiredDatasets` as one string with commas, for GlideinWMS frontends",
+        "`RequiredDatasets` as one string with commas, for GlideinWMS frontends (`[jobs].glideinwms`)",
     ),
     "DataLocality": (
         "string",
         (
-            "`require`: the job runs only at sites with its data. `wait` and `prefer`: after"
+            "`auto`: the job runs at sites with its data, and elsewhere if the read ends sooner than the"
+            " wait. `require`: the job runs only at sites with its data. `wait` and `prefer`: after"
             " `DataLocalityMaxWait` the job may run anywhere. The default of `DataLocalityMaxWait` is"
             " shorter for `prefer` than for `wait`"
         ),
     ),
+    "DataLocalityKey": (
+        "string",
+        (
+            "key of the job's set of datasets in the records of slots; `hydrator submit` makes it; for one"
+            " dataset, the job transform does"
+        ),
+    ),
+    "DataLocalityExpectedSeconds": ("integer, s", "how long the job will run, if the user knows it"),
     "DataLocalityMaxWait": (
         "integer, s",
-        "how long a `wait` or `prefer` job waits for a slot with its data; then the job may run anywhere",
+        "how long a `wait` or `prefer` job, or an `auto` job without estimates, waits; then it runs anywhere",
     ),
     "DataLocalityAnyAfter": (
         "integer, Unix s",
@@ -116,13 +209,49 @@ ON_JOBS = {
         "expression",
         (
             "clause of the job's Requirements that looks for the job's data in the slot ad;"
-            " `hydrator release` sets this attribute to true"
+            " `hydrator release` sets this attribute to true; jobs of `hydrator submit` with several datasets"
+            " bring their own text of it, which the job transform checks"
         ),
     ),
-    "DataLocalityRank": ("expression, 0 to 1", "share of the required bytes that are at the slot's site"),
+    "DataLocalityRank": (
+        "expression, s",
+        (
+            "only on jobs of several datasets without a key: 0 at a slot with all datasets, else -1,000,000 +"
+            " 100,000 times the share of the datasets"
+        ),
+    ),
+    "DatasetsHere": (
+        "expression, nested ad",
+        "only on jobs of several datasets without a key: the slot's `DataLocalitySets`, by a short name",
+    ),
+    "DataLocalityShares": (
+        "expression, list of real",
+        (
+            "only on jobs of several datasets without a key: share of each dataset at the slot's site,"
+            " 0 to 1; undefined where the facts are older than `DataLocalityMaxAge`"
+        ),
+    ),
+    "DataLocalityOldest": (
+        "expression, Unix s",
+        "only on jobs of several datasets without a key: time of the oldest fact about one of them",
+    ),
     "DataLocalitySpelled": (
         "expression, boolean",
-        "true for a slot whose dataset names have the same letter case as the job's (`DatasetLetters`)",
+        (
+            "only on jobs of contract 1: true for a slot whose dataset names have the same letter case as the"
+            " job's (`DatasetLetters`)"
+        ),
+    ),
+    "DataLocalityStart": (
+        "string",
+        "text that the schedd expands at each start of the job, with the slot's `DataLocalityOffer`",
+    ),
+    "MATCH_EXP_DataLocalityStart": (
+        "string",
+        (
+            "the slot's `DataLocalityOffer` at the job's last start; the schedd writes it, and it stays in"
+            " the history. `hydrator why` explains it"
+        ),
     ),
     "DataLocalityTransformed": ("boolean", "true: the schedd's job transform has changed this job"),
     "DataLocalityDesiredSites": (
@@ -148,6 +277,40 @@ ON_RUNS = {
 }
 """Further attributes of jobs that `hydrator submit` makes."""
 ATTRIBUTES_MADE = "*Made from the code by `python scripts/docs.py --attributes`.*"
+
+
+SETS_OF_DATASETS = """\
+### Sets of datasets
+
+A job asks about one *set*: all datasets that it needs. The daemon knows the sets that queued jobs name, and the datasets of pins and patterns. So a job
+looks up one entry, however many datasets it needs: `TARGET.DataLocalitySets[MY.DataLocalityKey] >= 1.0`.
+
+The key of one dataset is its name with an `@` before each capital letter (and `@!` for `@`), because names in a ClassAd ignore letter case. The
+key of several datasets is `s` and 20 letters of a hash. If jobs with several datasets have no key (`DataLocalityKey`), or a key that is not
+the key of their datasets, each of these datasets also has an entry of its own.
+
+| datasets of the jobs | key | at a site with half the bytes of L1, and L2 |
+|---|---|---|
+| `lofar:L1` | `lofar:@L1` | `DataLocalitySets = ['lofar:@L1'=0.5]` |
+| `lofar:L1`, `lofar:L2` of the same size | `spjzzwjzb7ivn4emvyemc` | `DataLocalitySets = [spjzzwjzb7ivn4emvyemc=0.75]` |
+
+Another example: L1 is complete at UK and half at CAM. All of CAM's slots are free, UK's slots have work for 20 minutes.
+
+| attribute of CAM's ad | example | meaning |
+|---|---|---|
+| `DataLocalitySets` | `['lofar:@L1'=0.5]` | half of L1 is at CAM |
+| `DataLocalitySetsAsOf` | `['lofar:@L1'=1795420800]` | the daemon read this at 2026-11-23 08:00 UTC, and newer facts about other datasets later |
+| `DataLocalityReadSeconds` | `['lofar:@L1'=240]` | a job at CAM could have read the other half after 4 min |
+| `DataLocalityReadFrom` | `['lofar:@L1'="UK"]` | from UK |
+| `DataLocalityQueueSeconds` | `['lofar:@L1'=1200]` | at UK the job would start after 20 min |
+| `DataLocalityOwnQueueSeconds` | `0` | no job whose data is at CAM is waiting |
+| `DataLocalityEstimatesUntil` | `1795423200` | jobs use the estimates until 08:40 UTC |
+
+Room in the ad (`[budget]`) is for sets first: those of which the site has data, then those of which it has nothing, each time the most demanded first.
+Then come the `DatasetStates` of jobs without a key, which may be jobs of contract 1, then all other states. With the default budget an ad holds 1000 sets with all their
+entries. An ad of contract 1 has `DataLocalityVersion` 1 and none of the attributes whose names begin with `DataLocalitySets`, `DataLocalityRead`,
+`DataLocalityQueue`, `DataLocalityOwnQueue`, `DataLocalityEstimates` or `DataLocalityObserve`.
+"""  # noqa: E501
 
 
 def cell(text: object) -> str:
@@ -177,9 +340,11 @@ def attributes() -> str:
             ATTRIBUTES_MADE + " If one of these names or its meaning changes, `DataLocalityVersion` grows.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
+            SETS_OF_DATASETS,
             "Only slots have these:\n",
             table(head, rows(ON_SLOTS_ONLY)),
             'Only site ads have `MyType` (string): "DataLocality".\n',
+            OFFLINE_ADS,
             "## On jobs\n",
             table(head, rows(ON_JOBS)),
             "## On jobs that `hydrator submit` makes\n",
@@ -234,6 +399,9 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
         for key, field in model.model_fields.items():
             if inner := section_of(field.annotation):
                 yield from below(f"{name}.{key}", inner, several=get_origin(field.annotation) is list)
+            is_table = get_origin(field.annotation) is dict
+            if is_table and (inner := section_of(get_args(field.annotation)[1])):
+                yield from below(f"{name}.{key}.NAME", inner, several=False)
 
     for key, field in Settings.model_fields.items():
         if key == "catalogue":
@@ -275,6 +443,7 @@ def registry() -> CollectorRegistry:
     build_cut_counter(made)
     EventMetrics(made)
     DesiredSitesMetrics(made)
+    StagingMetrics(made)
     return made
 
 
@@ -440,6 +609,8 @@ def prepare(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] != ["--attributes"] and (len(sys.argv) != 2 or sys.argv[1].startswith("-")):
+        sys.exit("usage: docs.py FOLDER | --attributes")
     if sys.argv[1] == "--attributes":
         (ROOT / "docs" / "reference" / "attributes.md").write_text(attributes(), "utf-8")
     else:

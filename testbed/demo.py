@@ -53,6 +53,9 @@ BRISK: Mapping[str, str] = {"startd": "UPDATE_INTERVAL = 5\n"}
 """HTCondor 23.9 shows what a hook printed only with the startd's next regular update, ``update:true``
 or not (seen on 23.9.6; 25.14 sends it at once), and so it waits less here than with a real pool's 300 s."""
 
+WAITING = '[jobs]\ndefault_mode = "wait"\n'
+"""Without transfer rates there are no estimates, so ``auto`` jobs would run anywhere."""
+
 
 # --- catalogues that can be changed, and asked for the truth ------------------------------------------
 
@@ -636,7 +639,9 @@ def run(
         holdings = stack.enter_context(_holdings(catalogue, pool.home, names, output))
         timeline = Timeline(holdings)
         timeline.change(*(partial(holdings.put, did, states) for did, states in AT_FIRST.items()))
-        installed = (Installation if transform else Untransformed)(pool, holdings, extra=BRISK)
+        installed = (Installation if transform else Untransformed)(
+            pool, holdings, extra=BRISK, settings=WAITING
+        )
         output.step(f"starting the daemon on the {catalogue} catalogue, and its hook in every startd")
         try:
             stack.enter_context(installed)

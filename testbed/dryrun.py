@@ -28,6 +28,17 @@ class DryRun:
         Raises:
             Rejected: condor_submit rejects it, or makes another number of jobs.
         """
+        jobs = self.ads(description)
+        if len(jobs) != 1:
+            raise Rejected(f"status 0, {len(jobs)} jobs")
+        return jobs[0]
+
+    def ads(self, description: str) -> list[dict[str, str]]:
+        """Return the jobs that *description* makes; a job has only what differs from the first one.
+
+        Raises:
+            Rejected: condor_submit rejects it.
+        """
         done = subprocess.run(
             [
                 *("chroot", str(self._tree), "/usr/bin/env", "CONDOR_CONFIG=/dev/null"),
@@ -40,11 +51,13 @@ class DryRun:
         )
         output = done.stdout.decode("utf-8", "replace")
         jobs = re.split(r"^\*\* Proc .*$", output, flags=re.MULTILINE)[1:]
-        if done.returncode or len(jobs) != 1:
+        if done.returncode:
             complaint = done.stderr.decode("utf-8", "replace").strip()
             raise Rejected(f"status {done.returncode}, {len(jobs)} jobs: {complaint[-500:]}")
-        found = (_ATTRIBUTE.match(line) for line in jobs[0].split("\n"))
-        return {match[1]: match[2] for match in found if match}
+        return [
+            {match[1]: match[2] for line in job.split("\n") if (match := _ATTRIBUTE.match(line))}
+            for job in jobs
+        ]
 
 
 def text_of(literal: str) -> str:

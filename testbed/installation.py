@@ -66,6 +66,7 @@ class Installation:
         policy: options of ``hydrator submit pool-config``.
         extra: configuration by kind, after the generated one, as for the pool itself.
         settings: more TOML for the daemon's configuration.
+        demand: more settings of its ``[demand]``.
         identity: the daemon's identity in the pool.
     """
 
@@ -80,6 +81,7 @@ class Installation:
         policy: Sequence[str] = (),
         extra: Mapping[str, str] | None = None,
         settings: str = "",
+        demand: str = "",
         identity: str | None = "hydrator",
     ) -> None:
         self.pool = pool
@@ -94,6 +96,7 @@ class Installation:
         self._policy = tuple(policy)
         self._extra = dict(extra or {})
         self._settings = settings
+        self._demand = demand
         self._client_config = pool.client(identity)
         self._port = free_port()
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -145,6 +148,7 @@ config_file = "{self._client_config}"
 {self.catalogue.section()}
 [demand]
 ask_seconds = {self._poll}
+{self._demand}
 [publish.file]
 directory = "{self.ads}"
 [publish.http]

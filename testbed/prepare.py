@@ -11,11 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from . import (
     apache,
     browser,
+    conda,
     debian,
     debs,
     helm,
     kubernetes,
     machine,
+    neighbours,
     nginx,
     nodejs,
     postgres,
@@ -25,23 +27,27 @@ from . import (
     recipes,
     rucio,
     stepped,
+    tardis,
     toil,
     wheelhouse,
 )
 
 UNAVAILABLE = (
     browser.BrowserUnavailable,
+    conda.CondaUnavailable,
     debian.PoolUnavailable,
     debs.DebUnavailable,
     rucio.RucioUnavailable,
     rapthor.RapthorUnavailable,
     recipes.RecipesUnavailable,
+    tardis.TardisUnavailable,
     toil.ToilUnavailable,
     helm.HelmUnavailable,
     kubernetes.SchemasUnavailable,
     nodejs.NodeUnavailable,
     prometheus.PromtoolUnavailable,
     machine.MachineUnavailable,
+    neighbours.NeighbourUnavailable,
     wheelhouse.WheelsUnavailable,
 )
 
@@ -60,6 +66,10 @@ def main() -> int:
     parts["nginx"] = lambda: nginx.nginx_program()[0]
     parts["Rapthor"] = rapthor.python
     parts["dask-jobqueue and HTMap"] = recipes.python
+    parts["PanDA"] = neighbours.panda_python
+    parts["DIRAC"] = neighbours.dirac_python
+    parts["COBalD/TARDIS"] = tardis.python
+    parts["rattler-build"] = conda.python
     parts["Debian 12 under systemd"] = machine.base
     parts["buildah"] = lambda: debs.program("buildah", "buildah", "usr/bin")[0]
     parts["crun"] = lambda: debs.program("crun", "crun", "usr/bin")[0]

@@ -56,10 +56,14 @@ def in_vo(session, vo):
     _VO[0] = vo
 
 
-def _root():
+def _account(name):
     from rucio.common.types import InternalAccount
 
-    return InternalAccount("root", vo=_VO[0])
+    return InternalAccount(name, vo=_VO[0])
+
+
+def _root():
+    return _account("root")
 
 
 def _scope(name):
@@ -216,7 +220,7 @@ def place(session, did, rse, files=None, after=0):
 
 
 @command
-def replicate(session, did, rse, grouping="DATASET", lifetime=None, **more):
+def replicate(session, did, rse, grouping="DATASET", lifetime=None, account="root", **more):
     """Add a rule that wants the dataset at *rse* for *lifetime* seconds: OK where its files are, else REPLICATING.
 
     *more*: asynchronous leaves it to :func:`inject`, ask_approval to :func:`approve`.
@@ -224,7 +228,7 @@ def replicate(session, did, rse, grouping="DATASET", lifetime=None, **more):
     from rucio.core.rule import add_rule
 
     return add_rule(
-        dids=[_split(did)], account=_root(), copies=1, rse_expression=rse, grouping=grouping,
+        dids=[_split(did)], account=_account(account), copies=1, rse_expression=rse, grouping=grouping,
         weight=None, lifetime=lifetime, locked=False, subscription_id=None, ignore_account_limit=True,
         ignore_availability=True, **more, session=session,
     )  # fmt: skip
@@ -334,6 +338,49 @@ def convey(session, rse, most=1000):
 
 
 @command
+def add_transfer_stats(session, source, destination, files, bytes_each):
+    """Count *files* transfers between two storage elements within the last minutes, as the conveyor does."""
+    from datetime import datetime
+
+    from rucio.db.sqla.models import TransferStats
+
+    a_while_ago = datetime.utcfromtimestamp(time.time() - 360)  # noqa: DTZ004 - as Rucio stores times
+    row = TransferStats(
+        resolution=300, timestamp=a_while_ago, activity="Staging",
+        src_rse_id=_rse_id(session, source), dest_rse_id=_rse_id(session, destination),
+        files_done=files, bytes_done=files * bytes_each, files_failed=0,
+    )  # fmt: skip
+    row.save(session=session)
+
+
+@command
+def choose_source(session, rse, source):
+    """Let the queued requests to *rse* come from *source*, as the conveyor's preparer decides."""
+    from rucio.db.sqla.models import Request
+    from sqlalchemy import update
+
+    where = Request.dest_rse_id == _rse_id(session, rse)
+    session.execute(update(Request).where(where).values(source_rse_id=_rse_id(session, source)))
+
+
+@command
+def add_user(session, account, password):
+    """Add an account without rights of an administrator; it logs in under its own name."""
+    from rucio.common.types import InternalAccount
+    from rucio.core.account import add_account
+    from rucio.core.identity import add_account_identity
+    from rucio.core.identity import add_identity as add
+    from rucio.db.sqla.constants import AccountType, IdentityType
+
+    name, address = InternalAccount(account, vo=_VO[0]), f"{account}@localhost"
+    add_account(name, AccountType.USER, address, session=session)
+    add(account, IdentityType.USERPASS, address, password=password, session=session)
+    add_account_identity(
+        identity=account, type_=IdentityType.USERPASS, account=name, email=address, session=session
+    )
+
+
+@command
 def tell(session, port, username, password, destination):
     """Let Rucio's own hermes send its messages to a STOMP broker without TLS on this machine."""
     from rucio.common.config import get_config
@@ -355,6 +402,145 @@ def tell(session, port, username, password, destination):
         hermes.DAEMON_NAME, renewal_interval=-1
     ) as heartbeat:  # its loop begins with a rest
         hermes.run_once(heartbeat, bulk=1000)
+
+
+@command
+def close(session, did):
+    """Close a dataset or a container: it has its final size then."""
+    from rucio.core.did import set_status
+
+    set_status(**_split(did), open=False, session=session)
+
+
+@command
+def pass_time(session, did, seconds):
+    """Let the rules on *did* end *seconds* earlier, as if that much time had passed."""
+    from datetime import timedelta
+
+    from rucio.db.sqla.models import ReplicationRule
+    from sqlalchemy import select
+
+    where = _split(did)
+    chosen = select(ReplicationRule).filter_by(scope=where["scope"], name=where["name"])
+    for rule in session.execute(chosen).scalars():
+        if rule.expires_at is not None:
+            rule.expires_at -= timedelta(seconds=seconds)
+
+
+@command
+def end_rule(session, rule):
+    """Let one rule end now; Rucio deletes it when it cleans up."""
+    from rucio.core.rule import update_rule
+
+    update_rule(rule, {"lifetime": -1}, session=session)
+
+
+@command
+def clean(session):
+    """Let Rucio's own judge cleaner delete the rules that have ended."""
+    from rucio.daemons.common import HeartbeatHandler
+    from rucio.daemons.judge import cleaner
+
+    session.rollback()  # the daemon has a session of its own
+    with HeartbeatHandler(cleaner.DAEMON_NAME, renewal_interval=-1) as heartbeat:
+        cleaner.run_once(paused_rules={}, heartbeat_handler=heartbeat)
+
+
+@command
+def reap(session, rse):
+    """Let Rucio's own reaper delete all files at *rse* that no rule keeps."""
+    from rucio.daemons.common import HeartbeatHandler
+    from rucio.daemons.reaper import reaper
+
+    session.rollback()  # the daemon has a session of its own
+    with HeartbeatHandler(reaper.DAEMON_NAME, renewal_interval=60) as heartbeat:
+        reaper.run_once(
+            rses=[rse], include_rses=rse, exclude_rses=None, vos=None, chunk_size=1000, greedy=True,
+            scheme=None, delay_seconds=0, auto_exclude_threshold=100, auto_exclude_timeout=600,
+            heartbeat_handler=heartbeat,
+        )  # fmt: skip
+
+
+@command
+def report_space(session, rse, free, used=0):
+    """Report the space of a storage element, as its operator does."""
+    from rucio.core.rse import set_rse_usage
+
+    rse_id = _rse_id(session, rse)
+    set_rse_usage(rse_id=rse_id, source="storage", used=used, free=free, session=session)
+
+
+@command
+def set_rse_limit(session, rse, name, value):
+    from rucio.core.rse import set_rse_limits
+
+    set_rse_limits(rse_id=_rse_id(session, rse), name=name, value=value, session=session)
+
+
+@command
+def set_account_limit(session, account, rse, limit):
+    """Let *account* have *limit* bytes at *rse*."""
+    from rucio.core.account_limit import set_local_account_limit
+
+    rse_id = _rse_id(session, rse)
+    set_local_account_limit(account=_account(account), rse_id=rse_id, bytes_=limit, session=session)
+
+
+@command
+def make_admin(session, account):
+    """Let *account* change and delete rules, as Rucio's generic policy allows administrators only."""
+    from rucio.core.account import add_account_attribute
+
+    add_account_attribute(account=_account(account), key="admin", value=True, session=session)
+
+
+@command
+def rules_on(session, did):
+    """Return the rules on *did*: account, storage element, state and comment of each."""
+    from rucio.core.rule import list_rules
+
+    return [
+        {
+            "id": rule["id"],
+            "account": str(rule["account"]),
+            "rse": rule["rse_expression"],
+            "state": rule["state"].name,
+            "comment": rule["comments"],
+            "activity": rule["activity"],
+            "sources": rule["source_replica_expression"],
+            "notification": rule["notification"].name,
+            "locked": rule["locked"],
+            "purge": rule["purge_replicas"],
+        }
+        for rule in list_rules(filters=_split(did), session=session)
+    ]
+
+
+@command
+def files_at(session, did, rse):
+    """Return how many files of *did* are available at *rse*."""
+    from rucio.core.replica import get_replica
+    from rucio.common.exception import ReplicaNotFound
+    from rucio.db.sqla.constants import ReplicaState
+
+    rse_id, count = _rse_id(session, rse), 0
+    for file in _files(session, did):
+        try:
+            row = get_replica(scope=file["scope"], name=file["name"], rse_id=rse_id, session=session)
+        except ReplicaNotFound:
+            continue
+        count += row["state"] == ReplicaState.AVAILABLE
+    return count
+
+
+@command
+def count_requests(session, rse):
+    """Return the number of transfers to *rse* that wait or run."""
+    from rucio.db.sqla.models import Request
+    from sqlalchemy import func, select
+
+    chosen = select(func.count()).select_from(Request).filter_by(dest_rse_id=_rse_id(session, rse))
+    return session.execute(chosen).scalar()
 
 
 @command

@@ -36,6 +36,17 @@ def dependencies() -> Path:
     return built("wheelhouse", runtime_lock().encode(), _fetch)
 
 
+def wheels_for(python: str) -> Path:
+    """Return a folder with the wheel of every run-time dependency for the release *python*, such as 3.13.
+
+    Raises:
+        WheelsUnavailable: see there.
+    """
+    if python == PYTHON:
+        return dependencies()
+    return built(f"wheelhouse-{python}", runtime_lock().encode(), lambda home: _fetch(home, python))
+
+
 def our_wheel(folder: Path, version: str | None = None) -> Path:
     """Build this project's wheel from the checkout into *folder*, as if *version* were its version."""
 
@@ -90,12 +101,12 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _fetch(home: Path) -> None:
+def _fetch(home: Path, python: str = PYTHON) -> None:
     home.mkdir()
     lock = home / "runtime.lock"
     lock.write_text(runtime_lock(), "utf-8")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    options = ["--only-binary=:all:", "--python-version", PYTHON, "--require-hashes", "-r", str(lock)]
+    options = ["--only-binary=:all:", "--python-version", python, "--require-hashes", "-r", str(lock)]
     done = subprocess.run(
         [*command, *options, "--dest", str(home)], check=False, capture_output=True, text=True
     )

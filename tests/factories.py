@@ -64,6 +64,13 @@ def memory(answer: Survey, now: datetime = NOON) -> CatalogueMemory:
     return apply_survey(CatalogueMemory(), answer, set(answer.readings), now=now)
 
 
+NONSENSE = (
+    *("undefined", "error", "3", "-1.5", '"text"', "true", "{}", '{"ska:d0"}', "[]", "[x = 1]", "time()"),
+    "MY.Requirements",
+)
+"""What a slot may have under our names: from a sister project, a broken hook or a joker."""
+
+
 def facts(*replicas: Replica, at: datetime = NOON, now: datetime = NOON, sites=(CAM, RAL), asked=()):
     """The snapshot that follows from one catalogue holding just *replicas*."""
     answer = holding(*replicas, at=at, sites=sites, asked=asked)

@@ -8,16 +8,19 @@ from typing import NoReturn
 import pytest
 
 from testbed.browser import BrowserUnavailable
+from testbed.conda import CondaUnavailable
 from testbed.debs import DebUnavailable
 from testbed.helm import HelmUnavailable
 from testbed.kubernetes import SchemasUnavailable
 from testbed.machine import MachineUnavailable
+from testbed.neighbours import NeighbourUnavailable
 from testbed.nodejs import NodeUnavailable
 from testbed.pool import PoolUnavailable
 from testbed.prometheus import PromtoolUnavailable
 from testbed.rapthor import RapthorUnavailable
 from testbed.recipes import RecipesUnavailable
 from testbed.rucio import RucioUnavailable
+from testbed.tardis import TardisUnavailable
 from testbed.toil import ToilUnavailable
 from testbed.wheelhouse import WheelsUnavailable
 
@@ -30,7 +33,12 @@ NO_RABBITMQ = "no RabbitMQ"
 NO_RAPTHOR = "no Rapthor"
 NO_TOIL = "no Toil"
 NO_RECIPES = "no dask-jobqueue"
+NO_PANDA = "no PanDA"
+NO_DIRAC = "no DIRAC"
+NO_CURL = "no curl or jq"
+NO_TARDIS = "no COBalD/TARDIS"
 NO_SYSTEMD = "no systemd"
+NO_CONDA = "no rattler-build"
 NO_IMAGE = "no container image"
 NO_HELM = "no Helm"
 NO_PROMETHEUS = "no Prometheus"
@@ -48,7 +56,12 @@ MISSED = {
     NO_RAPTHOR: "A REAL RAPTHOR",
     NO_TOIL: "A REAL TOIL",
     NO_RECIPES: "DASK-JOBQUEUE AND HTMAP",
+    NO_PANDA: "A REAL PANDA",
+    NO_DIRAC: "A REAL DIRAC",
+    NO_CURL: "CURL AND JQ",
+    NO_TARDIS: "A REAL COBALD/TARDIS",
     NO_SYSTEMD: "A REAL SYSTEMD",
+    NO_CONDA: "RATTLER-BUILD",
     NO_IMAGE: "A CONTAINER IMAGE",
     NO_HELM: "A REAL HELM AND KUBERNETES' SCHEMAS",
     NO_PROMETHEUS: "A REAL PROMETHEUS",
@@ -59,9 +72,10 @@ MISSED = {
 """Names in the summary."""
 
 UNAVAILABLE = (
-    BrowserUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
-    NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable, RecipesUnavailable,
-    RucioUnavailable, SchemasUnavailable, ToilUnavailable, WheelsUnavailable,
+    BrowserUnavailable, CondaUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
+    NeighbourUnavailable, NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable,
+    RecipesUnavailable, RucioUnavailable, SchemasUnavailable, TardisUnavailable, ToilUnavailable,
+    WheelsUnavailable,
 )  # fmt: skip
 
 

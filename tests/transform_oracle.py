@@ -1,23 +1,39 @@
 """Expressions that the schedd's transform should build, written a second time in Python for comparison."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import _BYTES_TEMPLATE, _CREDIT_TEMPLATE, _MAX_BYTES, _classad_real
+from hydrator.submit.expressions import (
+    BARE_HERE,
+    BARE_RANK,
+    COMPACT_HERE,
+    OLDEST_EXPRESSION,
+    SETS_EXPRESSION,
+    Mode,
+    shares_expression,
+)
 
 
-def rank_expression(dids: Sequence[Did], sizes: Mapping[Did, int], staging_credit: float = 0.5) -> str:
-    """Build ``DataLocalityRank``: the share (0 to 1) of the required bytes at the slot's site.
+def locality_expressions(dids: Sequence[Did], mode: Mode, key: str | None = None) -> dict[str, str]:
+    """Build the job's expressions by attribute; *key* is the DataLocalityKey that the job came with.
 
-    If a size is missing or negative, or all are zero, it counts datasets instead. It ignores letter case:
-    one spelling term for all names would also remove the share of the datasets that are there.
+    One dataset always has the key of its name; several datasets keep a key that looks like one.
     """
-    known_sizes = [sizes.get(did, -1) for did in dids]
-    sized = min(known_sizes) >= 0 and 0 < sum(known_sizes) < _MAX_BYTES
-    each = (_BYTES_TEMPLATE if sized else "") + _CREDIT_TEMPLATE
-    total = float(sum(known_sizes) if sized else len(dids))
-    listed = ",".join(each.format(did=did, credit=_classad_real(staging_credit)) for did in dids)
-    return f"sum({{{listed}}}) / {_classad_real(total)}"
+    if len(dids) == 1:
+        key = set_key(dids)
+    if key is None:
+        return {
+            "DatasetsHere": SETS_EXPRESSION,
+            "DataLocalityShares": shares_expression(dids),
+            "DataLocalityOldest": OLDEST_EXPRESSION,
+            "DataLocalityHere": BARE_HERE[mode],
+            "DataLocalityRank": BARE_RANK,
+        }
+    return {
+        "DataLocalityKey": f'"{key}"',
+        "DataLocalityHere": COMPACT_HERE[mode],
+    }
 
 
 def requirements_expression(users_requirements: str) -> str:
@@ -25,17 +41,13 @@ def requirements_expression(users_requirements: str) -> str:
     return f"({users_requirements}) && MY.DataLocalityHere"
 
 
-def job_rank_expression(users_rank: str, weight: float) -> str:
-    """Build ``Rank`` from the user's own, which counts 0 if it is not a number."""
-    own = f"isError(real({users_rank})) ? 0.0 : (real({users_rank}) ?: 0.0)"
-    return f"({own}) + {_classad_real(weight)} * MY.DataLocalityRank"
-
-
 def compute_any_after(now: int, max_wait_seconds: int, floor_seconds: int = 300) -> int:
     """Return ``DataLocalityAnyAfter`` (Unix s): *now* plus *max_wait_seconds*, rounded up to the next step.
 
-    The step is *floor_seconds* or a twelfth of the wait, so that jobs submitted together share an
-    autocluster.
+    The step is *floor_seconds*, or a twelfth of a longer wait, or half of a shorter wait, so that jobs
+    submitted together share an autocluster. The end of a wait of less than 2 s is rounded down: it is over.
     """
-    step = max(floor_seconds, max_wait_seconds // 12)
+    step = max(min(floor_seconds, max_wait_seconds // 2), max_wait_seconds // 12)
+    if step == 0:
+        return floor_seconds * (now // floor_seconds) + max_wait_seconds
     return step * ((now + max_wait_seconds + step - 1) // step)

@@ -5,6 +5,8 @@ name first in ``[submit]`` names of the configuration, then in ``[submit]`` patt
 the run. The result leaves out inputs without a DID, such as the output of an earlier step.
 """
 
+import base64
+import hashlib
 import json
 import re
 import tomllib
@@ -152,3 +154,21 @@ def parse_did_list(text: str | None) -> tuple[str, ...]:
 def format_did_list(dids: Iterable[str]) -> str:
     """Format *dids* as a ClassAd list of strings."""
     return "{" + ",".join(f'"{did}"' for did in dids) + "}"
+
+
+def set_key(dids: Iterable[str]) -> str:
+    """Return the key of the set *dids*, by which a job's expressions look up all its datasets.
+
+    This is a copy of ``hydrator/domain/ads/dataset_sets.py``, because this package does not import hydrator;
+    tests/unit/domain/test_dataset_sets.py compares the two.
+
+    Raises:
+        ValueError: *dids* is empty.
+    """
+    names = sorted(set(dids))
+    if not names:
+        raise ValueError("a set of datasets needs at least one dataset")
+    if len(names) == 1:
+        return re.sub("[A-Z@]", lambda letter: "@!" if letter[0] == "@" else f"@{letter[0]}", names[0])
+    digest = hashlib.sha256("\n".join(names).encode()).digest()
+    return "s" + base64.b32encode(digest).decode().lower()[:20]

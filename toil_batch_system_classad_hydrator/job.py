@@ -7,11 +7,12 @@ from enum import Enum
 from math import ceil
 from typing import Any, Self
 
+from .datasets import parse_did_list, set_key
 from .gpus import StepGpus
 
 JOB_ATTRIBUTES = (
-    "RequiredDatasets", "RequiredBytes", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge",
-    "RapthorRun", "RapthorOperation",
+    "RequiredDatasets", "DataLocalityKey", "RequiredBytes", "DataLocality", "DataLocalityMaxWait",
+    "DataLocalityMaxAge", "DataLocalityExpectedSeconds", "RapthorRun", "RapthorOperation",
 )  # fmt: skip
 """Attributes that ``_CONDOR_<name>`` in the leader's environment gives to every job."""
 
@@ -29,6 +30,8 @@ IDLE, RUNNING, REMOVED, COMPLETED, HELD = 1, 2, 3, 4, 5
 _RESERVED_ATTRIBUTES = frozenset(
     {"istoiljob", "toiljobid", "toiljobname", "toilunitname", "toilseen", WORKFLOW_ATTRIBUTE.lower()}
 )
+_STEP_ATTRIBUTES = frozenset({"RequiredDatasets", "DataLocalityKey"})
+"""Attributes of the run whose value each step has for its own datasets."""
 _JOB_ATTRIBUTE_BY_LOWER = {name.lower(): name for name in JOB_ATTRIBUTES}
 _HOLD_SPOOLING_INPUT = 16
 _EXIT_STATUS_UNAVAILABLE = 255
@@ -155,12 +158,13 @@ def _job_attributes(
         "ToilJobID": str(job_id),
         "ToilJobName": classad_string(toil_job.name),
         "ToilUnitName": classad_string(toil_job.unit_name),
-        **{name: value for name, value in settings.attributes.items() if name != "RequiredDatasets"},
+        **{name: value for name, value in settings.attributes.items() if name not in _STEP_ATTRIBUTES},
     }
     if site is not None:
         attributes["RapthorSite"] = classad_string(site)
     elif datasets is not None:
         attributes["RequiredDatasets"] = datasets
+        attributes["DataLocalityKey"] = classad_string(set_key(parse_did_list(datasets)))
     return attributes
 
 

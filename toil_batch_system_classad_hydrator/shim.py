@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from . import BATCH_SYSTEM_NAME
 from .affinity import SITE_FILE_VARIABLE
-from .datasets import DatasetsError, NamingRules, find_required_dids, format_did_list, parse_did_list
+from .datasets import DatasetsError, NamingRules, find_required_dids, format_did_list, parse_did_list, set_key
 
 REPLACED_BATCH_SYSTEMS = frozenset({"slurm", "slurm_static"})
 _MESSAGE_PREFIX = "toil-cwl-runner (classad-hydrator)"
@@ -51,6 +51,7 @@ def translate_call(
     )
     if dids:
         variables["_CONDOR_RequiredDatasets"] = format_did_list(dids)
+        variables["_CONDOR_DataLocalityKey"] = f'"{set_key(dids)}"'
     return words, variables
 
 

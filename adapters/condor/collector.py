@@ -1,4 +1,4 @@
-"""Collector: publish one ad of MyType "DataLocality" for each site; read which site ads the slots have."""
+"""Collector: publish ads of MyType "DataLocality" for each site; read which site ads the slots have."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from adapters.readback import ReadBackAds, parse_published_ad
+from hydrator.domain.ads.contract import contract_1, contract_of
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.pool_ports import SlotAdVersion
@@ -18,9 +19,18 @@ from .bindings.client import CollectorClient
 from .own_identities import OwnIdentities
 from .slot_ads import NOT_DYNAMIC_SLOT
 
+NEW_NAME_SUFFIX = " (contract 2)"
+"""The end of the ``Name`` of an ad of contract 2. An ad of contract 1 has the site's name.
+
+Hooks find both ads by ``DataLocalitySite``; a hook of contract 1 skips the ad of contract 2 as not valid.
+"""
+
 
 class CollectorPublisher:
     """A ``Publisher`` that sends ads to the collector by UPDATE_AD_GENERIC and reads them back by queries.
+
+    Each site has an ad of contract 2, and an ad of contract 1 for older hooks. If the site's ad is from an
+    older daemon, the site only has an ad of contract 1.
 
     An ad expires *lifetime* after the daemon sent it. The collector removes expired ads only every
     CLASSAD_LIFETIME (900 s). ``received_at`` is a time of the local clock. To convert the collector's
@@ -53,24 +63,30 @@ class CollectorPublisher:
             ads = self._client.site_ads()
             foreign = self._identities.foreign_sender_reasons(ads)
         read_back = ReadBackAds()
-        for ad, reason in zip(ads, foreign, strict=True):
-            if reason:
-                read_back.reject(ad["Name"], reason)
+        for ad, reason in sorted(zip(ads, foreign, strict=True), key=lambda pair: _is_new(pair[0])):
+            name, read_ad = ad["Name"], partial(self._parse_ad, ad, reason)
+            if _is_new(ad):
+                read_back.add_newer(_site_of(ad), name, read_ad)
             else:
-                read_back.add(ad["Name"], partial(self._parse_ad, ad))
+                read_back.add(name, read_ad)
         self.rejected = read_back.rejected
         return read_back.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
+        old = {ad.site for ad in ads if contract_of(ad) == 1}
+        texts = [(ad.site + NEW_NAME_SUFFIX, ad.text) for ad in ads if ad.site not in old]
+        texts += [(ad.site, contract_1(ad).text) for ad in ads]
         with self._translate_errors():
-            last_heard_from = self._client.advertise([(ad.site, ad.text) for ad in ads], self._lifetime)
+            last_heard_from = self._client.advertise(texts, self._lifetime)
+            self._client.invalidate([site + NEW_NAME_SUFFIX for site in sorted(old)])
         received_at = valid_time(last_heard_from)
         if received_at is not None:
             self._skew = _significant_skew(received_at - self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         with self._translate_errors():
-            self._client.invalidate(sorted(sites))
+            names = [(site, site + NEW_NAME_SUFFIX) for site in sorted(sites)]
+            self._client.invalidate([name for pair in names for name in pair])
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -79,16 +95,22 @@ class CollectorPublisher:
         except (PoolError, ConfigError) as exc:
             raise PublishError(self.name, str(exc)) from exc
 
-    def _parse_ad(self, ad: Mapping[str, Any]) -> PublishedAd:
+    def _parse_ad(self, ad: Mapping[str, Any], foreign_sender_reason: str | None) -> PublishedAd:
         """Parse an ad from the collector; raise ValueError if this daemon cannot have sent such an ad."""
+        if foreign_sender_reason:
+            raise ValueError(foreign_sender_reason)
         received_at = valid_time(ad["LastHeardFrom"])
         return parse_published_ad(
-            ad["Name"],
+            _site_of(ad),
             ad["DataLocalityGeneration"],
             ad["DataLocalityAsOf"],
             received_at - self._skew if received_at else None,
             self._clock(),
         )
+
+
+_CORE_ATTRIBUTES = ("TotalSlotCpus", "Cpus")
+"""Cores of a slot: of a partitionable slot, Cpus are only those that no dynamic slot uses."""
 
 
 class PoolSlots:
@@ -103,7 +125,9 @@ class PoolSlots:
 
     def read_ad_versions(self) -> Sequence[SlotAdVersion]:
         """See :class:`hydrator.domain.pool_ports.Slots`."""
-        ads = self._client.slots([*self._site_attributes, "DataLocalityGeneration"], NOT_DYNAMIC_SLOT)
+        ads = self._client.slots(
+            [*self._site_attributes, "DataLocalityGeneration", *_CORE_ATTRIBUTES], NOT_DYNAMIC_SLOT
+        )
         return [self._parse_slot_version(ad) for ad in ads]
 
     def close(self) -> None:
@@ -113,7 +137,17 @@ class PoolSlots:
     def _parse_slot_version(self, ad: Mapping[str, Any]) -> SlotAdVersion:
         site = next((str(ad[name]) for name in self._site_attributes if ad.get(name)), None)
         generation = ad.get("DataLocalityGeneration")
-        return SlotAdVersion(site, generation if isinstance(generation, int) else None)
+        cores = next((ad[name] for name in _CORE_ATTRIBUTES if isinstance(ad.get(name), int)), 0)
+        return SlotAdVersion(site, generation if isinstance(generation, int) else None, max(0, cores))
+
+
+def _is_new(ad: Mapping[str, Any]) -> bool:
+    """Return True if *ad* has the name of an ad of contract 2."""
+    return str(ad["Name"]).endswith(NEW_NAME_SUFFIX)
+
+
+def _site_of(ad: Mapping[str, Any]) -> Any:  # noqa: ANN401 - untrusted; parse_published_ad checks it
+    return ad["Name"].removesuffix(NEW_NAME_SUFFIX) if _is_new(ad) else ad["Name"]
 
 
 def _significant_skew(skew: timedelta) -> timedelta:

@@ -91,7 +91,7 @@ class ScheddRounds:
         due.sort(key=lambda name: (not self._statuses[name].has_answered, self._statuses[name].asked_at))
         query = _ScheddQuery(question, deque(due), started_at + self._budget_seconds, {})
         self._run_workers(query)
-        return {name: query.answers.get(name) or Unseen(self._statuses[name].failure) for name in names}
+        return {name: query.answers.get(name, Unseen(self._statuses[name].failure)) for name in names}
 
     def close(self) -> None:
         """Stop the clients, also during a query."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from adapters.readback import parse_published_ad
-from hydrator.domain.classad import slot_ad_text
+from hydrator.domain.ads.classad import slot_ad_text
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.pool_ports import MergeResult

@@ -1,7 +1,8 @@
-"""Ad files: publish one file per site for the hook's ``--file``. A new file replaces the old one by a rename.
+"""Ad files: publish two files per site for the hook's ``--file``. A rename replaces an old file.
 
-The file's name is the site's name with the suffix ``.ad``. All characters of the site's name except
-letters, digits and ``_ . - ~`` are percent-encoded. The file's modification time is the time of writing.
+The file's name is the site's name with the suffix ``.v2.ad``. All characters of the site's name except
+letters, digits and ``_ . - ~`` are percent-encoded. The file with the suffix ``.ad`` has the ad in the form
+of contract 1, for older hooks. A file's modification time is the time of writing.
 """
 
 import os
@@ -16,12 +17,15 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from adapters.readback import ReadBackAds, parse_published_ad
+from hydrator.domain.ads.contract import contract_1, contract_of
 from hydrator.domain.errors import PublishError
 from hydrator.domain.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, flush_folder, replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock
 
 AD_SUFFIX: Final = ".ad"
+NEW_SUFFIX: Final = ".v2"
+"""The end of the name, before AD_SUFFIX, of a file with an ad of contract 2."""
 LEFTOVER_AFTER: Final = timedelta(minutes=10)
 """A temporary file of this age has no writer any more: the daemon that wrote it was killed."""
 
@@ -31,7 +35,7 @@ _SITE: Final = re.compile(r'^DataLocalitySite = "(?P<site>(?:[^"\\\n]|\\.)*)"$',
 _NUMBER: Final = "^DataLocality{} = ([0-9]{{1,18}})$"
 _AS_OF: Final = re.compile(_NUMBER.format("AsOf"), re.MULTILINE)
 _GENERATION: Final = re.compile(_NUMBER.format("Generation"), re.MULTILINE)
-_LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = [0-9]+\n\Z")
+_LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = ([0-9]{1,9})\n\Z")
 
 
 class AdFilePublisher:
@@ -48,12 +52,15 @@ class AdFilePublisher:
         self._clock = clock
         self.rejected: Mapping[str, str] = {}
 
-    def path(self, site: Site) -> Path:
+    def path(self, site: Site, contract: int) -> Path:
         """Return the path of the file with the ad of *site*, which the hook reads with ``--file``."""
-        return self._folder / (quote(site, safe="") + AD_SUFFIX)
+        return self._folder / ad_file_name(site, contract)
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.domain.ports.Publisher`. If the folder is missing, return no ads."""
+        """See :class:`hydrator.domain.ports.Publisher`. If the folder is missing, return no ads.
+
+        If a site has no file of contract 2, its ad is from an older daemon.
+        """
         read_back, now = ReadBackAds(), self._clock()
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.endswith(AD_SUFFIX))  # noqa: PTH208
@@ -61,9 +68,14 @@ class AdFilePublisher:
             names = []
         except OSError as exc:
             raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
-        for name in names:
+        for name in sorted(names, key=_is_new_name):
+            site = _site_in_name(name)
+            read_ad = partial(_read_back, self._folder / name, now)
             with suppress(FileNotFoundError):  # it was withdrawn meanwhile
-                read_back.add(name, partial(_read_back, self._folder / name, now))
+                if _is_new_name(name):
+                    read_back.add_newer(site, name, read_ad)
+                else:
+                    read_back.add(name, read_ad)
         self.rejected = read_back.rejected
         return read_back.adopted_ads
 
@@ -94,19 +106,53 @@ class AdFilePublisher:
             raise PublishError(self.name, f"ads not {past_verb} in {self._folder}: {'; '.join(failures)}")
 
     def _write(self, ad: SiteAd) -> None:
+        """Write both files. An ad of contract 1 has one file: a newer one would be left over."""
         moment = int(self._clock().timestamp() * 1_000_000_000)
-        replace_file(
-            self.path(ad.site), ad.text.encode(), mode=_MODE, modified_ns=moment, should_flush_folder=False
-        )
+        forms = [(2, ad), (1, contract_1(ad))]  # the newest first: hooks then never see it older
+        if contract_of(ad) == 1:
+            forms = forms[1:]
+        for contract, form in forms:
+            replace_file(
+                self.path(ad.site, contract),
+                form.text.encode(),
+                mode=_MODE,
+                modified_ns=moment,
+                should_flush_folder=False,
+            )
+        if contract_of(ad) == 1:
+            self.path(ad.site, 2).unlink(missing_ok=True)
 
     def _remove(self, site: Site) -> None:
-        self.path(site).unlink(missing_ok=True)
+        for contract in (1, 2):
+            self.path(site, contract).unlink(missing_ok=True)
 
     def _create_folder(self) -> None:
         """Create the folder with mode 0755, so that hooks can read it; an existing folder keeps its mode."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True)
             self._folder.chmod(0o755)
+
+
+def ad_file_name(site: Site, contract: int) -> str:
+    """Return the file name of the ad of *site*. The hook (hydrator/startd_cron.py) has the same names.
+
+    A site ``X.v2`` has ``X%2Ev2.ad`` as its file of contract 1, because ``X.v2.ad`` has the ad of site ``X``.
+    """
+    name = quote(site, safe="")
+    if contract > 1:
+        return name + NEW_SUFFIX + AD_SUFFIX
+    if name.endswith(NEW_SUFFIX):
+        name = name.removesuffix(NEW_SUFFIX) + NEW_SUFFIX.replace(".", "%2E")
+    return name + AD_SUFFIX
+
+
+def _is_new_name(name: str) -> bool:
+    """Return True if *name* is the name of a file with an ad of contract 2."""
+    return name.endswith(NEW_SUFFIX + AD_SUFFIX)
+
+
+def _site_in_name(name: str) -> Site:
+    return Site(unquote(name.removesuffix(AD_SUFFIX).removesuffix(NEW_SUFFIX)))
 
 
 def remove_leftovers(folder: Path, clock: Clock) -> None:
@@ -127,9 +173,12 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
     if len(data) > MAX_BYTES:
         raise ValueError(f"the file is larger than {MAX_BYTES} bytes")
     text = data.decode()
-    if not _LAST_LINE.search(text):
+    last_line = _LAST_LINE.search(text)
+    if not last_line:
         raise ValueError("the file is incomplete: its last line is not DataLocalityVersion")
-    site = Site(unquote(path.name.removesuffix(AD_SUFFIX)))
+    if int(last_line[1]) != (2 if _is_new_name(path.name) else 1):
+        raise ValueError(f"the file's name is not the name of an ad of contract version {last_line[1]}")
+    site = _site_in_name(path.name)
     if _unescape(_match_once(_SITE, text)) != site:
         raise ValueError("the site of the ad is not the site in the file's name")
     return parse_published_ad(

@@ -5,10 +5,17 @@ file once in each of its cycles to learn which datasets the slots of a site have
 
     {"version": 1, "written": 1763690400, "valid_until": 1763694000, "max_age": 20700,
      "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, …}},
-     "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]}}
+     "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]},
+     "sets": {"lofar:@L1": {"UK": {"share": 1.0, "as_of": 1763690395},
+                            "DE": {"share": 0.0, "as_of": 1763690395, "read_seconds": 256,
+                                   "queue_seconds": 1024, "read_from": "UK"}}}}
 
 Times are Unix seconds. A dataset that no site has is not listed. Private
 datasets have the pseudonyms that the ads and the jobs use for them.
+The key of a set is the ``DataLocalityKey`` of the jobs. A site's row has ``own_queue_seconds`` and, with
+estimates, ``estimates_until``: after this time a reader must ignore the seconds of the site.
+A site's row has ``"observe": true`` in an observe-only block of an experiment: jobs of all modes except
+``require`` then match any slot of the site, so a reader must not prefer or avoid the site for its datasets.
 After ``valid_until`` a reader must ignore the file. If the daemon has no new facts about a site, the
 site's entry with its ``as_of`` stays unchanged. When ``as_of`` is ``max_age`` seconds old, jobs no longer
 use the site's facts, and a reader should not use them either. The daemon replaces the file by a rename and
@@ -27,6 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters.readback import ReadBackAds, parse_published_ad
+from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers, read_set_answers
 from hydrator.domain.errors import PublishError
 from hydrator.domain.files import replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
@@ -40,14 +48,35 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 _MODE: Final = 0o644
 _AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
 """One entry of ``DatasetStates`` in a site's ad: no DID contains a quote."""
+_EXTRA_FIELDS: Final = {"own_queue_seconds": int, "estimates_until": int, "observe": bool}
+"""Fields of a site's row that it does not always have, and their types."""
 
 
 @dataclass(frozen=True)
 class _SitesFileContents:
-    """Content of the sites file: each site's ad, and the DIDs of its AVAILABLE datasets."""
+    """Content of the sites file: each site's ad, the DIDs of its AVAILABLE datasets, and its sets.
+
+    ``extras`` has the fields of a site's row about estimates and the experiment, ``sets`` the entry of each
+    set by its key.
+    """
 
     ads: Mapping[Site, PublishedAd] = field(default_factory=dict)
     available_dids: Mapping[Site, frozenset[str]] = field(default_factory=dict)
+    extras: Mapping[Site, Mapping[str, int]] = field(default_factory=dict)
+    sets: Mapping[Site, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def without(self, sites: AbstractSet[Site]) -> "_SitesFileContents":
+        """Return the contents without *sites*."""
+        parts = ({site: value for site, value in part.items() if site not in sites} for part in self._parts())
+        return _SitesFileContents(*parts)
+
+    def with_sites_of(self, newer: "_SitesFileContents") -> "_SitesFileContents":
+        """Return the contents with those of *newer* in place of the same sites."""
+        base = self.without(newer.ads.keys())
+        return _SitesFileContents(*({**a, **b} for a, b in zip(base._parts(), newer._parts(), strict=True)))
+
+    def _parts(self) -> tuple[Mapping[Site, Any], ...]:
+        return self.ads, self.available_dids, self.extras, self.sets
 
 
 class SitesFilePublisher:
@@ -82,18 +111,23 @@ class SitesFilePublisher:
         if not ads:
             return
         contents, now = self._load(), self._clock()
-        new_ads = {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now) for ad in ads}
-        new_dids = {ad.site: _available_dids(ad) for ad in ads}
-        merged = _SitesFileContents({**contents.ads, **new_ads}, {**contents.available_dids, **new_dids})
-        self._replace(merged, now)
+        answers = {ad.site: read_set_answers(ad, now) for ad in ads}
+        new_contents = _SitesFileContents(
+            {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now) for ad in ads},
+            {ad.site: _available_dids(ad) for ad in ads},
+            {site: _extra_fields(each) for site, each in answers.items()},
+            {
+                site: {key: _set_row(one) for key, one in each.by_key.items()}
+                for site, each in answers.items()
+            },
+        )
+        self._replace(contents.with_sites_of(new_contents), now)
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
         contents = self._load()
         if sites & contents.ads.keys():
-            ads = {site: ad for site, ad in contents.ads.items() if site not in sites}
-            dids = {site: contents.available_dids[site] for site in ads}
-            self._replace(_SitesFileContents(ads, dids), self._clock())
+            self._replace(contents.without(sites), self._clock())
 
     def _load(self) -> _SitesFileContents:
         """Read the file; return empty contents if the file is missing or not valid."""
@@ -126,15 +160,47 @@ def _available_dids(ad: SiteAd) -> frozenset[str]:
     return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
 
 
+def _extra_fields(answers: SiteAnswers) -> dict[str, int]:
+    """Return the fields of a site's row about an observe-only block, and about valid estimates."""
+    observed: dict[str, int] = {"observe": True} if answers.is_observing else {}
+    if answers.estimates_until is None:
+        return observed
+    return {
+        "own_queue_seconds": answers.own_queue_seconds,
+        "estimates_until": answers.estimates_until,
+        **observed,
+    }
+
+
+def _set_row(answer: SetAnswer) -> dict[str, Any]:
+    row = {
+        "share": answer.share,
+        "as_of": answer.as_of,
+        "read_seconds": answer.read_seconds,
+        "queue_seconds": answer.queue_seconds,
+        "read_from": answer.source,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
 def _to_json(contents: _SitesFileContents, now: datetime, valid_for: timedelta, max_age: timedelta) -> bytes:
     datasets: dict[str, list[str]] = {}
     for site in sorted(contents.ads):
         for did in contents.available_dids[site]:
             datasets.setdefault(did, []).append(site)
     sites = {
-        site: {"as_of": to_unix(ad.as_of), "generation": ad.generation, "heard": ad.received_at.timestamp()}
+        site: {
+            "as_of": to_unix(ad.as_of),
+            "generation": ad.generation,
+            "heard": ad.received_at.timestamp(),
+            **contents.extras.get(site, {}),
+        }
         for site, ad in sorted(contents.ads.items())
     }
+    sets: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for site in sorted(contents.sets):
+        for key, row in contents.sets[site].items():
+            sets.setdefault(key, {})[site] = row
     document = {
         "version": VERSION,
         "written": to_unix(now),
@@ -142,6 +208,7 @@ def _to_json(contents: _SitesFileContents, now: datetime, valid_for: timedelta, 
         "max_age": int(max_age.total_seconds()),
         "sites": sites,
         "datasets": dict(sorted(datasets.items())),
+        "sets": dict(sorted(sets.items())),
     }
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
@@ -163,7 +230,25 @@ def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[s
     for site, row in document["sites"].items():
         read_back.add(site, partial(_read_ad, site, row, now))
     dids = _dids_by_site(document["sites"], read_back, document["datasets"])
-    return _SitesFileContents(read_back.adopted_ads, dids), read_back.rejected
+    extras = {
+        site: {name: kind(row[name]) for name, kind in _EXTRA_FIELDS.items() if name in row}
+        for site, row in document["sites"].items()
+        if site in read_back.adopted_ads
+    }
+    sets = _sets_by_site(read_back, document.get("sets", {}))
+    return _SitesFileContents(read_back.adopted_ads, dids, extras, sets), read_back.rejected
+
+
+def _sets_by_site(
+    ads: ReadBackAds, sets: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> dict[Site, dict[str, Mapping[str, Any]]]:
+    """Return the sets of each site in *ads*; a file of an earlier version has no sets."""
+    by_site: dict[Site, dict[str, Mapping[str, Any]]] = {site: {} for site in ads.adopted_ads}
+    for key, rows in sets.items():
+        for place, row in rows.items():
+            if Site(place) in by_site:
+                by_site[Site(place)][key] = dict(row)
+    return by_site
 
 
 def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:

@@ -29,9 +29,9 @@ class Rse:
     """A storage element (RSE); *site* is None if the element is deleted or not mapped to a site.
 
     If *is_readable* is false, jobs cannot read its data. If *is_writable* is false, no data arrives. A
-    volatile element is a cache: it deletes data without notice. *other_sites* read the element like their own
-    storage. *former_sites* are earlier sites of the element: it has no data for them now. *fault* describes
-    an unreadable row about the element.
+    volatile element is a cache: it deletes data without notice. A staging area has data only on its way from
+    tape. *other_sites* read the element like their own storage. *former_sites* are earlier sites of the
+    element: it has no data for them now. *fault* describes an unreadable row about the element.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Rse:
     is_readable: bool = True
     is_writable: bool = True
     is_volatile: bool = False
+    is_staging_area: bool = False
     other_sites: frozenset[Site] = frozenset()
     former_sites: frozenset[Site] = frozenset()
     fault: str = ""

@@ -7,7 +7,9 @@ docs/how-to/operate/pilots.md says how to set up both.
 Jobs that name no datasets match every entry. If the file is missing, incomplete, of another version or too
 old, all jobs do: then pilots are requested as without this policy. An entry gets no pilots for jobs that name
 datasets if it names no site, if the file does not have its site, or if the facts of that site are too old:
-such jobs could not match its slots.
+such jobs could not match its slots. A job in mode auto also matches where the slots' estimates let it run:
+reading its data there ends sooner than waiting for a slot beside it, or there are no estimates. At a site in
+an observe-only block of an experiment all jobs match, except those of mode require.
 
 GlideinWMS calls match() for every entry and every kind of job, in a new process each cycle. So each process
 reads the file once, and looks up each list of datasets once.
@@ -39,10 +41,16 @@ job_query_expr = "True"
 factory_match_attrs = {
     key: {"type": "string", "comment": "the site of this entry"} for key in SITE_KEYS if key != "EntryName"
 }
-job_match_attrs = {"RequiredDatasetsCSV": {"type": "string", "comment": "the datasets this job reads"}}
+job_match_attrs = {
+    "RequiredDatasetsCSV": {"type": "string", "comment": "the datasets this job reads"},
+    "DataLocality": {"type": "string", "comment": "the mode of this job"},
+    "DataLocalityKey": {"type": "string", "comment": "the key of its set of datasets"},
+}
 
 _read = []  # one element once the file was read: its sites and datasets, or None if it cannot be used
+_observed = set()  # the sites of the file in an observe-only block
 _places = {}  # by list of datasets, the sites that have them all; None if the file cannot be used
+_sets = {}  # by key in lower case, the sites with the whole set, and those that are open to jobs of mode auto
 
 
 def match(job, glidein):
@@ -60,8 +68,23 @@ def match(job, glidein):
     for key in SITE_KEYS:
         site = attrs.get(key)
         if site:
-            return site in places
+            return site in places or (site in _observed and _is_free(job)) or _may_run_at(job, site)
     return False
+
+
+def _may_run_at(job, site):
+    """Return whether the job's key, as in the slots' expressions, lets it run at the site."""
+    mode, key = job.get("DataLocality"), job.get("DataLocalityKey")
+    if not isinstance(key, str):
+        return False
+    whole, open_to_auto = _sets.get(key.lower(), ((), ()))
+    return site in whole or (site in open_to_auto and isinstance(mode, str) and mode.lower() == "auto")
+
+
+def _is_free(job):
+    """Return whether the job may run anywhere in an observe-only block; one without a valid mode may not."""
+    mode = job.get("DataLocality")
+    return isinstance(mode, str) and mode.lower() in ("auto", "wait", "prefer")
 
 
 def _sites_with(wanted):
@@ -94,11 +117,31 @@ def _load_sites():
         datasets = document["datasets"]
         if not all(isinstance(places, list) for places in datasets.values()):
             raise ValueError("its datasets are not lists of sites")
+        _observed.update(site for site in sites if document["sites"][site].get("observe") is True)
+        for key, rows in document.get("sets", {}).items():
+            fresh = {site for site, row in rows.items() if site in sites and row["as_of"] >= oldest}
+            whole = frozenset(site for site in fresh if rows[site]["share"] >= 1)
+            _sets[key.lower()] = (
+                whole,
+                frozenset(
+                    site
+                    for site, row in rows.items()
+                    if _is_open(row, document["sites"].get(site, {}), now, site in fresh)
+                ),
+            )
         return sites, datasets
     except Exception as trouble:
         reason = "{}: {}".format(type(trouble).__name__, trouble)
         _log().warning("%s cannot be used, so all entries match: %s", PATH, reason)
         return None
+
+
+def _is_open(row, site_row, now, is_fresh):
+    """Return whether a job of mode auto may run at a site by the row of its set there."""
+    queue, read = row.get("queue_seconds"), row.get("read_seconds")
+    if queue is None or now >= site_row.get("estimates_until", 0):
+        return is_fresh  # without estimates, a job waits only until its set is published
+    return read is not None and read + site_row.get("own_queue_seconds", 0) < queue
 
 
 def _log():

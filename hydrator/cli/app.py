@@ -11,14 +11,16 @@ from typing import Annotated
 import typer
 
 from hydrator import __version__
-from hydrator.cli.commands.approve import approve
 from hydrator.cli.commands.check import check
+from hydrator.cli.commands.control.approve import approve
+from hydrator.cli.commands.control.release import release
+from hydrator.cli.commands.control.renumber import renumber
+from hydrator.cli.commands.control.staging import staging
 from hydrator.cli.commands.history import history, rollback
 from hydrator.cli.commands.init import InitOptions, init
-from hydrator.cli.commands.inspect import datasets, sites, status
-from hydrator.cli.commands.release import release
-from hydrator.cli.commands.renumber import renumber
-from hydrator.cli.commands.report import report
+from hydrator.cli.commands.inspect import datasets, network, sites, status
+from hydrator.cli.commands.outcomes.replay import ReplayOptions, replay
+from hydrator.cli.commands.outcomes.report import report
 from hydrator.cli.commands.run import once, plan, run
 from hydrator.cli.commands.submit.pool_config import pool_config
 from hydrator.cli.commands.submit.rapthor.command import submit_rapthor
@@ -45,6 +47,7 @@ app = typer.Typer(
 submit = typer.Typer(help="Prepare jobs and pool configuration for data locality.", no_args_is_help=True)
 app.add_typer(submit, name="submit")
 app.add_typer(token, name="token")
+app.add_typer(staging, name="staging")
 
 
 def main() -> None:
@@ -108,8 +111,9 @@ def hook() -> None:
 
 
 _COMMANDS: Sequence[Callable[..., None]] = (
-    *(version, man, run, once, plan, status, sites, datasets, check, release, hook),
+    *(version, man, run, once, plan, status, sites, datasets, network, check, release, hook),
     *(why, approve, history, rollback, renumber, top, command_of(InitOptions, init), report),
+    command_of(ReplayOptions, replay),
 )
 _SUBMIT_COMMANDS: Mapping[str, Callable[..., None]] = {
     "pool-config": pool_config,

@@ -236,7 +236,7 @@ class SiteCapabilitiesSettings(_ServiceSettings):
 
 
 class PluginSource(BaseModel):
-    """A catalogue from a plugin, such as ``directory``; the plugin checks the keys of this section."""
+    """A catalogue from a plugin, such as ``directory`` or ``hash``; the plugin checks the section's keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -262,7 +262,7 @@ class PluginSource(BaseModel):
 
 
 BUILT_IN = ("file", "rucio", "dmapi")
-BUNDLED_PLUGINS = frozenset({"directory"})
+BUNDLED_PLUGINS = frozenset({"directory", "hash"})
 
 
 def _kind(table: Any) -> str | None:  # noqa: ANN401 - TOML
@@ -280,6 +280,7 @@ Source = Annotated[
     Discriminator(
         _kind,
         custom_error_type="catalogue_type",
-        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed plugin",
+        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory', 'hash' or an installed"
+        " plugin",
     ),
 ]

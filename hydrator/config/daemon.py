@@ -1,10 +1,10 @@
-"""Sections [daemon], [htcondor], [private], [sites], [budget], [standby], [report], [events] and [log]."""
+"""The sections of the configuration about the daemon itself, its pool, its sites, and what it reports."""
 
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from hydrator.domain.untrusted import is_loopback
 
@@ -111,6 +111,48 @@ class BudgetSettings(Section):
     ad_bytes: int = Field(240_000, ge=1_000, le=240_000)
 
 
+class EstimatesSettings(Section):
+    """Seconds until a job has read its data, or has a slot beside it: docs/explanation/estimates.md."""
+
+    enabled: bool = Field(
+        True, description="publish estimates if transfer rates are known and all schedds answer"
+    )
+    valid_seconds: float = Field(
+        600, ge=60, le=86_400, description="how long jobs use an estimate, for example after the daemon ended"
+    )
+    max_readers_per_source: int = Field(
+        10,
+        ge=1,
+        le=1_000_000,
+        description='jobs with mode "auto" that may read from one site at a time; a quarter of them may begin'
+        " in one turn (print the pool configuration again)",
+    )
+    portion: float = Field(
+        2,
+        ge=0,
+        le=1000,
+        description="jobs that may begin to read from one site before the daemon counts them; half of them"
+        " share the rate in each estimate",
+    )
+    default_run_seconds: Seconds = Field(
+        3600, description="expected run time of a job while no earlier or running job shows it"
+    )
+    reaction_seconds: float = Field(
+        60,
+        ge=0,
+        le=86_400,
+        description="NEGOTIATOR_INTERVAL of the pool: a waiting job starts after this time at the earliest,"
+        " so a job whose data is read sooner does not wait for it",
+    )
+    max_slot_age_seconds: float = Field(
+        750,
+        ge=10,
+        le=86_400,
+        description="a slot that its startd has not updated for longer does not count; at least twice the"
+        " UPDATE_INTERVAL of the startds, 300 by default",
+    )
+
+
 class StandbySettings(Section):
     """Leader election between two daemons on one pool: docs/how-to/operate/stand-by.md."""
 
@@ -143,6 +185,41 @@ class ReportSettings(Section):
         description="interval between queries that count the slots with and without the attributes of a"
         " site ad; 0: never",
     )
+
+
+class ExperimentSettings(Section):
+    """A switchback experiment on the pool: docs/how-to/operate/prove-it-on-your-pool.md."""
+
+    enabled: bool = Field(
+        False,
+        description="alternate blocks in which jobs use where their data is with blocks in which they"
+        " ignore it",
+    )
+    block_hours: float = Field(6, ge=0.01, le=168, description="length of a block")
+    days: float = Field(
+        14,
+        ge=0.001,
+        le=90,
+        description="length of the experiment; it has an even number of blocks, at least two",
+    )
+    drop_minutes: float = Field(
+        60, ge=0, le=10_000, description="the report leaves out jobs that started in this part of a block"
+    )
+    seed: int | None = Field(
+        None,
+        ge=0,
+        le=2**63 - 1,
+        description="seed of the order of the blocks; default: the time of the start",
+    )
+    start: AwareDatetime | None = Field(
+        None, description="start of the experiment, such as 2026-12-01T00:00:00Z; default: at once"
+    )
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Self:
+        if self.drop_minutes >= self.block_hours * 60:
+            raise ValueError("drop_minutes must be shorter than block_hours")
+        return self
 
 
 class StompBrokerSettings(Section):

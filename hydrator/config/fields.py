@@ -37,7 +37,7 @@ def build_from_section(dataclass: type[V], section: BaseModel, **others: Any) ->
     durations = {
         key.removesuffix("_seconds"): timedelta(seconds=value)
         for key, value in section
-        if key.endswith("_seconds")
+        if key.endswith("_seconds") and value is not None
     }
     fields: dict[str, Any] = vars(dataclass)["__dataclass_fields__"]
     return dataclass(

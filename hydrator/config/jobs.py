@@ -22,6 +22,13 @@ class DemandSettings(Section):
     keep_hours: float = Field(
         24, ge=0, le=720, description="hours that a dataset stays published after the last job that named it"
     )
+    settle_seconds: float = Field(
+        600,
+        ge=0,
+        le=86_400,
+        description="for this time the ads of sites without a newly demanded dataset do not show it, so that"
+        " the hooks at its sites are first; at least the hook's period and UPDATE_INTERVAL together",
+    )
     pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
     patterns: list[str] = Field(
         default_factory=list,
@@ -29,11 +36,14 @@ class DemandSettings(Section):
     )
 
 
+_FORMER_KEYS = frozenset({"rank_weight", "staging_credit"})
+
+
 class JobsSettings(Section):
     """Defaults that `hydrator submit pool-config` gives to jobs that set only RequiredDatasets."""
 
-    default_mode: Literal["require", "wait", "prefer"] = Field(
-        "wait", description="mode of a job that sets no mode"
+    default_mode: Literal["auto", "require", "wait", "prefer"] = Field(
+        "auto", description="mode of a job that sets no mode"
     )
     wait_seconds: float = Field(
         3600, ge=0, le=31_536_000, description='how long a job with mode "wait" waits for its data'
@@ -45,21 +55,40 @@ class JobsSettings(Section):
         description='how long a job with mode "prefer" waits until its datasets are published, before it'
         " runs anywhere",
     )
+    auto_settle_seconds: float | None = Field(
+        None,
+        ge=0,
+        le=31_536_000,
+        description='how long a job with mode "auto" without estimates waits until its datasets are'
+        " published, before it runs anywhere; default: settle_seconds of [demand]",
+    )
     rounding_seconds: float = Field(
         300,
         ge=1,
         le=3600,
-        description="the end of a job's wait is a multiple of this (or of 1/12 of the wait, if longer), so"
-        " that jobs share an autocluster",
+        description="the end of a job's wait is a multiple of this (of 1/12 of a longer wait, of 1/2 of a"
+        " shorter one), so that jobs share an autocluster",
     )
-    rank_weight: float = Field(1000, ge=0, le=1e12, description="weight of data locality in the job's Rank")
-    staging_credit: float = Field(
-        0.5,
+    others_weight: float = Field(
+        1_000_000,
         ge=0,
-        lt=1,
-        description="weight in Rank of a dataset that is still being staged, from 0 to 1 (a complete"
-        " dataset has 1)",
+        le=1e9,
+        description="how much each second of the queue for a site's data lowers the rank of the site's slots"
+        " for jobs without datasets; 0: not at all",
     )
+    glideinwms: bool = Field(
+        False,
+        description="jobs carry their datasets also as a text, RequiredDatasetsCSV, which GlideinWMS"
+        " frontends read",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_former_keys(cls, values: object) -> object:
+        """Ignore the keys of releases whose jobs had the locality in their Rank."""
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if name not in _FORMER_KEYS}
 
 
 class NamePattern(Section):
@@ -125,8 +154,7 @@ class SubmitSettings(Section):
         100,
         ge=0,
         le=1e12,
-        description="weight of a GPU in the job's Rank; a slot with complete data gets jobs.rank_weight"
-        " in addition",
+        description="weight of a GPU in the job's Rank",
     )
     gpu_steps: list[str] = Field(
         default=["*image*"],

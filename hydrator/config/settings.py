@@ -7,7 +7,9 @@ from .catalogues import SiteCapabilitiesSettings, Source
 from .daemon import (
     BudgetSettings,
     DaemonSettings,
+    EstimatesSettings,
     EventsSettings,
+    ExperimentSettings,
     HTCondorSettings,
     LogSettings,
     PrivateSettings,
@@ -16,8 +18,10 @@ from .daemon import (
     StandbySettings,
 )
 from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
+from .network import NetworkSettings
 from .publishers import PublishSettings
 from .safety import AuditSettings, BreakerSettings
+from .staging import StagingSettings
 
 
 class Settings(BaseSettings):
@@ -37,12 +41,16 @@ class Settings(BaseSettings):
     storage: list[StorageArea] = Field(default_factory=list)
     private: PrivateSettings = PrivateSettings()
     sites: SitesSettings = SitesSettings()
+    network: NetworkSettings = NetworkSettings()
+    staging: StagingSettings = StagingSettings()
     publish: PublishSettings = PublishSettings()
     budget: BudgetSettings = BudgetSettings()
+    estimates: EstimatesSettings = EstimatesSettings()
     breaker: BreakerSettings = BreakerSettings()
     audit: AuditSettings = AuditSettings()
     standby: StandbySettings = StandbySettings()
     report: ReportSettings = ReportSettings()
+    experiment: ExperimentSettings = ExperimentSettings()
     events: EventsSettings = EventsSettings()
     log: LogSettings = LogSettings()
 

@@ -16,6 +16,7 @@ from hydrator.domain.model import parse_did
 from .catalogues import DmapiSource, FileSource, RucioSource
 from .publishers import PublishSettings
 from .settings import Settings
+from .staging import staging_problems
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
 _NO_SECRETS = (
@@ -110,7 +111,20 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
             "publish: no publisher is enabled; set enabled = true in publish.collector,"
             " publish.file or publish.http"
         )
-    return problems + _events_problems(data) + _standby_problems(data)
+    problems += _events_problems(data) + _standby_problems(data) + _experiment_problems(data)
+    return problems + staging_problems(data)
+
+
+def _experiment_problems(data: Mapping[str, Any]) -> list[str]:
+    """Report [experiment] of two daemons that would draw different plans."""
+    standby, experiment = data.get("standby"), data.get("experiment")
+    if not all(isinstance(one, dict) and one.get("enabled") is True for one in (standby, experiment)):
+        return []
+    absent = [
+        key for key in ("seed", "start") if isinstance(experiment, dict) and experiment.get(key) is None
+    ]
+    needed = "both daemons need the same plan; set experiment.seed and experiment.start, the same in both"
+    return [f"experiment.{absent[0]}: {needed}"] if absent else []
 
 
 def _standby_problems(data: Mapping[str, Any]) -> list[str]:

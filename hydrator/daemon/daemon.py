@@ -24,13 +24,24 @@ from hydrator.state.clock_step import ClockStepDetector, clamp_to_now
 from hydrator.state.store import Store
 from hydrator.wiring import build_redactor, find_unreadable_secrets, system_clock
 
-from .background import AuditTasks, CycleOutput, Heartbeat, MaintenanceTasks, PoolEdits
+from .background import (
+    AuditTasks,
+    CycleOutput,
+    EstimateErrorKeeper,
+    Heartbeat,
+    LocalityKeeper,
+    MaintenanceTasks,
+    NetworkTasks,
+    PoolEdits,
+    StagingTasks,
+)
 from .cycles import CycleRecorder, CycleRunner, SavedReports, TaskGuard
 from .event_listener import EventMetrics
 from .http_frontend import HttpFrontend
 from .lifecycle import BackgroundWorkers, RuntimeLifecycle, hang_seconds
 from .logs import configure_logs
 from .metrics import Metrics
+from .metrics.staging import StagingMetrics
 from .process.malloc import limit_arenas
 from .process.service_manager import ServiceManager
 from .process.watchdog import Watchdog
@@ -102,7 +113,7 @@ class Daemon:
         self._metrics = Metrics(registry, __version__)
         bugs, event_metrics = BugReporter(self._metrics.count_bug), EventMetrics(registry)
         self._guard = TaskGuard(self._metrics, bugs, self._watchdog)
-        self._workers = self._build_background_workers(registry)
+        self._workers = self._build_background_workers(registry, bugs)
         self._recorder = CycleRecorder(
             context,
             self._metrics,
@@ -129,13 +140,29 @@ class Daemon:
             context, self._store, builder, cycles, self._workers, self._watchdog
         )
 
-    def _build_background_workers(self, registry: CollectorRegistry) -> BackgroundWorkers:
+    def _build_background_workers(self, registry: CollectorRegistry, bugs: BugReporter) -> BackgroundWorkers:
         metrics, report_bug = self._metrics, self._guard.report_bug
+        heartbeat = Heartbeat(metrics, report_bug, self._watchdog.hang_reason, self._stopping)
+        locality = LocalityKeeper(self._store.locality_hours, metrics, self._context.share_locality)
+        errors = EstimateErrorKeeper(self._store)
         return BackgroundWorkers(
-            Heartbeat(metrics, report_bug, self._watchdog.hang_reason, self._stopping),
+            heartbeat,
             AuditTasks(metrics, report_bug, self._stopping),
-            MaintenanceTasks(metrics, report_bug, self._build_cycle_output),
+            MaintenanceTasks(
+                metrics, report_bug, self._build_cycle_output, self._store.slot_totals.add, locality, errors
+            ),
             PoolEdits(metrics, report_bug, registry, self._build_cycle_output),
+            NetworkTasks(metrics, report_bug, self._store, lambda: frozenset(self._context.state.ads)),
+            StagingTasks(
+                metrics,
+                report_bug,
+                self._store,
+                self._build_cycle_output,
+                heartbeat,
+                self._context.share_staging,
+                bugs,
+                StagingMetrics(registry),
+            ),
         )
 
     def _get_standby_reason(self) -> str | None:

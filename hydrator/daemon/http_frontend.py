@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -19,6 +20,7 @@ from hydrator.reconcile.result import CycleReport
 from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
+from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import build_condor_client, build_redactor, privacy, reconcile_policy, system_clock
 from hydrator.wiring.http_server import build_http_server
@@ -83,13 +85,16 @@ class HttpFrontend:
         report, standby_reason = context.report, self.get_standby_reason()
         served_ads = context.parts.served_ads if context.parts else None
         evaluation = report.evaluation if report else None
+        experiment, now = context.state.experiment, system_clock()
+        if evaluation:
+            experiment = evaluation.state.experiment
         has_ads = report or context.state.ads
         return ServerState(
             ads=served_ads.ads() if served_ads and not standby_reason else {},
             snapshot=evaluation.snapshot if evaluation else None,
             demand=report.demand if report else None,
             not_ready_reason=standby_reason or (None if has_ads else "the first cycle has not ended yet"),
-            now=system_clock(),
+            now=now,
             published_at=served_ads.publish_times() if served_ads else {},
             held_reasons=report.held_reasons if report else {},
             hang_reason=self.get_hang_reason(),
@@ -98,7 +103,13 @@ class HttpFrontend:
             changes=context.recent_changes,
             omitted_dids=dids_without_room(evaluation.drafts) if evaluation else {},
             troubles=report.failures if report else (),
+            locality=context.locality,
+            experiment=experiment.describe(now) if experiment else None,
             withheld_reasons=evaluation.withheld_reasons if evaluation else {},
+            estimates=report.estimates if report else None,
+            no_estimates_reason=report.estimation.none_reason if report else None,
+            set_estimator=report.estimation.set_estimator if report else None,
+            staging=context.staging,
         )
 
     def _on_webhook_event(self, body: bytes) -> RejectReason | None:
@@ -122,13 +133,19 @@ class HttpFrontend:
 
     def _explain_job(self, cluster: int, proc: int | None, schedd: str | None) -> list[RenderedAnswer]:
         """Explain a job; called by threads of the HTTP server."""
-        return explain_job(self.context.settings, self.context.report, cluster, proc, schedd)
+        context = self.context
+        return explain_job(context.settings, context.report, context.staging, cluster, proc, schedd)
 
 
 def explain_job(
-    settings: Settings, report: CycleReport | None, cluster: int, proc: int | None, schedd: str | None
+    settings: Settings,
+    report: CycleReport | None,
+    staging: StagingOverview | None,
+    cluster: int,
+    proc: int | None,
+    schedd: str | None,
 ) -> list[RenderedAnswer]:
-    """Explain why a job is idle, without names of private datasets.
+    """Explain why a job is idle, without names of private datasets; *staging* has the requests of data.
 
     The queries run in a new child process with the rights of the daemon, so that no cycle waits.
 
@@ -136,7 +153,7 @@ def explain_job(
         ConfigError: several schedds have the job.
         PoolError: no schedd has the job, or the pool does not answer.
     """
-    client = build_condor_client(settings.htcondor)
+    client, now = build_condor_client(settings.htcondor), system_clock()
     redact = build_redactor(settings)
 
     def hide(text: str) -> str:
@@ -148,9 +165,10 @@ def explain_job(
             settings.sites.slot_attributes,
             _knowledge_from_report(settings, report) if report else None,
             settings.daemon.default_scope,
-            system_clock(),
+            now,
             privacy=privacy(settings.private),
             add_similar_names=add_similar_names,
+            explain_staging=partial(explain_for_job, staging, now=now) if staging else None,
         )
         return render_result(ask_job(query, cluster, proc, schedd), hide)
     except PoolError as error:
@@ -171,4 +189,6 @@ def _knowledge_from_report(settings: Settings, report: CycleReport) -> DaemonKno
         demand.dids,
         dids_without_room=datasets_over_budget(snapshot, demand, budget),
         held_reasons=report.held_reasons,
+        estimates=report.estimates,
+        no_estimates_reason=report.estimation.none_reason,
     )

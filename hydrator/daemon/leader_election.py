@@ -9,6 +9,7 @@ above the number that it read from the collector.
 Pure except for the clock that is passed in.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
@@ -38,6 +39,8 @@ class LeaderElection:
         self._unix = unix
         self._leader_seen_at = monotonic()
         self._heartbeat_at = monotonic()
+        self._lease_begins_at = -math.inf
+        self._became_leader_at = self._heartbeat_at
 
     @property
     def is_leader(self) -> bool:
@@ -54,6 +57,19 @@ class LeaderElection:
         return f"on standby: no daemon publishes now; this daemon will publish within {seconds:g} s"
 
     @property
+    def lease_seconds_left(self) -> float:
+        """Return how long this daemon has the lease; 0 or less without it.
+
+        This is stricter than ``is_leader``: of all daemons one at most has the lease at any time.
+        """
+        return self.lease_duration.total_seconds() - (self._monotonic() - self._lease_begins_at)
+
+    @property
+    def leads_for_seconds(self) -> float:
+        """Return how long this daemon has been the leader; 0 on standby."""
+        return self._monotonic() - self._became_leader_at if self.is_leader else 0.0
+
+    @property
     def announced_leader_since(self) -> int:
         """Return the value for the next heartbeat: since when this daemon leads (Unix seconds), or 0.
 
@@ -66,8 +82,15 @@ class LeaderElection:
     def _is_lease_expired(self) -> bool:
         return self._monotonic() - self._heartbeat_at > self.lease_duration.total_seconds()
 
-    def observe_peers(self, peers: Iterable[Peer]) -> bool:
-        """Elect a leader by the heartbeats of *peers*; return True if this daemon gained or lost the lead."""
+    def observe_peers(
+        self, peers: Iterable[Peer], *, announced_since: int = 0, sent_at: float = -math.inf
+    ) -> bool:
+        """Elect a leader by the heartbeats of *peers*; return True if this daemon gained or lost the lead.
+
+        This daemon sent its own heartbeat with *announced_since* after *sent_at*, a time of the monotonic
+        clock, and then read *peers*. If it announced that it leads and saw no other leader, it has the lease
+        from *sent_at* on: another daemon whose lease begins later would see this announcement.
+        """
         now, lease_seconds = self._monotonic(), self.lease_duration.total_seconds()
         alive = [peer for peer in peers if peer.name != self.name and peer.age_seconds <= lease_seconds]
         leaders = [peer for peer in alive if peer.leads_since > 0]
@@ -80,8 +103,11 @@ class LeaderElection:
             is_next = all(self.name < peer.name for peer in alive)
             if is_next and now - self._leader_seen_at >= lease_seconds:
                 self.leads_since = max(1, self._unix())
+                self._became_leader_at = now
         if leaders or self.is_leader:
             self._leader_seen_at = now
         self._heartbeat_at = now
+        has_lease = announced_since > 0 and self.is_leader and not leaders
+        self._lease_begins_at = sent_at if has_lease else -math.inf
         self.leader = min((peer.name for peer in leaders), default=None) if not self.is_leader else None
         return self.is_leader != was_leader

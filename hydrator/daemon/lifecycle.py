@@ -16,7 +16,7 @@ from hydrator.state.pseudonymize import pseudonymize_state
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, system_clock
 
-from .background import AuditTasks, Heartbeat, MaintenanceTasks, PoolEdits
+from .background import AuditTasks, Heartbeat, MaintenanceTasks, NetworkTasks, PoolEdits, StagingTasks
 from .cycles import CycleRunner
 from .process.watchdog import Watchdog
 from .runtime import DaemonContext, Runtime, close_parts
@@ -35,11 +35,20 @@ class BackgroundWorkers:
     audit_tasks: AuditTasks
     maintenance_tasks: MaintenanceTasks
     pool_edits: PoolEdits
+    network_tasks: NetworkTasks
+    staging_tasks: StagingTasks
 
     @property
     def executor_names(self) -> list[str]:
         """Return the names of the executors that the scheduler needs."""
-        workers = (self.heartbeat, self.audit_tasks, self.maintenance_tasks, self.pool_edits)
+        workers = (
+            self.heartbeat,
+            self.audit_tasks,
+            self.maintenance_tasks,
+            self.pool_edits,
+            self.network_tasks,
+            self.staging_tasks,
+        )
         return [name for worker in workers for name in worker.EXECUTOR_NAMES]
 
     def schedule(self, runtime: Runtime) -> None:
@@ -51,6 +60,8 @@ class BackgroundWorkers:
             scheduler, fence, settings.publish, parts.policy, parts.pool.merger, parts.pool.desired_sites
         )
         self.heartbeat.schedule(scheduler, fence, settings.standby, parts.pool.peers)
+        self.network_tasks.schedule(scheduler, fence, parts.network, settings.network.interval_seconds)
+        self.staging_tasks.schedule(scheduler, fence, settings.staging, parts)
 
 
 @dataclass(eq=False)

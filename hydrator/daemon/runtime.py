@@ -1,18 +1,20 @@
 """Runtime: the parts built from one configuration, and the values that the daemon's parts share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
+from hydrator.diagnostics.locality_history import LocalityOverview
 from hydrator.domain.ports import EventSource
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
+from hydrator.staging.overview import StagingOverview
 from hydrator.wiring import (
     Parts,
 )
@@ -45,7 +47,8 @@ class DaemonContext:
     Any thread may read a value: the daemon replaces a value by a new value, but never changes its content.
 
     A new runtime continues from ``state``. ``report`` is the report of the last cycle, and
-    ``recent_changes`` are the newest entries of the history.
+    ``recent_changes`` are the newest entries of the history. ``locality`` is the
+    overview of ended jobs, and ``staging`` that of the last step of staging.
     """
 
     settings: Settings
@@ -53,6 +56,16 @@ class DaemonContext:
     runtime: Runtime | None = None
     report: CycleReport | None = None
     recent_changes: tuple[HistoryEntry, ...] = ()
+    locality: LocalityOverview = field(default_factory=LocalityOverview)
+    staging: StagingOverview | None = None
+
+    def share_locality(self, overview: LocalityOverview) -> None:
+        """Replace the overview of ended jobs."""
+        self.locality = overview
+
+    def share_staging(self, overview: StagingOverview) -> None:
+        """Replace the overview of staging."""
+        self.staging = overview
 
     @property
     def parts(self) -> Parts | None:

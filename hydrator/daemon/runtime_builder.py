@@ -1,5 +1,6 @@
 """Runtime builder: build all parts of the daemon from one configuration."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hydrator.config import Settings
 from hydrator.config.daemon import EventsSettings
 from hydrator.domain.bugs import BugReporter
+from hydrator.domain.errors import StateError
 from hydrator.domain.ports import ServerEndpoint
 from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.reconcile.estimates.estimate import Estimation
+from hydrator.reconcile.estimates.report import load_estimation
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.state.command_files import CommandQueue
@@ -95,7 +99,16 @@ class RuntimeBuilder:
             timeouts=_CYCLE_TIMEOUTS,
             bugs=self.bugs,
             on_late_answer=lambda: self.early_cycles.request_answer_cycle(fence),
+            last_estimation=self._last_estimation(),
         )
+
+    def _last_estimation(self) -> Estimation | None:
+        """Return the estimation of the last cycle; after a restart, what the state has of it."""
+        if self.context.report:
+            return self.context.report.estimation
+        with contextlib.suppress(StateError):
+            return load_estimation(self.store.load_report)
+        return None
 
     def _build_event_listener(
         self, events: EventsSettings, pseudonym_store: PseudonymStore | None

@@ -12,19 +12,22 @@ the wrong type counts as absent.
 
 import bisect
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
+from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, SiteAd, from_unix, parse_did
 from hydrator.domain.untrusted import valid_integer, valid_time
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.audit.misses import MISSES_ATTRIBUTE, Miss, parse_misses
-from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.history import AvailableSpans, HistoryEntry
 
 _MAX_BYTES = 1 << 60
 MAX_CLOCK_SKEW = timedelta(minutes=5)
@@ -41,7 +44,10 @@ class LocalityResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that left its queue; ``datasets`` is None if the job has no valid list of DIDs."""
+    """A job that left its queue; ``datasets`` is None if the job has no valid list of DIDs.
+
+    ``job_id`` is the ``GlobalJobId``.
+    """
 
     submitted_at: datetime | None
     first_started_at: datetime | None
@@ -50,6 +56,16 @@ class EndedJob:
     datasets: frozenset[Did] | None
     sizes: Mapping[Did, int]
     misses: tuple[Miss, ...]
+    owner: str = ""
+    job_id: str | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def run_seconds(self) -> float | None:
+        """Return the seconds of the last run; None if one of its times is not valid."""
+        if self.last_started_at is None or self.ended_at is None or self.ended_at < self.last_started_at:
+            return None
+        return (self.ended_at - self.last_started_at).total_seconds()
 
     @property
     def wait_time(self) -> timedelta | None:
@@ -65,19 +81,36 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The locality of one job that started. The bytes include only datasets of known size."""
+    """The locality of one job that started. The bytes include only datasets of known size.
+
+    ``local_dids`` are the datasets that were at the job's site.
+    """
 
     job: EndedJob
     locality: LocalityResult
     bytes_at_site: int = 0
     bytes_elsewhere: int = 0
     datasets_without_size: int = 0
+    local_dids: frozenset[Did] = frozenset()
 
 
 class AdHistory:
-    """The history of the sites' ads: find the ad that a site had at a given time."""
+    """The history of the sites' ads: find the ad that a site had at a given time.
 
-    def __init__(self, entries: Iterable[HistoryEntry]) -> None:
+    Args:
+        entries: the changes of the ads, in any order.
+        begins: by site, the first entry that is left, if the daemon deleted older entries of the site.
+        load_spans: loads the stays of datasets for times before these entries; called at most once.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[HistoryEntry],
+        begins: Mapping[Site, datetime] | None = None,
+        load_spans: Callable[[], AvailableSpans] = AvailableSpans,
+    ) -> None:
+        self._entry_begins = begins or {}
+        self._spans = cache(load_spans)
         self._ads: dict[Site, list[SiteAd]] = defaultdict(list)
         self._times: dict[Site, list[datetime]] = defaultdict(list)
         self._available: dict[tuple[Site, int], frozenset[Did]] = {}
@@ -85,15 +118,42 @@ class AdHistory:
             self._ads[one.ad.site].append(one.ad)
             self._times[one.ad.site].append(one.decided_at)
 
+    @property
+    def begins(self) -> dict[Site, datetime]:
+        """Return the time before which the datasets of a site are lost, of sites with lost entries."""
+        known = self._spans().begins if self._entry_begins else {}
+        found = {}
+        for site, begin in self._entry_begins.items():
+            at, is_lost = known.get(site, (begin.timestamp(), True))
+            if is_lost:
+                found[site] = min(begin, from_unix(at))
+        return found
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Return the sites that the history has ads of."""
+        return tuple(self._ads)
+
     def has_site(self, site: Site | None) -> bool:
         """Return whether the history has an ad of *site*."""
         return site in self._ads
 
-    def available_datasets(self, site: Site, time: datetime) -> frozenset[Did] | None:
+    def has_lost(self, time: datetime, site: Site | None = None) -> bool:
+        """Return whether the daemon deleted the ad of *site* at *time*; None: the ad of any site."""
+        begins = self._entry_begins
+        sites = begins if site is None else [site] if site in begins else []
+        return any(time < begins[one] and self._spans().has_lost(one, time) for one in sites)
+
+    def is_observing(self, site: Site, time: datetime) -> bool | None:
+        """Return whether the ad of *site* at *time* is of an observe-only block; None without such an ad."""
+        place = bisect.bisect_right(self._times.get(site, []), time) - 1
+        return (OBSERVE_ATTRIBUTE, "true") in self._ads[site][place].content if place >= 0 else None
+
+    def available_datasets(self, site: Site, time: datetime) -> AbstractSet[Did] | None:
         """Return the datasets that the ad of *site* at *time* lists as AVAILABLE; None without such an ad."""
         place = bisect.bisect_right(self._times.get(site, []), time) - 1
         if place < 0:
-            return None
+            return self._spans().find_listed(site, time) if site in self._entry_begins else None
         if (site, place) not in self._available:
             facts = facts_of(self._ads[site][place])
             self._available[site, place] = frozenset(
@@ -105,9 +165,9 @@ class AdHistory:
 def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:
     """Parse a job that left its queue.
 
-    The keys of *row*: ``QDate``, ``JobStartDate`` and ``JobCurrentStartDate`` (Unix s), ``site``,
-    ``datasets`` (names, or None), ``bytes`` (sizes by dataset name), and ``misses`` (the texts of
-    MISSES_ATTRIBUTE).
+    The keys of *row*: ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
+    ``EnteredCurrentStatus`` (Unix s), ``site``, ``datasets`` (names, or None), ``bytes`` (sizes by dataset
+    name), ``misses`` (the texts of MISSES_ATTRIBUTE), and ``Owner``.
     """
     names = row.get("datasets")
     dids = (
@@ -126,6 +186,9 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
         datasets=dids,
         sizes=_parse_sizes(sizes, dids or frozenset(), default_scope) if isinstance(sizes, Mapping) else {},
         misses=parse_misses({MISSES_ATTRIBUTE: row.get("misses")}),
+        job_id=job_id if isinstance(job_id := row.get("GlobalJobId"), str) else None,
+        owner=owner if isinstance(owner := row.get("Owner"), str) else "",
+        ended_at=_moment(row.get("EnteredCurrentStatus")),
     )
 
 
@@ -149,7 +212,7 @@ def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, 
         )
     since = (job.last_started_at or from_unix(0)) - MAX_CLOCK_SKEW
     missed_dids = {miss.did for miss in job.misses if miss.site == job.site and miss.missed_at >= since}
-    local_dids = (wanted_dids & available_dids) - missed_dids
+    local_dids = frozenset(did for did in wanted_dids if did in available_dids) - missed_dids
     return JobOutcome(
         job,
         LocalityResult.ALL
@@ -160,6 +223,7 @@ def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, 
         bytes_at_site=sum(known_sizes[did] or 0 for did in local_dids),
         bytes_elsewhere=sum(known_sizes[did] or 0 for did in wanted_dids - local_dids),
         datasets_without_size=sum(size is None for size in known_sizes.values()),
+        local_dids=local_dids,
     )
 
 
@@ -201,6 +265,14 @@ class OutcomeCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class LostAds:
+    """The jobs that started at a site before ``begin``, the begin of the history of the site's ad."""
+
+    job_count: int
+    begin: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class OutcomeSummary:
     """Outcomes of many jobs. The waiting times are sorted; they include only jobs that started."""
 
@@ -213,6 +285,8 @@ class OutcomeSummary:
     """Waiting times of jobs that name datasets."""
     other_wait_seconds: tuple[float, ...]
     """Waiting times of jobs that name no datasets."""
+    lost_ads: Mapping[Site, LostAds] = field(default_factory=dict)
+    """By site, the jobs with an unknown result because the daemon has deleted the site's ad of that time."""
 
     @property
     def added_wait_seconds(self) -> float | None:
@@ -227,6 +301,7 @@ def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, i
     never_started = datasets_without_size = missed_datasets = 0
     waits: list[float] = []
     others: list[float] = []
+    lost: Counter[Site] = Counter()
     for job in jobs:
         if job.wait_time is not None:
             (others if job.datasets is None else waits).append(job.wait_time.total_seconds())
@@ -244,6 +319,7 @@ def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, i
             sites[site].jobs_with_misses += 1
         if job.site and ad_history.has_site(job.site):
             sites[job.site].add(outcome)
+            lost[job.site] += ad_history.has_lost(job.last_started_at, job.site)
     sorted_sites = {site: sites[site] for site in sorted(sites)}
     return OutcomeSummary(
         total,
@@ -253,6 +329,7 @@ def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, i
         missed_datasets,
         tuple(sorted(waits)),
         tuple(sorted(others)),
+        {site: LostAds(count, ad_history.begins[site]) for site, count in sorted(lost.items()) if count},
     )
 
 

@@ -22,11 +22,12 @@ class Title:
 
 Count = Annotated[int, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0), Title("bytes")]
+SignedBytes = Annotated[float, Title("bytes")]
 Share = Annotated[float, Field(ge=0, le=1), Title("share, 0 to 1")]
 Seconds = Annotated[float, Title("seconds")]
 UnixTime = Annotated[int, Field(ge=0), Title("Unix s")]
 StateName = Literal["AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"]
-LocalityMode = Literal["require", "wait", "prefer"]
+LocalityMode = Literal["auto", "require", "wait", "prefer"]
 
 BySite = Annotated[dict[Site, _Value], Title("SITE")]
 ByDid = Annotated[dict[Did, _Value], Title("DID")]

@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
+
+from hydrator.domain.ads.dataset_sets import SetKey, set_key
 
 from .errors import BadDid
+
+if TYPE_CHECKING:
+    from hydrator.domain.ads.estimates import Estimates
 
 Did = NewType("Did", str)
 """A data identifier, ``scope:name``; build one with :func:`parse_did`."""
@@ -197,10 +202,14 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedJobs:
-    """Jobs of one schedd that name the same datasets; ``datasets`` are the names as in the job ads."""
+    """Jobs of one schedd that name the same datasets; ``datasets`` are the names as in the job ads.
+
+    ``key`` is the jobs' ``DataLocalityKey``; None if the jobs have none, or if it is not a string.
+    """
 
     datasets: tuple[str, ...]
     job_count: int
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,23 +222,37 @@ class ScheddDemand:
 
 @dataclass(frozen=True, slots=True)
 class DemandEntry:
-    """Datasets that the same jobs need, the number of these jobs, and the time when a job last named them."""
+    """Datasets that the same jobs need, the number of these jobs, and the time when a job last named them.
+
+    If ``has_unkeyed_jobs``, some of the jobs have no key of the whole set (``DataLocalityKey``). Their
+    expressions look up each dataset by its own key, so the ads need an entry for each dataset. Until the set
+    ``is_settled``, the ads of sites without all its datasets do not show the set, so that no job starts
+    there before the hooks at all sites have read the ads.
+    """
 
     dids: tuple[Did, ...]
     job_count: int
     origin: Origin
     last_demanded_at: datetime
+    has_unkeyed_jobs: bool = False
+    is_settled: bool = True
+
+    @property
+    def key(self) -> SetKey:
+        return set_key(self.dids)
 
 
 @dataclass(frozen=True)
 class Demand:
     """The datasets that jobs, pins and patterns name, highest priority first.
 
-    ``rejected_texts`` has the names that are not valid DIDs, each with the reason.
+    ``rejected_texts`` has the names that are not valid DIDs, each with the reason. ``wrong_keys`` has, by
+    datasets, the number of jobs whose ``DataLocalityKey`` is not the key of their datasets.
     """
 
     entries: tuple[DemandEntry, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
+    wrong_keys: Mapping[tuple[Did, ...], int] = field(default_factory=dict)
 
     @cached_property
     def dids(self) -> frozenset[Did]:
@@ -261,7 +284,8 @@ class Snapshot:
     ``unseen_reasons`` has, by DID, the reason why no catalogue gave a new answer in this cycle.
     ``case_collisions`` are existing DIDs that differ only in letter case: ClassAds cannot distinguish
     these DIDs, so the daemon advertises none of them. ``misspelt_dids`` are demanded DIDs that no
-    catalogue has, each with the existing DIDs that have the same letters in another case.
+    catalogue has, each with the existing DIDs that have the same letters in another case. For
+    ``unread_dids``, demanded datasets, no catalogue has ever given an answer.
     """
 
     sites: Mapping[Site, SiteFacts]
@@ -269,6 +293,7 @@ class Snapshot:
     case_collisions: tuple[tuple[Did, ...], ...] = ()
     bytes_total: Mapping[Did, int] = field(default_factory=dict)
     misspelt_dids: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
+    unread_dids: frozenset[Did] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,18 +301,23 @@ class SiteAd:
     """The attributes that one site should advertise.
 
     ``content`` is ``(attribute, ClassAd literal)`` in the order in which the hook prints them.
-    It omits ``DataLocalityAsOf`` and ``DataLocalityGeneration``, which have fields of their own.
+    It omits ``DataLocalityAsOf``, ``DataLocalityGeneration`` and ``DataLocalityEstimatesUntil``, which have
+    fields of their own. Jobs do not use the estimates in ``content`` after ``estimates_until``; None if the
+    ad has no estimates.
     """
 
     site: Site
     as_of: datetime
     generation: int
     content: tuple[tuple[str, str], ...]
+    estimates_until: datetime | None = None
 
     @property
     def attributes(self) -> tuple[tuple[str, str], ...]:
         """Return all attributes. ``DataLocalityVersion`` is last: an ad without it was truncated."""
+        until = self.estimates_until
         when = (
+            *((("DataLocalityEstimatesUntil", str(to_unix(until))),) if until else ()),
             ("DataLocalityAsOf", str(to_unix(self.as_of))),
             ("DataLocalityGeneration", str(self.generation)),
         )
@@ -381,6 +411,7 @@ class DaemonKnowledge:
     ``dids_without_room`` has, by site, the datasets that do not fit into the site's ad.
     ``held_reasons`` has, by site, the change that the daemon does not publish yet, and why.
     ``similar_names`` has, for a name that no catalogue has, similar names that a catalogue has.
+    ``estimates`` are those of the last cycle; if there are none, ``no_estimates_reason`` says why.
     """
 
     now: datetime
@@ -390,6 +421,8 @@ class DaemonKnowledge:
     dids_without_room: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
     held_reasons: Mapping[Site, str] = field(default_factory=dict)
     similar_names: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
+    estimates: "Estimates | None" = None
+    no_estimates_reason: str | None = None
 
     @property
     def collisions_by_lower_name(self) -> dict[str, tuple[Did, ...]]:

@@ -137,10 +137,14 @@ class JobSites(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SlotAdVersion:
-    """The site of one slot, and the generation of the slot's site ad; None if the slot has no site ad."""
+    """The site and cores of one slot, and the generation of its site ad; None if it has no site ad.
+
+    A partitionable slot has the cores of its dynamic slots, too.
+    """
 
     site: str | None
     generation: int | None
+    core_count: int = 0
 
 
 class Slots(Protocol):
@@ -202,6 +206,101 @@ class JobHistory(Protocol):
 
         Raises:
             PoolError: the collector could not list the schedds.
+        """
+
+    def close(self) -> None:
+        """Close connections, also during a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleJobs:
+    """Idle jobs of one schedd that are alike.
+
+    Args:
+        job_count: the number of jobs, 1 or more.
+        key: the jobs' ``DataLocalityKey``; None if they have none.
+        datasets: the names in ``RequiredDatasets`` of jobs without a key; empty if they name no datasets.
+        user: the owner of the jobs, such as ``ann@example.org``.
+        cpus: ``RequestCpus``, more than 0.
+        expected_seconds: ``DataLocalityExpectedSeconds``; None if the jobs have none.
+        run: ``RapthorRun``, the run that the jobs are steps of; None if they have none.
+    """
+
+    job_count: int = 1
+    key: str | None = None
+    datasets: tuple[str, ...] = ()
+    user: str = ""
+    cpus: float = 1.0
+    expected_seconds: int | None = None
+    run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJobs:
+    """Running jobs of one schedd at one site that are alike; see :class:`IdleJobs` for the shared fields.
+
+    ``started_at`` has the start of each job, in Unix seconds, sorted. ``site`` is None if it is unknown.
+    """
+
+    started_at: tuple[int, ...]
+    site: Site | None = None
+    key: str | None = None
+    datasets: tuple[str, ...] = ()
+    user: str = ""
+    cpus: float = 1.0
+    expected_seconds: int | None = None
+    run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheddLoad:
+    """The jobs in the queue of one schedd that run or wait for a slot."""
+
+    idle: tuple[IdleJobs, ...] = ()
+    running: tuple[RunningJobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSlots:
+    """Slots of one site with the same number of cores and of free cores; a static slot is free or busy."""
+
+    site: Site
+    total_cpus: float
+    free_cpus: float
+    slot_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLoad:
+    """The jobs of all schedds of a pool, and the slots of its sites, at ``as_of``.
+
+    ``slots`` omits slots that take no jobs: their state is Owner, Drained or Backfill, their START is
+    false, they drain, or their ad is offline.
+    """
+
+    as_of: datetime
+    schedds: Mapping[str, ScheddLoad | Unseen]
+    slots: tuple[SiteSlots, ...]
+
+    @property
+    def unseen_reason(self) -> str | None:
+        """Return which schedds did not answer, and why; None if all answered."""
+        reasons = [
+            f"schedd {schedd}: {load.reason}"
+            for schedd, load in sorted(self.schedds.items())
+            if isinstance(load, Unseen)
+        ]
+        return "; ".join(reasons) or None
+
+
+class PoolLoads(Protocol):
+    """The load of a pool: its idle and running jobs, and its slots by site."""
+
+    def read_load(self) -> PoolLoad:
+        """Query all schedds and the slots. Each schedd that did not answer is Unseen.
+
+        Raises:
+            PoolError: the collector could not list the schedds or the slots.
         """
 
     def close(self) -> None:

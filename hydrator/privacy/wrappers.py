@@ -4,7 +4,7 @@ Demand, memories, snapshot, ads, plans, state, logs, metrics and answers contain
 private dataset. Queries to catalogues contain its DID.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe
+from hydrator.domain.ports.data_needs import DataNeed, DataNeeds
 
 from .pseudonym_store import PseudonymStore
 from .pseudonyms import Pseudonymizer, is_masked, is_opaque, truncate_at_name
@@ -263,15 +264,53 @@ class PseudonymizedQueues:
     def _pseudonymize_answer(self, answer: ScheddDemand | Unseen) -> ScheddDemand | Unseen:
         if isinstance(answer, Unseen):
             return Unseen(self._pseudonymizer.redact(answer.reason))
-        groups = (
-            QueuedJobs(tuple(self._mask_text(text) for text in group.datasets), group.job_count)
-            for group in answer.job_groups
-        )
-        return replace(answer, job_groups=tuple(groups))
+        return replace(answer, job_groups=tuple(map(self._mask_group, answer.job_groups)))
+
+    def _mask_group(self, group: QueuedJobs) -> QueuedJobs:
+        """Return *group* with placeholders for private datasets; without its key, which has their names."""
+        datasets = tuple(map(self._mask_text, group.datasets))
+        return group if datasets == group.datasets else replace(group, datasets=datasets, key=None)
 
     def _mask_text(self, text: str) -> str:
+        return mask_text(text, self._pseudonymizer, self._default_scope)
+
+
+class PseudonymizedNeeds:
+    """Data needs without the real names of private datasets; see :class:`PseudonymizedQueues`.
+
+    A job with a private dataset needs its pseudonym, or a placeholder if the job uses the real name.
+    """
+
+    def __init__(self, inner: DataNeeds, pseudonymizer: Pseudonymizer, default_scope: str | None) -> None:
+        self._inner = inner
+        self._pseudonymizer = pseudonymizer
+        self._default_scope = default_scope
+
+    def read_needs(self) -> Mapping[str, Sequence[DataNeed] | Unseen]:
+        """See :meth:`hydrator.domain.ports.data_needs.DataNeeds.read_needs`."""
         try:
-            did = parse_did(text, self._default_scope)
-        except BadDid:
-            return self._pseudonymizer.privacy.redact(truncate_at_name(text, MAX_SHOWN_CHARS))
-        return self._pseudonymizer.mask(did) if self._pseudonymizer.privacy.is_private(did) else text
+            answers = self._inner.read_needs()
+        except PoolError as error:
+            raise type(error)(error.daemon, self._pseudonymizer.redact(error.reason)) from None
+        return {
+            schedd: Unseen(self._pseudonymizer.redact(answer.reason))
+            if isinstance(answer, Unseen)
+            else tuple(replace(one, datasets=tuple(map(self._mask_text, one.datasets))) for one in answer)
+            for schedd, answer in answers.items()
+        }
+
+    def _mask_text(self, text: str) -> str:
+        return mask_text(text, self._pseudonymizer, self._default_scope)
+
+    def close(self) -> None:
+        """See :meth:`hydrator.domain.ports.data_needs.DataNeeds.close`."""
+        self._inner.close()
+
+
+def mask_text(text: str, pseudonymizer: Pseudonymizer, default_scope: str | None) -> str:
+    """Return *text*, a dataset's name in a job, or a placeholder if it is the real name of a private one."""
+    try:
+        did = parse_did(text, default_scope)
+    except BadDid:
+        return pseudonymizer.privacy.redact(truncate_at_name(text, MAX_SHOWN_CHARS))
+    return pseudonymizer.mask(did) if pseudonymizer.privacy.is_private(did) else text

@@ -4,11 +4,13 @@ A dataset stays demanded for some time after its last job left the queue, so tha
 finds the dataset in the ads. A dataset that is no longer demanded leaves the ads; this is not a loss of data.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     MAX_DID_CHARS,
@@ -26,12 +28,20 @@ from hydrator.domain.redaction import escape_unprintable
 
 @dataclass(frozen=True, slots=True)
 class RememberedJobs:
-    """Jobs of one schedd with the same datasets, and the time when the schedd last listed one of them."""
+    """Jobs of one schedd with the same datasets, and the time when the schedd last listed one of them.
+
+    If ``has_unkeyed_jobs``, some of the jobs have, or had, no key of all their datasets. This includes the
+    ``wrong_key_count`` jobs whose DataLocalityKey is not the key of their datasets. ``first_demanded_at`` is
+    the time of the first such job; None after a restart of the daemon.
+    """
 
     schedd: str
     dids: tuple[Did, ...]
     jobs: int
     last_demanded_at: datetime
+    has_unkeyed_jobs: bool = False
+    wrong_key_count: int = 0
+    first_demanded_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +70,29 @@ def update_demand_memory(
     for schedd, answer in answers.items():
         if isinstance(answer, ScheddDemand):
             entries += _jobs_of_schedd(schedd, answer, default_scope, rejected_texts)
+    known = {(old.schedd, old.dids): old.first_demanded_at for old in memory.entries}
+    entries = [replace(want, first_demanded_at=known.get((want.schedd, want.dids), now)) for want in entries]
     current_keys = {(want.schedd, want.dids) for want in entries}
     for old in memory.entries:
         if isinstance(answers.get(old.schedd), Unseen):
             entries.append(replace(old, last_demanded_at=now) if old.jobs else old)
         elif (old.schedd, old.dids) not in current_keys and now - old.last_demanded_at < keep_for:
-            entries.append(replace(old, jobs=0))
+            entries.append(replace(old, jobs=0, wrong_key_count=0))
     return DemandMemory(tuple(sorted(entries, key=lambda want: (want.schedd, want.dids))), rejected_texts)
 
 
 def build_demand(
-    memory: DemandMemory, *, pins: Collection[Did], matches: AbstractSet[Did], now: datetime
+    memory: DemandMemory,
+    *,
+    pins: Collection[Did],
+    matches: AbstractSet[Did],
+    now: datetime,
+    settle: timedelta = timedelta(0),
 ) -> Demand:
-    """Build the demand from the jobs in *memory*, *pins* and pattern *matches*, most demanded first."""
+    """Build the demand from the jobs in *memory*, *pins* and pattern *matches*, most demanded first.
+
+    A set of datasets that jobs named for the first time less than *settle* ago is not settled.
+    """
     merged: dict[tuple[Did, ...], DemandEntry] = {}
     for old in memory.entries:
         other = merged.get(old.dids)
@@ -81,12 +101,23 @@ def build_demand(
             old.jobs + (other.job_count if other else 0),
             Origin.JOB,
             max(old.last_demanded_at, other.last_demanded_at) if other else old.last_demanded_at,
+            old.has_unkeyed_jobs or (other is not None and other.has_unkeyed_jobs),
+            old.first_demanded_at is None
+            or now - old.first_demanded_at >= settle
+            or (other is not None and other.is_settled),
         )
     pinned = [DemandEntry((did,), 0, Origin.PIN, now) for did in sorted(set(pins))]
     matched = [DemandEntry((did,), 0, Origin.PATTERN, now) for did in sorted(matches)]
-    return Demand(
-        tuple(sorted([*pinned, *merged.values(), *matched], key=_priority_key)), memory.rejected_texts
-    )
+    entries = tuple(sorted([*pinned, *merged.values(), *matched], key=_priority_key))
+    return Demand(entries, memory.rejected_texts, _count_wrong_keys(memory))
+
+
+def _count_wrong_keys(memory: DemandMemory) -> dict[tuple[Did, ...], int]:
+    counts: Counter[tuple[Did, ...]] = Counter()
+    for old in memory.entries:
+        if old.wrong_key_count:
+            counts[old.dids] += old.wrong_key_count
+    return dict(sorted(counts.items()))
 
 
 def _priority_key(demand_entry: DemandEntry) -> tuple[Origin, int, float, tuple[Did, ...]]:
@@ -101,12 +132,20 @@ def _priority_key(demand_entry: DemandEntry) -> tuple[Origin, int, float, tuple[
 def _jobs_of_schedd(
     schedd: str, queue: ScheddDemand, default_scope: str | None, rejected_texts: dict[str, str]
 ) -> Iterable[RememberedJobs]:
-    jobs: dict[tuple[Did, ...], int] = {}
+    jobs: dict[tuple[Did, ...], RememberedJobs] = {}
     for group in queue.job_groups:
         dids = _parse_group(group, default_scope, rejected_texts)
         if dids:
-            jobs[dids] = jobs.get(dids, 0) + group.job_count
-    return [RememberedJobs(schedd, dids, count, queue.as_of) for dids, count in jobs.items()]
+            is_keyed = group.key == set_key(dids)
+            old = jobs.get(dids) or RememberedJobs(schedd, dids, 0, queue.as_of)
+            jobs[dids] = replace(
+                old,
+                jobs=old.jobs + group.job_count,
+                has_unkeyed_jobs=old.has_unkeyed_jobs or not is_keyed,
+                wrong_key_count=old.wrong_key_count
+                + (0 if is_keyed or group.key is None else group.job_count),
+            )
+    return jobs.values()
 
 
 def _parse_group(

@@ -5,13 +5,15 @@ all datasets: docs/explanation/incremental-evaluation.md explains how.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
+from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.model import Demand, Did, Pending, Site, SiteAd, Snapshot, Survey, Unseen
+from hydrator.reconcile.ads.demand_index import DatasetSet
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
@@ -29,6 +31,7 @@ from hydrator.reconcile.audit.ledger import (
     apply_corrections,
     expire_and_confirm,
 )
+from hydrator.reconcile.publish.experiment import ExperimentPolicy, advance_experiment, mark_observed
 from hydrator.reconcile.snapshot.breaker import (
     BreakerLimits,
     BreakerResult,
@@ -54,6 +57,7 @@ class ReconcilePolicy:
     pins: frozenset[Did] = frozenset()
     patterns: tuple[str, ...] = ()
     keep_demand: timedelta = timedelta(hours=24)
+    settle: timedelta = timedelta(0)
     max_age: timedelta = timedelta(hours=6)
     budget: Budget = field(default_factory=Budget)
     include_sites: tuple[str, ...] = ("*",)
@@ -61,6 +65,7 @@ class ReconcilePolicy:
     audit_window: timedelta = AUDIT_WINDOW
     breaker_limits: BreakerLimits = field(default_factory=BreakerLimits)
     max_withhold: timedelta = timedelta(minutes=10)
+    experiment: ExperimentPolicy | None = None
 
     def is_retired(self, site: Site) -> bool:
         """Return True if the operator retired *site*, or if no pattern of ``include_sites`` matches it."""
@@ -90,7 +95,8 @@ class Evaluation:
 
     ``withheld_reasons`` has the sites whose published ads the daemon does not replace yet, each with the
     reason. ``released`` has, by site, the datasets that the shrink breaker kept in the ad until now, each
-    with the reason why it leaves the ad now.
+    with the reason why it leaves the ad now. ``key_collisions`` are demanded sets of datasets that have the
+    same key, so that the daemon publishes none of them.
     """
 
     state: ReconcileState
@@ -101,6 +107,7 @@ class Evaluation:
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
     reusable: ReusableResults | None = field(default=None, compare=False, repr=False)
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
+    key_collisions: tuple[tuple[DatasetSet, ...], ...] = ()
 
 
 def evaluate(
@@ -116,6 +123,7 @@ def evaluate(
     previous: Evaluation | None = None,
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
+    make_estimates: Callable[[Snapshot], Estimates | None] = lambda _: None,
 ) -> Evaluation:
     """Compute the ad of every site from the last state and the answers of this cycle.
 
@@ -128,20 +136,31 @@ def evaluate(
         previous: the evaluation of the last cycle. Without *previous*, the result is the same but slower.
         polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
         withheld_reasons: sites whose published ads must stay, each with the reason (``publish/withhold.py``).
+        make_estimates: returns the estimates for the snapshot of this cycle; None without estimates.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
     cycle = _Cycle(state, memories, demand, policy, now, _reusable_results(previous, state, answers, policy))
     breaker = cycle.hold_losses(approved_losses or {})
     audit, false_claims = cycle.update_audit(breaker)
     merged = cycle.merge_corrected(breaker, audit)
-    draft_set = cycle.draft_ads(merged, audit)
+    draft_set = cycle.draft_ads(merged, audit, make_estimates(merged.snapshot))
     drafts = cycle.add_unseen_and_rolled_back(draft_set.drafts, audit, breaker)
-    withheld = withheld_reasons or {}
-    ads = cycle.number_ads(drafts, withheld, published_generations, sites_to_renumber)
+    experiment = advance_experiment(state.experiment, policy.experiment, now)
+    if experiment and experiment.is_observing(now):
+        drafts = mark_observed(drafts)
+    ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations, sites_to_renumber)
     results = cycle.results_to_reuse(breaker, merged, draft_set)
-    new_state = cycle.next_state(breaker, audit, ads)
+    new_state = replace(cycle.next_state(breaker, audit, ads), experiment=experiment)
     return Evaluation(
-        new_state, merged.snapshot, draft_set.drafts, ads, false_claims, breaker.released, results, withheld
+        new_state,
+        merged.snapshot,
+        draft_set.drafts,
+        ads,
+        false_claims,
+        breaker.released,
+        results,
+        withheld_reasons or {},
+        draft_set.demand_index.key_collisions,
     )
 
 
@@ -253,7 +272,7 @@ class _Cycle:
             changed_dids=_changed_dids(self.memories) | _changed_dids(corrected) if self.reusable else None,
         )
 
-    def draft_ads(self, merged: MergedSnapshot, audit: Audit) -> DraftSet:
+    def draft_ads(self, merged: MergedSnapshot, audit: Audit, estimates: Estimates | None) -> DraftSet:
         """Draft the ad of every site in the snapshot, except the retired sites."""
         facts_by_site = {
             site: facts for site, facts in merged.snapshot.sites.items() if not self.policy.is_retired(site)
@@ -263,6 +282,7 @@ class _Cycle:
             self.demand,
             budget=self.policy.budget,
             trust=audit.trust,
+            estimates=estimates,
             previous=self.reusable.draft_set if self.reusable else None,
             changed_dids=merged.changed_dids,
         )

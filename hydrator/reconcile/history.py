@@ -1,15 +1,17 @@
 """History of a site's ad: the datasets that each generation added, removed or changed, and the reasons.
 
-This module is pure: it builds an entry from the ads before and after a cycle. ``state/history_table.py``
+This module is pure: it builds an entry from the ads before and after a cycle. ``state/history``
 stores the entry.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hydrator.domain.model import DatasetState, Did, Fact, SiteAd
+from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd
 from hydrator.reconcile.ads.site_ads import facts_of
 
 
@@ -44,7 +46,50 @@ class HistoryEntry:
         other = len(self.changes) - came - left
         parts = [(came, "came"), (left, "left"), (other, "changed")]
         counts = [f"{number} {word}" for number, word in parts if number]
+        if not counts and (OBSERVE_ATTRIBUTE, "true") in self.ad.content:
+            return "in an observe-only block of the experiment"
         return ", ".join(counts) or "only ages or fractions changed"
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableSpans:
+    """The times in which sites' ads listed datasets as AVAILABLE; times are Unix s.
+
+    ``spans`` has, by site and dataset, begin and end (infinity: none yet) of each stay. ``begins`` has by
+    site the time from which the stays are complete, and whether there were earlier ones.
+    """
+
+    spans: Mapping[Site, Mapping[Did, Sequence[tuple[float, float]]]] = field(default_factory=dict)
+    begins: Mapping[Site, tuple[float, bool]] = field(default_factory=dict)
+
+    def has_lost(self, site: Site, at: datetime) -> bool:
+        """Return True if the stays at *site* at the time *at* are not known."""
+        begin, is_lost = self.begins.get(site, (math.inf, True))
+        return is_lost and at.timestamp() < begin
+
+    def find_listed(self, site: Site, at: datetime) -> AbstractSet[Did] | None:
+        """Return the datasets that the ad of *site* listed at the time *at*; None if this is not known."""
+        time = at.timestamp()
+        if site not in self.begins or time < self.begins[site][0]:
+            return None
+        return _ListedDids(self.spans.get(site, {}), time)
+
+
+class _ListedDids(AbstractSet[Did]):
+    """The datasets that stay at a site at one time; a test of one dataset does not look at the others."""
+
+    def __init__(self, stays: Mapping[Did, Sequence[tuple[float, float]]], time: float) -> None:
+        self._stays, self._time = stays, time
+
+    def __contains__(self, did: object) -> bool:
+        each = self._stays.get(did, ()) if isinstance(did, str) else ()  # type: ignore[call-overload]
+        return any(since <= self._time < until for since, until in each)
+
+    def __iter__(self) -> Iterator[Did]:
+        return (did for did in self._stays if did in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True, slots=True)

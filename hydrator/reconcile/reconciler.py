@@ -23,19 +23,22 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, Clock
+from hydrator.reconcile.ads.generations import find_estimate_rewrites
 from hydrator.reconcile.ads.site_ads import implausible_generations
 from hydrator.reconcile.audit.ledger import Audit, Verdict, record_verdicts
+from hydrator.reconcile.estimates.estimator import Estimator
+from hydrator.reconcile.estimates.report import EstimatesSaver
 from hydrator.reconcile.evaluate import (
     Evaluation,
     ReconcilePolicy,
     evaluate,
     keep_disputed_matches,
 )
-from hydrator.reconcile.overrides import PendingCommands
 from hydrator.reconcile.poll.polls import CataloguePoller, PollResult, read_catalogue
 from hydrator.reconcile.poll.schedds import DemandPoller, ScheddAnswers
 from hydrator.reconcile.poll.threads import run_in_thread
 from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.publish.overrides import PendingCommands
 from hydrator.reconcile.publish.targets import (
     PlanOrError,
     PublishedAds,
@@ -84,6 +87,7 @@ class Reconciler:
         bugs: counts and logs exceptions that no adapter should raise.
         on_late_answer: called from any thread when a catalogue answers after the cycle stopped waiting
             for it. The next cycle uses this answer.
+        estimator: makes the estimates of reads and queues.
     """
 
     def __init__(
@@ -102,8 +106,11 @@ class Reconciler:
         timeouts: CycleTimeouts = CycleTimeouts(),
         bugs: BugReporter | None = None,
         on_late_answer: Callable[[], None] = lambda: None,
+        estimator: Estimator | None = None,
     ) -> None:
         self._bugs = bugs or BugReporter()
+        self._estimator = estimator or Estimator()
+        self._estimates_saver = EstimatesSaver()
         self.fence = fence or Fence()
         self._timeouts = timeouts
         self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer)
@@ -138,15 +145,27 @@ class Reconciler:
 
     def _demand_of(self, state: ReconcileState) -> Demand:
         matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
-        return build_demand(state.demand, pins=self._policy.pins, matches=matches, now=self._clock())
+        return build_demand(
+            state.demand,
+            pins=self._policy.pins,
+            matches=matches,
+            now=self._clock(),
+            settle=self._policy.settle,
+        )
 
     def refresh_demand(self) -> frozenset[Did]:
         """Query the schedds and update the demand; return the newly demanded datasets."""
         return self.apply_demand(self.query_schedds())
 
     def query_schedds(self) -> ScheddAnswers:
-        """Query the schedds; return their answers for :meth:`apply_demand`. The query may be slow."""
-        return self._schedds.query()
+        """Query the schedds; return their answers for :meth:`apply_demand`. The query may be slow.
+
+        Query the load of the pool at the same time, for the estimates.
+        """
+        self._estimator.begin_query()
+        answers = self._schedds.query()
+        self._estimator.await_query()
+        return answers
 
     def apply_demand(self, answers: ScheddAnswers) -> frozenset[Did]:
         """Update the demand with *answers*; return the newly demanded datasets.
@@ -189,7 +208,9 @@ class Reconciler:
         results = self._targets.apply(plans, self._timeouts.publish) if self.should_publish else ()
         report = replace(report, results=results)
         with self.fence.step():
-            save_error = save_error or self._saver.write(lambda store: _save_results(store, report))
+            save_error = save_error or self._saver.write(
+                lambda store: _save_results(store, report, self._estimates_saver)
+            )
         return replace(report, save_error=save_error)
 
     def plan(self) -> CycleReport:
@@ -256,6 +277,8 @@ class Reconciler:
             rejected=rejected,
             implausible_generations=implausible_generations(evaluation.ads, now),
             rivals=self._targets.find_rivals(published, evaluation.ads.keys(), now),
+            estimation=self._estimator.last,
+            estimate_rewrites=find_estimate_rewrites(state.ads, evaluation.ads),
         )
         matches = keep_disputed_matches(polls.matches, evaluation.state)
         return report, plans, replace(evaluation.state, pattern_matches=matches)
@@ -284,6 +307,7 @@ class Reconciler:
             previous=self._previous,
             withheld_reasons=self._withholding.choose_sites(state, answers, generations, sources, now),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},
+            make_estimates=lambda snapshot: self._estimator.make(snapshot, demand, now),
         )
         return self._previous
 
@@ -334,9 +358,10 @@ def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, s
     return {**reasons, **evaluation.withheld_reasons}
 
 
-def _save_results(store: StateStore, report: CycleReport) -> None:
+def _save_results(store: StateStore, report: CycleReport, estimates_saver: EstimatesSaver) -> None:
     for result in report.results:
         if result.error is None:
             store.save_readback(result.publisher, result.published)
             store.mark_published(result.publisher, result.published, report.started_at)
     store.save_report("cycle", summary(report))
+    estimates_saver.save(store, report.estimation, report.started_at)

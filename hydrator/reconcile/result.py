@@ -1,14 +1,16 @@
 """Result of one cycle: a report of all steps, and its summary."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from hydrator.domain.model import Demand, Plan, PublishedAd, Site, to_unix
+from hydrator.domain.ads.estimates import Estimates
+from hydrator.domain.model import Demand, Did, Plan, PublishedAd, Site, to_unix
+from hydrator.reconcile.estimates.estimate import Estimation
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import ChangeContext, HistoryEntry, build_entry
-from hydrator.reconcile.overrides import PendingCommands
+from hydrator.reconcile.publish.overrides import PendingCommands
 from hydrator.reconcile.state import ReconcileState
 
 
@@ -35,9 +37,11 @@ class CycleReport:
     ``pending_since`` has the catalogues whose poll is still running. For these catalogues,
     ``catalogue_errors`` has the error of the last answer, or says that the answer is overdue.
     ``history_entries`` are the ads that got a new generation.
+    ``estimate_rewrites`` are the sites whose ads have other estimates than before, and nothing else is new.
     ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
     ``implausible_generations`` has, by site, a generation in the future, which every hook rejects.
     ``rivals`` has, by publisher, the evidence that another daemon writes to the publisher.
+    ``estimation`` has the estimates of reads and queues, or the reason why there are none.
     """
 
     started_at: datetime
@@ -54,6 +58,13 @@ class CycleReport:
     implausible_generations: Mapping[Site, int] = field(default_factory=dict)
     pending_since: Mapping[str, datetime] = field(default_factory=dict)
     rivals: Mapping[str, str] = field(default_factory=dict)
+    estimation: Estimation = field(default_factory=Estimation)
+    estimate_rewrites: frozenset[Site] = frozenset()
+
+    @property
+    def estimates(self) -> Estimates | None:
+        """Return the estimates of reads and queues; ``estimation.none_reason`` says why there are none."""
+        return self.estimation.estimates
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -117,10 +128,7 @@ def summary(report: CycleReport) -> dict[str, Any]:
             for o in report.results
         },
         "left_out": {
-            site: [
-                {"datasets": len(w.dids), "first": w.dids[0], "jobs": w.job_count}
-                for w in draft.omitted_entries
-            ]
+            site: [_jobs_row(want.dids, want.job_count) for want in draft.omitted_entries]
             for site, draft in report.evaluation.drafts.items()
             if draft.omitted_entries
         },
@@ -128,8 +136,14 @@ def summary(report: CycleReport) -> dict[str, Any]:
         "misspelt": {did: list(held) for did, held in report.evaluation.snapshot.misspelt_dids.items()},
         "unseen": dict(report.evaluation.snapshot.unseen_reasons),
         "refused": dict(report.demand.rejected_texts),
+        "wrong_keys": [_jobs_row(dids, jobs) for dids, jobs in report.demand.wrong_keys.items()],
+        "key_collisions": [[dids[0] for dids in sets] for sets in report.evaluation.key_collisions],
         "held": report.held_reasons,
         "rejected": {name: dict(ads) for name, ads in report.rejected.items()},
         "implausible_generations": dict(report.implausible_generations),
         "rivals": dict(report.rivals),
     }
+
+
+def _jobs_row(dids: Sequence[Did], job_count: int) -> dict[str, Any]:
+    return {"datasets": len(dids), "first": dids[0], "jobs": job_count}

@@ -11,7 +11,8 @@ from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.history import HistoryEntry
-from hydrator.reconcile.overrides import PendingCommands, Rollback
+from hydrator.reconcile.publish.experiment import Experiment
+from hydrator.reconcile.publish.overrides import PendingCommands, Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 
@@ -27,6 +28,7 @@ class ReconcileState:
     held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
     audit: Audit = field(default_factory=Audit)
     rollbacks: Mapping[Site, Rollback] = field(default_factory=dict)
+    experiment: Experiment | None = None
 
 
 class StateStore(Protocol):

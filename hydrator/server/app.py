@@ -5,7 +5,7 @@ The app cannot change the state: it only gets a function that returns the presen
 to poll, not where the dataset is. docs/reference/security.md, "Over HTTP", has the contract.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -18,6 +18,8 @@ from starlette.routing import Route
 
 from hydrator.domain.events import MAX_EVENT_BYTES
 
+from .api.locality.request import MAX_LOCALITY_BYTES
+from .api.locality.route import LocalityRoutes
 from .auth import Role, TokenAuthenticator
 from .handlers import (
     AdRoute,
@@ -34,6 +36,8 @@ from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .responses import error_response, internal_error_response
 
 EVENTS_PATH: Final = "/v1/events"
+LOCALITY_PATH: Final = "/v1/locality"
+SET_LOCALITY_PATH: Final = "/v1/locality/set"
 
 _Guard = Callable[[Role], list[Middleware]]
 """Returns the middleware of a route that requires a role."""
@@ -64,13 +68,14 @@ def build_app(
     services = services if services and authenticator else TokenServices()
     policy = policy or RequestPolicy()
     guard = partial(_build_guard, authenticator, policy.rate_limiter)
-    ad = AdRoute(get_state, max_age, is_public=authenticator is None)
+    ads = _build_ad_routes(get_state, max_age, is_public=authenticator is None)
     state = StateRoutes(get_state, registry, can_explain_jobs=services.explain_job is not None)
     routes = [
-        *_build_data_routes(state, ad, guard),
+        *_build_data_routes(state, ads, guard),
+        *_build_locality_routes(LocalityRoutes(get_state, policy.request_time_limit / 2), guard),
         *_build_service_routes(get_state, services, policy.name_limiter, guard),
     ]
-    body_limits = {EVENTS_PATH: MAX_EVENT_BYTES} if services.on_event else {}
+    body_limits = _build_body_limits(services)
     app = Starlette(
         routes=routes,
         middleware=[Middleware(RequestMiddleware, HttpMetrics(registry, routes), policy, body_limits)],
@@ -80,6 +85,12 @@ def build_app(
     return app
 
 
+def _build_body_limits(services: TokenServices) -> dict[str, int]:
+    """Return, by path, the largest body in bytes."""
+    limits = dict.fromkeys((LOCALITY_PATH, SET_LOCALITY_PATH), MAX_LOCALITY_BYTES)
+    return {**limits, EVENTS_PATH: MAX_EVENT_BYTES} if services.on_event else limits
+
+
 def _build_guard(
     authenticator: TokenAuthenticator | None, rate_limiter: RateLimiter | None, role: Role
 ) -> list[Middleware]:
@@ -87,18 +98,37 @@ def _build_guard(
     return [Middleware(AuthMiddleware, authenticator, role, rate_limiter)]
 
 
-def _build_data_routes(state: StateRoutes, ad: AdRoute, guard: _Guard) -> list[Route]:
+def _build_ad_routes(get_state: StateGetter, max_age: timedelta, *, is_public: bool) -> Mapping[int, AdRoute]:
+    """Build the routes of ads, by contract."""
+    return {
+        contract: AdRoute(get_state, max_age, is_public=is_public, contract=contract) for contract in (1, 2)
+    }
+
+
+def _build_data_routes(state: StateRoutes, ads: Mapping[int, AdRoute], guard: _Guard) -> list[Route]:
     """Build the routes that only read. The last three need no token, since orchestrators have no token."""
     return [
         Route("/", state.overview, middleware=guard(Role.READ)),
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
         # a site's name may contain "/", and the path of a request is already decoded
-        Route("/v1/sites/{site:path}/ad", ad.get, middleware=guard(Role.SITE)),
+        *(
+            Route(f"/v{contract}/sites/{{site:path}}/ad", ad.get, middleware=guard(Role.SITE))
+            for contract, ad in ads.items()
+        ),
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
+        Route("/v1/sets", state.sets, middleware=guard(Role.READ)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),
         Route("/v1/openapi.json", state.openapi),
         Route("/healthz", state.healthz),
         Route("/readyz", state.readyz),
+    ]
+
+
+def _build_locality_routes(locality: LocalityRoutes, guard: _Guard) -> list[Route]:
+    """Build the routes for schedulers of any kind."""
+    return [
+        Route(path, endpoint, methods=["POST"], middleware=guard(Role.READ))
+        for path, endpoint in ((LOCALITY_PATH, locality.post), (SET_LOCALITY_PATH, locality.post_set))
     ]
 
 

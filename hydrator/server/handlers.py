@@ -18,15 +18,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hydrator.diagnostics.why.render import RenderedAnswer
+from hydrator.domain.ads.contract import contract_1, contract_of
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from hydrator.domain.redaction import escape_unprintable
 
 from .api import models
-from .api.dataset_query import parse_dataset_query, parse_dids
+from .api.dataset_query import parse_dataset_query, parse_dids, parse_set_keys
 from .api.openapi import build_openapi
-from .api.rows import MAX_NAME_COMPARED, build_dataset_rows, build_site_row, find_similar_sites
+from .api.rows import (
+    MAX_NAME_COMPARED,
+    build_dataset_rows,
+    build_set_rows,
+    build_site_row,
+    find_similar_sites,
+)
 from .auth import Grant
 from .limits.rate import RateLimiter
 from .middleware import can_see_all_sites
@@ -37,6 +44,7 @@ from .responses import HttpError, accepts_gzip, bytes_response, json_response
 from .view import ServerState
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
+UNTIL_HEADER: Final = "X-DataLocality-EstimatesUntil"
 STALE_IF_ERROR: Final = timedelta(days=1)
 
 StateGetter = Callable[[], ServerState]
@@ -73,14 +81,19 @@ class _EncodedAd:
 class AdRoute:
     """The route of a site's ad, as the hook reads the ad. Each ad is encoded once for all requests.
 
+    An ad from a daemon of an older version has no form of contract 2: the route of contract 2 answers 404,
+    and the hook then requests the form of contract 1.
+
     Args:
         get_state: returns the present state.
         max_age: how long an HTTP cache may serve an ad without a new request.
         is_public: True if shared caches may store ads, since the server requires no token.
+        contract: the contract version of the ads that the route serves, 1 or 2.
     """
 
-    def __init__(self, get_state: StateGetter, max_age: timedelta, *, is_public: bool) -> None:
+    def __init__(self, get_state: StateGetter, max_age: timedelta, *, is_public: bool, contract: int) -> None:
         self._get_state = get_state
+        self._contract = contract
         self._cache_control = (
             f"{'public' if is_public else 'private'}, max-age={int(max_age.total_seconds())}, "
             f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
@@ -92,18 +105,24 @@ class AdRoute:
         state = self._get_state()
         site = Site(request.path_params["site"])
         ad = state.ads.get(site)
+        if ad is not None and contract_of(ad) < self._contract:
+            detail = f"the ad of this site has contract {contract_of(ad)} only"
+            raise HttpError(404, "unknown site", detail, {"similar_sites": []})
         if ad is None:
             raise _ad_not_found(state, site, can_see_all_sites=can_see_all_sites(request.scope))
         etag = f'"{ad.generation}"'
+        form = contract_1(ad) if self._contract == 1 else ad
+        until = form.estimates_until
         headers = {
             "ETag": etag,
-            AS_OF_HEADER: str(to_unix(ad.as_of)),
+            AS_OF_HEADER: str(to_unix(form.as_of)),
+            **({UNTIL_HEADER: str(to_unix(until))} if until else {}),
             "Cache-Control": self._cache_control,
             "Vary": "Accept-Encoding",
         }
         if _etag_matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers=headers)
-        encoded = self._encode(ad, state)
+        encoded = self._encode(form, state)
         body = encoded.body
         if accepts_gzip(request.headers):
             headers["Content-Encoding"] = "gzip"
@@ -186,6 +205,20 @@ class StateRoutes:
             "now": to_unix(state.now),
             "datasets": rows,
             "next": next_after,
+        }
+        return json_response(request, answer)
+
+    def sets(self, request: Request) -> Response:
+        """List the sets of datasets that queued jobs need; with keys, only these sets."""
+        keys = parse_set_keys(request.scope["query_string"])
+        state = self.get_state()
+        if state.snapshot is None:
+            raise HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
+        answer: models.Sets = {
+            "version": 1,
+            "now": to_unix(state.now),
+            "estimates_none": state.no_estimates_reason,
+            "sets": build_set_rows(state, keys),
         }
         return json_response(request, answer)
 

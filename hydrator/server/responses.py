@@ -63,14 +63,16 @@ async def error_response(request: Request, exc: Exception) -> Response:
     if status == 405:
         allows_post = isinstance(exc, HTTPException) and (exc.headers or {}).get("Allow") == "POST"
         detail = (
-            "this path accepts only events: use POST"
+            "this path accepts only POST; /v1/openapi.json describes the body"
             if allows_post
             else "this server is read-only: use GET or HEAD"
         )
         answer = json_response(request, {"error": "method not allowed", "detail": detail}, status)
         answer.headers["Allow"] = "POST" if allows_post else "GET, HEAD"
         return answer
-    detail = "no such path; try /, /v1/sites, /v1/sites/{site}/ad or /v1/datasets?did=scope:name"
+    detail = (
+        "no such path; try /, /v1/sites, /v2/sites/{site}/ad /v1/datasets?did=scope:name or POST /v1/locality"
+    )
     return json_response(request, {"error": "not found", "detail": detail}, status)
 
 

@@ -1,13 +1,17 @@
 """Values from which the HTTP server builds its answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final
 
-from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, SiteAd, Snapshot
+from hydrator.diagnostics.locality_history import LocalityOverview
+from hydrator.domain.ads.estimates import Estimates, SetEstimator
+from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.snapshot.breaker import HeldLoss
+from hydrator.staging.overview import StagingOverview
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,12 @@ class ServerState:
         max_age: largest age at which a fact is valid.
         changes: the last changes of ads, oldest first.
         omitted_dids: by site, the datasets for which the site's ad has no room.
+        estimates: the estimates of the last cycle.
+        no_estimates_reason: why the daemon made no estimates in the last cycle; None if it made some.
+        set_estimator: estimates sets that no job has named; None if the last cycle made no estimates.
+        experiment: a sentence about the running block of a switchback experiment; None without one.
+        locality: where the data of ended jobs was, over time.
+        staging: the last step of staging; None before it.
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
     """
 
@@ -46,6 +56,12 @@ class ServerState:
     omitted_dids: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
     troubles: Sequence[str] = ()
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
+    estimates: Estimates | None = None
+    no_estimates_reason: str | None = None
+    experiment: str | None = None
+    staging: StagingOverview | None = None
+    locality: LocalityOverview = field(default_factory=LocalityOverview)
+    set_estimator: SetEstimator | None = None
 
     @property
     def knowledge(self) -> DaemonKnowledge | None:
@@ -59,4 +75,25 @@ class ServerState:
             demanded,
             dids_without_room=self.omitted_dids,
             held_reasons=self.held_reasons,
+            estimates=self.estimates,
+            no_estimates_reason=self.no_estimates_reason,
         )
+
+
+MAX_SETS: Final = 1000
+"""Largest number of sets in one answer, and of keys in one query."""
+
+
+def select_sets(state: ServerState, keys: Collection[str] = (), limit: int = MAX_SETS) -> list[DemandEntry]:
+    """Return the sets with *keys*; without *keys*, the *limit* sets that most jobs need."""
+    entries = [entry for entry in (state.demand.entries if state.demand else ()) if entry.job_count]
+    if keys:
+        return [entry for entry in entries if entry.key in keys]
+    return sorted(entries, key=lambda entry: (-entry.job_count, entry.dids))[:limit]
+
+
+def total_bytes(dids: Iterable[Did], snapshot: Snapshot | None) -> int | None:
+    """Return the bytes of all *dids*; None if one size is unknown."""
+    sizes = [snapshot.bytes_total.get(did) if snapshot else None for did in dids]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None

@@ -15,7 +15,7 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.files import replace_file
 from hydrator.domain.model import Site, SiteAd, from_unix, parse_did
 from hydrator.reconcile.ads.site_ads import facts_of
-from hydrator.reconcile.overrides import Approve, Command, PendingCommands, Renumber, Resume, Return
+from hydrator.reconcile.publish.overrides import Approve, Command, PendingCommands, Renumber, Resume, Return
 
 FOLDER_NAME: Final = "orders"
 MAX_COMMAND_BYTES: Final = 64 * 2**20

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from hydrator.domain.errors import StateError, StateMissing
 
-from . import history_table
+from . import locality_hours, slot_totals
+from .history import generations, spans
+from .staging import ledger_table
 
 SCHEMA_VERSION = 1
 
@@ -21,12 +23,16 @@ _SCHEMA = """
 create table if not exists memory (catalogue text primary key, at real, sites text, unmapped text, failure text, unseen text);
 create table if not exists known (catalogue text, did text, at real, body text, primary key (catalogue, did)) without rowid;
 create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, primary key (schedd, dids)) without rowid;
+create table if not exists demand_keys (schedd text, dids text, unkeyed integer, wrong integer, primary key (schedd, dids))
+    without rowid;
 create table if not exists refused (text text primary key, reason text) without rowid;
 create table if not exists found (catalogue text primary key, dids text) without rowid;
 create table if not exists ads (site text primary key, as_of real, generation integer, content text) without rowid;
+create table if not exists estimates_until (site text primary key, until real) without rowid;
 create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
     primary key (publisher, site)) without rowid;
 create table if not exists report (key text primary key, body text) without rowid;
+create table if not exists experiment (seed text, started_at real, block real, blocks integer, dropped real, stopped_at real);
 create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
 create table if not exists held (site text primary key, body text) without rowid;
 create table if not exists audit (kind text, key text, body text, primary key (kind, key)) without rowid;
@@ -43,7 +49,8 @@ def connect(path: Path) -> sqlite3.Connection:
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
-        db.executescript(_SCHEMA + history_table.SCHEMA)
+        schemas = (generations, spans, slot_totals, locality_hours, ledger_table)
+        db.executescript(_SCHEMA + "".join(each.SCHEMA for each in schemas))
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
         db.close()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from hydrator.domain.ads.dataset_sets import unmark_case
 from hydrator.domain.model import Did, SiteAd
 from hydrator.privacy.pseudonyms import Pseudonymizer, is_opaque
 from hydrator.privacy.withheld import redact_names, redact_provenance, redact_reason
@@ -42,7 +43,8 @@ def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> R
 
 
 def _mentions_private(ad: SiteAd, pseudonymizer: Pseudonymizer) -> bool:
-    return any(pseudonymizer.privacy.has_private_did(literal) for _, literal in ad.content)
+    has_private_did = pseudonymizer.privacy.has_private_did
+    return any(has_private_did(literal) or has_private_did(unmark_case(literal)) for _, literal in ad.content)
 
 
 def _redact_demand(demand: DemandMemory, pseudonymizer: Pseudonymizer) -> DemandMemory:
@@ -51,6 +53,7 @@ def _redact_demand(demand: DemandMemory, pseudonymizer: Pseudonymizer) -> Demand
         replace(
             entry,
             dids=tuple(sorted(pseudonymizer.mask(d) if privacy.is_private(d) else d for d in entry.dids)),
+            has_unkeyed_jobs=entry.has_unkeyed_jobs or any(map(privacy.is_private, entry.dids)),
         )
         for entry in demand.entries
     )

@@ -5,8 +5,9 @@ A row that cannot be decoded raises one of :data:`DECODE_ERRORS`. The reader the
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from hydrator.domain.model import (
@@ -20,8 +21,17 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.provenance import provenance_from_row, provenance_to_row
 from hydrator.reconcile.ads.site_ads import facts_of
+from hydrator.reconcile.audit.ledger import (
+    Audit,
+    AuditTally,
+    Claim,
+    Correction,
+    CorrectionKey,
+    VerificationMethod,
+)
 from hydrator.reconcile.demand import RememberedJobs
-from hydrator.reconcile.overrides import Rollback
+from hydrator.reconcile.publish.experiment import Experiment
+from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
@@ -32,6 +42,14 @@ RecordRow = tuple[float | None, str]
 """Time and JSON body of one row: one dataset in one catalogue."""
 RecordRows = dict[tuple[str, Did], RecordRow]
 """The rows of the table ``known``, by catalogue and dataset."""
+
+AuditRow = tuple[str, str, str]
+"""The kind of the row (``tally`` or ``correction``), its key (a site or a claim), and the values as JSON."""
+
+
+def has_table(db: sqlite3.Connection, name: str) -> bool:
+    """Return False if the state of an older version does not have the table *name*."""
+    return db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is not None
 
 
 class StoredDataset(NamedTuple):
@@ -150,6 +168,16 @@ def decode_demand(row: Any) -> RememberedJobs:  # noqa: ANN401
     return RememberedJobs(schedd, tuple(Did(did) for did in json.loads(dids)), int(jobs), from_unix(last))
 
 
+def decode_job_keys(row: Any) -> tuple[tuple[str, tuple[Did, ...]], tuple[bool, int]]:  # noqa: ANN401
+    schedd, dids, unkeyed, wrong = row
+    return (schedd, tuple(Did(did) for did in json.loads(dids))), (bool(unkeyed), int(wrong))
+
+
+def decode_site_time(row: Any) -> tuple[Site, datetime]:  # noqa: ANN401
+    site, at = row
+    return Site(site), from_unix(at)
+
+
 def decode_pair(row: Any) -> tuple[str, str]:  # noqa: ANN401
     text, reason = row
     return str(text), str(reason)
@@ -205,3 +233,100 @@ def _decode_facts(rows: list[Any], at: datetime) -> dict[Site, Fact]:
         )
         for site, state, fraction, as_of, *provenance in rows
     }
+
+
+def audit_rows(audit: Audit) -> list[AuditRow]:
+    """Return all rows of *audit*; equal audits give equal rows."""
+    tallies = [
+        (
+            "tally",
+            str(site),
+            json.dumps([_hour_rows(tally), tally.advertised_trust, _unix_or_none(tally.last_audited_at)]),
+        )
+        for site, tally in sorted(audit.tallies.items())
+    ]
+    corrections = [
+        ("correction", json.dumps([claim.catalogue, claim.did, claim.site, by]), _correction_json(correction))
+        for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0])
+    ]
+    return [*tallies, *corrections]
+
+
+def audit_from_rows(rows: Iterable[AuditRow]) -> Audit:
+    """Return the audit in *rows*."""
+    tallies: dict[Site, AuditTally] = {}
+    corrections: dict[CorrectionKey, Correction] = {}
+    for kind, key, body in rows:
+        try:
+            if kind == "tally":
+                tallies[Site(key)] = _tally_from_json(body)
+            else:
+                corrections[_claim_key_from_json(key)] = _correction_from_json(body)
+        except (ValueError, TypeError, KeyError, OverflowError, OSError, AttributeError):
+            continue
+    return Audit(tallies, corrections)
+
+
+def _hour_rows(tally: AuditTally) -> list[tuple[int, int, int]]:
+    return [(hour, true, false) for hour, (true, false) in sorted(tally.counts_by_hour.items())]
+
+
+def _tally_from_json(body: str) -> AuditTally:
+    hours, trust, last_audited_at = json.loads(body)
+    counts = {int(hour): (abs(int(true)), abs(int(false))) for hour, true, false in hours}
+    return AuditTally(
+        counts,
+        min(1.0, max(0.0, float(trust))),
+        None if last_audited_at is None else from_unix(last_audited_at),
+    )
+
+
+def _correction_json(correction: Correction) -> str:
+    fact = correction.actual_fact
+    fact_row = [fact.state, fact.as_of.timestamp(), fact.fraction] if fact else None
+    times = [
+        _unix_or_none(correction.found_at),
+        _unix_or_none(correction.first_found_at),
+        _unix_or_none(correction.repeated_at),
+    ]
+    return json.dumps([*times, fact_row])
+
+
+def _claim_key_from_json(key: str) -> CorrectionKey:
+    catalogue, did, site, by = (str(part) for part in json.loads(key))
+    return Claim(catalogue, Did(did), Site(site)), VerificationMethod(by)
+
+
+def _correction_from_json(body: str) -> Correction:
+    found_at, first_found_at, repeated_at, fact = json.loads(body)
+    actual_fact = Fact(DatasetState(fact[0]), from_unix(fact[1]), fact[2]) if fact else None
+    return Correction(
+        from_unix(found_at),
+        from_unix(first_found_at),
+        actual_fact,
+        None if repeated_at is None else from_unix(repeated_at),
+    )
+
+
+def _unix_or_none(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment else None
+
+
+def encode_experiment(one: Experiment) -> tuple[object, ...]:
+    stopped_at = one.stopped_at.timestamp() if one.stopped_at else None
+    block, dropped = one.block_time.total_seconds(), one.drop_time.total_seconds()
+    return str(one.seed), one.started_at.timestamp(), block, one.block_count, dropped, stopped_at
+
+
+def decode_experiment(row: Sequence[Any]) -> Experiment:
+    seed, started_at, block, count, dropped, stopped_at = row
+    if block <= 0 or count < 2:
+        raise ValueError("an experiment needs two blocks of some length")
+    return Experiment(
+        int(seed),
+        from_unix(started_at),
+        timedelta(seconds=block),
+        int(count),
+        timedelta(seconds=dropped),
+        None if stopped_at is None else from_unix(stopped_at),
+    )

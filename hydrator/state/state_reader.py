@@ -15,8 +15,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 
 from . import rows as records
-from .audit_rows import audit_from_rows
-from .rows import DECODE_ERRORS, RecordRows, decode_held_loss
+from .rows import DECODE_ERRORS, RecordRows, audit_from_rows, decode_held_loss, has_table
 
 _T = TypeVar("_T")
 
@@ -34,7 +33,8 @@ class StateReader:
         ads = sorted(
             self.read("ads", "site, as_of, generation, content", records.decode_ad), key=lambda ad: ad.site
         )
-        ads_by_site = {ad.site: ad for ad in ads}
+        until = dict(self.read("estimates_until", "*", records.decode_site_time))
+        ads_by_site = {ad.site: replace(ad, estimates_until=until.get(ad.site)) for ad in ads}
         return ReconcileState(
             self._load_memories(ads_by_site),
             self._load_demand(),
@@ -43,6 +43,7 @@ class StateReader:
             dict(self.read("held", "*", lambda row: (Site(row[0]), decode_held_loss(row[1])))),
             audit_from_rows(self.read_table("audit", "kind, key, body")),
             dict(self.read("rollback", "site, since, as_of, generation, content", records.decode_rollback)),
+            next(iter([*self.read("experiment", "*", records.decode_experiment)]), None),
         )
 
     def read(self, table: str, columns: str, decode: Callable[[Any], _T]) -> Iterator[_T]:
@@ -62,7 +63,7 @@ class StateReader:
 
     def read_table(self, name: str, columns: str = "*") -> list[Any]:
         """Return all rows of a table; no rows if the state of an older version does not have this table."""
-        if self._db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is None:
+        if not has_table(self._db, name):
             return []
         return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - constant names
 
@@ -97,6 +98,11 @@ class StateReader:
         return {(catalogue, did): (at, body) for catalogue, did, at, body in rows}
 
     def _load_demand(self) -> DemandMemory:
-        entries = list(self.read("demand", "schedd, dids, jobs, last_wanted", records.decode_demand))
+        keys = dict(self.read("demand_keys", "*", records.decode_job_keys))
+        entries = []
+        for entry in self.read("demand", "schedd, dids, jobs, last_wanted", records.decode_demand):
+            # contract 1 had no keys, so the jobs in the state of an older version have none
+            unkeyed, wrong = keys.get((entry.schedd, entry.dids), (True, 0))
+            entries.append(replace(entry, has_unkeyed_jobs=unkeyed, wrong_key_count=wrong))
         entries.sort(key=lambda entry: (entry.schedd, entry.dids))  # sort by DIDs, not by the JSON text
         return DemandMemory(tuple(entries), dict(self.read("refused", "*", records.decode_pair)))

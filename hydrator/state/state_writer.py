@@ -14,8 +14,7 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, Da
 from hydrator.reconcile.state import ReconcileState
 
 from . import rows as records
-from .audit_rows import audit_rows
-from .rows import RecordRows, encode_held_loss, encode_record
+from .rows import RecordRows, audit_rows, encode_held_loss, encode_record
 from .state_reader import StateReader
 
 MAX_UNREADABLE_ROWS = 100
@@ -87,6 +86,17 @@ class StateWriter:
                 for ad in state.ads.values()
             ],
         )
+        self._replace_rows(
+            "estimates_until",
+            [
+                (ad.site, ad.estimates_until.timestamp())
+                for ad in state.ads.values()
+                if ad.estimates_until is not None
+            ],
+        )
+        self._replace_rows(
+            "experiment", [records.encode_experiment(state.experiment)] if state.experiment else []
+        )
         self._save_audit(state.audit)
 
     def _replace_rows(self, table: str, rows: Collection[Sequence[object]]) -> None:
@@ -122,6 +132,13 @@ class StateWriter:
         self._replace_rows(
             "demand",
             [(w.schedd, json.dumps(w.dids), w.jobs, w.last_demanded_at.timestamp()) for w in demand.entries],
+        )
+        self._replace_rows(
+            "demand_keys",
+            [
+                (w.schedd, json.dumps(w.dids), int(w.has_unkeyed_jobs), w.wrong_key_count)
+                for w in demand.entries
+            ],
         )
         self._replace_rows("refused", demand.rejected_texts.items())
 

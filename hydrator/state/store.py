@@ -30,8 +30,12 @@ from hydrator.state.database import (
     transaction,
 )
 
-from . import history_table
+from .history import generations
+from .history.spans import AvailableSpanTable
+from .locality_hours import LocalityHourTable
 from .rows import decode_published_ad
+from .slot_totals import SlotTotalTable
+from .staging.ledger_table import LedgerTable
 from .state_reader import StateReader
 from .state_writer import StateWriter, insert_rows
 
@@ -46,6 +50,11 @@ class Store(AbstractContextManager["Store"]):
         self._lock_fd = lock
         self._writer = StateWriter(connection)
         self._transaction = partial(transaction, connection, threading.RLock())
+        self.slot_totals = SlotTotalTable(connection, self._transaction)
+        self.locality_hours = LocalityHourTable(connection, self._transaction)
+        self.staging_ledger = LedgerTable(connection, self._transaction)
+        self.history_begins = generations.HistoryBeginTable(connection, self._transaction)
+        self.available_spans = AvailableSpanTable(connection, self._transaction)
         self.damage_report = damage_report
 
     @classmethod
@@ -148,7 +157,7 @@ class Store(AbstractContextManager["Store"]):
         """Save *entries*; *previous_ads* has, by site, the ad before the change."""
         if entries:
             with self._transaction():
-                history_table.add(self._db, entries, previous_ads, now)
+                generations.add(self._db, entries, previous_ads, now)
 
     def mark_published(
         self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
@@ -156,17 +165,17 @@ class Store(AbstractContextManager["Store"]):
         """Record that the daemon read the generations of *published_ads* back from *publisher*."""
         if published_ads:
             with self._transaction():
-                history_table.mark_published(self._db, publisher, published_ads, now)
+                generations.mark_published(self._db, publisher, published_ads, now)
 
     def load_history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Return all changes of ads, or the last *limit*, oldest first."""
         with self._transaction():
-            return list(history_table.entries(self._db, limit))
+            return list(generations.entries(self._db, limit))
 
     def forget_history(self, mentions_private: Callable[[str], bool]) -> None:
         """Delete the entries with the name of a dataset that has become private."""
         with self._transaction():
-            history_table.forget(self._db, mentions_private)
+            generations.forget(self._db, mentions_private)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Save a summary for ``hydrator status``."""

@@ -1,30 +1,285 @@
-"""ClassAd expressions that test if a slot's site has a job's datasets."""
+"""ClassAd expressions of jobs with datasets: ``DataLocalityHere`` and ``DataLocalityRank``.
 
-from collections.abc import Sequence
+A *keyed* job has a ``DataLocalityKey``. The site ads have an entry for each demanded set of datasets, so
+the expressions look up one key, and their text is the same for all jobs of a mode. A *bare* job of several
+datasets has no key, because a job transform cannot hash. Its ``DataLocalityShares`` is a list with one
+look-up for each dataset. Pure.
+
+The negotiator evaluates the expressions with the job as MY and the slot as TARGET. The schedd does too when
+it reuses a claim, and the startd when ``START`` refers to ``DataLocalityHere``. No expression is undefined
+or an error for any slot (tests/properties/test_keyed_expressions.py).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from hydrator.domain.classad import letters
+from hydrator.domain.ads.classad import letters, string_literal
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 
-Mode = Literal["require", "wait", "prefer"]
-MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
+Mode = Literal["auto", "require", "wait", "prefer"]
+MODES: tuple[Mode, ...] = ("auto", "require", "wait", "prefer")
+
+_KEYED_SHARE = "TARGET.DataLocalitySets[MY.DataLocalityKey]"
+_FRESH = (
+    "(time() - (TARGET.DataLocalitySetsAsOf[MY.DataLocalityKey] ?: TARGET.DataLocalityAsOf))"
+    " < MY.DataLocalityMaxAge"
+)
+"""The facts of the job's set are not too old; undefined or an error at a slot without facts."""
+LOCAL_EXPRESSION = f"(({_KEYED_SHARE} >= 1.0 && {_FRESH}) =?= true)"
+"""The slot's site has all datasets of the job on disk, and the facts are not too old; never undefined."""
+ESTIMATED_EXPRESSION = (
+    "((time() < TARGET.DataLocalityEstimatesUntil"
+    " && TARGET.DataLocalityQueueSeconds[MY.DataLocalityKey] >= 0) =?= true)"
+)
+"""The slot has estimates for the job, and they are still valid; never undefined."""
+CHEAPER_EXPRESSION = (
+    "((TARGET.DataLocalityReadSeconds[MY.DataLocalityKey] + (TARGET.DataLocalityOwnQueueSeconds ?: 0)"
+    " < TARGET.DataLocalityQueueSeconds[MY.DataLocalityKey] && TARGET.DataLocalityTakesReader =!= false)"
+    " =?= true)"
+)
+"""Reading from elsewhere ends sooner than waiting for a slot beside the data; never undefined.
+
+A slot with estimates but without ReadSeconds cannot reach the data, or the source takes no further readers.
+DataLocalityTakesReader is in LIMIT_EXPRESSIONS.
+"""
+KNOWN_EXPRESSION = f"(({_KEYED_SHARE} >= 0.0 && {_FRESH}) =?= true)"
+"""The daemon has published the job's set at this slot, so the job need not wait for it to be published."""
+_WAITED_EXPRESSION = "time() >= MY.DataLocalityAnyAfter"
+OBSERVED_EXPRESSION = "(TARGET.DataLocalityObserve =?= true)"
+"""The slot is in an observe-only block of an experiment, so it matches all jobs but those of mode require."""
+SETTLED_EXPRESSION = f"({_WAITED_EXPRESSION} || {KNOWN_EXPRESSION})"
+KEYED_HERE: dict[Mode, str] = {
+    "require": LOCAL_EXPRESSION,
+    "wait": f"{LOCAL_EXPRESSION} || {OBSERVED_EXPRESSION} || {_WAITED_EXPRESSION}",
+    "prefer": f"{LOCAL_EXPRESSION} || {OBSERVED_EXPRESSION} || {_WAITED_EXPRESSION}",
+    "auto": (
+        f"{LOCAL_EXPRESSION} || {OBSERVED_EXPRESSION}"
+        f" || ifThenElse({ESTIMATED_EXPRESSION}, {CHEAPER_EXPRESSION}, {SETTLED_EXPRESSION})"
+    ),
+}
+"""``DataLocalityHere`` by mode, for jobs with a ``DataLocalityKey``; the text is the same for all jobs."""
+
+LEAST_LIMITED_SECONDS = 8
+"""Jobs with shorter ReadSeconds are not limited: they would wait longer for a negotiation."""
+KNOWN_FLOOR, UNKNOWN_FLOOR = -800_001.0, -1_000_000.0
+"""``DataLocalityRank`` (s): the lowest with a known read time, and the one of a slot with nothing known.
+
+A read of more than 800,000 s (9 days) ranks as unknown, so a known read always ranks above an unknown one.
+"""
+_RANK_TEMPLATE = (
+    "[s = {share};"
+    " r = {read};"
+    " v = s >= 1.0 || {observed} ? 0.0"
+    " : (time() < TARGET.DataLocalityEstimatesUntil && r >= 0 && r <= 800000) =?= true"
+    " ? s - 1.0 - real(r) : 100000.0 * s - 1000000.0].v"
+)
+KEYED_RANK = _RANK_TEMPLATE.format(
+    share=f"{KNOWN_EXPRESSION} ? min({{1.0, {_KEYED_SHARE}}}) : 0.0",
+    read="TARGET.DataLocalityReadSeconds[MY.DataLocalityKey]",
+    observed=OBSERVED_EXPRESSION,
+)
+"""``DataLocalityRank`` (s) of keyed jobs, from -1e6 to 0: 0 where all datasets are, else minus the seconds.
+
+At observed slots it is 0, too. With a valid estimate it is minus ReadSeconds, and less by a second at most:
+of two slots with one class of ReadSeconds the one with more local bytes ranks higher. Without an estimate
+it is -1e6 plus 1e5 times the share of the job's bytes at the site, so an unknown slot never ranks above a
+known one.
+"""
+
+SETS_EXPRESSION = "TARGET.DataLocalitySets"
+"""``DatasetsHere`` of bare jobs: the record of the shares at the slot's site.
+
+It is a short name for the look-ups of DataLocalityShares, so that a job's ad is smaller. The names without
+MY and TARGET in the expressions of bare jobs are attributes that the transform sets in each of these jobs.
+"""
+_AS_OF = 'TARGET.DataLocalitySetsAsOf["'
+_FIRST, _NEXT, _LAST = (
+    string_literal(text) for text in ("{TARGET.DataLocalityAsOf," + _AS_OF, '"],' + _AS_OF, '"]}')
+)
+OLDEST_EXPRESSION = (
+    "isInteger(TARGET.DataLocalityAsOf)"
+    " ? (isUndefined(TARGET.DataLocalitySetsAsOf) ? TARGET.DataLocalityAsOf"
+    f' : min(eval(strcat({_FIRST}, regexps(",", regexps("(?=[A-Z])",'
+    f' regexps("@", join(",", RequiredDatasets), "@!", "fg"), "@", "fg"), {_NEXT}, "fg"), {_LAST}))))'
+    " : undefined"
+)
+"""``DataLocalityOldest`` of bare jobs (Unix s): the time of the oldest fact about one of their datasets.
+
+Most slots have no fact that is older than DataLocalityAsOf. Only for the others the expression makes the
+look-ups of the times from the names, so that a job need not carry them. In the negotiator ``unparse`` has no
+value, and ``eval`` finds TARGET only within a list. The text has no backslash but before a quote: in a job's
+attribute, ``\\\\1`` is two backslashes and a digit.
+"""
+BARE_FRESH = "(time() - DataLocalityOldest < DataLocalityMaxAge) =?= true"
+"""The facts about the datasets of a bare job are not too old; never undefined."""
+_BARE_LOCAL = 'allCompare(">=", DataLocalityShares, 1) =?= true'
+_BARE_KNOWN = 'allCompare(">=", DataLocalityShares, 0) =?= true'
+_BARE_WAITED = "time() >= DataLocalityAnyAfter"
+BARE_HERE: dict[Mode, str] = {
+    "require": _BARE_LOCAL,
+    "wait": f"{_BARE_LOCAL} || {OBSERVED_EXPRESSION} || {_BARE_WAITED}",
+    "prefer": f"{_BARE_LOCAL} || {OBSERVED_EXPRESSION} || {_BARE_WAITED}",
+    "auto": f"{_BARE_KNOWN} || {OBSERVED_EXPRESSION} || {_BARE_WAITED}",
+}
+"""``DataLocalityHere`` by mode, for bare jobs of several datasets: mode auto uses no estimates for them.
+
+So in mode auto a job matches wherever all its datasets are published, with or without the data.
+"""
+BARE_RANK = (
+    f"{_BARE_LOCAL} || {OBSERVED_EXPRESSION} ? 0.0 : (sum(DataLocalityShares) >= 0) =?= true"
+    " ? min({100000.0, 100000.0 * sum(DataLocalityShares) / size(RequiredDatasets)}) - 1000000 : -1000000.0"
+)
+"""``DataLocalityRank`` of bare jobs: the share of the datasets, not of the bytes, decides above the floor.
+
+The expression has no nested ad: there, the negotiator of HTCondor 23.9 finds no TARGET for the list's items.
+"""
+
+
+def swap_sides(expression: str) -> str:
+    """Return *expression* for the other side of a match: MY becomes TARGET, and TARGET becomes MY."""
+    sides = {"MY": "TARGET", "TARGET": "MY"}
+    return re.sub(r"\b(MY|TARGET)\.", lambda side: f"{sides[side[1]]}.", expression)
+
+
+def _offer_expression() -> str:
+    read, source, queue = (
+        f"MY.DataLocality{name}[TARGET.DataLocalityKey]"
+        for name in ("ReadSeconds", "ReadFrom", "QueueSeconds")
+    )
+    is_plain = f'regexp("^[]^-~ !#%-[]{{1,{MAX_SOURCE_CHARS}}}$", {source}) =?= true'
+    reading = f'strcat("read ", {read}, " s", {is_plain} ? strcat(" from ", {source}) : "", ", ")'
+    numbers = f'strcat(isInteger({read}) =?= true ? {reading} : "", "queue ", {queue}, " s")'
+    is_estimated = f"{swap_sides(ESTIMATED_EXPRESSION)} && isInteger({queue}) =?= true"
+    return f'{swap_sides(LOCAL_EXPRESSION)} ? "local" : {is_estimated} ? {numbers} : ""'
+
+
+MAX_SOURCE_CHARS = 60
+"""Longest name of a source in ``DataLocalityOffer``.
+
+The text leaves out a longer name, and one with a quote, a backslash, a dollar sign or a letter beyond ASCII.
+"""
+OFFER_EXPRESSION = _offer_expression()
+"""``DataLocalityOffer`` of slots: the estimates for the job, as ``read 240 s from UK, queue 720 s``.
+
+The text is ``local`` if all data is here, and empty without valid estimates. It is a string for any slot and
+any job, without quotes and backslashes: START_TEXT puts it into the job's ad, and HTCondor holds a job whose
+text it cannot expand.
+"""
+START_TEXT = r'"$$([TARGET.DataLocalityOffer ?: \"\"])"'
+"""``DataLocalityStart`` of jobs: the schedd expands it with the slot of each start.
+
+The schedd keeps the result in ``MATCH_EXP_DataLocalityStart``. At a slot without ``DataLocalityOffer`` it is
+empty.
+"""
+
+SLOT_EXPRESSIONS = {
+    "DataLocalityLocal": swap_sides(LOCAL_EXPRESSION),
+    "DataLocalityAuto": swap_sides(KEYED_HERE["auto"]),
+    "DataLocalityOffer": OFFER_EXPRESSION,
+}
+"""Slot attributes from the startd's configuration: the clauses of keyed jobs, with the slot as MY.
+
+HTCondor stores such an expression once for all slots. A schedd stores each expression of each job, at 300
+bytes for each operator and name: the clause of mode auto takes 20 kB as an expression, and 1 kB as a text.
+"""
+
+
+_READ = "MY.DataLocalityReadSeconds[TARGET.DataLocalityKey]"
+_IS_LIMITED = (
+    f"({_READ} >= {LEAST_LIMITED_SECONDS} && time() < MY.DataLocalityEstimatesUntil"
+    " && MY.DataLocalityObserve =!= true) =?= true"
+)
+_TURN = f"{_READ} * max({{8, $(DATALOCALITY_READERS)}}) / 16"
+_LONGER = f"max({{$(DATALOCALITY_TURN), {_TURN}}})"
+LIMIT_EXPRESSIONS = {
+    "DataLocalityTakesReader": (
+        f'{_IS_LIMITED} ? ifThenElse(MY.State =?= "Claimed", time() - MY.EnteredCurrentState < 300,'
+        " (time() - max(MY.ChildEnteredCurrentState) < 10) =!= true) : true"
+    ),
+    "DataLocalityReadLimit": (
+        f'{_IS_LIMITED} ? strcat("DataLocality.from_",'
+        ' regexps("[^A-Za-z0-9]", MY.DataLocalityReadFrom[TARGET.DataLocalityKey], "_", "fg"),'
+        f' "_", string({_LONGER}), "_", string(time() / {_LONGER} % 500),'
+        f' ":", string(max({{1, 400 * ({_TURN}) / {_LONGER}}}))) : undefined'
+    ),
+}
+"""Slot attributes from the startd's configuration that limit the jobs that begin to read from one source.
+
+``DataLocalityReadLimit`` is the concurrency limit of a keyed job of mode auto that would read its data here;
+undefined for all other jobs. Its name has the source, the length of a turn and the turn's number, so a job
+counts only in the turn of its start: later it computes, and no longer reads. The weight is 400, and the limit
+is 100 times DATALOCALITY_READERS, so a quarter of the readers begin in a turn. ReadSeconds are at least twice
+the seconds of a lone read, so the source serves at least half of these reads in the turn. The daemon counts
+the others as readers, which makes ReadSeconds and the turns longer. If the reads need less than the shortest
+turn, the weight is lower in proportion. The negotiator keeps each name that it has seen, so the numbers
+begin again after 500 turns.
+
+``DataLocalityTakesReader`` is false where a schedd would start a job without the negotiator: on the other
+cores of a slot that another job just got (for 10 s), and on a claim that is 300 s old. Only the negotiator
+counts limits. Schedds before HTCondor 24.10 do not compare limits that are expressions.
+"""
+
+
+def _parse_at_match(expression: str) -> str:
+    return f'anyCompare("==", eval({string_literal("{" + expression + "}")}), true)'
+
+
+_COMPACT_LOCAL = f"(TARGET.DataLocalityLocal ?: {_parse_at_match(LOCAL_EXPRESSION)}) =?= true"
+_COMPACT_WAIT = f"{_COMPACT_LOCAL} || {OBSERVED_EXPRESSION} || {_WAITED_EXPRESSION}"
+COMPACT_HERE: dict[Mode, str] = {
+    "require": _COMPACT_LOCAL,
+    "wait": _COMPACT_WAIT,
+    "prefer": _COMPACT_WAIT,
+    "auto": f"(TARGET.DataLocalityAuto ?: {_parse_at_match(KEYED_HERE['auto'])}) =?= true",
+}
+"""``DataLocalityHere`` by mode, as the transform writes it: the value of KEYED_HERE at every slot.
+
+The clause is in the slot, or, for slots without the startd's configuration, a text that is parsed each time.
+"""
+
+
+def _as_printed(expression: str) -> str:
+    """Return *expression* as the ClassAd function ``unparse`` prints it: the transform compares the texts."""
+    for written, printed in (("=?=", "is"), ("=!=", "isnt"), (" 1.0", " 1"), (" 0.0", " 0"), (", ", ",")):
+        expression = expression.replace(written, printed)
+    return expression
+
+
+SUBMITTED_HERE = _as_printed(
+    f"MY.DataLocalityTransformed =!= true || {LOCAL_EXPRESSION}"
+    ' || MY.DataLocality =!= "require"'
+    f" && ({OBSERVED_EXPRESSION} ||"
+    f' ifThenElse(MY.DataLocality =?= "auto" && {ESTIMATED_EXPRESSION}, {CHEAPER_EXPRESSION},'
+    f" ({_WAITED_EXPRESSION}) =?= true"
+    f' || MY.DataLocality =?= "auto" && {KNOWN_EXPRESSION}))'
+)
+"""``DataLocalityHere`` as the companion writes it: the value of KEYED_HERE[mode] for each mode of the job.
+
+The schedd stores it once for all jobs of a submission, because it is the same for all. It is true before the
+schedd's transform has changed the job, and at a schedd without the transform.
+"""
+
+
+def shares_expression(dids: Iterable[Did]) -> str:
+    """Build ``DataLocalityShares`` of a bare job: the list of the look-ups of *dids*, in their order.
+
+    Where the facts are too old, the value is undefined.
+    """
+    each = ",".join(f'DatasetsHere["{set_key([did])}"]' for did in dids)
+    return f"{BARE_FRESH} ? {{{each}}} : undefined"
+
+
+# --- contract 1: jobs that were queued before the upgrade keep these expressions, and `why` explains them
 
 _GROUP_SIZE = 16
-_MAX_BYTES = 9 * 10**15  # a ClassAd real stores whole numbers up to this one exactly
 
 _AVAILABLE_CLAUSE = (
     'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'
     ' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge)'
     " =?= true"
 )
-
-_CREDIT_TEMPLATE = (
-    '(((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
-    ' ? (TARGET.DatasetStates["{did}"] =?= "AVAILABLE" ? 1.0'
-    ' : TARGET.DatasetStates["{did}"] =?= "STAGING" ? {credit} : 0.0) : 0.0)'
-)
-
-_BYTES_TEMPLATE = 'MY.RequiredBytes["{did}"] * '
 
 _SPELLING_TEMPLATE = (
     '(TARGET.DatasetLetters is undefined || stringListSubsetMatch("{letters}", TARGET.DatasetLetters)'
@@ -34,11 +289,6 @@ _SPELLING_TEMPLATE = (
 _SPELLING_CLAUSE = "(MY.DataLocalitySpelled =!= false)"
 
 _NAMES_EXPRESSION = "MY.RequiredDatasetsCSV"
-
-_SIZE_TEMPLATE = (
-    '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0'
-    ' ? real(RequiredBytes["{did}"]) : -9.0e99)'
-)
 
 
 def available_expression(dids: Sequence[Did]) -> str:
@@ -69,11 +319,7 @@ def here_expression(dids: Sequence[Did], mode: Mode) -> str:
     """Build ``DataLocalityHere``, a job's clause for Requirements: the slot's site has the data.
 
     In the modes wait and prefer the clause is true for any slot after the time ``DataLocalityAnyAfter``.
+    Contract 1 has no mode auto.
     """
     available = f"{available_expression(dids)} && {_SPELLING_CLAUSE}"
     return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"
-
-
-def _classad_real(number: float) -> str:
-    """Return *number* as a ClassAd real."""
-    return repr(float(number))

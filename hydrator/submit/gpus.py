@@ -39,8 +39,7 @@ class GpuChoice:
     """The cores and memory that a job requests of a slot with a free GPU, and of a slot without a free GPU.
 
     ``without_gpu`` is None for a job that needs a GPU. ``properties`` is an expression over the GPUs'
-    properties, as in ``require_gpus``. ``rank`` is the number that a free GPU adds to the job's Rank. For
-    comparison: a site with all data of the job adds [jobs].rank_weight (1000).
+    properties, as in ``require_gpus``. ``rank`` is the number that a free GPU adds to the job's Rank.
     """
 
     with_gpu: SlotShare

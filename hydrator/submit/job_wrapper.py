@@ -22,7 +22,8 @@ it to the node as the job's executable. ``--help`` lists the options.
 
 A miss is a dataset that the wrapper cannot read. If the job has a stage-in command, the wrapper fetches the
 dataset and writes its DID into the job attribute ``ChirpDataLocalityFetched``. If the slot ad lists the
-dataset as AVAILABLE, the wrapper reports a miss too.
+dataset as AVAILABLE, the wrapper reports a miss too. It also writes the bytes and seconds of each fetch into
+``ChirpDataLocalityReads``, if it knows from which site the data came.
 
 Without a stage-in command the wrapper writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two
 more attributes, see hydrator/reconcile/audit/misses.py) and exits with 85. Then the schedd tries another
@@ -45,7 +46,7 @@ import time
 
 TYPE_CHECKING = False  # `typing` costs start-up time
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from subprocess import Popen
     from tarfile import TarFile, TarInfo
 
@@ -69,6 +70,8 @@ STAGE_SECONDS = 86400
 KEEP_AWAY_SECONDS = 3600
 """Time for which the job avoids sites where it missed; rounded up to ROUNDING_SECONDS, for autoclusters."""
 ROUNDING_SECONDS = 300
+MIN_REPORTED_BYTES = 100000000
+"""Smallest fetched dataset whose rate the wrapper reports; a smaller one measures delays, not the link."""
 MAX_VALUE_BYTES = 800
 """Longest value that the wrapper writes into the job's ad; HTCondor takes about 990 bytes with its name."""
 MOST_MISSES = 10
@@ -741,6 +744,8 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
     The function replaces ``{path}`` in the stage-in command by a new, empty folder, and runs the command.
     Return the entry of that folder with the dataset's name, else the only entry, else the folder itself.
 
+    The command finds a file name in $HYDRATOR_SOURCE_FILE, and may write there the site that it read from.
+
     Raises:
         RetryElsewhere: the command failed, took too long or wrote nothing.
     """
@@ -755,6 +760,7 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
     status = run(
         [word.replace("{did}", dataset.real_did).replace("{path}", folder) for word in words],
         job.stage_seconds,
+        dict(os.environ, HYDRATOR_SOURCE_FILE=source_file(scratch, number)),
     )
     if status:
         raise RetryElsewhere(
@@ -773,6 +779,64 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
     return os.path.join(folder, names[0]) if len(names) == 1 else folder
 
 
+def fetch_all(
+    job: JobInputs, numbers: "Iterable[int]", site: str, scratch: str
+) -> "tuple[dict[int, str], list[str]]":
+    """Fetch the datasets *numbers* to *site*; return their paths by number, and a report for each rate.
+
+    Raises:
+        RetryElsewhere: a dataset was not fetched.
+    """
+    paths = {}  # type: dict[int, str]
+    reads = []  # type: list[str]
+    for number in numbers:
+        begin = time.monotonic()
+        paths[number] = fetch(job, number, scratch)
+        seconds = time.monotonic() - begin
+        with contextlib.suppress(OSError, ValueError):
+            source = find_source(job, number, site, scratch)
+            reads += read_texts(source, site, size_on_disk(paths[number]), seconds, int(time.time()))
+    return paths, reads
+
+
+def source_file(scratch: str, number: int) -> str:
+    """Return the file where the stage-in command may write the site that dataset *number* came from."""
+    return os.path.join(scratch, FOLDER, ".source-%d" % (number + 1))
+
+
+def find_source(job: JobInputs, number: int, site: str, scratch: str) -> str:
+    """Return the site that dataset *number* came from; empty if it is unknown.
+
+    That is the site in the stage-in command's file, else the only other site that has the dataset.
+    """
+    with contextlib.suppress(OSError):
+        with open(source_file(scratch, number), "rb") as file:
+            named = file.read(200).decode("utf-8", "replace").strip()
+        if named:
+            return named
+    did = job.datasets[number].did
+    others = [other for other in job.sites if other != site and did in job.locations_at(other)]
+    return others[0] if len(others) == 1 else ""
+
+
+def size_on_disk(path: str) -> int:
+    """Return the bytes of the file *path*, or of all files below the folder *path*."""
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    return sum(os.lstat(file).st_size for file in files)
+
+
+def read_texts(source: str, site: str, size: int, seconds: float, now: int) -> "list[str]":
+    """Return the report ``SOURCE:BYTES:SECONDS:WHEN:SITE`` in a list; empty if it would say nothing."""
+    names = [to_plain_text(source), to_plain_text(site)]
+    if size < MIN_REPORTED_BYTES or seconds <= 0 or not all(names) or names[0] == names[1]:
+        return []
+    if any(":" in name for name in names):
+        return []
+    return ["%s:%d:%.1f:%d:%s" % (names[0], size, max(seconds, 0.1), now, names[1])]
+
+
 def make_folder(scratch: str, *names: str) -> str:
     """Make nested folders *names* below FOLDER in *scratch*; raise OSError if *scratch* does not exist."""
     os.stat(scratch)
@@ -781,7 +845,7 @@ def make_folder(scratch: str, *names: str) -> str:
     return folder
 
 
-def run(words: "list[str]", seconds: float) -> str:
+def run(words: "list[str]", seconds: float, environ: "dict[str, str]") -> str:
     """Run the command *words* with its output on stderr; return the reason of a failure, empty on success.
 
     The command has its own process group. A signal to this process, or the time limit, ends that group.
@@ -799,6 +863,7 @@ def run(words: "list[str]", seconds: float) -> str:
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 start_new_session=True,
+                env=environ,
                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers),  # noqa: PLW1509 - this process has one thread
             )
         except (OSError, ValueError, subprocess.SubprocessError) as trouble:
@@ -857,13 +922,20 @@ def avoidance_attributes(site: str, environ: "dict[str, str]", now: int) -> "lis
 
 def prepend_item(attribute: str, item: str, environ: "dict[str, str]") -> "tuple[str, str]":
     """Return *attribute* and its new value: *item*, then the other strings of its list in the job's ad."""
+    return prepend_items(attribute, [item], environ)
+
+
+def prepend_items(attribute: str, items: "list[str]", environ: "dict[str, str]") -> "tuple[str, str]":
+    """Return *attribute* and its new value: *items*, then the other strings of its list in the job's ad."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
-    others = [old for old in parse_strings(ad.get(attribute.lower(), "")) if old != item]
-    return attribute, format_bounded_list([item, *others])
+    others = [old for old in parse_strings(ad.get(attribute.lower(), "")) if old not in items]
+    return attribute, format_bounded_list([*items, *others])
 
 
-def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
-    """Write the fetched *dids* into the job's ad.
+def report_fetched(
+    site: str, dids: "list[str]", reads: "list[str]", environ: "dict[str, str]", now: int
+) -> None:
+    """Write the fetched *dids*, and *reads* from :func:`read_texts`, into the job's ad.
 
     If the slot ad lists a fetched DID as AVAILABLE, the slot ad is wrong: write this DID as a miss too.
     """
@@ -872,6 +944,8 @@ def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now:
     values = [prepend_item("ChirpDataLocalityFetched", miss_text(site, dids, now), environ)]
     if advertised:
         values.append(prepend_item("ChirpDataLocalityMisses", miss_text(site, advertised, now), environ))
+    if reads:
+        values.append(prepend_items("ChirpDataLocalityReads", reads, environ))
     set_job_attributes(values, environ)
 
 
@@ -1327,8 +1401,9 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
     try:
         if failures and not job.stage_in:
             raise RetryElsewhere("; ".join(reasons))
-        for at in failures:
-            paths_by_number[at] = [fetch(job, at, scratch)]
+        fetched, reads = fetch_all(job, failures, site, scratch)
+        for at, path in fetched.items():
+            paths_by_number[at] = [path]
         ready = build_dataset_folders(job, paths_by_number, scratch)
     except RetryElsewhere as miss:
         if isinstance(miss, BadArchive):
@@ -1340,7 +1415,8 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
             "not readable at %s: %s" % (site or "a node without a site name", str(miss)[:2000])
         ) from miss
     if failures:
-        report_fetched(site or "?", [job.datasets[at].did for at in failures], environ, int(time.time()))
+        dids = [job.datasets[at].did for at in failures]
+        report_fetched(site or "?", dids, reads, environ, int(time.time()))
     return ready
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hydrator.domain.classad import classad_string, escape_macros
+from hydrator.domain.ads.classad import classad_string, escape_macros
 from hydrator.reconcile.audit.misses import (
     AVOID_UNTIL_ATTRIBUTE,
     GRACE_SECONDS,
@@ -28,8 +28,9 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
 
     If the schedd held the job because it could not read its data, and a user released the job, the clause
     allows all sites again. If the job wrapper could not write the list of sites into the job's ad, the clause
-    excludes the site of the last run. The clause has no ``MY.a ?: MY.b``: with this operator the negotiator
-    of HTCondor 23.9.6 matched jobs that the expression excludes.
+    excludes the site of the last run. A list of sites without an end time excludes none. The clause has no
+    ``MY.a ?: MY.b``: with this operator the negotiator of HTCondor 23.9.6 matched jobs that the expression
+    excludes.
 
     Args:
         site_attributes: slot attributes with the site's name, tried in this order after DataLocalitySite.
@@ -41,7 +42,8 @@ def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) 
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
     return (
-        f"(member(({site}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{AVOID_UNTIL_ATTRIBUTE}"
+        f"(member(({site}), MY.{SITES_ATTRIBUTE}) =!= true"
+        f" || (time() > MY.{AVOID_UNTIL_ATTRIBUTE}) isnt false"
         f" || MY.LastHoldReasonSubCode =?= {MISSED_EXIT_STATUS})"
         f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED_EXIT_STATUS} || ! {same})"
     )

@@ -1,33 +1,55 @@
 """Wiring: build the daemon's objects from the settings. Only this package imports adapters."""
 
 from .assembly import Parts, assemble, build_event_sources
-from .catalogues import build_file_listers, daemon_catalogues, fetch_daemon_knowledge
+from .catalogues import build_file_listers, daemon_catalogues, fetch_daemon_knowledge, fetch_estimates
 from .checks import build_check_inputs
-from .clock import system_clock
-from .condor import build_condor_client, build_editing_client, build_job_history, fetch_config_values
-from .credentials import read_credentials
+from .condor import (
+    build_condor_client,
+    build_editing_client,
+    build_expression_evaluator,
+    build_job_history,
+    fetch_config_values,
+)
+from .credentials import find_unreadable_secrets, read_credentials
 from .http_clients import fetch_openapi
-from .policies import job_name_lookup, pool_policy, privacy, reconcile_policy, site_mapping
+from .network import NetworkParts, build_rate_table
+from .policies import (
+    estimate_policy,
+    job_name_lookup,
+    network_policy,
+    pool_policy,
+    privacy,
+    reconcile_policy,
+    site_mapping,
+    system_clock,
+)
 from .privacy import build_pseudonym_store, build_redactor
-from .secrets import find_unreadable_secrets
+from .staging import StagingParts
 
 __all__ = [
+    "NetworkParts",
     "Parts",
+    "StagingParts",
     "assemble",
     "build_check_inputs",
     "build_condor_client",
     "build_editing_client",
     "build_event_sources",
+    "build_expression_evaluator",
     "build_file_listers",
     "build_job_history",
     "build_pseudonym_store",
+    "build_rate_table",
     "build_redactor",
     "daemon_catalogues",
+    "estimate_policy",
     "fetch_config_values",
     "fetch_daemon_knowledge",
+    "fetch_estimates",
     "fetch_openapi",
     "find_unreadable_secrets",
     "job_name_lookup",
+    "network_policy",
     "pool_policy",
     "privacy",
     "read_credentials",

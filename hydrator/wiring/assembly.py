@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from adapters.http_publisher import ServedAds
+from adapters.http.publisher import ServedAds
 from adapters.stomp.source import StompSettings, StompSource, build_tls_context
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
@@ -15,6 +15,8 @@ from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.privacy.pseudonyms import Pseudonymizer
 from hydrator.privacy.wrappers import PseudonymizedCatalogue, PseudonymizedQueues
 from hydrator.reconcile.audit.runner import AuditRunner
+from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation
+from hydrator.reconcile.estimates.estimator import Estimator
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.publish.targets import PublishTarget
@@ -29,9 +31,11 @@ from ..config.fields import build_from_section
 from .audit import build_audit_runner
 from .catalogues import build_catalogues
 from .condor import Closable, PoolParts, build_pool_parts
-from .policies import reconcile_policy
+from .network import NetworkParts, build_network_parts
+from .policies import estimate_policy, reconcile_policy
 from .privacy import register_secrets
 from .publishers import build_publish_targets
+from .staging import StagingParts, build_staging_parts
 
 
 @dataclass(frozen=True)
@@ -39,18 +43,21 @@ class Parts:
     """All parts that a configuration needs; a part that the configuration does not need is None.
 
     ``logins`` has, for each catalogue, a function that returns how long the catalogue's login is valid.
-    ``closables`` are the parts to close, in order: first the parts that edit jobs and slots, then the
-    clients of the pool.
+    ``closables`` are the parts to close, in order: first the parts that edit jobs and slots, then the clients
+    of the pool.
     """
 
     catalogues: tuple[Catalogue, ...]
     publish_targets: Sequence[PublishTarget]
     queues: Queues | None
     policy: ReconcilePolicy
+    estimate_policy: EstimatePolicy
     pool: PoolParts
     served_ads: ServedAds | None
     pseudonym_store: PseudonymStore | None
     audit_runner: AuditRunner | None
+    network: NetworkParts
+    staging: StagingParts
     logins: Mapping[str, Callable[[], TokenValidity | None]]
     closables: tuple[Closable, ...]
 
@@ -65,10 +72,16 @@ class Parts:
         timeouts: CycleTimeouts | None = None,
         bugs: BugReporter | None = None,
         on_late_answer: Callable[[], None] = lambda: None,
+        last_estimation: Estimation | None = None,
     ) -> Reconciler:
-        """Build the reconciler of these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`."""
+        """Build the reconciler of these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`.
+
+        Estimates keep the classes of *last_estimation* for values near them.
+        """
         if not self.catalogues:  # valid on a host that only submits jobs
             raise ConfigError(['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'])
+        if store:
+            self.network.load_rates(store, clock())
         return Reconciler(
             catalogues=self.catalogues,
             queues=self.queues,
@@ -83,6 +96,9 @@ class Parts:
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
             on_late_answer=on_late_answer,
+            estimator=Estimator(
+                self.pool.loads, self.network.rates.current, self.estimate_policy, bugs, last_estimation
+            ),
         )
 
     def close(self) -> None:
@@ -117,8 +133,12 @@ def assemble(
     catalogues, logins = build_catalogues(settings, clock)
     audit_runner = build_audit_runner(settings, clock, pseudonym_store) if settings.audit.enabled else None
     pool = build_pool_parts(settings, clock)
-    targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_endpoint)
+    network = build_network_parts(settings, clock)
+    targets = build_publish_targets(
+        settings, clock, pool.publishing_clients, served_ads, get_endpoint, pool.drones
+    )
     pseudonymizer = pseudonym_store.pseudonymizer if pseudonym_store else None
+    staging = build_staging_parts(settings, clock, pseudonymizer)
     if pseudonym_store:
         catalogues = tuple(PseudonymizedCatalogue(each, pseudonym_store, clock) for each in catalogues)
     return Parts(
@@ -126,12 +146,21 @@ def assemble(
         publish_targets=targets,
         queues=_pseudonymize(pool.schedds, pseudonymizer, settings.daemon.default_scope),
         policy=reconcile_policy(settings, pseudonymizer),
+        estimate_policy=estimate_policy(settings),
         pool=pool,
         served_ads=served_ads,
         pseudonym_store=pseudonym_store,
         audit_runner=audit_runner,
+        network=network,
+        staging=staging,
         logins=logins,
-        closables=(*pool.closables, *([audit_runner] if audit_runner else []), *catalogues),
+        closables=(
+            *pool.closables,
+            *network.closables,
+            *staging.closables,
+            *([audit_runner] if audit_runner else []),
+            *catalogues,
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from adapters.command_probe import CommandProbe, ProbeCommand
+from adapters.command.probe import CommandProbe, ProbeCommand
 from adapters.files.catalogue import FileCatalogue
 from hydrator.config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, StorageArea
 from hydrator.config.safety import ProbeSettings

@@ -1,22 +1,32 @@
 """Catalogues: build each configured catalogue, by its type."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adapters import hash_placement
+from adapters.command.stager import CommandOptions, CommandStager
 from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
+from adapters.ska.dmapi_stager import DmapiStager, StageOptions
 from hydrator.config import plugins
-from hydrator.domain.errors import CatalogueError, ConfigError
-from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.estimates import Estimates
+from hydrator.domain.errors import CatalogueError, ConfigError, StateError
+from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, TokenValidity
+from hydrator.domain.ports.staging import Stager, StagingKind
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.privacy.exchange import daemon_named
+from hydrator.reconcile.estimates.report import REPORT_NAME, parse_estimates
 from hydrator.reconcile.poll.intake import CleanCatalogue
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
+from hydrator.state.store import Store
 
 from ..config import (
     DmapiSource,
@@ -28,6 +38,7 @@ from ..config import (
     Source,
 )
 from ..config.fields import build_from_section
+from ..config.staging import StagingCatalogueSettings
 from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
 from .policies import site_mapping
 from .privacy import register_secrets
@@ -36,7 +47,10 @@ if TYPE_CHECKING:
     from adapters.daemon_catalogue import DaemonCatalogue
     from adapters.rucio.catalogue import RucioSettings
 
-BUILTIN_PLUGINS: Mapping[str, plugins.CatalogueFactory] = {"directory": directory.catalogue}
+BUILTIN_PLUGINS: Mapping[str, plugins.CatalogueFactory] = {
+    "directory": directory.catalogue,
+    "hash": hash_placement.catalogue,
+}
 
 
 def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
@@ -72,6 +86,50 @@ def fetch_daemon_knowledge(
         return DaemonKnowledge(now, Snapshot({}, dict.fromkeys(dids, f"{daemon.name}: {error.reason}")))
     finally:
         daemon.close()
+
+
+def fetch_estimates(
+    settings: Settings, sets: Sequence[Sequence[Did]], facts: Snapshot, now: datetime
+) -> tuple[Estimates | None, frozenset[Did]]:
+    """Return the daemon's estimates for *sets*, from its saved state or over HTTP.
+
+    The saved state has only the sets that queued jobs need; over HTTP, the daemon estimates any set. Return
+    also the datasets that keep a set from an estimate, because neither the daemon nor *facts* knows them.
+    Return None for the estimates without an answer: a submission never fails for want of them.
+
+    Args:
+        settings: the configuration, with the state and the address of the daemon.
+        sets: the datasets of each set, by the names that jobs use; the most important set first.
+        facts: what this command knows about datasets that the daemon does not poll.
+        now: aware UTC time.
+
+    Raises:
+        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
+    """
+    keys = {set_key(dids) for dids in sets}
+    saved = _load_saved_estimates(settings, now)
+    if saved and any(not keys.isdisjoint(site.by_key) for site in saved.sites.values()):
+        return saved, frozenset()
+    daemon = _build_daemon_catalogue(settings)
+    if daemon is None or not keys:
+        return saved, frozenset()
+    try:
+        try:
+            return daemon.estimate_sets(sets, facts, now)
+        except CatalogueError:  # an older daemon estimates only the sets of queued jobs
+            return daemon.read_estimates(keys), frozenset()
+    except CatalogueError:
+        return None, frozenset()
+    finally:
+        daemon.close()
+
+
+def _load_saved_estimates(settings: Settings, now: datetime) -> Estimates | None:
+    with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
+        saved = parse_estimates(store.load_report(REPORT_NAME))
+        estimates = saved.estimates if saved else None
+        return estimates if estimates and now < estimates.valid_until else None
+    return None
 
 
 def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":
@@ -164,6 +222,59 @@ def _build_rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catal
         capabilities=capabilities,
         group_sites=site_mapping(settings.sites).shared_storage_groups,
     )
+
+
+def build_stagers(settings: Settings, clock: Clock) -> Mapping[str, Stager]:
+    """Build the stager of each catalogue at which requests may be made, by the name of the catalogue.
+
+    Raises:
+        ConfigError: a catalogue cannot make requests, or its credentials cannot be read.
+    """
+    sources = {source.name: source for source in settings.catalogue}
+    stagers: dict[str, Stager] = {}
+    problems: list[str] = []
+    for name, one in settings.staging.catalogues.items():
+        if settings.staging.mode != "off" and one.mode != "off":
+            try:
+                stagers[name] = _build_stager(sources[name], one, settings, clock)
+            except ConfigError as error:
+                problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return stagers
+
+
+def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Settings, clock: Clock) -> Stager:
+    staging = settings.staging
+    call_limit = timedelta(seconds=staging.call_seconds)
+    kinds = frozenset(StagingKind) if one.pins else frozenset({StagingKind.STAGE})
+    if one.command:
+        return CommandStager(source.name, CommandOptions(tuple(one.command), call_limit, kinds=kinds), clock)
+    storages = {name: site.storage for name, site in staging.sites.items() if site.storage}
+    spaces = {
+        Site(name): round(site.space_tb * 1e12) for name, site in staging.sites.items() if site.space_tb
+    }
+    if isinstance(source, RucioSource):
+        from adapters.rucio.rules.staging.destinations import RuleOptions  # rucio-clients is slow to import
+        from adapters.rucio.rules.staging.stager import RucioStager
+
+        aliases = site_mapping(settings.sites).aliases
+        options = RuleOptions(one.activity, storages, aliases, call_limit, spaces, kinds)
+        return RucioStager(rucio_settings(source, settings.daemon.state_dir), options, clock)
+    if isinstance(source, DmapiSource) and one.stage_path:
+        journal = settings.daemon.state_dir / "dmapi" / source.name / "staging.json"
+        areas = StageOptions(one.stage_path, journal, storages, site_mapping(settings.sites).aliases, spaces)
+        return DmapiStager(
+            source.name,
+            build_json_client(source.name, source.url, source, clock),
+            replace(areas, call_limit=call_limit),
+            clock,
+            capabilities=build_site_capabilities(source.name, settings.site_capabilities, clock),
+            limit=source.limit,
+        )
+    key = "stage_path or command" if isinstance(source, DmapiSource) else "command"
+    reason = f"a catalogue of type {source.type} makes no requests by itself; set {key}"
+    raise ConfigError([f"staging.catalogues.{source.name}: {reason}"])
 
 
 def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":

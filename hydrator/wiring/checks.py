@@ -2,6 +2,7 @@
 
 from hydrator.config import Settings
 from hydrator.config.daemon import DaemonSettings
+from hydrator.config.publishers import DronesSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.last_cycle import (
     check_generations,
@@ -17,8 +18,8 @@ from hydrator.state.database import owner_of
 from hydrator.state.store import Store
 
 from .assembly import Parts, build_event_sources
-from .clock import system_clock
 from .credentials import read_credentials
+from .policies import system_clock
 from .privacy import build_pseudonym_store
 
 
@@ -35,6 +36,10 @@ class _NullEventHandler:
         pass
 
 
+def _drone_sites(drones: DronesSettings) -> frozenset[str]:
+    return frozenset(each.site for each in drones.types) if drones.enabled else frozenset()
+
+
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
     """Build the inputs of ``hydrator check``, with the state that the daemon saved on this host."""
     state, daemon_findings = _load_daemon_state(settings.daemon)
@@ -49,6 +54,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
         is_advertising=settings.publish.collector.enabled,
         is_merging=settings.publish.merge.enabled,
+        drone_sites=_drone_sites(settings.publish.drones),
         merge_interval_seconds=settings.publish.merge.interval_seconds,
         now=to_unix(system_clock()),
         editor=parts.pool.editor,
@@ -65,7 +71,13 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         audit=state.audit,
         warn_below=settings.audit.warn_below,
         daemon_findings=daemon_findings,
+        is_experimenting=state.experiment is not None
+        and state.experiment.block_at(system_clock()) is not None,
+        unkeyed_job_count=sum(one.jobs for one in state.demand.entries if one.has_unkeyed_jobs),
         brokers=build_event_sources(settings.events, _NullEventHandler()),
+        stagers=tuple(parts.staging.stagers.values()),
+        asking_catalogues=parts.staging.asking_catalogues,
+        staging_stop_reason=parts.staging.stop_reason,
     )
 
 

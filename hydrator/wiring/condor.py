@@ -12,7 +12,9 @@ from typing import Protocol
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import PoolSlots
+from adapters.condor.expressions import ClassAdEvaluator
 from adapters.condor.peers import CollectorPeers
+from adapters.condor.pool_load import ScheddLoads
 from adapters.condor.schedds import ScheddHistory, ScheddJobSites, ScheddMisses, ScheddQueues
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings, StandbySettings
@@ -45,11 +47,13 @@ class PoolParts:
     client: CondorClient | None
     publishing_clients: Mapping[str, CondorClient]
     schedds: ScheddQueues | None
+    loads: ScheddLoads | None
     misses: ScheddMisses | None
     history: JobHistory | None
     slots: PoolSlots | None
     peers: CollectorPeers | None
     merger: SlotMerger | None
+    drones: CondorClient | None
     editor: CondorClient | None
     desired_sites: DesiredSitesController | None
 
@@ -66,15 +70,22 @@ class PoolParts:
     @property
     def closables(self) -> Iterator[Closable]:
         """Yield the parts to close: first the parts that edit jobs and slots, then their clients."""
-        edits = (self.merger, self.desired_sites, self.editor, self.client, *self.collectors.values())
-        queries = (self.misses, self.history, self.slots, self.schedds)
+        edits = (
+            self.merger,
+            self.desired_sites,
+            self.editor,
+            self.drones,
+            self.client,
+            *self.collectors.values(),
+        )
+        queries = (self.misses, self.history, self.slots, self.schedds, self.loads)
         return (part for part in (*edits, *queries) if part)
 
 
 def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     """Build the parts that talk to the pool; each child process starts at its first query."""
     demand, publish, report, htcondor = settings.demand, settings.publish, settings.report, settings.htcondor
-    needs_pool = demand.ask_schedds or publish.collector.enabled or publish.merge.enabled
+    needs_pool = _needs_pool(settings)
     client = build_condor_client(htcondor) if needs_pool else None
     # cycles do not wait for this client
     slow_client = build_condor_client(htcondor) if demand.ask_schedds else None
@@ -88,6 +99,9 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
             build_collector_clients(htcondor, client) if client and publish.collector.enabled else {}
         ),
         schedds=_build_schedd_queues(htcondor, clock) if demand.ask_schedds else None,
+        loads=(
+            _build_pool_loads(settings, clock) if demand.ask_schedds and settings.estimates.enabled else None
+        ),
         misses=ScheddMisses(slow_client, clock) if slow_client and needs_misses else None,
         history=(
             build_client_job_history(settings.sites, slow_client, clock)
@@ -99,14 +113,32 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         else None,
         peers=_build_peers(settings.standby, client, clock) if client and settings.standby.enabled else None,
         merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
+        drones=build_condor_client(htcondor) if publish.drones.enabled else None,
         editor=editor,
         desired_sites=build_desired_sites_controller(settings, editor, clock) if editor else None,
     )
 
 
+def _needs_pool(settings: Settings) -> bool:
+    publish = settings.publish
+    publishers = (publish.collector, publish.merge, publish.drones)
+    return settings.demand.ask_schedds or any(each.enabled for each in publishers)
+
+
 def _build_schedd_queues(htcondor: HTCondorSettings, clock: Clock) -> ScheddQueues:
     """Build the queries of the schedds; they have their own clients, so cycles do not wait for a schedd."""
     return ScheddQueues(build_condor_client(htcondor), clock, lambda: build_condor_client(htcondor))
+
+
+def _build_pool_loads(settings: Settings, clock: Clock) -> ScheddLoads:
+    """Build the query of idle and running jobs; it has its own clients, because an answer may take long."""
+    return ScheddLoads(
+        build_condor_client(settings.htcondor),
+        clock,
+        settings.sites.slot_attributes,
+        lambda: build_condor_client(settings.htcondor),
+        timedelta(seconds=settings.estimates.max_slot_age_seconds),
+    )
 
 
 def _build_peers(standby: StandbySettings, client: CondorClient, clock: Clock) -> CollectorPeers:
@@ -181,6 +213,11 @@ def build_desired_sites_controller(
         edits_per_second=desired_sites.jobs_per_second,
         interval=timedelta(seconds=desired_sites.interval_seconds),
     )
+
+
+def build_expression_evaluator() -> ClassAdEvaluator:
+    """Build the evaluator of ClassAd expressions; it contacts no daemon."""
+    return ClassAdEvaluator()
 
 
 def build_job_history(settings: Settings, clock: Clock) -> JobHistory:

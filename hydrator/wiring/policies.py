@@ -1,21 +1,34 @@
-"""Policies: convert sections of the settings to the policies of the reconciler and of the job tools."""
+"""Policies: convert sections of the settings to the policies of the reconciler and of the job tools.
+
+The module also has the system's clock.
+"""
 
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from hydrator.config import PrivateSettings, Settings
-from hydrator.config.daemon import DaemonSettings, SitesSettings
+from hydrator.config.daemon import DaemonSettings, ExperimentSettings, SitesSettings
 from hydrator.config.fields import build_from_section
+from hydrator.config.staging import StagingLimitSettings, StagingTimeSettings
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.sites import SiteMapping
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from hydrator.reconcile.ads.site_ads import Budget
+from hydrator.reconcile.estimates.estimate import EstimatePolicy
+from hydrator.reconcile.estimates.rates import BYTES_PER_GBIT, NetworkPolicy
 from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.publish.experiment import ExperimentPolicy
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingPolicy, StagingTimes
 from hydrator.submit.pool_config import PoolPolicy
 
 _MAX_AGE_MARGIN = timedelta(minutes=15)
 """Jobs stop trusting a fact this much earlier than the daemon, before the daemon publishes UNKNOWN."""
+
+
+def system_clock() -> datetime:
+    """Return the aware UTC time now, from the system."""
+    return datetime.now(UTC)  # noqa: TID251 - only this function reads the clock
 
 
 def max_age_of(daemon: DaemonSettings) -> timedelta:
@@ -38,6 +51,7 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
         ),
         patterns=(*settings.demand.patterns, *everything),
         keep_demand=timedelta(hours=settings.demand.keep_hours),
+        settle=timedelta(seconds=settings.demand.settle_seconds),
         max_age=settings.daemon.max_age,
         budget=Budget(settings.budget.line_bytes, settings.budget.ad_bytes),
         breaker_limits=BreakerLimits(
@@ -50,19 +64,52 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
             ),  # a cycle for new demand follows sooner and must not confirm a loss
         ),
         audit_window=timedelta(hours=settings.audit.window_hours),
+        experiment=_experiment_policy(settings.experiment),
         include_sites=tuple(settings.sites.include),
         retired=frozenset(settings.sites.retired),  # type: ignore[arg-type]
     )
 
 
+def _experiment_policy(section: ExperimentSettings) -> ExperimentPolicy | None:
+    if not section.enabled:
+        return None
+    return ExperimentPolicy(
+        timedelta(hours=section.block_hours),
+        timedelta(days=section.days),
+        timedelta(minutes=section.drop_minutes),
+        section.seed,
+        section.start,
+    )
+
+
+def estimate_policy(settings: Settings) -> EstimatePolicy:
+    """Build the policy of the estimates."""
+    section = settings.estimates
+    return build_from_section(
+        EstimatePolicy,
+        section,
+        is_enabled=section.enabled,
+        default_scope=settings.daemon.default_scope,
+        query_interval=timedelta(seconds=settings.demand.ask_seconds),
+    )
+
+
 def pool_policy(settings: Settings) -> PoolPolicy:
-    """Build the policy for the pool's configuration; jobs trust facts for a little less than max_age."""
+    """Build the policy for the pool's configuration; jobs trust facts for a little less than max_age.
+
+    The sites without a new set show it ``demand.settle_seconds`` after the first job that names it. An
+    ``auto`` job must not run anywhere sooner, or the sites with its data would never be first.
+    """
+    own_settle_seconds = settings.jobs.auto_settle_seconds
+    auto_settle = settings.demand.settle_seconds if own_settle_seconds is None else own_settle_seconds
     return build_from_section(
         PoolPolicy,
         settings.jobs,
         default_scope=settings.daemon.default_scope,
         max_age=max_age_of(settings.daemon),
+        auto_settle=timedelta(seconds=auto_settle),
         rounding_floor=timedelta(seconds=settings.jobs.rounding_seconds),
+        readers=settings.estimates.max_readers_per_source,
     )
 
 
@@ -74,6 +121,21 @@ def site_mapping(sites: SitesSettings) -> SiteMapping:
             Site(site): {Site(other): cost for other, cost in others.items()}
             for site, others in sites.reads.items()
         },
+    )
+
+
+def network_policy(settings: Settings) -> NetworkPolicy:
+    """Build the operator's rates in bytes/s, from [network] and [sites.reads]."""
+    network = settings.network
+    default = network.default_gbit_per_second
+    return NetworkPolicy(
+        {
+            (Site(link.source), Site(link.destination)): link.gbit_per_second * BYTES_PER_GBIT
+            for link in network.links
+        },
+        {Site(site): uplink.gbit_per_second * BYTES_PER_GBIT for site, uplink in network.uplinks.items()},
+        default * BYTES_PER_GBIT if default else None,
+        site_mapping(settings.sites).read_costs,
     )
 
 
@@ -93,3 +155,60 @@ def job_name_lookup(pseudonymizer: Pseudonymizer | None) -> Callable[[Did], Coll
         )
 
     return names
+
+
+def staging_policy(settings: Settings) -> StagingPolicy:
+    """Build the policy of staging; a catalogue or site that the configuration does not list is off."""
+    staging = settings.staging
+    modes = {name: StagingMode[one.mode.upper()] for name, one in staging.catalogues.items()}
+    sites = {Site(name): one for name, one in staging.sites.items()}
+    poll = timedelta(seconds=settings.daemon.poll_seconds)
+    return StagingPolicy(
+        pool=staging.name,
+        mode=StagingMode[staging.mode.upper()],
+        catalogue_modes=modes,
+        site_modes={site: StagingMode[one.mode.upper()] for site, one in sites.items()},
+        storages={site: one.storage for site, one in sites.items() if one.storage},
+        unpinned_sites=frozenset(site for site, one in sites.items() if not one.pins),
+        default_scope=settings.daemon.default_scope,
+        limits=_staging_limits(staging.limits),
+        times=_staging_times(staging.times, poll),
+    )
+
+
+def _staging_limits(limits: StagingLimitSettings) -> StagingLimits:
+    def to_bytes(terabytes: float) -> int:
+        return round(terabytes * TERABYTE)
+
+    return StagingLimits(
+        request_bytes=to_bytes(limits.request_tb),
+        request_files=limits.request_files,
+        user_bytes=to_bytes(limits.user_tb),
+        site_bytes=to_bytes(limits.site_tb),
+        site_files=limits.site_files,
+        source_bytes=to_bytes(limits.tape_tb),
+        source_files=limits.tape_files,
+        total_bytes=to_bytes(limits.total_tb),
+        hour_requests=limits.hour_requests,
+        hour_bytes=to_bytes(limits.hour_tb),
+        pin_bytes=to_bytes(limits.pin_tb),
+        pin_count=limits.pins,
+        floor_bytes=to_bytes(limits.floor_tb),
+        floor_fraction=limits.floor_fraction,
+        approval_bytes=to_bytes(limits.approval_tb),
+        approval_fraction=limits.approval_fraction,
+    )
+
+
+def _staging_times(times: StagingTimeSettings, poll: timedelta) -> StagingTimes:
+    return StagingTimes(
+        wait=timedelta(minutes=times.wait_minutes),
+        tape_window=timedelta(minutes=times.tape_window_minutes),
+        min_lifetime=timedelta(days=times.min_lifetime_days),
+        max_lifetime=timedelta(days=times.max_lifetime_days),
+        pin_lifetime=timedelta(days=times.pin_lifetime_days),
+        keep=timedelta(days=times.keep_days),
+        gone=timedelta(hours=times.cancel_after_hours),
+        stuck=timedelta(hours=times.stuck_hours),
+        fact_age=max(3 * poll, timedelta(minutes=2)),
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.memory import system_clock
-from hydrator.domain.model import Site
+from hydrator.domain.model import Site, SiteAd
 from tests.contracts.publisher import MORNING, PublisherContract, site_ad
 
 HOUR = timedelta(hours=1)
@@ -46,17 +46,35 @@ def publisher(path) -> SitesFilePublisher:
 def test_the_sites_file_has_datasets_times_and_validity(publisher, path):
     publisher.publish([site_ad("UK", 7, datasets=2), site_ad("AU", 8, datasets=1)])
     now = int(MORNING.timestamp())
+    estimates = {"own_queue_seconds": 32, "estimates_until": now + 900, "observe": True}
+    whole = {"share": 1.0, "as_of": now}
     assert json.loads(path.read_text()) == {
         "version": 1,
         "written": now,
         "valid_until": now + 3600,
         "max_age": 21600,
         "sites": {
-            "AU": {"as_of": now, "generation": 8, "heard": now},
-            "UK": {"as_of": now, "generation": 7, "heard": now},
+            "AU": {"as_of": now, "generation": 8, "heard": now, **estimates},
+            "UK": {"as_of": now, "generation": 7, "heard": now, **estimates},
         },
         "datasets": {"ska:observation_00000": ["AU", "UK"], "ska:observation_00001": ["UK"]},
+        "sets": {
+            "ska:observation_00000": {"AU": whole, "UK": whole},
+            "ska:observation_00001": {"UK": whole},
+        },
     }
+
+
+def test_site_in_an_observe_block_says_so_until_its_next_ad(publisher, path):
+    def active(ad: SiteAd) -> SiteAd:
+        return replace(ad, content=tuple(line for line in ad.content if line[0] != "DataLocalityObserve"))
+
+    publisher.publish([site_ad("UK", 7), active(site_ad("AU", 7))])
+    publisher.publish([active(site_ad("NL", 8))])
+    sites = json.loads(path.read_text())["sites"]
+    assert {site: row.get("observe") for site, row in sites.items()} == {"AU": None, "NL": None, "UK": True}
+    publisher.publish([active(site_ad("UK", 9))])
+    assert "observe" not in json.loads(path.read_text())["sites"]["UK"]
 
 
 @pytest.mark.parametrize("state", ["STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"])

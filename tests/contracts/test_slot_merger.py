@@ -11,9 +11,11 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.slot_merge import SlotMerger
+from hydrator.domain.ads.contract import SET_ATTRIBUTES
+from hydrator.domain.model import Site
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
-from tests.contracts.publisher import ODD_SITES, PublisherContract
+from tests.contracts.publisher import ODD_SITES, PublisherContract, site_ad
 
 pytestmark = pytest.mark.pool
 
@@ -70,3 +72,20 @@ class TestSlotMerger(PublisherContract):
         return SlotMerger(
             client, ["GLIDEIN_Site"], slots_per_second=500, interval=timedelta(minutes=1), clock=now
         )
+
+    def test_a_merge_removes_the_attributes_that_the_new_ad_does_not_have(self, lone: Pool) -> None:
+        names = ("DataLocalityVersion", *SET_ATTRIBUTES, "DataLocalityEstimatesUntil")
+
+        def defined() -> set[str]:
+            at_site = 'GLIDEIN_Site == "CAM" && {} isnt undefined'
+            return {name for name in names if len(lone.slots("Name", constraint=at_site.format(name))) == 2}
+
+        publisher = self.publisher()
+        publisher.publish([site_ad("CAM", 7)])
+        lone.wait(lambda: defined() == set(names), 30, "all attributes of contract 2")
+        publisher.publish([site_ad("CAM", 8, contract=1)])
+        lone.wait(lambda: defined() == {"DataLocalityVersion"}, 30, "those of contract 1 only")
+        publisher.publish([site_ad("CAM", 9)])
+        lone.wait(lambda: defined() == set(names), 30, "all attributes again")
+        publisher.withdraw({Site("CAM")})
+        lone.wait(lambda: defined() == set(), 30, "no attribute after the withdrawal")

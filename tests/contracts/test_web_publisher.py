@@ -11,14 +11,15 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from adapters.http_publisher import ServedAds, WebPublisher
+from adapters.http.publisher import ServedAds, WebPublisher
+from hydrator.domain.ads.contract import contract_1
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, Snapshot
 from hydrator.domain.ports import ServerEndpoint
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
-from tests.contracts.publisher import PublisherContract
+from tests.contracts.publisher import PublisherContract, site_ad
 from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
 
 
@@ -67,8 +68,13 @@ def test_a_served_ad_is_read_back_from_the_server(publisher):
 
 
 def test_a_hook_gets_the_served_ad(publisher, server):
-    publisher.publish([ad(L1)])
-    assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120).text == ad(L1).text
+    new = site_ad("CAM")
+    publisher.publish([new])
+    texts = [
+        httpx.get(f"{server.url}/v{contract}/sites/CAM/ad", trust_env=False, timeout=120).text
+        for contract in (1, 2)
+    ]
+    assert texts == [contract_1(new).text, new.text]
 
 
 def test_withdrawn_sites_are_served_no_more(publisher, server):

@@ -13,9 +13,10 @@ import pytest
 
 from testbed.machine import PREFIX, Machine, boot
 from testbed.patience import wait_for
-from testbed.pool import DOMAIN, Pool
+from testbed.pool import Pool
 from testbed.ports import free_port
 from testbed.wheelhouse import ROOT, our_wheel
+from tests.deploy.service import write_configuration
 from tests.pages import blocks
 from tests.parts import NO_SYSTEMD, needs
 
@@ -25,7 +26,6 @@ UNIT = "hydrator.service"
 PRINTED = [block for block in blocks("sh systemd") if block.page == "install-with-systemd.md"]
 """The commands of the page, in their order; the last ones look at what was installed."""
 SYSTEMD = ROOT / "deploy" / "systemd"
-CATALOGUE = 'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites.UK = "available"\n'
 LATER = "9.9.9"
 
 
@@ -98,27 +98,7 @@ def _furnish(root: Path, pool: Pool, wheels: Path, port: int) -> None:
     etc = root / "etc/classad-hydrator"
     etc.mkdir(parents=True)
     shutil.copy(pool.token("hydrator", ("READ", "DAEMON")) / "token", root / "srv" / "hydrator.token")
-    (etc / "condor_config").write_text(
-        f"COLLECTOR_HOST = {pool.collector}\nUID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\n"
-        "SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS\nNETWORK_INTERFACE = 127.0.0.1\nENABLE_IPV6 = False\n"
-    )
-    (etc / "catalogue.toml").write_text(CATALOGUE)
-    (etc / "config.toml").write_text(
-        f"""\
-[daemon]
-poll_seconds = 1
-[htcondor]
-config_file = "condor_config"
-token_directory = "tokens.d"
-[[catalogue]]
-type = "file"
-path = "catalogue.toml"
-[demand]
-pins = ["lofar:L1"]
-[publish.http]
-port = {port}
-"""
-    )
+    write_configuration(etc, pool, port)
 
 
 def test_service_starts_notifies_systemd_and_publishes_to_a_real_pool(installed):

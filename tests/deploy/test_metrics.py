@@ -14,6 +14,7 @@ from starlette.routing import Route
 from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
+from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.domain.model import Site
 from hydrator.domain.text import link_to_page as links_to
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -38,6 +39,7 @@ def registry() -> CollectorRegistry:
     metrics = Metrics(made, "0")
     HttpMetrics(made, [Route("/", lambda request: None)])
     DesiredSitesMetrics(made)
+    StagingMetrics(made)
     EventMetrics(made).events.labels("webhook", "accepted")
     metrics.record_cycle(World().run(), 0.5)
     return made
@@ -152,6 +154,7 @@ def test_metric_labels_contain_no_dataset():
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
         *("action", "method", "verdict", "route", "status", "reason", "source", "announced"),
         *("locality", "place", "datasets", "credential", "coverage", "schedd", "part"),
+        *("kind", "limit"),
     }
     assert CAM in generate_latest(registry()).decode()
 

@@ -193,7 +193,7 @@ def test_nothing_is_refused_by_the_policy_and_nothing_else_is_fetched(opened):
 def test_the_keyboard_reaches_everything_in_reading_order_and_shows_where_it_is(opened):
     page = opened()
     order = []
-    for _ in range(16):
+    for _ in range(17):
         page.keyboard.press("Tab")
         order.append(focused(page))
     names = [one.partition("|")[0].strip() for one in order]
@@ -201,6 +201,7 @@ def test_the_keyboard_reaches_everything_in_reading_order_and_shows_where_it_is(
         *("Skip to the content", "sites", "datasets", "OpenAPI", "metrics", "30 datasets in question at CAM"),
         *(
             "Sites, with the age of the facts about each",
+            "Queued sets",
             "find",
             "site",
             "state",

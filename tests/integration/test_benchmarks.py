@@ -16,14 +16,15 @@ from tests.rucio_fixtures import needs_postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(900)]
 
-RUCIO = ("rucio_clients", "rucio_polls", "rucio_sweeps")
+RUCIO = ("locality", "rucio_clients", "rucio_polls", "rucio_sweeps")
+STAGING = "staging"
 EVENTS = "freshness_rucio"
 FIELDS = {
     *("name", "date", "command", "quick", "machine", "versions", "load_average", "how", "figures", "raw"),
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {*RUCIO, EVENTS}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {*RUCIO, EVENTS, STAGING}))
 def test_quick_run_writes_finite_figures_and_a_table(name: str, htcondor_release: str, tmp_path, monkeypatch):
     monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
     leaves_figures(name, tmp_path)
@@ -45,6 +46,14 @@ def test_quick_run_of_freshness_with_a_real_rucio_writes_figures(
         server_python()
     with needs(NO_RABBITMQ):
         leaves_figures(EVENTS, tmp_path)
+
+
+@pytest.mark.rucio
+def test_quick_run_of_staging_writes_figures(htcondor_release: str, tmp_path, monkeypatch):
+    monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
+    with needs(NO_RUCIO):
+        server_python()
+    leaves_figures(STAGING, tmp_path)
 
 
 def leaves_figures(name: str, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from datetime import timedelta
 import classad2
 import pytest
 
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.model import Did
 from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from testbed.pool import UIDS, Pool, SiteSpec
 
@@ -75,12 +77,13 @@ def test_jobs_that_condor_c_hands_over_are_tied_to_their_data_by_the_other_sched
     jobs = [pool.submit(f"{JOB.format(collector=pool.collector)}{lines}queue") for lines in (PLAIN, REMOTE)]
     for copy in [handed_over(pool, job) for job in jobs]:
         assert copy["JobUniverse"] == 5
-        assert copy["RequiredDatasetsCSV"] == "lofar:L1"
+        assert list(copy.eval("RequiredDatasets")) == ["lofar:L1"]
+        assert copy["DataLocalityKey"] == set_key([Did("lofar:L1")])
         assert copy["DataLocality"] == "require"
         assert copy["DataLocalityTransformed"] is True
-        assert 'DatasetStates["lofar:L1"]' in str(copy.lookup("DataLocalityHere"))
+        assert "DataLocalityKey" in str(copy.lookup("DataLocalityHere"))
         assert str(copy.lookup("Requirements")).count("DataLocalityHere") == 1
-        assert str(copy.lookup("Rank")).count("DataLocalityRank") == 1
+        assert "DataLocalityRank" not in str(copy.lookup("Rank"))
 
 
 def test_grid_job_itself_stays_as_it_was_submitted(pool):

@@ -243,8 +243,9 @@ def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_d
 
     operator.pool.wait(advertised, 60, "the ads of all daemons")  # the master sends its own every 20 s
     assert {daemons[kind].partition("@")[0] for kind in ("Machine", "Scheduler")} <= {"condor", "root"}
-    [site] = operator.pool.ads('MyType == "DataLocality"', "AuthenticatedIdentity")
-    assert site["AuthenticatedIdentity"] == f"hydrator@{DOMAIN}"
+    site_ads = operator.pool.ads('MyType == "DataLocality"', "AuthenticatedIdentity", "DataLocalityVersion")
+    assert sorted(ad["DataLocalityVersion"] for ad in site_ads) == [1, 2]
+    assert {ad["AuthenticatedIdentity"] for ad in site_ads} == {f"hydrator@{DOMAIN}"}
 
 
 @pytest.mark.parametrize("block", blocks("text submit"), ids=str)

@@ -173,7 +173,7 @@ def test_dagman_nodes_follow_their_data(installed):
         )
     (home / "two.dag").write_text("JOB A A.sub\nJOB B B.sub\nPARENT A CHILD B\n")
     pool.run("condor_submit_dag", "-f", "two.dag", user="alice", cwd=str(home))
-    nodes = 'DAGNodeName isnt undefined && regexp("^dag:", RequiredDatasetsCSV) =?= true'
+    nodes = 'DAGNodeName isnt undefined && regexp("^dag:", RequiredDatasets[0]) =?= true'
     pool.wait(lambda: len(pool.history(nodes, "DAGNodeName")) == 2, 120, "both nodes to end")
     ended = {
         job["DAGNodeName"]: job["LastRemoteHost"]
@@ -192,8 +192,8 @@ def test_items_of_late_materialization_follow_their_data(installed):
         "queue item from (\nmat:a\nmat:b\n)\n"
     )
     pool.wait(lambda: pool.done(cluster, 2), 120, "both items to end")
-    ended = pool.history(f"ClusterId == {cluster}", "RequiredDatasetsCSV", "LastRemoteHost")
-    assert {job["RequiredDatasetsCSV"]: job["LastRemoteHost"].split("@")[1] for job in ended} == {
+    ended = pool.history(f"ClusterId == {cluster}", "RequiredDatasets", "LastRemoteHost")
+    assert {",".join(job["RequiredDatasets"]): job["LastRemoteHost"].split("@")[1] for job in ended} == {
         "mat:a": "UK",
         "mat:b": "NL",
     }

@@ -198,6 +198,18 @@ def place(htcondor_release: str, tmp_path_factory: pytest.TempPathFactory) -> It
                 yield Place(installed, desk, {"PYTHONPATH": str(names), **trust})
 
 
+def prepare_staging(place: Place) -> None:
+    """Make the folder that a daemon with staging makes."""
+    (place.installed.home / "state" / "staging").mkdir(exist_ok=True)
+
+
+def type_unknown_request(place: Place, typed: str) -> str:
+    """Type a command about a request that the daemon does not have: one sentence, and exit status 2."""
+    done = place.type(typed)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    return done.stderr
+
+
 @dataclass
 class Typed:
     """An example with its preparation and the words that it must print.
@@ -300,6 +312,15 @@ def roll_back(place: Place) -> None:
 DATASETS = json.dumps({"sites": ["RAL", "CAM"], "datasets": {"lofar:L123": {"sites": {"RAL": "available"}}}})
 LIST = {"datasets.json": DATASETS}
 PARSET = {"field.parset": "[global]\ndir_working = /data/run\ninput_ms = a.ms\n"}
+WORKLOAD = {
+    "workload.json": json.dumps(
+        {
+            "version": 1,
+            "sites": [{"site": "RAL", "machines": 1, "cores": 4}],
+            "mix": {"jobs": 20, "shares": "even"},
+        }
+    )
+}
 JOB = {"my.sub": f"{SHORT}queue\n"}
 
 STATE = {"HYDRATOR_DAEMON__STATE_DIR": "var"}
@@ -322,6 +343,7 @@ RUNS = {
     "hydrator status": Typed("last cycle"),
     "hydrator status --json": Typed('"held"'),
     "hydrator sites": Typed("RAL"),
+    "hydrator network": Typed("nothing configured"),
     "hydrator datasets": Typed("lofar:L123"),
     "hydrator datasets lofar:L123 --why": Typed("RAL"),
     "hydrator check": Typed("RAL"),
@@ -331,12 +353,22 @@ RUNS = {
     "hydrator hook > classad-hydrator-hook && chmod 755 classad-hydrator-hook": Typed(),
     "hydrator why 123.4": Typed("123.4"),
     "hydrator why lofar:L123 lofar:L124 --site RAL": Typed("RAL"),
+    "hydrator staging list": Typed(),
+    "hydrator staging stop --reason 'tape robot is down'": Typed(before=prepare_staging),
+    "hydrator staging resume": Typed(before=prepare_staging),
+    "hydrator staging approve 4f1c09ab27": Typed("4f1c09ab27", run=type_unknown_request),
+    "hydrator staging reject 4f1c09ab27": Typed("4f1c09ab27", run=type_unknown_request),
+    "hydrator staging cancel 4f1c09ab27": Typed("no such request", run=type_unknown_request),
     "hydrator approve RAL": Typed("may remove", before=hold_a_change),
     "hydrator history --site RAL --since 6h": Typed("generation"),
     f"hydrator rollback RAL {GENERATION}": Typed(str(GENERATION)),
     "hydrator rollback RAL --end": Typed("follows the catalogues", before=roll_back),
     "hydrator renumber": Typed(),
     "hydrator report --since 7d": Typed("7 d"),
+    "hydrator replay --since 30d --policy prefer --policy wait:1h --policy auto": Typed("replay"),
+    "hydrator replay --workload workload.json --policy off --policy auto --seeds 10": Typed(
+        "10 runs a policy", files=WORKLOAD
+    ),
     "hydrator top": Typed("RAL"),
     "hydrator top --url https://hydrator.example.org --token-file read-token": Typed("RAL"),
     "hydrator submit pool-config --role schedd > 60-hydrator.conf": Typed(),

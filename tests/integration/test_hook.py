@@ -18,6 +18,7 @@ import pytest
 
 from hydrator import startd_cron as hook
 from testbed.glidein_standin import Glidein
+from testbed.patience import PATIENCE
 from testbed.pool import Pool, SiteSpec
 from tests.parts import NO_POOL, needs
 
@@ -78,6 +79,19 @@ def datasets(mark: int, many: int = DATASETS) -> list[str]:
     return [f"s{mark % 10}:d{number:05}" for number in range(many)]
 
 
+def by_set(mark: int, many: int = DATASETS) -> dict[str, object]:
+    """Return the answers for half as many sets, which follow from *mark*; every set lacks data here."""
+    keys = [f"s{mark % 10}{number:019}" for number in range(many // 2)]
+    return {
+        "DataLocalitySets": dict.fromkeys(keys, 0.25),
+        "DataLocalitySetsAsOf": {keys[0]: OLD_FACT + mark % 1000},
+        "DataLocalityReadSeconds": dict.fromkeys(keys, 256),
+        "DataLocalityQueueSeconds": dict.fromkeys(keys, 1024),
+        "DataLocalityReadFrom": dict.fromkeys(keys, "RAL; no 2"),
+        "DataLocalityOwnQueueSeconds": mark % 1000,
+    }
+
+
 def ad_text(generation: int, as_of: int, many: int = DATASETS) -> str:
     """Return UK's ad; its datasets follow from its generation."""
     dids = datasets(generation, many)
@@ -89,9 +103,12 @@ def ad_text(generation: int, as_of: int, many: int = DATASETS) -> str:
         "DatasetAsOf": {dids[1]: OLD_FACT + generation % 1000},
         "DataLocalityTruncated": False,
         "DataLocalityTrust": 1.0,
+        **by_set(generation, many),
+        "DataLocalityEstimatesUntil": as_of + 900,
+        "DataLocalityObserve": False,
         "DataLocalityAsOf": as_of,
         "DataLocalityGeneration": generation,
-        "DataLocalityVersion": 1,
+        "DataLocalityVersion": 2,
     }
     return hook.ad_text(values)
 
@@ -118,11 +135,12 @@ def whole(ad: dict[str, object]) -> bool:
         and ad["DatasetAsOf"] == {dids[1]: OLD_FACT + generation % 1000}
         and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == ("UK", "hook")
         and (ad["DataLocalityTrust"], ad["DataLocalityTruncated"], ad["DataLocalityVersion"])
-        == (1.0, False, 1)
+        == (1.0, False, 2)
+        and by_set(generation) == {name: ad.get(name) for name in by_set(generation)}
     )
 
 
-def test_hook_output_of_2000_datasets_a_second_stays_complete_for_a_minute(pool, place):
+def test_hook_output_of_2000_datasets_a_second_stays_complete_over_55_runs(pool, place):
     """Each generation is new, so each run is an update: a lost tail or a merged line would be visible."""
     begun = int(time.time())
     put(place / "UK.ad", ad_text(begun, begun))
@@ -131,8 +149,9 @@ def test_hook_output_of_2000_datasets_a_second_stays_complete_for_a_minute(pool,
     pool.wait(lambda: "DataLocalityGeneration" in slot(pool), 30, "the first run")
     first = runs(place)
     seen = set()
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+    end = time.monotonic() + 60 * PATIENCE
+    while runs(place) - first < 55:
+        assert time.monotonic() < end, "55 runs of the hook were too slow"
         now = int(time.time())
         put(place / "UK.ad", ad_text(now, now))
         ad = slot(pool)
@@ -142,7 +161,6 @@ def test_hook_output_of_2000_datasets_a_second_stays_complete_for_a_minute(pool,
         time.sleep(max(0.0, now + 1 - time.time()))
     log = pool.logs("startd:UK")[before:]
     print(f"{pool.version}: {runs(place) - first} runs, {len(seen)} generations seen, none damaged")
-    assert runs(place) - first >= 50
     # 25.14 sends the slot with each run; 23.9 sends the daemon's ad only, and the slot on its interval
     assert len(seen) >= (40 if pool.version >= "25" else 10)
     assert not re.search("Can't insert|DatasetStates|AvailableDatasets|DataLocality", log), log[-3000:]
@@ -181,7 +199,7 @@ class Answers:
     def answer(self, to: http.server.BaseHTTPRequestHandler) -> None:
         etag = f'"{self.generation}"'
         status = 304 if to.headers.get("If-None-Match") == etag else 200
-        if to.path != "/v1/sites/UK/ad":
+        if to.path != "/v2/sites/UK/ad":
             status = 404
         body = ad_text(self.generation, self.as_of).encode() if status == 200 else b""
         to.send_response(status)
@@ -383,6 +401,7 @@ def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
         before = pool.wait(
             lambda: generation_of(slot(pool)) == now and slot(pool), 30, "the honest ad in the slot"
         )
+        log_before = len(pool.logs("startd:UK"))  # the tests before have their own lines there
         waiting += hostile
         pool.wait(lambda: served == set(hostile), 60, "every attack to be tried")
         done = runs(place)
@@ -396,7 +415,7 @@ def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
     assert ad.get("Start", True) is True  # 23.9 does not always show it
     assert "SlotMergeConstraint" not in ad
     assert "false" not in str(ad.get("Requirements")).lower()
-    assert "Can't insert" not in pool.logs("startd:UK")[-100_000:]
+    assert not re.findall(".*Can't insert.*", pool.logs("startd:UK")[log_before:])
 
 
 def test_why_a_hook_fails_stands_in_the_slot_beside_what_it_had(pool, place):

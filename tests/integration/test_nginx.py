@@ -97,23 +97,27 @@ def fresh(behind):
     return first
 
 
-def current(ask, site, who, generation):
+def current(ask, site, who, generation, path="/v1/sites/{}/ad"):
     """Request until nginx no longer answers from the cache of an earlier test."""
-    wait_for(lambda: ask(site, who).headers.get("ETag") == f'"{generation}"', 30, "the ad of now")
-    return ask(site, who)
+    wait_for(lambda: ask(site, who, path).headers.get("ETag") == f'"{generation}"', 30, "the ad of now")
+    return ask(site, who, path)
 
 
-def test_nobody_is_answered_what_was_kept_for_another_token(ask, fresh):
+@pytest.mark.parametrize("contract", [1, 2])
+def test_nobody_is_answered_what_was_kept_for_another_token_or_contract(ask, fresh, contract):
+    path = f"/v{contract}/sites/{{}}/ad"
+    current(ask, CAM, "CAM", fresh, f"/v{3 - contract}/sites/{{}}/ad")
     for site, who in ((CAM, "CAM"), (RAL, "RAL"), (CAM, "read"), (RAL, "read")):
-        answer = current(ask, site, who, fresh)
+        answer = current(ask, site, who, fresh, path)
         assert f'DataLocalitySite = "{site}"' in answer.text
+        assert answer.text.endswith(f"\nDataLocalityVersion = {contract}\n")
         # now it is kept for who may have it; all others are refused, by whichever token and without one
-        assert ask(RAL, "CAM").status_code == 403
-        assert ask(CAM, "RAL").status_code == 403
-        assert ask(site, None).status_code == 401
+        assert ask(RAL, "CAM", path).status_code == 403
+        assert ask(CAM, "RAL", path).status_code == 403
+        assert ask(site, None, path).status_code == 401
         wrong = {"Authorization": "Bearer hydrator_wrong"}
-        assert ask.client.get(f"/v1/sites/{site}/ad", headers=wrong).status_code == 401
-        assert ask.client.get(f"/v1/sites/{site}/ad?x=1").status_code == 401
+        assert ask.client.get(path.format(site), headers=wrong).status_code == 401
+        assert ask.client.get(f"{path.format(site)}?x=1").status_code == 401
 
 
 def test_nginx_and_the_daemon_use_the_same_of_two_tokens_in_a_request(ask, keys, fresh):
@@ -166,6 +170,17 @@ def test_gzip_is_for_clients_that_accept_it(ask, fresh):
         current(ask, CAM, "CAM", fresh)
         assert ask(CAM, "CAM", **{"Accept-Encoding": "gzip"}).headers["Content-Encoding"] == "gzip"
         assert "Content-Encoding" not in ask(CAM, "CAM", **{"Accept-Encoding": "identity"}).headers
+
+
+@pytest.mark.parametrize("path", ["/v1/locality", "/v1/locality/set"])
+def test_question_about_10000_datasets_passes(ask, keys, path):
+    names = [f"scope:{number:05}-{'n' * 90}" for number in range(10_000)]
+    headers = {"Authorization": f"Bearer {keys['read'][0]}"}
+    answer = ask.client.post(path, json={"datasets": names}, headers=headers)
+    assert answer.status_code == 200
+    lines = answer.text.splitlines()
+    assert len(lines) == (1 if path.endswith("set") else 10_002)
+    assert ask.client.post("/v1/events", content=b"x" * 70_000, headers=headers).status_code == 413
 
 
 def test_other_paths_are_passed_on_and_no_token_is_logged(ask, keys):

@@ -45,12 +45,35 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
             yield installation
 
 
+def assert_replay_gives_the_history_again(installed: Installation) -> None:
+    """Replay the jobs of the report; the modes that ran give the local share of the history again."""
+    options = ("--since", "1h", "--policy", "require", "--policy", "recorded", "--seeds", "2", "--json")
+    done = json.loads(installed.run("replay", *options).stdout)
+    assert done["jobs"] == 5  # the job that never started is left out
+    assert any("1 job without valid times" in text for text in done["unknowns"])
+    assert not any("without an owner" in text or "number of cores" in text for text in done["unknowns"])
+    assert not any("no slot totals" in text for text in done["unknowns"]), "the daemon sampled the slots"
+    assert {site["site"]: site["cores"] > 0 for site in done["sites"]} == {"UK": True, "AU": True, "NL": True}
+    assert done["history"]["share_of_jobs"]["value"] == 1.0  # without the job whose data is nowhere
+    assert [one["share_of_jobs"]["value"] for one in done["policies"]] == [1.0, 1.0]
+
+
+def assert_estimates_are_of_the_sampled_slots(report: dict) -> None:
+    """A stock negotiator would have started the job of 3000 bytes anywhere, and not always at AU."""
+    estimate = report["estimate"]
+    assert estimate["jobs"] == {"slots": 1, "jobs_without_data": 0, "jobs_with_data": 0}
+    assert 0 < estimate["bytes_not_moved"]["value"] < 3000
+    assert estimate["bytes_not_moved"]["low"] is None
+    assert (estimate["seconds_gained"], estimate["left_out"], estimate["blocks"]) == (None, 2, 1)
+
+
 def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     pool = installed.pool
     before = json.loads(installed.run("report", "--json").stdout)
     assert before["jobs"] == {"all": 0, "some": 0, "none": 0, "unknown": 0}
     assert "No job that named datasets" in installed.run("report").stdout
 
+    pool.wait(lambda: installed.metric("hydrator_slots") > 0, 60, "the first sample of the slots")
     local = [
         installed.submit(["site:uk"], mode="require"),
         installed.submit(["site:au"], mode="require", more="+RequiredBytes = [ 'site:au' = 3000 ]"),
@@ -69,6 +92,7 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     assert (report["bytes_at_site"], report["bytes_elsewhere"]) == (3000, 0)
     assert report["datasets_without_size"] == 2
     assert (report["wait_seconds"]["named"]["jobs"], report["wait_seconds"]["unnamed"]["jobs"]) == (3, 2)
+    assert_estimates_are_of_the_sampled_slots(report)
     by_site = {one["site"]: one["jobs"]["all"] for one in report["sites"]}
     assert (by_site["UK"], by_site["AU"]) == (1, 1)
     (schedd,) = report["schedds"]
@@ -79,6 +103,7 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
         "3 jobs that named datasets ran and ended in 7 d; 1 more jobs with datasets never started." in table
     )
     assert "2 (66 %)" in table
+    assert_replay_gives_the_history_again(installed)
 
     def metrics():
         counts = [
@@ -91,6 +116,11 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
         return counts + waits
 
     pool.wait(lambda: metrics() == [2, 1, 3, 2], 60, "the metrics to count all jobs once")
+    estimated = installed.metric('hydrator_estimated_not_moved_bytes{bound="value"}')
+    assert estimated == pytest.approx(report["estimate"]["bytes_not_moved"]["value"], abs=1)
+    assert (
+        "Estimate of the bytes not moved in the last 7 days" in httpx.get(installed.url, trust_env=False).text
+    )
     assert installed.metric('hydrator_jobs_data_bytes_total{place="site"}') == 3000
     again = installed.metric('hydrator_cycles_total{outcome="complete"}') + 5
     pool.wait(
@@ -255,7 +285,7 @@ def test_commands_of_the_upgrade_and_remove_pages_work_as_printed(installed):
         assert done.returncode == 0 or failed, f"{line}: {done.stderr}"
         if "--remove" in line:
             assert [text for text in done.stdout.splitlines() if text and not text.startswith("#")] == []
-            assert "# Parameters that still have parts of DataLocality: START." in done.stdout
+            assert "# Parameters that still have parts of DataLocality: START, STARTD_ATTRS." in done.stdout
     text = installed.config.read_text()
     assert "[sites]" not in text
     installed.start_daemon()

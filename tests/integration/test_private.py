@@ -234,7 +234,8 @@ def test_no_secret_and_no_private_name_is_visible_anywhere(installed, hidden):
         done = installed.run(*words, check=False)
         assert_clean(f"hydrator {' '.join(words)}", done.stdout + done.stderr, hidden)
         assert "Traceback" not in done.stderr
-    for path in ("/", "/v1/sites", "/v1/sites/AU/ad", "/v1/datasets", "/metrics", "/healthz", "/v1/nothing"):
+    ads = ("/v1/sites/AU/ad", "/v2/sites/AU/ad")
+    for path in ("/", "/v1/sites", *ads, "/v1/datasets", "/metrics", "/healthz", "/v1/nothing"):
         answer = get(installed, hidden, path)
         assert_clean(path, f"{answer.headers}{answer.text}", hidden)
     assert_clean("the log", installed.log, hidden)

@@ -51,7 +51,7 @@ def fraction_at(installed: Installation, site: str, did: str) -> float | None:
 def test_jobs_run_where_the_dataset_is_complete_on_disk_and_follow_it_when_it_moves(installed, rucio):
     did = f"{rucio.scope}:moving"
     rucio.put(did, {"UK": "available", "AU": "staging", "NL": "nearline"})
-    assert installed.ran_at(installed.submit([did])) == ["UK"]
+    assert installed.ran_at(installed.submit([did], mode="wait")) == ["UK"]
     told(installed, did, UK="AVAILABLE", AU="STAGING", NL="NEARLINE")
     assert fraction_at(installed, "AU", did) == 0.5
 
@@ -59,13 +59,13 @@ def test_jobs_run_where_the_dataset_is_complete_on_disk_and_follow_it_when_it_mo
     rucio.leave(did, "UK")
     assert rucio.available()[did] == {"AU"}
     told(installed, did, UK=None, AU="AVAILABLE", NL="NEARLINE")
-    assert installed.ran_at(installed.submit([did])) == ["AU"]
+    assert installed.ran_at(installed.submit([did], mode="wait")) == ["AU"]
 
 
 def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed, rucio):
     did = f"{rucio.scope}:awaited"
     rucio.put(did, {"UK": "partial", "AU": "staging", "NL": "stuck"})
-    job = installed.submit([did])
+    job = installed.submit([did], mode="wait")
     told(installed, did, UK="PARTIAL", AU="STAGING", NL="STUCK")
     assert fraction_at(installed, "UK", did) == 0.5
     rucio.fail(did, "AU")
@@ -81,7 +81,7 @@ def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed,
 def test_new_rule_is_in_the_slots_until_its_transfers_end(installed, rucio):
     did = f"{rucio.scope}:conveyed"
     rucio.put(did, {})
-    job = installed.submit([did])
+    job = installed.submit([did], mode="wait")
     told(installed, did, UK=None, AU=None, NL=None)
     rucio.promise(did, "AU")
     told(installed, did, AU="STAGING")
@@ -97,7 +97,7 @@ def test_new_rule_is_in_the_slots_until_its_transfers_end(installed, rucio):
 def test_recall_from_tape_is_in_the_slots_until_the_data_is_on_disk(installed, rucio):
     did = f"{rucio.scope}:archived"
     rucio.archive(did, "NL")
-    job = installed.submit([did])
+    job = installed.submit([did], mode="wait")
     told(installed, did, UK=None, NL="NEARLINE")
     rucio.promise(did, "NL")
     told(installed, did, NL="STAGING")
@@ -110,7 +110,7 @@ def test_stuck_rule_has_its_reason_and_expiring_data_attracts_no_job(installed, 
     did = f"{rucio.scope}:doomed"
     rucio.put(did, {"UK": "available", "AU": "staging"})
     rucio.fail(did, "AU", error="no route to storage")
-    installed.submit([did])
+    installed.submit([did], mode="wait")
     told(installed, did, UK="AVAILABLE", AU="STUCK")
     (at_au,) = [row for row in whys(installed, did) if row["site"] == "AU"]
     assert "no route to storage" in at_au["why"]

@@ -1,14 +1,17 @@
 """Hostile names and commands in the real condor_submit: each arrives unchanged, or is rejected."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, RunSites, submit_description
+from hydrator.submit.submit_files.datasets import add_datasets
 from hydrator.submit.submit_files.values import quote_arguments
 from testbed.debian import PoolUnavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
@@ -169,3 +172,41 @@ def test_doubled_dollar_signs_reach_a_real_job_unchanged(htcondor_release: str):
         )
         pool.wait(lambda: pool.done(cluster), 120, f"job {cluster} to end")
         assert (folder / "shown").read_text().splitlines() == [*words, variable]
+
+
+QUEUES = [
+    "queue x in (a b, c)",
+    "queue 2 x in [1:] (a b c)",
+    "queue x from (\n a\n# no\n  b  \n)",
+    "queue x, y from (\na one, two\nb,\nc\n)",
+    "queue 3",
+    "queue from (\na\nb\n)",
+]
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_each_job_of_a_filtered_file_has_the_key_of_its_own_list(submit, queue):
+    variable = "Item" if queue.startswith("queue from") else "x"
+    names = '"lofar:b", "lofar:z"' if queue == "queue 3" else f'"lofar:$({variable})", "lofar:z"'
+    text = f'executable = /bin/true\n+RequiredDatasets = {{{names}}}\n+Note = "$(y:none)"\n{queue}\n'
+    filtered = add_datasets(text.encode(), [], "x.sub", lambda name: None).text.decode()
+    plain, keyed = submit.ads(text), submit.ads(filtered)
+    assert len(plain) == len(keyed) > 1
+    last: dict[str, str] = {}
+    for before, after in zip(plain, keyed, strict=True):
+        last |= after
+        dids = re.findall(r'"([^"]+)"', last["RequiredDatasets"])
+        assert text_of(last["DataLocalityKey"]) == set_key(dids)
+        assert (before.get("RequiredDatasets"), before.get("Note")) == (
+            after.get("RequiredDatasets"),
+            after.get("Note"),
+        )
+
+
+def test_blank_line_in_the_items_stays_a_job(submit):
+    text = (
+        'executable = /bin/true\n+RequiredDatasets = {"lofar:a$(x)", "lofar:z"}\nqueue x from (\na\n\nb\n)\n'
+    )
+    filtered = add_datasets(text.encode(), [], "x.sub", lambda name: None).text.decode()
+    assert filtered == text
+    assert len(submit.ads(filtered)) == 3

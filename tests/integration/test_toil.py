@@ -60,9 +60,10 @@ BOTH = '{"lofar:L1.ms","lofar:L2.ms"}'
 @pytest.fixture(scope="module")
 def installed(htcondor_release) -> Iterator[Installation]:
     quick = {"schedd": "PERIODIC_EXPR_INTERVAL = 2\n"}  # how soon a job that Toil has seen leaves the queue
+    waits = '[jobs]\ndefault_mode = "wait"\n'  # mode auto runs anywhere without estimates
     with (
         Pool.start(htcondor_release, SITES) as pool,
-        Installation(pool, ListedCatalogue(pool.home), extra=quick) as running,
+        Installation(pool, ListedCatalogue(pool.home), extra=quick, settings=waits) as running,
     ):
         yield running
 

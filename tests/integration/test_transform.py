@@ -1,14 +1,10 @@
-"""The pool configuration on a real pool: transformed jobs, rejected jobs, and the sites where jobs run.
-
-The sites' ads come from a STARTD_CRON job that prints a file, so that each test sets each site's datasets.
-"""
+"""The pool configuration on a real pool: transformed jobs, rejected jobs, and the sites where jobs run."""
 
 import itertools
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,138 +13,33 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ClassAd, ExprTree
 
-from hydrator.domain.classad import spellings
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import here_expression, spelling_expression
-from hydrator.submit.pool_config import (
-    HOLD_SUBCODE,
-    PoolPolicy,
-    negotiator_config,
-    schedd_config,
-    startd_config,
-)
+from hydrator.submit.expressions import MODES, SUBMITTED_HERE
+from hydrator.submit.pool_config import HOLD_SUBCODE, PoolPolicy, negotiator_config, schedd_config
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, as_ad
+from hydrator.submit.submit_files.keys import CLAUSE_LINES
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
-from tests.transform_oracle import compute_any_after, job_rank_expression, rank_expression
+from tests.located import HELD, POLICY, Located, configured, description, record
+from tests.transform_oracle import (
+    compute_any_after,
+    locality_expressions,
+    requirements_expression,
+)
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
-POLICY = PoolPolicy(rounding_floor=timedelta(seconds=5))
-HELD = "hold = true\n"
-CRON = """#!/bin/sh
-# the file, and time for the startd to read it
-cat "$1"
-sleep 0.5
-"""
-QUICK = "PERIODIC_EXPR_INTERVAL = 3\nMAX_PERIODIC_EXPR_INTERVAL = 3\n"
 A, B = Did("ska:a"), Did("ska:b")
-
-
-class Located:
-    """A pool with the generated configuration, and sites with the datasets that a test sets."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self._counter = itertools.count(1)
-        script = pool.shared / "print_ad"
-        script.write_text(CRON)
-        script.chmod(0o755)
-        self._cron = "STARTD_CRON_JOBLIST = LOCALITY\nSTARTD_CRON_LOCALITY_PERIOD = 1s\n"
-        self._cron += f"STARTD_CRON_LOCALITY_EXECUTABLE = {script}\n"
-        for site in pool.sites:
-            (pool.shared / f"{site.name}.ad").write_text("\n")
-            self._cron += f"{site.name}.STARTD_CRON_LOCALITY_ARGS = {pool.shared / site.name}.ad\n"
-        self.configure()
-
-    def configure(
-        self, policy: PoolPolicy = POLICY, *, observe: bool = False, more: Mapping[str, str] | None = None
-    ) -> None:
-        """Apply the generated configuration, as an operator would; *more* is read after it, by role."""
-        more = more or {}
-        daemons = ["SchedLog", "negotiator", *(f"startd:{site.local}" for site in self.pool.sites)]
-        before = {name: self._times_read(name) for name in daemons}
-        self.pool.reconfig(
-            schedd=QUICK + schedd_config(policy, {}, observe=observe) + more.get("schedd", ""),
-            startd=self._cron + startd_config({}, observe=observe) + more.get("startd", ""),
-            negotiator=negotiator_config({}, observe=observe) + more.get("negotiator", ""),
-        )
-        for name, times in before.items():
-            self.pool.wait(
-                lambda name=name, times=times: self._times_read(name) > times, 20, f"{name} to read the texts"
-            )
-
-    def _times_read(self, daemon: str) -> int:
-        return self.pool.logs(daemon).count("Re-reading config files")
-
-    def holds(self, age: int = 0, **sites: Mapping[str, str]) -> None:
-        """Set the datasets of every site (dataset -> state), and wait until the collector has them."""
-        generation = next(self._counter)
-        for site in self.pool.sites:
-            entries = ";".join(f"'{did}'=\"{state}\"" for did, state in sites.get(site.name, {}).items())
-            text = f"\nDatasetStates = [{entries}]\nDataLocalityAsOf = {int(time.time()) - age}\n"
-            text += f'DatasetLetters = "{spellings(map(Did, sites.get(site.name, {})))}"\n'
-            text += f"DataLocalityGeneration = {generation}\n- locality update:true\n"
-            new = self.pool.shared / f"{site.name}.new"
-            new.write_text(text)
-            new.rename(self.pool.shared / f"{site.name}.ad")
-        wanted = {generation}
-        self.pool.wait(
-            lambda: (
-                {slot.get("DataLocalityGeneration") for slot in self.pool.slots("DataLocalityGeneration")}
-                == wanted
-            ),
-            30,
-            f"the slots to be of generation {generation}",
-        )
-
-    def submit(
-        self, datasets: str | None, *lines: str, queue: str = "queue", run: str = "/bin/sleep 1"
-    ) -> int:
-        """Submit as alice with +RequiredDatasets = *datasets*; ToolFailed has the sentence of a rejection."""
-        return self.pool.submit(description(datasets, *lines, queue=queue, run=run))
-
-    def refusal(self, datasets: str | None, *lines: str, queue: str = "queue") -> str:
-        """Return condor_submit's message of a rejection; empty if it accepts the job."""
-        done = self.pool.run(
-            "condor_submit",
-            "-",
-            user="alice",
-            input=description(datasets, HELD, *lines, queue=queue),
-            check=False,
-        )
-        return done.stderr if done.returncode else ""
-
-    def ad(self, cluster: int, proc: int = 0) -> ClassAd:
-        """Return the job's ad with unevaluated expressions."""
-        text = self.pool.run("condor_q", f"{cluster}.{proc}", "-long").stdout
-        return classad2.parseOne(text)
-
-    def clear(self) -> None:
-        """Remove all jobs and wait until all cores are free again."""
-        self.pool.empty_queue()
-        self.pool.wait(
-            lambda: not self.pool.slots("Name", constraint='SlotType == "Dynamic"'),
-            60,
-            "all cores to be free",
-        )
-
-    def ran_at(self, cluster: int, jobs: int = 1, seconds: float = 60) -> list[str]:
-        self.pool.wait(lambda: self.pool.done(cluster, jobs), seconds, f"job {cluster} to end")
-        return self.pool.ran_at(cluster)
-
-
-def description(datasets: str | None, *lines: str, queue: str = "queue", run: str = "/bin/sleep 1") -> str:
-    executable, _, arguments = run.partition(" ")
-    return "\n".join(
-        (
-            f"executable = {executable}\narguments = {arguments}\nlog = jobs.log\nshould_transfer_files = no",
-            "request_cpus = 1\nrequest_memory = 16\nrequest_disk = 16",
-            *([f"+RequiredDatasets = {datasets}"] if datasets is not None else []),
-            *(line.strip() for line in lines),
-            f"{queue}\n",
-        )
-    )
+BOTH = '{"ska:a", "ska:b"}'
+LOCALITY_EXPRESSIONS = (
+    "DataLocalityKey",
+    "DatasetsHere",
+    "DataLocalityShares",
+    "DataLocalityOldest",
+    "DataLocalityHere",
+    "DataLocalityRank",
+)
 
 
 def expressions(ad: ClassAd) -> dict[str, str]:
@@ -156,7 +47,8 @@ def expressions(ad: ClassAd) -> dict[str, str]:
 
 
 def same(found: ExprTree, wanted: str) -> bool:
-    return str(found) == str(ExprTree(wanted))
+    """Compare as HTCondor's tools print it: there, a backslash in a text has no meaning."""
+    return str(found) == str(classad2.parseOne(f"X = {wanted}\n").lookup("X"))
 
 
 @pytest.fixture(scope="module")
@@ -171,45 +63,156 @@ def located(shared_located: Located) -> Iterator[Located]:
     shared_located.clear()
 
 
-@contextmanager
-def configured(located: Located, policy: PoolPolicy = POLICY, **how) -> Iterator[None]:
-    located.configure(policy, **how)
-    try:
-        yield
-    finally:
-        located.configure()
-
-
 # --- what it makes of a job
 
 
-@pytest.mark.parametrize("mode", ["require", "wait", "prefer"])
-def test_list_of_datasets_alone_gets_all_attributes_of_the_contract(located, mode):
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dids", [[A], [A, B], ["Lofar:L1@SB", "ska:a"]], ids=["one", "two", "capitals"])
+def test_list_of_datasets_alone_gets_all_attributes_of_the_contract(located, mode, dids):
     before = int(time.time())
-    cluster = located.submit('{"ska:b", "ska:a"}', HELD, f'+DataLocality = "{mode.capitalize()}"')
+    listed = ", ".join(f'"{did}"' for did in reversed(dids))
+    cluster = located.submit(f"{{{listed}}}", HELD, f'+DataLocality = "{mode.capitalize()}"')
     ad = located.ad(cluster)
-    dids = [A, B]
     assert ad["RequiredDatasets"] == dids
-    assert ad["RequiredDatasetsCSV"] == "ska:a,ska:b"
-    assert same(ad.lookup("DataLocalitySpelled"), spelling_expression(dids))
     assert ad["DataLocality"] == mode
     assert ad["DataLocalityMaxAge"] == 20700
     assert ad["DataLocalityTransformed"] is True
-    assert same(ad.lookup("DataLocalityHere"), here_expression(dids, mode))
-    assert same(ad.lookup("DataLocalityRank"), rank_expression(dids, {}))
-    assert same(ad.lookup("Rank"), job_rank_expression("0.0", 1000.0))
+    expected = locality_expressions(dids, mode)
+    assert {name for name in ad if name in LOCALITY_EXPRESSIONS} == set(expected)
+    for name, expression in expected.items():
+        assert same(ad.lookup(name), expression), name
+    assert "RequiredDatasetsCSV" not in ad
+    assert "DataLocalitySpelled" not in ad
     if mode == "require":
         assert "DataLocalityAnyAfter" not in ad
     else:
-        wait = {"wait": 3600, "prefer": 600}[mode]
+        wait = {"auto": 600, "wait": 3600, "prefer": 600}[mode]
         step = max(5, wait // 12)
         assert ad["DataLocalityMaxWait"] == wait
         assert ad["DataLocalityAnyAfter"] % step == 0
         assert before + wait <= ad["DataLocalityAnyAfter"] <= time.time() + wait + step
 
 
-def test_job_without_a_mode_waits(located):
-    assert located.ad(located.submit('{"ska:a"}', HELD))["DataLocality"] == "wait"
+def test_job_without_a_mode_gets_mode_auto(located):
+    assert located.ad(located.submit('{"ska:a"}', HELD))["DataLocality"] == "auto"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_key_of_several_datasets_is_kept_with_the_list(located, mode):
+    key = set_key([A, B])
+    lines = (HELD, f'+DataLocality = "{mode}"', f'+DataLocalityKey = "{key}"')
+    ad = located.ad(located.submit('{"ska:b", "ska:a"}', *lines))
+    for name, expression in locality_expressions([A, B], mode, key).items():
+        assert same(ad.lookup(name), expression), name
+    assert "DataLocalityShares" not in ad
+
+
+@pytest.mark.parametrize(
+    "wrong", ['"ska:a"', '"s"', f'"{"s" * 22}"', f'"S{"a" * 20}"', f'"s{"1" * 20}"', "5", "word", "{}", "1/0"]
+)
+def test_key_that_is_not_one_of_several_datasets_is_dropped(located, wrong):
+    ad = located.ad(located.submit('{"ska:b", "ska:a"}', HELD, f"+DataLocalityKey = {wrong}"))
+    assert str(ad.lookup("DataLocalityKey")) == "undefined"
+    for name, expression in locality_expressions([A, B], "auto").items():
+        assert same(ad.lookup(name), expression), name
+
+
+# --- jobs that `hydrator submit` has prepared
+
+
+def prepared(*lines: str) -> tuple[str, ...]:
+    return (HELD, f'+DataLocalityKey = "{set_key([A, B])}"', *lines, *CLAUSE_LINES)
+
+
+def own_attributes(located: Located, cluster: int) -> set[str]:
+    """Return the names that the schedd stores for job 0 itself, and not for its whole cluster."""
+    log = next(Path(located.pool.home).rglob("job_queue.log")).read_text("utf-8")
+    return set(re.findall(rf"^103 {cluster}\.0 (\w+)", log, re.MULTILINE))
+
+
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_prepared_jobs_share_the_clause_and_the_requirements_of_their_submission(located, mode):
+    lines = prepared(*([f'+DataLocality = "{mode}"'] if mode else []))
+    cluster = located.submit(BOTH, *lines, queue="queue 2")
+    ad = located.ad(cluster)
+    assert (ad["DataLocality"], ad["DataLocalityTransformed"]) == (mode or "auto", True)
+    assert same(ad.lookup("DataLocalityHere"), SUBMITTED_HERE)
+    assert str(ad.lookup("Requirements")).count("DataLocalityHere") == 1
+    assert ("DataLocalityAnyAfter" in ad) is (mode != "require")
+    assert ("ConcurrencyLimits" in ad) is (ad["DataLocality"] == "auto")
+    assert not {"Requirements", "DataLocalityHere", "RequiredDatasets"} & own_attributes(located, cluster)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "requirements = true",
+        "requirements = MY.DataLocalityHere || true",
+        "+DataLocalityHere = true",
+        "+DataLocalityHere = MY.DataLocalityTransformed isnt true || true",
+        '+DataLocalityKey = "ska:a"',
+        "MY.Requirements = TARGET.Cpus > 0",
+    ],
+)
+def test_prepared_job_with_another_line_gets_the_clause_of_the_transform(located, last):
+    """So no such line lets a job run where its data is not."""
+    located.holds(UK={A: "AVAILABLE"})
+    cluster = located.submit(BOTH, *prepared('+DataLocality = "require"'), last)
+    ad = located.ad(cluster)
+    key = None if "Key" in last else set_key([A, B])
+    assert same(
+        ad.lookup("DataLocalityHere"), locality_expressions([A, B], "require", key)["DataLocalityHere"]
+    )
+    assert str(ad.lookup("Requirements")).endswith("&& MY.DataLocalityHere")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("+DataLocalityMaxAge = 0", "whole numbers of seconds"),
+        ("+DataLocalityMaxWait = hour", "whole numbers of seconds"),
+        ('+DataLocality = "maybe"', "DataLocality must be"),
+        ("+DataLocality = require", "DataLocality must be"),
+        ('+RequiredDatasets = {"ska:a", "b"}', "every item must be scope:name"),
+        ('+RequiredDatasets = {"ska:a", 5}', "every item must be a string"),
+    ],
+)
+def test_prepared_job_with_a_malformed_attribute_is_refused(located, line, sentence):
+    assert sentence in located.refusal(BOTH, *prepared(), line)
+
+
+def test_prepared_jobs_run_where_their_set_is_and_equal_keys_share_an_autocluster(located):
+    """Also with late materialization, with the list in another order, and after a release."""
+    whole = f"DataLocalitySets = {record({set_key([A, B]): 1.0})}\n"
+    located.advertise({"AU": whole})
+    strict = prepared('+DataLocality = "require"')[1:]
+    late = located.submit(BOTH, *strict, "max_materialize = 2", queue="queue 3")
+    assert located.ran_at(late, 3) == ["AU"] * 3
+    located.advertise({})
+    clusters = [located.submit(BOTH, *strict), located.submit('{"ska:b", "ska:a"}', *strict)]
+
+    def clustered() -> list[dict]:
+        jobs = located.pool.jobs("true", "ClusterId", "AutoClusterId", "LastRejMatchTime")
+        is_rejected = any("LastRejMatchTime" in job for job in jobs)  # of an autocluster, the first job alone
+        return jobs if is_rejected and len(jobs) == 2 and all("AutoClusterId" in job for job in jobs) else []
+
+    jobs = located.pool.wait(clustered, 60, "the autocluster to be rejected")
+    assert len({job["AutoClusterId"] for job in jobs}) == 1
+    located.pool.run("condor_qedit", f"{clusters[0]}.0", "DataLocalityHere", "true")
+    located.ran_at(clusters[0])
+    assert located.pool.job(clusters[1], "JobStatus")["JobStatus"] == 1
+
+
+def test_prepared_jobs_run_anywhere_without_the_transform_and_while_observing(located):
+    with configured(located, observe=True):
+        located.ran_at(located.submit(BOTH, *prepared('+DataLocality = "require"')[1:]))
+    with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \nSUBMIT_REQUIREMENT_NAMES = \n"}):
+        located.ran_at(located.submit(BOTH, *prepared('+DataLocality = "require"')[1:]))
+
+
+def test_key_of_one_dataset_is_always_its_name(located):
+    ad = located.ad(located.submit('{"ska:A"}', HELD, f'+DataLocalityKey = "{set_key([A, B])}"'))
+    assert ad["DataLocalityKey"] == set_key([Did("ska:A")]) == "ska:@A"
 
 
 def test_times_that_the_user_sets_are_kept(located):
@@ -219,37 +222,39 @@ def test_times_that_the_user_sets_are_kept(located):
     assert ad["QDate"] + 50 <= ad["DataLocalityAnyAfter"] <= time.time() + 50 + 5
 
 
-def test_rank_counts_bytes_if_all_datasets_have_sizes(located):
-    sized = "+RequiredBytes = ['ska:a' = 900; 'ska:b' = 100]"
-    ad = located.ad(located.submit('{"ska:a", "ska:b"}', HELD, sized))
-    assert same(ad.lookup("DataLocalityRank"), rank_expression([A, B], {A: 900, B: 100}))
-    for wrong in (
-        "['ska:a' = 900]",
-        "['ska:a' = 900; 'ska:b' = -1]",
-        "['ska:a' = 900; 'ska:b' = \"1\"]",
-        "5",
-        "[]",
-    ):
-        ad = located.ad(located.submit('{"ska:a", "ska:b"}', HELD, f"+RequiredBytes = {wrong}"))
-        assert same(ad.lookup("DataLocalityRank"), rank_expression([A, B], {})), wrong
+@pytest.mark.parametrize("wait", [0, 1, 2, 30, 299])
+def test_wait_below_the_rounding_is_honoured(located, wait):
+    with configured(located, PoolPolicy()):
+        begun = int(time.time())
+        ad = located.ad(located.submit('{"ska:a"}', HELD, f"+DataLocalityMaxWait = {wait}"))
+        ends = [compute_any_after(now, wait) for now in (begun, int(time.time()))]
+    assert ends[0] <= ad["DataLocalityAnyAfter"] <= ends[1]
+    assert ad["DataLocalityMaxWait"] == wait
 
 
-def test_the_users_requirements_and_rank_are_kept_in_parentheses(located):
+def test_the_users_requirements_stay_in_parentheses_and_rank_is_unchanged(located):
     own = (
         r'requirements = TARGET.Cpus > 99 || regexp("^a\\.\"b\"", TARGET.Machine)',
         "rank = TARGET.Mips - 5",
     )
     plain = located.ad(located.submit(None, HELD, *own))
     ad = located.ad(located.submit('{"ska:a"}', HELD, *own))
-    assert same(ad.lookup("Requirements"), f"({plain.lookup('Requirements')}) && MY.DataLocalityHere")
-    assert same(ad.lookup("Rank"), job_rank_expression(str(plain.lookup("Rank")), 1000.0))
+    wanted = ExprTree(requirements_expression(str(plain.lookup("Requirements"))))
+    assert str(ad.lookup("Requirements")) == str(wanted)
+    assert same(ad.lookup("Rank"), str(plain.lookup("Rank")))
+
+
+def test_frontends_of_glideinwms_get_the_datasets_as_one_text(located):
+    with configured(located, PoolPolicy(glideinwms=True)):
+        assert located.ad(located.submit('{"ska:b", "ska:a"}', HELD))["RequiredDatasetsCSV"] == "ska:a,ska:b"
+        assert located.ad(located.submit('{"ska:b"}', HELD))["RequiredDatasetsCSV"] == "ska:b"
 
 
 def test_duplicate_datasets_are_dropped_and_names_get_the_default_scope(located):
     with configured(located, PoolPolicy(default_scope="2lofar")):
         ad = located.ad(located.submit('{"L1", "ska:a", "2lofar:L1", "ska:a"}', HELD))
         assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
-        assert "2lofar:L1" in str(ad.lookup("DataLocalityHere"))
+        assert set_key([Did("2lofar:L1")]) in str(ad.lookup("DataLocalityShares"))
         assert "neither part may be empty" in located.refusal('{"L1", ":b"}')
 
 
@@ -293,7 +298,7 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
     for number in range(100):
         dids = chance.sample(names, chance.randint(1, 30))
         sizes = {did: chance.randint(0, 10**12) for did in dids if chance.random() < 0.97}
-        mode = chance.choice(("require", "wait", "prefer"))
+        mode = chance.choice(MODES)
         wait = None if mode == "require" else chance.choice((None, 0, 50, 5000))
         runs.append(RapthorRun(f"r{number}", tuple(dids), sizes, RunOptions(mode, wait)))
     own = "JobUniverse = 5\nRequirements = TARGET.Cpus > 1 || false\nRank = TARGET.Mips\n"
@@ -309,11 +314,11 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
     for run in runs:
         ad, dids, mode = made[run.name], sorted(run.dids), run.options.mode
         assert ad["RequiredDatasets"] == dids
-        assert same(ad.lookup("DataLocalityHere"), here_expression(dids, mode))
-        assert same(ad.lookup("DataLocalitySpelled"), spelling_expression(dids))
-        assert same(ad.lookup("DataLocalityRank"), rank_expression(dids, run.sizes))
+        submitted = classad2.parseOne(as_ad(run)).get("DataLocalityKey")
+        for name, expression in locality_expressions(dids, mode, submitted).items():
+            assert same(ad.lookup(name), expression), name
         assert same(ad.lookup("Requirements"), "(TARGET.Cpus > 1 || false) && MY.DataLocalityHere")
-        assert same(ad.lookup("Rank"), job_rank_expression("TARGET.Mips", 1000.0))
+        assert same(ad.lookup("Rank"), "TARGET.Mips")
         if mode == "require":
             assert "DataLocalityAnyAfter" not in ad
         else:
@@ -330,8 +335,31 @@ def test_configuration_read_twice_makes_the_same_jobs(located):
     once = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
     with configured(located, more={"schedd": schedd_config(POLICY, {}), "negotiator": negotiator_config({})}):
         twice = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
-    for name in ("Requirements", "Rank", "DataLocalityHere", "DataLocalityRank"):
+    assert "DataLocalityRank" not in {*once, *twice}
+    for name in ("Requirements", "Rank", "DataLocalityHere"):
         assert str(twice.lookup(name)) == str(once.lookup(name)), name
+
+
+ONE_LINE = """
+JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) OneLine
+JOB_TRANSFORM_OneLine @=end
+   SET OneLine 1
+@end
+"""
+
+
+def test_log_of_the_schedd_has_no_error_of_the_transforms(located):
+    """A schedd of 25.14 logs `ERROR in transform NAME : ` without a text for each transform it applied."""
+    with configured(located, more={"schedd": schedd_config(POLICY, {}) + ONE_LINE}):
+        for lines in ((), prepared()):
+            assert located.ad(located.submit(BOTH, HELD, *lines))["OneLine"] == 1
+        log = located.pool.logs("SchedLog")
+    assert re.search(r"\d considered, 2 applied \(DataLocality,OneLine\)", log)
+    assert re.search(r"\d considered, 2 applied \(DataLocalityPrepared,OneLine\)", log)
+    errors = re.findall(r"ERROR in transform (\w+) : (.*)", log)
+    assert {text for _, text in errors} <= {""}
+    assert {name for name, _ in errors} in (set(), {"DataLocality", "DataLocalityPrepared", "OneLine"})
+    assert "ERROR applying transform" not in log
 
 
 # --- what it refuses
@@ -378,7 +406,7 @@ def test_invalid_list_of_datasets_is_rejected_with_a_sentence(located, datasets,
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ('+DataLocality = "maybe"', 'DataLocality must be "require", "wait" or "prefer"'),
+        ('+DataLocality = "maybe"', 'DataLocality must be "auto", "require", "wait" or "prefer"'),
         ("+DataLocality = 5", "DataLocality must be"),
         ("+DataLocality = require", "DataLocality must be"),
         ("+DataLocalityMaxWait = -1", "whole numbers of seconds"),
@@ -387,6 +415,11 @@ def test_invalid_list_of_datasets_is_rejected_with_a_sentence(located, datasets,
         ("+DataLocalityMaxWait = hour", "whole numbers of seconds"),
         ("+DataLocalityMaxAge = 0", "whole numbers of seconds"),
         ("+DataLocalityMaxAge = 99999999999", "whole numbers of seconds"),
+        ("+DataLocalityExpectedSeconds = 0", "whole numbers of seconds"),
+        ("+DataLocalityExpectedSeconds = 1.5", "whole numbers of seconds"),
+        ('+DataLocalityExpectedSeconds = "1h"', "whole numbers of seconds"),
+        ("+DataLocalityExpectedSeconds = 31536001", "whole numbers of seconds"),
+        ("+DataLocalityExpectedSeconds = hour", "whole numbers of seconds"),
         ("+DataLocalityTransformed = true", "leave DataLocalityTransformed out"),
     ],
 )
@@ -466,8 +499,8 @@ def test_late_materialization_with_a_list_for_each(located):
         run="/bin/sleep 0",
     )
     located.pool.wait(lambda: located.pool.done(cluster, 4), 60, "four jobs to end")
-    jobs = located.pool.history(f"ClusterId == {cluster}", "ProcId", "RequiredDatasetsCSV", "LastRemoteHost")
-    went = {job["ProcId"]: (job["RequiredDatasetsCSV"], job["LastRemoteHost"].split("@")[1]) for job in jobs}
+    jobs = located.pool.history(f"ClusterId == {cluster}", "ProcId", "RequiredDatasets", "LastRemoteHost")
+    went = {job["ProcId"]: (*job["RequiredDatasets"], job["LastRemoteHost"].split("@")[1]) for job in jobs}
     assert went == {0: (A, "UK"), 1: (B, "AU"), 2: (A, "UK"), 3: (B, "AU")}
 
 
@@ -641,13 +674,14 @@ def test_a_job_of_many_datasets_is_matched(located):
 @pytest.mark.parametrize(
     ("sites", "best"),
     [
-        ({"UK": {A: "AVAILABLE", B: "AVAILABLE"}, "AU": {A: "AVAILABLE"}}, "UK"),
-        ({"UK": {A: "AVAILABLE", B: "STAGING"}, "AU": {A: "AVAILABLE"}}, "UK"),
-        ({"UK": {A: "STAGING", B: "PARTIAL"}}, "UK"),
-        ({"AU": {A: "AVAILABLE"}, "UK": {B: "STAGING"}}, "AU"),
+        ({"UK": {A: 1.0, B: 1.0}, "AU": {A: 1.0}}, "UK"),
+        ({"UK": {A: 1.0, B: 0.02}, "AU": {A: 1.0}}, "UK"),
+        ({"UK": {A: 0.02, B: 0.0}}, "UK"),
+        ({"AU": {A: 1.0}, "UK": {B: 0.99}}, "AU"),
+        ({"UK": {A: 0.0, B: 0.0}}, "NL"),
         ({}, "NL"),
     ],
-    ids=["all at the largest", "half on its way", "only on its way", "half there", "nothing anywhere"],
+    ids=["all at the largest", "a little more", "only a little", "half there", "nothing there", "nothing"],
 )
 def test_site_with_the_largest_share_wins_for_any_size_of_the_slot(located, sites, best):
     """Without the negotiator's term the smallest slot, NL, is used each time."""
@@ -711,6 +745,7 @@ def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may
     queries = {
         name: group.job_query for name, group in groups_of(deploy / "frontend-groups.xml", deploy).items()
     }
+    located.configure(PoolPolicy(rounding_floor=timedelta(seconds=5), glideinwms=True))
     require = located.submit('{"ska:a"}', HELD, '+DataLocality = "require"')
     waits = located.submit('{"ska:a", "ska:b"}', HELD, '+DataLocality = "wait"')
     waited = located.submit('{"ska:a"}', HELD, '+DataLocality = "prefer"', "+DataLocalityMaxWait = 0")
@@ -722,6 +757,7 @@ def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may
 
     assert asked("locality_local") == {require, waits, waited}
     located.pool.wait(lambda: asked("locality_overflow") == {waited}, 120, "the one that waits no more")
+    located.configure()
 
 
 # --- the cautious form, and taking it out again
@@ -733,10 +769,12 @@ def test_observe_mode_only_ranks(located):
         plain = located.ad(located.submit(None, HELD, *own))
         ad = located.ad(located.submit('{"ska:a"}', HELD, *own))
         assert same(ad.lookup("Requirements"), str(plain.lookup("Requirements")))
-        assert same(ad.lookup("Rank"), job_rank_expression("3", 1000.0))
-        assert same(ad.lookup("DataLocalityRank"), rank_expression([A], {}))
-        assert ad["RequiredDatasetsCSV"] == "ska:a"
-        assert not {"DataLocalityHere", "DataLocality", "DataLocalityAnyAfter"} & set(ad)
+        assert same(ad.lookup("Rank"), str(plain.lookup("Rank")))
+        ranked = {A: located.ad(located.submit('{"ska:a"}', HELD)), B: located.ad(located.submit(BOTH, HELD))}
+        for ranking, dids in ((ranked[A], [A]), (ranked[B], [A, B])):
+            wanted = locality_expressions(dids, "auto").get("DataLocalityRank")
+            assert wanted is None or same(ranking.lookup("DataLocalityRank"), wanted)
+            assert not {"DataLocalityHere", "DataLocality", "DataLocalityAnyAfter"} & set(ranking)
         located.holds(UK={A: "AVAILABLE"})
         assert located.ran_at(located.submit('{"ska:a"}')) == ["UK"]
         assert located.ran_at(located.submit('{"ska:b"}')) == ["NL"]

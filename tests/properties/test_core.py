@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.memory import MemoryPublisher
+from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     DatasetState,
@@ -33,7 +34,7 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.untrusted import MAX_AHEAD, is_ahead
-from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
+from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads, sets_of
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs, update_demand_memory
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.publish.plan import Policy, plan
@@ -104,14 +105,21 @@ def crowded(draw):
     known = sorted(here) or [Did("s:none")]
     groups = st.lists(st.sampled_from(known) | dids, min_size=1, max_size=6)
     wants = [
-        DemandEntry(tuple(sorted(set(group))), draw(st.integers(0, 5)), Origin.JOB, NOON)
+        DemandEntry(tuple(sorted(set(group))), draw(st.integers(0, 5)), Origin.JOB, NOON, draw(st.booleans()))
         for group in draw(st.lists(groups, max_size=10))
     ]
     budget = Budget(draw(st.integers(30, 900)), draw(st.integers(100, 2000)))
     return Snapshot({SITES[0]: SiteFacts(NOON, here)}), Demand(tuple(wants)), budget
 
 
-LONG = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
+LONG = (
+    "AvailableDatasets",
+    "DatasetStates",
+    "DatasetFractions",
+    "DatasetAsOf",
+    "DataLocalitySets",
+    "DataLocalitySetsAsOf",
+)
 
 
 @given(crowded())
@@ -131,33 +139,55 @@ def keys(literal: str) -> set[str]:
 
 @given(crowded())
 @settings(max_examples=300, deadline=None)
-def test_every_job_is_in_whole_or_named_as_left_out_and_nothing_else_is_said(case):
+def test_every_job_is_in_whole_or_named_as_left_out_and_nothing_else_is_listed(case):
     view, demanded, budget = case
     here = view.sites[SITES[0]].facts
     draft = draft_site_ads(view, demanded, budget=budget)[SITES[0]]
     lines = dict(draft.content)
     said = keys(lines["DatasetStates"])
-    inside = [want for want in demanded.entries if want not in draft.omitted_entries]
-    assert said == {did for want in inside for did in want.dids if did in here}
-    assert all(not set(want.dids) & set(here) <= said for want in draft.omitted_entries)
+    listed_wants = [want for want in demanded.entries if set(want.dids) & set(here) <= said]
+    assert said == {did for want in listed_wants for did in want.dids if did in here}
+    sets = sets_of(SiteAd(SITES[0], NOON, 1, draft.content))
+    uncertain = {did for did, fact in here.items() if fact.state is DatasetState.UNKNOWN}
+    for want in demanded.entries:
+        has_set = want.key in sets or bool(uncertain & set(want.dids))
+        has_states = want in listed_wants or not want.has_unkeyed_jobs
+        if want in draft.omitted_entries:
+            assert set(want.dids) & set(here)
+            assert want.key not in sets or want.has_unkeyed_jobs
+        elif set(want.dids) & set(here):
+            assert has_set
+            assert has_states
+    assert sets.keys() <= {key for want in demanded.entries for key in keys_of(want)}
     assert keys(lines["DatasetFractions"]) | keys(lines["DatasetAsOf"]) <= said
     if "AvailableDatasets" in lines:
         listed = [did for did in lines["AvailableDatasets"].strip("{}").replace('"', "").split(",") if did]
         assert listed == sorted(d for d in said if here[Did(d)].state is DatasetState.AVAILABLE)
-    assert (lines["DataLocalityTruncated"] == "true") == (bool(draft.omitted_entries) or len(lines) == 7)
+    if draft.omitted_entries or "AvailableDatasets" not in lines or len(listed_wants) < len(demanded.entries):
+        assert lines["DataLocalityTruncated"] == "true"
+
+
+def keys_of(want: DemandEntry) -> set[SetKey]:
+    singles = {set_key([did]) for did in want.dids} if want.has_unkeyed_jobs else set()
+    return {want.key, *singles}
 
 
 @given(crowded())
+@settings(max_examples=300, deadline=None)
 def test_a_smaller_budget_never_says_more_of_the_most_wanted_job(case):
+    """If its set is too large, it is too large alone; only its states give way to the sets of other jobs."""
     view, demanded, budget = case
     roomy = draft_site_ads(view, demanded, budget=Budget())[SITES[0]]
     tight = draft_site_ads(view, demanded, budget=budget)[SITES[0]]
     assert roomy.omitted_entries == ()
-    if (
-        demanded.entries and demanded.entries[0] in tight.omitted_entries
-    ):  # it alone is too large, not others with it
-        alone = Demand(demanded.entries[:1])
-        assert draft_site_ads(view, alone, budget=budget)[SITES[0]].omitted_entries == demanded.entries[:1]
+    if demanded.entries and demanded.entries[0] in tight.omitted_entries:
+        first = demanded.entries[0]
+        alone = draft_site_ads(view, Demand((first,)), budget=budget)[SITES[0]]
+        if first.has_unkeyed_jobs:
+            sets, own_sets = (sets_of(SiteAd(SITES[0], NOON, 1, each.content)) for each in (tight, alone))
+            assert own_sets.keys() <= sets.keys()
+        else:
+            assert alone.omitted_entries == (first,)
 
 
 # ---- generations
@@ -306,10 +336,21 @@ memories = st.builds(
     st.none() | texts,
 )
 remembered = st.builds(
-    RememberedJobs, texts, st.lists(dids, min_size=1, max_size=3).map(tuple), st.integers(0, 2**40), moments
+    RememberedJobs,
+    texts,
+    st.lists(dids, min_size=1, max_size=3).map(tuple),
+    st.integers(0, 2**40),
+    moments,
+    st.booleans(),
+    st.integers(0, 2**40),
 )
 siteads = st.builds(
-    SiteAd, texts.map(Site), moments, st.integers(0, 2**40), st.lists(st.tuples(texts, texts)).map(tuple)
+    SiteAd,
+    texts.map(Site),
+    moments,
+    st.integers(0, 2**40),
+    st.lists(st.tuples(texts, texts)).map(tuple),
+    st.none() | moments,
 )
 whole_states = st.builds(
     ReconcileState,

@@ -36,7 +36,7 @@ from hydrator.domain.model import (
     Withdraw,
 )
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.overrides import Approve, Resume, Return
+from hydrator.reconcile.publish.overrides import Approve, Resume, Return
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget, ads_to_send
 from hydrator.reconcile.reconciler import Reconciler

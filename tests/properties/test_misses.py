@@ -84,6 +84,7 @@ AHEAD = 4_000_000_000
             {"DataLocalitySite": "UK"},
             True,
         ),
+        ({"ChirpDataLocalityMissed": ["UK"]}, {"DataLocalitySite": "UK"}, True),
         ({"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "UK"}, False),
         ({"ExitCode": 85, "MachineAttrGLIDEIN_Site0": "UK"}, {"GLIDEIN_Site": "UK"}, False),
         ({"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "NL"}, True),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.memory import system_clock
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -24,7 +25,7 @@ from hydrator.domain.model import (
     Snapshot,
 )
 from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
-from hydrator.submit.expressions import here_expression
+from hydrator.submit.expressions import KEYED_HERE, MODES, here_expression
 from testbed.glideinwms_standin import groups_of, load_policy
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"
@@ -77,3 +78,60 @@ def test_the_policy_requests_pilots_exactly_where_the_slots_would_match(pool, wa
             job = {"RequiredDatasetsCSV": ",".join(names)}
             asked = {site for site in ads if policy.match(job, {"attrs": {"GLIDEIN_Site": site}})}
             assert asked == {site for site, ad in ads.items() if matches(names, ad)}
+
+
+keyed_rows = st.tuples(
+    st.sampled_from([None, 0.0, 0.62, 1.0]),
+    st.sampled_from([None, 1, 256, 4096]),
+    st.sampled_from([None, 0, 64, 1024, 4194304]),
+    st.sampled_from([0, 128, 2048]),
+    st.sampled_from([timedelta(minutes=-1), timedelta(minutes=20)]),
+    ages,
+)
+"""The share; the estimates (s) of the read, the queue and the site's own queue; their end; age of facts."""
+keyed_pools = st.dictionaries(st.sampled_from(SITES), keyed_rows, min_size=1)
+KEY = set_key(DIDS[:2])
+
+
+def keyed_ad(site: Site, row: tuple) -> SiteAd:
+    share, read, queue, own, valid, age = row
+    now = system_clock()
+    queue = None if share is None else queue  # the daemon publishes estimates of the sets in the ad only
+    values = {"Sets": share, "QueueSeconds": queue, "ReadSeconds": None if queue is None else read}
+    lines = [(f"DataLocality{name}", f"[{KEY}={it}]") for name, it in values.items() if it is not None]
+    lines += [("DataLocalityOwnQueueSeconds", str(own)), ("DataLocalityVersion", "2")]
+    return SiteAd(site, now - age, 1, tuple(lines), now + valid)
+
+
+@given(keyed_pools, st.sampled_from(MODES), st.sampled_from([KEY, set_key(DIDS[:1])]))
+@settings(deadline=None, max_examples=150)
+def test_the_policy_lets_keyed_jobs_read_where_the_slots_would(pool, mode, key):
+    """A job of mode auto also gets pilots where its read ends sooner than its wait."""
+    ads = {site: keyed_ad(site, row) for site, row in pool.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sites.json"
+        publisher = SitesFilePublisher(
+            path, valid_for=timedelta(hours=1), max_age=MAX_AGE, clock=system_clock
+        )
+        publisher.publish(list(ads.values()))
+        policy = load_policy(LOCAL)
+        assert policy
+        policy.PATH = str(path)
+        job = {"RequiredDatasetsCSV": ",".join(DIDS[:2]), "DataLocality": mode, "DataLocalityKey": key}
+        asked = {site for site in ads if policy.match(job, {"attrs": {"GLIDEIN_Site": site}})}
+    after = int(system_clock().timestamp()) + 90_000
+    judge = ClassAd(
+        {
+            "DataLocalityKey": key,
+            "DataLocalityMaxAge": int(MAX_AGE.total_seconds()),
+            "DataLocalityAnyAfter": after,
+        }
+    )
+    judge["DataLocalityHere"] = ExprTree(KEYED_HERE[mode])
+    slots = {
+        site: ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.attributes)}]")
+        for site, ad in ads.items()
+    }
+    assert asked == {
+        s for s, slot in slots.items() if judge.lookup("DataLocalityHere").eval(judge, slot) is True
+    }

@@ -44,9 +44,17 @@ def ad_lines(**changes: str | None) -> dict[str, str]:
         "DatasetAsOf": "['c:3'=1763690000]",
         "DataLocalityTruncated": "false",
         "DataLocalityTrust": "1.0",
+        "DataLocalitySets": "['a:1'=1.0;'c:@l@!3'=0.25;s2bc4defghijklmnopqrs=0.0]",
+        "DataLocalitySetsAsOf": "['c:@l@!3'=1763690000]",
+        "DataLocalityReadSeconds": "['c:@l@!3'=256]",
+        "DataLocalityQueueSeconds": "['c:@l@!3'=1024;s2bc4defghijklmnopqrs=64]",
+        "DataLocalityReadFrom": "['c:@l@!3'=\"RAL; no 2\"]",
+        "DataLocalityOwnQueueSeconds": "32",
+        "DataLocalityEstimatesUntil": str(NOW + 900),
+        "DataLocalityObserve": "true",
         "DataLocalityAsOf": str(NOW),
         "DataLocalityGeneration": "1763690399",
-        "DataLocalityVersion": "1",
+        "DataLocalityVersion": "2",
     }
     merged = {**lines, **changes}
     return {name: merged[name] for name in (*lines, *(set(merged) - set(lines))) if merged[name] is not None}
@@ -57,6 +65,11 @@ def ad_text(**changes: str | None) -> str:
     version = lines.pop("DataLocalityVersion", None)
     text = "".join(f"{name} = {literal}\n" for name, literal in lines.items())
     return text + (f"DataLocalityVersion = {version}\n" if version else "")
+
+
+def old_ad_text(**changes: str | None) -> str:
+    """The ad in the form of contract 1."""
+    return ad_text(**dict.fromkeys(hook.NEW_ATTRIBUTES), **{"DataLocalityVersion": "1", **changes})
 
 
 def read(text: str, site: str = "UK", now: int = NOW) -> dict[str, object]:
@@ -101,7 +114,7 @@ def test_first_lines_of_the_hook_start_an_isolated_python(tmp_path):
     (tmp_path / "http.py").write_text("raise SystemExit('a module of the user was imported')")
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([copy, "--version"], env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout == f"hydrator hook {hook.VERSION}, contract 1\n"
+    assert done.stdout == f"hydrator hook {hook.VERSION}, contract 2\n"
 
 
 def test_node_without_python_reports_it_and_does_not_end_the_glidein(tmp_path):
@@ -241,8 +254,8 @@ def test_site_name_respects_letter_case():
 
 def test_newer_contract_is_rejected_with_a_remedy():
     assert (
-        refusal(ad_text(DataLocalityVersion="2"))
-        == "the ad has contract version 2, this hook reads 1: update the older of hook and daemon"
+        refusal(ad_text(DataLocalityVersion="3"))
+        == "the ad has contract version 3, this hook reads 1 and 2: update the older of hook and daemon"
     )
 
 
@@ -293,7 +306,15 @@ DataLocalityGeneration = 1763690399
 DataLocalitySite = "UK"
 DataLocalityTruncated = false
 DataLocalityTrust = 1.0
-DataLocalityVersion = 1
+DataLocalityEstimatesUntil = {NOW + 900}
+DataLocalityObserve = true
+DataLocalityOwnQueueSeconds = 32
+DataLocalityQueueSeconds = [ s2bc4defghijklmnopqrs = 64; 'c:@l@!3' = 1024 ]
+DataLocalityReadFrom = [ 'c:@l@!3' = "RAL; no 2" ]
+DataLocalityReadSeconds = [ 'c:@l@!3' = 256 ]
+DataLocalitySets = [ s2bc4defghijklmnopqrs = 0.0; 'c:@l@!3' = 2.500000000000000E-01; 'a:1' = 1.0 ]
+DataLocalitySetsAsOf = [ 'c:@l@!3' = 1763690000 ]
+DataLocalityVersion = 2
 DatasetAsOf = [ 'c:3' = 1763690000 ]
 DatasetFractions = [ 'c:3' = 5.000000000000000E-01; 'd:4' = 1E-05 ]
 DatasetStates = [ 'a:1' = "AVAILABLE"; 'TRUE' = "STUCK"; plain = "STUCK"; 'b:2' = "AVAILABLE" ]
@@ -441,8 +462,8 @@ def test_token_with_a_line_break_is_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("base", "url"),
     [
-        ("https://h", "https://h/v1/sites/A%2FB%20c/ad"),
-        ("https://h/hydrator/", "https://h/hydrator/v1/sites/A%2FB%20c/ad"),
+        ("https://h", "https://h/v2/sites/A%2FB%20c/ad"),
+        ("https://h/hydrator/", "https://h/hydrator/v2/sites/A%2FB%20c/ad"),
         ("https://h/ads/{site}.ad", "https://h/ads/A%2FB%20c.ad"),
     ],
 )
@@ -906,7 +927,7 @@ def test_hook_prints_an_ad_from_http(run, server):
     assert (done.returncode, done.stderr) == (0, "")
     assert printed(done) == {**ad_lines(), **ADDED}
     path, asked = server.asked[0]
-    assert path == "/v1/sites/UK/ad"
+    assert path == "/v2/sites/UK/ad"
     assert "authorization" not in asked
     assert "if-none-match" not in asked
 
@@ -1134,7 +1155,7 @@ def test_https_checks_the_certificate(run, secure, certificate):
 def test_proxy_gets_the_whole_url(run, server):
     server.respond = ok()
     done = run("--site", "UK", "--url", "http://far.example:8080/h", http_proxy=server.url)
-    assert (done.returncode, server.asked[0][0]) == (0, "http://far.example:8080/h/v1/sites/UK/ad")
+    assert (done.returncode, server.asked[0][0]) == (0, "http://far.example:8080/h/v2/sites/UK/ad")
     assert server.asked[0][1]["host"] == "far.example:8080"
 
 

@@ -16,15 +16,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from .collector_calls import CollectorCalls
+from adapters.condor.bindings.calls.drone_calls import DroneCalls
+from adapters.condor.bindings.calls.need_calls import NeedCalls
+from adapters.condor.bindings.calls.schedd_calls import ScheddCalls
+from adapters.condor.bindings.calls.transfer_calls import TransferCalls
+
 from .library import CallError, failure_of
-from .match_calls import MatchCalls
-from .schedd_calls import ScheddCalls
 
 PR_SET_PDEATHSIG = 1
 
 
-class PoolCalls(CollectorCalls, ScheddCalls, MatchCalls):
+class PoolCalls(DroneCalls, ScheddCalls, NeedCalls, TransferCalls):
     """All calls that the parent may request, one method each; arguments and results are JSON."""
 
 

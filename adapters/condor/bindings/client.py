@@ -87,6 +87,24 @@ class CollectorClient(DaemonClient):
         if names:
             self._call("invalidate", names=names)
 
+    def drone_ads(self) -> list[Ad]:
+        """Return the scalars of all offline ads of drones; a missing attribute is None."""
+        return list(self._call("drone_ads"))
+
+    def advertise_drones(self, ads: Sequence[Mapping[str, Any]], lifetime: timedelta) -> int | None:
+        """Send offline ads to every collector, as :meth:`advertise` does with site ads.
+
+        :meth:`adapters.condor.bindings.calls.drone_calls.DroneCalls.advertise_drones` describes *ads*.
+        """
+        seconds = int(lifetime.total_seconds())
+        received_at: int | None = self._call("advertise_drones", ads=ads, lifetime=seconds)
+        return received_at
+
+    def invalidate_drones(self, names: Sequence[str]) -> None:
+        """Remove the offline ads with these names; a missing ad is not an error."""
+        if names:
+            self._call("invalidate_drones", names=names)
+
     def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
         """Send the heartbeat ad of the hydrator daemon *name*; return the ads of all hydrator daemons.
 
@@ -156,15 +174,39 @@ class QueueClient(DaemonClient):
         """Return True if *schedd* has a user record of *user* (``name@domain``), which a super user needs."""
         return bool(self._call("has_user_record", schedd=schedd, user=user))
 
-    def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int]]:
-        """Count the jobs of *schedd* by their RequiredDatasets; omit removed and completed jobs.
+    def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int, str | None]]:
+        """Count the jobs of *schedd* by datasets and DataLocalityKey; omit removed and completed jobs.
 
+        A row has the datasets, the number of jobs, and the key; None if the key is not a string.
         If RequiredDatasets is not a list of strings, the result has one text instead, ``RequiredDatasets =
         …``. A late-materialization factory counts as one more job, with the datasets of its first item,
         while some of its items are not jobs yet.
         """
         rows = self._call("count_queued_datasets", schedd=schedd)
-        return [(tuple(datasets), jobs) for datasets, jobs in rows]
+        return [(tuple(datasets), jobs, key) for datasets, jobs, key in rows]
+
+    def read_idle_jobs(self, schedd: str) -> list[Ad]:
+        """Return the idle jobs of *schedd* that name datasets, in groups of alike jobs.
+
+        Each row has the fields of :class:`hydrator.domain.pool_ports.IdleJobs`.
+        """
+        return list(self._call("read_idle_jobs", schedd=schedd))
+
+    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> list[Ad]:
+        """Return the running jobs of *schedd*, in groups of alike jobs.
+
+        Each row has the fields of :class:`hydrator.domain.pool_ports.RunningJobs`. ``site`` is the first of
+        *site_attributes* that the schedd recorded; without it, ``slot`` is the name of the slot.
+        """
+        return list(self._call("read_running_jobs", schedd=schedd, site_attributes=site_attributes))
+
+    def read_data_needs(self, schedd: str, site_attributes: Sequence[str], max_groups: int) -> Ad:
+        """Return the jobs of *schedd* with datasets, in rows of alike jobs.
+
+        See :meth:`adapters.condor.bindings.calls.need_calls.NeedCalls.read_data_needs`.
+        """
+        query = {"site_attributes": site_attributes, "max_groups": max_groups}
+        return dict(self._call("read_data_needs", schedd=schedd, **query))
 
     def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
         """Return the misses that jobs reported: one list for each job with ChirpDataLocalityMisses.
@@ -175,6 +217,25 @@ class QueueClient(DaemonClient):
         """
         return list(self._call("query_misses", schedd=schedd, since=int(since.timestamp())))
 
+    def read_rate_reports(self, schedd: str, since: datetime) -> list[Ad]:
+        """Return the ChirpDataLocalityReads of jobs in the queue of *schedd*, or ended after *since*.
+
+        Each row has ``user``, ``job`` (GlobalJobId) and ``reads`` (texts). The jobs' owners can write any
+        text into them.
+        """
+        return list(self._call("read_rate_reports", schedd=schedd, since=int(since.timestamp())))
+
+    def read_transfer_records(self, schedd: str, since: datetime, site_attributes: Sequence[str]) -> list[Ad]:
+        """Return input transfers that *schedd* recorded in its JOB_EPOCH_HISTORY after *since*.
+
+        A row of ``kind`` ``INPUT`` has ``run``, the run of a job, and its ``files``; one of ``kind``
+        ``EPOCH`` comes at the end of the run. ``site`` is the first of *site_attributes* that the schedd
+        recorded, ``user`` the job's owner. ``run``, ``site`` and ``user`` are None if the record lacks
+        them. Each file has ``host``, ``bytes``, ``seconds`` and ``ended_at``.
+        """
+        query = {"since": int(since.timestamp()), "site_attributes": site_attributes}
+        return list(self._call("read_transfer_records", schedd=schedd, **query))
+
     def outcomes(
         self,
         schedd: str,
@@ -183,36 +244,33 @@ class QueueClient(DaemonClient):
         *,
         after_job_id: str | None = None,
         max_jobs: int,
+        ended_before: datetime | None = None,
     ) -> list[Ad]:
         """Return jobs of *schedd* that ended after *since*; the job that left the queue last comes first.
 
         Args:
             schedd: the name of the schedd.
             since: return only jobs that ended at or after this time.
-            site_attributes: names of slot attributes; the first that the schedd recorded gives the job's
-                site.
+            site_attributes: names of slot attributes; the first that is recorded gives the job's site.
             after_job_id: the GlobalJobId of a job; return only jobs that left the queue after this job.
             max_jobs: the largest number of jobs to return, 1 or more.
+            ended_before: return only jobs that ended before this time.
 
         Returns:
             ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
-            ``EnteredCurrentStatus`` (as in the job ad: any scalar or None), ``site`` (None if not
-            recorded), ``datasets`` (None if the job names none), ``bytes`` (by DID) and ``misses``.
+            ``EnteredCurrentStatus``, ``Owner``, ``RequestCpus``, ``DataLocality``,
+            ``DataLocalityMaxWait`` and ``DataLocalityExpectedSeconds`` (as in the job ad: any scalar or
+            None), ``site`` (None if not recorded), ``datasets`` (None if the job names none), ``bytes``
+            (by DID) and ``misses``.
         """
-        rows = self._call(
-            "outcomes",
-            schedd=schedd,
-            since=int(since.timestamp()),
-            after_job_id=after_job_id,
-            max_jobs=max_jobs,
-            site_attributes=site_attributes,
-        )
-        return list(rows)
+        query = {"after_job_id": after_job_id, "max_jobs": max_jobs, "site_attributes": site_attributes}
+        ends = {"ended_before": None if ended_before is None else int(ended_before.timestamp())}
+        return list(self._call("outcomes", schedd=schedd, since=int(since.timestamp()), **query, **ends))
 
     def last_ended(self, schedd: str) -> str | None:
         """Return the GlobalJobId of the job that left the queue of *schedd* last; None if no job did."""
-        job_id: str | None = self._call("last_ended", schedd=schedd)
-        return job_id
+        found: str | None = self._call("last_ended", schedd=schedd)
+        return found
 
     def release(self, schedd: str, constraint: str = "true") -> int:
         """Release queued jobs from their data: they may run anywhere. Return the number of these jobs.
@@ -326,6 +384,13 @@ class MatchClient(DaemonClient):
         """
         query = {"facts": facts, "site_attributes": site_attributes, "atomic_attributes": atomic_attributes}
         return dict(self._call("evaluate_match", job=job, flock=flock, **query))
+
+    def evaluate_sites(self, jobs: Sequence[Mapping[str, str]], site_attributes: Sequence[str]) -> list[Ad]:
+        """Return, for each of *jobs* (texts of its expressions), the sites that match all but its data.
+
+        See :meth:`adapters.condor.bindings.calls.need_calls.NeedCalls.evaluate_sites`.
+        """
+        return list(self._call("evaluate_sites", jobs=list(jobs), site_attributes=site_attributes))
 
 
 class CondorClient(CollectorClient, QueueClient, MatchClient):

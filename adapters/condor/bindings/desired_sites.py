@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from hydrator.domain.classad import record_literal, string_literal
+from hydrator.domain.ads.classad import record_literal, string_literal
 
 from .library import CallError
 from .values import Ad, is_plain, read_strings

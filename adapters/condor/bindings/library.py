@@ -15,8 +15,12 @@ from .values import FIRST_COLLECTOR, Ad, expression_text, is_plain
 
 NOT_DEFINED = "Not defined"
 """A daemon returns this text for a setting that HTCondor knows but that has no value."""
-NO_DATA_SLOT = "IsDataSlot =!= true"
-"""HTCondor 25 keeps common input files on slots of their own (``data1_1@…``), which run no jobs."""
+REAL_SLOT = "IsDataSlot =!= true && DataLocalityDrone =?= undefined"
+"""The constraint of all queries for slots: neither a data slot nor a drone's offline ad runs a job.
+
+HTCondor 25 keeps common input files on slots of their own (``data1_1@…``). The daemon writes the offline
+ads itself, see :mod:`adapters.condor.drones`.
+"""
 LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV1")
 """Attributes of a daemon's ad that the bindings need to connect to it."""
 
@@ -129,7 +133,7 @@ class Bindings:
     ) -> list[Any]:
         """Return ads from the first collector that answers, or from *collector*."""
         kind = getattr(self.htcondor.AdType, ad_type)
-        constraint = f"({constraint}) && {NO_DATA_SLOT}" if ad_type == "Slot" else constraint
+        constraint = f"({constraint}) && {REAL_SLOT}" if ad_type == "Slot" else constraint
         addresses = [collector] if collector else self.collector_addresses() or [""]
         for address in addresses:
             try:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
+from hydrator.domain.ads.contract import SET_ATTRIBUTES
+
 Ad = dict[str, Any]
 """Attributes of an ad, or fields of a row, as JSON."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
@@ -15,8 +17,9 @@ SITE_WIDE_ATTRIBUTES = (
     "DatasetFractions",
     "DatasetAsOf",
     "DatasetLetters",
+    *(name for name in SET_ATTRIBUTES if name != "DataLocalityOwnQueueSeconds"),
 )
-"""Long attributes, equal on all slots of a site that have the same generation."""
+"""Long attributes, equal on all slots of a site that have the same generation and contract version."""
 MAX_MISSES_OF_JOB = 50
 """Misses of one job that are read, since its owner may write any number of them."""
 MAX_MISS_CHARS = 2000

@@ -92,9 +92,12 @@ def iter_rows(response: requests.Response) -> Iterator[Any]:
     Raises:
         ValueError: a line is not JSON, or too long.
     """
-    for line in _iter_lines(response.iter_content(_CHUNK_BYTES)):
-        if line:
-            yield decode_row(line)
+    try:
+        for line in _iter_lines(response.iter_content(_CHUNK_BYTES)):
+            if line:
+                yield decode_row(line)
+    finally:
+        response.close()  # a caller may stop at an unreadable row
 
 
 def _iter_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ import urllib3
 from rucio.common import exception as rucio_errors
 
 from adapters.http.rate_limiter import HttpRateLimiter
+from adapters.http.writes import WriteRefused, WriteUnconfirmed
 from adapters.rucio.responses import BadRow
 from hydrator.domain.errors import (
     CatalogueDenied,
@@ -159,6 +160,26 @@ class RucioConnection:
             if not self._has_new_secret():
                 raise
         return self._ask_once(call)
+
+    def write(self, call: Callable[[RucioClient], T]) -> T:
+        """Return the result of *call*, whose requests change something in Rucio; send each at most once.
+
+        Raises:
+            WriteRefused: Rucio changed nothing, and says why.
+            WriteUnconfirmed: Rucio may or may not have executed the write.
+            CatalogueError: the write was not sent.
+        """
+        if self._client is None:
+            self.ask(lambda client: client.account)  # log in first: a login may be repeated
+        with self._transport.write():
+            try:
+                return self.ask(call)
+            except (CatalogueDenied, WriteRefused, WriteUnconfirmed):
+                raise
+            except CatalogueError as error:
+                if self._transport.status in {200, 201} or self.deadline.has_passed():
+                    raise WriteUnconfirmed(error.catalogue, error.reason) from None
+                raise
 
     def deadline_error(self) -> CatalogueUnreachable:
         """Return the error for a query that did not end before the deadline of this poll."""

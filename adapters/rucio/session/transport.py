@@ -34,6 +34,7 @@ from hydrator.domain.text import reason_of
 from .auth import ExternalToken, OidcToken
 from .bodies import limit_response
 from .settings import RucioSettings
+from .writes import unanswered_write_error, write_error
 
 _COALESCE_AFTER_READS = 4  # short answers are complete after so many reads: read them without a wait
 _COALESCE_SECONDS = 0.002
@@ -218,6 +219,7 @@ class Transport(requests.adapters.HTTPAdapter):
     def __init__(self, settings: RucioSettings, shared: SharedSession) -> None:
         self.status = 0
         self.last_failure = ""
+        self._is_writing = False
         self.sent_token: str | None = None
         """The token of the last request, where Rucio did not issue it."""
         self.server_time: datetime | None = None
@@ -259,21 +261,47 @@ class Transport(requests.adapters.HTTPAdapter):
             response = super().send(request, *args, **kwargs)
         except requests.RequestException as exc:
             self.last_failure = reason_of(exc)  # rucio-clients drops it
+            if self._is_write(request):
+                raise unanswered_write_error(self._settings.name, exc, self.last_failure) from None
             raise
         self.status = response.status_code
         SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
         self.server_time = http_date(response.headers.get("Date")) or self.server_time
         if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
             self.token_validity = TokenValidity(self.server_time, ends)
-        if self._should_wait_and_retry(response):
+        is_write = self._is_write(request)
+        if self._should_wait_and_retry(response) and not is_write:
             response.close()
             return self.send(request, *args, **kwargs)
-        failure = self.deadline_error() if self.deadline.has_passed() else self._response_error(response)
-        if failure:
+        if failure := self._write_error(response) if is_write else self._read_error(response):
             response.close()
             raise failure
         limit_response(response, self._settings.name, self.bounds)
         return response
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """Send each request of the ``with`` block at most once, on a new connection.
+
+        rucio-clients sends a request again after a lost connection or a 502, 503 or 504. A server may close
+        an idle connection at any time, so a write on an old connection would often have no answer.
+        """
+        self.poolmanager.clear()
+        self._is_writing = True
+        try:
+            yield
+        finally:
+            self._is_writing = False
+
+    def _write_error(self, response: requests.Response) -> CatalogueError | None:
+        unusable = self._unusable_response_error(response)
+        return write_error(self._settings.name, response, unusable) or self._response_error(response)
+
+    def _read_error(self, response: requests.Response) -> CatalogueError | None:
+        return self.deadline_error() if self.deadline.has_passed() else self._response_error(response)
+
+    def _is_write(self, request: requests.PreparedRequest) -> bool:
+        return self._is_writing and "/auth/" not in str(request.url)
 
     def _wait_for_turn(self) -> None:
         """Wait until the rate limiter allows a call; raise an error if a pause is too long for this poll."""
@@ -322,7 +350,7 @@ class Transport(requests.adapters.HTTPAdapter):
 
     def _unusable_response_error(self, response: requests.Response) -> CatalogueError | None:
         kind = response.headers.get("Content-Type", "")
-        if "html" in kind:
+        if "html" in kind and response.headers.get("Content-Length") != "0":  # Rucio confirms a write so
             return CatalogueGarbled(self._settings.name, f"the answer is a web page ({kind}), not data")
         if "/auth/" in response.url and "X-Rucio-Auth-Token" not in response.headers:
             return CatalogueGarbled(self._settings.name, "the answer to the login has no token")

@@ -62,7 +62,7 @@ def rollback(
     """Publish an earlier generation of a site's ad, with its old facts, until you end the rollback."""
     from hydrator.config import load
     from hydrator.domain.model import Site
-    from hydrator.reconcile.overrides import Resume, Return
+    from hydrator.reconcile.publish.overrides import Resume, Return
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
 

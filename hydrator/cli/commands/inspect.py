@@ -1,4 +1,4 @@
-"""``hydrator status``, ``sites`` and ``datasets``: show the daemon's state."""
+"""``hydrator status``, ``sites``, ``datasets`` and ``network``: show the daemon's state."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +61,23 @@ def datasets(
         print_result(as_json, rows, lambda: show.print_provenance(rows, view.now))
         return
     print_result(as_json, dataset_rows(view, names), lambda: show.print_datasets(view, names))
+
+
+def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
+    """Print the rate from each site to each other site, and where the figure comes from."""
+    from hydrator.cli.output.network import network_rows, print_network
+    from hydrator.config import load
+    from hydrator.state.network_rows import load_network
+    from hydrator.state.store import Store
+    from hydrator.wiring import build_rate_table, network_policy, system_clock
+
+    settings, now = load(config), system_clock()
+    policy = network_policy(settings)
+    with Store.open_to_read(settings.daemon.state_dir) as store:
+        record, ads = load_network(store), store.load().ads
+    table = build_rate_table(record, policy, now)
+    rows = network_rows(table, ads.keys() | policy.sites, record.sources)
+    print_result(as_json, rows, lambda: print_network(rows, now))
 
 
 def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - StateView, imported late

@@ -4,6 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.cli.output.stdio import unwrap_stream
 from hydrator.domain.errors import ConfigError, HydratorError
 from hydrator.domain.redaction import read_secret, sanitize
-from hydrator.domain.text import format_count, format_duration
+from hydrator.domain.text import format_count, format_duration, shorten_list
 
 if TYPE_CHECKING:
     import httpx
@@ -45,6 +46,7 @@ class ServedState:
     now: int
     sites: Sequence[Mapping[str, Any]]
     datasets: Sequence[Mapping[str, Any]]
+    estimates_none: str | None = None
 
 
 def top(
@@ -124,8 +126,19 @@ def fetch_state(client: "httpx.Client", endpoint: DaemonEndpoint) -> ServedState
         datasets += answer["datasets"]
         following = answer.get("next")
         if not isinstance(following, str) or following <= page.get("after", ""):
-            return ServedState(sites["now"], sites["sites"], datasets)
+            return ServedState(sites["now"], sites["sites"], datasets, _fetch_none_reason(client, endpoint))
         page = {"after": following}
+
+
+def _fetch_none_reason(client: "httpx.Client", endpoint: DaemonEndpoint) -> str | None:
+    """Return why the daemon has no estimates; None if it has some, or if it is older than estimates are."""
+    with suppress(DaemonUnavailable):
+        return _text_or_none(_get_page(client, endpoint, "sets", {"key": "-"}).get("estimates_none"))
+    return None
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _get_page(
@@ -185,13 +198,31 @@ def summary_line(state: ServedState) -> str:
     return f"{when}   {counts}, named {format_count(jobs, 'time')} by jobs{trouble}"
 
 
+def estimates_line(state: ServedState) -> str:
+    """Return one line: the number of sites with valid estimates; or that there are none, and why."""
+    until = [site["estimates_until"] for site in state.sites if site.get("estimates_until")]
+    if not until:
+        return "no estimates of reads and queues" + (
+            f": {state.estimates_none}" if state.estimates_none else ""
+        )
+    queues = [
+        f"{site['site']} {format_duration(site['own_queue_seconds'])}"
+        for site in state.sites
+        if site.get("own_queue_seconds")
+    ]
+    line = f"estimates of reads and queues at {format_count(len(until), 'site')}"
+    return line + (f"; queues of local jobs: {shorten_list(queues)}" if queues else "")
+
+
 def render_frame(state: ServedState) -> "RenderableType":
     """Return the content of the screen for one state."""
     from rich.console import Group
 
     from hydrator.cli.output import tables as show
 
-    return Group(summary_line(state), "", show.build_table(_COLUMNS, table_rows(state)))
+    return Group(
+        summary_line(state), estimates_line(state), "", show.build_table(_COLUMNS, table_rows(state))
+    )
 
 
 def _find_endpoint(url: str | None, token_file: Path | None, config: Path) -> DaemonEndpoint:

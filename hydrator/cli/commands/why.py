@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from enum import IntEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -42,6 +43,7 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.ports import Catalogue
+from hydrator.staging.overview import REPORT_NAME, StagingOverview, explain_for_job, overview_from_row
 
 
 def why(
@@ -88,6 +90,7 @@ def _build_query(settings: Any, client: WhyPoolClient) -> WhyQuery:  # noqa: ANN
 
     now, secrets = system_clock(), privacy(settings.private)
     knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
+    staging = _load_staging(settings)
     return WhyQuery(
         client,
         settings.sites.slot_attributes,
@@ -98,6 +101,7 @@ def _build_query(settings: Any, client: WhyPoolClient) -> WhyQuery:  # noqa: ANN
         secrets,
         lambda dids: fetch_daemon_knowledge(settings, dids.difference(secrets.select_private(dids)), now),
         NearNameSearch(lambda: _open_catalogues(settings)),
+        partial(explain_for_job, staging, now=now) if staging else None,
         can_offer_release=True,
     )
 
@@ -163,47 +167,47 @@ def _gather_knowledge(
     return NearNameSearch(lambda: _open_catalogues(settings))(knowledge_now, pool_dids)
 
 
+def gather_knowledge(settings: Any, names: Mapping[Did, Did], now: datetime) -> DaemonKnowledge:  # noqa: ANN401
+    """Return what the daemon and the catalogues know of datasets; *names* has the pool's name of each DID."""
+    state_knowledge, _ = _load_daemon_knowledge(settings, now)
+    return _gather_knowledge(settings, state_knowledge, names, now)
+
+
 def explain_groups_without_site(
-    settings: Any,  # noqa: ANN401
-    names: Mapping[Did, Did],
-    groups: Mapping[str, Collection[Did]],
+    knowledge: DaemonKnowledge, groups: Mapping[str, Collection[Did]]
 ) -> dict[str, str]:
     """Return, by group, why no site has all datasets of the group now; leave out a group if a site has all.
 
-    Args:
-        settings: the configuration, with the services to query.
-        names: by DID, the pool's name of the dataset.
-        groups: the datasets of each job, or node of a DAG, under the pool's names.
+    *groups* has the datasets of each job, or node of a DAG, under the pool's names.
     """
     from hydrator.diagnostics.why.nowhere import explain_no_complete_site
-    from hydrator.wiring import system_clock
 
-    now = system_clock()
-    state_knowledge, _ = _load_daemon_knowledge(settings, now)
-    knowledge = _gather_knowledge(settings, state_knowledge, names, now)
     texts = {group: explain_no_complete_site(knowledge, frozenset(dids)) for group, dids in groups.items()}
     return {group: text for group, text in texts.items() if text}
 
 
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
     """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s)."""
-    from hydrator.domain.classad import classad_string
+    from hydrator.domain.ads.classad import classad_string
+    from hydrator.domain.ads.dataset_sets import set_key
     from hydrator.submit.expressions import here_expression, spelling_expression
 
     ad = {
         "JobUniverse": "5",
+        "DataLocalityKey": classad_string(set_key(dids)),
         "DataLocalityMaxAge": str(max_age),
         "DataLocalitySpelled": spelling_expression(dids, classad_string(",".join(dids))),
         HERE_ATTRIBUTE: here_expression(dids, "require"),
         "Requirements": f"MY.{HERE_ATTRIBUTE}",
     }
     match_result = query.pool.evaluate_match(
-        ad, fact_expressions(dids), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
+        ad, fact_expressions(dids, uses_sets=True), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
     )
     job = JobFacts("", "", 1, None, tuple(dids), max_age_seconds=max_age)
-    return explain_before_submit(
+    answer = explain_before_submit(
         job, parse_slot_groups(match_result, dids), query.knowledge, now=query.now, only_site=site
     )
+    return replace(answer, staging=query.explain_staging(dids) if query.explain_staging else ())
 
 
 class NearNameSearch:
@@ -310,8 +314,23 @@ def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledg
     omitted_dids = datasets_over_budget(view.snapshot, view.demand, policy.budget)
     held_reasons = view.change_texts_by_site
     return DaemonKnowledge(
-        now, view.snapshot, view.demand.dids, dids_without_room=omitted_dids, held_reasons=held_reasons
+        now,
+        view.snapshot,
+        view.demand.dids,
+        dids_without_room=omitted_dids,
+        held_reasons=held_reasons,
+        estimates=view.estimates.estimates if view.estimates else None,
+        no_estimates_reason=view.estimates.none_reason if view.estimates else None,
     ), None
+
+
+def _load_staging(settings: Any) -> StagingOverview | None:  # noqa: ANN401
+    """Return what the daemon saved about its requests of data; None without staging or a readable state."""
+    from hydrator.state.store import Store
+
+    with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
+        return overview_from_row(store.load_report(REPORT_NAME))
+    return None
 
 
 # --- printing -----------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator datasets", "list all wanted datasets"),
         ("hydrator datasets lofar:L123 --why", "show the source of its state, and the expected completion"),
     ],
+    "network": [("hydrator network", "show how fast jobs read from other sites, and how the daemon knows")],
     "check": [
         ("hydrator check", "after installation, and whenever something looks wrong"),
         ("hydrator check --dmapi https://dm.example.org/api/v1", "before you configure that service"),
@@ -56,6 +57,16 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     ],
     "renumber": [("hydrator renumber", "replace generations that hooks refuse, such as forged ones")],
     "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
+    "replay": [
+        (
+            "hydrator replay --since 30d --policy prefer --policy wait:1h --policy auto",
+            "try three policies on the jobs of the last 30 days",
+        ),
+        (
+            "hydrator replay --workload workload.json --policy off --policy auto --seeds 10",
+            "the same on the jobs of a file",
+        ),
+    ],
     "top": [
         ("hydrator top", "on the daemon's host"),
         ("hydrator top --url https://hydrator.example.org --token-file read-token", "on any host"),
@@ -84,6 +95,12 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator token new --role read", "for Prometheus and for users"),
     ],
     "token list": [("hydrator token list", "list the tokens that exist")],
+    "staging list": [("hydrator staging list", "show all requests of data, and why others are not made")],
+    "staging approve": [("hydrator staging approve 4f1c09ab27", "let the daemon make this large request")],
+    "staging reject": [("hydrator staging reject 4f1c09ab27", "do not make this request")],
+    "staging cancel": [("hydrator staging cancel 4f1c09ab27", "end these requests of the daemon")],
+    "staging stop": [("hydrator staging stop --reason 'tape robot is down'", "stop all requests at once")],
+    "staging resume": [("hydrator staging resume", "end the stop, and forget earlier failures")],
 }
 
 EXIT_STATUSES: Final = (

@@ -21,7 +21,10 @@ from .json_models.facts import (
     RollbackJson,
     SiteJson,
 )
-from .json_models.outcomes import JobAdJson, OutlookJson, ReportJson, TokenJson
+from .json_models.network import NetworkJson
+from .json_models.outcomes import ExperimentReportJson, JobAdJson, OutlookJson, ReportJson, TokenJson
+from .json_models.replay import ReplayJson
+from .json_models.staging import StagingCommandJson, StagingJson
 from .json_models.status import StatusJson
 from .json_models.why import WhyJson
 
@@ -35,6 +38,7 @@ _MODELS: Mapping[str, Any] = {
     "sites": list[SiteJson],
     "datasets": list[DatasetJson],
     "datasets --why": list[DatasetSourceJson],
+    "network": NetworkJson,
     "history": list[HistoryEntryJson],
     "rollback": RollbackJson,
     "approve": BySite[Count],
@@ -42,10 +46,14 @@ _MODELS: Mapping[str, Any] = {
     "check": list[FindingJson],
     "why": WhyJson,
     "report": ReportJson,
+    "report --experiment": ExperimentReportJson,
+    "replay": ReplayJson,
     "release": BySchedd[Count],
     "submit rapthor --dry-run": OutlookJson,
     "submit rapthor --as ad": JobAdJson,
     "token list": list[TokenJson],
+    "staging list": StagingJson,
+    **{f"staging {name}": StagingCommandJson for name in ("approve", "reject", "cancel", "stop", "resume")},
 }
 """The model by command, with the option that changes the output, if any."""
 

@@ -18,12 +18,15 @@ from hydrator.cli.output.json_models.status import (
     CatalogueStatusJson,
     CredentialJson,
     DemandStatusJson,
+    EstimatesStatusJson,
+    ExperimentStatusJson,
     HeldLossJson,
     PublisherStatusJson,
     ReloadFailureJson,
     StatusJson,
     TrustJson,
 )
+from hydrator.cli.output.staging_status import staging_status_row
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows, parse_credential_rows
@@ -31,12 +34,16 @@ from hydrator.domain.model import DatasetState, Demand, Did, PublishedAd, Site, 
 from hydrator.reconcile.ads.site_ads import implausible_generations
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, apply_corrections
 from hydrator.reconcile.demand import build_demand
+from hydrator.reconcile.estimates.report import REPORT_NAME, SavedEstimates, parse_estimates
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import HistoryEntry
-from hydrator.reconcile.overrides import Rollback
+from hydrator.reconcile.publish.experiment import Experiment
+from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, build_snapshot
+from hydrator.staging.overview import REPORT_NAME as STAGING_REPORT
+from hydrator.staging.overview import StagingOverview, overview_from_row
 from hydrator.state.store import Store
 
 
@@ -59,8 +66,12 @@ class StateView:
     credentials: Sequence[Credential] = ()
     failed_reload: Mapping[str, Any] = field(default_factory=dict)
     privacy_problem: str | None = None
+    estimates: SavedEstimates | None = None
+    """The estimates of the last cycle; None if the daemon saved none."""
     daemon_problem: str | None = None
     """Reason why the daemon counts as stopped or hung."""
+    experiment: Experiment | None = None
+    staging: StagingOverview | None = None
 
     @property
     def change_texts_by_site(self) -> dict[Site, str]:
@@ -105,7 +116,10 @@ class StateView:
             parse_credential_rows(store.load_report("credentials").get("rows", [])),
             store.load_report("reload"),
             store.load_report("private").get("trouble"),
+            parse_estimates(store.load_report(REPORT_NAME)),
             silence_reason(cycle.get("at"), owner, now, hung_after_seconds(poll_seconds)),
+            state.experiment,
+            overview_from_row(store.load_report(STAGING_REPORT)),
         )
 
 
@@ -179,6 +193,9 @@ def status_rows(view: StateView) -> StatusJson:
             for site, one in sorted(view.rollbacks.items())
         ],
         "publishers": _publisher_rows(view),
+        "estimates": _estimates_row(view),
+        "experiment": _experiment_row(view),
+        "staging": staging_status_row(view.staging),
         "rejected": report.get("rejected", {}),
         "rivals": report.get("rivals", {}),
         "implausible_generations": dict(implausible_generations(view.ads, view.now)),
@@ -214,6 +231,37 @@ def _demand_row(view: StateView) -> DemandStatusJson:
         "misspelt": {did: list(spellings) for did, spellings in view.snapshot.misspelt_dids.items()},
         "absent_datasets": _find_absent_datasets(view),
         "left_out": view.last_cycle.get("left_out", {}),
+        "wrong_keys": view.last_cycle.get("wrong_keys", []),
+        "key_collisions": view.last_cycle.get("key_collisions", []),
+    }
+
+
+def _estimates_row(view: StateView) -> EstimatesStatusJson:
+    saved = view.estimates
+    made = saved.estimates if saved else None
+    is_valid = made is not None and view.now < made.valid_until
+    keys = {key for site in made.sites.values() for key in site.by_key} if made and is_valid else set()
+    reason = None if is_valid else (saved.none_reason if saved else None) or "the last estimates are too old"
+    return {
+        "at": to_unix(saved.at) if saved else None,
+        "valid_until": to_unix(made.valid_until) if made else None,
+        "sets": len(keys),
+        "none": reason if saved else "the daemon has saved no estimates yet",
+    }
+
+
+def _experiment_row(view: StateView) -> ExperimentStatusJson | None:
+    experiment = view.experiment
+    if experiment is None:
+        return None
+    block = experiment.block_at(view.now)
+    return {
+        "since": to_unix(experiment.started_at),
+        "until": to_unix(experiment.ends_at),
+        "block": block.number + 1 if block else None,
+        "blocks": experiment.block_count,
+        "is_observing": block.is_observing if block else None,
+        "block_until": to_unix(block.ends_at) if block else None,
     }
 
 

@@ -11,7 +11,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from hydrator.cli.output.json_models.facts import DatasetJson, SiteJson
-from hydrator.cli.output.json_models.status import DemandStatusJson, StatusJson, TrustJson
+from hydrator.cli.output.json_models.status import (
+    DemandStatusJson,
+    EstimatesStatusJson,
+    StatusJson,
+    TrustJson,
+)
 from hydrator.cli.output.rows import (
     StateView,
     dataset_rows,
@@ -20,8 +25,9 @@ from hydrator.cli.output.rows import (
     site_rows,
     status_rows,
 )
+from hydrator.cli.output.staging_status import staging_lines, staging_problem_lines
 from hydrator.diagnostics.check.findings import Finding
-from hydrator.diagnostics.trust import find_distrusted_sites
+from hydrator.diagnostics.check.trust import find_distrusted_sites
 from hydrator.domain.model import Did, to_unix
 from hydrator.domain.redaction import escape_unprintable
 from hydrator.domain.text import format_count as counted
@@ -74,6 +80,12 @@ def print_status(view: StateView) -> None:
     console.print(_publisher_table(status))
     demand = status["demand"]
     console.print(f"{counted(demand['datasets'], 'dataset')} wanted by {counted(demand['jobs'], 'job')}")
+    console.print(estimates_line(status["estimates"], view.now), highlight=False)
+    if view.experiment:
+        console.print(view.experiment.describe(view.now), highlight=False)
+    for text in staging_lines(status["staging"]):
+        console.print(text, highlight=False, markup=False)
+    _print_warnings(console, list(staging_problem_lines(status["staging"])))
     rollback_lines = [
         f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end ends this)"
         for site, one in sorted(view.rollbacks.items())
@@ -93,6 +105,15 @@ def print_status(view: StateView) -> None:
     _print_warnings(
         console, [f"{site}: {line}: docs/explanation/trust.md" for site, line in distrusted_sites]
     )
+
+
+def estimates_line(estimates: EstimatesStatusJson, now: datetime) -> str:
+    """Return one line: how many sets of datasets have estimates, and until when; or why there are none."""
+    if estimates["none"] or estimates["valid_until"] is None:
+        return f"no estimates of reads and queues: {estimates['none']}"
+    until = format_duration(estimates["valid_until"] - to_unix(now))
+    sets = counted(estimates["sets"], "set")
+    return f"estimates of reads and queues: {sets} of datasets, valid for {until}"
 
 
 def _print_warnings(console: Console, lines: Iterable[str]) -> None:
@@ -159,6 +180,12 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
         yield f"no catalogue has the wanted dataset {did}; names with other letter case exist: {names}"
     for did, reason in demand_row["unseen"].items():
         yield f"no catalogue answered about {did}: {reason}"
+    for row in demand_row["wrong_keys"]:
+        keyed = counted(row["jobs"], "job")
+        yield f"the DataLocalityKey of {keyed} is not the key of their datasets, such as {row['first']}"
+    for firsts in demand_row["key_collisions"]:
+        names = ", ".join(firsts)
+        yield f"the daemon advertises none of these sets, which have the same key, by first dataset: {names}"
     if nowhere := demand_row["absent_datasets"]:
         many = f"no site has {counted(len(nowhere), 'wanted dataset')}, for example {nowhere[0]}"
         yield f"{many}: check the spelling with hydrator datasets; hydrator release does not help"
@@ -274,6 +301,13 @@ def _dataset_note(row: DatasetJson) -> str:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print *rows* below the names of their *columns*."""
     _new_console().print(build_table(columns, rows))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print each of *lines*."""
+    console = _new_console()
+    for line in lines:
+        console.print(line)
 
 
 def print_renderable(part: RenderableType) -> None:

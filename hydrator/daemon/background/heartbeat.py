@@ -18,6 +18,7 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import to_unix
 from hydrator.domain.pool_ports import Peer, Peers
+from hydrator.domain.text import format_duration
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.wiring import system_clock
 
@@ -54,6 +55,28 @@ class Heartbeat(BackgroundWorker):
         """Return why this daemon publishes nothing; None if it publishes."""
         return self._election.standby_reason if self._election else None
 
+    @property
+    def lease(self) -> str:
+        """Return the name of this leadership; another one after each change of the leader."""
+        election = self._election
+        return f"{election.name}:{election.leads_since}" if election else "alone"
+
+    def explain_short_lease(self, seconds: float, takeover: timedelta) -> str | None:
+        """Return why a call of *seconds* that must not be made twice cannot begin now; None if it can.
+
+        A daemon that leads for less than *takeover* makes no such call: a call of the last leader may still
+        take effect.
+        """
+        election = self._election
+        if election is None:
+            return None
+        if election.standby_reason:
+            return election.standby_reason
+        if election.lease_seconds_left < seconds:
+            return "the lease of this leader ends too soon"
+        left = takeover.total_seconds() - election.leads_for_seconds
+        return f"this daemon became leader; it asks in {format_duration(left)}" if left > 0 else None
+
     def schedule(
         self, scheduler: BackgroundScheduler, fence: Fence, settings: StandbySettings, peers: Peers | None
     ) -> None:
@@ -88,18 +111,24 @@ class Heartbeat(BackgroundWorker):
         """Send a heartbeat unless the schedule hangs, and run the election with the peers' heartbeats."""
         if self._get_hang_reason():
             return
+        sent_at, announced_since = time.monotonic(), election.announced_leader_since
         try:
-            heartbeats = peers.heartbeat(election.name, election.announced_leader_since)
+            heartbeats = peers.heartbeat(election.name, announced_since)
         except PoolError as error:
             _log.debug("standby heartbeat failed", why=str(error))
             return
         with fence.step():
-            self._apply_heartbeats(heartbeats, election, scheduler)
+            has_changed = election.observe_peers(heartbeats, announced_since=announced_since, sent_at=sent_at)
+            self._apply_heartbeats(heartbeats, election, scheduler, has_changed=has_changed)
 
     def _apply_heartbeats(
-        self, heartbeats: Collection[Peer], election: LeaderElection, scheduler: BackgroundScheduler
+        self,
+        heartbeats: Collection[Peer],
+        election: LeaderElection,
+        scheduler: BackgroundScheduler,
+        *,
+        has_changed: bool,
     ) -> None:
-        has_changed = election.observe_peers(heartbeats)
         self._log_shared_name(election.name, is_shared=any(peer.is_name_shared for peer in heartbeats))
         if has_changed:
             self._metrics.set_leader(is_leader=election.is_leader)

@@ -1,7 +1,9 @@
 """Maintenance tasks: check the expiry of credentials, and count slots and ended jobs."""
 
-from collections.abc import Callable
-from datetime import timedelta
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -10,16 +12,22 @@ from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
+from hydrator.diagnostics.prediction_errors import find_runs
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
-from hydrator.domain.errors import HydratorError, PoolError
-from hydrator.domain.pool_ports import Slots
+from hydrator.domain.errors import HydratorError, PoolError, StateError
+from hydrator.domain.pool_ports import JobHistory, Slots
+from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.update import sizes_of
+from hydrator.state.network_rows import load_network
+from hydrator.state.slot_totals import SlotTotal, cores_by_site, count_slots
 from hydrator.state.store import Store
-from hydrator.wiring import Parts, read_credentials, system_clock
+from hydrator.wiring import NetworkParts, Parts, read_credentials, system_clock
 
+from .estimate_errors import EstimateErrorKeeper
+from .locality import LocalityKeeper
 from .worker import BackgroundWorker, CycleOutput
 
 _log = structlog.get_logger("hydrator")
@@ -33,6 +41,9 @@ class MaintenanceTasks(BackgroundWorker):
 
     Args:
         get_cycle_output: returns the output of the last cycle.
+        save_slot_totals: saves a sample of the slots by site, for ``hydrator replay``.
+        locality: keeps the locality of ended jobs over time.
+        errors: keeps the errors of the estimates.
     """
 
     EXECUTOR_NAMES = ("credentials", "slots", "jobs")
@@ -42,10 +53,16 @@ class MaintenanceTasks(BackgroundWorker):
         metrics: Metrics,
         report_bug: Callable[[str], None],
         get_cycle_output: Callable[[], CycleOutput],
+        save_slot_totals: Callable[[Sequence[SlotTotal], datetime], None],
+        locality: LocalityKeeper,
+        errors: EstimateErrorKeeper,
     ) -> None:
         super().__init__(metrics, report_bug)
+        self._save_slot_totals = save_slot_totals
+        self._locality = locality
         self._get_cycle_output = get_cycle_output
         self._expiring_credentials = OngoingFailures()
+        self._errors = errors
         self.credentials: list[Credential] = []
 
     def schedule(
@@ -70,13 +87,8 @@ class MaintenanceTasks(BackgroundWorker):
                 scheduler, fence, "slots", interval, count, parts.pool.slots, first_run_at=first
             )
         if parts.pool.history:
-            history = parts.pool.history
-
-            def collect() -> JobOutcomeBatch:
-                with Store.open_to_read(daemon.state_dir) as store:
-                    sizes = sizes_of(reconciler.state.memories)
-                    return collect_outcomes(history, store.load_history, sizes, daemon.default_scope)
-
+            self._locality.add()  # the page shows the days before the start, too
+            collect = partial(_collect_outcomes, parts.pool.history, settings, parts.network, reconciler)
             self._schedule_every(
                 scheduler, fence, "jobs", report.count_seconds, self._count_ended_jobs, collect
             )
@@ -110,17 +122,22 @@ class MaintenanceTasks(BackgroundWorker):
         if report is None:
             return
         try:
-            coverage = count_coverage(slots.read_ad_versions(), report.evaluation.ads)
+            versions = slots.read_ad_versions()
         except PoolError as error:
             _log.debug("cannot count slots", why=str(error))
             return
         with fence.step():
-            self._metrics.set_slot_coverage(coverage)
+            self._metrics.set_slot_coverage(count_coverage(versions, report.evaluation.ads))
+            now = system_clock()
+            with contextlib.suppress(StateError):  # the cycle reports why the state cannot be written
+                self._save_slot_totals(count_slots(versions, now), now)
 
-    def _count_ended_jobs(self, fence: Fence, collect: Callable[[], JobOutcomeBatch]) -> None:
+    def _count_ended_jobs(
+        self, fence: Fence, collect: Callable[[], tuple[JobOutcomeBatch, list[EndedRun]]]
+    ) -> None:
         """Count the outcomes of jobs that ended since the last query; repeat a failed query later."""
         try:
-            batch = collect()
+            batch, runs = collect()
         except HydratorError as error:
             _log.debug("cannot count ended jobs", why=str(error))
             return
@@ -128,9 +145,11 @@ class MaintenanceTasks(BackgroundWorker):
             self._report_bug("the count of ended jobs")
             return
         with fence.step():
-            self._report_ended_jobs(batch)
+            self._report_ended_jobs(batch, self._compare_estimates(runs))
 
-    def _report_ended_jobs(self, batch: JobOutcomeBatch) -> None:
+    def _report_ended_jobs(
+        self, batch: JobOutcomeBatch, error_factors: Mapping[EstimateKind, list[float]]
+    ) -> None:
         if batch.unreachable_schedds:
             _log.debug("cannot count ended jobs", unreachable_schedds=batch.unreachable_schedds)
         if batch.truncated_schedds:
@@ -138,4 +157,28 @@ class MaintenanceTasks(BackgroundWorker):
                 "job history truncated: more jobs ended than one query returns",
                 schedds=batch.truncated_schedds,
             )
-        self._metrics.record_ended_jobs(batch)
+        self._metrics.record_ended_jobs(batch, error_factors)
+        self._locality.add(batch)
+
+    def _compare_estimates(self, runs: list[EndedRun]) -> Mapping[EstimateKind, list[float]]:
+        """Compare what the estimates said with what ended jobs did; return the factors of the last jobs."""
+        report = self._get_cycle_output().report
+        return self._errors.add(report.estimation.predictions.compare_all(runs) if report else ())
+
+
+def _collect_outcomes(
+    history: JobHistory, settings: Settings, network: NetworkParts, reconciler: Reconciler
+) -> tuple[JobOutcomeBatch, list[EndedRun]]:
+    with Store.open_to_read(settings.daemon.state_dir) as store:
+        batch = collect_outcomes(
+            history,
+            store.load_history,
+            sizes_of(reconciler.state.memories),
+            settings.daemon.default_scope,
+            lambda since: cores_by_site(store.slot_totals.load(since)),
+            network.rates.current(),
+            store.history_begins.load,
+            store.available_spans.load,
+        )
+        samples = load_network(store).samples if batch.jobs else ()
+        return batch, list(find_runs(batch.jobs, samples))

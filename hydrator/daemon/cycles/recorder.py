@@ -48,6 +48,7 @@ class CycleRecorder:
     get_standby_reason: Callable[[], str | None]
     _ongoing_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
     _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
+    _no_estimates_reason: str | None = field(init=False, default="not logged yet")
 
     def forget_logged_failures(self) -> None:
         """Forget the logged failures after a reload, so that failures that continue are logged again."""
@@ -72,7 +73,18 @@ class CycleRecorder:
         self.guard.run_isolated("the audit", lambda: self._update_audit_input(reconciler.state))
         if context.parts and context.parts.pool.client:
             self.metrics.count_child_restarts(context.parts.pool.child_restarts)
+        self._log_estimates(report.estimation.none_reason)
         self._log_cycle(report, seconds)
+
+    def _log_estimates(self, none_reason: str | None) -> None:
+        """Log the reason for missing estimates, but only when it changes."""
+        if none_reason == self._no_estimates_reason:
+            return
+        if none_reason is None:
+            _log.info("estimates of reads and queues are available")
+        else:
+            _log.info("no estimates of reads and queues", why=none_reason)
+        self._no_estimates_reason = none_reason
 
     def _end_poll(
         self,

@@ -19,6 +19,8 @@ def record_cycle(metrics: Instruments, report: CycleReport, seconds: float) -> N
     _record_held_losses(metrics, report)
     _record_audit(metrics, report)
     _record_publish_results(metrics, report)
+    _record_estimates(metrics, report)
+    _record_experiment(metrics, report)
 
 
 def _record_polls(metrics: Instruments, report: CycleReport) -> None:
@@ -115,3 +117,29 @@ def _record_publish_results(metrics: Instruments, report: CycleReport) -> None:
         metrics.set("unconfirmed_ads", len(result.unconfirmed_sites), publisher)
         for action in result.plan:
             metrics.count("ads_sent", publisher, type(action).__name__.lower())
+
+
+def _record_estimates(metrics: Instruments, report: CycleReport) -> None:
+    estimation = report.estimation
+    estimates = report.estimates or estimation.queues
+    metrics.set("estimates_made", report.estimates is not None)
+    metrics.clear_gauges("site_own_queue_seconds", "site_readers")
+    if estimates is None:
+        return
+    if estimation.load_at:
+        metrics.set("estimates_load_timestamp_seconds", to_unix(estimation.load_at))
+    for site, one in estimates.sites.items():
+        metrics.set("site_own_queue_seconds", one.own_queue_seconds, site)
+        metrics.set("site_readers", estimation.readers.get(site, 0), site)
+        metrics.count("estimate_rewrites", site, by=site in report.estimate_rewrites)
+
+
+def _record_experiment(metrics: Instruments, report: CycleReport) -> None:
+    metrics.clear_gauges("experiment_block", "experiment_block_end_timestamp_seconds")
+    experiment = report.evaluation.state.experiment
+    block = experiment.block_at(report.started_at) if experiment else None
+    if block is None:
+        return
+    arm = "observe-only" if block.is_observing else "active"
+    metrics.set("experiment_block", block.number + 1, arm)
+    metrics.set("experiment_block_end_timestamp_seconds", to_unix(block.ends_at), arm)

@@ -2,19 +2,23 @@
 
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 
+from hydrator.diagnostics.counterfactual import Estimate
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
-from hydrator.diagnostics.outcomes import LocalityResult
+from hydrator.diagnostics.outcomes import LocalityResult, quantile
 from hydrator.diagnostics.slot_coverage import Coverage
+from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site, to_unix
 from hydrator.domain.pool_ports import MergeResult
 from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.audit.runner import AuditAttempt
+from hydrator.reconcile.estimates.predictions import EstimateKind
 from hydrator.reconcile.result import CycleReport
 
 from .cycle import record_cycle
@@ -82,7 +86,7 @@ class Metrics:
         """Record one cycle that took *seconds*."""
         record_cycle(self._metrics, report, seconds)
         self._known_sites = frozenset(report.evaluation.ads)
-        self._count_misses()
+        self.record_misses(())
 
     def record_merge(self, results: Mapping[str, MergeResult]) -> None:
         """Record one run of the slot merge, by collector; any thread may call this."""
@@ -106,8 +110,13 @@ class Metrics:
         for verdict, count in verdicts.items():
             self._metrics.count("audited_facts", attempt.catalogue, attempt.method, verdict, by=count)
 
-    def record_ended_jobs(self, batch: JobOutcomeBatch) -> None:
-        """Record the data locality and the waiting time of ended jobs; any thread may call this."""
+    def record_ended_jobs(
+        self, batch: JobOutcomeBatch, error_factors: Mapping[EstimateKind, Iterable[float]] | None = None
+    ) -> None:
+        """Record the data locality and the waiting time of ended jobs; any thread may call this.
+
+        *error_factors* are the factors between predicted and real seconds.
+        """
         for outcome in batch.outcomes:
             self._metrics.count("jobs_local", outcome.locality.value)
             self._metrics.count("jobs_data_bytes", "site", by=outcome.bytes_at_site)
@@ -119,6 +128,25 @@ class Metrics:
                     job.wait_time.total_seconds()
                 )
 
+        for kind, factors in (error_factors or {}).items():
+            ordered = sorted(factors)
+            for share in (0.5, 0.9):
+                if (factor := quantile(ordered, share)) is not None:
+                    self._metrics.set("estimate_error_factor", factor, kind.value, str(share))
+
+    def set_locality_estimates(
+        self, bytes_not_moved: Estimate | None, seconds_gained: Estimate | None
+    ) -> None:
+        """Set the estimates of the last 7 days; None: none was made. Any thread may call this."""
+        for name, estimate in (
+            ("estimated_not_moved_bytes", bytes_not_moved),
+            ("estimated_gained_seconds", seconds_gained),
+        ):
+            self._metrics.clear_gauges(name)
+            for bound, value in asdict(estimate).items() if estimate else ():
+                if value is not None:
+                    self._metrics.set(name, value, bound)
+
     def record_misses(self, misses: Iterable[Miss]) -> None:
         """Count the datasets that jobs reported as missing, by site; any thread may call this.
 
@@ -126,14 +154,24 @@ class Metrics:
         has listed the sites, and all other site names count as ``unknown``.
         """
         self._queued_misses.extend(miss.site for miss in misses)
-        self._count_misses()
-
-    def _count_misses(self) -> None:
         while self._known_sites is not None and self._queued_misses:
             with contextlib.suppress(IndexError):  # another thread has counted these misses
                 site = self._queued_misses.popleft()
                 label = site if site in self._known_sites else "unknown"
                 self._metrics.count("missed_datasets", label)
+
+    def set_transfer_samples(self, samples: Iterable[TransferSample]) -> None:
+        """Set the number and the age of the samples of transfers, by origin; any thread may call this."""
+        newest: dict[str, float] = {}
+        counts: Counter[str] = Counter()
+        for sample in samples:
+            counts[sample.origin.value] += 1
+            ended_at = sample.ended_at.timestamp()
+            newest[sample.origin.value] = max(ended_at, newest.get(sample.origin.value, 0.0))
+        for origin in TransferOrigin:
+            self._metrics.set("transfer_samples", counts[origin.value], origin.value)
+        for name, ended_at in newest.items():
+            self._metrics.set("newest_transfer_sample_timestamp_seconds", ended_at, name)
 
     def set_leader(self, *, is_leader: bool) -> None:
         """Set whether this daemon publishes."""

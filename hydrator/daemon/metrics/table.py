@@ -18,6 +18,11 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("catalogue_reads", "Polls of a catalogue, by outcome: answered or failed.", ("catalogue", "outcome")),
     ("bugs", "Unexpected exceptions, by the part that failed; the log shows each exception once.", ("part",)),
     ("ads_sent", "Site ads sent, by publisher and action.", ("publisher", "action")),
+    (
+        "estimate_rewrites",
+        "Changes of a site's ad for estimates of reads and queues alone; at rest at most 1 in 100 cycles.",
+        ("site",),
+    ),
     ("publish_errors", "Cycles in which a publisher failed.", ("publisher",)),
     ("condor_child_restarts", "Restarts of the child process that runs HTCondor's bindings.", ()),
     (
@@ -138,6 +143,60 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "Datasets that a catalogue lists at a site and that the audit did not find there.",
         ("site",),
     ),
+    (
+        "estimates_made",
+        "1 if the last cycle made estimates of reads and queues, 0 if it could not; the log has the reason.",
+        (),
+    ),
+    (
+        "estimates_load_timestamp_seconds",
+        "Time of the query of jobs and slots from which the last estimates were made.",
+        (),
+    ),
+    (
+        "site_own_queue_seconds",
+        "Estimated time until a site has worked off the idle jobs whose data it has.",
+        ("site",),
+    ),
+    ("site_readers", "Running jobs at other sites that read their data from a site now.", ("site",)),
+    (
+        "estimate_error_factor",
+        (
+            "Factor, 1 or more, between predicted and real seconds of the last 1,000 ended jobs;"
+            " its median and 0.9 quantile."
+        ),
+        ("estimate", "quantile"),
+    ),
+    (
+        "estimated_not_moved_bytes",
+        (
+            "Estimate of the bytes that jobs of the last 7 days did not read from other sites, compared with"
+            " a stock negotiator; by bound: value, low or high (95 %). Too high if rates between sites are"
+            " unknown."
+        ),
+        ("bound",),
+    ),
+    (
+        "estimated_gained_seconds",
+        (
+            "Estimate of the seconds of reading that jobs of the last 7 days gained, compared with a stock"
+            " negotiator; by bound: value, low or high (95 %)."
+        ),
+        ("bound",),
+    ),
+    (
+        "experiment_block",
+        (
+            "Number of the running block of the experiment, from 1, by arm: active, or observe-only."
+            " No value: no block runs."
+        ),
+        ("arm",),
+    ),
+    (
+        "experiment_block_end_timestamp_seconds",
+        "End of the running block of the experiment, by arm. No value: no block runs.",
+        ("arm",),
+    ),
     ("leads", "1 if this daemon publishes, 0 if it is on standby.", ()),
     (
         "config_last_reload_successful",
@@ -158,6 +217,16 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "slots",
         "Slots of the pool, by site and by the slot's copy of the site ad: current, outdated or none.",
         ("site", "coverage"),
+    ),
+    (
+        "transfer_samples",
+        "Measured transfers between sites that the daemon keeps, by origin: job wrapper or transfer records.",
+        ("origin",),
+    ),
+    (
+        "newest_transfer_sample_timestamp_seconds",
+        "End of the newest measured transfer between sites, by origin.",
+        ("origin",),
     ),
     ("merge_slots", "Slots without a hook at sites that the daemon advertises.", ("collector",)),
 )

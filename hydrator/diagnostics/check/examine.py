@@ -27,6 +27,8 @@ from hydrator.diagnostics.check.installation import (
 )
 from hydrator.diagnostics.check.pool import (
     check_advertise_access,
+    check_drone_sites,
+    check_drones_access,
     check_edit_access,
     check_merge_access,
     check_negotiator,
@@ -34,6 +36,7 @@ from hydrator.diagnostics.check.pool import (
     check_schedds,
 )
 from hydrator.diagnostics.check.slots import check_slots
+from hydrator.diagnostics.check.staging import check_stager, check_switch
 from hydrator.domain.model import Site
 
 
@@ -49,6 +52,10 @@ def _run_checks(inputs: CheckInputs) -> list[Finding]:
     sites: set[Site] = set()
     for catalogue in inputs.catalogues:
         findings += run_guarded(catalogue.name, check_catalogue, catalogue, sites)
+    for stager in inputs.stagers:
+        is_asking = stager.name in inputs.asking_catalogues
+        findings += run_guarded(f"staging {stager.name}", check_stager, stager, is_asking=is_asking)
+    findings += check_switch(inputs.staging_stop_reason, inputs.stagers)
     findings += [finding for broker in inputs.brokers for finding in check_broker(broker)]
     findings += [*inputs.daemon_findings, *check_trust(inputs)]
     if inputs.ad_folder:
@@ -79,7 +86,18 @@ def _check_pool(
     if not answering_collectors:  # only a collector has the addresses of the other daemons
         return findings
     for name, one in answering_collectors.items() if inputs.is_advertising else ():
-        findings += run_guarded(name, check_advertise_access, name, one, is_merging=inputs.is_merging)
+        findings += run_guarded(
+            name,
+            check_advertise_access,
+            name,
+            one,
+            is_merging=inputs.is_merging,
+            has_drones=bool(inputs.drone_sites),
+        )
+    for name, one in answering_collectors.items() if inputs.drone_sites else ():
+        findings += run_guarded(name, check_drones_access, name, one)
+    if failed_subjects.isdisjoint(catalogue.name for catalogue in inputs.catalogues):
+        findings += check_drone_sites(inputs.drone_sites - sites)
     if inputs.is_merging:
         findings += check_merge_access(pool, collectors.keys() - answering_collectors.keys())
     if inputs.queues:

@@ -1,6 +1,7 @@
 """Findings of an examination, and the ports that the examinations need."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -12,6 +13,7 @@ from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, Po
 from hydrator.domain.model import Site
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, EventSource
+from hydrator.domain.ports.staging import Stager
 from hydrator.domain.text import shorten_list
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -79,6 +81,8 @@ class CheckInputs:
     warn_below: float = 1.0
     sites_file: Path | None = None
     is_merging: bool = False
+    drone_sites: AbstractSet[str] = frozenset()
+    """The sites of the drones whose offline ads the daemon publishes."""
     merge_interval_seconds: float = 60
     """Seconds between two merges; a startd's update removes the merged attributes."""
     now: int = 0
@@ -88,6 +92,16 @@ class CheckInputs:
     is_editing_jobs: bool = False
     """True if the daemon's own identity edits jobs."""
     brokers: Sequence[EventSource] = ()
+    is_experimenting: bool = False
+    """True while a switchback experiment runs."""
+    unkeyed_job_count: int = 0
+    """Queued jobs with datasets among which some have no DataLocalityKey, as those of contract 1."""
+    stagers: Sequence[Stager] = ()
+    """The catalogues that accept requests; none if staging is off."""
+    asking_catalogues: frozenset[str] = frozenset()
+    """Names of the catalogues at which the mode of staging is ask."""
+    staging_stop_reason: str | None = None
+    """Reason why the operator stopped staging."""
 
 
 class JobEditorClient(ScheddProbe, Protocol):

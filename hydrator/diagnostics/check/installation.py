@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, failure, name_list, ok, warning
-from hydrator.diagnostics.trust import find_distrusted_sites
+from hydrator.diagnostics.check.trust import find_distrusted_sites
 from hydrator.domain.errors import EventsError
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue, EventSource

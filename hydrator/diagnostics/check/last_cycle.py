@@ -10,7 +10,7 @@ from typing import Any
 
 from hydrator.diagnostics.check.findings import Finding, failure, ok, warning
 from hydrator.domain.model import Site, SiteAd, to_unix
-from hydrator.domain.text import format_duration
+from hydrator.domain.text import format_count, format_duration
 from hydrator.reconcile.ads.site_ads import implausible_generations
 
 _CHECK_SERVICE_TODO = "run systemctl status hydrator, or kubectl get pods; the daemon's log has the reason"
@@ -68,6 +68,7 @@ def check_last_cycle(
     part_findings = list(_check_parts(report, age))
     publisher_findings = list(_check_publishers(report, age))
     yield from [*part_findings, *_check_letter_case(report), *publisher_findings]
+    yield from _check_keys(report)
     yield from _check_rejected_ads(report)
     if not (part_findings or publisher_findings):
         yield ok("daemon", f"its last cycle was {format_duration(age)} ago")
@@ -125,6 +126,18 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
     for clash in report.get("clashes", []):
         message = f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
         yield warning("letter case", message, "rename one of these datasets in the catalogue")
+
+
+def _check_keys(report: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield findings for jobs with a wrong key, and for sets of datasets with the same key."""
+    for want in report.get("wrong_keys", []):
+        jobs = f"{format_count(want['jobs'], 'job')} with {format_count(want['datasets'], 'dataset')}"
+        message = f"the DataLocalityKey of {jobs}, such as {want['first']}, is not the key of these datasets"
+        todo = "submit these jobs again, with hydrator submit or without DataLocalityKey"
+        yield warning("keys", message, todo)
+    for firsts in report.get("key_collisions", []):
+        message = f"not advertised, because these sets of datasets have the same key: {', '.join(firsts)}"
+        yield warning("keys", message, "add a dataset to one of these sets, and submit its jobs again")
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:

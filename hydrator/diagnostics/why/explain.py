@@ -17,6 +17,7 @@ from .missing_data import MissingReason, count_datasets, data_text, list_missing
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
+from .sets.reasons import AUTO, add_estimate_details
 from .verdict import find_block_reason, list_notes, verdict_text, wait_text
 
 
@@ -31,8 +32,9 @@ def explain(
         knowledge: the daemon's knowledge; None if the daemon's state is unreadable.
         now: aware UTC time.
     """
+    groups = add_estimate_details(job, groups, knowledge)
     notes = list_notes(job, now)
-    wait = wait_text(job, now)
+    wait = wait_text(job, now, groups, knowledge)
     sites = [
         _explain_site(job, site, pool, list(site_groups), knowledge, now)
         for (pool, site), site_groups in _group_by_site(groups)
@@ -148,7 +150,8 @@ def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
 
 
 def _insists_on_data(job: JobFacts, now: datetime) -> bool:
-    return not job.is_released and (job.any_after is None or to_unix(now) < job.any_after)
+    is_waiting = job.any_after is None or to_unix(now) < job.any_after
+    return not job.is_released and job.mode != AUTO and is_waiting
 
 
 def _group_by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[tuple[str, Site], Iterable[SlotGroup]]]:

@@ -14,6 +14,7 @@ from .missing_data import (
     MissingDataset,
 )
 from .pool_facts import JobFacts
+from .sets.facts import SlotSetFacts
 
 
 class MismatchCause(StrEnum):
@@ -49,6 +50,8 @@ class Reason:
     """clauses of the job's or the slots' expressions that are not true"""
     missing_datasets: tuple[MissingDataset, ...] = ()
     """datasets that the job cannot use at the site"""
+    set_facts: SlotSetFacts | None = None
+    """entries of the slots' ads for all the job's datasets together; null: the reason is not about data"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +115,5 @@ class JobExplanation:
     """each site, with the obstacles at the site"""
     block_reason: str | None = None
     """limit or priority that keeps the job from slots that match"""
+    staging: tuple[str, ...] = ()
+    """requests of the daemon for the job's data, or the reason why there is none; empty without staging"""

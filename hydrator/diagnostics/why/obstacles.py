@@ -19,11 +19,13 @@ from hydrator.reconcile.audit.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE,
 
 from .explanation import MismatchCause, Reason
 from .missing_data import (
+    MissingDataset,
     data_text,
     is_here_clause_true,
     list_missing_datasets,
 )
 from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, SlotGroup
+from .sets.reasons import set_reason_text, without_room
 
 
 def _failing_clauses(group: SlotGroup) -> list[tuple[Clause, MismatchCause]]:
@@ -225,13 +227,15 @@ def list_reasons(
             for clause, clause_cause in _failing_clauses(group)
             if clause_cause is cause
         )
-        missing = (
-            list_missing_datasets(job, site, affected_groups, knowledge, now)
-            if cause is MismatchCause.DATA
-            else ()
-        )
-        if missing:
-            text = data_text(job, missing, now)
+        missing: tuple[MissingDataset, ...] = ()
+        set_text = ""
+        if cause is MismatchCause.DATA:
+            missing = list_missing_datasets(job, site, affected_groups, knowledge, now)
+            missing = without_room(job, affected_groups[0], missing)
+            set_text = set_reason_text(job, affected_groups[0], missing)
+        if missing or set_text:
+            states = data_text(job, missing, now) if missing else ""
+            text = "; ".join(filter(None, (states, set_text)))
         elif cause is MismatchCause.UNREADABLE_DATA:
             text = _misses_text(job, site, now)
         else:
@@ -243,6 +247,7 @@ def list_reasons(
             text,
             tuple(failing),
             missing,
+            affected_groups[0].set_facts if cause is MismatchCause.DATA and job.uses_sets else None,
         )
 
 

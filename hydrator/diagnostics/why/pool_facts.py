@@ -11,7 +11,8 @@ from enum import IntEnum
 from typing import Annotated, Any
 
 from hydrator.diagnostics.units import Title, UnixTime
-from hydrator.domain.classad import classad_string
+from hydrator.domain.ads.classad import classad_string
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_number
@@ -24,9 +25,14 @@ from hydrator.reconcile.audit.misses import (
     Miss,
     parse_misses,
 )
-from hydrator.submit.expressions import available_expression, spelling_expression
+from hydrator.submit.expressions import LOCAL_EXPRESSION, available_expression, spelling_expression
+
+from .sets.facts import NO_SLOT_SET_FACTS, SET_EXPRESSIONS, SlotSetFacts, parse_set_facts
+from .sets.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
 
 HERE_ATTRIBUTE = "DataLocalityHere"
+SHARES_ATTRIBUTE = "datalocalityshares"
+"""Attribute, in lower case, of jobs of several datasets without a key: the look-ups of each dataset."""
 NO_SITE = Site("(no site)")
 MAX_TEXT_CHARS = 2000
 """Longer texts of the job's owner, such as a hold reason, are cut at this length."""
@@ -95,6 +101,7 @@ class SlotGroup:
     dataset_states: Mapping[Did, SlotDatasetState] = field(default_factory=dict)
     pool: str = ""  # the collector of another pool if the schedd flocks there; else empty
     largest_resources: Mapping[str, float] = field(default_factory=dict)
+    set_facts: SlotSetFacts = NO_SLOT_SET_FACTS
 
     @property
     def can_run_now(self) -> bool:
@@ -120,7 +127,7 @@ class JobFacts:
     private_datasets: tuple[Did, ...] = ()
     """private datasets that the job names without a pseudonym"""
     mode: str | None = None
-    """require, wait or prefer"""
+    """require, auto, wait or prefer"""
     any_after: UnixTime | None = None
     """time from which the job may run anywhere"""
     max_age_seconds: int | None = None
@@ -149,10 +156,21 @@ class JobFacts:
     """resources that the job requests"""
     status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
     """attributes of the job that explain its status"""
+    key: str | None = None
+    """key by which the job's expressions look up its datasets; null: the job has no key"""
+    uses_sets: bool = False
+    """true if the job's expressions look up sets of datasets (contract 2), not single datasets"""
+    start: StartRecord | None = None
+    """estimates of the slot at the job's last start; null: none, or the job never started"""
 
     @property
     def has_required_datasets(self) -> bool:
         return bool(self.datasets or self.invalid_names)
+
+    @property
+    def has_wrong_key(self) -> bool:
+        """Return True if the key is not the key of the datasets: then the look-ups find nothing."""
+        return self.key is not None and bool(self.datasets) and self.key != set_key(self.datasets)
 
 
 def parse_job(
@@ -173,6 +191,9 @@ def parse_job(
         datasets=dids,
         invalid_names=invalid_names,
         mode=parse_string_literal(ad.get("datalocality")),
+        key=parse_string_literal(ad.get("datalocalitykey")),
+        uses_sets="datalocalitysets" in ad.get(HERE_ATTRIBUTE.lower(), "").lower() or SHARES_ATTRIBUTE in ad,
+        start=parse_start_record(parse_string_literal(ad.get(START_ATTRIBUTE.lower(), "")[:MAX_TEXT_CHARS])),
         any_after=parse_integer(ad.get("datalocalityanyafter")),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
         is_transformed=ad.get("datalocalitytransformed", "").lower() == "true",
@@ -212,19 +233,30 @@ def with_requests(job: JobFacts, match_result: Mapping[str, Any]) -> JobFacts:
     return replace(job, requests={name: value for name, value in numbers.items() if value is not None})
 
 
-def fact_expressions(dids: Iterable[Did]) -> list[str]:
-    """Return the expressions whose values ``parse_slot_groups`` reads: five for each dataset."""
+def fact_expressions(dids: Iterable[Did], *, uses_sets: bool = False) -> list[str]:
+    """Return the expressions whose values ``parse_slot_groups`` reads: five for each dataset, then the set's.
+
+    If the job *uses_sets*, the slot's entry for a dataset alone counts as much as the dataset's state.
+    """
     return [
         text
         for did in dids
         for text in (
-            f"{available_expression([did])} && {spelling_expression([did], classad_string(did))}",
+            _usable_expression(did, uses_sets=uses_sets),
             f'TARGET.DatasetStates["{did}"]',
             f'TARGET.DatasetFractions["{did}"]',
             f'TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf',
             spelling_expression([did], classad_string(did)),
         )
-    ]
+    ] + list(SET_EXPRESSIONS)
+
+
+def _usable_expression(did: Did, *, uses_sets: bool) -> str:
+    by_state = f"{available_expression([did])} && {spelling_expression([did], classad_string(did))}"
+    if not uses_sets:
+        return by_state
+    by_set = LOCAL_EXPRESSION.replace("MY.DataLocalityKey", classad_string(set_key([did])))
+    return f"{by_set} || {by_state}"
 
 
 def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
@@ -244,7 +276,7 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
     facts = row["facts"]
     states = {
         did: _parse_dataset_state(facts[at : at + 5])
-        for did, at in zip(dids, range(0, len(facts), 5), strict=True)
+        for did, at in zip(dids, range(0, 5 * len(dids), 5), strict=True)
     }
     return SlotGroup(
         site=Site(str(row["advertised_site"] or row["site"] or NO_SITE)),
@@ -259,6 +291,7 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
         dataset_states=states,
         pool=str(row.get("pool") or ""),
         largest_resources=row["largest_resources"],
+        set_facts=parse_set_facts(facts[5 * len(dids) :]),
     )
 
 

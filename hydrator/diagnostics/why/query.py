@@ -29,6 +29,7 @@ from .pool_facts import (
     with_requests,
 )
 from .schedd_facts import ScheddFacts, can_release, fetch_schedd_facts
+from .sets.start_record import START_ATTRIBUTE, parse_start_record, start_text
 from .summary import JobSummary, summarize_jobs
 
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
@@ -68,6 +69,8 @@ class WhyQuery:
     """Fetches the daemon's knowledge of the given datasets over HTTP; called if ``knowledge`` is None."""
     add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
     """Adds similar names that exist, for each given dataset that no catalogue has."""
+    explain_staging: Callable[[Sequence[Did]], tuple[str, ...]] | None = None
+    """Returns sentences about the daemon's requests for the given datasets of one job."""
     can_offer_release: bool = False
     """True if the answer may propose `hydrator release`; the schedd must allow the release too."""
 
@@ -136,7 +139,7 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
     flock = facts.pools_of(parse_string_literal(_attribute_text(row["ad"], "FlockTo")))
     match_result = query.pool.evaluate_match(
         row["ad"],
-        fact_expressions(job.datasets),
+        fact_expressions(job.datasets, uses_sets=job.uses_sets),
         query.site_attributes,
         atomic_attributes=[HERE_ATTRIBUTE],
         flock=flock,
@@ -153,7 +156,8 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
         f"pool {pool}, to which the job's schedd flocks, did not answer: {why}"
         for pool, why in (match_result.get("unreachable_pools") or {}).items()
     ]
-    return replace(answer, notes=(*answer.notes, *notes))
+    staging = query.explain_staging(job.datasets) if query.explain_staging else ()
+    return replace(answer, notes=(*answer.notes, *notes), staging=staging)
 
 
 def _attribute_text(ad: Mapping[str, str], name: str) -> str | None:
@@ -203,8 +207,10 @@ def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExp
         reason = ad["RemoveReason"]
         verdict = f"it was removed{when}" + (f": {reason}" if reason else "")
     status = JobStatus.COMPLETED if is_completed else JobStatus.REMOVED
-    job = JobFacts(f"{ad['ClusterId']}.{ad['ProcId']}", schedd, 1, status)
-    return JobExplanation(job, verdict, (), could_run=is_completed)
+    start = parse_start_record(ad.get(START_ATTRIBUTE))
+    job = JobFacts(f"{ad['ClusterId']}.{ad['ProcId']}", schedd, 1, status, start=start)
+    started = start_text(start)
+    return JobExplanation(job, verdict, (), could_run=is_completed, notes=(started,) if started else ())
 
 
 def datasets_over_budget(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:

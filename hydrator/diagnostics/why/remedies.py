@@ -18,6 +18,7 @@ from .missing_data import (
 )
 from .obstacles import capacity_text, causes_of
 from .pool_facts import JobFacts, SlotGroup
+from .sets.reasons import AUTO
 
 
 def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
@@ -74,7 +75,12 @@ def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
 def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) -> Remedy:
     missing = [one for reason in reasons for one in reason.missing_datasets]
     ways = []
-    if job.any_after is not None and job.any_after > to_unix(now):
+    is_estimated = any(reason.set_facts and reason.set_facts.is_estimated for reason in reasons)
+    if job.has_wrong_key:
+        ways.append(Remedy(4, "submit the job again without DataLocalityKey"))
+    elif job.mode == AUTO and is_estimated:
+        ways.append(Remedy(2, "reading from elsewhere ends sooner than waiting for a slot beside the data"))
+    elif job.any_after is not None and job.any_after > to_unix(now):
         left = job.any_after - to_unix(now)
         cost = 2 if left <= 3600 else 3
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))

@@ -25,6 +25,7 @@ def render_answer(answer: JobExplanation, hide: Callable[[str], str] = str) -> R
     like_it_text = f" (and {job.job_count - 1} like it in the cluster)" if job.job_count > 1 else ""
     lines = [f"{head}{answer.verdict}{like_it_text}"]
     lines += [answer.wait] if answer.wait else []
+    lines += answer.staging
     lines += [*answer.notes, *([answer.funnel] if answer.funnel and answer.sites else [])]
     return RenderedAnswer(
         tuple(map(hide, lines)),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from hydrator.domain.model import to_unix
+from hydrator.domain.model import DaemonKnowledge, to_unix
 from hydrator.domain.text import (
     comma_separated,
     deduplicate,
@@ -16,7 +16,9 @@ from hydrator.domain.untrusted import nearest_moment, valid_number
 
 from .explanation import SiteMatch
 from .obstacles import ago_text
-from .pool_facts import JobFacts, JobStatus
+from .pool_facts import JobFacts, JobStatus, SlotGroup
+from .sets.reasons import AUTO, WRONG_KEY, auto_wait_text
+from .sets.start_record import start_text
 
 
 def verdict_text(
@@ -61,6 +63,9 @@ _RECENT_SECONDS = 600
 
 _NO_MATCH = "no match found"
 
+READ_LIMIT_SETTING = "[estimates] max_readers_per_source"
+"""The setting of the number of readers that the concurrency limit of a source allows."""
+
 
 def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetime) -> str | None:
     """Return why an idle job recently got no slot although slots match; None if no reason is known."""
@@ -84,10 +89,18 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
     source = f"the negotiator reported this {format_duration(max(0, to_unix(now) - rejected_at))} ago"
     if limit := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
         names = limit[1].strip() or job.concurrency_limits
+        if read := re.search(r"\bdatalocality\.from_(\w{1,500})_\d{1,9}_\d{1,3}\b", names, re.IGNORECASE):
+            return (
+                f"it waits to read from {read[1]}: as many jobs as may begin at a time have begun to read"
+                f" from there ({READ_LIMIT_SETTING}); {source}"
+            )
         return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {source}"
     if not matching_sites:
         return None
     return f"it waits for its turn ({reason}): {source}"
+
+
+_STARTED = {JobStatus.RUNNING, JobStatus.TRANSFERRING, JobStatus.SUSPENDED, JobStatus.COMPLETED}
 
 
 def _misses_note(job: JobFacts, now: datetime) -> str:
@@ -110,6 +123,10 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
         )
     elif job.is_released:
         notes.append("the job was released: its data no longer decides where it runs")
+    if job.has_wrong_key and not (job.mode == AUTO or job.is_released):
+        notes.append(WRONG_KEY)
+    if job.status in _STARTED and (started := start_text(job.start)):
+        notes.append(started)
     if misses := _misses_note(job, now):
         notes.append(misses)
     reason = job.status_attributes.get("LastRejMatchReason")
@@ -120,10 +137,20 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def wait_text(job: JobFacts, now: datetime) -> str | None:
-    """Return a sentence: until when the job runs only at sites with its data; None without such a limit."""
+def wait_text(
+    job: JobFacts,
+    now: datetime,
+    groups: Sequence[SlotGroup] = (),
+    knowledge: DaemonKnowledge | None = None,
+) -> str | None:
+    """Return a sentence: until when the job runs only at sites with its data; None without such a limit.
+
+    In mode auto, the sentence has the two estimates that decide.
+    """
     if not (job.is_transformed and job.has_required_datasets) or job.is_released:
         return None
+    if job.mode == AUTO and job.key is not None:
+        return auto_wait_text(job, groups, knowledge, now)
     if job.any_after is None:
         return "the job runs only at sites with all its data (DataLocality = require)"
     at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"

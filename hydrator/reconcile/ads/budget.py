@@ -1,94 +1,40 @@
-"""Size budget of a site's ad: choose the demand entries that fit into the ad, most demanded first.
+"""Size budget of a site's ad: choose the datasets whose states fit into the ad, most demanded first.
 
-An entry fits if all its datasets at the site fit. The choice ends soon after the ad is full, so it does not
-read all demand entries. The daemon repeats the choice only for sites with changed datasets; see
-docs/explanation/incremental-evaluation.md.
+The demanded sets come before (``set_lines.py``). The datasets of a demand entry fit if all of them at the
+site fit. The choice ends soon after the ad is full, so it does not read all demand entries. The daemon
+repeats the choice only for sites with changes; see docs/explanation/incremental-evaluation.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
-from typing import overload
 
-from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, to_unix
+from hydrator.domain.model import DatasetState, Did, Fact, to_unix
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
+from .demand_index import DemandIndex
+
 FRACTION_DIGITS = 2
+STATE_LINES_BYTES = sum(
+    len(f"{name} = []") for name in ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
+)
+"""The bytes of the long lines about datasets in an ad without datasets."""
+_MAX_MISFITS = 20
+"""The choice ends after so many entries of keyed jobs without room: their states are for people only."""
 _ENTRY_BYTES = 4
 """The bytes of an entry without its key and value: two quotes, the equals sign and the separator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The maximum bytes of one attribute's line, and of the four long attributes together.
+    """The maximum bytes of one attribute's line, and of all long attributes together.
 
-    The four are ``AvailableDatasets``, ``DatasetStates``, ``DatasetFractions`` and ``DatasetAsOf``.
+    Long are the attributes with an entry for each dataset, or for each set of datasets.
     """
 
     line_bytes: int = 60_000
     ad_bytes: int = 240_000
-
-
-@dataclass(frozen=True, slots=True)
-class DemandIndex:
-    """The demand entries, most demanded first.
-
-    ``positions_by_did`` has, by dataset, the positions of the entries that name the dataset.
-    """
-
-    entries: Sequence[DemandEntry]
-    positions_by_did: Mapping[Did, Sequence[int]]
-    shortest_did_chars: int
-
-    @classmethod
-    def build(cls, entries: Sequence[DemandEntry]) -> "DemandIndex":
-        naming: dict[Did, tuple[int, ...]] = {}
-        for place, want in enumerate(entries):
-            for did in want.dids:
-                naming[did] = (*naming[did], place) if did in naming else (place,)
-        return cls(entries, naming, min(map(len, naming), default=0))
-
-    def positions_of(self, facts: Mapping[Did, Fact]) -> list[int]:
-        """Return the positions of the entries that name a dataset of *facts*, most demanded first."""
-        return sorted({place for did in facts for place in self.positions_by_did.get(did, ())})
-
-
-class OmittedEntries(Sequence[DemandEntry]):
-    """The demand entries that do not fit into an ad: those at *positions* but not at *fitting_positions*.
-
-    Each read of the sequence computes the entries again.
-    """
-
-    __slots__ = ("_entries", "_fitting_positions", "_positions")
-
-    def __init__(
-        self, entries: Sequence[DemandEntry], positions: Sequence[int], fitting_positions: AbstractSet[int]
-    ) -> None:
-        self._entries = entries
-        self._positions = positions
-        self._fitting_positions = fitting_positions
-
-    def __len__(self) -> int:
-        return len(self._positions) - len(self._fitting_positions)
-
-    def __iter__(self) -> Iterator[DemandEntry]:
-        return (self._entries[place] for place in self._positions if place not in self._fitting_positions)
-
-    @overload
-    def __getitem__(self, index: int) -> DemandEntry: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[DemandEntry, ...]: ...
-    def __getitem__(self, index: int | slice) -> DemandEntry | tuple[DemandEntry, ...]:
-        return tuple(self)[index]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +56,11 @@ def fit_to_budget(
     budget: Budget,
     as_of: datetime,
 ) -> BudgetFit:
-    """Choose the demand entries at *positions* that fit into the ad of a site.
+    """Choose the demand entries at *positions*, in this order, whose states fit into the ad of a site.
 
+    Entries with unkeyed jobs come first.
     If not all entries fit, first omit the attribute ``AvailableDatasets``. Job expressions do not
-    need this attribute: they read the states in ``DatasetStates``.
+    need this attribute: they look up their set, or the states in ``DatasetStates``.
     """
     room = _SizeCounter(facts, demand_index, budget, as_of, has_list=True)
     choice = room.fill(positions)
@@ -152,9 +99,10 @@ class _SizeCounter:
     def fill(self, positions: Sequence[int]) -> BudgetFit:
         inside: set[int] = set()
         facts, fitting_dids = self._facts, self._dids
+        misfits = 0
         for place in positions:
-            if self._is_full:
-                inside |= self._find_covered_positions(place)
+            if self._is_full or misfits == _MAX_MISFITS:
+                inside |= self._find_covered_positions()
                 break
             new = [
                 did
@@ -165,6 +113,8 @@ class _SizeCounter:
                 inside.add(place)
             elif self.is_list_too_long:
                 break
+            elif not self._demand_index.entries[place].has_unkeyed_jobs:
+                misfits += 1
         return BudgetFit(fitting_dids, inside, self._has_list)
 
     @property
@@ -185,6 +135,7 @@ class _SizeCounter:
             self._fractions_bytes,
             self._ages_bytes,
         )
+        line_bytes, ad_bytes = self._budget.line_bytes, self._budget.ad_bytes
         for did in new_dids:
             fact, key = self._facts[did], len(did) + _ENTRY_BYTES
             states_bytes += key + len(fact.state) + 2
@@ -194,11 +145,13 @@ class _SizeCounter:
                 fractions_bytes += key + 2 + FRACTION_DIGITS
             if fact.as_of is not AT_LAST_POLL and to_unix(fact.as_of) < self._as_of:
                 ages_bytes += key + 10
-        records = max(states_bytes, fractions_bytes, ages_bytes)
+            if max(states_bytes, fractions_bytes, ages_bytes) > line_bytes or (
+                states_bytes + fractions_bytes + ages_bytes > ad_bytes
+            ):
+                return False  # without reading the other facts
         total = list_bytes + states_bytes + fractions_bytes + ages_bytes
-        if max(records, list_bytes) > self._budget.line_bytes or total > self._budget.ad_bytes:
-            fits = records <= self._budget.line_bytes and total - list_bytes <= self._budget.ad_bytes
-            self.is_list_too_long = self._has_list and fits
+        if list_bytes > line_bytes or total > ad_bytes:
+            self.is_list_too_long = self._has_list
             return False
         self._list_bytes, self._states_bytes, self._fractions_bytes, self._ages_bytes = (
             list_bytes,
@@ -209,18 +162,10 @@ class _SizeCounter:
         self._dids.update(new_dids)
         return True
 
-    def _find_covered_positions(self, first_position: int) -> set[int]:
-        """Return the positions of entries whose datasets at the site are all in the ad already.
-
-        The positions begin at *first_position*.
-        """
+    def _find_covered_positions(self) -> set[int]:
+        """Return the positions of entries whose datasets at the site are all in the ad already."""
         entries, facts, fitting_dids = self._demand_index.entries, self._facts, self._dids
-        positions = {
-            place
-            for did in fitting_dids
-            for place in self._demand_index.positions_by_did[did]
-            if place >= first_position
-        }
+        positions = {place for did in fitting_dids for place in self._demand_index.positions_by_did[did]}
         return {
             p for p in positions if all(did in fitting_dids or did not in facts for did in entries[p].dids)
         }

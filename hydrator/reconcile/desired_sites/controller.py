@@ -8,13 +8,14 @@ from datetime import timedelta
 
 import structlog
 
+from hydrator.domain.ads.set_answers import read_set_answers
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, SiteAd, Unseen
 from hydrator.domain.pool_ports import JobGroup, JobSites
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.ads.site_ads import facts_of
 
-from .decide import DesiredSitesEdit, DesiredSitesStatus, FactsBySite, decide
+from .decide import AnswersBySite, DesiredSitesEdit, DesiredSitesStatus, FactsBySite, decide
 
 _log = structlog.get_logger("hydrator")
 MAX_BATCH = 500
@@ -79,18 +80,24 @@ class DesiredSitesController:
         After :meth:`close` the result is empty.
         """
         facts_by_site = {site: facts_of(ad) for site, ad in ads.items()}
+        now = self._clock()
+        answers_by_site = {site: read_set_answers(ad, now) for site, ad in ads.items()}
         try:
             answers = self._sites.read_job_groups()
         except PoolError as error:
             return {} if self._closed.is_set() else {"": DesiredSitesResult(error=str(error))}
         results = {
-            schedd: self._reconcile_schedd(schedd, answer, facts_by_site)
+            schedd: self._reconcile_schedd(schedd, answer, facts_by_site, answers_by_site)
             for schedd, answer in answers.items()
         }
         return {} if self._closed.is_set() else results
 
     def _reconcile_schedd(
-        self, schedd: str, answer: Sequence[JobGroup] | Unseen, facts_by_site: FactsBySite
+        self,
+        schedd: str,
+        answer: Sequence[JobGroup] | Unseen,
+        facts_by_site: FactsBySite,
+        answers_by_site: AnswersBySite,
     ) -> DesiredSitesResult:
         if isinstance(answer, Unseen):
             return DesiredSitesResult(error=answer.reason)
@@ -100,7 +107,12 @@ class DesiredSitesController:
         now = self._clock()
         for jobs in answer:
             status, change = decide(
-                jobs, facts_by_site, now=now, max_age=self._max_age, default_scope=self._scope
+                jobs,
+                facts_by_site,
+                now=now,
+                max_age=self._max_age,
+                default_scope=self._scope,
+                answers_by_site=answers_by_site,
             )
             if status:
                 jobs_by_status[status] += jobs.jobs

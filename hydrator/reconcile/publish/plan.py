@@ -1,7 +1,8 @@
 """Plan of one publisher: one action for each site, and the reason.
 
 *due* means that the publisher received the ad at least ``refresh_after`` ago. An ad without a newer as_of is
-due only if the publisher drops ads after some time.
+due only if the publisher drops ads after some time. An ad with estimates is due after half of the time for
+which they are valid, so that jobs always find valid estimates.
 
 desired  published           newer as_of  due   action
 -------  ------------------  -----------  ----  ----------------------------------------
@@ -108,9 +109,10 @@ def _action(
     # fresh until then, so the ad is due at once.
     is_ahead = to_unix(published_ad.as_of) > to_unix(now)
     # received_at may then be in the future too; without abs() the ad's age would be negative
-    is_due = (is_ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
-        is_newer or policy.has_expiring_ads
-    )
+    age, until = abs(now - published_ad.received_at), ad.estimates_until
+    is_due = (is_ahead or age >= policy.refresh_after) and (is_newer or policy.has_expiring_ads)
+    if until is not None and now < until:
+        is_due = is_due or age >= (until - now) / 2
     if not is_due:
         return NoOp(site)
     if to_unix(ad.as_of) > to_unix(published_ad.as_of):

@@ -46,6 +46,12 @@ class NameIndex:
     absent_dids: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
     misspellings: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
 
+    def unread_dids(self, demanded_dids: AbstractSet[Did]) -> frozenset[Did]:
+        """Return the demanded datasets for which no catalogue has given an answer."""
+        if len(self.existing_dids) + len(self.absent_dids) == len(demanded_dids):  # both are demanded
+            return frozenset()
+        return frozenset(demanded_dids - self.existing_dids.keys() - self.absent_dids.keys())
+
 
 @dataclass(frozen=True, slots=True)
 class MergedSnapshot:
@@ -116,7 +122,7 @@ def merge_catalogues(
     names = _index_names(dids, memories, demanded_dids, previous.names if previous else NameIndex())
     sizes = _update_sizes(dids, memories, previous.snapshot.bytes_total) if previous else sizes_of(memories)
     recent = _find_recent_sites({did: facts_by_did.get(did, {}) for did in always_recheck}, now)
-    snapshot = _build_snapshot(memories, rows, names, sizes, now)
+    snapshot = _build_snapshot(memories, rows, names, sizes, demanded_dids, now)
     changed: Mapping[Site, AbstractSet[Did]] | None = None
     if previous:
         changed = {**dict.fromkeys(recent | previous.recent_sites, always_recheck), **changed_by_site}
@@ -147,6 +153,7 @@ def _build_snapshot(
     rows: Mapping[Site, dict[Did, Fact]],
     names: NameIndex,
     sizes: Mapping[Did, int],
+    demanded_dids: AbstractSet[Did],
     now: datetime,
 ) -> Snapshot:
     read_at = _site_read_times(memories, rows)
@@ -156,6 +163,7 @@ def _build_snapshot(
         case_collisions=names.case_collisions,
         misspelt_dids=names.misspellings,
         bytes_total=sizes,
+        unread_dids=names.unread_dids(demanded_dids),
     )
 
 

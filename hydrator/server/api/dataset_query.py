@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from hydrator.domain.ads.dataset_sets import can_be_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 
@@ -63,6 +64,19 @@ def parse_dids(query: bytes) -> frozenset[Did]:
             raise HttpError(400, "bad query", f"unknown parameter {name[:100]!r}; use did=scope:name")
         dids.add(_parse_did_value(text))
     return frozenset(dids)
+
+
+def parse_set_keys(query: bytes) -> frozenset[str]:
+    """Parse the keys of ``key=…&key=…``."""
+    keys = set()
+    for name, text in _split_fields(query):
+        if name != "key":
+            raise HttpError(400, "bad query", f"unknown parameter {name[:100]!r}; use key=KEY")
+        if not can_be_key(text):
+            detail = f"key is the DataLocalityKey of a job or a dataset (scope:name), not {text[:100]!r}"
+            raise HttpError(400, "bad key", detail)
+        keys.add(text)
+    return frozenset(keys)
 
 
 def _split_fields(query: bytes) -> Iterator[tuple[str, str]]:

@@ -9,23 +9,27 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic accepts typing.TypedDict only from Python 3.12 on
 
+from hydrator.domain.ads.dataset_sets import KEY_PATTERN, MAX_KEY_CHARS
 from hydrator.domain.model import MAX_DID_CHARS, DatasetState
 
 from .dataset_query import MAX_DATASETS
 
-_CLOSED: Final = ConfigDict(extra="forbid")
+CLOSED: Final = ConfigDict(extra="forbid")
 
 Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[int, Field(ge=0)]
 UnixTime = Annotated[int, Field(ge=0, description="Unix time, seconds")]
 DidText = Annotated[
     str,
     Field(pattern="^[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+$", max_length=MAX_DID_CHARS),
 ]
 
+KeyText = Annotated[str, Field(pattern=KEY_PATTERN, max_length=MAX_KEY_CHARS)]
+
 # --- answers ----------------------------------------------------------------------------------------------
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Error(TypedDict):
     """An error: ``error`` is the kind in a few words, ``detail`` is one sentence."""
 
@@ -36,7 +40,7 @@ class Error(TypedDict):
     similar_sites: NotRequired[Annotated[list[str], Field(description="known sites with a similar name")]]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class SiteAnswer(TypedDict):
     """One site with an ad."""
 
@@ -50,9 +54,26 @@ class SiteAnswer(TypedDict):
         str | None, Field(description="reason why the daemon does not change this ad; null if there is none")
     ]
     ad: Annotated[str, Field(description="path of the ad on this server")]
+    own_queue_seconds: Annotated[
+        Seconds | None,
+        Field(
+            description="time until the site has worked off the queued jobs whose data it has; null: the"
+            " daemon has no valid estimates for the site"
+        ),
+    ]
+    estimates_until: Annotated[
+        UnixTime | None, Field(description="until when the site's estimates are valid; null: there are none")
+    ]
+    observing: Annotated[
+        bool,
+        Field(
+            description="an observe-only block of an experiment runs at the site: jobs of all modes except"
+            " require match any slot, so do not steer them by the site's datasets"
+        ),
+    ]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Sites(TypedDict):
     """All sites with an ad."""
 
@@ -61,7 +82,7 @@ class Sites(TypedDict):
     sites: list[SiteAnswer]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class ProvenanceAnswer(TypedDict, total=False):
     """Source of a dataset's state at a site; only the fields that the catalogue gives."""
 
@@ -73,7 +94,7 @@ class ProvenanceAnswer(TypedDict, total=False):
     ready_error: Annotated[float, Field(ge=0, description="seconds")]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class FactAnswer(TypedDict):
     """State of a dataset at one site."""
 
@@ -85,7 +106,7 @@ class FactAnswer(TypedDict):
     provenance: ProvenanceAnswer
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class DatasetAnswer(TypedDict):
     """One dataset and the sites that have it."""
 
@@ -110,7 +131,7 @@ class DatasetAnswer(TypedDict):
     sites: list[FactAnswer]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Datasets(TypedDict):
     """One page of datasets."""
 
@@ -122,7 +143,55 @@ class Datasets(TypedDict):
     ]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
+class SetAtSite(TypedDict):
+    """A set of datasets at one site, as the site's ad gives it to the jobs."""
+
+    site: str
+    share: Annotated[float, Field(ge=0, le=1, description="share of the bytes on disk; 1: all are usable")]
+    as_of: UnixTime
+    read_seconds: Annotated[
+        Seconds | None,
+        Field(
+            description="time until a job here could have read the missing data; null: unknown or unreachable"
+        ),
+    ]
+    queue_seconds: Annotated[
+        Seconds | None,
+        Field(description="time until a slot beside the data comes free for one more job; null: unknown"),
+    ]
+    read_from: Annotated[str | None, Field(description="the site from which a job here would read")]
+    queue_site: Annotated[
+        str | None,
+        Field(description="the site of the next slot beside the data; null: unknown, or there is none"),
+    ]
+
+
+@with_config(CLOSED)
+class DatasetSetAnswer(TypedDict):
+    """A set of datasets that queued jobs need together; ``key`` is their DataLocalityKey."""
+
+    key: str
+    datasets: Count
+    example: Annotated[DidText, Field(description="one of the datasets")]
+    jobs: Count
+    bytes: Annotated[Count | None, Field(description="bytes of all datasets; null: a size is unknown")]
+    sites: list[SetAtSite]
+
+
+@with_config(CLOSED)
+class Sets(TypedDict):
+    """The sets of datasets that queued jobs need."""
+
+    version: Literal[1]
+    now: UnixTime
+    estimates_none: Annotated[
+        str | None, Field(description="why the daemon has no estimates; null if it has, or if not known")
+    ]
+    sets: list[DatasetSetAnswer]
+
+
+@with_config(CLOSED)
 class NameAnswer(TypedDict):
     """A dataset and the name that jobs use for it."""
 
@@ -130,7 +199,7 @@ class NameAnswer(TypedDict):
     name: str
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Names(TypedDict):
     """The names that jobs use for datasets."""
 
@@ -138,21 +207,21 @@ class Names(TypedDict):
     datasets: list[NameAnswer]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Accepted(TypedDict):
     """The daemon accepted an event."""
 
     version: Literal[1]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Health(TypedDict):
     """Answer of /healthz while the daemon's cycles do not hang."""
 
     status: Literal["ok"]
 
 
-@with_config(_CLOSED)
+@with_config(CLOSED)
 class Ready(TypedDict):
     """The daemon has a complete state."""
 
@@ -193,6 +262,13 @@ class DatasetsParameters(TypedDict, total=False):
         ),
     ]
     after: Annotated[DidText, Field(description="the field `next` of the previous page")]
+
+
+class SetsParameters(TypedDict, total=False):
+    key: Annotated[
+        list[KeyText],
+        Field(description="the key of a set (DataLocalityKey); repeatable; default: the sets of most jobs"),
+    ]
 
 
 class NamesParameters(TypedDict):

@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from hydrator import __version__
 
 from . import models
+from .locality import models as locality_models
 
 JsonObject = dict[str, Any]
 
@@ -32,6 +33,11 @@ _ERRORS: Final = {
     503: "No complete state exists yet, or the tokens cannot be read; Retry-After has the seconds to wait.",
 }
 _ERROR_HEADERS: Final = {401: "WWW-Authenticate", 429: "Retry-After", 503: "Retry-After"}
+_LOCALITY_LINES: Final = (
+    locality_models.LocalityHead,
+    locality_models.LocalityRow,
+    locality_models.LocalityEnd,
+)
 _ERRORS_OF_ALL: Final = (413, 414, 421, 429, 431, 500)
 _ERRORS_WITH_TOKENS: Final = (*_ERRORS_OF_ALL, 401, 403, 503)
 
@@ -98,7 +104,7 @@ def build_openapi() -> JsonObject:
             "description": "The datasets at each site of an HTCondor pool. Clients cannot change anything; "
             "an event only says which dataset the daemon should poll first.",
         },
-        "paths": {path: route.document for path, route in _ROUTES.items()} | {"/v1/events": _event_path()},
+        "paths": {path: route.document for path, route in _ROUTES.items()} | _post_paths(),
         "components": {
             "schemas": _schemas(),
             "responses": {f"E{status}": _error_response(status) for status in _ERRORS},
@@ -130,6 +136,30 @@ _AD_HEADERS: Final[Mapping[str, JsonObject]] = {
     },
     "Cache-Control": {"schema": _TEXT},
 }
+_UNTIL_HEADER: Final[Mapping[str, JsonObject]] = {
+    "X-DataLocality-EstimatesUntil": {
+        "description": "jobs do not use the ad's estimates after this time; no header if it has none",
+        "schema": {"type": "integer", "minimum": 0, "description": "Unix time, seconds"},
+    },
+}
+
+
+def _ad_route(summary: str, headers: Mapping[str, JsonObject]) -> _Route:
+    return _Route(
+        summary,
+        {
+            200: _Response("The ad.", {"text/plain": _TEXT}, headers),
+            304: _Response(
+                "The ad still has the generation in If-None-Match; X-DataLocality-AsOf has the facts' time.",
+                {},
+                headers,
+            ),
+        },
+        (404, 503),
+        {"path": models.AdParameters, "header": models.AdHeaders},
+    )
+
+
 _ROUTES: Final[Mapping[str, _Route]] = {
     "/": _Route("The page for people.", {200: _text_response("text/html")}),
     "/why": _Route(
@@ -145,24 +175,23 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         parameters={"query": models.WhyParameters},
     ),
     "/v1/sites": _Route("List all sites with an ad.", _json_response(models.Sites)),
-    "/v1/sites/{site}/ad": _Route(
-        "The ad of one site, one attribute a line, as the hook prints it.",
-        {
-            200: _Response("The ad.", {"text/plain": _TEXT}, _AD_HEADERS),
-            304: _Response(
-                "The ad still has the generation in If-None-Match; X-DataLocality-AsOf has the facts' time.",
-                {},
-                _AD_HEADERS,
-            ),
-        },
-        (404, 503),
-        {"path": models.AdParameters, "header": models.AdHeaders},
+    "/v2/sites/{site}/ad": _ad_route(
+        "The ad of one site, one attribute a line, as the hook prints it.", {**_AD_HEADERS, **_UNTIL_HEADER}
+    ),
+    "/v1/sites/{site}/ad": _ad_route(
+        "The ad of one site for a hook of contract 1: without answers for sets of datasets.", _AD_HEADERS
     ),
     "/v1/datasets": _Route(
         "List datasets and the sites that have them.",
         _json_response(models.Datasets),
         (400, 503),
         {"query": models.DatasetsParameters},
+    ),
+    "/v1/sets": _Route(
+        "List the sets of datasets that queued jobs need, with the estimates at each site.",
+        _json_response(models.Sets),
+        (400, 503),
+        {"query": models.SetsParameters},
     ),
     "/v1/private": _Route(
         "Return the names that jobs use for datasets: pseudonyms for private data. Needs role submit.",
@@ -200,24 +229,58 @@ _ROUTES: Final[Mapping[str, _Route]] = {
 }
 
 
-def _event_path() -> JsonObject:
-    """Return the OpenAPI description of the route that accepts an event (POST)."""
+def _locality_response() -> JsonObject:
+    """Describe the stream: the schema is that of the list of its lines, as in OpenAPI 3.2."""
+    lines = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in _LOCALITY_LINES]
     return {
-        "post": {
-            "summary": "Report that a dataset changed, so that the daemon polls it soon. Needs role event.",
-            "description": "An event as Rucio's daemon hermes sends it; events of unknown types are ignored.",
-            "security": [{"token": []}],
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": _schema(models.Event)}},
-            },
-            "responses": {
+        "description": "One JSON object a line: LocalityHead, LocalityRow for each dataset, LocalityEnd. "
+        "A large answer may have several pages. Without LocalityEnd, the answer was cut.",
+        "content": {"application/x-ndjson": {"schema": {"type": "array", "items": {"oneOf": lines}}}},
+    }
+
+
+def _post_paths() -> JsonObject:
+    """Return the OpenAPI descriptions of the routes that accept POST."""
+    event = {
+        "summary": "Report that a dataset changed, so that the daemon polls it soon. Needs role event.",
+        "description": "An event as Rucio's daemon hermes sends it; events of unknown types are ignored.",
+    }
+    locality = {
+        "summary": "Return where up to 10,000 datasets are: state, share, bytes, age and seconds by site.",
+        "description": "For schedulers of any kind. The daemon answers from its last poll of the catalogues.",
+    }
+    set_locality = {
+        "summary": "Return where a job that reads all these datasets could run, and when they are usable."
+    }
+    return {
+        "/v1/events": _post(
+            event,
+            models.Event,
+            {
                 "202": {
                     "description": "The event is accepted, whether or not the dataset is in demand.",
                     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Accepted"}}},
-                },
-                **_error_references((400, *_ERRORS_WITH_TOKENS)),
+                }
             },
+            needs_token=True,
+        ),
+        "/v1/locality": _post(locality, locality_models.LocalityQuery, {"200": _locality_response()}),
+        "/v1/locality/set": _post(
+            set_locality,
+            locality_models.SetLocalityQuery,
+            {"200": _json_response(locality_models.SetLocality)[200].document},
+        ),
+    }
+
+
+def _post(text: JsonObject, body: type, responses: JsonObject, *, needs_token: bool = False) -> JsonObject:
+    """Return the OpenAPI description of POST; *needs_token* if a server without tokens refuses it."""
+    return {
+        "post": {
+            **text,
+            "security": [{"token": []}] if needs_token else [{"token": []}, {}],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": _schema(body)}}},
+            "responses": {**responses, **_error_references((400, *_ERRORS_WITH_TOKENS))},
         }
     }
 
@@ -237,6 +300,9 @@ def _error_response(status: int) -> JsonObject:
     return response
 
 
+_REFERENCE: Final = "#/components/schemas/{model}"
+
+
 class _UntitledSchema(GenerateJsonSchema):
     """A generator of JSON schemas without titles of fields, which would only repeat the fields' names."""
 
@@ -245,7 +311,10 @@ class _UntitledSchema(GenerateJsonSchema):
 
 
 def _schema(model: type) -> JsonObject:
-    return TypeAdapter(model).json_schema(schema_generator=_UntitledSchema)
+    """Return the schema of *model*; the schemas that it refers to are those of :func:`_schemas`."""
+    schema = TypeAdapter(model).json_schema(ref_template=_REFERENCE, schema_generator=_UntitledSchema)
+    schema.pop("$defs", None)
+    return schema
 
 
 def _parameters(models_by_location: Mapping[str, type]) -> Iterable[JsonObject]:
@@ -264,19 +333,23 @@ def _parameters(models_by_location: Mapping[str, type]) -> Iterable[JsonObject]:
 
 
 def _schemas() -> JsonObject:
-    """Return, by name, the schemas of all answers and of their rows."""
+    """Return, by name, the schemas of all answers and of their rows, and of the parts of bodies."""
     answers = (
         models.Error,
         models.Sites,
         models.Datasets,
+        models.Sets,
         models.Names,
         models.Accepted,
         models.Health,
         models.Ready,
+        *_LOCALITY_LINES,
+        locality_models.SetLocality,
+        locality_models.GivenFacts,
     )
     _, definitions = TypeAdapter.json_schemas(
         [(model.__name__, "serialization", TypeAdapter(model)) for model in answers],
-        ref_template="#/components/schemas/{model}",
+        ref_template=_REFERENCE,
         schema_generator=_UntitledSchema,
     )
     schemas: JsonObject = definitions["$defs"]

@@ -6,13 +6,15 @@ from datetime import datetime
 from typing import Final, cast
 from urllib.parse import quote
 
+from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.set_answers import read_set_answers
 from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.provenance import public_provenance
 from hydrator.server.pages.overview import jobs_by_did
-from hydrator.server.view import ServerState
+from hydrator.server.view import ServerState, select_sets, total_bytes
 from hydrator.submit.nearest_names import add_similar_names
 
-from .models import DatasetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
+from .models import DatasetAnswer, DatasetSetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
 
 MAX_NAME_COMPARED: Final = 200
 """Largest length, in characters, of a name for which the server looks for similar sites."""
@@ -21,6 +23,7 @@ MAX_NAME_COMPARED: Final = 200
 def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
     """Build the row of a site with an ad; without a publication time, use the present time."""
     facts = state.snapshot.sites.get(ad.site) if state.snapshot else None
+    answers = read_set_answers(ad, state.now)
     return {
         "site": ad.site,
         "generation": ad.generation,
@@ -30,6 +33,9 @@ def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
         "known_datasets": len(facts.facts) if facts else None,
         "held": state.held_reasons.get(ad.site),
         "ad": f"/v1/sites/{quote(ad.site, safe='')}/ad",
+        "own_queue_seconds": answers.own_queue_seconds if answers.estimates_until is not None else None,
+        "estimates_until": answers.estimates_until,
+        "observing": answers.is_observing,
     }
 
 
@@ -62,6 +68,43 @@ def build_dataset_rows(
         }
         for did in dids
     ]
+
+
+def build_set_rows(state: ServerState, keys: Collection[str]) -> list[DatasetSetAnswer]:
+    """Build the rows of the demanded sets in *keys*; without *keys*, of the sets that most jobs need."""
+    sets = select_sets(state, keys)
+    answers = {site: read_set_answers(ad, state.now) for site, ad in sorted(state.ads.items())}
+    return [
+        {
+            "key": entry.key,
+            "datasets": len(entry.dids),
+            "example": entry.dids[0],
+            "jobs": entry.job_count,
+            "bytes": total_bytes(entry.dids, state.snapshot),
+            "sites": [
+                {
+                    "site": site,
+                    "share": answer.share,
+                    "as_of": answer.as_of,
+                    "read_seconds": answer.read_seconds,
+                    "queue_seconds": answer.queue_seconds,
+                    "read_from": answer.source,
+                    "queue_site": _find_queue_site(state, site, entry.key)
+                    if answer.queue_seconds is not None
+                    else None,
+                }
+                for site, each in answers.items()
+                if (answer := each.by_key.get(entry.key))
+            ],
+        }
+        for entry in sets
+    ]
+
+
+def _find_queue_site(state: ServerState, site: Site, key: SetKey) -> Site | None:
+    estimates = state.estimates.sites.get(site) if state.estimates else None
+    estimate = estimates.by_key.get(key) if estimates else None
+    return estimate.queue_site if estimate else None
 
 
 def _build_fact_row(site: Site, fact: Fact, now: datetime) -> FactAnswer:

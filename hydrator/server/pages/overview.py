@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from hydrator.diagnostics.locality_history import LocalityOverview, describe_bytes, describe_seconds
 from hydrator.domain.model import DatasetState, Demand, Did, Site, SiteAd, Snapshot
 from hydrator.domain.text import comma_separated, format_count
 from hydrator.reconcile.snapshot.breaker import HeldLoss
@@ -17,6 +18,9 @@ from hydrator.server.view import ServerState
 from .age_chart import AgeChart, build_age_chart
 from .filters import PER_PAGE, STATES, Selection
 from .html import render_page
+from .queued_sets import build_queued_sets
+from .share_chart import ShareChart, build_share_chart
+from .staging import build_staging_section
 
 MAX_CHANGES: Final = 15
 MAX_HELD_DIDS: Final = 20
@@ -49,11 +53,15 @@ def render_overview(
             _SiteRow.of(site, server_state, snapshot)
             for site in sorted(server_state.ads.keys() | snapshot.sites.keys())
         ],
+        queued_sets=build_queued_sets(server_state),
         snapshot=snapshot,
         datasets=_select_datasets(snapshot, server_state.demand, selection),
         selection=selection,
         states=STATES,
         signs=_SIGNS,
+        experiment=server_state.experiment,
+        locality=_Locality.of(server_state.locality),
+        staging=build_staging_section(server_state.staging, server_state.now),
         changes=server_state.changes[-MAX_CHANGES:][::-1],
     )
 
@@ -85,6 +93,26 @@ def _summarize(snapshot: Snapshot, demand: Demand | None) -> list[tuple[str, str
         (f"{complete_count} of {len(demanded)}", "wanted datasets are complete at some site"),
         (f"{placed_count} of {job_count}", "jobs have all their data at one site"),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Locality:
+    """The share of jobs and bytes beside their data, and the estimates of a week; None: nothing is known."""
+
+    job_chart: ShareChart | None
+    byte_chart: ShareChart | None
+    bytes_not_moved: str | None
+    seconds_gained: str | None
+
+    @classmethod
+    def of(cls, overview: LocalityOverview) -> "_Locality":
+        saved_bytes, seconds = overview.bytes_not_moved, overview.seconds_gained
+        return cls(
+            build_share_chart([(day.day, day.share_of_jobs) for day in overview.days]),
+            build_share_chart([(day.day, day.share_of_bytes) for day in overview.days]),
+            describe_bytes(saved_bytes) if saved_bytes else None,
+            describe_seconds(seconds) if seconds else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,23 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hydrator.submit.expressions import (
-    _AVAILABLE_CLAUSE,
-    _BYTES_TEMPLATE,
-    _CREDIT_TEMPLATE,
-    _GROUP_SIZE,
-    _MAX_BYTES,
-    _NAMES_EXPRESSION,
-    _SIZE_TEMPLATE,
-    _SPELLING_CLAUSE,
-    _SPELLING_TEMPLATE,
-    MODES,
-    Mode,
-    _classad_real,
-)
+from hydrator.submit.expressions import MODES, Mode
 
 from .texts import (
     ATTRIBUTE_LISTS,
+    EXEMPT_MACROS,
     FORMER_PRE_JOB_TERMS,
     HEAD,
     HOLD_SUBCODE,
@@ -46,23 +34,18 @@ from .texts import (
     OUR_LIST_ITEMS,
     PRE_JOB_TERM,
     PROTECTED_ATTRIBUTES,
+    READ_LIMIT,
     REMOVAL,
     SHARED_MACROS,
     START_CLAUSE,
     STARTD,
+    STARTD_EXPRESSIONS,
     SUBMIT_REQUIREMENT_TEXTS,
     SUBMIT_REQUIREMENTS,
-    TRANSFORM_LATE,
-    TRANSFORM_LIST,
     TRANSFORM_NAME,
-    TRANSFORM_NAMES,
-    TRANSFORM_PLACE,
-    TRANSFORM_RANK,
-    TRANSFORM_VOID_VALUE,
-    UNIVERSES,
-    USER_ATTRIBUTES,
     WARNING_ONLY,
 )
+from .transform import format_transforms
 
 __all__ = [
     "HOLD_SUBCODE",
@@ -91,11 +74,15 @@ SCHEDD_PARAMETERS = (
     "IMMUTABLE_JOB_ATTRS",
     "PROTECTED_JOB_ATTRS",
     "SYSTEM_JOB_MACHINE_ATTRS",
+    "ADD_SIGNIFICANT_ATTRIBUTES",
     "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
 )
-STARTD_PARAMETERS = ("START",)
+STARTD_PARAMETERS = ("START", "STARTD_ATTRS")
 NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
 """The parameters of schedds, startds and the negotiator whose current values the texts show."""
+
+
+_LEAST_SECONDS = {"max_age": 1, "wait": 0, "settle": 0, "auto_settle": 0, "rounding_floor": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +90,24 @@ class PoolPolicy:
     """The choices of a pool's operator; the text for schedds has them as knobs (macros) at its top.
 
     Jobs do not use facts older than ``max_age``: the daemon's limit (6 h) less 15 min. A ``wait`` job waits
-    for its data for the time ``wait``, a ``prefer`` job for the time ``settle``. The schedd rounds the end of
-    a wait up to a multiple of ``rounding_floor``, so that jobs share an autocluster.
-    ``staging_credit`` (0 to 1) is the weight that a job's rank gives to a dataset that is being staged.
+    for its data for the time ``wait``, a ``prefer`` job for the time ``settle``. An ``auto`` job waits for
+    ``auto_settle`` until its datasets are published; then it decides by the estimates, if there are any. The
+    schedd rounds the end of a wait up to a multiple of ``rounding_floor``, so that jobs share an autocluster.
+    ``others_weight`` (per second) keeps jobs without datasets away from sites with queued jobs for their data.
+    ``readers`` jobs of mode auto may read from one source at a time.
+    ``glideinwms``: jobs carry their datasets also as a text, because a GlideinWMS frontend cannot read lists.
     """
 
-    default_mode: Mode = "wait"
+    default_mode: Mode = "auto"
     default_scope: str | None = None
     max_age: timedelta = timedelta(hours=6) - timedelta(minutes=15)
     wait: timedelta = timedelta(hours=1)
     settle: timedelta = timedelta(minutes=10)
+    auto_settle: timedelta = timedelta(minutes=10)
     rounding_floor: timedelta = timedelta(minutes=5)
-    rank_weight: float = 1000.0
-    staging_credit: float = 0.5
+    others_weight: float = 1e6
+    readers: int = 10
+    glideinwms: bool = False
 
     def __post_init__(self) -> None:
         """Check that a schedd can parse the values of the policy.
@@ -129,11 +121,11 @@ class PoolPolicy:
             raise ValueError(
                 f"default_scope {self.default_scope!r} is not a scope: use letters, digits and . _ / @ = + ~ -"
             )
-        if not 0 <= self.staging_credit <= 1:
-            raise ValueError(f"staging_credit must be from 0 to 1, not {self.staging_credit}")
-        if not 0 <= self.rank_weight < 1e15:
-            raise ValueError(f"rank_weight must be from 0 to 1e15, not {self.rank_weight}")
-        for name, least in (("max_age", 1), ("wait", 0), ("settle", 0), ("rounding_floor", 1)):
+        if not 0 <= self.others_weight <= 1e9:
+            raise ValueError(f"others_weight must be from 0 to 1e9, not {self.others_weight}")
+        if not 1 <= self.readers <= 1_000_000:
+            raise ValueError(f"readers must be from 1 to 1000000, not {self.readers}")
+        for name, least in _LEAST_SECONDS.items():
             if not least <= getattr(self, name).total_seconds() <= MAX_WAIT_SECONDS:
                 raise ValueError(f"{name} must be from {least} s to {MAX_WAIT_SECONDS} s")
 
@@ -151,7 +143,7 @@ def schedd_config(
         current_values: the present values of SCHEDD_PARAMETERS at this schedd; a value that could not be read
             is None or absent. The text shows these values as comments, without the hydrator's own parts. The
             settings in the text extend the values by ``X = $(X) …``, which also works for compiled-in defaults.
-        observe: the text only sets the jobs' Rank; it changes no Requirements and refuses no job.
+        observe: the text only ranks slots for the jobs; it changes no Requirements and refuses no job.
     """
     return "\n".join(
         (
@@ -159,7 +151,7 @@ def schedd_config(
             *_comment_current_values(SCHEDD_PARAMETERS[:-1], current_values),
             _format_knobs(policy, observe),
             SHARED_MACROS,
-            _format_transform(observe),
+            format_transforms(observe),
             _format_submit_requirements(observe),
             ATTRIBUTE_LISTS,
             *(() if observe else (MATCH_LIMITS,)),
@@ -168,7 +160,12 @@ def schedd_config(
     )
 
 
-def startd_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
+def startd_config(
+    current_values: Mapping[str, str | None],
+    *,
+    observe: bool = False,
+    policy: PoolPolicy = PoolPolicy(),
+) -> str:
     """Return the text for startds that run the hook.
 
     With this text, a startd without the hook would refuse every job with datasets.
@@ -180,12 +177,18 @@ def startd_config(current_values: Mapping[str, str | None], *, observe: bool = F
             *_comment_current_values(STARTD_PARAMETERS, current_values),
             STARTD,
             f"# (left out while observing) {clause}" if observe else clause,
+            *(() if observe else (STARTD_EXPRESSIONS.format(readers=_count_readers(policy)),)),
             "",
         )
     )
 
 
-def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
+def negotiator_config(
+    current_values: Mapping[str, str | None],
+    *,
+    observe: bool = False,
+    policy: PoolPolicy = PoolPolicy(),
+) -> str:
     """Return the text for the negotiator: data locality counts more than the size of a slot."""
     value = current_values.get("NEGOTIATOR_PRE_JOB_RANK")
     previous = (
@@ -197,7 +200,12 @@ def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool
         (
             _format_header("the negotiator", observe),
             *_comment_current_values(NEGOTIATOR_PARAMETERS, current_values),
-            NEGOTIATOR.format(term=PRE_JOB_TERM, found=previous),
+            NEGOTIATOR.format(
+                term=PRE_JOB_TERM,
+                found=previous,
+                others_weight=f"{policy.others_weight:.17g}",
+            ),
+            *(() if observe else (READ_LIMIT.format(readers=_count_readers(policy)),)),
         )
     )
 
@@ -240,7 +248,9 @@ def remove_our_parts(name: str, value: str) -> str:
     if name == "START":
         return _unwrap(value, rf"\((.*)\) && {re.escape(START_CLAUSE)}")
     if name == "NEGOTIATOR_PRE_JOB_RANK":
-        term = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *FORMER_PRE_JOB_TERMS)))})"
+        terms = [re.escape(term) for term in (PRE_JOB_TERM, *FORMER_PRE_JOB_TERMS)]
+        term = "|".join(terms).replace(re.escape("$(DATALOCALITY_OTHERS_WEIGHT)"), r"[^ ()]*(?:\(\w+\))?")
+        term = f"(?:{term})"
         return _unwrap(value, rf"{term}(?: \+ \((.*)\))?")
     if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
         return ""  # empty is HTCondor's default
@@ -252,6 +262,11 @@ def remove_our_parts(name: str, value: str) -> str:
 
 
 # --- parts of the texts ----------------------------------------------------------------------------
+
+
+def _count_readers(policy: PoolPolicy) -> int:
+    """Return the readers of one source: at least 4, because a quarter of them begin in a turn."""
+    return max(4, policy.readers)
 
 
 def _seconds(span: timedelta) -> int:
@@ -295,7 +310,7 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
     )
 
 
-_PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "STEP")
+_PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "AUTO_SETTLE", "STEP")
 """Knobs of the job's Requirements; with ``--observe`` the text does not have these knobs."""
 
 
@@ -304,16 +319,20 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
     knobs: dict[str, tuple[str | int, str]] = {
         "DEFAULT_MODE": (
             policy.default_mode,
-            "the mode of jobs without DataLocality: require, wait or prefer",
+            "the mode of jobs without DataLocality: auto, require, wait or prefer",
         ),
         "WAIT": (_seconds(policy.wait), "s: a `wait` job waits this long for a site with its data"),
         "SETTLE": (
             _seconds(policy.settle),
             "s: a `prefer` job waits this long for its data, so that the daemon can publish the job's datasets first",
         ),
+        "AUTO_SETTLE": (
+            _seconds(policy.auto_settle),
+            "s: an `auto` job without estimates waits this long until its datasets are published, then it runs anywhere",
+        ),
         "STEP": (
             _seconds(policy.rounding_floor),
-            "s: the end of a wait is a multiple of this value (or of 1/12 of the wait, if longer), so that jobs share an autocluster",
+            "s: the end of a wait is a multiple of this, of 1/12 of a longer wait or 1/2 of a shorter one: jobs share autoclusters",
         ),
         "DEFAULT_SCOPE": (
             policy.default_scope or "",
@@ -323,13 +342,9 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
             _seconds(policy.max_age),
             "s: jobs do not use facts that are older; the default is the daemon's limit (6 h) less 15 min",
         ),
-        "STAGING_CREDIT": (
-            _classad_real(policy.staging_credit),
-            "0 to 1: in a job's rank of a slot, the weight of a dataset that is still being staged",
-        ),
-        "RANK_WEIGHT": (
-            _classad_real(policy.rank_weight),
-            "the number that a slot at a site with all data of the job adds to the job's own Rank",
+        "GLIDEINWMS": (
+            str(policy.glideinwms).lower(),
+            "true: jobs carry RequiredDatasetsCSV, the datasets as one text, which a GlideinWMS frontend needs",
         ),
     }
     lines = ["# --- knobs"]
@@ -337,42 +352,6 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
         if not (observe and name in _PLACING_KNOBS):
             lines += [f"# {comment}", f"DATALOCALITY_{name} = {value}".rstrip()]
     return "\n".join((*lines, ""))
-
-
-def _map_dids_expression(template: str, items: str = '"$(dl_csv)"') -> str:
-    """Return the ClassAd expression that writes *template* for each DID in *items*, a text with commas."""
-    quoted = template.format(did=r"\\0", credit="$(DATALOCALITY_STAGING_CREDIT)").replace('"', r"\"")
-    return f'regexps("[^,]+", {items}, "{quoted}", "fg")'
-
-
-def _group_expression(items: str) -> str:
-    """Return the ClassAd expression that joins *items*, a text with commas, by ``&&`` in groups."""
-    grouped = f'regexps("((?:[^,]+,){{{_GROUP_SIZE - 1}}}[^,]+),", {items}, "\\\\1) && (", "fg")'
-    return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ") && {_SPELLING_CLAUSE}")'
-
-
-def _unique_items_expression(items: str) -> str:
-    """Return the ClassAd expression that removes duplicates from *items*, a text of ``ITEM,ITEM,``."""
-    return rf'split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", {items}, "", "fg"), ",")'
-
-
-def _format_transform(observe: bool) -> str:
-    parts = {
-        "worded": "".join(TRANSFORM_VOID_VALUE.format(name=name) for name in USER_ATTRIBUTES),
-        "distinct": _unique_items_expression("$(DATALOCALITY_LISTED)"),
-        "letters": _unique_items_expression('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")'),
-        "spelled": _SPELLING_TEMPLATE.format(letters="$(dl_letters)", names=_NAMES_EXPRESSION),
-        "here": _group_expression(_map_dids_expression(_AVAILABLE_CLAUSE)),
-        "sizes": _map_dids_expression(_SIZE_TEMPLATE),
-        "most": _classad_real(_MAX_BYTES),
-        "sized": _map_dids_expression(_BYTES_TEMPLATE + _CREDIT_TEMPLATE),
-        "counted": _map_dids_expression(_CREDIT_TEMPLATE),
-        "late": "" if observe else TRANSFORM_LATE,
-    }
-    text = TRANSFORM_NAMES + TRANSFORM_LIST + ("" if observe else TRANSFORM_PLACE) + TRANSFORM_RANK
-    for name, part in parts.items():
-        text = text.replace(f"<{name}>", part)
-    return text
 
 
 def _format_submit_requirements(observe: bool) -> str:
@@ -383,7 +362,7 @@ def _format_submit_requirements(observe: bool) -> str:
     ]
     for name in names:
         test, reason = SUBMIT_REQUIREMENT_TEXTS[name]
-        exempt = "RequiredDatasets is undefined" if name in UNIVERSES else "$(DATALOCALITY_EXEMPT)"
+        exempt = EXEMPT_MACROS.get(name, "$(DATALOCALITY_EXEMPT)")
         lines.append(f"SUBMIT_REQUIREMENT_{name} = {exempt} || {test}")
         lines.append(f"SUBMIT_REQUIREMENT_{name}_REASON = {reason}")
         if observe or name == WARNING_ONLY:

@@ -4,22 +4,50 @@
 from collections.abc import Mapping, Sequence
 
 from hydrator.domain.model import MAX_DID_CHARS
+from hydrator.submit.expressions import KEYED_RANK, LIMIT_EXPRESSIONS, SLOT_EXPRESSIONS, swap_sides
 
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
-PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
-"""Term of NEGOTIATOR_PRE_JOB_RANK; a GPU that the job prefers has the weight of a tenth of the job's data."""
-FORMER_PRE_JOB_TERMS = ("1e9 * (TARGET.DataLocalityRank ?: 0.0)",)
+_OWN_QUEUE = "((MY.DataLocalityOwnQueueSeconds > 0 && MY.DataLocalityObserve =!= true) =?= true ? MY.DataLocalityOwnQueueSeconds : 0)"
+_UNKNOWN, _KNOWN = "1000.0 * (R + 1800000.0) / 900000.0 - 2000.0", "1000.0 * R / (600.0 - R)"
+_SECONDS = f"isUndefined(TARGET.DataLocalityKey) ? TARGET.DataLocalityRank : {swap_sides(KEYED_RANK)}"
+PRE_JOB_TERM = (
+    f"[R = {_SECONDS}; V = isUndefined(R) ? -1.0 * $(DATALOCALITY_OTHERS_WEIGHT) * {_OWN_QUEUE}"
+    f" : 1e9 * (R < -850000.0 ? {_UNKNOWN} : {_KNOWN})].V + 1e8 * (TARGET.GPUPreference ?: 0.0)"
+    " + (MY.Offline =?= true ? -4e12 : 0.0)"
+)
+"""Term of NEGOTIATOR_PRE_JOB_RANK; a GPU that the job prefers has the weight of a tenth of a second.
+
+R are the seconds of DataLocalityRank. The negotiator stores ranks with 24 bits, so the term compresses R:
+known seconds to a number from -1000 to 0, and unknown slots to one from -1111 to -1000. So the terms for
+the size of a slot, up to 1e8, still choose among slots with the same R.
+For jobs without datasets, the queue of the jobs that have their data at the slot's site lowers the rank,
+except in an observe-only block of an experiment.
+A job that matches an offline ad starts nowhere in this negotiation cycle, so offline ads come after all slots.
+"""
+FORMER_PRE_JOB_TERMS = (
+    "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)",
+    "1e9 * (TARGET.DataLocalityRank ?: 0.0)",
+)
 TRANSFORM_NAME = "DataLocality"
+PREPARED_TRANSFORM_NAME = "DataLocalityPrepared"
+TRANSFORM_NAMES = (PREPARED_TRANSFORM_NAME, TRANSFORM_NAME)
+"""The names of the transforms, in the order in which the schedd applies them; at most one changes a job."""
 IMMUTABLE_ATTRIBUTES = (
     "RequiredDatasets",
     "RequiredBytes",
     "RequiredDatasetsCSV",
     "DataLocality",
+    "DataLocalityKey",
     "DataLocalityMaxWait",
     "DataLocalityAnyAfter",
     "DataLocalityMaxAge",
+    "DataLocalityExpectedSeconds",
     "DataLocalityRank",
+    "DatasetsHere",
+    "DataLocalityShares",
+    "DataLocalityOldest",
     "DataLocalitySpelled",
+    "DataLocalityStart",
     "DataLocalityTransformed",
 )
 """Attributes that not even a super user may edit on a queued job: the job's expressions depend on them."""
@@ -27,11 +55,19 @@ PROTECTED_ATTRIBUTES = ("DataLocalityHere",)
 """Job attributes that only a queue super user may edit: ``hydrator release`` sets them to true."""
 MACHINE_ATTRIBUTES = ("DataLocalitySite",)
 """Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
+SIGNIFICANT_ATTRIBUTES = ("DataLocalityKey", "DataLocalityMaxAge", "DataLocalityAnyAfter")
+"""Job attributes that COMPACT_HERE names within a text, where HTCondor finds no reference.
+
+The negotiator gets only significant attributes, and jobs with different ones are in different autoclusters.
+"""
 
 HOLD_SUBCODE = 1763
 """HoldReasonSubCode of late-materialized jobs with a malformed RequiredDatasets or DataLocality attribute."""
 
 MAX_WAIT_SECONDS = 31_536_000  # a year, s
+
+SECONDS = {"DataLocalityMaxWait": 0, "DataLocalityMaxAge": 1, "DataLocalityExpectedSeconds": 1}
+"""Job attributes with a number of seconds, and the least number; the greatest is MAX_WAIT_SECONDS."""
 
 HEAD = """\
 # DataLocality for {where} ({form}).
@@ -51,113 +87,32 @@ DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(j
     regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
 DATALOCALITY_STRINGS = (isList(RequiredDatasets) && allCompare(">=", RequiredDatasets, "") =?= true)
 DATALOCALITY_WHOLE = size(split(join(",", RequiredDatasets), ",")) =?= size(RequiredDatasets)
-DATALOCALITY_MODE_GOOD = (DataLocality is undefined || member(toLower(DataLocality), {"require", "wait", "prefer"}) =?= true)
+DATALOCALITY_MODE_GOOD = (DataLocality is undefined || member(toLower(DataLocality), {"auto", "require", "wait", "prefer"}) =?= true)
 DATALOCALITY_SECONDS_GOOD = \
     ((DataLocalityMaxWait is undefined || (isInteger(DataLocalityMaxWait) && DataLocalityMaxWait >= 0 && DataLocalityMaxWait <= <year>)) && \
-     (DataLocalityMaxAge is undefined || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)))
+     (DataLocalityMaxAge is undefined || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)) && \
+     (DataLocalityExpectedSeconds is undefined || (isInteger(DataLocalityExpectedSeconds) && DataLocalityExpectedSeconds > 0 && DataLocalityExpectedSeconds <= <year>)))
 DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
     regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
     $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
 # true for a job of a late-materialization cluster; only the ad of the cluster itself has JobFactoryId
 DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
-DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(DATALOCALITY_LATE) && PeriodicHoldSubCode =?= <held>)
+# jobs that the transform leaves alone, and jobs that it holds
+DATALOCALITY_APART = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(DATALOCALITY_LATE) && PeriodicHoldSubCode =?= <held>)
+# The transform has already checked a job that it changed. A job whose user sets DataLocalityTransformed is refused if
+# it has no DataLocalityHere; with DataLocalityHere it gets no more than a job without RequiredDatasets: it runs anywhere.
+DATALOCALITY_EXEMPT = DataLocalityTransformed =?= true || $(DATALOCALITY_APART)
+# true: jobs with concurrency limits of their own have the limit of readers too. An older schedd does not compare limits
+# that are expressions, and would start such jobs on claims without these limits.
+if version >= 24.10.0
+   DATALOCALITY_ADDS_LIMITS = true
+else
+   DATALOCALITY_ADDS_LIMITS = false
+endif
 """.replace("<year>", str(MAX_WAIT_SECONDS))
     .replace("<chars>", str(MAX_DID_CHARS))
     .replace("<held>", str(HOLD_SUBCODE))
 )
-
-TRANSFORM_NAMES = f"""\
-# --- the job transform: it adds Requirements, Rank and attributes to jobs with RequiredDatasets
-JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
-JOB_TRANSFORM_{TRANSFORM_NAME} @=end
-   NAME {TRANSFORM_NAME}
-"""
-
-TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
-   # An attribute whose value is a word without quotes is undefined. SUBMIT_REQUIREMENTs cannot distinguish it from an
-   # absent attribute. So replace such a value by the string "undefined", which SUBMIT_REQUIREMENTs reject.
-<worded>   # transform each job of a late-materialization cluster, not the cluster's ad
-   EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
-   if $(dl_good)
-      # make the list of datasets: with scopes, without duplicates
-      EVALMACRO dl_csv  join(",", <distinct>)
-      EVALMACRO dl_n    size(split("$(dl_csv)", ","))
-      # Sort the list, so that jobs with the same datasets share an autocluster. A nested ad sorts its names by length,
-      # then by alphabet, without regard to case. So give all names one length, and write a capital X as @X (and @ as @!).
-      EVALMACRO dl_keys regexps("([A-Z])", regexps("@", "$(dl_csv)", "@!", "fg"), "@\\1", "fg")
-      EVALMACRO dl_each regexps("[^,]+", "$(dl_keys)", "size(\"\\0\")", "fg")
-      EVALMACRO dl_long max({$(dl_each)})
-      EVALMACRO dl_fill substr(regexps("[^!]", "$(dl_keys)", "!", "fg"), 0, $(dl_long))
-      EVALMACRO dl_keys regexps("([^,]+),", "$(dl_keys),", "'\\1$(dl_fill)'=1;", "fg")
-      EVALMACRO dl_keys regexps("'([^']{$(dl_long)})[^']*'", "$(dl_keys)", "'\\1'", "fg")
-      EVALMACRO dl_keys eval("[$(dl_keys)]")
-      EVALMACRO dl_keys regexps("[^']*'([^']*)'[^']*", "$(dl_keys)", "\\1,", "fg")
-      EVALMACRO dl_keys regexps("!", regexps("@([A-Za-z])", "$(dl_keys)", "\\1", "fg"), "", "fg")
-      EVALMACRO dl_csv  ifThenElse(size(split("$(dl_keys)", ",")) == $(dl_n), join(",", split("$(dl_keys)", ",")), "$(dl_csv)")
-      EVALMACRO dl_letters join(",", <letters>)
-      EVALSET RequiredDatasets split("$(dl_csv)", ",")
-      EVALSET RequiredDatasetsCSV "$(dl_csv)"
-      SET DataLocalitySpelled <spelled>
-      EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: $(DATALOCALITY_MAX_AGE)
-"""
-
-USER_ATTRIBUTES = ("RequiredDatasets", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge")
-TRANSFORM_VOID_VALUE = """\
-   EVALMACRO dl_void unparse({name}) != "" && {name} is undefined
-   if $(dl_void)
-      SET {name} "undefined"
-   endif
-"""
-
-TRANSFORM_PLACE = r"""      # the slots where the job may run
-      EVALMACRO dl_mode  toLower(DataLocality ?: "$(DATALOCALITY_DEFAULT_MODE)")
-      EVALMACRO dl_waits "$(dl_mode)" != "require"
-      EVALMACRO dl_wait  DataLocalityMaxWait ?: ifThenElse("$(dl_mode)" == "prefer", $(DATALOCALITY_SETTLE), $(DATALOCALITY_WAIT))
-      EVALMACRO dl_step  ifThenElse($(dl_wait) / 12 > $(DATALOCALITY_STEP), $(dl_wait) / 12, $(DATALOCALITY_STEP))
-      EVALMACRO dl_here  <here>
-      EVALSET DataLocality "$(dl_mode)"
-      if $(dl_waits)
-         EVALSET DataLocalityMaxWait $(dl_wait)
-         EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + $(dl_wait) + $(dl_step) - 1) / $(dl_step))
-         SET DataLocalityHere time() >= MY.DataLocalityAnyAfter || ($(dl_here))
-      else
-         DELETE DataLocalityAnyAfter
-         SET DataLocalityHere $(dl_here)
-      endif
-      DEFAULT Requirements true
-      SET Requirements ($(MY.Requirements)) && MY.DataLocalityHere
-"""
-
-TRANSFORM_RANK = r"""      # the job's rank of a slot: the share of its bytes at the slot's site; if a size is not known, the share of its datasets
-      EVALMACRO dl_sizes <sizes>
-      EVALMACRO dl_bytes sum({$(dl_sizes)})
-      EVALMACRO dl_sized $(dl_bytes) > 0 && $(dl_bytes) < <most>
-      if $(dl_sized)
-         EVALMACRO dl_share <sized>
-         SET DataLocalityRank sum({$(dl_share)}) / $(dl_bytes)
-      else
-         EVALMACRO dl_share <counted>
-         SET DataLocalityRank sum({$(dl_share)}) / $(dl_n).0
-      endif
-      DEFAULT Rank 0.0
-      SET Rank (isError(real($(MY.Rank))) ? 0.0 : (real($(MY.Rank)) ?: 0.0)) + $(DATALOCALITY_RANK_WEIGHT) * MY.DataLocalityRank
-      SET DataLocalityTransformed true
-<late>   endif
-@end
-"""
-
-TRANSFORM_LATE = f"""\
-   else
-      # If a submit requirement refuses a late-materialized job, the schedd drops the job and only writes a line to SchedLog.
-      # So hold the job, with a reason.
-      EVALMACRO dl_late $(DATALOCALITY_LATE)
-      if $(dl_late)
-         SET PeriodicHold true
-         SET PeriodicHoldSubCode {HOLD_SUBCODE}
-         SET PeriodicHoldReason "RequiredDatasets, DataLocality or one of their times is malformed: submit it alone to see why, then remove this job"
-         SET Requirements false
-      endif
-"""
 
 _LIST_EXCERPT = 'substr(join(", ", RequiredDatasets) ?: "?", 0, 200)'
 UNIVERSES: Mapping[str, tuple[str, str]] = {
@@ -212,13 +167,13 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "DataLocalityMode": (
         "$(DATALOCALITY_MODE_GOOD)",
-        r'"DataLocality must be \"require\", \"wait\" or \"prefer\""',
+        r'"DataLocality must be \"auto\", \"require\", \"wait\" or \"prefer\""',
     ),
     "DataLocalitySeconds": (
         "$(DATALOCALITY_SECONDS_GOOD)",
         (
-            '"DataLocalityMaxWait and DataLocalityMaxAge must be whole numbers of seconds, up to a year;'
-            ' DataLocalityMaxAge must be more than 0"'
+            '"DataLocalityMaxWait, DataLocalityMaxAge and DataLocalityExpectedSeconds must be whole numbers of seconds,'
+            ' up to a year; DataLocalityMaxAge and DataLocalityExpectedSeconds must be more than 0"'
         ),
     ),
     "DataLocalityTransform": (
@@ -230,6 +185,11 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
         ),
     ),
 }
+EXEMPT_MACROS = {
+    **dict.fromkeys(UNIVERSES, "RequiredDatasets is undefined"),
+    "DataLocalityTransform": "$(DATALOCALITY_APART)",
+}
+"""The jobs that a submit requirement does not check; for all others the macro DATALOCALITY_EXEMPT."""
 SUBMIT_REQUIREMENTS = tuple(SUBMIT_REQUIREMENT_TEXTS)
 """The names of the hydrator's SUBMIT_REQUIREMENTs, in the order of evaluation."""
 
@@ -240,12 +200,21 @@ IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
 # the slot attribute (the site) that the schedd copies into a job's ad, for `hydrator report`
 SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
+# the attributes that the schedd sends to negotiators although it does not see that the jobs' expressions use them
+ADD_SIGNIFICANT_ATTRIBUTES = $(ADD_SIGNIFICANT_ATTRIBUTES) {" ".join(SIGNIFICANT_ATTRIBUTES)}
 """
 
 MATCH_LIMITS = """\
 # A schedd of HTCondor 25.14 ends a user's negotiation after 20 autoclusters of idle jobs that match nothing. Each
 # list of datasets is another autocluster, so the user's other jobs would starve. Older schedds ignore this parameter.
 SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
+"""
+
+READ_LIMIT = """\
+# --- jobs with mode `auto` that may read from one source at a time (max_readers_per_source of the daemon). The startds' text
+# has the same knob, and the names of the limits, DataLocality.from_SITE_…; other limits keep their default.
+DATALOCALITY_READERS = {readers}
+CONCURRENCY_LIMIT_DEFAULT_DataLocality = $(DATALOCALITY_READERS) * 100
 """
 
 LEFTOVERS_ADVICE = """\
@@ -267,17 +236,47 @@ STARTD = """\
 # the daemon merges datasets into the copy in the collector. Such a startd would refuse every job with datasets.
 # GlideinWMS: put the clause into start_expr."""
 
+STARTD_EXPRESSIONS = "\n".join(
+    (
+        "# The clauses of jobs with a DataLocalityKey. Without them in the slot's ad, each match parses the job's own copy.",
+        "# DataLocalityOffer is the text of the estimates that the schedd stores in a job's ad at its start.",
+        *(
+            f"{name} = {expression}".replace("{", "{{").replace("}", "}}")
+            for name, expression in SLOT_EXPRESSIONS.items()
+        ),
+        "# The limit of jobs that begin to read from one source; the negotiator's text needs the same knob.",
+        "DATALOCALITY_READERS = {readers}",
+        "# s: the shortest turn; a quarter of the readers begin in a turn, or more if their reads are short",
+        "DATALOCALITY_TURN = 64",
+        *(
+            f"{name} = {expression}".replace("{", "{{").replace("}", "}}")
+            for name, expression in LIMIT_EXPRESSIONS.items()
+        ),
+        f"STARTD_ATTRS = $(STARTD_ATTRS) {' '.join((*SLOT_EXPRESSIONS, *LIMIT_EXPRESSIONS))}",
+        "",
+    )
+)
+
 NEGOTIATOR = """\
-# With this term data locality counts more than the size of a slot. (By default the negotiator sorts slots by
-# size, and a job's Rank decides among slots of equal size only.) The term is 0 for jobs without datasets. The
-# GPU part of the term is 0 for jobs that request no GPU, and for jobs that run only with a GPU.
+# --- knobs
+# Jobs without datasets avoid sites with a queue of jobs that have their data there, while other slots are free:
+# each second of this queue (DataLocalityOwnQueueSeconds) lowers the rank of a slot by this number; 0: no effect
+DATALOCALITY_OTHERS_WEIGHT = {others_weight}
+
+# With this term data locality counts more than the size of a slot. By default the negotiator sorts slots by
+# size, and a job's Rank decides among slots of equal size only. DataLocalityRank is in seconds; of slots with the
+# same DataLocalityRank the former terms choose. The GPU part is 0 for jobs that request no GPU, and for jobs that
+# run only with a GPU. Offline ads (machines and drones that do not run yet) come last: a job matches one only if it
+# matches no slot.
 NEGOTIATOR_PRE_JOB_RANK = {term}{found}
 """
 
 OUR_LIST_ITEMS: Mapping[str, Sequence[str]] = {
-    "JOB_TRANSFORM_NAMES": (TRANSFORM_NAME,),
+    "JOB_TRANSFORM_NAMES": TRANSFORM_NAMES,
     "SUBMIT_REQUIREMENT_NAMES": SUBMIT_REQUIREMENTS,
     "IMMUTABLE_JOB_ATTRS": IMMUTABLE_ATTRIBUTES,
     "PROTECTED_JOB_ATTRS": PROTECTED_ATTRIBUTES,
     "SYSTEM_JOB_MACHINE_ATTRS": MACHINE_ATTRIBUTES,
+    "ADD_SIGNIFICANT_ATTRIBUTES": SIGNIFICANT_ATTRIBUTES,
+    "STARTD_ATTRS": (*SLOT_EXPRESSIONS, *LIMIT_EXPRESSIONS),
 }

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hydrator.domain.classad import escape_macros, list_literal, string_literal
+from hydrator.domain.ads.classad import escape_macros, list_literal, string_literal
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import format_count
@@ -18,6 +19,7 @@ from hydrator.reconcile.audit.misses import PATHS_ATTRIBUTE
 from hydrator.submit.expressions import Mode
 from hydrator.submit.gpus import GpuChoice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere
+from hydrator.submit.submit_files.keys import KEY_ATTRIBUTE
 from hydrator.submit.submit_files.values import (
     line_problems,
     quote_arguments,
@@ -65,14 +67,30 @@ class RunResources:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The user's options for the job; ``requirements`` and ``rank`` are valid ClassAd expressions."""
+    """The user's options for the job; ``requirements`` and ``rank`` are valid ClassAd expressions.
 
-    mode: Mode = "require"
+    If ``mode`` is None, the pool's default applies. ``expected_seconds`` is the run time that the user
+    expects; None if unknown.
+    """
+
+    mode: Mode | None = "require"
     max_wait_seconds: int | None = None
     requirements: str = ""
     rank: str = ""
     extra_lines: tuple[str, ...] = ()
     """More lines of the submit description."""
+    expected_seconds: int | None = None
+
+    @property
+    def literals(self) -> dict[str, str]:
+        """The job attributes of the options, each with its ClassAd literal."""
+        mode = None if self.mode is None else string_literal(self.mode)
+        values = {
+            "DataLocality": mode,
+            "DataLocalityMaxWait": self.max_wait_seconds,
+            "DataLocalityExpectedSeconds": self.expected_seconds,
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +119,14 @@ class RapthorRun:
     @property
     def attributes(self) -> dict[str, str]:
         """The job attributes, each with its ClassAd literal (docs/reference/attributes.md)."""
-        literals = {"RequiredDatasets": _string_list_literal(self.dids)}
+        literals = {
+            "RequiredDatasets": _string_list_literal(self.dids),
+            KEY_ATTRIBUTE: string_literal(set_key(self.dids)),
+        }
         sizes = {did: self.sizes[did] for did in sorted(set(self.dids)) if did in self.sizes}
         if sizes:
             literals["RequiredBytes"] = "[" + ";".join(f"'{did}'={size}" for did, size in sizes.items()) + "]"
-        literals["DataLocality"] = string_literal(self.options.mode)
-        if self.options.max_wait_seconds is not None:
-            literals["DataLocalityMaxWait"] = str(self.options.max_wait_seconds)
+        literals |= self.options.literals
         literals["RapthorRun"] = string_literal(self.name)
         return literals
 
@@ -307,11 +326,9 @@ def as_ad(run: RapthorRun) -> str:
 
 def as_json(run: RapthorRun) -> str:
     """Return the job attributes as a JSON object."""
-    body: dict[str, object] = {"RequiredDatasets": sorted(set(run.dids))}
+    body: dict[str, object] = {"RequiredDatasets": sorted(set(run.dids)), KEY_ATTRIBUTE: set_key(run.dids)}
     if run.sizes:
         body["RequiredBytes"] = {did: run.sizes[did] for did in sorted(run.sizes)}
-    body["DataLocality"] = run.options.mode
-    if run.options.max_wait_seconds is not None:
-        body["DataLocalityMaxWait"] = run.options.max_wait_seconds
+    body |= {name: json.loads(literal) for name, literal in run.options.literals.items()}
     body["RapthorRun"] = run.name
     return json.dumps(body, indent=2) + "\n"

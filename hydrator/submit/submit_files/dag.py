@@ -6,7 +6,7 @@ The reader follows DAGMan's own parser: ``src/condor_utils/dag_parser.cpp`` of H
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from .datasets import detect_datasets
@@ -20,7 +20,9 @@ class DagNode:
     ``content`` is the text of the submit description; ``file`` is its file, None for an inline description.
     ``uncertainty`` is the first place in the description that may set RequiredDatasets, and that only
     condor_submit can evaluate; without such a place it is empty. ``kind`` is JOB, FINAL, PROVISIONER or
-    SERVICE. Command-line options for all nodes apply only to nodes of kind JOB.
+    SERVICE. Command-line options for all nodes apply only to nodes of kind JOB. ``settings`` are the settings
+    of the description and VARS that the jobs of the node share, by lower-case name; ``own_list`` is the value
+    of RequiredDatasets, None without a value that is certain.
     """
 
     name: str
@@ -30,6 +32,8 @@ class DagNode:
     has_datasets: bool
     kind: str = "JOB"
     uncertainty: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    own_list: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,15 +347,27 @@ def _build_node(
     # a VARS statement for ALL_NODES does not apply to the FINAL node
     for_all = {} if statement.kind == "FINAL" else variables.get(_ALL_NODES, {})
     own = {**for_all, **variables.get(statement.name, {})}
-    attributes = {key.lower().removeprefix("my.").lstrip("+") for key in own if key[:1] == "+" or "." in key}
-    has_list, uncertainty = detect_datasets(read_description(content or b""), read)
-    has_datasets = has_list or ATTRIBUTE.lower() in attributes
+    description = read_description(content or b"")
+    vars_lists = [value for key, value in own.items() if _attribute(key) == ATTRIBUTE.lower()]
+    has_list, uncertainty = detect_datasets(description, read)
+    has_datasets = has_list or bool(vars_lists)
+    macros = {key.lower(): value for key, value in own.items() if key[:1] != "+"}
+    lists = vars_lists or ([] if uncertainty else description.dataset_lists)
+    keys = {"+" + _attribute(key): value for key, value in own.items() if _attribute(key)}
     return DagNode(
         statement.name,
         path if statement.inline_text is None else None,
         content,
-        {key.lower(): value for key, value in own.items() if key[:1] != "+"},
+        macros,
         has_datasets,
         statement.kind,
         "" if has_datasets else uncertainty,
+        {**description.certain_macros, **macros, **keys},
+        lists[0] if len(lists) == 1 else None,
     )
+
+
+def _attribute(name: str) -> str:
+    """Return the job attribute that the submit command *name* sets, in lower case; empty for a command."""
+    is_attribute = name[:1] == "+" or "." in name
+    return name.lower().removeprefix("my.").lstrip("+") if is_attribute else ""

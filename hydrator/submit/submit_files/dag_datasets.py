@@ -8,12 +8,13 @@ to :func:`add_datasets_to_dag`.
 
 from collections.abc import Mapping, Sequence
 
-from hydrator.domain.classad import string_literal
+from hydrator.domain.ads.classad import string_literal
 from hydrator.domain.model import Did
 
 from .dag import Dag, DagNode
 from .datasets import FilterResult, dids_literal
 from .description import ATTRIBUTE, SubmitFileError, line_ending
+from .keys import KeyLines, lines_for_dids, lines_for_lists
 
 
 def add_datasets_to_dag(
@@ -43,9 +44,9 @@ def add_datasets_to_dag(
     lines: list[str] = []
     notes: list[str] = []
     for node in dag.nodes:
-        new_lines, note = _list_line(node, datasets_by_node.get(node.name, ()), origin)
+        new_lines, new_notes = _list_lines(node, datasets_by_node.get(node.name, ()), origin)
         lines += new_lines
-        notes += [note] if note else []
+        notes += new_notes
         settings = (line.partition(" = ") for line in (extra_lines or {}).get(node.name, ()))
         lines += [_vars_line(node.name, name, value, "APPEND ") for name, _, value in settings]
     for reference in dag.references if copies is None else ():
@@ -58,20 +59,32 @@ def add_datasets_to_dag(
     return FilterResult(new_text + addition, tuple(notes), addition, len(text))
 
 
-def _list_line(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], str]:
-    """Return the VARS line with the datasets for *node* ([] if *node* stays unchanged), and a note."""
+def _list_lines(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], tuple[str, ...]]:
+    """Return the VARS lines with the list and the key for *node* ([] if it stays unchanged), and notes."""
+    place = f"{origin}: node {node.name}"
     if node.has_datasets:
-        return [], f"{origin}: node {node.name} has {ATTRIBUTE} already: the node stays unchanged"
+        key = KeyLines()
+        if node.own_list is not None:
+            key = lines_for_lists(node.own_list, [{}], node.settings, place)
+        rest = "only the key of this list is added" if key.lines else "the node stays unchanged"
+        note = f"{place} has {ATTRIBUTE} already: {rest}"
+        return _key_lines(node, key), (note, *key.notes)
     if not dids:
-        return [], f"{origin}: no dataset is known for node {node.name}: the node stays unchanged"
+        return [], (f"{origin}: no dataset is known for node {node.name}: the node stays unchanged",)
     if not node.uncertainty:
-        return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids))], ""
+        key = lines_for_dids(dids, node.settings, place)
+        return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids)), *_key_lines(node, key)], key.notes
     note = (
-        f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
+        f"{place} may set {ATTRIBUTE} itself ({node.uncertainty}):"
         " if it does, that list replaces the new list"
     )
     # VARS with PREPEND comes first, so the submit description can override it
-    return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], note
+    return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], (note,)
+
+
+def _key_lines(node: DagNode, key: KeyLines) -> list[str]:
+    settings = (line.partition(" = ") for line in key.lines)
+    return [_vars_line(node.name, name, value) for name, _, value in settings]
 
 
 def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:

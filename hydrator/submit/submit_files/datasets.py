@@ -6,9 +6,9 @@ The caller passes the function that reads included files. For DAG files see dag_
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hydrator.domain.classad import list_literal, string_literal
+from hydrator.domain.ads.classad import list_literal, string_literal
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 from hydrator.domain.text import shorten_list
@@ -25,6 +25,7 @@ from .description import (
     line_ending,
     read_description,
 )
+from .keys import CLAUSE_LINES, KEY_VARIABLE, KeyLines, lines_for_dids, lines_for_lists
 
 _QUEUE_FORM = re.compile(
     r"(?P<count>[^,\s]+)??[ \t]*(?P<names>[A-Za-z_]\w*(?:[ \t,]+[A-Za-z_]\w*)*?)?"
@@ -33,6 +34,8 @@ _QUEUE_FORM = re.compile(
 )
 _STRING_LITERAL = re.compile(r'"([^"\\]*)"')
 _MAX_ITEMS = 1_000_000
+_UNIT_SEPARATOR = "\x1f"
+"""If an item has this character, condor_submit splits the item at it instead of at commas and blanks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class FilterResult:
 
     ``insertion`` has the new lines, which come before byte ``position`` of the original file. ``first_line``
     is a new line at the beginning of the file, so that a later setting in the description overrides it.
+    If ``has_new_items``, the queue statement of ``text`` has more variables than that of the original file.
+    ``item_lists`` has the datasets that the description itself names, for each item of its queue statement.
+    ``mode`` is the DataLocality of the description, in lower case; None for the pool's default.
     """
 
     text: bytes
@@ -48,49 +54,140 @@ class FilterResult:
     insertion: bytes = b""
     position: int = 0
     first_line: bytes = b""
+    has_new_items: bool = False
+    item_lists: tuple[tuple[str, ...], ...] = ()
+    mode: str | None = None
 
 
 def add_datasets(
-    text: bytes, dids: Sequence[Did], origin: str, read: FileReader, extra_lines: Sequence[str] = ()
+    text: bytes,
+    dids: Sequence[Did],
+    origin: str,
+    read: FileReader,
+    extra_lines: Sequence[str] = (),
+    *,
+    is_complete: bool = True,
 ) -> FilterResult:
-    """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
+    """Add ``+RequiredDatasets`` to *text* before its first queue statement; for several, also their key.
 
-    The *extra_lines* come after the new line; the function adds these lines even without datasets.
+    The *extra_lines* come after the new lines; the function adds these lines even without datasets.
 
-    If the queue statement is in an ``if``, the new line comes before the ``if``. Without a queue statement
-    (``-queue`` on a command line, a node of a DAG) the new line comes last. If the description or an included
-    file already has RequiredDatasets, the description keeps its own list, and the function checks each DID.
-    If only condor_submit can find out whether a condition or an include sets RequiredDatasets, the new line
-    comes first, so that the description can override it.
+    If the queue statement is in an ``if``, the new lines come before the ``if``. Without a queue statement
+    (``-queue`` on a command line, a node of a DAG) the new lines come last. If the description or an included
+    file already has RequiredDatasets, the description keeps its own list, and gets only the keys of lists of
+    several datasets. If only condor_submit can find out whether a condition or an include sets
+    RequiredDatasets, the new list comes first, so that the description can override it, and has no key.
+
+    If not *is_complete*, condor_submit reads more settings than *text*, which may change a list in it.
 
     Raises:
         SubmitFileError: the description already has RequiredDatasets, with an invalid DID.
     """
     description = read_description(text)
-    notes, line = [], ""
     has_list, uncertainty = detect_datasets(description, read)
     if has_list:
         check_items(text, origin, read)
-        notes.append(f"{origin} has {ATTRIBUTE} already: the file stays unchanged")
-    elif not dids:
-        notes.append(f"{origin}: no dataset is known for this file: the file stays unchanged")
+        key = _key_of_own_list(text, description, origin, read) if is_complete else KeyLines()
+        rest = "only the key of this list is added" if key.lines else "the file stays unchanged"
+        line, note = "", f"{origin} has {ATTRIBUTE} already: {rest}"
     else:
-        line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
-    if line and uncertainty:
-        notes.append(
-            f"{origin} may set {ATTRIBUTE} itself ({uncertainty}):"
-            " if it does, that list replaces the new list"
-        )
+        line, key, note = _new_list(dids, description, uncertainty, origin)
+    first_line = line if uncertainty else ""
+    clause = CLAUSE_LINES if key.lines else ()
+    new_lines = [*([line] if line and not uncertainty else []), *key.lines, *extra_lines, *clause]
+    notes = [*([note] if note else []), *key.notes]
+    result = _insert_lines(text, description, first_line, new_lines, notes)
+    result = replace(result, item_lists=key.item_lists, mode=_mode(description))
+    return _add_item_keys(result, description.queues[0], key, text, read) if key.item_keys else result
+
+
+def _new_list(
+    dids: Sequence[Did], description: SubmitDescription, uncertainty: str, origin: str
+) -> tuple[str, KeyLines, str]:
+    """Return the line with RequiredDatasets (empty without *dids*), the lines with its key, and a note."""
+    if not dids:
+        return "", KeyLines(), f"{origin}: no dataset is known for this file: the file stays unchanged"
+    line = f"+{ATTRIBUTE} = {dids_literal(dids)}"
+    if not uncertainty:
+        return line, lines_for_dids(dids, description.macros, origin), ""
+    note = f"{origin} may set {ATTRIBUTE} itself ({uncertainty}): if it does, that list replaces the new list"
+    return line, KeyLines(), note
+
+
+def _mode(description: SubmitDescription) -> str | None:
+    texts = (description.macros.get(f"{prefix}datalocality") for prefix in ("+", "my."))
+    literal = next(filter(None, texts), "")
+    return literal.strip().strip('"').lower() or None
+
+
+def _insert_lines(
+    text: bytes,
+    description: SubmitDescription,
+    first_line: str,
+    new_lines: Sequence[str],
+    notes: Sequence[str],
+) -> FilterResult:
+    """Return *text* with *first_line* at its beginning, and *new_lines* before its first queue statement."""
     end = line_ending(text)
-    first_line = line.encode() + end if line and uncertainty else b""
-    new_lines = [*([line] if line and not uncertainty else []), *extra_lines]
+    first = first_line.encode() + end if first_line else b""
     last = len(text) if description.open_if_position is None else description.open_if_position
     at = description.queues[0].position if description.queues else last
     insertion = b"".join(new_line.encode() + end for new_line in new_lines)
     if insertion and at and not text[:at].endswith(b"\n"):
         insertion = end + insertion
-    new_text = first_line + text[:at] + insertion + text[at:]
-    return FilterResult(new_text, tuple(notes), insertion, at if insertion else 0, first_line)
+    new_text = first + text[:at] + insertion + text[at:]
+    return FilterResult(new_text, tuple(notes), insertion, at if insertion else 0, first)
+
+
+def _key_of_own_list(text: bytes, description: SubmitDescription, origin: str, read: FileReader) -> KeyLines:
+    """Return the key lines for the list in *description*; none if the list's final value is not certain."""
+    descriptions = [description, *_follow_includes(description, read)]
+    literals = [literal for one in descriptions for literal in one.dataset_lists]
+    is_certain = not any(one.uncertainties for one in descriptions)
+    if len(literals) != 1 or not is_certain or len(description.queues) > 1:
+        return KeyLines()
+    if not description.queues:
+        return lines_for_lists(literals[0], [{}], description.certain_macros, origin)
+    queue = description.queues[0]
+    before = read_description(text[: queue.position])  # settings after the statement have no effect
+    is_included = not description.dataset_lists  # the macros of an included file are not known here
+    macros = {} if is_included else before.certain_macros
+    rows = list(_item_rows(queue.arguments, read, origin))
+    key = lines_for_lists(literals[0], rows, macros, origin)
+    has_known_items = queue.end and not _has_blank_line(queue.arguments, read)
+    return key if has_known_items or not key.item_keys else KeyLines()
+
+
+def _has_blank_line(arguments: str, read: FileReader) -> bool:
+    """Return whether the items of a queue statement have a blank line: condor_submit makes a job of it."""
+    form = _QUEUE_FORM.match(arguments)
+    source = form["rest"].strip() if form else ""
+    lines = (source[1:] if source.startswith("(") else as_text(read(source) or b"")).splitlines()
+    is_inline = source.startswith("(")
+    return any(not line.strip() for line in (lines[1:] if is_inline else lines))
+
+
+def _add_item_keys(
+    result: FilterResult, queue: QueueStatement, key: KeyLines, text: bytes, read: FileReader
+) -> FilterResult:
+    """Return *result* with the key of each item as the first variable of the queue statement."""
+    form = _QUEUE_FORM.match(queue.arguments)
+    items = _item_lines(form["rest"].strip(), form["how"].lower(), read) if form else None
+    if form is None or items is None:
+        raise AssertionError("the keys were made from the items of this statement")
+    names = ", ".join([KEY_VARIABLE, *_item_names(queue.arguments)])
+    head = " ".join(filter(None, ("queue", form["count"], names, "from", form["slice"], "(")))
+    lines = [
+        one + (_UNIT_SEPARATOR if _UNIT_SEPARATOR in item else ",") + item
+        for one, item in zip(key.item_keys, items, strict=True)
+    ]
+    end = line_ending(text)
+    statement = b"".join(line.encode("utf-8", "surrogateescape") + end for line in (head, *lines, ")"))
+    return replace(
+        result,
+        text=text[: queue.position] + result.insertion + statement + text[queue.end :],
+        has_new_items=True,
+    )
 
 
 def detect_datasets(description: SubmitDescription, read: FileReader) -> tuple[bool, str]:
@@ -243,8 +340,8 @@ def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] |
 
 def _split_item(line: str, count: int) -> list[str]:
     """Split *line* at commas or blanks into *count* values like condor_submit; the last has the rest."""
-    if "\x1f" in line:
-        values = [value.strip() for value in line.split("\x1f")]
+    if _UNIT_SEPARATOR in line:
+        values = [value.strip() for value in line.split(_UNIT_SEPARATOR)]
     else:
         values = re.split(r"[ \t]*,[ \t]*|[ \t]+", line, maxsplit=count - 1) if count > 1 else [line]
     return (values + [""] * count)[:count]

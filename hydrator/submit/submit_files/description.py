@@ -36,13 +36,15 @@ class _Statement:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatement:
-    """A queue statement and its arguments; ``position`` is its first byte.
+    """A queue statement and its arguments; it begins at byte ``position`` and ends at byte ``end``.
 
-    If the statement is in an ``if`` block, ``position`` is the first byte of the outermost ``if``.
+    If the statement is in an ``if`` block, ``position`` is the first byte of the outermost ``if``, and
+    ``end`` is 0.
     """
 
     position: int
     arguments: str
+    end: int = 0
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class SubmitDescription:
     ``dataset_lists`` has the values of RequiredDatasets. ``uncertainties`` has places that may set
     RequiredDatasets, and that only condor_submit can evaluate: a condition, or an include that this module
     cannot read. ``open_if_position`` is the first byte of an ``if`` without ``endif``.
+    ``uncertain_macros`` are names of ``macros`` that such a condition may set.
     """
 
     queues: list[QueueStatement] = field(default_factory=list)
@@ -60,6 +63,12 @@ class SubmitDescription:
     includes: list[str] = field(default_factory=list)
     uncertainties: list[str] = field(default_factory=list)
     open_if_position: int | None = None
+    uncertain_macros: set[str] = field(default_factory=set)
+
+    @property
+    def certain_macros(self) -> dict[str, str]:
+        """The macros whose value does not depend on a condition that only condor_submit can evaluate."""
+        return {name: text for name, text in self.macros.items() if name not in self.uncertain_macros}
 
 
 def is_description(text: bytes) -> bool:
@@ -89,8 +98,9 @@ def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> Su
         if queue := _QUEUE.match(words):
             rest, skip_to = _read_queue_arguments(text, statement, queue[1])
             if is_active is not False:
-                position = outermost if conditions.depth else statement.start
-                description.queues.append(QueueStatement(position, rest))
+                is_inside = conditions.depth > 0
+                place = (outermost, 0) if is_inside else (statement.start, skip_to)
+                description.queues.append(QueueStatement(place[0], rest, place[1]))
         elif is_active is not False:
             _read_setting(words, description, is_certain=is_active is True, is_tagged=is_tagged)
     description.open_if_position = outermost if conditions.depth else None
@@ -201,10 +211,12 @@ def _read_setting(words: bytes, description: SubmitDescription, *, is_certain: b
         else:
             description.uncertainties.append("a condition")
     elif value and not is_tagged:
+        name = as_text(value[1]).lower()
         if is_certain:
-            description.macros[as_text(value[1]).lower()] = as_text(value[2])
+            description.macros[name] = as_text(value[2])
         else:
-            description.macros.setdefault(as_text(value[1]).lower(), as_text(value[2]))
+            description.macros.setdefault(name, as_text(value[2]))
+            description.uncertain_macros.add(name)
 
 
 def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.command_probe import CommandProbe, ProbeCommand
+from adapters.command.probe import CommandProbe, ProbeCommand
 from hydrator.domain.model import Did, Site
 
 L1, UK, AU = Did("lofar:L1"), Site("UK"), Site("AU")

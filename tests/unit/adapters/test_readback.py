@@ -30,7 +30,7 @@ from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
 from hydrator.reconcile.ads.site_ads import implausible_generations
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.overrides import Renumber
+from hydrator.reconcile.publish.overrides import Renumber
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler

@@ -14,11 +14,15 @@ import pytest
 import typer
 
 from hydrator.cli.app import app
-from hydrator.cli.commands.report import report_json
+from hydrator.cli.commands.outcomes.policy_table import replay_json
+from hydrator.cli.commands.outcomes.policy_trial import ReplayTable
+from hydrator.cli.commands.outcomes.report import report_json
+from hydrator.cli.commands.outcomes.switchback import experiment_json
 from hydrator.cli.commands.submit.rapthor.outlook import outlook_rows
 from hydrator.cli.commands.why import result_json as why_rows
 from hydrator.cli.output.json_schema import SCHEMAS, JsonSchema, find_schema, walk_keys
 from hydrator.cli.output.manpage import walk_commands
+from hydrator.cli.output.network import network_rows
 from hydrator.cli.output.rows import (
     StateView,
     dataset_rows,
@@ -28,13 +32,22 @@ from hydrator.cli.output.rows import (
     site_rows,
     status_rows,
 )
+from hydrator.cli.output.staging import staging_rows
 from hydrator.diagnostics.check.findings import Finding, Level
+from hydrator.diagnostics.counterfactual import Counterfactual, Estimate, PlacementBasis
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
+from hydrator.diagnostics.outcomes import LostAds
+from hydrator.diagnostics.prediction_errors import ErrorSummary
+from hydrator.diagnostics.replay.statistics import summarize
+from hydrator.diagnostics.switchback import MEASURES, Arm, LeftOut, Switchback
 from hydrator.diagnostics.why.explanation import JobExplanation, MismatchCause, Reason, Remedy, SiteMatch
 from hydrator.diagnostics.why.missing_data import DatasetCounts, MissingDataset, MissingReason
 from hydrator.diagnostics.why.pool_facts import JobFacts, JobStatus
 from hydrator.diagnostics.why.query import WhyResult
+from hydrator.diagnostics.why.sets.facts import SlotSetFacts
+from hydrator.diagnostics.why.sets.start_record import StartRecord
 from hydrator.diagnostics.why.summary import JobSummary
+from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import (
     DatasetState,
     Fact,
@@ -48,20 +61,29 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.pool_ports import EndedJobs
+from hydrator.domain.ports.staging import StagingKind
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from hydrator.reconcile.audit.misses import Miss
+from hydrator.reconcile.estimates.predictions import EstimateKind
+from hydrator.reconcile.estimates.rates import RateTable
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
-from hydrator.reconcile.overrides import Rollback
+from hydrator.reconcile.publish.experiment import Experiment
+from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.result import summary
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.breaker import HoldCause as Why
 from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
+from hydrator.staging.ledger import EndedEntry
+from hydrator.staging.overview import StagingOverview
+from hydrator.state.network_rows import SourceStatus
 from hydrator.submit.rapthor.outlook import SiteOutlook
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
+from tests.staging_world import StagingWorld, need
+from tests.unit.diagnostics.replay.worlds import OFF, lofar, play
 from tests.unit.diagnostics.test_outcomes import found as tallied
 from tests.unit.diagnostics.test_outcomes import row as ended
 from tests.unit.reconcile.test_reconciler import World
@@ -78,6 +100,7 @@ def known() -> StateView:
     half = Fact(DatasetState.PARTIAL, NOON, 0.5, TOLD)
     last = {
         "at": 1_700_000_000, "complete": False, "left_out": {CAM: [LISTED]},
+        "wrong_keys": [LISTED], "key_collisions": [[L1, L2]],
         "publishers": {"file": {"error": "disk full", "not_read_back": [CAM], "ads": 1}},
     }  # fmt: skip
     wrong = {(Claim("rucio", L1, CAM), VerificationMethod.PROBE): Correction(NOON, NOON)}
@@ -105,6 +128,8 @@ def known() -> StateView:
         audit=Audit({CAM: AuditTally({0: (9, 1)}, 0.9, NOON)}, wrong),
         credentials=[Credential("tls", "tls", Renewer.OPERATOR, NOON + HOUR, NOON)],
         failed_reload={"at": to_unix(NOON), "problems": ["sites.retired: not a list"]},
+        experiment=Experiment(7, NOON - HOUR, 6 * HOUR, 4, HOUR),
+        staging=StagingOverview(NOON, "propose"),
     )  # fmt: skip
 
 
@@ -113,7 +138,8 @@ def cycle() -> dict:
     world = World(replica(L1, CAM), replica(L2, CAM), replica("lofar:X", CAM), replica("lofar:x", CAM))
     pins = frozenset({L1, "lofar:X", "lofar:x"})
     running = world.restarted(rules=ReconcilePolicy(pins=pins, budget=Budget(line_bytes=45)))
-    world.queues.queues = {"ap1": ScheddDemand(NOON, (QueuedJobs(("no scope",), 1), QueuedJobs((L2,), 4)))}
+    jobs = (QueuedJobs(("no scope",), 1), QueuedJobs((L2,), 4, "wrong key"))
+    world.queues.queues = {"ap1": ScheddDemand(NOON, jobs)}
     running.refresh_demand()
     world.other.is_broken = True
     report = replace(running.run(), held_reasons={CAM: HELD.text(20)})
@@ -124,10 +150,12 @@ def answers() -> dict:
     lacks = MissingDataset(
         L1, MissingReason.STATE, "it is PARTIAL", "PARTIAL", 0.5, 1_700_000_000, "5f3a", "a rule is stuck"
     )
-    reason = Reason(MismatchCause.DATA, True, 3, "its data is not there", ("TARGET.x",), (lacks,))
+    entries = SlotSetFacts(2, False, True, False, 0.5, 256, 1024, RAL, 64)
+    reason = Reason(MismatchCause.DATA, True, 3, "its data is not there", ("TARGET.x",), (lacks,), entries)
     job = JobFacts(
         "7.0", "ap1", 2, JobStatus.IDLE, (L1,), {"x": "no colon"}, (L2,), "wait", 1_800_000_000, 20_700, True,
         requests={"cpus": 1.0}, status_attributes={"HoldReason": None}, misses=(Miss(CAM, L1, NOON),),
+        start=StartRecord(False, 256, 1024, RAL),
     )  # fmt: skip
     counts = DatasetCounts(1, {"partial": 1}, 5, True, 1_700_000_000)
     where = SiteMatch(CAM, 3, 0, (reason,), Remedy(1, "wait"), counts, "5 of 6 datasets would leave", "cm2")
@@ -135,12 +163,43 @@ def answers() -> dict:
         job, "it waits", (RAL,), False, ("a note",), "until noon", "3 of 3", "wait", (where,)
     )
     crowd = JobSummary(2, 9, {"idle": 9}, {CAM: 4}, 5, 0, "7.9")
+    answer = replace(answer, staging=("lofar:L1: asked 14:02 UTC",))
     return why_rows(WhyResult((answer,), {"ap2": "timeout"}, crowd))
+
+
+def trial() -> dict:
+    """Return the JSON value of `replay` with a history."""
+    runs = [play(lofar(0.5, seed=seed, jobs=30), OFF, seed=seed) for seed in range(6)]
+    result = summarize(runs, "seeds")
+    return replay_json(ReplayTable(runs[0].workload.with_unknowns(["sizes"]), (result,), "seeds", 6, result))
 
 
 def report() -> dict:
     told = {"s1": EndedJobs((ended(L1), ended()), is_complete=False), "s2": Unseen("no answer")}
-    return report_json(tallied(ended(L1, L2), ended(waits=HOUR)), told, NOON - HOUR, NOON)
+    comparison = Counterfactual(
+        Estimate(-3.4, -9.0, 2.0), Estimate(5.0), {PlacementBasis.SLOTS: 2}, 1, timed_count=2, block_count=4
+    )
+    outcomes = replace(tallied(ended(L1, L2), ended(waits=HOUR)), lost_ads={CAM: LostAds(3, NOON)})
+    errors = {EstimateKind.QUEUE: ErrorSummary(3, 1.5, 4.0), EstimateKind.READ: ErrorSummary(2, 1.0, 2.0)}
+    return report_json(outcomes, comparison, errors, told, NOON - HOUR, NOON)
+
+
+def switchback() -> dict:
+    """Return the JSON value of `report --experiment`."""
+    arm = Arm(2, 1, 10, 10, [60.0])
+    result = Switchback(arm, arm, dict.fromkeys(MEASURES, Estimate(-0.5, -1.0, 0.5)), 6, {LeftOut.DROPPED: 2})
+    return experiment_json(result, Experiment(7, NOON, 6 * HOUR, 12, HOUR), NOON + HOUR)
+
+
+def staging() -> dict:
+    """Return the JSON value of `staging list` with one row of every kind."""
+    world = StagingWorld(a=1, b=3, c=9)
+    world.queue(*(need(f"lofar:{name}") for name in "abc"))
+    world.step()
+    ended = EndedEntry("t", "rucio", StagingKind.PIN, CAM, L1, 5, NOON, NOON, True, True, "it ended")
+    joined = {f"{L1} at {CAM}": "the rule 77 of ops"}
+    overview = replace(world.overview, ended=(ended,), problems={"rucio": "no answer"}, joined=joined)
+    return staging_rows(overview, "stopped")
 
 
 CHANGE = DatasetChange(L1, None, "AVAILABLE", "its catalogue says so")
@@ -151,6 +210,17 @@ EXAMPLES = {
     "sites": lambda: site_rows(known()),
     "datasets": lambda: dataset_rows(known(), None),
     "datasets --why": lambda: provenance_rows(known().memories, [L1, L2, L3], now=NOON),
+    "network": lambda: network_rows(
+        RateTable(
+            [
+                TransferSample(CAM, RAL, 10**9, n, NOON, TransferOrigin.SCHEDD, "", f"{n}")
+                for n in (1.0, 2.0, 3.0)
+            ],
+            now=NOON,
+        ),
+        {CAM, RAL},
+        [SourceStatus("rucio", NOON, {"requests": "denied"})],
+    ),
     "history": lambda: history_rows([HistoryEntry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
     "rollback": lambda: {"site": CAM, "generation": 7},
     "approve": lambda: {CAM: 2},
@@ -158,6 +228,8 @@ EXAMPLES = {
     "check": lambda: finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
     "why": answers,
     "report": report,
+    "report --experiment": switchback,
+    "replay": trial,
     "release": lambda: {"ap1": 3},
     "submit rapthor --dry-run": lambda: {
         "run": "run1", "datasets": 2, "answers": {"list": "answered"},
@@ -165,8 +237,13 @@ EXAMPLES = {
     },
     "submit rapthor --as ad": lambda: {
         "RequiredDatasets": [L1], "RequiredBytes": {L1: 5}, "DataLocality": "wait", "DataLocalityMaxWait": 60,
+        "DataLocalityKey": "lofar:@L1",
+        "DataLocalityExpectedSeconds": 3600,
         "RapthorRun": "run1",
     },
+    "staging list": staging,
+    **{f"staging {name}": (lambda name=name: {"command": name, "target": "4f1c", "text": "a sentence"})
+       for name in ("approve", "reject", "cancel", "stop", "resume")},
     "token list": lambda: [{"key": "ab12", "made": "2026-11-21", "role": "site:CAM"}],
 }  # fmt: skip
 

@@ -419,7 +419,8 @@ def test_the_example_shows_defaults_and_nothing_else(loaded):
 def test_every_commented_out_option_of_the_example_is_a_real_one(loaded):
     text = _uncommented(EXAMPLE.read_text())
     settings = loaded(text)
-    assert [source.name for source in settings.catalogue] == ["embedded", "rucio", "dmapi", "directory"]
+    names = [source.name for source in settings.catalogue]
+    assert names == ["embedded", "rucio", "dmapi", "directory", "hash"]
     rucio = settings.catalogue[1]
     assert isinstance(rucio, RucioSource)
     assert rucio.rse_sites == {"UKSRC_RAL_XRD": "UKSRC"}
@@ -527,3 +528,28 @@ def test_invalid_broker_is_reported_by_its_key(tmp_path, more, told):
     assert "events" in problem
     assert told in problem
     assert "geheim" not in problem
+
+
+PAIR = "[standby]\nenabled = true\n[experiment]\nenabled = true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (PAIR, "experiment.seed: both daemons need the same plan"),
+        (PAIR + "seed = 3\n", "experiment.start: both daemons need the same plan"),
+        ("[experiment]\ndrop_minutes = 360\n", "drop_minutes must be shorter than block_hours"),
+    ],
+)
+def test_experiment_whose_plan_cannot_be_right_is_refused(tmp_path, text, problem):
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        load(path)
+
+
+def test_two_daemons_with_one_seed_and_start_have_a_plan(tmp_path):
+    path = tmp_path / "config.toml"
+    catalogue = '[[catalogue]]\ntype = "file"\nname = "files"\npath = "a.json"\n'
+    path.write_text(PAIR + "seed = 3\nstart = 2026-12-01T00:00:00Z\n" + catalogue)
+    assert load(path).experiment.seed == 3

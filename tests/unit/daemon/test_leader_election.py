@@ -27,8 +27,10 @@ class Pool:
     def beat(self, *names: str) -> None:
         for name in names:
             one = self.daemons[name]
-            self.ads[name] = (one.announced_leader_since, self.now)
-            one.observe_peers([Peer(n, since, self.now - heard) for n, (since, heard) in self.ads.items()])
+            announced_since = one.announced_leader_since
+            self.ads[name] = (announced_since, self.now)
+            peers = [Peer(n, since, self.now - heard) for n, (since, heard) in self.ads.items()]
+            one.observe_peers(peers, announced_since=announced_since, sent_at=self.now)
 
     def go(self, *names: str, seconds: int) -> None:
         for _ in range(0, seconds, 10):
@@ -137,3 +139,41 @@ def test_whoever_is_late_or_dies_in_the_end_exactly_one_leads(seed):
     assert len(pool.leaders(*alive)) == 1
     pool.go(*alive, seconds=200)
     assert len(pool.leaders(*alive)) == 1
+
+
+def test_two_daemons_never_hold_a_lease_at_the_same_time(pool):
+    chance, held = random.Random(16), 0
+    for name in ("a", "b", "c"):
+        pool.start(name)
+    for _ in range(3000):
+        pool.now += chance.choice([1, 5, 10, 40])
+        alive = [name for name in ("a", "b", "c") if chance.random() < 0.6]
+        pool.beat(*alive)
+        pool.now += chance.choice([0, 3])
+        holders = [name for name, one in pool.daemons.items() if one.lease_seconds_left > 0]
+        assert len(holders) <= 1, holders
+        held += len(holders)
+    assert held > 300
+
+
+def test_the_lease_counts_from_before_the_heartbeat_was_sent(pool):
+    one = pool.start("a")
+    pool.go("a", seconds=30)
+    assert one.is_leader
+    assert one.lease_seconds_left <= 0  # it has not announced yet that it leads
+    pool.go("a", seconds=10)
+    assert one.lease_seconds_left == AFTER
+    pool.now += 20
+    # the collector took 8 s to answer
+    one.observe_peers([], announced_since=one.announced_leader_since, sent_at=pool.now - 8)
+    assert one.lease_seconds_left == AFTER - 8
+    pool.now += 30
+    assert one.is_leader
+    assert one.lease_seconds_left < 0
+
+
+def test_a_leader_knows_how_long_it_has_led(pool):
+    one = pool.start("a")
+    assert one.leads_for_seconds == 0
+    pool.go("a", seconds=90)
+    assert one.leads_for_seconds == 60

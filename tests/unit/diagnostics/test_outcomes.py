@@ -6,12 +6,15 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli.commands.report import report_json
+from hydrator.cli.commands.outcomes.comparison import comparison_row, error_row
+from hydrator.cli.commands.outcomes.report import describe_lost_ads, report_json
 from hydrator.daemon.metrics import Metrics
+from hydrator.diagnostics.counterfactual import Counterfactual
 from hydrator.diagnostics.job_outcomes import collect_outcomes
 from hydrator.diagnostics.outcomes import (
     AdHistory,
     LocalityResult,
+    LostAds,
     determine_outcome,
     median,
     parse_ended_job,
@@ -81,6 +84,19 @@ def test_outcome_uses_the_ad_of_that_time_and_none_before_the_first():
     ]
 
 
+def test_jobs_before_the_history_of_their_site_are_counted_with_its_begin():
+    shown = AdHistory([kept(L1, at=NOON), kept(L2, site=RAL, at=NOON)], {CAM: NOON})
+    before = [row(L1, start=NOON - MINUTE), row(L1, L2, start=NOON - HOUR)]
+    others = [row(L1), row(L1, site="OSO", start=NOON - HOUR), row(L2, site=RAL, start=NOON - HOUR)]
+    results = found(*before, *others, shown=shown)
+    assert results.lost_ads == {CAM: LostAds(2, NOON)}, "RAL had no ad before, and the daemon deleted none"
+    assert results.total.job_counts[LocalityResult.UNKNOWN] == 4
+    made = report_json(results, Counterfactual(), {}, {}, NOON - HOUR, NOON)
+    assert made["lost_ads"] == [{"site": CAM, "jobs": 2, "begin": to_unix(NOON)}]
+    (sentence,) = describe_lost_ads(results)
+    assert sentence.startswith(f"2 jobs of unknown result started at {CAM} before 2026-11-21 12:00 UTC")
+
+
 def test_missed_dataset_was_not_at_the_site_despite_the_ad():
     def missed(site, when):
         text = f"{to_unix(when)} {L1} {site}"
@@ -139,7 +155,7 @@ def test_invalid_job_attributes_do_not_end_the_report(odd):
     counted = found(row(L1, L2) | odd, row(L1))
     assert counted.total.job_counts[LocalityResult.ALL] == 1
     assert counted.total.bytes_at_site <= 200 + counted.total.bytes_elsewhere + 100
-    json.dumps(report_json(counted, {}, NOON - HOUR, NOON))
+    json.dumps(report_json(counted, Counterfactual(), {}, {}, NOON - HOUR, NOON))
 
 
 def test_empty_row_is_a_job_without_values():
@@ -171,7 +187,7 @@ def test_quantiles_are_values_that_occurred(values, half, most):
 
 def test_report_json_has_its_keys_and_the_failed_schedds():
     answers = {"s1": EndedJobs((row(L1), row()), is_complete=False), "s2": Unseen("no answer within 20 s")}
-    made = report_json(found(row(L1, L2), row(waits=HOUR)), answers, NOON - HOUR, NOON)
+    made = report_json(found(row(L1, L2), row(waits=HOUR)), Counterfactual(), {}, answers, NOON - HOUR, NOON)
     assert made == {
         "version": 1,
         "since": to_unix(NOON - HOUR),
@@ -185,11 +201,14 @@ def test_report_json_has_its_keys_and_the_failed_schedds():
         "never_started": 0,
         "datasets_without_size": 0,
         "missed_datasets": 0,
+        "lost_ads": [],
         "wait_seconds": {
             "named": {"jobs": 1, "median": 60.0, "p90": 60.0},
             "unnamed": {"jobs": 1, "median": 3600.0, "p90": 3600.0},
             "added": -3540.0,
         },
+        "estimate": comparison_row(Counterfactual()),
+        "estimate_error_factor": error_row({}),
         "sites": [
             {
                 "site": CAM,

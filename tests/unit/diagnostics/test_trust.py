@@ -6,7 +6,7 @@ from adapters.condor.schedds import OVERLAP, ScheddMisses
 from benchmarks.trust import GOAL_SECONDS, Case, seconds_until_found
 from hydrator.cli.output.rows import trust_row
 from hydrator.cli.output.tables import trust_cell
-from hydrator.diagnostics.trust import find_distrusted_sites
+from hydrator.diagnostics.check.trust import find_distrusted_sites
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod

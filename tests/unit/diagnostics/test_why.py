@@ -23,6 +23,7 @@ from hydrator.diagnostics.why.pool_facts import (
 )
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.diagnostics.why.schedd_facts import parse_schedd_facts
+from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
 from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
 from hydrator.domain.model import (
@@ -265,6 +266,15 @@ def test_verdict_names_a_rejection_that_is_later_than_the_time_of_the_answer():
 def test_verdict_takes_the_name_of_a_limit_from_the_job():
     job = refused("concurrency limit reached", concurrency_limits="license:2")
     assert "concurrency limit (license:2)" in explain(job, [slots(FINE)], None, now=NOON).verdict
+
+
+def test_verdict_names_the_source_whose_readers_a_job_waits_for():
+    job = refused("concurrency limit datalocality.from_ral_lcg2_256_17 reached")
+    assert explain(job, [slots(FINE)], None, now=NOON).verdict == (
+        "it waits to read from ral_lcg2: as many jobs as may begin at a time have begun to read from there"
+        " ([estimates] max_readers_per_source); the negotiator reported this 1 min ago;"
+        " otherwise it would match at CAM"
+    )
 
 
 def test_verdict_has_other_rejections_of_a_matching_job():
@@ -622,6 +632,45 @@ def test_ended_job_is_explained_from_the_history():
     removed = {**ended, "JobStatus": 3, "RemoveReason": "by alice"}
     (answer,) = ask_job(asked(FakePool({"a": []}, {"a": removed})), 7, 0, None).answers
     assert (answer.verdict, answer.could_run) == ("it was removed 5 min ago: by alice", False)
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ("local", "all its data was there when it started"),
+        (
+            "read 240 s from UK, queue 720 s",
+            (
+                "it started away from its data: reading from UK would take 4 min,"
+                " the next slot beside the data was 12 min away"
+            ),
+        ),
+        ("read 240 s, queue 0 s", "reading would take 4 min, a slot beside the data was free"),
+        ("queue 4194304 s", "no site with slots had all the data, and the read time was unknown"),
+        ("", ""),
+        ("read 99999999999999999999 s, queue 1 s", ""),
+        (7, ""),
+    ],
+)
+def test_running_and_ended_jobs_say_why_they_started_where_they_did(record, sentence):
+    ended = {
+        "ClusterId": 7, "ProcId": 0, "JobStatus": 4, "EnteredCurrentStatus": to_unix(NOON),
+        "RemoveReason": None, "LastRemoteHost": "slot1@x", START_ATTRIBUTE: record,
+    }  # fmt: skip
+    text = f'"{record}"' if isinstance(record, str) else str(record)
+    ad = {**IDLE[0]["ad"], "JobStatus": "2", "DataLocalityTransformed": "true", START_ATTRIBUTE: text}
+    pools = FakePool({"a": []}, {"a": ended}), FakePool({"a": [{"procs": [0], "ad": ad}]})
+    for pool in pools:
+        (answer,) = ask_job(asked(pool), 7, 0, None).answers
+        assert [note for note in answer.notes if note.endswith(sentence)] == list(answer.notes)
+        assert len(answer.notes) == (sentence != "")
+        json.dumps(answer_json(answer))
+
+
+def test_idle_job_that_ran_before_has_no_sentence_about_its_start():
+    ad = {**IDLE[0]["ad"], "DataLocalityTransformed": "true", START_ATTRIBUTE: '"local"'}
+    (answer,) = ask_job(asked(FakePool({"a": [{"procs": [0], "ad": ad}]})), 7, 0, None).answers
+    assert answer.notes == ()
 
 
 def test_schedd_is_queried_for_flocking_uploads_and_super_users():

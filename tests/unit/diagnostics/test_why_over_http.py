@@ -12,6 +12,8 @@ from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.missing_data import MissingReason
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState
 from hydrator.diagnostics.why.render import render_answer
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -35,6 +37,7 @@ from tests.unit.diagnostics.test_why import JOB, MISSING, slots
 
 RIGHT, TYPO = Did("lofar:L1234_SB001.ms"), Did("lofar:L1243_SB001.ms")
 CLASHING, TWIN = Did("lofar:Case"), Did("lofar:case")
+BOTH = set_key([L1, L2])
 SILENT, UNHEARD, OLD, NOWHERE = Did("ska:silent"), Did("ska:unheard"), Did("ska:old"), Did("x:y")
 HELD = "5 of 6 datasets would leave the ad at once; 2 of 20 further polls confirm the loss"
 TOLD = Catalogued("call", "RSE", "its rule waits", "5f3a", "ops", NOON + HOUR, NOON + 3 * HOUR, 5 * MINUTE)
@@ -56,10 +59,21 @@ def view() -> ServerState:
     snapshot = Snapshot(
         facts, {SILENT: "rucio: timed out"}, ((CLASHING, TWIN),), {L1: 400 * 10**9, L2: 7 * 10**9}
     )
-    demand = Demand((DemandEntry(wanted, 1, Origin.JOB, NOON),))
+    demand = Demand(tuple(DemandEntry(dids, 1, Origin.JOB, NOON) for dids in (wanted, (L1, L2))))
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
+    lines = {"Sets": "0.5", "ReadSeconds": "240", "QueueSeconds": "720", "ReadFrom": f'"{RAL}"'}
+    entries = tuple((f"DataLocality{name}", f"[{BOTH}={text}]") for name, text in lines.items())
+    ads[CAM] = replace(ads[CAM], content=entries, estimates_until=NOON + 10 * MINUTE)
+    estimate = SetEstimate(240, 720, RAL, queue_site=RAL)
     return ServerState(
-        ads, snapshot, demand, None, NOON, held_reasons={CAM: HELD}, omitted_dids={CAM: frozenset({L2})}
+        ads,
+        snapshot,
+        demand,
+        None,
+        NOON,
+        held_reasons={CAM: HELD},
+        omitted_dids={CAM: frozenset({L2})},
+        estimates=Estimates(NOON + 10 * MINUTE, {CAM: SiteEstimates({BOTH: estimate})}),
     )
 
 
@@ -95,6 +109,14 @@ def test_explanation_over_http_has_budget_and_held_changes(daemon):
     assert "left out of the site's ad by the size budget" in told.rows[0][3]
     assert HELD in told.rows[1][3]
     assert "left out" not in said(daemon.read_knowledge({L2}, NOON), L2, RAL).rows[0][3]
+
+
+def test_estimates_over_http_have_the_bytes_and_the_site_of_the_next_slot(daemon):
+    estimates = daemon.read_knowledge({L1, L2}, NOON).estimates
+    assert estimates
+    estimate = estimates.sites[CAM].by_key[BOTH]
+    assert (estimate.read_seconds, estimate.queue_seconds, estimate.source) == (240, 720, RAL)
+    assert (estimate.queue_site, estimate.missing_bytes) == (RAL, 203_500_000_000)
 
 
 def test_explanation_over_http_suggests_similar_names(daemon):

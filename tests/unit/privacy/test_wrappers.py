@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import (
     DatasetState,
@@ -17,6 +18,7 @@ from hydrator.domain.model import (
     QueuedJobs,
     ScheddDemand,
     Seen,
+    SiteAd,
     Unseen,
 )
 from hydrator.privacy.pseudonym_store import PseudonymStore
@@ -342,6 +344,19 @@ def test_in_a_queue_a_plain_private_name_is_masked_and_others_stay():
     assert group.datasets == (VEIL.mask(CANARY), "lofar:L1", NAME)
 
 
+def test_key_of_a_private_set_is_not_passed_on_and_other_keys_are():
+    answer = ScheddDemand(
+        NOON,
+        (
+            QueuedJobs(("embargo:canary-1",), 1, set_key(["embargo:canary-1"])),
+            QueuedJobs((NAME,), 1, set_key([NAME])),
+        ),
+    )
+    queues = PseudonymizedQueues(MemoryQueues({"schedd": answer}), VEIL, None)
+    groups = queues.read_demand()["schedd"].job_groups
+    assert [group.key for group in groups] == [None, set_key([NAME])]
+
+
 def test_a_name_that_the_default_scope_makes_private_is_masked_too():
     (group,) = PseudonymizedQueues(wanting("canary-1"), VEIL, "embargo").read_demand()["schedd"].job_groups
     assert group.datasets == (VEIL.mask(CANARY),)
@@ -471,6 +486,18 @@ def test_private_case_twins_are_both_advertised_since_their_opaque_names_differ(
 # what was remembered before a dataset became private
 
 
+def test_saved_ad_with_the_key_of_a_dataset_that_became_private_is_dropped():
+    plain, private = (Did("vip:A1"), Did("vip:B1"))
+    veil = Pseudonymizer(Privacy(("vip:B*",)), VEIL.keys)
+    content = tuple(
+        (name, f"['{set_key([did])}'=1.0]" if name == "DataLocalitySets" else "[]")
+        for did in (plain, private)
+        for name in ("DataLocalitySets", "DatasetStates")
+    )
+    ads = {CAM: SiteAd(CAM, NOON, 1, content[:2]), RAL: SiteAd(RAL, NOON, 1, content[2:])}
+    assert pseudonymize_state(ReconcileState(ads=ads), veil).ads.keys() == {CAM}
+
+
 def test_what_was_remembered_in_plain_forgets_the_name_and_keeps_the_demand():
     before = ReconcileState(
         memories={
@@ -500,7 +527,7 @@ def test_what_was_remembered_in_plain_forgets_the_name_and_keeps_the_demand():
     after = pseudonymize_state(before, VEIL)
     assert "canary" not in str(after).lower()
     assert after.demand.entries == (
-        RememberedJobs("schedd", tuple(sorted((VEIL.mask(CANARY), L1))), 3, NOON),
+        RememberedJobs("schedd", tuple(sorted((VEIL.mask(CANARY), L1))), 3, NOON, has_unkeyed_jobs=True),
     )
     assert after.memories["rucio"].records.keys() == {L1}
     assert after.pattern_matches == {"rucio": {NAME}}

@@ -13,6 +13,8 @@ import pytest
 
 from hydrator.config import Settings, load
 from hydrator.config.plugins import ENTRY_POINT_GROUP
+from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
+from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE, SET_ATTRIBUTES
 from hydrator.domain.errors import ConfigError
 from hydrator.reconcile.desired_sites import decide as desired
 from hydrator.server.api import openapi
@@ -117,10 +119,15 @@ def test_the_reference_has_every_key_of_the_configuration():
 
 def test_reference_lists_exactly_the_existing_attributes():
     made = {name for name, _ in ad("lofar:L1").attributes}
-    optional = {"DatasetFractions", "DatasetAsOf", "DataLocalityTruncated", "DataLocalityTrust"}
+    optional = {*SET_ATTRIBUTES, "DataLocalityEstimatesUntil", OBSERVE_ATTRIBUTE}
     assert made <= docs.ON_SLOTS.keys() <= made | optional
     fixed = {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES}
-    assert docs.ON_JOBS.keys() == {*fixed, desired.ASKS_ATTRIBUTE, desired.SAVED_ATTRIBUTE}
+    assert docs.ON_JOBS.keys() == {
+        *fixed,
+        desired.ASKS_ATTRIBUTE,
+        desired.SAVED_ATTRIBUTE,
+        START_ATTRIBUTE,
+    }
 
 
 def test_attributes_page_in_the_repository_equals_the_generated_one():

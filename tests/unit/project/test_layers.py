@@ -14,7 +14,7 @@ EDGES = {
     "hydrator/domain/bugs.py",  # logs bugs
     "hydrator/domain/files.py",  # replaces files
     "hydrator/domain/text.py",  # finds the folder of the documentation
-    "hydrator/reconcile/overrides.py",  # has the paths of command files
+    "hydrator/reconcile/publish/overrides.py",  # has the paths of command files
 }
 PURE = sorted(
     {

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did, Origin, QueuedJobs, ScheddDemand, Unseen
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs, build_demand, update_demand_memory
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
@@ -11,8 +12,19 @@ from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
 KEEP = 24 * HOUR
 
 
-def queue(*groups: tuple[tuple[str, ...], int], at=NOON) -> ScheddDemand:
-    return ScheddDemand(at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in groups))
+def queue(*groups: tuple[tuple[str, ...], int] | QueuedJobs, at=NOON) -> ScheddDemand:
+    """The answer of a schedd; jobs that are given as a pair have the key of their datasets."""
+    return ScheddDemand(
+        at,
+        tuple(
+            group if isinstance(group, QueuedJobs) else QueuedJobs(*group, set_key(group[0] or "x"))
+            for group in groups
+        ),
+    )
+
+
+def unkeyed(*datasets: str, jobs: int = 1, key: str | None = None) -> QueuedJobs:
+    return QueuedJobs(datasets, jobs, key)
 
 
 def asked(memory=None, *, now=NOON, default_scope=None, **answers) -> DemandMemory:
@@ -34,6 +46,31 @@ def test_schedds_are_added_up():
     memory = asked(ap1=queue(((L1,), 3)), ap2=queue(((L1,), 4), at=NOON + MINUTE))
     (one,) = wanted(memory).entries
     assert (one.dids, one.job_count, one.last_demanded_at) == ((L1,), 7, NOON + MINUTE)
+
+
+def settled(memory, *, at, settle=10 * MINUTE) -> dict:
+    found = build_demand(memory, pins=(), matches=frozenset(), now=at, settle=settle)
+    return {entry.dids: entry.is_settled for entry in found.entries}
+
+
+def test_set_is_settled_some_time_after_the_first_job_that_named_it():
+    memory = asked(ap1=queue(((L1,), 1)))
+    memory = asked(memory, now=NOON + 5 * MINUTE, ap1=queue(((L1,), 2), ((L2,), 1)))
+    assert settled(memory, at=NOON + 9 * MINUTE) == {(L1,): False, (L2,): False}
+    assert settled(memory, at=NOON + 10 * MINUTE) == {(L1,): True, (L2,): False}
+    assert settled(memory, at=NOON + 15 * MINUTE) == {(L1,): True, (L2,): True}
+
+
+def test_set_that_is_settled_at_one_schedd_is_settled():
+    memory = asked(ap1=queue(((L1,), 1)))
+    memory = asked(memory, now=NOON + 10 * MINUTE, ap1=queue(((L1,), 1)), ap2=queue(((L1,), 1)))
+    assert settled(memory, at=NOON + 11 * MINUTE) == {(L1,): True}
+
+
+def test_demand_that_a_restarted_daemon_remembers_is_settled():
+    memory = DemandMemory((RememberedJobs("ap1", (L1,), 1, NOON),))
+    memory = asked(memory, now=NOON + MINUTE, ap1=queue(((L1,), 1)))
+    assert settled(memory, at=NOON + MINUTE) == {(L1,): True}
 
 
 def test_names_without_a_scope_get_the_default_one():
@@ -146,3 +183,53 @@ def test_job_that_ended_while_its_schedd_was_silent_is_remembered_from_then_on()
     after = asked(silent, now=NOON + 101 * HOUR, ap1=queue())
     assert [(want.dids, want.jobs) for want in after.entries] == [((L1,), 0)]
     assert asked(after, now=NOON + 125 * HOUR, ap1=queue()).entries == ()
+
+
+# ---- keys
+
+
+def test_keyed_jobs_need_no_entry_for_each_dataset():
+    (entry,) = wanted(asked(ap1=queue(((L1, L2), 3)))).entries
+    assert not entry.has_unkeyed_jobs
+
+
+@pytest.mark.parametrize("key", [None, "", "s" + "a" * 20, set_key([L1]), set_key([L1, L2]).upper()])
+def test_job_without_the_key_of_its_datasets_counts_as_unkeyed(key):
+    memory = asked(ap1=queue(((L1, L2), 3), unkeyed(L1, L2, key=key)))
+    (entry,) = wanted(memory).entries
+    assert (entry.has_unkeyed_jobs, entry.job_count) == (True, 4)
+    assert wanted(memory).wrong_keys == ({} if key is None else {(L1, L2): 1})
+
+
+def test_key_fits_the_datasets_with_the_default_scope_without_duplicates():
+    memory = asked(ap1=queue(QueuedJobs(("L2", L1, "L1"), 1, set_key([L1, L2]))), default_scope="lofar")
+    assert not wanted(memory).entries[0].has_unkeyed_jobs
+
+
+def test_unkeyed_jobs_of_one_schedd_count_for_the_pool():
+    memory = asked(ap1=queue(((L1, L2), 3)), ap2=queue(unkeyed(L1, L2)), ap3=queue(((L1, L2), 1)))
+    (entry,) = wanted(memory).entries
+    assert entry.has_unkeyed_jobs
+
+
+def test_remembered_jobs_stay_unkeyed_but_their_wrong_keys_are_forgotten():
+    memory = asked(asked(ap1=queue(unkeyed(L1, L2, key="wrong"))), now=NOON + HOUR, ap1=queue())
+    (entry,) = wanted(memory).entries
+    assert (entry.job_count, entry.has_unkeyed_jobs, wanted(memory).wrong_keys) == (0, True, {})
+
+
+def test_jobs_that_are_keyed_now_replace_remembered_unkeyed_jobs():
+    memory = asked(asked(ap1=queue(unkeyed(L1, L2))), now=NOON + HOUR, ap1=queue(((L1, L2), 1)))
+    assert not wanted(memory).entries[0].has_unkeyed_jobs
+
+
+def test_wrong_keys_of_all_schedds_are_added_up():
+    memory = asked(ap1=queue(unkeyed(L1, key="x", jobs=2)), ap2=queue(unkeyed(L1, key="y")))
+    assert wanted(memory).wrong_keys == {(L1,): 3}
+
+
+def test_order_of_the_answers_does_not_change_the_demand():
+    groups = [unkeyed(L1), unkeyed(L2), unkeyed(L3), unkeyed(L1, L2)]
+    first = wanted(asked(ap1=queue(*groups), ap2=queue(*groups[:2])))
+    other = wanted(asked(ap2=queue(*groups[1::-1]), ap1=queue(*groups[::-1])))
+    assert first == other

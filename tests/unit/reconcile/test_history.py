@@ -6,19 +6,20 @@ import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.daemon.logs import cycle_log_fields
+from hydrator.diagnostics.outcomes import AdHistory
 from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
-from hydrator.reconcile.overrides import Approve, Resume, Return
+from hydrator.reconcile.publish.overrides import Approve, Resume, Return
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.command_files import CommandQueue
-from hydrator.state.history_table import MAX_AGE, MAX_GENERATIONS_PER_SITE
+from hydrator.state.history.generations import MAX_AGE, MAX_GENERATIONS_PER_SITE, RECENT_GENERATIONS
 from hydrator.state.store import Store
-from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, published, replica
+from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, published, replica
 
 POLICY = Policy(refresh_after=MINUTE, has_expiring_ads=True)
 
@@ -140,6 +141,47 @@ def test_the_history_stays_bounded_in_number_and_in_time(tmp_path):
         later = NOON + MAX_AGE + MINUTE
         store.add_history([HistoryEntry(later, ad(L1, generation=999), ())], {}, later)
         assert [one.ad.generation for one in store.load_history()] == [999]
+
+
+def test_history_says_where_it_begins_after_entries_were_deleted(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        for n in range(MAX_GENERATIONS_PER_SITE):
+            store.add_history([HistoryEntry(NOON + n * MINUTE, ad(L1, generation=n + 1), ())], {}, NOON)
+        store.add_history([HistoryEntry(NOON, ad(L1, site=RAL), ())], {}, NOON)
+        assert store.history_begins.load() == {}, "nothing is lost yet"
+        late = NOON + HOUR * 5
+        store.add_history([HistoryEntry(late, ad(L1, generation=998), ())], {}, late)
+        assert store.history_begins.load() == {CAM: NOON + MINUTE}
+
+
+def test_changes_without_an_available_dataset_do_not_displace_the_start_of_a_day(tmp_path):
+    """A day of 2 arrivals and of 600 changes: the history still has both arrivals, and the last changes."""
+    with Store.open_to_write(tmp_path) as store:
+        previous, expected, lists = {}, {}, ([L1], [L1, L2], [L1, L2, L3])
+        for n in range(600):
+            at, dids = NOON + n * MINUTE, lists[n // 200]
+            one = replace(ad(*dids, generation=n + 1), as_of=at)
+            store.add_history([HistoryEntry(at, one, ())], previous, at)
+            previous, expected[at] = {CAM: one}, frozenset(dids)
+        entries = store.load_history()
+        assert len(entries) == MAX_GENERATIONS_PER_SITE
+        assert [one.ad.generation for one in entries][-RECENT_GENERATIONS:] == list(range(551, 601))
+        assert store.history_begins.load() == {}, "nothing that a report reads is lost"
+        history = AdHistory(entries)
+        assert {at: history.available_datasets(CAM, at) for at in expected} == expected
+
+
+def test_ad_that_has_not_changed_for_longer_than_the_history_is_kept(tmp_path):
+    """Else a site whose data never changes would have no ad, and the results of its jobs would be unknown."""
+    with Store.open_to_write(tmp_path) as store:
+        for site, generation, at in ((CAM, 1, NOON), (CAM, 2, NOON + HOUR), (OSO, 1, NOON + HOUR)):
+            store.add_history([HistoryEntry(at, ad(L1, site=site, generation=generation), ())], {}, at)
+        store.save(ReconcileState(ads={CAM: ad(L1, generation=2)}))
+        later = NOON + 2 * MAX_AGE
+        store.add_history([HistoryEntry(later, ad(L1, site=RAL), ())], {}, later)
+        kept = {(one.ad.site, one.ad.generation) for one in store.load_history()}
+        assert {(site, generation) for site, generation in kept if site != RAL} == {(CAM, 2)}
+        assert store.history_begins.load() == {CAM: NOON + HOUR}
 
 
 def test_an_entry_comes_back_as_it_was_and_a_spoilt_one_hides_no_other(tmp_path):

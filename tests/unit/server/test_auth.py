@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from hydrator.cli import main
+from hydrator.domain.ads.contract import contract_1
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site, Snapshot
 from hydrator.server.app import build_app
@@ -203,9 +204,12 @@ def served(made):
     asgi = build_app(lambda: view, CollectorRegistry(), max_age=timedelta(seconds=10), authenticator=access)
     with HttpServer(asgi, "127.0.0.1", 0, token=access.own_token) as server:
 
-        def ask(path, name=None):
+        def ask(path, name=None, body=None):
             headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}
-            return httpx.get(server.url + path, headers=headers, trust_env=False, timeout=120)
+            method = "GET" if body is None else "POST"
+            return httpx.request(
+                method, server.url + path, json=body, headers=headers, trust_env=False, timeout=120
+            )
 
         yield ask
 
@@ -214,7 +218,7 @@ READ_ONLY = ["/", "/v1/sites", "/v1/datasets", "/metrics"]
 
 
 def test_site_token_reads_the_ad_of_its_own_site_only(served):
-    assert served("/v1/sites/CAM/ad", "cam").text == ad(L1, site=CAM).text
+    assert served("/v1/sites/CAM/ad", "cam").text == contract_1(ad(L1, site=CAM)).text
     other = served("/v1/sites/RAL/ad", "cam")
     assert (other.status_code, other.json()["error"]) == (403, "not authorized")
     assert "DataLocality" not in other.text
@@ -222,6 +226,7 @@ def test_site_token_reads_the_ad_of_its_own_site_only(served):
 
 def test_site_token_gets_equal_answers_for_existing_and_unknown_sites(served):
     assert served("/v1/sites/RAL/ad", "cam").json() == served("/v1/sites/NONE/ad", "cam").json()
+    assert served("/v2/sites/RAL/ad", "cam").json() == served("/v1/sites/NONE/ad", "cam").json()
 
 
 def test_site_token_without_an_ad_sees_no_names_of_other_sites(served, made):
@@ -246,6 +251,16 @@ def test_everything_but_health_asks_for_a_token(served, path):
 @pytest.mark.parametrize("path", READ_ONLY)
 def test_a_site_reads_nothing_but_its_ad(served, path):
     assert served(path, "cam").status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/v1/locality", "/v1/locality/set"])
+def test_locality_asks_for_a_token_that_reads_everything(served, path):
+    statuses = {
+        name: served(path, name, {"datasets": [L1]}).status_code
+        for name in (None, "cam", "event", "read", "submit")
+    }
+    assert statuses == {None: 401, "cam": 403, "event": 403, "read": 200, "submit": 200}
+    assert "CAM" not in served(path, "cam", {"datasets": [L1], "sites": ["CAM"]}).text.replace("site:CAM", "")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

@@ -18,6 +18,7 @@ from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.events import MAX_EVENT_BYTES, RejectReason
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.server.api import models, openapi
+from hydrator.server.api.locality.request import MAX_LOCALITY_BYTES
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.handlers import TokenServices
@@ -75,6 +76,7 @@ def test_the_text_is_openapi_3_1_and_served(served):
         ("/healthz", models.Health),
         ("/readyz", models.Ready),
         ("/v1/sites/CAMM/ad", models.Error),
+        ("/v2/sites/CAMM/ad", models.Error),
         ("/v1/datasets?x=1", models.Error),
         ("/nonsense", models.Error),
     ],
@@ -168,11 +170,11 @@ class Kept:
         url = f"{self.server.url}/v1/events{more}"
         return httpx.post(url, content=content, headers=headers, trust_env=False, timeout=120).status_code
 
-    def ask(self, path, token="own", **more) -> int:
+    def ask(self, path, token="own", method="GET", **more) -> int:
         path = path.replace("{site}", CAM)
         headers = {"Authorization": f"Bearer {self.token}"} if token == "own" else {}
         return httpx.request(
-            "GET", self.server.url + path, headers=headers, trust_env=False, timeout=120, **more
+            method, self.server.url + path, headers=headers, trust_env=False, timeout=120, **more
         ).status_code
 
 
@@ -233,6 +235,39 @@ def test_every_status_that_the_webhook_can_answer_is_described(tmp_path, caplog,
     assert (got["nonsense"] == 429) == (state in {"asked too often", "too many events"})
     if state == "well":
         assert list(got.values()) == [202, 400, 413, 413, 414, 401, 403]
+
+
+@schemathesis.deserializer("application/x-ndjson")
+def read_lines(_, response) -> list:
+    """The lines of a stream, whose schema is that of their list."""
+    return [json.loads(line) for line in response.content.splitlines()]
+
+
+@pytest.mark.parametrize("path", ["/v1/locality", "/v1/locality/set"])
+@pytest.mark.parametrize("state", ["well", "not ready", "a bug", "no tokens file", "asked too often"])
+def test_every_status_that_a_locality_route_can_answer_is_described(tmp_path, caplog, state, path):
+    kept = Kept(tmp_path, RateLimiter(0.001, 1, lambda: 0.0) if state == "asked too often" else None)
+    if state == "not ready":
+        kept.view = replace(VIEW, snapshot=None, not_ready_reason="no catalogue has been read yet")
+    if state == "a bug":
+        kept.view = None
+    if state == "no tokens file":
+        kept.file.unlink()
+    body = json.dumps({"datasets": [L1, L2]})
+    with kept.server:
+        got = {
+            "no token": kept.ask(path, None, method="POST", content=body),
+            "a question": kept.ask(path, method="POST", content=body),
+            "nonsense": kept.ask(path, method="POST", content="nonsense"),
+            "too large": kept.ask(path, method="POST", content=b" " * (MAX_LOCALITY_BYTES + 1)),
+            "in pieces": kept.ask(path, method="POST", content=iter([body.encode()])),
+            "a long URL": kept.ask(f"{path}?{'x' * 9000}", method="POST", content=body),
+        }
+    assert {str(status) for status in got.values()} <= set(TEXT["paths"][path]["post"]["responses"])
+    expected = {"not ready": 503, "a bug": 500, "no tokens file": 503, "asked too often": 429}
+    assert got["a question"] == expected.get(state, 200)
+    if state == "well":
+        assert list(got.values()) == [401, 200, 400, 413, 413, 414]
 
 
 def with_tokens() -> dict:

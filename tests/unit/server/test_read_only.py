@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
-from adapters.http_publisher import ServedAds
+from adapters.http.publisher import ServedAds
 from hydrator.daemon.event_queue import EarlyPollRequest, EventQueue
 from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Snapshot

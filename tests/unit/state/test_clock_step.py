@@ -11,7 +11,7 @@ from hydrator.reconcile.ads.site_ads import facts_of, shift_ad_times
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
-from hydrator.reconcile.overrides import Rollback
+from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.publish.plan import Policy, plan
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey

@@ -17,7 +17,7 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
-from hydrator.reconcile.overrides import Rollback
+from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord, apply_survey
 from hydrator.reconcile.state import ReconcileState
@@ -64,11 +64,14 @@ FULL = ReconcileState(
         "dmapi": CatalogueMemory(unseen_reasons={L1: "down"}, failure="down"),
     },
     demand=DemandMemory(
-        (RememberedJobs("ap1", (L1,), 1, NOON), RememberedJobs("ap1", (L1, L2), 7, NOON - HOUR)),
+        (
+            RememberedJobs("ap1", (L1,), 1, NOON),
+            RememberedJobs("ap1", (L1, L2), 7, NOON - HOUR, has_unkeyed_jobs=True, wrong_key_count=3),
+        ),
         {"no scope": "it has no scope"},
     ),
     pattern_matches={"rucio": frozenset({L2, L3}), "dmapi": frozenset()},
-    ads={CAM: ad(L1, L2, generation=2**40)},
+    ads={CAM: replace(ad(L1, L2, generation=2**40), estimates_until=NOON + MINUTE)},
     held_losses={CAM: HeldLoss(NOON - HOUR, NOON, {L1: 0, L2: 3}, 7, HoldCause.ALL)},
     rollbacks={RAL: Rollback(NOON - MINUTE, ad(L3, site=RAL, generation=3, at=NOON - HOUR))},
 )
@@ -518,10 +521,15 @@ def test_only_so_many_spoilt_rows_are_kept(tmp_path):
 def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
-        for table in ("held", "ages", "unreadable", "rollback", "history"):
+        newer = ("held", "ages", "unreadable", "rollback", "history", "demand_keys", "estimates_until")
+        for table in newer:
             store._db.execute(f"drop table {table}")
+    without_estimates = {site: replace(one, estimates_until=None) for site, one in FULL.ads.items()}
     with Store.open_to_read(tmp_path) as looking:
-        assert (looking.load().ads, looking.load_history()) == (FULL.ads, [])
+        old = looking.load()
+        assert (old.ads, looking.load_history()) == (without_estimates, [])
+    assert [entry.dids for entry in old.demand.entries] == [entry.dids for entry in FULL.demand.entries]
+    assert all(entry.has_unkeyed_jobs for entry in old.demand.entries), "jobs of contract 1 have no key"
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
         assert store.load() == FULL

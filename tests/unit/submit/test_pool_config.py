@@ -1,6 +1,7 @@
 """Pool configuration: the texts of ``hydrator submit pool-config``, and their expressions."""
 
 import re
+import struct
 import time
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.model import MAX_DID_CHARS, Did
-from hydrator.submit.expressions import available_expression, here_expression
+from hydrator.submit.expressions import COMPACT_HERE, available_expression, here_expression
 from hydrator.submit.pool_config import (
     IMMUTABLE_ATTRIBUTES,
     PRE_JOB_TERM,
@@ -22,17 +23,16 @@ from hydrator.submit.pool_config import (
     schedd_config,
     startd_config,
 )
-from tests.transform_oracle import (
-    compute_any_after,
-    job_rank_expression,
-    rank_expression,
-    requirements_expression,
-)
+from tests.transform_oracle import compute_any_after, requirements_expression
 
 A, B = Did("ska:a"), Did("ska:b")
 DEFAULT_PRE_JOB_RANK = (
     "(10000000 * My.Rank) + (1000000 * (RemoteOwner =?= UNDEFINED)) - (100000 * Cpus) - Memory"
 )
+OUR_STARTD_ATTRS = "DataLocalityLocal DataLocalityAuto DataLocalityTakesReader DataLocalityReadLimit"
+EXPANDED_TERM = PRE_JOB_TERM.replace("$(DATALOCALITY_OTHERS_WEIGHT)", "0.5")
+"""The term as condor_config_val prints it."""
+FORMER_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
 
 
 def slot(states="", as_of="", age=60, **more) -> ClassAd:
@@ -59,12 +59,7 @@ def here(slot_ad: ClassAd, *dids: Did, mode="require", **more):
     return value(job(here_expression(dids or (A,), mode), **more), slot_ad)
 
 
-def rank(slot_ad: ClassAd, *dids: Did, sizes=None, **more):
-    sizes = sizes or {}
-    return value(job(rank_expression(dids or (A,), sizes), RequiredBytes=ClassAd(sizes), **more), slot_ad)
-
-
-# --- the locality clause
+# --- the locality clause of contract 1, which jobs keep that were queued before an upgrade
 
 
 def test_slot_with_all_datasets_satisfies_the_locality_clause():
@@ -116,54 +111,64 @@ def test_dataset_list_of_any_length_is_evaluated(datasets):
     ad = job(here_expression(dids, "require"), R=ExprTree("(true) && MY.X"))
     assert value(ad, everything, "R") is True
     assert value(ad, all_but_one, "R") is False
-    ad = job(rank_expression(dids, {}))
-    assert value(ad, everything) == 1.0
-    assert value(ad, all_but_one) == pytest.approx((datasets - 1) / datasets)
 
 
-# --- the rank
-
-
-def test_rank_is_the_share_of_datasets_if_a_size_is_missing():
-    assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 900}) == 0.5
-
-
-def test_rank_is_the_share_of_bytes_if_all_sizes_are_known():
-    assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 900, B: 100}) == 0.9
-
-
-def test_rank_counts_half_of_a_dataset_that_is_being_staged():
-    assert rank(slot("'ska:a'=\"STAGING\""), A, B, sizes={A: 900, B: 100}) == 0.45
-
-
-def test_rank_does_not_divide_by_a_total_size_of_zero():
-    assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 0, B: 0}) == 0.5
-
-
-def test_old_facts_and_slots_without_attributes_have_rank_0():
-    assert rank(slot("'ska:a'=\"AVAILABLE\"", age=30000)) == 0.0
-    assert rank(ClassAd("[Cpus = 8]")) == 0.0
-
-
-def test_locality_rank_is_added_to_the_users_rank():
-    ad = job(rank_expression([A], {}), RequiredBytes=ClassAd({}))
-    ad["DataLocalityRank"] = ad.lookup("X")
-    ad["Rank"] = ExprTree(job_rank_expression("TARGET.Mips", 1000.0))
-    assert value(ad, slot("'ska:a'=\"AVAILABLE\"", Mips=7), "Rank") == 1007.0
-    assert value(ad, slot("'ska:a'=\"AVAILABLE\""), "Rank") == 1000.0  # an undefined Rank is 0
-    ad["Rank"] = ExprTree(job_rank_expression('TARGET.Mips + "x"', 1000.0))
-    assert value(ad, slot("'ska:a'=\"AVAILABLE\"", Mips=7), "Rank") == 1000.0  # and so is one in error
+# --- the negotiator's term
 
 
 def test_users_requirements_stay_in_parentheses():
     assert requirements_expression("A || B") == "(A || B) && MY.DataLocalityHere"
 
 
-def test_negotiator_term_is_0_for_jobs_without_datasets():
-    ad = ClassAd("[Cpus = 8]")
-    ad["X"] = ExprTree(f"{PRE_JOB_TERM} + (5)")
-    assert value(ad, ClassAd('[Owner = "alice"]')) == 5.0
-    assert value(ad, ClassAd("[DataLocalityRank = 1.0]")) == 1e9 + 5
+def pre_job_rank(job_ad: ClassAd, slot_ad: ClassAd, weight="1000000") -> float:
+    """Evaluate the negotiator's term as HTCondor would, with the default rank."""
+    term = PRE_JOB_TERM.replace("$(DATALOCALITY_OTHERS_WEIGHT)", weight)
+    ad = ClassAd(str(slot_ad))
+    ad["X"] = ExprTree(f"{term} + ({DEFAULT_PRE_JOB_RANK})")
+    return value(ad, job_ad)
+
+
+def sized(cpus: int, **more) -> ClassAd:
+    return ClassAd({"Cpus": cpus, "Memory": cpus * 1024, "Rank": 0.0, **more})
+
+
+def test_one_second_of_reading_counts_more_than_the_size_of_a_slot():
+    small, large = sized(1), sized(512)
+    assert pre_job_rank(ClassAd("[DataLocalityRank = -1.0]"), small) < pre_job_rank(
+        ClassAd("[DataLocalityRank = 0.0]"), large
+    )
+
+
+@pytest.mark.parametrize("seconds", [0.0, -64.5, -900000.0, -1e6])
+def test_former_terms_choose_among_slots_with_the_same_seconds(seconds):
+    ad = ClassAd({"DataLocalityRank": seconds})
+    assert pre_job_rank(ad, sized(1)) > pre_job_rank(ad, sized(2))
+    gpu = ClassAd({"DataLocalityRank": seconds, "GPUPreference": 1.0})
+    assert pre_job_rank(gpu, sized(512)) > pre_job_rank(ad, sized(1))
+    # the negotiator stores a rank with 24 bits
+    single = [struct.unpack("f", struct.pack("f", pre_job_rank(ad, sized(cpus))))[0] for cpus in (2, 4, 8)]
+    assert single[0] > single[1] > single[2]
+
+
+def test_job_of_a_former_release_still_ranks_slots_by_its_share():
+    half, whole = ClassAd("[DataLocalityRank = 0.5]"), ClassAd("[DataLocalityRank = 1.0]")
+    assert pre_job_rank(half, sized(1)) < pre_job_rank(whole, sized(512))
+
+
+def test_jobs_without_datasets_avoid_the_slots_of_a_site_with_a_queue_for_its_data():
+    plain = ClassAd('[Owner = "alice"]')
+    waited_for = sized(1, DataLocalityOwnQueueSeconds=60)
+    assert pre_job_rank(plain, waited_for) < pre_job_rank(plain, sized(128))
+    assert pre_job_rank(plain, waited_for, weight="0") > pre_job_rank(plain, sized(128))
+    with_data = ClassAd("[DataLocalityRank = 0.0]")
+    assert pre_job_rank(with_data, waited_for) == pre_job_rank(with_data, sized(1))
+
+
+@pytest.mark.parametrize("queue", ["undefined", "error", '"60"', "{60}", "-5", "0"])
+def test_negotiator_term_is_0_for_jobs_without_datasets_at_any_other_slot(queue):
+    ad = sized(1)
+    ad["DataLocalityOwnQueueSeconds"] = ExprTree(queue)
+    assert pre_job_rank(ClassAd('[Owner = "alice"]'), ad) == pre_job_rank(ClassAd('[Owner = "a"]'), sized(1))
 
 
 @pytest.mark.parametrize(
@@ -195,15 +200,23 @@ def test_deadline_of_a_long_wait_is_rounded_to_a_twelfth_of_it():
 
 
 def test_rounded_deadline_is_never_earlier_than_the_requested_one():
-    assert compute_any_after(600, 0) == 600
-    assert compute_any_after(601, 0) == 900
+    assert compute_any_after(600, 3600) == 4200
+    assert compute_any_after(601, 3600) == 4500
+
+
+def test_wait_below_the_rounding_ends_at_most_half_of_it_late():
+    assert [compute_any_after(now, 30) for now in (600, 601, 616)] == [630, 645, 660]
+
+
+def test_wait_of_0_is_over_at_once_and_jobs_share_an_autocluster():
+    assert compute_any_after(601, 0) == compute_any_after(899, 0) == 600
 
 
 # --- the texts
 
 
 def test_printed_knobs_have_the_operators_values():
-    policy = PoolPolicy("require", "lofar", timedelta(hours=1), rank_weight=5, staging_credit=0.25)
+    policy = PoolPolicy("require", "lofar", timedelta(hours=1), glideinwms=True)
     text = schedd_config(policy, {})
     for line in (
         "DATALOCALITY_DEFAULT_MODE = require",
@@ -212,10 +225,23 @@ def test_printed_knobs_have_the_operators_values():
         "DATALOCALITY_WAIT = 3600",
         "DATALOCALITY_SETTLE = 600",
         "DATALOCALITY_STEP = 300",
-        "DATALOCALITY_RANK_WEIGHT = 5.0",
-        "DATALOCALITY_STAGING_CREDIT = 0.25",
+        "DATALOCALITY_AUTO_SETTLE = 600",
+        "DATALOCALITY_GLIDEINWMS = true",
     ):
         assert line in text.splitlines()
+    lines = negotiator_config({}, policy=PoolPolicy(others_weight=2.5)).splitlines()
+    assert "DATALOCALITY_OTHERS_WEIGHT = 2.5" in lines
+
+
+def test_texts_for_startds_and_the_negotiator_have_the_number_of_readers():
+    for number, printed in ((10, 10), (7, 7), (1, 4)):
+        policy = PoolPolicy(readers=number)
+        for text in (startd_config({}, policy=policy), negotiator_config({}, policy=policy)):
+            assert f"DATALOCALITY_READERS = {printed}" in text.splitlines()
+            assert "{{" not in text
+            assert "}}" not in text
+    assert "CONCURRENCY_LIMIT_DEFAULT_DataLocality = $(DATALOCALITY_READERS) * 100" in negotiator_config({})
+    assert "CONCURRENCY_LIMIT" not in negotiator_config({}, observe=True)
 
 
 def test_default_max_age_is_15_minutes_below_the_daemons_limit():
@@ -229,8 +255,8 @@ def test_default_max_age_is_15_minutes_below_the_daemons_limit():
         ("default_scope", "a b"),
         ("default_scope", "a:b"),
         ("default_scope", "$(X)"),
-        ("staging_credit", 1.5),
-        ("rank_weight", -1),
+        ("others_weight", -1),
+        ("readers", 0),
         ("max_age", timedelta(0)),
         ("wait", timedelta(days=800)),
         ("rounding_floor", timedelta(0)),
@@ -254,6 +280,27 @@ def test_every_text_extends_the_pools_current_values(observe):
     assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM} + ($(NEGOTIATOR_PRE_JOB_RANK))" in (
         negotiator_config({}, observe=observe)
     )
+
+
+def test_attributes_within_texts_of_expressions_are_significant():
+    """HTCondor finds no reference within a string, and the negotiator gets only significant attributes.
+
+    Without them a job with a key matched no slot without the startd's text, and jobs with different keys
+    were one autocluster (tests/integration/test_slot_merge.py, test_between_pools.py).
+    """
+    within = {name for text in COMPACT_HERE.values() for name in re.findall(r"\bMY\.(\w+)", text)}
+    (line,) = re.findall(r"^ADD_SIGNIFICANT_ATTRIBUTES = .*", schedd_config(PoolPolicy(), {}), re.MULTILINE)
+    assert "DataLocalityKey" in within
+    assert within <= set(line.split())
+    assert "$(ADD_SIGNIFICANT_ATTRIBUTES)" in line.split()
+
+
+def test_expressions_that_a_transform_sets_have_no_backslash_but_before_a_quote():
+    r"""In a job's attribute ``\\1`` is two backslashes and a digit; the classad module reads one."""
+    for observe in (False, True):
+        lines = re.findall(r"^ +SET .*", schedd_config(PoolPolicy(), {}, observe=observe), re.MULTILINE)
+        assert any("DataLocalityOldest" in line for line in lines)
+        assert [line for line in lines if re.search(r'\\(?!")', line)] == []
 
 
 def test_printed_comment_lines_fit_on_a_screen():
@@ -281,9 +328,8 @@ def test_negotiator_text_does_not_offer_depth_first():
 def test_observe_changes_no_requirements_no_start_and_refuses_no_job():
     text = schedd_config(PoolPolicy(), {}, observe=True)
     assert "SET Requirements" not in text
-    assert "DataLocalityHere" not in text.replace(
-        "PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DataLocalityHere", ""
-    )
+    assert re.findall(r"SET DataLocalityHere (.*)", text) == ["true"]
+    assert "DataLocalityPrepared" not in text
     for name in SUBMIT_REQUIREMENTS:
         asked = f"SUBMIT_REQUIREMENT_{name} = " in text
         assert asked is (f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true" in text.splitlines())
@@ -297,6 +343,7 @@ def test_texts_are_equal_before_and_after_their_installation():
         "IMMUTABLE_JOB_ATTRS": "Owner",
         "PROTECTED_JOB_ATTRS": "",
         "START": "Cpus > 1 && (X)",
+        "STARTD_ATTRS": "Site",
         "NEGOTIATOR_PRE_JOB_RANK": DEFAULT_PRE_JOB_RANK,
     }
     after = {
@@ -305,7 +352,8 @@ def test_texts_are_equal_before_and_after_their_installation():
         "IMMUTABLE_JOB_ATTRS": f"Owner {' '.join(IMMUTABLE_ATTRIBUTES)}",
         "PROTECTED_JOB_ATTRS": " DataLocalityHere",
         "START": f"(Cpus > 1 && (X)) && {START_CLAUSE}",
-        "NEGOTIATOR_PRE_JOB_RANK": f"{PRE_JOB_TERM} + ({DEFAULT_PRE_JOB_RANK})",
+        "STARTD_ATTRS": f"Site {OUR_STARTD_ATTRS}",
+        "NEGOTIATOR_PRE_JOB_RANK": f"{EXPANDED_TERM} + ({DEFAULT_PRE_JOB_RANK})",
     }
     assert schedd_config(PoolPolicy(), after) == schedd_config(PoolPolicy(), before)
     assert startd_config(after) == startd_config(before)
@@ -327,8 +375,11 @@ def test_current_value_with_a_line_break_stays_in_its_comment():
         ("START", f"((A) && (B)) && {START_CLAUSE}", "(A) && (B)"),
         ("START", f"((A) && {START_CLAUSE}) && {START_CLAUSE}", "A"),
         ("START", "(A) && (B)", "(A) && (B)"),
+        ("NEGOTIATOR_PRE_JOB_RANK", f"{EXPANDED_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
         ("NEGOTIATOR_PRE_JOB_RANK", f"{PRE_JOB_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
-        ("NEGOTIATOR_PRE_JOB_RANK", PRE_JOB_TERM, ""),
+        ("NEGOTIATOR_PRE_JOB_RANK", EXPANDED_TERM, ""),
+        ("NEGOTIATOR_PRE_JOB_RANK", f"{FORMER_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
+        ("NEGOTIATOR_PRE_JOB_RANK", f"{EXPANDED_TERM} + ({FORMER_TERM} + (X))", "X"),
         ("NEGOTIATOR_PRE_JOB_RANK", "1e9 * (TARGET.DataLocalityRank ?: 0.0) + (X)", "X"),  # of release 0.1
         ("NEGOTIATOR_PRE_JOB_RANK", DEFAULT_PRE_JOB_RANK, DEFAULT_PRE_JOB_RANK),
         ("JOB_TRANSFORM_NAMES", "X, DataLocality,Y", "X Y"),
@@ -336,6 +387,7 @@ def test_current_value_with_a_line_break_stays_in_its_comment():
         ("JOB_TRANSFORM_NAMES", "DataLocalityOfOthers", "DataLocalityOfOthers"),
         ("SUBMIT_REQUIREMENT_NAMES", " ".join(SUBMIT_REQUIREMENTS), ""),
         ("IMMUTABLE_JOB_ATTRS", f"Foo {' '.join(IMMUTABLE_ATTRIBUTES)}", "Foo"),
+        ("STARTD_ATTRS", f"Site, {OUR_STARTD_ATTRS}", "Site"),
     ],
 )
 def test_removal_of_our_parts_gives_the_former_value(name, value, left):

@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.submit.rapthor.environment import MAX_VARIABLE_BYTES, export_lines, toil_params
@@ -24,6 +25,7 @@ from hydrator.submit.rapthor.parset import parse_parset
 from hydrator.submit.submit_files.values import quote_arguments
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
 
+KEY = f'"{set_key([L1, L2])}"'
 NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}
 
 
@@ -152,6 +154,7 @@ def description(of: RapthorRun, **more) -> str:
 def test_run_attributes_are_sorted_without_duplicates():
     assert run("lofar:L2", "lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}).attributes == {
         "RequiredDatasets": '{"lofar:L1","lofar:L2"}',
+        "DataLocalityKey": KEY,
         "RequiredBytes": "['lofar:L1'=1;'lofar:L2'=2]",
         "DataLocality": '"require"',
         "RapthorRun": '"r1"',
@@ -212,8 +215,9 @@ def exported(text: str) -> dict[str, str]:
 def test_exports_list_the_attributes_without_a_semicolon():
     found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING, toil=False))
     assert found == {
-        "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality RapthorRun",
+        "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocalityKey DataLocality RapthorRun",
         "_CONDOR_RequiredDatasets": '{"lofar:L1","lofar:L2"}',
+        "_CONDOR_DataLocalityKey": KEY,
         "_CONDOR_DataLocality": '"require"',
         "_CONDOR_RapthorRun": '"r1"',
     }
@@ -230,7 +234,7 @@ def test_exports_keep_values_of_the_environment_and_configuration():
     found = exported(
         export_lines(asked, shell, {**NOTHING, "SUBMIT_ATTRS": "Lost", "APPEND_RANK_VANILLA": "1"})
     )
-    assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocality RapthorRun"
+    assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocalityKey DataLocality RapthorRun"
     assert found["_CONDOR_APPEND_REQ_VANILLA"] == "(TARGET.A) && (TARGET.B)"
     assert found["_CONDOR_APPEND_RANK_VANILLA"] == "(1) + (TARGET.C)"
     configured = exported(export_lines(run("lofar:L1"), {}, {**NOTHING, "SUBMIT_ATTRS": "$(FOO) Admins"}))
@@ -269,6 +273,7 @@ def test_run_ad_is_printed_as_classad_or_json():
     asked = run("lofar:L2", "lofar:L1", sizes={L1: 1}, mode="wait", max_wait_seconds=60)
     assert as_ad(asked).splitlines() == [
         'RequiredDatasets = {"lofar:L1","lofar:L2"}',
+        f"DataLocalityKey = {KEY}",
         "RequiredBytes = ['lofar:L1'=1]",
         'DataLocality = "wait"',
         "DataLocalityMaxWait = 60",
@@ -276,11 +281,18 @@ def test_run_ad_is_printed_as_classad_or_json():
     ]
     assert json.loads(as_json(asked)) == {
         "RequiredDatasets": ["lofar:L1", "lofar:L2"],
+        "DataLocalityKey": set_key([L1, L2]),
         "RequiredBytes": {"lofar:L1": 1},
         "DataLocality": "wait",
         "DataLocalityMaxWait": 60,
         "RapthorRun": "r1",
     }
+
+
+def test_run_without_a_mode_has_the_default_of_the_pool():
+    attributes = run("lofar:L1", mode=None, expected_seconds=3600).attributes
+    assert "DataLocality" not in attributes
+    assert attributes["DataLocalityExpectedSeconds"] == "3600"
 
 
 # --- what would match now

@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import has_required_datasets, is_dag, read_dag
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import add_datasets, check_items, input_names
 from hydrator.submit.submit_files.description import SubmitFileError
+from hydrator.submit.submit_files.keys import CLAUSE_LINES
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
+
+
+def key(*names: str) -> str:
+    """The value of DataLocalityKey, with its quotes."""
+    return f'"{set_key(names)}"'
 
 
 def none(name: str) -> bytes | None:
@@ -184,7 +191,11 @@ def test_dag_reader_reads_nodes_files_and_variables():
 def test_each_node_gets_a_vars_line_at_the_end_of_the_dag():
     dag = read_dag(DAG, none)
     done = add_datasets_to_dag(DAG, {"A": [B, A], "C": [A]}, dag, "x.dag")
-    assert done.text == DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
+    quoted = key("lofar:a", "lofar:b").replace('"', '\\"').encode()
+    assert done.text == (
+        DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
+        b'VARS A +DataLocalityKey="' + quoted + b'"\n'
+    )
     assert done.notes == (
         "x.dag: no dataset is known for node B: the node stays unchanged",
         "x.dag: node C has RequiredDatasets already: the node stays unchanged",
@@ -227,7 +238,9 @@ def test_filter_prints_the_file_with_the_datasets_line(tmp_path):
     (tmp_path / "x.sub").write_bytes(b"executable = \xff\r\nqueue\r\n")
     done = hydrator("filter", "x.sub", "--datasets", "o:2,o:1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == b'executable = \xff\r\n+RequiredDatasets = {"o:1", "o:2"}\r\nqueue\r\n'
+    lines = f'+RequiredDatasets = {{"o:1", "o:2"}}\r\n+DataLocalityKey = {key("o:1", "o:2")}\r\n'
+    lines += "".join(f"{line}\r\n" for line in CLAUSE_LINES)
+    assert done.stdout == b"executable = \xff\r\n" + lines.encode() + b"queue\r\n"
 
 
 @pytest.mark.parametrize("command", ["wrap", "filter"])
@@ -239,7 +252,8 @@ def test_help_shows_section_names_in_square_brackets(tmp_path, command):
 def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
     (tmp_path / "dids").write_text("# mine\no:1\n\n  o:2  \n")
     done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, input=b"queue\n")
-    assert done.stdout == b'+RequiredDatasets = {"o:1", "o:2"}\nqueue\n'
+    lines = ['+RequiredDatasets = {"o:1", "o:2"}', f"+DataLocalityKey = {key('o:1', 'o:2')}", *CLAUSE_LINES]
+    assert done.stdout.decode().splitlines() == [*lines, "queue"]
 
 
 def test_filter_takes_datasets_from_inputs_by_names_and_patterns(configured):
@@ -257,6 +271,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     assert done.stdout.decode().splitlines()[4:] == [
         'VARS A +RequiredDatasets="{\\"lofar:L1\\"}"',
         'VARS B +RequiredDatasets="{\\"lofar:more\\", \\"ska:S7\\"}"',
+        'VARS B +DataLocalityKey="' + key("lofar:more", "ska:S7").replace('"', '\\"') + '"',
     ]
 
 

@@ -52,8 +52,8 @@ def pool_config(
     policy = pool_policy(settings)
     texts = {
         "schedd": lambda: schedd_config(policy, present["schedd"], observe=observe),
-        "startd": lambda: startd_config(present["startd"], observe=observe),
-        "negotiator": lambda: negotiator_config(present["negotiator"], observe=observe),
+        "startd": lambda: startd_config(present["startd"], observe=observe, policy=policy),
+        "negotiator": lambda: negotiator_config(present["negotiator"], observe=observe, policy=policy),
     }
     for part in roles:
         print(removal_texts(present)[part] if remove else texts[part]())

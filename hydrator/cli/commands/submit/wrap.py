@@ -3,8 +3,9 @@
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -20,11 +21,14 @@ from hydrator.cli.commands.submit.dataset_options import (
     print_notes,
     read_input_file,
 )
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption
+from hydrator.cli.commands.submit.start_outlook import print_outlook
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did
+    from hydrator.submit.outlook import JobsOfSet
     from hydrator.submit.submit_files.datasets import FilterResult
+    from hydrator.submit.submit_files.description import FileReader
 
 _MAX_ARGUMENT_BYTES = 100_000
 """Longest argument that this command uses; Linux allows 131,072 bytes."""
@@ -84,7 +88,8 @@ def filter_file(
     """Print a submit file or a DAG file with RequiredDatasets added; every other byte is unchanged."""
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     text = sys.stdin.buffer.read() if str(file) == "-" else read_input_file(file)
-    filtered = _add_datasets(text, file, options)
+    filtered, jobs = _add_datasets(text, file, options)
+    print_outlook(options, jobs, should_refuse=False, mode=filtered.mode)
     sys.stdout.buffer.write(filtered.text)
 
 
@@ -133,29 +138,22 @@ class ExitWithStatus(typer.Exit):
 
 
 def _add_datasets(
-    text: bytes, file: Path, options: DatasetOptions, folder: Path | None = None
-) -> "FilterResult":
+    text: bytes, file: Path, options: DatasetOptions, *, is_complete: bool = True
+) -> "tuple[FilterResult, list[JobsOfSet]]":
     """Add the datasets of *options* to *text*, the content of *file*; print notes on stderr.
 
-    File names in *text* are relative to *folder*; the default is the current folder, as in HTCondor.
+    File names in *text* are relative to the current folder, as in HTCondor. If not *is_complete*,
+    condor_submit reads more settings than *text*. Also return the jobs by their datasets.
     """
-    from hydrator.submit.submit_files.dag import has_required_datasets, is_dag, read_dag
-    from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+    from hydrator.submit.submit_files.dag import has_required_datasets, is_dag
     from hydrator.submit.submit_files.datasets import add_datasets
     from hydrator.submit.submit_files.description import SubmitFileError, is_description
 
     origin = "standard input" if str(file) == "-" else str(file)
-    read = build_reader(folder or Path.cwd())
+    read = build_reader(Path.cwd())
     try:
         if is_dag(text):
-            dag = read_dag(text, read)
-            nodes = DagNodes({node.name: node.kind for node in dag.nodes})
-            dids_by_node = collect_dag_datasets(
-                dag, options, read, options.parse_node_datasets(nodes), {origin: text}
-            )
-            filtered = add_datasets_to_dag(
-                text, dids_by_node, dag, origin, extra_lines=options.gpu_lines(nodes)
-            )
+            filtered, jobs = _add_to_dag(text, origin, options, read)
         elif not is_description(text):
             raise ExitWithMessage(
                 f"{origin} does not begin like a submit file or a DAG file: give another file"
@@ -163,7 +161,9 @@ def _add_datasets(
         else:
             dids = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
             names = options.pseudonymize(dids, {origin: text})
-            filtered = add_datasets(text, names, origin, read, options.gpu_lines().get("", ()))
+            lines = options.gpu_lines().get("", ())
+            filtered = add_datasets(text, names, origin, read, lines, is_complete=is_complete)
+            jobs = _jobs_of(filtered, options)
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
     if filtered.text == text and not options.has_options and not has_required_datasets(text, read):
@@ -171,7 +171,21 @@ def _add_datasets(
             f"{origin} names no datasets: give --datasets, --datasets-file or --from-inputs"
         )
     print_notes(filtered)
-    return filtered
+    return filtered, jobs
+
+
+def _add_to_dag(
+    text: bytes, origin: str, options: DatasetOptions, read: "FileReader"
+) -> "tuple[FilterResult, list[JobsOfSet]]":
+    """Add the datasets of *options* to the DAG *text*; also return the nodes that get datasets."""
+    from hydrator.submit.submit_files.dag import read_dag
+    from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+
+    dag = read_dag(text, read)
+    nodes = DagNodes({node.name: node.kind for node in dag.nodes})
+    dids = collect_dag_datasets(dag, options, read, options.parse_node_datasets(nodes), {origin: text})
+    filtered = add_datasets_to_dag(text, dids, dag, origin, extra_lines=options.gpu_lines(nodes))
+    return filtered, _jobs_of_nodes({name: each for name, each in dids.items() if each})
 
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
@@ -189,12 +203,13 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         raise ExitWithMessage(
             f"{file} is a DAG file: give condor_submit_dag instead of condor_submit after --"
         )
-    filtered = _add_datasets(text, file, options)
-    _warn_no_site(options, should_refuse=refuse_nowhere)
+    filtered, jobs = _add_datasets(text, file, options, is_complete=not _has_settings(command))
+    print_outlook(options, jobs, should_refuse=refuse_nowhere, mode=filtered.mode)
     lines = [line.strip() for line in filtered.insertion.decode("utf-8").splitlines() if line.strip()]
     # condor_submit reads ``first`` before the file, so a setting in the file overrides ``first``
     first = filtered.first_line.decode("utf-8").strip().replace("+", "MY.", 1).replace(" = ", "=", 1)
-    if any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*lines, first)):
+    is_too_long = any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*lines, first))
+    if is_too_long or filtered.has_new_items:
         _submit_copy(command, at, filtered.text)
     appended = [word for line in lines for word in ("-append", line)]
     words = [command[0], *([first] if first else []), *appended, *command[1:]]
@@ -202,49 +217,37 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         os.execvp(words[0], words)  # noqa: S606 - no shell
 
 
-def _warn_no_site(
-    options: DatasetOptions, *, should_refuse: bool, nodes: "Mapping[str, Collection[Did]] | None" = None
-) -> None:
-    """If no site can start the job now, print the reason; then exit if *should_refuse*.
-
-    *nodes* has the datasets of each node of a DAG, under the names that the pool uses.
-    """
-    from hydrator.cli.commands.why import explain_groups_without_site
-    from hydrator.domain.errors import HydratorError
-
-    text = ""
-    if options.settings and options.pool_names:
-        groups = nodes or {"": list(options.pool_names.values())}
-        try:
-            text = _join_by_sentence(
-                explain_groups_without_site(options.settings, options.pool_names, groups)
-            )
-        except HydratorError as error:  # a failed query must not prevent the submission
-            print(f"hydrator: cannot find out which sites have the data: {error}", file=sys.stderr)
-    if text and should_refuse:
-        raise ExitWithMessage(f"{text}; nothing was submitted", EXIT_NO_MATCH_NOW)
-    if text:
-        print(f"hydrator: {text}", file=sys.stderr)
+def _has_settings(command: Sequence[str]) -> bool:
+    """Return whether *command* has settings of its own: ``-append LINE``, ``name=value`` or ``-queue``."""
+    options = [word.lstrip("-").lower() for word in command[1:] if word.startswith("-")]
+    is_option = any(word and ("append".startswith(word) or word == "queue") for word in options)
+    return is_option or any("=" in word for word in command[1:] if not word.startswith("-"))
 
 
-def _join_by_sentence(sentences: Mapping[str, str]) -> str:
-    """Join the *sentences* of the nodes; a sentence of several nodes appears once, after the nodes' names."""
-    from hydrator.domain.text import shorten_list
+def _jobs_of(filtered: "FilterResult", options: DatasetOptions) -> "list[JobsOfSet]":
+    """Return the jobs of a submit file by their datasets, under the names that the pool uses."""
+    from hydrator.domain.errors import BadDid
+    from hydrator.domain.model import parse_did
+    from hydrator.submit.outlook import JobsOfSet
 
-    nodes: dict[str, list[str]] = {}
-    for node, sentence in sentences.items():
-        nodes.setdefault(sentence, []).append(node)
-    return shorten_list(
-        [
-            f"node{'s' * (len(names) > 1)} {shorten_list(names)}: {sentence}" if any(names) else sentence
-            for sentence, names in nodes.items()
-        ],
-        "; ",
-    )
+    if not filtered.item_lists:
+        return [JobsOfSet(tuple(sorted(set(options.pool_names.values()))))] if options.pool_names else []
+    counts: Counter[tuple[Did, ...]] = Counter()
+    for names in filtered.item_lists:
+        with suppress(BadDid):
+            counts[tuple(sorted({parse_did(name, options.default_scope) for name in names}))] += 1
+    options.pool_names |= {did: did for dids in counts for did in dids}
+    return [JobsOfSet(dids, count) for dids, count in counts.items()]
+
+
+def _jobs_of_nodes(nodes: "Mapping[str, Collection[Did]]") -> "list[JobsOfSet]":
+    from hydrator.submit.outlook import JobsOfSet
+
+    return [JobsOfSet(tuple(sorted(set(dids))), 1, "node", name) for name, dids in nodes.items()]
 
 
 def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoReturn:
-    """Submit a temporary copy of the submit file, because the dataset lists are too long for arguments.
+    """Submit a temporary copy of the submit file, because arguments cannot contain the changes.
 
     Remove the copy after the submission.
     """
@@ -282,7 +285,9 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
             files,
             options,
             should_use_dag_folder=use_dag_folder,
-            check_nodes=lambda nodes: _warn_no_site(options, should_refuse=refuse_nowhere, nodes=nodes),
+            check_nodes=lambda nodes: print_outlook(
+                options, _jobs_of_nodes(nodes), should_refuse=refuse_nowhere
+            ),
         )
         words = list(command)
         for at, file in zip(positions, copies.files, strict=True):

@@ -28,7 +28,7 @@ class LeftOutJson(TypedDict):
     """Datasets that the size budget left out of a site's ad."""
 
     datasets: Count
-    """number of these jobs' datasets left out of the site's ad"""
+    """number of datasets that these jobs need"""
     first: str
     """example of these datasets"""
     jobs: Count
@@ -59,6 +59,10 @@ class DemandProblemsJson(TypedDict):
     """datasets that no catalogue answered about, with the reason"""
     refused: ByName[str]
     """names in jobs that are not DIDs, with the reason"""
+    wrong_keys: list[LeftOutJson]
+    """jobs whose `DataLocalityKey` is not the key of their datasets"""
+    key_collisions: list[list[str]]
+    """different sets of datasets with the same key, each by its first dataset; not advertised"""
 
 
 class PublisherProblemsJson(TypedDict):

@@ -7,6 +7,7 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic rejects 
 from hydrator.diagnostics.units import BySite, Count, Share, UnixTime
 
 from .cycle import DemandProblemsJson, PublisherProblemsJson, PublishResultJson
+from .staging import StagingStatusJson
 
 
 class TrustJson(TypedDict):
@@ -50,6 +51,19 @@ class DemandStatusJson(DemandProblemsJson):
     """jobs that name datasets"""
     absent_datasets: list[str]
     """datasets that no catalogue has at any site; check the spelling"""
+
+
+class EstimatesStatusJson(TypedDict):
+    """The estimates of reads and queues in the last cycle."""
+
+    at: UnixTime | None
+    """time of the cycle whose estimates were saved last; null: none were saved"""
+    valid_until: UnixTime | None
+    """time until which jobs use them"""
+    sets: Count
+    """sets of datasets that have an estimate at some site now"""
+    none: str | None
+    """reason why jobs have no estimates now; null if they have some"""
 
 
 class HeldLossJson(TypedDict):
@@ -117,6 +131,23 @@ class ReloadFailureJson(TypedDict):
     """problems of the configuration file"""
 
 
+class ExperimentStatusJson(TypedDict):
+    """The last switchback experiment, and its block at this time."""
+
+    since: UnixTime
+    """its start"""
+    until: UnixTime
+    """its end"""
+    block: Count | None
+    """number of the block, from 1; null: no block runs"""
+    blocks: Count
+    """number of blocks in the plan"""
+    is_observing: bool | None
+    """jobs ignore where their data is; null: no block runs"""
+    block_until: UnixTime | None
+    """end of the block; null: no block runs"""
+
+
 class StatusJson(PublisherProblemsJson):
     """The daemon's state."""
 
@@ -128,6 +159,12 @@ class StatusJson(PublisherProblemsJson):
     """each configured catalogue"""
     demand: DemandStatusJson
     """wanted datasets"""
+    estimates: EstimatesStatusJson
+    """estimates of reads and queues"""
+    experiment: ExperimentStatusJson | None
+    """switchback experiment; null: none has begun"""
+    staging: StagingStatusJson | None
+    """pins and requests of data; null: staging is off"""
     held: list[HeldLossJson]
     """held changes; `hydrator approve` releases them"""
     rolled_back: list[RollbackStatusJson]

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from adapters.condor.schedd_rounds import ScheddRounds
 from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
+from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen, to_unix
 from hydrator.domain.pool_ports import EndedJobs
 from tests.factories import L1, NOON
 
@@ -27,6 +27,7 @@ class Pool:
         self.silent = set(silent)
         self.names = sorted([*silent, *(f"well{n}" for n in range(well))])
         self.asked: list[str] = []
+        self.history: list[dict[str, object]] = []
         self.now = 0
         self.most = 0
         self.closed = 0
@@ -48,7 +49,7 @@ class Client:
 
     def count_queued_datasets(self, schedd):
         self._ask(schedd)
-        return [((L1,), 1)]
+        return [((L1,), 1, "a key")]
 
     def query_misses(self, schedd, since):
         self._ask(schedd)
@@ -57,8 +58,13 @@ class Client:
     def last_ended(self, schedd):
         self._ask(schedd)
 
-    def outcomes(self, schedd, since, sites, *, after_job_id, max_jobs):
-        return []
+    def outcomes(self, schedd, since, sites, *, after_job_id, max_jobs, ended_before=None):
+        return [
+            job
+            for job in self.pool.history
+            if since.timestamp() <= job["EnteredCurrentStatus"]
+            and (ended_before is None or job["EnteredCurrentStatus"] < ended_before.timestamp())
+        ][:max_jobs]
 
     def _ask(self, schedd):
         with self.pool.lock:
@@ -101,7 +107,7 @@ def test_schedds_that_answer_are_queried_in_turn_through_one_client():
     pool = Pool(well=40)
     answers = rounds(pool).ask(question)
     assert list(answers) == pool.names
-    assert all(answer == [((L1,), 1)] for answer in answers.values())
+    assert all(answer == [((L1,), 1, "a key")] for answer in answers.values())
     assert (pool.most, pool.closed) == (1, 0)
 
 
@@ -220,8 +226,41 @@ def test_queues_misses_and_histories_are_queried_in_rounds(silent):
     queues = ScheddQueues(pool.client(), lambda: NOON, pool.client).read_demand()
     misses = ScheddMisses(pool.client(), lambda: NOON).read_reports()
     history = ScheddHistory(pool.client(), lambda: NOON, ()).read_newly_ended_jobs()
-    assert queues["well0"] == ScheddDemand(NOON, (QueuedJobs((L1,), 1),))
+    assert queues["well0"] == ScheddDemand(NOON, (QueuedJobs((L1,), 1, "a key"),))
     assert misses["well0"] == [["a miss"]]
     assert history["well0"] == EndedJobs((), is_complete=True)
     for answers in (queues, misses, history):
         assert [name for name, one in answers.items() if isinstance(one, Unseen)] == list(silent)
+
+
+def ended_jobs(*ends: int) -> list[dict[str, object]]:
+    """Return the history of jobs in the order in which they left the queue, the last one first."""
+    return [
+        {"GlobalJobId": f"s#{n}", "EnteredCurrentStatus": to_unix(NOON) + end} for n, end in enumerate(ends)
+    ]
+
+
+def read_history(history, **limits):
+    pool = Pool(well=1)
+    pool.history = history
+    (found,) = ScheddHistory(pool.client(), lambda: NOON, (), **limits).read_ended_jobs(NOON).values()
+    return found
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 6, 23, 100])
+def test_history_of_many_jobs_is_read_in_parts_each_job_once(count):
+    # every third job stayed in the queue for a while after its end
+    jobs = ended_jobs(*(10 * (count - n) - 45 * (n % 3 == 0) for n in range(count)))
+    known = [job for job in jobs if job["EnteredCurrentStatus"] >= to_unix(NOON)]
+    found = read_history(jobs, max_jobs=5)
+    assert found.is_complete
+    assert sorted(job["GlobalJobId"] for job in found.jobs) == sorted(job["GlobalJobId"] for job in known)
+
+
+def test_history_with_too_many_jobs_in_one_second_or_in_all_is_not_complete():
+    at_once = read_history(ended_jobs(*[7] * 9), max_jobs=5)
+    assert (len(at_once.jobs), at_once.is_complete) == (5, False)
+    many = read_history(ended_jobs(*range(100, 0, -1)), max_jobs=10, max_history_jobs=30)
+    assert not many.is_complete
+    assert 30 <= len(many.jobs) < 40
+    assert [job["GlobalJobId"] for job in many.jobs[:3]] == ["s#0", "s#1", "s#2"]

@@ -15,6 +15,7 @@ from hydrator.diagnostics.check.slots import site_of
 from hydrator.domain.errors import EventsError, PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.submit.expressions import KEYED_HERE, swap_sides
 from tests.factories import CAM, NOON, RAL, replica
 
 
@@ -507,6 +508,53 @@ def test_a_hook_that_fails_is_one_finding(site):
     assert "the hook fails at 1 slot, slot1@a: CAM denies access (401)" in found.message
 
 
+def test_old_hooks_are_one_finding_for_each_contract():
+    old = [slot(name, DataLocalityVersion=1) for name in ("slot1@a", "slot1@b")]
+    new = slot("slot1@c", DataLocalityVersion=2)
+    (found,) = ill(findings(Pool(slots_there=[*old, new])))
+    assert (found.level, found.subject) == (Level.ADVICE, "slots")
+    assert found.message == (
+        "2 slots with an old hook, which prints contract 1 and not 2:"
+        " jobs find no answer for their set of datasets there: slot1@a, slot1@b"
+    )
+    assert "copy the hook again" in found.todo
+
+
+@pytest.mark.parametrize("version", [2, 3, None, "1"])
+def test_slots_with_a_current_hook_are_fine(version):
+    assert ill(findings(Pool(slots_there=[slot(DataLocalityVersion=version)]))) == []
+
+
+def test_slots_and_jobs_that_an_experiment_does_not_reach_are_named():
+    fresh = swap_sides(KEYED_HERE["auto"])
+    there = [
+        slot("slot1@a", DataLocalityVersion=1),
+        slot("slot1@b", DataLocalityVersion=2, DataLocalityAuto="TARGET.DataLocalityKey =!= undefined"),
+        slot("slot1@c", DataLocalityVersion=2, DataLocalityAuto=fresh),
+    ]
+    found = findings(Pool(slots_there=there), is_experimenting=True, unkeyed_job_count=3)
+    texts = [one.message for one in found if one.subject == "experiment"]
+    assert [text.partition(":")[0] for text in texts] == [
+        "1 slot without attributes of contract 2",
+        "3 queued jobs may be without DataLocalityKey",
+        "1 slot with an older startd configuration",
+    ]
+    assert texts[0].endswith("slot1@a")
+    assert texts[2].endswith("slot1@b")
+
+
+def test_experiment_that_reaches_all_slots_has_no_findings():
+    there = Pool(slots_there=[slot(DataLocalityVersion=2, DataLocalityAuto=None)])
+    assert ill(findings(there, is_experimenting=True)) == []
+    old = Pool(slots_there=[slot(DataLocalityVersion=1)])
+    assert not any(one.subject == "experiment" for one in findings(old, unkeyed_job_count=3))
+
+
+def test_a_merged_ad_of_contract_1_is_not_called_an_old_hook():
+    merged = slot(DataLocalityVia="merge", DataLocalityVersion=1, Start="true")
+    assert ill(findings(Pool(slots_there=[merged]))) == []
+
+
 def test_slots_are_not_called_unmerged_if_collectors_refuse_merges():
     bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true")
     (found,) = ill(findings(Pool(slots_there=[bare], merging=frozenset()), merges=True))
@@ -524,3 +572,27 @@ def test_a_token_that_is_limited_to_read_is_not_called_a_missing_allow_entry():
     limited = "its token allows only READ: create a token that also allows DAEMON"
     (found,) = ill(findings(Pool(ping_answer=Answer(is_allowed=False, token_limit_advice=limited))))
     assert (found.level, found.todo) == (Level.FAIL, limited)
+
+
+@pytest.mark.parametrize(
+    ("pool", "todo"),
+    [
+        (Pool(), "add hydrator@pool to the list ALLOW_ADVERTISE_STARTD"),
+        (Pool(addresses=TWO, denying=frozenset(TWO)), "grant DAEMON first"),
+    ],
+)
+def test_refused_offline_ads_are_a_failure_without_a_line_that_locks_out_startds(pool, todo):
+    found = [each for each in findings(pool, drone_sites={CAM}) if "offline ads of drones" in each.message]
+    assert {each.level for each in found} == {Level.FAIL}
+    assert all(todo in each.todo for each in found)
+    assert not any("ALLOW_ADVERTISE_STARTD = " in each.todo for each in found)
+
+
+def test_drones_need_advertise_startd_and_a_site_of_a_catalogue():
+    pool = Pool(too_much=frozenset({"ADVERTISE_STARTD"}))
+    found = findings(pool, drone_sites={CAM, "DE"})
+    texts = " ".join(each.message for each in found)
+    assert "accepts offline ads of drones" in texts
+    assert "replace slot ads" not in texts
+    [drones] = [each for each in found if each.subject == "drones"]
+    assert (drones.level, "DE" in drones.message, CAM in drones.message) == (Level.WARN, True, False)

@@ -1,11 +1,12 @@
 """Snapshots into ads: what is printed, what is left out for want of room, which generation it gets."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.classad import classad_string
-from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, Unseen, to_unix
+from hydrator.domain.ads.classad import classad_string
+from hydrator.domain.model import DemandEntry, Did, Origin, ReplicaState, SiteAd, Unseen, to_unix
 from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from hydrator.reconcile.snapshot.update import apply_survey, build_snapshot
 from tests.factories import (
@@ -57,9 +58,11 @@ def test_states_are_recorded_by_name_and_the_available_are_listed_too():
         ("DatasetStates", "['a:1'=\"AVAILABLE\";'b:2'=\"AVAILABLE\";'c:3'=\"STAGING\"]"),
         ("DatasetFractions", "['c:3'=0.25]"),
         ("DatasetAsOf", "[]"),
+        ("DataLocalitySets", "['a:1'=1.0;'b:2'=1.0;'c:3'=0.25]"),
+        ("DataLocalitySetsAsOf", "[]"),
         ("DataLocalityTruncated", "false"),
         ("DataLocalityTrust", "1.000"),
-        ("DataLocalityVersion", "1"),
+        ("DataLocalityVersion", "2"),
     )
 
 
@@ -130,11 +133,18 @@ def test_no_text_escapes_from_its_string(text, literal):
     assert classad_string(text) == literal
 
 
-# ---- the size budget: names below are four characters long, a state line grows by 20 bytes each
+# ---- the size budget for jobs of contract 1, which look up the state of each of their datasets
+#
+# Names below are four characters long, a line of states grows by 20 bytes each. The jobs have no key, so the
+# ad also has their set (26 bytes) and each dataset as a set (11 bytes).
 
 NAMES = [Did(f"x:{n:02}") for n in range(40)]
 STATE_ENTRY = len("'x:00'=\"AVAILABLE\";")
 BASE = len("DatasetStates = []")
+
+
+def unkeyed(*dids: str, **given) -> DemandEntry:
+    return replace(want(*dids, **given), has_unkeyed_jobs=True)
 
 
 def room_for(datasets: int) -> Budget:
@@ -142,42 +152,53 @@ def room_for(datasets: int) -> Budget:
     return Budget(line_bytes=BASE + datasets * STATE_ENTRY, ad_bytes=100_000)
 
 
+def sets_of_five(jobs: int) -> int:
+    """The bytes of the sets of so many jobs with five datasets each, none of which they share."""
+    lines = len("DataLocalitySets = []") + len("DataLocalitySetsAsOf = []")
+    return lines + jobs * (26 + 5 * len("'x:00'=1.0;"))
+
+
 def everything(*wants, budget):
     return draft(facts(*(replica(did) for did in NAMES)), demand(*wants), budget)
 
 
 def test_a_job_is_left_out_whole_and_named():
-    first, second = want(*NAMES[:3], jobs=2), want(*NAMES[3:6], jobs=1)
+    first, second = unkeyed(*NAMES[:3], jobs=2), unkeyed(*NAMES[3:6], jobs=1)
     drafted = everything(first, second, budget=room_for(5))
     assert (listed(drafted), drafted.omitted_entries) == (set(NAMES[:3]), (second,))
     assert said(drafted)["DataLocalityTruncated"] == "true"
 
 
 def test_a_budget_is_used_to_its_last_byte():
-    drafted = everything(want(*NAMES[:5]), budget=room_for(5))
+    drafted = everything(unkeyed(*NAMES[:5]), budget=room_for(5))
     assert listed(drafted) == set(NAMES[:5])
     assert said(drafted)["DataLocalityTruncated"] == "false"
 
 
 def test_the_least_wanted_go_first_and_pins_last():
-    pin, many, few = want(NAMES[0], origin=Origin.PIN), want(NAMES[1], jobs=9), want(NAMES[2], jobs=1)
+    pin, many, few = (
+        unkeyed(NAMES[0], origin=Origin.PIN),
+        unkeyed(NAMES[1], jobs=9),
+        unkeyed(NAMES[2], jobs=1),
+    )
     assert everything(pin, many, few, budget=room_for(2)).omitted_entries == (few,)
     assert everything(pin, many, few, budget=room_for(1)).omitted_entries == (many, few)
 
 
 def test_a_job_that_fits_is_not_left_out_because_a_larger_one_did_not():
-    large, small = want(*NAMES[:9], jobs=9), want(NAMES[10], jobs=1)
+    large, small = unkeyed(*NAMES[:9], jobs=9), unkeyed(NAMES[10], jobs=1)
     drafted = everything(large, small, budget=room_for(4))
     assert (listed(drafted), drafted.omitted_entries) == ({NAMES[10]}, (large,))
 
 
 def test_datasets_that_jobs_share_take_room_once():
-    wants = [want(*NAMES[:4], jobs=3), want(*NAMES[:5], jobs=2), want(*NAMES[1:3], jobs=1)]
-    assert everything(*wants, budget=room_for(5)).omitted_entries == ()
+    wants = [unkeyed(*NAMES[:4], jobs=3), unkeyed(*NAMES[:5], jobs=2), unkeyed(*NAMES[1:3], jobs=1)]
+    assert everything(*wants, budget=room_for(8)).omitted_entries == ()
+    assert len(everything(*wants, budget=room_for(7)).omitted_entries) == 1
 
 
-def test_a_job_takes_no_room_where_its_datasets_are_not():
-    drafted = draft(facts(replica(NAMES[0])), demand(want(*NAMES[:30]), want(NAMES[0])), room_for(1))
+def test_keyed_job_takes_the_room_of_one_set_and_none_for_datasets_elsewhere():
+    drafted = draft(facts(replica(NAMES[0])), demand(want(*NAMES[:30]), unkeyed(NAMES[0])), room_for(3))
     assert (listed(drafted), drafted.omitted_entries) == ({NAMES[0]}, ())
 
 
@@ -188,21 +209,21 @@ def test_clashing_datasets_take_no_room():
 
 
 def test_the_plain_list_is_dropped_before_a_job_is():
-    drafted = everything(want(*NAMES[:5]), budget=Budget(ad_bytes=5 * STATE_ENTRY + 100))
+    drafted = everything(unkeyed(*NAMES[:5]), budget=Budget(ad_bytes=5 * STATE_ENTRY + 100 + sets_of_five(1)))
     assert (listed(drafted), drafted.omitted_entries) == (set(NAMES[:5]), ())
     assert "AvailableDatasets" not in said(drafted)
     assert said(drafted)["DataLocalityTruncated"] == "true"
 
 
 def test_the_plain_list_stays_when_dropping_it_would_save_no_job():
-    drafted = everything(want(*NAMES[:5]), want(*NAMES[5:30]), budget=room_for(6))
+    drafted = everything(unkeyed(*NAMES[:5]), unkeyed(*NAMES[5:30]), budget=room_for(6))
     assert said(drafted)["AvailableDatasets"].count(",") == 4
     assert len(drafted.omitted_entries) == 1
 
 
 def test_budget_drops_the_list_then_the_least_demanded_job():
-    wants = [want(*NAMES[:5], jobs=3), want(*NAMES[5:10], jobs=2), want(*NAMES[10:15], jobs=1)]
-    drafted = everything(*wants, budget=Budget(ad_bytes=10 * STATE_ENTRY + 100))
+    wants = [unkeyed(*NAMES[:5], jobs=3), unkeyed(*NAMES[5:10], jobs=2), unkeyed(*NAMES[10:15], jobs=1)]
+    drafted = everything(*wants, budget=Budget(ad_bytes=10 * STATE_ENTRY + 100 + sets_of_five(3)))
     assert "AvailableDatasets" not in said(drafted)
     assert drafted.omitted_entries == (wants[2],)
 
@@ -223,19 +244,20 @@ def test_the_lines_of_ages_and_fractions_count_too(line):
 
 
 def long_lines(drafted: Draft) -> list[int]:
-    return [len(f"{name} = {text}") for name, text in drafted.content if name[:7] in ("Availab", "Dataset")]
+    return [len(f"{name} = {text}") for name, text in drafted.content if text[0] in "[{"]
 
 
 @pytest.mark.parametrize(
-    ("limited", "used"), [("line_bytes", max), ("ad_bytes", sum)], ids=["one line", "all lines together"]
+    ("limited", "used", "sizes"),
+    [("line_bytes", max, range(100, 1100)), ("ad_bytes", sum, range(130, 1500))],
+    ids=["one line", "all lines together"],
 )
-def test_no_budget_is_ever_exceeded_not_by_one_byte(limited, used):
+def test_no_budget_is_ever_exceeded_not_by_one_byte(limited, used, sizes):
     later = NOON + MINUTE
     partial = [replica(did, state=ReplicaState.PARTIAL, fraction=0.5) for did in NAMES[:5]]
     known = memory(holding(*partial, *(replica(did) for did in NAMES[5:15])))
     known = apply_survey(known, survey(at=later), set(NAMES[:15]), now=later)
     view = build_snapshot({"rucio": known}, set(NAMES[:15]), now=later, max_age=BOUND)
-    sizes = range(100, 1100)
     made = [draft(view, demand(*NAMES[:15]), Budget(**{limited: size})) for size in sizes]
     assert all(used(long_lines(drafted)) <= size for drafted, size in zip(made, sizes, strict=True))
     assert {len(listed(drafted)) for drafted in made} >= set(range(5, 16))
@@ -248,7 +270,7 @@ def test_budget_lists_whole_runs_of_244_sub_bands_only():
     entry = len(f"'{runs[0][0]}'=\"AVAILABLE\";")
     fitting = (ROOMY.line_bytes - BASE) // (244 * entry)
     assert fitting == 6
-    wants = [want(*run, jobs=len(runs) - place) for place, run in enumerate(runs[: fitting + 1])]
+    wants = [unkeyed(*run, jobs=len(runs) - place) for place, run in enumerate(runs[: fitting + 1])]
     view = facts(*(replica(did) for run in runs[: fitting + 1] for did in run))
     drafted = draft(view, demand(*wants))
     assert listed(drafted) == {did for run in runs[:fitting] for did in run}

@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from adapters.condor.bindings import desired_sites as jobsites
 from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, to_unix
 from hydrator.domain.pool_ports import JobGroup, SavedDesiredSites
@@ -298,3 +300,63 @@ def test_lasting_error_is_logged_once_and_at_its_end():
         ("error", "update of desired sites failed"),
         ("warning", "no site of a job's own DESIRED_Sites has its data: it keeps its list"),
     ]
+
+
+# --- sets of datasets, and jobs in mode auto
+
+
+KEY = set_key([L1, L2])
+
+
+def answers(
+    share: float,
+    read: int | None = None,
+    queue: int | None = None,
+    own: int = 0,
+    age=timedelta(0),
+    *,
+    is_observing: bool = False,
+):
+    answer = SetAnswer(share, to_unix(NOON - age), read, queue)
+    return SiteAnswers({KEY: answer}, own, to_unix(NOON + HOURS), is_observing)
+
+
+def chosen(by_site, **given):
+    one = jobs("lofar:L1", "lofar:L2", **{"mode": "auto", "any_after": to_unix(NOON) + 600, **given})
+    status, change = decide(one, {}, now=NOON, max_age=HOURS, default_scope="lofar", answers_by_site=by_site)
+    return status, change and change.value
+
+
+@pytest.mark.parametrize("mode", ["auto", "wait", "prefer"])
+def test_observed_sites_leave_a_job_its_own_list(mode):
+    """In an observe-only block of an experiment the job matches any slot, so no list may follow the data."""
+    by_site = {Site("UK"): answers(1.0, is_observing=True), Site("DE"): answers(0.5, 240, 720)}
+    assert chosen(by_site, mode=mode) == (DesiredSitesStatus.FREE, None)
+    assert chosen(by_site, mode=mode, desired="UK", kept=kept(own="UK,AU")) == (
+        DesiredSitesStatus.FREE,
+        "UK,AU",
+    )
+    assert chosen(by_site, mode="require") == (DesiredSitesStatus.SET, "UK"), "it stays bound to its data"
+
+
+def test_auto_lists_sites_with_the_set_and_sites_where_reading_ends_sooner():
+    by_site = {
+        Site("UK"): answers(1.0),
+        Site("DE"): answers(0.5, 240, 720),
+        Site("PL"): answers(0.0, 240, 720, own=480),
+        Site("AU"): answers(0.0, None, 720),
+    }
+    assert chosen(by_site) == (DesiredSitesStatus.SET, "DE,UK")
+    assert chosen(by_site, mode="require") == (DesiredSitesStatus.SET, "UK")
+    assert chosen(by_site, any_after=to_unix(NOON) - 1) == (DesiredSitesStatus.SET, "DE,UK")
+
+
+def test_auto_without_estimates_is_free_after_its_wait_like_wait():
+    by_site = {Site("UK"): answers(1.0), Site("DE"): answers(0.0)}
+    for mode in ("auto", "wait"):
+        assert chosen(by_site, mode=mode) == (DesiredSitesStatus.SET, "UK")
+        assert chosen(by_site, mode=mode, any_after=to_unix(NOON) - 1)[0] is DesiredSitesStatus.FREE
+
+
+def test_set_with_facts_too_old_lists_no_site():
+    assert chosen({Site("UK"): answers(1.0, age=HOURS)})[0] is DesiredSitesStatus.NO_SITE

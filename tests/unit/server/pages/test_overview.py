@@ -152,6 +152,12 @@ def test_a_catalogue_that_does_not_answer_is_named_at_the_top():
     assert "Failed in the last cycle" not in render_overview(view())
 
 
+def test_page_shows_the_running_block_of_an_experiment():
+    text = "experiment: block 2 of 56 (active) until 2026-12-01 12:00 UTC"
+    assert text in render_overview(view(experiment=text))
+    assert "experiment" not in render_overview(view())
+
+
 def test_page_lists_the_newest_changes_first_and_not_all():
     def entry(n):
         return HistoryEntry(
@@ -189,7 +195,7 @@ def test_many_datasets_come_in_pages_without_a_script():
     assert dids == sorted(everything.demand.dids)
     assert 'aria-current="page">Page 2 of 3<' in pages[1]
     assert '<a href="/?page=3#datasets">Next</a>' in pages[1]
-    assert "Next" not in pages[2]
+    assert ">Next<" not in pages[2]
 
 
 def test_a_page_beyond_the_last_is_the_last():
@@ -282,7 +288,7 @@ def test_it_needs_nothing_from_outside_and_runs_nothing():
 
 def test_tables_have_captions_and_headers_with_scope_and_fields_have_labels():
     page = shown(changes=[HistoryEntry(NOON, ad(), ())])
-    assert page.tags.count("table") == page.tags.count("caption") == 3
+    assert page.tags.count("table") == page.tags.count("caption") == 4
     assert {a.get("scope") for a in page.attributes if a["tag"] == "th"} == {"col", "row"}
     labelled = {a["for"] for a in page.attributes if a["tag"] == "label"}
     assert {a["id"] for a in page.attributes if a["tag"] in ("input", "select")} == labelled

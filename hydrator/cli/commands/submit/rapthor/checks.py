@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hydrator.cli.commands.submit.start_outlook import describe_expected_starts
 from hydrator.cli.options import EXIT_NO_MATCH_NOW
 from hydrator.cli.output.printing import print_problems
 from hydrator.config import Settings, SubmitSettings
-from hydrator.domain.classad import escape_macros
+from hydrator.domain.ads.classad import escape_macros
 from hydrator.domain.model import Did
 from hydrator.domain.untrusted import has_unsafe_parts, is_unsafe_argument
 from hydrator.privacy.pseudonyms import find_leaks
+from hydrator.submit.expressions import Mode
+from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.rapthor.job import RunOptions
 from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason
 from hydrator.wiring import build_condor_client
@@ -36,6 +39,15 @@ def exit_on_problems(problems: Sequence[str], status: int = 2) -> None:
         raise typer.Exit(status)
 
 
+def default_mode(submit: SubmitSettings, options: RunOptions, output: OutputOptions) -> Mode | None:
+    """Return the mode of the run; None for the pool's default.
+
+    A run that cannot fetch its data, and a step of Toil, must start at a site with the data.
+    """
+    can_fetch = bool(submit.stage_in) and output.form is not OutputFormat.ENV
+    return options.mode or (None if can_fetch else "require")
+
+
 def usage_problems(
     submit: SubmitSettings, options: RunOptions, job: "JobOptions", output: OutputOptions
 ) -> list[str]:
@@ -48,7 +60,7 @@ def usage_problems(
         f"--mode {options.mode} lets the run start at a site without its data, but Rapthor opens local"
         " paths: set [submit].stage_in to a command that fetches {did} to {path}, or use --mode"
         " require": needs_fetch,
-        "--max-wait is for --mode wait and prefer; --mode require waits without a limit": (
+        "--max-wait is for --mode wait, prefer and auto; --mode require waits without a limit": (
             options.mode == "require" and has_max_wait
         ),
         "--submit and --output are valid only with --as job and without --dry-run": (
@@ -141,10 +153,37 @@ def check_sites(run: "PreparedRun", output: OutputOptions) -> None:
         _warn_steps_wait(run)
 
 
-def exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
+def finish_dry_run(run: "PreparedRun", output: OutputOptions) -> None:
+    """Print the outlook of the run; exit with status 3 on request, if no site can start the run now."""
+    from .outlook import print_outlook
+
+    print_outlook(run, as_json=output.as_json)
+    if not run.settings.private.patterns:  # the real name of a private dataset must not be in a query
+        print_start(run)
+    _exit_if_no_site(run, should_refuse=output.refuse_nowhere)
+
+
+def _exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
     """Exit with status 3 if *should_refuse* and no site can start the run now."""
     if run.no_site_reason and should_refuse:
         raise typer.Exit(EXIT_NO_MATCH_NOW)
+
+
+def use_pool_names(run: "PreparedRun") -> "PreparedRun":
+    """Return the run with the pool's names of its datasets; print the start that the estimates promise."""
+    renamed = run.with_pseudonyms()
+    print_start(renamed)
+    return renamed
+
+
+def print_start(run: "PreparedRun") -> None:
+    """Print the start of the run that the daemon's estimates promise; print nothing without estimates.
+
+    *run* has the pool's names of its datasets, so no query contains the name of a private dataset.
+    """
+    jobs = [JobsOfSet(tuple(run.run.dids))]
+    line = describe_expected_starts(run.settings, jobs, run.facts)
+    print_problems(*([line] if line else []))
 
 
 def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
@@ -152,11 +191,13 @@ def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
         return
     requires = run.run.options.mode == "require"
     later = (
-        "the run waits until a site can start it" if requires else "after its wait the run may start anywhere"
+        "the run waits until a site can start it"
+        if requires
+        else "elsewhere the run may start after its wait, or as soon as reading from there ends sooner"
     )
     outcome = "nothing was submitted" if should_refuse else f"{later}; hydrator why explains more"
     print_problems(f"{run.no_site_reason}; {outcome}")
-    exit_if_no_site(run, should_refuse=should_refuse)
+    _exit_if_no_site(run, should_refuse=should_refuse)
 
 
 def _warn_steps_wait(run: "PreparedRun") -> None:

@@ -1,5 +1,6 @@
 """``hydrator submit rapthor PARSET``: turn a parset into a job that runs where its measurement sets are."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,14 +30,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; only with 
 SubmitOption = Annotated[bool, typer.Option("--submit", help="Run condor_submit.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print which sites would match now.")]
 ModeOption = Annotated[
-    LocalityMode,
+    LocalityMode | None,
     typer.Option(
-        help="require: run only at a site with the data; wait: wait for such a site, then run anywhere;"
-        " prefer: like wait, but with a short wait."
+        help="require: run only at a site with the data; auto: run elsewhere if that ends sooner; wait:"
+        " wait for such a site, then run anywhere; prefer: like wait, but with a short wait. Default: the"
+        r" pool's default; without \[submit].stage_in, require."
     ),
 ]
+ExpectedTimeOption = Annotated[
+    int | None, typer.Option(min=1, help="Seconds that you expect the run to take at a site with its data.")
+]
 MaxWaitOption = Annotated[
-    int | None, typer.Option(min=0, help="Seconds to wait for the data, with --mode wait and prefer.")
+    int | None, typer.Option(min=0, help="Seconds to wait for the data, with --mode wait, prefer and auto.")
 ]
 NameOption = Annotated[
     str | None, typer.Option(help="Name of the run; default: the parset's name and the time.")
@@ -90,8 +95,9 @@ def submit_rapthor(
     as_json: JsonOption = False,
     submit: SubmitOption = False,
     dry_run: DryRunOption = False,
-    mode: ModeOption = LocalityMode.REQUIRE,
+    mode: ModeOption = None,
     max_wait: MaxWaitOption = None,
+    expected_time: ExpectedTimeOption = None,
     name: NameOption = None,
     cpus: CpusOption = None,
     memory_gb: MemoryOption = None,
@@ -117,7 +123,14 @@ def submit_rapthor(
 
     from .job_folder import JobOptions
 
-    options = RunOptions(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
+    options = RunOptions(
+        mode.value if mode else None,
+        max_wait,
+        requirements.strip(),
+        rank.strip(),
+        tuple(line or ()),
+        expected_time,
+    )
     job = JobOptions(run_command, cpus, memory_gb, disk_gb, container, gpu, keep_on_eviction, output, submit)
     how = OutputOptions(form, as_json, dry_run, toil_params, allow_unknown, refuse_nowhere)
     _submit_parset(parset, config, name, options, job, how)
@@ -136,25 +149,27 @@ def _submit_parset(
     from .checks import (
         check_expressions,
         check_sites,
-        exit_if_no_site,
+        default_mode,
         exit_on_problems,
+        finish_dry_run,
         parse_command,
         usage_problems,
+        use_pool_names,
     )
     from .job_folder import produce_job
-    from .outlook import print_ad, print_exports, print_outlook
+    from .outlook import print_ad, print_exports
     from .run import prepare_run
 
     settings = load(config)
+    options = replace(options, mode=default_mode(settings.submit, options, output))
     exit_on_problems(usage_problems(settings.submit, options, job, output))
     words = parse_command(job, settings.submit)
     run = prepare_run(parset, settings, check_expressions(settings, options), name, output)
     if output.dry_run:
-        print_outlook(run, as_json=output.as_json)
-        exit_if_no_site(run, should_refuse=output.refuse_nowhere)
+        finish_dry_run(run, output)
         return
     check_sites(run, output)
-    run = run.with_pseudonyms()
+    run = use_pool_names(run)
     if output.form is OutputFormat.AD:
         print_ad(run, as_json=output.as_json)
     elif output.form is OutputFormat.ENV:

@@ -23,6 +23,7 @@ class GpuMode(StrEnum):
 class LocalityMode(StrEnum):
     """Values of the job attribute ``DataLocality``: the sites where the run may start."""
 
+    AUTO = "auto"
     REQUIRE = "require"
     WAIT = "wait"
     PREFER = "prefer"

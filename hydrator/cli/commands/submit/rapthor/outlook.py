@@ -51,7 +51,7 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
     print_table(("site", "matches now", "datasets", "bytes local", "facts", "missing"), rows)
     has_all_sizes = len(run.sizes) == dataset_count
     size = f"{sum(run.sizes.values()):,} bytes" if has_all_sizes else "not all sizes are known"
-    print(f"{format_count(dataset_count, 'dataset')}, {size}, mode {run.options.mode}")
+    print(f"{format_count(dataset_count, 'dataset')}, {size}, mode {run.options.mode or 'of the pool'}")
     print("asked: " + "; ".join(f"{name} ({answer})" for name, answer in answers.items()))
 
 

@@ -11,7 +11,7 @@ from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError, StateError
-from hydrator.domain.model import Did, Site, SiteFacts
+from hydrator.domain.model import Did, Site, SiteFacts, Snapshot
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import format_count
 from hydrator.privacy.exchange import fetch_pseudonyms
@@ -46,6 +46,18 @@ class PreparedRun:
     sites: tuple[SiteOutlook, ...]
     now: datetime
     pseudonyms: Mapping[Did, Did] = field(default_factory=dict)
+    site_facts: Mapping[Site, SiteFacts] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> Snapshot:
+        """The catalogues' facts about the datasets, by the pool's names."""
+        sites = {
+            site: SiteFacts(
+                known.as_of, {self.pseudonyms.get(did, did): fact for did, fact in known.facts.items()}
+            )
+            for site, known in self.site_facts.items()
+        }
+        return Snapshot(sites, bytes_total=self.run.sizes)
 
     @property
     def dids(self) -> list[Did]:
@@ -88,7 +100,7 @@ def prepare_run(
     run = RapthorRun(unique_name, tuple(dids), resolution.sizes, options, label)
     can_fetch = settings.submit.stage_in is not None
     sites = rank_sites(run, facts, paths, now=now.timestamp(), can_fetch=can_fetch)
-    return PreparedRun(run, parset, settings, resolution, listing, paths, sites, now)
+    return PreparedRun(run, parset, settings, resolution, listing, paths, sites, now, site_facts=facts)
 
 
 def _read_parset(file: Path) -> bytes:

@@ -1,0 +1,1 @@
+"""Calls to HTCondor's daemons that the child process executes."""

@@ -1,0 +1,249 @@
+"""Calls to collectors, in the child process: ads of sites, daemons and slots."""
+# ruff: noqa: ANN401  (the bindings have no types)
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from adapters.condor.bindings.library import Bindings, CallError, describe_denial, failure_of
+from adapters.condor.bindings.values import SITE_WIDE_ATTRIBUTES, Ad
+
+SITE_AD_TYPE = "DataLocality"
+SITE_AD_ATTRIBUTES = (
+    "Name",
+    "DataLocalitySite",
+    "DataLocalityGeneration",
+    "DataLocalityAsOf",
+    "DataLocalityObserve",
+    "DataLocalityTruncated",
+    "DataLocalityTrust",
+    "DataLocalityVersion",
+    "ClassAdLifetime",
+    "LastHeardFrom",
+    "AuthenticatedIdentity",
+)
+DAEMON_AD_TYPE = "DataLocalityDaemon"
+DAEMON_AD_ATTRIBUTES = (
+    "Name",
+    "DataLocalityLeadsSince",
+    "DataLocalityBeat",
+    "LastHeardFrom",
+    "AuthenticatedIdentity",
+)
+SETTLE_SECONDS = 3.0
+"""Seconds until an update may be visible: the collector answers queries from forked copies of itself."""
+MERGE_ATTRIBUTES = (
+    "DataLocalitySite",
+    *SITE_WIDE_ATTRIBUTES,
+    "DataLocalityOwnQueueSeconds",
+    "DataLocalityEstimatesUntil",
+    "DataLocalityTruncated",
+    "DataLocalityTrust",
+    "DataLocalityAsOf",
+    "DataLocalityGeneration",
+    "DataLocalityVersion",
+    "DataLocalityVia",
+)
+"""Attributes that a merge writes into a slot's ad; the withdrawal of a merge sets them to undefined.
+
+A merge also sets those to undefined that the site's ad does not have, because the slot may have an older ad.
+"""
+_MAX_HEARTBEATS = 100
+"""Number of own heartbeats to remember: one of several collectors may have missed the last ones."""
+
+
+class CollectorCalls(Bindings):
+    """Queries and updates of the pool's collectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heartbeats: dict[str, deque[int]] = {}
+
+    # ads of sites
+
+    def site_ads(self) -> list[Ad]:
+        """Return all site ads, as JSON."""
+        return self.query_scalars("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
+
+    def advertise(self, ads: Sequence[tuple[str, str]], lifetime: int) -> int | None:
+        """Send the ads; return the time when the collector received the last ad (by its clock), or None."""
+        site_ads = [self._build_site_ad(name, text, lifetime) for name, text in ads]
+        self._send(site_ads, "UPDATE_AD_GENERIC")
+        sent = {ad["Name"]: (ad.get("DataLocalityGeneration"), ad.get("DataLocalityAsOf")) for ad in site_ads}
+
+        def is_visible(ads: list[Ad]) -> bool:
+            current = {ad["Name"]: (ad["DataLocalityGeneration"], ad["DataLocalityAsOf"]) for ad in ads}
+            return all(current.get(name) == content for name, content in sent.items())
+
+        ads_now = self._wait_until_visible(is_visible, self.site_ads)
+        return max((ad["LastHeardFrom"] for ad in ads_now if ad["Name"] in sent), default=None)
+
+    def invalidate(self, names: Sequence[str]) -> None:
+        """Remove the site ads with these names."""
+        self._send([self._build_invalidation(name) for name in names], "INVALIDATE_ADS_GENERIC")
+        self._wait_until_visible(lambda ads: not {ad["Name"] for ad in ads} & set(names), self.site_ads)
+
+    # ads of daemons
+
+    def heartbeat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
+        """Send the heartbeat of daemon *name*, wait until it is visible, and return the ads of all daemons.
+
+        This daemon's ad has ``Shared`` = true if another process sent a heartbeat with the same name since
+        this daemon's last heartbeat.
+        """
+        own = self._heartbeats.setdefault(name, deque(maxlen=_MAX_HEARTBEATS))
+        beats = [ad["DataLocalityBeat"] for ad in self._daemon_ads() if ad["Name"] == name]
+        is_shared = bool(own) and any(beat not in own for beat in beats)
+        beat = time.time_ns()
+        own.append(beat)
+        ad = self._build_ad(
+            MyType=DAEMON_AD_TYPE,
+            Name=name,
+            DataLocalityLeadsSince=leads_since,
+            DataLocalityBeat=beat,
+            ClassAdLifetime=lifetime,
+        )
+        self._send([ad], "UPDATE_AD_GENERIC", one_is_enough=True)
+
+        def is_visible(ads: list[Ad]) -> bool:
+            return any(ad["Name"] == name and ad["DataLocalityBeat"] == beat for ad in ads)
+
+        ads = self._wait_until_visible(is_visible, self._daemon_ads)
+        if not is_visible(ads):
+            raise CallError("pool", "the collector accepted the heartbeat ad, but does not return it")
+        return [{**ad, "Shared": is_shared and ad["Name"] == name} for ad in ads]
+
+    def _daemon_ads(self) -> list[Ad]:
+        return self.query_scalars("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
+
+    # ads of slots
+
+    def slots(self, attributes: Sequence[str], constraint: str, collector: str | None) -> list[Ad]:
+        """Return slot ads from the first collector that answers, or from *collector*."""
+        return self.query_scalars("Slot", attributes, constraint, collector)
+
+    def collectors(self) -> list[str]:
+        """Return the addresses of all collectors."""
+        return sorted(self.collector_addresses())
+
+    def merge(
+        self,
+        collector: str,
+        texts: Mapping[str, str | None],
+        slots: Sequence[tuple[str, str, str, int]],
+        since: int,
+    ) -> list[str]:
+        """Merge into slots' ads at *collector*, over one connection; return the names of the merged slots.
+
+        Skip a slot that a startd updated after the caller's query. The ad with this slot's name may now be
+        from another startd, and the merge would overwrite the address of that startd in the ad.
+
+        Args:
+            collector: the address of one collector.
+            texts: by site, the lines of the site ad; None withdraws the merge.
+            slots: name, address, site and LastHeardFrom, as the caller read them.
+            since: the latest LastHeardFrom that the caller read in any slot's ad.
+        """
+        updates = self.query_ads(
+            "Slot", ["Name", "MyAddress", "LastHeardFrom"], f"LastHeardFrom >= {since}", collector
+        )
+        update_times = {(ad.get("Name"), ad.get("MyAddress")): ad.get("LastHeardFrom") for ad in updates}
+        updated_names = {name for name, _ in update_times}
+        contents = {site: self._merge_attributes(site, text) for site, text in texts.items()}
+        ads = [
+            self._build_ad(contents[site], Name=name, MyAddress=address)
+            for name, address, site, last_heard_from in slots
+            if name not in updated_names or update_times.get((name, address)) == last_heard_from
+        ]
+        if ads:
+            self._send_merges(collector, ads)
+        return [ad["Name"] for ad in ads]
+
+    def _send_merges(self, collector: str, ads: list[Any]) -> None:
+        """Send merges. After a hang-up without a reason, ask the collector if it denies this client."""
+        try:
+            self._send_to(collector, ads, "MERGE_STARTD_AD")
+        except CallError as failure:
+            answer = self.ping("collector", "NEGOTIATOR", collector) if failure.kind == "pool" else None
+            if answer is None or answer["allowed"]:
+                raise
+            reason = describe_denial(answer["identity"], answer["method"])
+            raise CallError("denied", reason, failure.daemon) from failure
+
+    # updates
+
+    def _send(self, ads: list[Any], command: str, *, one_is_enough: bool = False) -> None:
+        """Send *ads* to every collector.
+
+        Raises:
+            CallError: a collector did not accept the ads. If *one_is_enough* is true, only raise this error
+                if no collector accepted the ads.
+        """
+        collectors = self.collector_addresses()
+        if not collectors:
+            raise CallError("pool", "no collector is configured (COLLECTOR_HOST)")
+        failures = []
+        for address in collectors:
+            try:
+                self._send_to(address, ads, command)
+            except CallError as failure:
+                failures.append(failure)
+        if failures and not (one_is_enough and len(failures) < len(collectors)):
+            raise failures[0]
+
+    def _send_to(self, address: str, ads: list[Any], command: str) -> None:
+        try:
+            self.htcondor.Collector(address).advertise(ads, command)
+        except self.htcondor.HTCondorException as exc:
+            raise failure_of(exc, f"collector {address}") from exc
+
+    @staticmethod
+    def _wait_until_visible(
+        is_visible: Callable[[list[Ad]], bool], read_ads: Callable[[], list[Ad]]
+    ) -> list[Ad]:
+        """Query until *is_visible* is true or SETTLE_SECONDS are over: collectors acknowledge no update."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        pause = 0.01
+        while True:
+            ads = read_ads()
+            if is_visible(ads) or time.monotonic() > deadline:
+                return ads
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    # building of ads
+
+    def _build_ad(self, attributes: Mapping[str, Any] | None = None, **more: Any) -> Any:
+        ad = self.classad.ClassAd()
+        ad.update(attributes or {}, **more)
+        return ad
+
+    def _parse_lines(self, site: str, text: str, shared: Sequence[str] = ()) -> dict[str, Any]:
+        """Parse the lines ``Name = literal`` of a site ad; put the values of *shared* names in parentheses.
+
+        If many ads have the same long value, a collector stores a value in parentheses only once.
+        """
+        lines = (line.partition(" = ")[::2] for line in text.splitlines())
+        return {
+            name: self.parse_expression(
+                f"({literal})" if name in shared else literal, f"{name} of site {site}"
+            )
+            for name, literal in lines
+        }
+
+    def _build_site_ad(self, name: str, text: str, lifetime: int) -> Any:
+        ad = self._parse_lines(name, text)
+        return self._build_ad(ad, MyType=SITE_AD_TYPE, Name=name, ClassAdLifetime=lifetime)
+
+    def _merge_attributes(self, site: str, text: str | None) -> dict[str, Any]:
+        removed = dict.fromkeys(MERGE_ATTRIBUTES, self.classad.Value.Undefined)
+        if text is None:
+            return removed
+        lines = self._parse_lines(site, text, SITE_WIDE_ATTRIBUTES)
+        return {**removed, "DataLocalityVia": "merge", **lines}
+
+    def _build_invalidation(self, name: str) -> Any:
+        """Build the query for INVALIDATE_ADS_GENERIC. TargetType is the MyType of the ads, not "Generic"."""
+        own_name = self.classad.ExprTree(f"Name =?= {self.classad.quote(name)}")
+        return self._build_ad(MyType="Query", TargetType=SITE_AD_TYPE, Name=name, Requirements=own_name)

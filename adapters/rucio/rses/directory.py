@@ -1,0 +1,206 @@
+"""RSEs: find Rucio's storage elements and their sites."""
+
+import contextlib
+from dataclasses import replace
+from datetime import datetime
+
+from adapters.ska.site_capabilities import Areas, SiteCapabilities
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.model import Site
+
+from ..responses import (
+    BadRow,
+    Record,
+    Rows,
+    Rse,
+    Rses,
+    iter_records,
+    read_choice,
+    read_flag,
+    read_text,
+    require_record,
+)
+from ..session.queries import QueryRunner
+from ..session.transport import NotFound
+
+_KINDS = frozenset({"DISK", "TAPE"})
+_MAX_MISSING = 20
+
+
+class RseDirectory:
+    """The directory of storage elements: every poll lists them; their attributes are cached.
+
+    If the list lacks a known element, the poll queries this element by name, because the list may be
+    incomplete. The element counts as deleted only if Rucio answers 404. The sites of a deleted element stay
+    in the directory, without data; otherwise the ads of these sites would keep their last facts until the
+    facts are too old.
+    """
+
+    def __init__(self, queries: QueryRunner, capabilities: SiteCapabilities | None = None) -> None:
+        self._queries = queries
+        self._capabilities = capabilities
+        self._attribute_sites: dict[str, tuple[datetime, Site | None]] = {}
+        self._last_rses: dict[str, Rse] = {}
+        self._unlisted_rses: dict[str, tuple[datetime, Rse | None]] = {}
+
+    def read(self, now: datetime) -> Rses:
+        """Return all storage elements by name, also those that were deleted since the daemon started.
+
+        Raises:
+            CatalogueError: the elements cannot be listed, or the site of an element cannot be queried.
+        """
+        rows = self._queries.ask(lambda client: client.list_rses(), _parse_rses)
+        if not rows:
+            raise CatalogueGarbled(
+                self._queries.name,
+                "list_rses returns no storage elements; an empty catalogue is not plausible",
+            )
+        areas = self._read_areas(now)
+        missing = sorted(
+            name for name, last in self._last_rses.items() if name not in rows and not last.is_deleted
+        )
+        for name in missing[:_MAX_MISSING]:
+            if row := self._query_row(name):
+                rows[name] = row
+            else:
+                self._last_rses[name] = _mark_deleted(self._last_rses[name])
+        if len(missing) > _MAX_MISSING:
+            reason = f"list_rses omits {len(missing)} storage elements of the last poll, first {missing[0]}"
+            raise CatalogueGarbled(self._queries.name, reason)
+        rses = {name: self._build_rse(name, row, now, areas) for name, row in sorted(rows.items())}
+        for name, last in self._last_rses.items():
+            if name not in rses:
+                rses[name] = last
+                self._attribute_sites.pop(name, None)
+            if former := _sites_until_now(last) - set(rses[name].sites):
+                rses[name] = replace(rses[name], former_sites=frozenset(former))
+        self._last_rses = rses
+        return rses
+
+    def find_unlisted(self, name: str, now: datetime) -> Rse | None:
+        """Query a storage element that has data but is not in Rucio's list; None if the query fails."""
+        entry = self._unlisted_rses.get(name)
+        if entry is None or entry[0] != now:
+            entry = self._unlisted_rses[name] = (now, self._query_unlisted(name, now))
+        return entry[1]
+
+    def _query_unlisted(self, name: str, now: datetime) -> Rse | None:
+        try:
+            row = self._query_row(name)
+            return self._build_rse(name, row, now, self._read_areas(now)) if row else _build_deleted_rse(name)
+        except CatalogueError:
+            return None
+
+    def _query_row(self, name: str) -> Record | None:
+        """Query the row of one storage element; return None if the element was deleted.
+
+        Raises:
+            CatalogueError: the query failed.
+        """
+        try:
+            return self._queries.ask(
+                lambda client: client.get_rse(name), lambda row: _parse_rses([{"rse": name, **row}])[name]
+            )
+        except NotFound as exc:
+            if "RSENotFound" in exc.reason:
+                return None
+            raise
+
+    def _read_areas(self, now: datetime) -> Areas:
+        """Return the areas of Site Capabilities; return no areas if the service has not answered yet."""
+        if self._capabilities:
+            with contextlib.suppress(CatalogueError):
+                return self._capabilities.areas(now)
+        return Areas()
+
+    def _build_rse(self, name: str, row: Record, now: datetime, areas: Areas) -> Rse:
+        try:
+            tape = read_choice(_KINDS, row, "rse_type", "list_rses") == "TAPE"
+            if read_flag(row, "deleted", "list_rses", default=False):
+                return replace(_build_deleted_rse(name), is_tape=tape)
+            readable = read_flag(row, "availability_read", "list_rses", default=True)
+            writable = read_flag(row, "availability_write", "list_rses", default=True)
+            volatile = read_flag(row, "volatile", "list_rses", default=False)
+            staging_area = read_flag(row, "staging_area", "list_rses", default=False)
+            site = self._find_site(name, now)
+        except BadRow as exc:
+            return Rse(
+                name, self._last_rses[name].site if name in self._last_rses else None, False, fault=str(exc)
+            )
+        if not site and name in areas.faults:
+            return Rse(name, None, tape, fault=areas.faults[name])
+        rse_areas = areas.find_by_name(name)
+        return Rse(
+            name,
+            site,
+            tape,
+            is_readable=readable and not (rse_areas and all(area.closure_reason(now) for area in rse_areas)),
+            other_sites=frozenset() if site else areas.sites_of(name),
+            is_writable=writable,
+            is_volatile=volatile and not self._queries.settings.trust_caches,
+            is_staging_area=staging_area,
+        )
+
+    def _find_site(self, storage: str, now: datetime) -> Site | None:
+        """Return the site of a storage element: the configured site, else the value of ``site_attribute``.
+
+        The daemon queries Rucio for the attribute once in ``attributes_every``.
+
+        Raises:
+            BadRow: the attribute is not a text.
+            CatalogueError: the query failed, and no earlier answer exists.
+        """
+        settings = self._queries.settings
+        configured = settings.site_of(storage)
+        attribute = settings.site_attribute
+        if configured or not attribute:
+            return configured
+        entry = self._attribute_sites.get(storage)
+        if entry and now - entry[0] < settings.attributes_every:
+            return entry[1]
+        try:
+            value = self._queries.ask(
+                lambda client: client.list_rse_attributes(storage),
+                lambda answer: require_record(answer, "list_rse_attributes").get(attribute),
+            )
+        except NotFound as exc:
+            if "RSENotFound" in exc.reason or entry is None:
+                return None
+            return entry[1]
+        except CatalogueError:
+            if entry is None:
+                raise
+            return entry[1]
+        if value is not None and not isinstance(value, str):
+            raise BadRow(f"list_rse_attributes: {attribute} of {storage} is not a text: {str(value)[:80]!r}")
+        site = Site(value) if value else None
+        self._attribute_sites[storage] = (now, site)
+        return site
+
+
+def _sites_until_now(rse: Rse) -> frozenset[Site]:
+    """Return the site of a storage element and its former sites."""
+    return rse.former_sites | ({rse.site} if rse.site else frozenset[Site]())
+
+
+def _mark_deleted(rse: Rse) -> Rse:
+    """Return *rse*, marked as deleted; its site becomes a former site."""
+    return Rse(rse.name, None, rse.is_tape, is_deleted=True, former_sites=_sites_until_now(rse))
+
+
+def _build_deleted_rse(name: str) -> Rse:
+    return Rse(name, None, is_tape=False, is_deleted=True)
+
+
+def _parse_rses(rows: Rows) -> dict[str, Record]:
+    """Return the rows by name. If a name has two different rows, return an unreadable row for it.
+
+    Raises:
+        BadRow: a row is not a record, or has no name.
+    """
+    rows_by_name: dict[str, Record] = {}
+    for row in iter_records(rows, "list_rses"):
+        name = read_text(row, "rse", "list_rses")
+        is_same = rows_by_name.get(name, row) == row
+        rows_by_name[name] = row if is_same else {"rse_type": "listed twice with different values"}
+    return rows_by_name

@@ -1,0 +1,186 @@
+"""Rules of ours: the comment that marks a rule as ours, and the progress in its row. This module is pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from adapters.rucio.responses import (
+    BadRow,
+    Record,
+    Rows,
+    iter_records,
+    read_amount,
+    read_choice,
+    read_did,
+    read_text,
+    read_time,
+)
+from adapters.rucio.rules.model import RULE_STATES
+from hydrator.domain.model import Did, Site
+from hydrator.domain.ports.staging import (
+    OwnRequest,
+    RequestProgress,
+    RequestState,
+    StagingKind,
+    StagingOrder,
+)
+
+_BEGIN, _AT = "classad-hydrator ", " for jobs at "
+_MAX_SITE_CHARS = 100  # a comment of Rucio has at most 250 characters
+_REASON_CHARS = 200
+_STATES = {
+    "OK": RequestState.DONE,
+    "REPLICATING": RequestState.MOVING,
+    "STUCK": RequestState.STUCK,
+    "SUSPENDED": RequestState.SUSPENDED,
+    "WAITING_APPROVAL": RequestState.UNAPPROVED,
+    "INJECT": RequestState.QUEUED,
+}
+_REASONS = {
+    RequestState.UNAPPROVED: "the rule waits for approval in Rucio",
+    RequestState.SUSPENDED: "the rule is suspended in Rucio",
+    RequestState.STUCK: "the rule is stuck",
+    RequestState.FAILED: "no storage has the missing files",
+}
+_NO_SOURCES = ("NO_SOURCES", "MissingSourceReplica")
+"""Rucio's errors for a file that no storage element can send; Rucio then creates no further transfer."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommentMark:
+    """The content of the comment of a rule of ours: tag, kind, and the site whose jobs need the data."""
+
+    tag: str
+    kind: StagingKind
+    site: Site
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRule:
+    """The row of a rule of ours.
+
+    *storage* is the rule's RSE expression: for rules of ours it is always the name of one RSE. The counts are
+    those of the rule's locks, one for each file. *bytes_total* is None for a container.
+    """
+
+    id: str
+    did: Did
+    storage: str
+    account: str
+    mark: CommentMark
+    state: RequestState
+    files_done: int
+    files_total: int
+    bytes_total: int | None
+    expires_at: datetime | None
+    error: str
+
+    @property
+    def request(self) -> OwnRequest:
+        """The rule as a request of ours."""
+        return OwnRequest(self.mark.tag, self.id, self.mark.kind, self.mark.site, self.did)
+
+    def has_ended(self, now: datetime) -> bool:
+        """Return whether the rule's lifetime is over at *now*; Rucio deletes such a rule a little later."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def progress(self, ready_at: datetime | None = None) -> RequestProgress:
+        """Return the progress; the bytes are an estimate from the share of the files."""
+        files_total = self.files_total or None
+        bytes_done = None
+        if self.bytes_total is not None and files_total:
+            bytes_done = self.bytes_total * self.files_done // files_total
+        reason = _REASONS.get(self.state, "")
+        return RequestProgress(
+            self.request,
+            self.state,
+            self.files_done,
+            files_total,
+            bytes_done,
+            self.bytes_total,
+            self.expires_at,
+            ready_at if self.state is RequestState.MOVING else None,
+            f"{reason}: {self.error}" if reason and self.error else reason,
+        )
+
+
+def build_comment(order: StagingOrder) -> str:
+    """Return the comment of the rule for *order*: a line for the data manager, with the tag at its end."""
+    return f"{_BEGIN}{order.kind.value}{_AT}{order.site[:_MAX_SITE_CHARS]} [{order.tag}]"
+
+
+def parse_comment(comment: object) -> CommentMark | None:
+    """Return the mark in the *comment* of a rule; None if the rule is not ours."""
+    if not isinstance(comment, str) or not (comment.startswith(_BEGIN) and comment.endswith("]")):
+        return None
+    text, _, tag = comment[len(_BEGIN) : -1].rpartition(" [")
+    kind, _, site = text.partition(_AT)
+    if kind not in list(StagingKind) or not site or not tag:
+        return None
+    return CommentMark(tag, StagingKind(kind), Site(site))
+
+
+def iter_account_rules(rows: Rows, account: str, call: str) -> Iterator[OwnRule]:
+    """Yield the rules of ours in *rows*, the answer to a query for all rules of *account*.
+
+    Raises:
+        BadRow: a row is not a rule of *account*, or a row of ours is unreadable: the answer is incomplete.
+    """
+
+    def check() -> Iterator[Record]:
+        for row in iter_records(rows, call):
+            if row.get("account") != account:
+                raise BadRow(f"{call}: expected rules of {account}, got {str(row)[:80]!r}")
+            yield row
+
+    return iter_own_rules(check(), account, call)
+
+
+def iter_own_rules(rows: Rows, account: str, call: str) -> Iterator[OwnRule]:
+    """Yield the rules of *account* with our mark; skip all other rows, whatever they have.
+
+    Raises:
+        BadRow: a row is not a record, or a row of ours is unreadable: the answer is then incomplete.
+    """
+    for row in iter_records(rows, call):
+        mark = parse_comment(row.get("comments"))
+        if mark and row.get("account") == account:
+            yield _parse_own_rule(row, mark, account, call)
+
+
+def _parse_own_rule(row: Record, mark: CommentMark, account: str, call: str) -> OwnRule:
+    did = read_did(row, call)
+    if did is None:
+        raise BadRow(f"{call}: a rule of ours is on {row['scope']}:{row['name']}, which is not a DID")
+    error = " ".join(str(row.get("error") or "").split())[:_REASON_CHARS]
+    done, moving, stuck = (
+        _read_count(row, f"locks_{state}_cnt", call) for state in ("ok", "replicating", "stuck")
+    )
+    return OwnRule(
+        read_text(row, "id", call),
+        did,
+        read_text(row, "rse_expression", call),
+        account,
+        mark,
+        request_state(read_choice(RULE_STATES, row, "state", call), error),
+        done,
+        done + moving + stuck,
+        None if row.get("bytes") is None else int(read_amount(row, "bytes", call)),
+        read_time(row, "expires_at", call),
+        error,
+    )
+
+
+def request_state(rule_state: str, error: str = "") -> RequestState:
+    """Return the state of a request from the state and the error of a rule, or from the state of a lock."""
+    state = _STATES[rule_state]
+    is_hopeless = state is RequestState.STUCK and any(word in error for word in _NO_SOURCES)
+    return RequestState.FAILED if is_hopeless else state
+
+
+def _read_count(row: Record, key: str, call: str) -> int:
+    """Return the number at *key*; 0 for a negative number, which Rucio's counters of locks can have."""
+    value = row.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadRow(f"{call}: expected a whole number as {key!r}, got {str(value)[:80]!r}")
+    return max(0, value)

@@ -1,0 +1,1 @@
+"""The experiment behind docs/explanation/benefit.md: real pools and throttled links."""

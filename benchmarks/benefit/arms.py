@@ -1,0 +1,90 @@
+"""Arms of the experiment: the same jobs under different policies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hydrator.submit.pool_config import PoolPolicy, schedd_config
+
+from .workload import COMPUTE_SECONDS, SITES
+
+_NAMES = '+RequiredDatasets = {$(listed)}\n+DataLocalityKey = "$(setkey)"\n'
+STEP = "DATALOCALITY_STEP = 1\n"
+"""The schedd rounds the end of a wait up to a second: real jobs are hours long, these are seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One policy.
+
+    ``lines`` are the submit commands of jobs with datasets; without them the pool is a stock pool without
+    the project. ``rotated``: the catalogue lists each dataset at the next site, so all answers are wrong.
+    ``missing`` is the reason why the arm cannot run yet.
+    """
+
+    name: str
+    what: str
+    lines: str = ""
+    rotated: bool = False
+    missing: str = ""
+
+    @property
+    def is_stock(self) -> bool:
+        """Return True for the pool that has never seen the project."""
+        return not self.lines
+
+
+def _mode(mode: str, more: str = "") -> str:
+    return f'{_NAMES}+DataLocality = "{mode}"\n{more}'
+
+
+def _wait(seconds: int) -> Arm:
+    lines = _mode("wait", f"+DataLocalityMaxWait = {seconds}\n")
+    return Arm(f"wait {seconds}", f"wait, with a DataLocalityMaxWait of {seconds} s", lines)
+
+
+def has_auto() -> bool:
+    """Return True if this checkout's pool configuration accepts the mode auto."""
+    return '"auto"' in schedd_config(PoolPolicy(), {})
+
+
+_NO_AUTO = "" if has_auto() else "this checkout has no mode auto"
+_EXPECTED = f"+DataLocalityExpectedSeconds = {round(COMPUTE_SECONDS)}\n"
+
+OFF, BEST = "off", "best"
+WAITS = (6, 12, 30, 60, 120)
+ARMS: Mapping[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        Arm(OFF, "stock pool without the project; jobs name no datasets"),
+        Arm(
+            "rank only",
+            "prefer, with a DataLocalityMaxWait of 0",
+            _mode("prefer", "+DataLocalityMaxWait = 0\n"),
+        ),
+        *map(_wait, WAITS),
+        Arm("prefer", "prefer as shipped: 10 min", _mode("prefer")),
+        Arm("require", "require", _mode("require")),
+        Arm("auto", "auto; jobs state their computing time", _mode("auto", _EXPECTED), missing=_NO_AUTO),
+        Arm("auto, no times", "auto; jobs state no computing time", _mode("auto"), missing=_NO_AUTO),
+        Arm(
+            "wrong",
+            "require, and the catalogue lists each dataset at a wrong site",
+            _mode("require"),
+            rotated=True,
+        ),
+        Arm(
+            "staging",
+            "auto, and the daemon stages data in",
+            missing="every dataset is at a site with slots, so the daemon stages nothing",
+        ),
+    )
+}
+"""The arms that run on pools, by name; BEST is computed."""
+
+
+def listed_sites(arm: Arm, sites: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where the catalogue of *arm* lists a dataset that is at *sites*."""
+    if not arm.rotated:
+        return sites
+    wrong = {SITES[(SITES.index(site) + 1) % len(SITES)] for site in sites}
+    return tuple(site for site in SITES if site in wrong)

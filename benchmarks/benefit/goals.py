@@ -1,0 +1,126 @@
+"""Goals of the experiment, and the reason where one is missed. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .arms import BEST, OFF
+from .cells import CellFigures, by_arm
+from .workload import Cell
+
+AUTO = "auto"
+LEAST_SPEEDUP = 0.97
+SHARE_OF_BEST_WAIT = 0.90
+"""The least speed of auto, compared with the best fixed wait of the cell; require and rank only count too."""
+HEADLINES = {1.0: 1.6, 2.0: 2.5}
+"""Speed-ups of auto with 62/32/6 %, one dataset a job, in a batch, by x."""
+MOST_P95 = 1.10
+MOST_NO_DATA = 1.05
+MOST_REMOTE, REMOTE_FROM_X = 0.20, 0.5
+MOST_ERROR, MOST_ERROR_P90 = 2.0, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One goal in one cell: the measured *value*, its *limit*, and the *reason* if it is missed.
+
+    *sign* is ``≥`` or ``≤``: the side of the limit on which the goal is met.
+    """
+
+    goal: str
+    cell: Cell
+    value: float
+    sign: str
+    limit: float
+    reason: str = ""
+
+    @property
+    def is_met(self) -> bool:
+        """Return True if the value is on the right side of the limit."""
+        return self.value >= self.limit if self.sign == "≥" else self.value <= self.limit
+
+
+def judge(cells: Iterable[CellFigures]) -> list[Verdict]:
+    """Compare *cells* with the goals; a cell without the arm that a goal needs has no verdict."""
+    verdicts: list[Verdict] = []
+    for (cell, _jobs), arms in by_arm(cells).items():
+        if OFF in arms:
+            verdicts += _of_auto(cell, arms)
+            verdicts += _of_wrong(cell, arms)
+    return verdicts
+
+
+def _of_auto(cell: Cell, arms: Mapping[str, CellFigures]) -> Iterator[Verdict]:
+    auto = arms.get(AUTO)
+    if auto is None:
+        return
+    why = _reason(auto, arms)
+    yield _at_least("auto against the stock pool", cell, auto.speedup, LEAST_SPEEDUP, why)
+    fixed = [each for name, each in arms.items() if _is_fixed(name) and not each.never_ran]
+    if fixed:
+        best = max(fixed, key=lambda each: each.speedup)
+        goal = f"auto against the best fixed wait ({best.arm})"
+        yield _at_least(goal, cell, auto.speedup / best.speedup, SHARE_OF_BEST_WAIT, why)
+    if (cell.layout, cell.mix, cell.submitted) == ("62/32/6", "one", "batch") and cell.x in HEADLINES:
+        yield _at_least("headline speed-up of auto", cell, auto.speedup, HEADLINES[cell.x], why)
+    if auto.halves is not None:
+        (_, low, high), (_, other_low, other_high) = auto.halves
+        goal = "seeds repeated: the gap between the intervals of both halves"
+        yield _at_most(goal, cell, max(0.0, low - other_high, other_low - high), 0.0, why)
+    for kind, error in (("queue", auto.queue_error), ("read", auto.read_error)):
+        if error is not None:
+            yield _at_most(f"predicted against real {kind} seconds, median", cell, error[0], MOST_ERROR, why)
+            yield _at_most(f"predicted against real {kind} seconds, p90", cell, error[1], MOST_ERROR_P90, why)
+    if auto.turnaround_p95_ratio is not None:
+        yield _at_most("p95 turnaround of auto", cell, auto.turnaround_p95_ratio, MOST_P95, why)
+    if auto.no_data_ratio is not None:
+        yield _at_most("jobs without data under auto", cell, auto.no_data_ratio, MOST_NO_DATA, why)
+    if auto.remote_bytes_ratio is not None and cell.x >= REMOTE_FROM_X:
+        remote_why = _remote_reason(arms) or why
+        yield _at_most("remote bytes under auto", cell, auto.remote_bytes_ratio, MOST_REMOTE, remote_why)
+
+
+def _remote_reason(arms: Mapping[str, CellFigures]) -> str:
+    """Say so if the fastest schedule found misses the goal of remote bytes, too; else return ''."""
+    best = arms.get(BEST)
+    if best is None or best.remote_bytes_ratio is None or best.remote_bytes_ratio <= MOST_REMOTE:
+        return ""
+    share = f"{best.remote_bytes_ratio:.0%}"
+    return f"the fastest schedule found reads {share} of the stock pool's remote bytes: fewer cost time here"
+
+
+def _of_wrong(cell: Cell, arms: Mapping[str, CellFigures]) -> Iterator[Verdict]:
+    """Check the control: a daemon that publishes wrong sites must make the pool slower."""
+    if "wrong" in arms:
+        yield _at_most(
+            "control: wrong sites",
+            cell,
+            arms["wrong"].speedup,
+            0.99,
+            "the experiment does not notice wrong sites: no figure of it counts",
+        )
+
+
+def _is_fixed(arm: str) -> bool:
+    return arm.startswith("wait ") or arm in {"rank only", "prefer", "require"}
+
+
+def _at_least(goal: str, cell: Cell, value: float, limit: float, why: str) -> Verdict:
+    return Verdict(goal, cell, value, "≥", limit, "" if value >= limit else why)
+
+
+def _at_most(goal: str, cell: Cell, value: float, limit: float, why: str) -> Verdict:
+    return Verdict(goal, cell, value, "≤", limit, "" if value <= limit else why)
+
+
+def _reason(auto: CellFigures, arms: Mapping[str, CellFigures]) -> str:
+    """Say in one clause what slots did under auto that they did not do in the best arm of the cell."""
+    best = max((each for each in arms.values() if each.slots_idle is not None), key=lambda each: each.speedup)
+    idle = (auto.slots_idle or 0) - (best.slots_idle or 0)
+    reading = (auto.slots_reading or 0) - (best.slots_reading or 0)
+    if best.arm == auto.arm or max(idle, reading) < 0.03:
+        few = "" if len(auto.seeds) >= 5 else f" and there are only {len(auto.seeds)} seeds"
+        return f"slots were as busy as in the best arm ({best.arm}){few}"
+    if idle >= reading:
+        return f"slots were idle {auto.slots_idle:.0%} of the time, {best.slots_idle:.0%} under {best.arm}"
+    much, less = auto.slots_reading, best.slots_reading
+    return f"slots read from other sites {much:.0%} of the time, {less:.0%} under {best.arm}"

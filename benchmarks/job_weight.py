@@ -1,0 +1,151 @@
+"""Weight of queued jobs in a schedd: 2,000 held jobs of 50 datasets each, in the forms that jobs can have."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.submit.pool_config import PoolPolicy, schedd_config
+from hydrator.submit.submit_files.keys import CLAUSE_LINES
+from testbed.pool import Pool, SiteSpec
+
+from .measure import cpu_with_children, memory
+from .record import Figure, Result
+
+KEYED_GOAL, KEYED_AD_GOAL, BARE_GOAL = 1.3, 2000, 0.25
+FORMER = Path(__file__).parent / "former_schedd.conf"
+"""What `hydrator submit pool-config` printed before mode auto: one clause for each dataset, three times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One form of the jobs: its ``configuration`` of the schedd, and the attributes that the jobs carry."""
+
+    name: str
+    configuration: str = ""
+    lists: bool = True
+    keys: bool = False
+    clause: bool = False
+
+
+PLAIN = Arm("no attribute of ours", lists=False)
+LIST = Arm("the list of names alone")
+WRAPPED = Arm(
+    "the list, and one clause more in Requirements",
+    """
+JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) BenchmarkClause
+JOB_TRANSFORM_BenchmarkClause @=end
+   SET Requirements ($(MY.Requirements)) && MY.BenchmarkClause
+@end
+""",
+)
+KEYED = Arm("keyed, by hydrator submit", schedd_config(PoolPolicy(), {}), keys=True, clause=True)
+KEY_ALONE = Arm("keyed, the key alone", schedd_config(PoolPolicy(), {}), keys=True)
+BARE = Arm("bare", schedd_config(PoolPolicy(), {}))
+FORMER_ARM = Arm("former expressions", FORMER.read_text("utf-8"))
+ARMS = (PLAIN, LIST, WRAPPED, KEYED, KEY_ALONE, BARE, FORMER_ARM)
+ROUNDS = {LIST: 5, KEYED: 5}
+"""Each form is weighed once, and the two forms of the main goal in turn so many times; medians count."""
+
+
+def submission(arm: Arm, jobs: int, datasets: int) -> str:
+    """Build *jobs* held jobs of *datasets* datasets each; no two jobs have the same datasets."""
+    lines = ["executable = /bin/true", "request_cpus = 1", "request_memory = 10", "request_disk = 1"]
+    lines += ["hold = true"]
+    if arm.lists:
+        lines.append("+RequiredDatasets = $(list)")
+    if arm.keys:
+        lines.append('+DataLocalityKey = "$(key)"')
+    if arm.keys and arm.clause:
+        lines += CLAUSE_LINES
+    rows = []
+    for job in range(jobs):
+        names = [f"lofar:L{667_000 + job}_SAP000_SB{number:03}_uv" for number in range(datasets)]
+        rows.append(f"{set_key(names)}, {{" + ",".join(f'"{name}"' for name in names) + "}")
+    return "\n".join([*lines, "queue key,list from (", *rows, ")", ""])
+
+
+def weigh(arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, float], str]:
+    """Submit the jobs to a new schedd; return its growth and the time, and HTCondor's version."""
+    extra = {"schedd": arm.configuration}
+    release = os.environ.get("HYDRATOR_TEST_HTCONDOR")
+    with Pool.start(release, [SiteSpec("UK", cpus=1)], extra) as pool:
+        pool.submit(submission(arm, 1, datasets))  # the schedd has loaded what it needs
+        schedd = pool.pids("schedd")[0]
+        log = next(Path(pool.home).rglob("job_queue.log"))
+        before = memory(schedd, "Rss"), log.stat().st_size
+        text = submission(arm, jobs, datasets)
+        busy, begun = cpu_with_children(schedd), time.monotonic()
+        cluster = pool.submit(text)
+        seconds = time.monotonic() - begun
+        ad = pool.run("condor_q", f"{cluster}.0", "-long").stdout
+        sample = {
+            "schedd_mib": memory(schedd, "Rss") - before[0],
+            "submit_seconds": seconds,
+            "schedd_cpu_seconds": cpu_with_children(schedd) - busy,
+            "ad_bytes": len(ad.strip()),
+            "job_queue_mb": (log.stat().st_size - before[1]) / 1e6,
+        }
+        return sample, pool.version
+
+
+def run(quick: bool = False) -> Result:
+    """Weigh all forms, each in a pool of its own."""
+    jobs, datasets = (100, 10) if quick else (2000, 50)
+    rounds: dict[Arm, list[dict[str, float]]] = {arm: [] for arm in ARMS}
+    version = ""
+    for number in range(1 if quick else max(ROUNDS.values())):
+        for arm in ARMS:
+            if number < ROUNDS.get(arm, 1):
+                sample, version = weigh(arm, jobs, datasets)
+                rounds[arm].append(sample)
+    samples = {
+        arm: {name: median(sample[name] for sample in several) for name in several[0]}
+        for arm, several in rounds.items()
+    }
+    raw: Mapping[str, Any] = {arm.name: several for arm, several in rounds.items()}
+    how = " ".join(HOW.split()).format(jobs=jobs, datasets=datasets)
+    return Result("job_weight", tuple(figures(samples, jobs)), how, raw, {"HTCondor": version})
+
+
+def figures(samples: Mapping[Arm, Mapping[str, float]], jobs: int) -> Sequence[Figure]:
+    """Return the comparisons that have a goal, then the weight of every form."""
+    listed, keyed, bare, former = (samples[arm] for arm in (LIST, KEYED, BARE, FORMER_ARM))
+    compared = [
+        Figure("keyed jobs: schedd memory", keyed["schedd_mib"] / listed["schedd_mib"], "times", KEYED_GOAL),
+        Figure(
+            "keyed jobs: condor_submit",
+            keyed["submit_seconds"] / listed["submit_seconds"],
+            "times",
+            KEYED_GOAL,
+        ),
+        Figure("keyed jobs: ad", keyed["ad_bytes"] - listed["ad_bytes"], "bytes more", KEYED_AD_GOAL),
+        Figure("bare jobs: schedd memory", bare["schedd_mib"] / former["schedd_mib"], "times", BARE_GOAL),
+        Figure("bare jobs: ad", bare["ad_bytes"] / former["ad_bytes"], "times", BARE_GOAL),
+    ]
+    for arm, sample in samples.items():
+        compared += [
+            Figure(f"schedd memory a job, {arm.name}", sample["schedd_mib"] * 1024 / jobs, "kB"),
+            Figure(f"condor_submit of {jobs:,} jobs, {arm.name}", sample["submit_seconds"], "s"),
+            Figure(f"schedd's CPU, {arm.name}", sample["schedd_cpu_seconds"], "s"),
+            Figure(f"ad of a job, {arm.name}", sample["ad_bytes"], "bytes"),
+            Figure(f"job_queue.log, {arm.name}", sample["job_queue_mb"], "MB"),
+        ]
+    return compared
+
+
+HOW = """\
+{jobs} held jobs, each with {datasets} other datasets (names of 30 characters), submitted by one
+condor_submit to a new schedd for each form. Memory is the growth of the schedd's resident memory, CPU is
+that of the schedd. Keyed jobs carry the list and the lines that `hydrator submit filter` adds (one form:
+the key alone). Bare jobs carry the list alone, and the schedd's transform makes the look-ups. The
+comparisons are with jobs that carry the list and no configuration of ours (keyed), and with the former
+expressions (bare). condor_submit stores Requirements once for all jobs of a submission; a transform stores
+them in each job, which one form shows alone. The list alone and the keyed jobs of `hydrator submit` are
+weighed five times in turn, and the medians count. The pool configuration has its defaults."""
+
+__all__ = ["run"]

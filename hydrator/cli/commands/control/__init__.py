@@ -1,0 +1,1 @@
+"""Commands that an operator gives to the daemon or to the queues."""

@@ -1,0 +1,51 @@
+"""``hydrator approve``: let the daemon apply changes that it holds back."""
+
+from typing import Annotated
+
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
+from hydrator.domain.errors import ConfigError
+
+_NOTHING_HELD = "the daemon holds back no change"
+
+
+def approve(
+    site: Annotated[
+        str | None, typer.Argument(help="Only this site; default: all sites with a held change.")
+    ] = None,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOption = False,
+) -> None:
+    """Approve the held changes that `hydrator status` shows now; the daemon's next cycle applies them."""
+    from hydrator.config import load
+    from hydrator.domain.model import Site
+    from hydrator.domain.text import comma_separated, format_count
+    from hydrator.reconcile.publish.overrides import Approve
+    from hydrator.state.command_files import CommandQueue
+    from hydrator.state.store import Store
+
+    state_dir = load(config).daemon.state_dir
+    with Store.open_to_read(state_dir) as store:
+        state = store.load()
+    held_datasets = {name: frozenset(loss.missing_polls) for name, loss in state.held_losses.items()}
+    held_datasets |= {name: held_datasets.get(name, frozenset()) for name in state.rollbacks}
+    if site is not None and Site(site) not in held_datasets:
+        held_sites = comma_separated(sorted(held_datasets))
+        now_held = f"sites with a held change: {held_sites}" if held_datasets else _NOTHING_HELD
+        raise ConfigError([f"approve {site}: this site has no held change; {now_held}"])
+    approvals = {name: datasets for name, datasets in sorted(held_datasets.items()) if site in (None, name)}
+    commands = CommandQueue(state_dir)
+    for name, datasets in approvals.items():
+        commands.submit(Approve(name, datasets))
+
+    def print_texts() -> None:
+        for name, datasets in approvals.items():
+            ends = "; the rollback of this site ends" if name in state.rollbacks else ""
+            count = format_count(len(datasets), "dataset")
+            print(f"{name}: the daemon's next cycle may remove {count}{ends}")
+        if not approvals:
+            print_problems(_NOTHING_HELD)
+
+    print_result(as_json, {name: len(datasets) for name, datasets in approvals.items()}, print_texts)

@@ -1,0 +1,145 @@
+"""``hydrator staging``: list the requests of data, answer, cancel, stop and resume them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_result
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.text import comma_separated, format_bytes, format_count
+
+if TYPE_CHECKING:
+    from hydrator.cli.output.json_models.staging import StagingCommandJson
+    from hydrator.staging.commands import CommandName
+    from hydrator.staging.overview import StagingOverview
+    from hydrator.state.staging.control_files import StagingFiles
+
+staging = typer.Typer(
+    help="List, approve, cancel and stop the daemon's requests of data.", no_args_is_help=True
+)
+_MAX_REASON_CHARS = 190
+BatchArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the request, from `hydrator staging list`.")
+]
+
+
+@staging.command("list")
+def list_requests(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
+    """Print the pins and requests of data, what the daemon would request, and why it requests nothing."""
+    from hydrator.cli.output.staging import print_staging, staging_rows
+    from hydrator.wiring import system_clock
+
+    overview, files = _load_staging(config)
+    rows = staging_rows(overview, files.stop_reason)
+    print_result(as_json, rows, lambda: print_staging(rows, system_clock()))
+
+
+@staging.command()
+def approve(
+    batch: BatchArgument, config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
+) -> None:
+    """Approve a request that waits for a person because of its size."""
+    _answer("approve", batch, config, as_json=as_json)
+
+
+@staging.command()
+def reject(
+    batch: BatchArgument, config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
+) -> None:
+    """Reject a request that waits for a person; the same request is not proposed again."""
+    _answer("reject", batch, config, as_json=as_json)
+
+
+@staging.command()
+def cancel(
+    target: Annotated[
+        str, typer.Argument(metavar="ID", help="Id or tag of the request, from `hydrator staging list`.")
+    ],
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel requests of the daemon; it requests this data again only after `hydrator staging resume`."""
+    overview, files = _load_staging(config)
+    rows = [row for row in (overview.requests if overview else ()) if target in (row.tag, row.batch)]
+    if not rows:
+        known = {row.batch for row in overview.requests} if overview else ()
+        raise ConfigError([f"staging cancel {target}: the daemon has no such request{_list_ids(known)}"])
+    count = format_count(len(rows), "request")
+    text = f"the daemon's next step cancels {count}; no data is deleted that others need"
+    if files.stop_reason:
+        text = f"the daemon cancels {count} after `hydrator staging resume`: staging is stopped"
+    _submit(files, "cancel", target, text, as_json=as_json)
+
+
+@staging.command()
+def stop(
+    reason: Annotated[str, typer.Option(help="The reason, which everybody sees.")] = "",
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop all requests and renewals at once; nothing is deleted, and the requests end by themselves."""
+    if len(reason.encode()) > _MAX_REASON_CHARS or not reason.isprintable():
+        raise ConfigError([f"staging stop --reason: give one line of at most {_MAX_REASON_CHARS} bytes"])
+    _, files = _load_staging(config)
+    files.stop(reason)
+    text = "staging is stopped: nothing is requested, renewed or cancelled until `hydrator staging resume`"
+    _print_command({"command": "stop", "target": "", "text": text}, as_json=as_json)
+
+
+@staging.command()
+def resume(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
+    """End a stop; the daemon also forgets all failures, and tries again."""
+    _, files = _load_staging(config)
+    files.resume()
+    text = "staging is not stopped; the daemon's next step forgets the failures and tries again"
+    _print_command({"command": "resume", "target": "", "text": text}, as_json=as_json)
+
+
+def _load_staging(config: Path) -> "tuple[StagingOverview | None, StagingFiles]":
+    """Return what the daemon saved last, and the operator's files."""
+    from hydrator.config import load
+    from hydrator.staging.overview import REPORT_NAME, overview_from_row
+    from hydrator.state.staging.control_files import StagingFiles
+    from hydrator.state.store import Store
+
+    state_dir = load(config).daemon.state_dir
+    with Store.open_to_read(state_dir) as store:
+        return overview_from_row(store.load_report(REPORT_NAME)), StagingFiles(state_dir)
+
+
+def _answer(name: "CommandName", batch: str, config: Path, *, as_json: bool) -> None:
+    """Submit the answer to the request *batch*.
+
+    Raises:
+        ConfigError: no request with this id waits for a person.
+    """
+    overview, files = _load_staging(config)
+    planned = overview.planned if overview else ()
+    waiting = {row.batch: row for row in planned if row.needs_approval}
+    if batch not in waiting:
+        is_proposed = batch in {row.batch for row in planned}
+        why = "the mode is propose, so nothing is requested" if is_proposed else "no such request waits"
+        raise ConfigError([f"staging {name} {batch}: {why}{_list_ids(waiting)}"])
+    row = waiting[batch]
+    what = f"{format_bytes(row.bytes)} in {format_count(len(row.dids), 'dataset')} at {row.site}"
+    effect = "may now request" if name == "approve" else "will not request"
+    _submit(files, name, batch, f"the daemon {effect} {what}", as_json=as_json)
+
+
+def _list_ids(ids: Iterable[str]) -> str:
+    """Return the end of a problem: the ids that exist."""
+    return f"; ids: {comma_separated(sorted(set(ids)))}" if ids else "; see hydrator staging list"
+
+
+def _submit(files: "StagingFiles", name: "CommandName", target: str, text: str, *, as_json: bool) -> None:
+    from hydrator.staging.commands import StagingCommand
+
+    files.submit(StagingCommand(name, target))
+    _print_command({"command": name, "target": target, "text": text}, as_json=as_json)
+
+
+def _print_command(row: "StagingCommandJson", *, as_json: bool) -> None:
+    print_result(as_json, row, lambda: print(row["text"]))

@@ -1,0 +1,90 @@
+"""Outlook of jobs before their submission: jobs that no site fits, and their start by the estimates."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hydrator.cli.commands.submit.dataset_options import DatasetOptions, ExitWithMessage
+from hydrator.cli.options import EXIT_NO_MATCH_NOW
+
+if TYPE_CHECKING:
+    from hydrator.config import Settings
+    from hydrator.domain.model import DaemonKnowledge, Snapshot
+    from hydrator.submit.outlook import JobsOfSet
+
+
+def print_outlook(
+    options: DatasetOptions, jobs: "Sequence[JobsOfSet]", *, should_refuse: bool, mode: str | None = None
+) -> None:
+    """Print one line on the jobs that no site can start now, and one line on the start of the others.
+
+    Args:
+        options: the options, with the names that the pool uses for the jobs' datasets.
+        jobs: the jobs by their datasets, or the nodes of a DAG.
+        should_refuse: exit if no site has all data of a job now.
+        mode: DataLocality of the jobs; None for the pool's default.
+    """
+    from hydrator.submit.outlook import describe_jobs_without_site
+
+    if options.settings is None or not jobs or not options.pool_names:
+        return
+    knowledge = _gather_knowledge(options)
+    text = describe_jobs_without_site(jobs, _reasons(knowledge, jobs), mode)
+    if text and should_refuse:
+        raise ExitWithMessage(f"{text}; nothing was submitted", EXIT_NO_MATCH_NOW)
+    facts = knowledge.snapshot if knowledge else None
+    starts = describe_expected_starts(options.settings, jobs, facts, explains_unknown=not text)
+    for line in filter(None, (text, starts)):
+        print(f"hydrator: {line}", file=sys.stderr)
+
+
+def _gather_knowledge(options: DatasetOptions) -> "DaemonKnowledge | None":
+    """Return what the daemon and the catalogues know of the datasets; None if they cannot be queried."""
+    from hydrator.cli.commands.why import gather_knowledge
+    from hydrator.domain.errors import HydratorError
+    from hydrator.wiring import system_clock
+
+    try:
+        return gather_knowledge(options.settings, options.pool_names, system_clock())
+    except HydratorError as error:  # a failed query must not prevent the submission
+        print(f"hydrator: cannot find out which sites have the data: {error}", file=sys.stderr)
+        return None
+
+
+def _reasons(knowledge: "DaemonKnowledge | None", jobs: "Sequence[JobsOfSet]") -> dict[str, str]:
+    """Return, by the name of each set of jobs, why no site has all its datasets now."""
+    from hydrator.cli.commands.why import explain_groups_without_site
+
+    groups = {each.identity: each.dids for each in jobs if each.dids}
+    return explain_groups_without_site(knowledge, groups) if knowledge else {}
+
+
+def describe_expected_starts(
+    settings: "Settings",
+    jobs: "Sequence[JobsOfSet]",
+    facts: "Snapshot | None",
+    *,
+    explains_unknown: bool = True,
+) -> str:
+    """Return one line on the start of *jobs* by the daemon's estimates; empty without estimates.
+
+    Args:
+        settings: the configuration, with the state and the address of the daemon.
+        jobs: the jobs by their datasets, by the names that the pool uses.
+        facts: facts about these datasets, also of catalogues that the daemon did not query for them.
+        explains_unknown: name the datasets that keep the jobs from an estimate.
+    """
+    from hydrator.domain.errors import HydratorError
+    from hydrator.domain.model import Snapshot
+    from hydrator.submit.outlook import describe_starts, describe_unknown_datasets
+    from hydrator.wiring import fetch_estimates, system_clock
+
+    now = system_clock()
+    known_jobs = sorted((each for each in jobs if each.dids), key=lambda each: -each.count)
+    sets = list(dict.fromkeys(each.dids for each in known_jobs))
+    try:
+        estimates, unknown = fetch_estimates(settings, sets, facts or Snapshot({}), now)
+    except HydratorError:  # the estimates are only for information
+        return ""
+    line = describe_starts(known_jobs, estimates, now)
+    return line or (describe_unknown_datasets(unknown) if explains_unknown else "")

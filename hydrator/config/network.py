@@ -1,0 +1,78 @@
+"""The section [network] of the configuration: rates between sites."""
+
+from collections import Counter
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from .fields import Section, SiteName
+
+Gbits = Annotated[float, Field(gt=0, le=100_000)]
+HostPattern = Annotated[
+    str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$|^[0-9a-fA-F:]+$", max_length=255)
+]
+
+
+class UplinkSettings(Section):
+    """The connection of a site to all other sites."""
+
+    gbit_per_second: Gbits
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_unit(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            raise ValueError("give the unit too: write { gbit_per_second = 10 }")  # noqa: TRY004 - for pydantic
+        return value
+
+
+class LinkSettings(Section):
+    """The link from one site to another."""
+
+    source: SiteName
+    destination: SiteName
+    gbit_per_second: Gbits
+
+    @model_validator(mode="after")
+    def _check_sites(self) -> Self:
+        if self.source == self.destination:
+            raise ValueError(f"source and destination are both {self.source}: a link connects two sites")
+        return self
+
+
+class NetworkSettings(Section):
+    """Rates between sites, for estimates of reading times: docs/how-to/operate/network.md."""
+
+    sources: tuple[Literal["wrapper", "transfers", "rucio"], ...] = Field(
+        ("wrapper", "transfers", "rucio"),
+        description="sources of measured rates: what the job wrapper measured, the schedds' transfer"
+        " records, and Rucio's request metrics and distances",
+    )
+    interval_seconds: float = Field(
+        300, ge=1, le=86_400, description="interval between queries of these sources"
+    )
+    default_gbit_per_second: Gbits | None = Field(
+        None,
+        description="rate of a link without any other figure, in Gb/s; without this such a link is unknown",
+    )
+    hosts: dict[HostPattern, SiteName] = Field(
+        default_factory=dict,
+        description="the host of a URL or schedd, or *.example.org for all hosts below = its site, for"
+        " the transfer records",
+    )
+    uplinks: dict[SiteName, UplinkSettings] = Field(
+        default_factory=dict,
+        description="what jobs at other sites can together read from this site, in Gb/s",
+    )
+    links: list[LinkSettings] = Field(
+        default_factory=list,
+        description="what jobs at the site destination can together read from the site source, in Gb/s",
+    )
+
+    @model_validator(mode="after")
+    def _check_links(self) -> Self:
+        counts = Counter((link.source, link.destination) for link in self.links)
+        for (source, destination), count in counts.items():
+            if count > 1:
+                raise ValueError(f"the link from {source} to {destination} is there {count} times; keep one")
+        return self

@@ -1,0 +1,175 @@
+"""The section [staging] of the configuration: requests for data, their limits and their times."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from .fields import Name, Section, SiteName
+
+Mode = Literal["off", "propose", "ask"]
+Terabytes = Annotated[float, Field(ge=0, le=1_000_000)]
+FileCount = Annotated[int, Field(ge=0, le=1_000_000_000)]
+LEASE_MARGIN_SECONDS = 5.0
+"""Seconds of the lease that must be left after the longest call; see :func:`staging_problems`."""
+
+
+class StagingCatalogueSettings(Section):
+    """Requests at one catalogue: [staging.catalogues.NAME], with the name of the catalogue."""
+
+    mode: Mode = Field("ask", description="the mode for this catalogue; of all modes the lowest decides")
+    activity: str = Field(
+        "Staging",
+        min_length=1,
+        max_length=50,
+        description="activity of the rules; Rucio refuses a name that it does not know",
+    )
+    command: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list,
+        description="words of a command that makes the requests in place of the catalogue; no shell runs",
+    )
+    stage_path: str = Field(
+        "",
+        max_length=500,
+        pattern=r"^(/[^\s?#]+)?$",
+        description="path of the call that stages data, such as /data/stage; needed for DMAPI, whose path is"
+        " not known for certain",
+    )
+    pins: bool = Field(True, description="pin data at this catalogue; a command must support it")
+
+
+class StagingSiteSettings(Section):
+    """Requests to one site: [staging.sites.NAME], with the name of the site."""
+
+    mode: Mode = Field("ask", description="the mode for this site; of all modes the lowest decides")
+    storage: str = Field(
+        "",
+        max_length=255,
+        description="the storage that the data goes to, such as an RSE; needed if the site has several",
+    )
+    space_tb: Terabytes = Field(
+        0,
+        description="space for all requests to this site, in 10^12 bytes; used only if the catalogue does not"
+        " report the free space (0: then nothing is requested)",
+    )
+    pins: bool = Field(True, description="pin the data at this site that queued jobs need")
+
+
+class StagingLimitSettings(Section):
+    """Limits of all requests, in 10^12 bytes (TB) and files; the catalogue's own limits come on top."""
+
+    request_tb: Terabytes = Field(5, description="size of the datasets that are requested together")
+    request_files: FileCount = Field(1000, description="files of the datasets that are requested together")
+    user_tb: Terabytes = Field(10, description="in flight because of the jobs of one user")
+    site_tb: Terabytes = Field(20, description="in flight to one site")
+    site_files: FileCount = Field(5000, description="files in flight to one site")
+    tape_tb: Terabytes = Field(20, description="in flight from the tape of one site")
+    tape_files: FileCount = Field(10_000, description="files in flight from the tape of one site")
+    total_tb: Terabytes = Field(50, description="of all requests that have not ended, complete or not")
+    hour_requests: int = Field(10, ge=0, le=100_000, description="requests in 60 minutes")
+    hour_tb: Terabytes = Field(10, description="requested in 60 minutes")
+    pin_tb: Terabytes = Field(50, description="of all pinned datasets")
+    pins: int = Field(1000, ge=0, le=1_000_000, description="pinned datasets")
+    floor_tb: Terabytes = Field(3, description="free space that a request leaves at its site at least")
+    floor_fraction: float = Field(
+        0.05, ge=0, le=1, description="the same as a fraction of the site's space; the larger one decides"
+    )
+    approval_tb: Terabytes = Field(2, description="a larger request waits for `hydrator staging approve`")
+    approval_fraction: float = Field(
+        0.2, ge=0, le=1, description="so does one above this fraction of the site's free space"
+    )
+
+
+class StagingTimeSettings(Section):
+    """The times of requests."""
+
+    wait_minutes: float = Field(
+        10,
+        ge=0,
+        le=10_080,
+        description="a job must have been idle for this long before its data is requested",
+    )
+    tape_window_minutes: float = Field(
+        15, ge=0, le=1440, description="the tape of a site is asked at this interval, for all waiting jobs"
+    )
+    min_lifetime_days: float = Field(3, gt=0, le=365, description="shortest lifetime of a request")
+    max_lifetime_days: float = Field(15, gt=0, le=365, description="longest lifetime of a request")
+    pin_lifetime_days: float = Field(2, gt=0, le=365, description="lifetime of a pin; jobs renew it")
+    keep_days: float = Field(
+        4, gt=0, le=365, description="complete data is kept this long after its last job"
+    )
+    cancel_after_hours: float = Field(
+        1, gt=0, le=720, description="a request is cancelled once no job has needed it for this long"
+    )
+    stuck_hours: float = Field(24, gt=0, le=720, description="a request that is stuck this long is reported")
+
+
+class StagingSettings(Section):
+    """Pins and requests of data that queued jobs need: docs/how-to/operate/staging.md."""
+
+    mode: Mode = Field(
+        "off",
+        description='"propose" shows what would be requested; "ask" requests it; the catalogues and sites'
+        " below must be listed, too",
+    )
+    name: Name = Field(
+        "pool",
+        description="name of the pool in the comments of all requests; the same for all daemons of a pool,"
+        " another one for each pool",
+    )
+    interval_seconds: float = Field(
+        60, ge=1, le=3600, description="interval between queries of the requests' progress"
+    )
+    call_seconds: float = Field(
+        20, ge=1, le=300, description="time limit of one call that makes, renews or cancels requests"
+    )
+    catalogues: dict[Name, StagingCatalogueSettings] = Field(
+        default_factory=dict,
+        description="[staging.catalogues.rucio]: requests may be made at the catalogue with this name",
+    )
+    sites: dict[SiteName, StagingSiteSettings] = Field(
+        default_factory=dict, description="[staging.sites.CAM]: data may be requested for this site"
+    )
+    limits: StagingLimitSettings = StagingLimitSettings()
+    times: StagingTimeSettings = StagingTimeSettings()
+
+
+def staging_problems(data: Mapping[str, Any]) -> list[str]:
+    """Report keys of [staging] that do not fit to other sections; *data* may have invalid values."""
+    staging, standby = data.get("staging"), data.get("standby")
+    if not isinstance(staging, dict):
+        return []
+    problems = _unknown_catalogues(staging, data.get("catalogue"))
+    times = staging.get("times")
+    if isinstance(times, dict):
+        least, most = times.get("min_lifetime_days", 3), times.get("max_lifetime_days", 15)
+        if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+            problems.append("staging.times.min_lifetime_days: must not exceed max_lifetime_days")
+    if staging.get("mode", "off") == "off":
+        return problems
+    if not staging.get("catalogues") or not staging.get("sites"):
+        problems.append(
+            "staging.mode: nothing is switched on; add [staging.catalogues.NAME] and [staging.sites.NAME]"
+        )
+    demand = data.get("demand")
+    if isinstance(demand, dict) and demand.get("ask_schedds") is False:
+        problems.append("staging.mode: the daemon must read the jobs' needs; set demand.ask_schedds = true")
+    if isinstance(standby, dict) and standby.get("enabled") is True:
+        lease, call = standby.get("after_seconds", 90), staging.get("call_seconds", 20)
+        is_number = isinstance(lease, int | float) and isinstance(call, int | float)
+        if is_number and lease < 2 * (call + LEASE_MARGIN_SECONDS):
+            problems.append(
+                f"standby.after_seconds: must be {2 * (call + LEASE_MARGIN_SECONDS):g} or more with"
+                f" staging.call_seconds = {call:g}, so that a call ends before another daemon leads"
+            )
+    return problems
+
+
+def _unknown_catalogues(staging: Mapping[str, Any], catalogues: object) -> list[str]:
+    listed = staging.get("catalogues")
+    if not isinstance(listed, dict) or not isinstance(catalogues, list):
+        return []
+    names = {str(one.get("name", one.get("type"))) for one in catalogues if isinstance(one, dict)}
+    return [
+        f"staging.catalogues.{name}: no [[catalogue]] has this name" for name in listed if name not in names
+    ]

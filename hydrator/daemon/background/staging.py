@@ -1,0 +1,170 @@
+"""Staging tasks: run the steps of staging beside the cycles, as the leader only, and share what they show."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+import structlog
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from hydrator.config.staging import LEASE_MARGIN_SECONDS, StagingSettings
+from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.domain.bugs import BugReporter, OngoingFailures
+from hydrator.domain.errors import StateError, SupersededByReload
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.staging.controller import StagingController
+from hydrator.staging.ledger import Ledger
+from hydrator.staging.overview import REPORT_NAME, StagingOverview, build_overview, overview_to_row
+from hydrator.staging.policy import StagingPolicy
+from hydrator.state.staging.ledger_table import LedgerTable
+from hydrator.state.store import Store
+from hydrator.wiring import Parts, system_clock
+
+from .worker import BackgroundWorker, CycleOutput
+
+_log = structlog.get_logger("hydrator")
+_audit_log = structlog.get_logger("hydrator.staging")
+_FIRST_STEP = timedelta(seconds=10)
+
+
+class Lease(Protocol):
+    """The leadership of this daemon, as calls need it that must not be made twice."""
+
+    @property
+    def lease(self) -> str:
+        """The name of this leadership."""
+
+    def explain_short_lease(self, seconds: float, takeover: timedelta) -> str | None:
+        """Return why a call of *seconds* cannot begin now; None if it can."""
+
+
+class FencedLedger:
+    """The ledger on disk, until a reload: then a call that still runs must not overwrite the new ledger.
+
+    Its entry is then on disk without an answer, and the next step finds the request by its tag.
+    """
+
+    def __init__(self, table: LedgerTable, fence: Fence) -> None:
+        self._table = table
+        self._fence = fence
+
+    def save(self, ledger: Ledger) -> None:
+        """Save *ledger*; see :class:`hydrator.staging.executor.LedgerStore`.
+
+        Raises:
+            SupersededByReload: a reload has replaced the configuration.
+            StateError: the state cannot be written.
+        """
+        with self._fence.step():
+            self._table.save(ledger)
+
+    def load(self) -> Ledger:
+        """Return the saved ledger."""
+        return self._table.load()
+
+
+class StagingTasks(BackgroundWorker):
+    """Steps of staging, each in the thread ``staging``.
+
+    Args:
+        store: keeps the ledger and the overview.
+        get_cycle_output: returns the output of the last cycle.
+        lease: the leadership of this daemon.
+        share_overview: gives the overview to the HTTP server.
+        bugs: counts and logs exceptions of adapters.
+        staging_metrics: records the overview.
+    """
+
+    EXECUTOR_NAMES = ("staging",)
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        report_bug: Callable[[str], None],
+        store: Store,
+        get_cycle_output: Callable[[], CycleOutput],
+        lease: Lease,
+        share_overview: Callable[[StagingOverview], None],
+        bugs: BugReporter,
+        staging_metrics: StagingMetrics,
+    ) -> None:
+        super().__init__(metrics, report_bug)
+        self._store = store
+        self._get_cycle_output = get_cycle_output
+        self._lease = lease
+        self._share_overview = share_overview
+        self._bugs = bugs
+        self._staging_metrics = staging_metrics
+        with contextlib.suppress(StateError):  # the first step reports the same reason
+            staging_metrics.begin(store.staging_ledger.load().totals)
+        self._problems = OngoingFailures()
+
+    def schedule(
+        self, scheduler: BackgroundScheduler, fence: Fence, settings: StagingSettings, parts: Parts
+    ) -> None:
+        """Schedule the steps; with the mode off, only save that it is off."""
+        call_seconds = settings.call_seconds + LEASE_MARGIN_SECONDS
+        takeover = parts.staging.policy.times.grace
+
+        def guard() -> str | None:
+            if fence.is_ending:
+                return "the daemon ends, or has a new configuration"
+            return self._lease.explain_short_lease(call_seconds, takeover)
+
+        try:
+            controller = parts.staging.build_controller(
+                FencedLedger(self._store.staging_ledger, fence),
+                system_clock,
+                guard,
+                audit=log_call,
+                rates=parts.network.rates.current,
+                is_retired=parts.policy.is_retired,
+                bugs=self._bugs,
+            )
+        except StateError as error:
+            _log.error("staging cannot start", why=str(error))
+            controller = None
+        if controller is None:
+            self._save_off(parts.staging.policy)
+            return
+        first = system_clock() + min(_FIRST_STEP, timedelta(seconds=settings.interval_seconds))
+        self._schedule_every(
+            scheduler,
+            fence,
+            "staging",
+            settings.interval_seconds,
+            self._run_step,
+            controller,
+            first_run_at=first,
+        )
+
+    def _run_step(self, fence: Fence, controller: StagingController) -> None:
+        """Run one step; log each problem when it begins and when it ends."""
+        output = self._get_cycle_output()
+        overview = controller.run_once(output.report, self._lease.lease, output.standby_reason)
+        with fence.step():
+            self._record(overview)
+
+    def _record(self, overview: StagingOverview) -> None:
+        self._share_overview(overview)
+        self._staging_metrics.record(overview)
+        with contextlib.suppress(StateError):  # the step reported the same reason
+            self._store.save_report(REPORT_NAME, overview_to_row(overview))
+        problems = dict(overview.problems)
+        new, ended = self._problems.replace(problems)
+        for part in sorted(new):
+            _log.warning("staging has a problem", part=part, why=problems[part])
+        for part in ended:
+            _log.info("staging has no problem any more", part=part)
+
+    def _save_off(self, policy: StagingPolicy) -> None:
+        """Save that the mode is off, with the requests of the ledger: these end by themselves."""
+        with contextlib.suppress(StateError, SupersededByReload):
+            self._record(build_overview(self._store.staging_ledger.load(), policy, system_clock()))
+
+
+def log_call(event: str, fields: Mapping[str, Any]) -> None:
+    """Log one call that changed something in a catalogue, for the operator and the data manager."""
+    _audit_log.info(f"staging {event} a request at the catalogue", **fields)

@@ -1,0 +1,217 @@
+"""Ports: the protocols that adapters implement. The core imports these protocols and no adapter.
+
+:mod:`hydrator.domain.pool_ports` has the protocols of the HTCondor pool, and
+:mod:`hydrator.domain.ports.staging` the protocol of catalogues that stage data. A contract suite in
+``tests/contracts`` tests every adapter of a protocol, also the in-memory adapters.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import (
+    DatasetFile,
+    Did,
+    PublishedAd,
+    Seen,
+    Site,
+    SiteAd,
+    Survey,
+)
+
+Clock = Callable[[], datetime]
+"""A function that returns the current time as an aware UTC datetime."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEndpoint:
+    """The address of the daemon's HTTP server from this machine.
+
+    *token* is the bearer token to send. *certificate* is the server's certificate in PEM, if *url*
+    is https. *socket* is the Unix socket to connect to, instead of the host in *url*.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    certificate: str | None = None
+    socket: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenValidity:
+    """The time span in which a token from a server is valid; the daemon renews the token before its end."""
+
+    valid_from: datetime | None
+    valid_until: datetime
+
+
+class EventHandler(Protocol):
+    """A receiver of events, called from any thread; its methods must not block or fail."""
+
+    def on_event(self, source: str, body: bytes | None) -> object:
+        """Handle one event of *source*; *body* is None if the event was too large to read."""
+
+    def on_connect(self, source: str) -> None:
+        """Record that the daemon is connected to *source* and receives its events."""
+
+    def on_disconnect(self, source: str, reason: str) -> None:
+        """Record that *source* is unreachable; the event source calls this after each failed attempt."""
+
+
+class EventSource(Protocol):
+    """A subscriber to events that runs in its own thread and calls an :class:`EventHandler`."""
+
+    def start(self) -> None:
+        """Start the thread. This call never blocks and never fails."""
+
+    def stop(self) -> None:
+        """Ask the thread to stop; wait for it a few seconds at most."""
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration."""
+
+    def test_connection(self) -> str:
+        """Connect once without consuming an event; return a text that says which steps succeeded.
+
+        Raises:
+            EventsError: the source is unreachable, rejects the login, or violates the protocol.
+        """
+
+
+class Catalogue(Protocol):
+    """A service that knows which replicas exist where."""
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration, unique among catalogues."""
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """Return the location of each of *dids*.
+
+        The survey has a reading, Seen or Unseen, for every DID of the query. A DID
+        that the catalogue does not know is Seen without replicas. A DID whose
+        location the catalogue could not read is Unseen. The survey never omits this
+        DID, and never returns it as Seen without replicas.
+
+        If the catalogue cannot query some or all storage of a site, the site is in
+        ``unreachable_sites`` of every affected reading. The reading still has the
+        replicas on other storage of the site. *dids* may be empty: the survey then
+        has only the sites. If an earlier survey named a site and this survey does not, the daemon assumes
+        that the catalogue did not query this site.
+
+        Raises:
+            CatalogueError: the catalogue gave no answer. The daemon concludes nothing
+                from this, least of all that the catalogue is empty.
+        """
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """Return all datasets whose DIDs match one of *patterns* (``*``, ``?``, ``[…]``; case-sensitive).
+
+        Raises:
+            CatalogueError: the catalogue could not find all matching datasets; an incomplete result is
+                never returned.
+        """
+
+    def close(self) -> None:
+        """Close connections and files."""
+
+
+class FileLister(Protocol):
+    """A catalogue that can list the files of a dataset."""
+
+    @property
+    def name(self) -> str:
+        """The name of the catalogue."""
+
+    def list_files(
+        self, dids: AbstractSet[Did], storages: AbstractSet[str], max_files: int
+    ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
+        """List the files of each of *dids*, ordered by name. For the DID of a file, return only this file.
+
+        Args:
+            dids: datasets, containers and files. The result omits a DID that the catalogue does not know.
+            storages: the storage elements for which the result has the address of each file.
+            max_files: the limit on the files of all *dids* together. A dataset that exceeds the limit gets
+                an error instead of its files.
+
+        Raises:
+            CatalogueError: the catalogue could not be queried at all.
+        """
+
+    def close(self) -> None:
+        """Close connections and files."""
+
+
+class Auditor(Protocol):
+    """A catalogue that can verify one dataset by expensive queries; these queries do not delay polls."""
+
+    @property
+    def name(self) -> str:
+        """The name of the catalogue."""
+
+    def verify(self, did: Did) -> Seen:
+        """Query *did* again, file by file and without any cache; return its location.
+
+        Raises:
+            CatalogueError: the answer is missing or incomplete, so it proves nothing about the dataset.
+        """
+
+    def close(self) -> None:
+        """Close connections and files, also during a call that waits for an answer."""
+
+
+class Probe(Protocol):
+    """A check that the operator configured: it looks for a dataset on the storage of a site."""
+
+    def can_check(self, catalogue: str, site: Site) -> bool:
+        """Return whether the operator configured the probe for the storage of *catalogue* at *site*."""
+
+    def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
+        """Return whether *did*, which *catalogue* lists at *site*, is on the storage of *site*.
+
+        Return None if the probe could not find out.
+        """
+
+
+class Publisher(Protocol):
+    """A destination for site ads, from which the daemon can read the ads back."""
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration: ``collector``, ``file``, ``http``, ``sites`` or ``merge``."""
+
+    def published(self) -> Mapping[Site, PublishedAd]:
+        """Return the ads that others can read from this publisher now, by site.
+
+        Raises:
+            PublishError: the query failed; this does not mean that the publisher has no ads.
+        """
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """Send *ads*; each replaces the ad of its site.
+
+        A return without an error does not prove that the ads arrived. Only ``published`` proves this.
+
+        Raises:
+            PublishError: the publisher could not send some or all of *ads*.
+        """
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        """Remove the ads of *sites*; a site without an ad is not an error.
+
+        Raises:
+            PublishError: the publisher could not remove some or all of the ads.
+        """
+
+
+@runtime_checkable
+class RejectionReporter(Protocol):
+    """A publisher that reports which published ads it read back and rejected."""
+
+    @property
+    def rejected(self) -> Mapping[str, str]:
+        """Return the reason for each ad that the last call of ``published`` rejected, by the ad's name."""

@@ -1,0 +1,138 @@
+"""Index of the demand: by dataset, the demand entries that name it; and the keys of the demanded sets."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import overload
+
+from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.model import DemandEntry, Did, Fact
+
+DatasetSet = tuple[Did, ...]
+"""The datasets that the same jobs need, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemandIndex:
+    """The demand entries, most demanded first.
+
+    ``positions_by_did`` has, by dataset, the positions of the entries that name the dataset. ``keys`` has
+    the keys of the sets of several datasets. ``key_collisions`` are different sets with the same key: the
+    daemon publishes none of them. ``unsettled_sets`` are the sets that jobs named for the first time a short
+    time ago; see :class:`hydrator.domain.model.DemandEntry`.
+    """
+
+    entries: Sequence[DemandEntry]
+    positions_by_did: Mapping[Did, Sequence[int]]
+    shortest_did_chars: int
+    keys: Mapping[DatasetSet, SetKey] = field(default_factory=dict)
+    key_collisions: tuple[tuple[DatasetSet, ...], ...] = ()
+    unsettled_sets: frozenset[DatasetSet] = frozenset()
+
+    @classmethod
+    def build(
+        cls,
+        entries: Sequence[DemandEntry],
+        known_keys: Mapping[DatasetSet, SetKey] | None = None,
+        make_key: Callable[[DatasetSet], SetKey] = set_key,
+    ) -> "DemandIndex":
+        """Build the index of *entries*; *known_keys* are keys from an earlier index."""
+        naming: dict[Did, tuple[int, ...]] = {}
+        for place, want in enumerate(entries):
+            for did in want.dids:
+                naming[did] = (*naming[did], place) if did in naming else (place,)
+        known = known_keys or {}
+        keys = {
+            want.dids: known.get(want.dids) or make_key(want.dids) for want in entries if len(want.dids) > 1
+        }
+        shortest = min(map(len, naming), default=0)
+        unsettled_sets = _find_unsettled_sets(entries)
+        return cls(entries, naming, shortest, keys, _find_key_collisions(keys), unsettled_sets)
+
+    def with_entries(self, entries: Sequence[DemandEntry]) -> "DemandIndex":
+        """Return the index of *entries*, which have the same datasets in the same order as the old ones."""
+        return replace(self, entries=entries, unsettled_sets=_find_unsettled_sets(entries))
+
+    def positions_of(self, facts: Mapping[Did, Fact]) -> list[int]:
+        """Return the positions of the entries that name a dataset of *facts*, most demanded first."""
+        return sorted({place for did in facts for place in self.positions_by_did.get(did, ())})
+
+    def sets_at(self, position: int) -> list[DatasetSet]:
+        """Return the sets that the jobs of the entry at *position* look up.
+
+        Jobs without a key of the whole set look up each single dataset.
+        """
+        want = self.entries[position]
+        if len(want.dids) == 1:
+            return [want.dids]
+        sets: list[DatasetSet] = [(did,) for did in want.dids] if want.has_unkeyed_jobs else []
+        is_colliding = any(want.dids in clash for clash in self.key_collisions)
+        return sets if is_colliding else [want.dids, *sets]
+
+    def key_of(self, dids: DatasetSet) -> SetKey:
+        return self.keys[dids] if len(dids) > 1 else set_key(dids)
+
+    def sets_with(self, did: Did) -> Iterator[DatasetSet]:
+        """Yield the sets that contain *did*; the same set may come more than once."""
+        yield (did,)
+        for place in self.positions_by_did.get(did, ()):
+            yield self.entries[place].dids
+
+
+def _find_unsettled_sets(entries: Sequence[DemandEntry]) -> frozenset[DatasetSet]:
+    """Return the sets that only unsettled entries have, also the single datasets of jobs without a key."""
+    new = [want for want in entries if not want.is_settled]
+    if not new:
+        return frozenset()
+    settled = {dids for want in entries if want.is_settled for dids in _looked_up_sets(want)}
+    return frozenset(dids for want in new for dids in _looked_up_sets(want) if dids not in settled)
+
+
+def _looked_up_sets(want: DemandEntry) -> list[DatasetSet]:
+    return [want.dids, *((did,) for did in want.dids if want.has_unkeyed_jobs)]
+
+
+def _find_key_collisions(keys: Mapping[DatasetSet, SetKey]) -> tuple[tuple[DatasetSet, ...], ...]:
+    """Return the sets that have the same key. The keys of single datasets never collide."""
+    by_key: dict[SetKey, list[DatasetSet]] = {}
+    if len(set(keys.values())) < len(keys):
+        for dids, key in sorted(keys.items()):
+            by_key.setdefault(key, []).append(dids)
+    return tuple(tuple(sets) for sets in by_key.values() if len(sets) > 1)
+
+
+class OmittedEntries(Sequence[DemandEntry]):
+    """The demand entries that do not fit into an ad: those at *positions* but not at *fitting_positions*.
+
+    Each read of the sequence computes the entries again.
+    """
+
+    __slots__ = ("_entries", "_fitting_positions", "_positions")
+
+    def __init__(
+        self, entries: Sequence[DemandEntry], positions: Sequence[int], fitting_positions: AbstractSet[int]
+    ) -> None:
+        self._entries = entries
+        self._positions = positions
+        self._fitting_positions = fitting_positions
+
+    def __len__(self) -> int:
+        return len(self._positions) - len(self._fitting_positions)
+
+    def __iter__(self) -> Iterator[DemandEntry]:
+        return (self._entries[place] for place in self._positions if place not in self._fitting_positions)
+
+    @overload
+    def __getitem__(self, index: int) -> DemandEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[DemandEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> DemandEntry | tuple[DemandEntry, ...]:
+        return tuple(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))

@@ -1,0 +1,162 @@
+"""Run times: the seconds that a job is expected to run, from the user or from earlier jobs.
+
+The daemon learns run times from the running jobs of successive queries: a job that one query has, and the
+next has not, ended between the two. Run times of jobs beside their data and of jobs that read from elsewhere
+are kept apart, because the latter include the reading.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
+from typing import Final
+
+from hydrator.domain.model import Unseen, to_unix
+from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs
+
+MAX_SAMPLES: Final = 50
+"""Ended jobs that are remembered for each place, and there for each set, for each run and for each user."""
+MAX_GROUPS: Final = 5_000
+"""Groups that are remembered; the ones without a new sample for the longest time are forgotten."""
+OVERDUE_SHARE: Final = 0.1
+"""A job that has run longer than expected is expected to run this share of its age longer."""
+MAX_RUN_SECONDS: Final = 100 * 86_400
+
+Place = str
+PLACES: Final = frozenset({"beside", "elsewhere", "none"})
+"""``beside``: the job's site has all its data; ``elsewhere``; ``none``: the job names no datasets."""
+RunGroup = tuple[str, str, Place]
+"""``key`` and the key, ``run`` and the run, ``user`` and the user, or ``pool`` and ``""``; then the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedJobs:
+    """Running jobs of one schedd, the key of their set (None if it is unknown), and their place."""
+
+    schedd: str
+    jobs: RunningJobs
+    key: str | None
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class RunHistory:
+    """The run times of ended jobs, in seconds, newest last, and the running jobs of the last query."""
+
+    samples: Mapping[RunGroup, tuple[float, ...]] = field(default_factory=dict)
+    queried_at: int | None = None
+    running: Mapping[tuple[str, RunningJobs], PlacedJobs] = field(default_factory=dict, repr=False)
+
+    def update(self, load: PoolLoad, placed: Sequence[PlacedJobs]) -> "RunHistory":
+        """Return the history after *load*, whose running jobs are *placed*.
+
+        A job ended half-way between the two queries, as far as the daemon knows.
+        """
+        now = to_unix(load.as_of)
+        if self.queried_at is not None and now <= self.queried_at:
+            return self
+        running = {(each.schedd, replace(each.jobs, started_at=())): each for each in placed}
+        samples = dict(self.samples)
+        if self.queried_at is not None:
+            ended_at = (now + self.queried_at) / 2
+            for identity, before in self.running.items():
+                if isinstance(load.schedds.get(before.schedd, Unseen("")), Unseen):
+                    continue
+                after = running.get(identity)
+                left = Counter(before.jobs.started_at) - Counter(after.jobs.started_at if after else ())
+                _add_samples(samples, before, [max(1.0, ended_at - start) for start in left.elements()])
+        for group in list(samples)[: max(0, len(samples) - MAX_GROUPS)]:
+            del samples[group]
+        return RunHistory(samples, now, running)
+
+
+def _add_samples(
+    samples: dict[RunGroup, tuple[float, ...]], jobs: PlacedJobs, run_seconds: Sequence[float]
+) -> None:
+    if not run_seconds:
+        return
+    for group in _groups(jobs.key, jobs.jobs.run, jobs.jobs.user, jobs.place):
+        samples[group] = (*samples.pop(group, ()), *run_seconds)[-MAX_SAMPLES:]
+
+
+def _groups(key: str | None, run: str | None, user: str, place: Place) -> Iterator[RunGroup]:
+    if key is not None:
+        yield "key", key, place
+    if run is not None:  # two users may give their runs the same name
+        yield "run", f"{user} {run}", place
+    yield "user", user, place
+    yield "pool", "", place
+
+
+class RunTimes:
+    """The expected run times of jobs beside their data.
+
+    Args:
+        history: the run times of ended jobs.
+        placed: the running jobs.
+        now: the time of the query, in Unix seconds.
+        default_seconds: the expected run time if nothing is known.
+    """
+
+    def __init__(
+        self, history: RunHistory, placed: Iterable[PlacedJobs], now: int, default_seconds: float
+    ) -> None:
+        self._history = history
+        self._now = now
+        self._default_seconds = default_seconds
+        self._mean_ages = _mean_ages(placed, now)
+        self._learned: dict[tuple[str | None, str | None, str], tuple[float, Place]] = {}
+
+    def expect(self, jobs: IdleJobs | RunningJobs, key: str | None) -> float:
+        """Return the expected run time of *jobs* of the set *key*, in seconds, 1 or more.
+
+        Use the user's ``DataLocalityExpectedSeconds``; else the median of ended jobs of the same set, of the
+        same run, of the same user, or of the pool; else twice the mean age of running jobs, since a running
+        job is half done on average; else the default.
+        """
+        if jobs.expected_seconds is not None and jobs.expected_seconds > 0:
+            return float(min(jobs.expected_seconds, MAX_RUN_SECONDS))
+        return self._learned_run(key, jobs)[0]
+
+    def _learned_run(self, key: str | None, jobs: IdleJobs | RunningJobs) -> tuple[float, Place]:
+        """Return the learned run time of *jobs*, and the place of the earlier jobs that show it."""
+        question = key, jobs.run, jobs.user
+        if question not in self._learned:
+            seconds, place = self._learn(*question)
+            self._learned[question] = min(max(1.0, seconds), MAX_RUN_SECONDS), place
+        return self._learned[question]
+
+    def _learn(self, key: str | None, run: str | None, user: str) -> tuple[float, Place]:
+        places = ("beside", "elsewhere") if key is not None else ("none",)
+        by_place = [list(_groups(key, run, user, place)) for place in places]
+        groups = [group for level in zip(*by_place, strict=True) for group in level]
+        for group in groups:
+            if group in self._history.samples:
+                # jobs that still run were left out of the median: do not let short jobs hide long ones
+                learned = median(self._history.samples[group])
+                return max(learned, self._mean_ages.get(group, 0.0)), group[2]
+        for group in groups:
+            if group in self._mean_ages:
+                return 2 * self._mean_ages[group], group[2]
+        return self._default_seconds, "beside"
+
+    def remaining(self, jobs: RunningJobs, key: str | None, read_seconds: float = 0.0) -> list[float]:
+        """Return the expected remaining seconds of each of *jobs*.
+
+        Jobs that are not beside their data run *read_seconds* longer, unless the run times of earlier jobs
+        include the reading.
+        """
+        expected = self.expect(jobs, key)
+        if jobs.expected_seconds is not None or self._learned_run(key, jobs)[1] != "elsewhere":
+            expected += read_seconds
+        ages = (max(0, self._now - start) for start in jobs.started_at)
+        return [max(expected - age, age * OVERDUE_SHARE) for age in ages]
+
+
+def _mean_ages(placed: Iterable[PlacedJobs], now: int) -> dict[RunGroup, float]:
+    ages: dict[RunGroup, list[float]] = {}
+    for each in placed:
+        values = [max(0.0, now - start) for start in each.jobs.started_at]
+        for group in _groups(each.key, each.jobs.run, each.jobs.user, each.place):
+            ages.setdefault(group, []).extend(values)
+    return {group: fmean(values) for group, values in ages.items() if values}

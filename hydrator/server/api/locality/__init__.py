@@ -1,0 +1,1 @@
+"""The route that answers where datasets are, for schedulers of any kind: POST /v1/locality."""

@@ -1,0 +1,95 @@
+"""Requests of data on the overview page: progress, and what staging would request; no names of users."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from hydrator.domain.ports.staging import StagingKind
+from hydrator.domain.text import comma_separated, format_bytes, format_time
+from hydrator.staging.overview import PlannedRow, RequestRow, StagingOverview
+
+MAX_ROWS: Final = 100
+"""Largest number of requests, and of planned requests, that the page lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLine:
+    """Table row of one request; ``percent`` is None without a progress, ``ready`` is empty if unknown."""
+
+    dataset: str
+    site: str
+    kind: str
+    size: str
+    percent: int | None
+    progress: str
+    ready: str
+    jobs: int
+    state: str
+
+    @classmethod
+    def of(cls, row: RequestRow, now: datetime) -> "RequestLine":
+        """Build the table row of one request."""
+        is_stage = row.kind is StagingKind.STAGE
+        percent = None
+        progress = "kept" if not is_stage else ""
+        if is_stage and row.is_complete:
+            percent, progress = 100, "complete"
+        elif is_stage and row.files:
+            percent = min(100, 100 * row.files_done // row.files)
+            progress = f"{row.files_done:,} of {row.files:,} files"
+        state = f"{row.state}: {row.reason}" if row.reason else row.state
+        ready = format_time(row.ready_at.timestamp(), now) if row.ready_at else ""
+        return cls(
+            row.did, row.site, row.kind.value, format_bytes(row.bytes), percent, progress, ready,
+            row.job_count, state,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLine:
+    """Table row of one planned request; ``reason`` says why it is not made."""
+
+    batch: str
+    datasets: str
+    site: str
+    size: str
+    jobs: int
+    reason: str
+
+    @classmethod
+    def of(cls, row: PlannedRow) -> "PlannedLine":
+        """Build the table row of one planned request."""
+        names = comma_separated(row.dids[:3]) + (f" and {len(row.dids) - 3} more" if row.dids[3:] else "")
+        return cls(row.batch, names, row.site, format_bytes(row.bytes), row.job_count, row.description)
+
+
+@dataclass(frozen=True, slots=True)
+class StagingSection:
+    """The section of the page about requests of data."""
+
+    as_of: datetime
+    mode: str
+    stop_reason: str | None
+    problems: Sequence[tuple[str, str]]
+    requests: Sequence[RequestLine]
+    more_requests: int
+    planned: Sequence[PlannedLine]
+    more_planned: int
+
+
+def build_staging_section(overview: StagingOverview | None, now: datetime) -> StagingSection | None:
+    """Build the section; None if staging is off and no request is open. Stuck requests come first."""
+    if overview is None or (overview.mode == "off" and not overview.requests):
+        return None
+    requests = sorted(overview.requests, key=lambda row: (not row.is_stuck, row.is_complete, row.asked_at))
+    return StagingSection(
+        overview.as_of,
+        overview.mode,
+        overview.stop_reason,
+        sorted(overview.problems.items()),
+        [RequestLine.of(row, now) for row in requests[:MAX_ROWS]],
+        max(0, len(requests) - MAX_ROWS),
+        [PlannedLine.of(row) for row in overview.planned[:MAX_ROWS]],
+        max(0, len(overview.planned) - MAX_ROWS),
+    )

@@ -1,0 +1,269 @@
+"""Overview of staging: the values that the command line, ``why``, the page and the metrics show. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hydrator.domain.model import Did, Site
+from hydrator.domain.ports.staging import StagingKind
+from hydrator.domain.text import format_bytes, format_count, format_duration, format_time
+
+from .candidates import NotAsked
+from .ledger import EndedEntry, EntryState, Ledger, LedgerEntry, StagingTotals
+from .plans.pin_plan import PinPlan
+from .plans.stage_plan import StagePlan
+from .policy import StagingMode, StagingPolicy
+from .progress import STUCK_STATES
+from .usage import PlannedBatch, Usage
+
+REPORT_NAME = "staging"
+"""Key of the overview in the saved reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """One request of ours that has not ended.
+
+    ``state`` is ``asking``, ``cancelling``, or the state in the catalogue. ``is_stuck`` means stuck for
+    longer than the operator's limit. ``description`` is one sentence for people.
+    """
+
+    tag: str
+    batch: str
+    catalogue: str
+    kind: StagingKind
+    site: Site
+    did: Did
+    state: str
+    bytes: int
+    bytes_done: int
+    files: int | None
+    files_done: int
+    handle: str
+    user: str
+    job_count: int
+    asked_at: datetime
+    expires_at: datetime | None
+    ready_at: datetime | None
+    is_complete: bool
+    is_stuck: bool
+    reason: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """A request that was not made: the mode is propose, or it waits for a person (``needs_approval``)."""
+
+    batch: str
+    catalogue: str
+    kind: StagingKind
+    site: Site
+    dids: tuple[Did, ...]
+    bytes: int
+    files: int | None
+    user: str
+    job_count: int
+    example: str
+    needs_approval: bool
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """One limit and what is taken of it; ``subject`` is the site, tape or user, empty for all together."""
+
+    name: str
+    subject: str
+    used: int
+    limit: int
+
+    @property
+    def is_reached(self) -> bool:
+        """Return whether 95 % of the limit or more are taken."""
+        return self.used >= 0.95 * self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class StagingOverview:
+    """The result of the last step of staging at ``as_of``.
+
+    ``stop_reason`` says why nothing is asked or renewed at all: the operator stopped staging, or the daemon
+    is on standby. ``problems`` has one sentence by catalogue or part that failed. ``limits`` has the limits
+    of which something is taken. ``last_call_at`` is the time of the last call that changed something.
+    """
+
+    as_of: datetime
+    mode: str
+    stop_reason: str | None = None
+    problems: Mapping[str, str] = field(default_factory=dict)
+    requests: tuple[RequestRow, ...] = ()
+    planned: tuple[PlannedRow, ...] = ()
+    not_asked: tuple[NotAsked, ...] = ()
+    joined: Mapping[str, str] = field(default_factory=dict)
+    limits: tuple[LimitRow, ...] = ()
+    totals: StagingTotals = field(default_factory=StagingTotals)
+    ended: tuple[EndedEntry, ...] = ()
+
+    @property
+    def in_flight_bytes(self) -> dict[Site, int]:
+        """Return the bytes in flight by site."""
+        sums: dict[Site, int] = {}
+        for row in self.requests:
+            if row.kind is StagingKind.STAGE and not row.is_complete:
+                sums[row.site] = sums.get(row.site, 0) + row.bytes
+        return sums
+
+    @property
+    def unused_share(self) -> float:
+        """Return the share of the staged bytes that ended without any use, 0 to 1."""
+        return self.totals.unused_bytes / self.totals.staged_bytes if self.totals.staged_bytes else 0.0
+
+
+_ADAPTER = TypeAdapter(StagingOverview)
+
+
+def overview_to_row(overview: StagingOverview) -> dict[str, Any]:
+    """Return *overview* in JSON values."""
+    row: dict[str, Any] = _ADAPTER.dump_python(overview, mode="json")
+    return row
+
+
+def overview_from_row(row: Mapping[str, Any]) -> StagingOverview | None:
+    """Return the overview in *row*; None if there is none, or if another version wrote it."""
+    if not row:
+        return None
+    try:
+        return _ADAPTER.validate_python(dict(row))
+    except ValueError:
+        return None
+
+
+def build_overview(
+    ledger: Ledger,
+    policy: StagingPolicy,
+    now: datetime,
+    *,
+    stages: StagePlan | None = None,
+    pins: PinPlan | None = None,
+    not_asked: Sequence[NotAsked] = (),
+    problems: Mapping[str, str] | None = None,
+    stop_reason: str | None = None,
+) -> StagingOverview:
+    """Build the overview of *ledger* and of the plans of this step."""
+    stages, pins = stages or StagePlan(), pins or PinPlan()
+    entries = sorted(ledger.entries.values(), key=lambda one: (one.asked_at, one.did, one.site))
+    planned = [_plan_row(one, needs_approval=False) for one in (*stages.proposals, *pins.proposals)]
+    planned += [_plan_row(one, needs_approval=True) for one in stages.unapproved]
+    halts = {f"catalogue {name}": reason for name, reason in ledger.halts.items()}
+    return StagingOverview(
+        now,
+        max((policy.mode_of_catalogue(name) for name in policy.catalogue_modes), default=StagingMode.OFF)
+        .name.lower(),
+        stop_reason,
+        {**(problems or {}), **halts},
+        tuple(_request_row(entry, policy, now) for entry in entries),
+        tuple(planned),
+        (*stages.not_asked, *not_asked, *pins.not_pinned),
+        {f"{did} at {site}": rule for (did, site), rule in sorted(ledger.joined.items())},
+        tuple(_limit_rows(ledger, policy, now)),
+        ledger.totals,
+        ledger.ended,
+    )  # fmt: skip
+
+
+def find_requests(overview: StagingOverview, dids: Sequence[Did]) -> tuple[RequestRow, ...]:
+    """Return the requests of *overview* for one of *dids*."""
+    wanted = frozenset(dids)
+    return tuple(row for row in overview.requests if row.did in wanted)
+
+
+def explain_for_job(overview: StagingOverview, dids: Sequence[Did], now: datetime) -> tuple[str, ...]:
+    """Return one sentence for each request, planned request or refusal that concerns a job with *dids*."""
+    wanted = frozenset(dids)
+    rows = [f"{row.did}: {row.description}" for row in find_requests(overview, dids)]
+    rows += [row.description for row in overview.planned if wanted & frozenset(row.dids)]
+    rows += [
+        f"not asked: {one.reason}"
+        for one in overview.not_asked
+        if frozenset(one.dids) == wanted and not (rows and one.is_waiting)
+    ]
+    if rows and overview.stop_reason:
+        age = format_duration((now - overview.as_of).total_seconds())
+        rows.append(f"{overview.stop_reason} (as of {age} ago)")
+    return tuple(rows)
+
+
+def _request_row(entry: LedgerEntry, policy: StagingPolicy, now: datetime) -> RequestRow:
+    in_catalogue = entry.request_state.value if entry.request_state else EntryState.ASKING.value
+    state = in_catalogue if entry.state is EntryState.OPEN else entry.state.value
+    is_stuck = entry.stuck_since is not None and now - entry.stuck_since >= policy.times.stuck
+    return RequestRow(
+        entry.tag, entry.batch, entry.catalogue, entry.kind, entry.site, entry.did, state, entry.bytes,
+        entry.bytes_done, entry.files, entry.files_done, entry.handle, entry.user, entry.job_count,
+        entry.asked_at, entry.expires_at, entry.ready_at, entry.is_complete, is_stuck,
+        entry.problem or entry.reason, _describe(entry, now),
+    )  # fmt: skip
+
+
+def _describe(entry: LedgerEntry, now: datetime) -> str:
+    """Return one sentence: ``asked 14:02 UTC, rule …, 812 of 1,000 files, ready about 15:10 UTC, …``."""
+    verb = "pinned" if entry.kind is StagingKind.PIN else "asked"
+    parts = [f"{verb} {format_time(entry.asked_at.timestamp(), now)} at {entry.site}"]
+    if entry.handle:
+        parts.append(f"request {entry.handle}")
+    if entry.state is EntryState.ASKING:
+        parts.append("no answer yet")
+    elif entry.state is EntryState.CANCELLING:
+        parts.append(f"being cancelled ({entry.reason})" if entry.reason else "being cancelled")
+    if entry.is_in_flight and entry.files:
+        parts.append(f"{entry.files_done:,} of {entry.files:,} files")
+    elif entry.is_complete and entry.kind is StagingKind.STAGE:
+        parts.append("complete")
+    if entry.request_state in STUCK_STATES and entry.request_state:
+        left = f", {entry.files - entry.files_done:,} files left" if entry.files else ""
+        parts.append(f"{entry.request_state.value}{left}" + (f" ({entry.reason})" if entry.reason else ""))
+    if entry.ready_at:
+        parts.append(f"ready about {format_time(entry.ready_at.timestamp(), now)}")
+    if entry.expires_at:
+        parts.append(f"ends {format_time(entry.expires_at.timestamp(), now)}")
+    jobs = "1 job needs" if entry.job_count == 1 else f"{entry.job_count} jobs need"
+    return ", ".join([*parts, f"{jobs} it"])
+
+
+def _plan_row(batch: PlannedBatch, *, needs_approval: bool) -> PlannedRow:
+    what = f"{format_bytes(batch.bytes)} in {format_count(len(batch.items), 'dataset')}"
+    if needs_approval:
+        text = f"{what} at {batch.site} wait for `hydrator staging approve {batch.batch}`"
+    else:
+        verb = "pin" if batch.kind is StagingKind.PIN else "ask for"
+        text = f"would {verb} {what} at {batch.site}; the mode is propose"
+    return PlannedRow(
+        batch.batch, batch.catalogue, batch.kind, batch.site, tuple(item.did for item in batch.items),
+        batch.bytes, batch.files, batch.user, batch.job_count, batch.example, needs_approval, text,
+    )  # fmt: skip
+
+
+def _limit_rows(ledger: Ledger, policy: StagingPolicy, now: datetime) -> list[LimitRow]:
+    usage, limits = Usage.of(ledger, now), policy.limits
+    rows = [
+        LimitRow("total_bytes", "", usage.total_bytes, limits.total_bytes),
+        LimitRow("hour_requests", "", usage.hour_requests, limits.hour_requests),
+        LimitRow("hour_bytes", "", usage.hour_bytes, limits.hour_bytes),
+        LimitRow("pin_bytes", "", usage.pin_bytes, limits.pin_bytes),
+        LimitRow("pin_count", "", usage.pin_count, limits.pin_count),
+    ]
+    counts: list[tuple[str, Mapping[Any, int], int | None]] = [
+        ("user_bytes", usage.user_bytes, limits.user_bytes),
+        ("site_bytes", usage.site_bytes, limits.site_bytes),
+        ("site_files", usage.site_files, limits.site_files),
+        ("source_bytes", usage.source_bytes, limits.source_bytes),
+        ("source_files", usage.source_files, limits.source_files),
+    ]
+    for name, used, limit in counts:
+        if limit is not None:
+            rows += [LimitRow(name, str(subject), one, limit) for subject, one in sorted(used.items()) if one]
+    return rows

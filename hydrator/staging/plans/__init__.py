@@ -1,0 +1,1 @@
+"""Plans of one step: stage requests, pins, and the upkeep of requests. Pure."""

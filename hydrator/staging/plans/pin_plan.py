@@ -1,0 +1,189 @@
+"""Plan of pins: which datasets would leave a site before the jobs have run that need them there. Pure.
+
+A pin is a rule of ours beside the rules of others. It is set only where a rule exists and all rules end. On
+data without any rule, a pin would do harm: when it ends, the data may be deleted.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from hydrator.domain.model import Did, Site
+from hydrator.domain.ports.staging import ExistingRule, RequestState, StagingKind
+
+from ..candidates import NotAsked
+from ..ledger import EntryState, Ledger, make_batch
+from ..needs import LiveNeed, LiveNeeds
+from ..policy import StagingMode, StagingPolicy, is_private
+from ..usage import PlannedBatch, PlannedItem, Usage
+from ..view import DataView
+from .stage_plan import CatalogueFacts
+
+
+@dataclass(frozen=True, slots=True)
+class PinPlan:
+    """Pins to set, pins that the mode propose only shows, and the datasets that cannot be pinned."""
+
+    batches: tuple[PlannedBatch, ...] = ()
+    proposals: tuple[PlannedBatch, ...] = ()
+    not_pinned: tuple[NotAsked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeper:
+    """The rules that keep one dataset at one site until ``ends_at``; ``ending_rule`` if that is too soon."""
+
+    did: Did
+    ends_at: datetime | None
+    ending_rule: ExistingRule | None = None
+    is_unruled: bool = False
+
+    @property
+    def is_safe(self) -> bool:
+        return self.ending_rule is None and not self.is_unruled
+
+
+def find_pinnable_sites(need: LiveNeed, view: DataView) -> tuple[Site, ...]:
+    """Return the sites that have all datasets of *need* and where its jobs run, or could run."""
+    jobs = need.jobs
+    if jobs.is_running:
+        sites: Iterable[Site] = [jobs.running_site] if jobs.running_site else []
+    else:
+        sites = (site for site in view.facts if jobs.matching_sites is None or site in jobs.matching_sites)
+    return tuple(site for site in sorted(sites) if all(view.is_available(did, site) for did in need.dids))
+
+
+def plan_pins(
+    view: DataView,
+    needs: LiveNeeds,
+    ledger: Ledger,
+    catalogues: Sequence[CatalogueFacts],
+    policy: StagingPolicy,
+    now: datetime,
+) -> PinPlan:
+    """Plan the pins for all live jobs; see :class:`PinPlanner`."""
+    return PinPlanner(view, ledger, catalogues, policy, now).plan(needs)
+
+
+class PinPlanner:
+    """A planner of pins for one step.
+
+    Running jobs need their data at their site. For idle jobs one site that keeps the data is enough.
+    """
+
+    def __init__(
+        self,
+        view: DataView,
+        ledger: Ledger,
+        catalogues: Sequence[CatalogueFacts],
+        policy: StagingPolicy,
+        now: datetime,
+    ) -> None:
+        self._view = view
+        self._ledger = ledger
+        self._catalogues = catalogues
+        self._policy = policy
+        self._now = now
+        self._usage = Usage.of(ledger, now)
+        self._entries = ledger.group_entries()
+        self._batches: list[PlannedBatch] = []
+        self._not_pinned: list[NotAsked] = []
+        self._pinned: set[tuple[Did, Site]] = set()
+
+    def plan(self, needs: LiveNeeds) -> PinPlan:
+        """Plan the pins for the jobs of all schedds that answered, the oldest jobs first."""
+        if self._view.problem:
+            return PinPlan()
+        for need in sorted(
+            needs.current_needs, key=lambda one: (one.jobs.queued_since, one.schedd, one.dids)
+        ):
+            if not any(is_private(did) or self._view.unseen_reason(did) for did in need.dids):
+                self._serve(need)
+        allowed: list[PlannedBatch] = []
+        shown: list[PlannedBatch] = []
+        for batch in self._batches:
+            mode = self._policy.mode_of(batch.catalogue, batch.site)
+            (allowed if mode is StagingMode.ASK else shown).append(batch)
+        return PinPlan(tuple(allowed), tuple(shown), tuple(self._not_pinned))
+
+    def _serve(self, need: LiveNeed) -> None:
+        options = [
+            (facts, site, [self._find_keeper(did, site, facts) for did in need.dids])
+            for facts in self._catalogues
+            if StagingKind.PIN in facts.kinds
+            for site in find_pinnable_sites(need, self._view)
+            if site in self._policy.allowed_sites(facts.name) - self._policy.unpinned_sites
+        ]
+        if not options or any(all(keeper.is_safe for keeper in keepers) for *_, keepers in options):
+            return
+        options.sort(key=lambda row: (sum(not keeper.is_safe for keeper in row[2]), row[1]))
+        reasons = []
+        for facts, site, keepers in options:
+            reason = self._explain_impossible(facts, site, keepers)
+            if reason is None:
+                self._add(need, facts, site, keepers)
+                return
+            reasons.append((reason, site))
+        jobs = need.jobs
+        reason, site = reasons[0]
+        self._not_pinned.append(
+            NotAsked(need.dids, need.user, jobs.job_count, jobs.example, f"not pinned: {reason}", site)
+        )
+
+    def _find_keeper(self, did: Did, site: Site, facts: CatalogueFacts) -> _Keeper:
+        own = [
+            entry
+            for entry in self._entries.get(did, ())
+            if entry.site == site and entry.state is not EntryState.CANCELLING
+        ]
+        rules = [rule for rule in facts.rules_for(did, site) if rule.state is RequestState.DONE]
+        if own or (did, site) in self._pinned or any(rule.expires_at is None for rule in rules):
+            return _Keeper(did, None)
+        if not rules:
+            return _Keeper(did, self._now, is_unruled=True)
+        last = max(rules, key=lambda rule: (rule.expires_at or self._now, rule.handle))
+        is_late = (last.expires_at or self._now) - self._now > self._policy.times.pin_lifetime / 2
+        return _Keeper(did, last.expires_at, None if is_late else last)
+
+    def _explain_impossible(
+        self, facts: CatalogueFacts, site: Site, keepers: Sequence[_Keeper]
+    ) -> str | None:
+        """Return why the datasets of *keepers* cannot be pinned at *site*; None if they can."""
+        if facts.name in self._ledger.halts:
+            return f"catalogue {facts.name} refused: {self._ledger.halts[facts.name]}"
+        size = 0
+        for keeper in keepers:
+            if keeper.is_unruled:
+                return f"no rule keeps {keeper.did} at {site}, so a pin that ends would make it deletable"
+            if keeper.ending_rule is None:
+                continue
+            if keeper.did not in facts.sizes:
+                return f"the size of {keeper.did} is unknown"
+            failure = self._ledger.failures.get((keeper.did, site))
+            if failure and (failure.is_final or self._now < failure.retry_at):
+                return f"the last attempt for {keeper.did} failed: {failure.reason}"
+            size += facts.sizes[keeper.did].bytes
+        return self._usage.explain_excess_of_pins(size, self._policy.limits)
+
+    def _add(self, need: LiveNeed, facts: CatalogueFacts, site: Site, keepers: Sequence[_Keeper]) -> None:
+        """Reserve and plan the pins of the datasets whose last rule ends too soon."""
+        items = tuple(
+            PlannedItem(
+                keeper.did,
+                facts.sizes[keeper.did].bytes,
+                facts.sizes[keeper.did].files,
+                None,
+                keeper.ending_rule.storage,
+            )
+            for keeper in keepers
+            if keeper.ending_rule
+        )
+        name = make_batch(site, {item.did: item.bytes for item in items})
+        batch = PlannedBatch(
+            name, facts.name, StagingKind.PIN, site, items, need.user, need.jobs.job_count,
+            need.jobs.queued_since, need.jobs.example, frozenset({need.schedd}),
+            self._policy.times.pin_lifetime,
+        )  # fmt: skip
+        self._usage.add(batch)
+        self._pinned.update((item.did, site) for item in items)
+        self._batches.append(batch)

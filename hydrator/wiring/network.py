@@ -1,0 +1,89 @@
+"""Network: build the sources of rates between sites, and the table of rates that the cycles use."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from adapters.condor.transfers import TransferRecords, WrapperReports
+from hydrator.config import RucioSource, Settings
+from hydrator.domain.ads.estimates import LinkCatalogue, TransferLog
+from hydrator.domain.model import Site
+from hydrator.domain.ports import Clock
+from hydrator.reconcile.estimates.rates import NetworkPolicy, RateSource, RateTable
+from hydrator.state.network_rows import NetworkRecord, load_network
+from hydrator.state.store import Store
+
+from .catalogues import rucio_settings
+from .condor import build_condor_client
+from .policies import network_policy, site_mapping
+
+if TYPE_CHECKING:
+    from adapters.rucio.rses.links import RucioLinks
+
+
+@dataclass(frozen=True)
+class NetworkParts:
+    """The sources of rates, and ``rates``, the present table; a reload builds all of them again."""
+
+    logs: Sequence[TransferLog]
+    catalogues: Sequence[LinkCatalogue]
+    policy: NetworkPolicy
+    rates: RateSource
+
+    @property
+    def closables(self) -> tuple[TransferLog | LinkCatalogue, ...]:
+        """Return the parts to close."""
+        return (*self.logs, *self.catalogues)
+
+    def load_rates(self, store: Store, now: datetime) -> None:
+        """Fill the table from the state, so that the first cycle has the rates of the last run.
+
+        Raises:
+            StateError: the state cannot be read.
+        """
+        self.rates.replace(build_rate_table(load_network(store), self.policy, now))
+
+
+def build_rate_table(record: NetworkRecord, policy: NetworkPolicy, now: datetime) -> RateTable:
+    """Build the table of rates from the stored *record* and the operator's *policy*."""
+    return RateTable(record.samples, now=now, links=record.links, policy=policy)
+
+
+def build_network_parts(settings: Settings, clock: Clock) -> NetworkParts:
+    """Build the sources in [network] sources; the clients of the schedds start at the first query."""
+    policy, enabled = network_policy(settings), settings.network.sources
+    attributes = tuple(dict.fromkeys(("DataLocalitySite", *settings.sites.slot_attributes)))
+    logs: list[TransferLog] = []
+    if settings.demand.ask_schedds:
+        client = build_condor_client(settings.htcondor)  # the logs are read one after the other
+        if "wrapper" in enabled:
+            logs.append(WrapperReports(client, clock))
+        if "transfers" in enabled:
+            find_site = site_of_host(settings.network.hosts)
+            logs.append(TransferRecords(client, clock, attributes, find_site))
+    sources = [each for each in settings.catalogue if isinstance(each, RucioSource)]
+    links = [_build_links(each, settings, clock) for each in sources if "rucio" in enabled]
+    return NetworkParts(logs, links, policy, RateSource(RateTable(now=clock(), policy=policy)))
+
+
+def _build_links(source: RucioSource, settings: Settings, clock: Clock) -> "RucioLinks":
+    from adapters.rucio.rses.links import RucioLinks  # rucio-clients is slow to import
+
+    aliases = site_mapping(settings.sites).aliases
+    return RucioLinks(rucio_settings(source, settings.daemon.state_dir), clock, aliases)
+
+
+def site_of_host(hosts: Mapping[str, str]) -> Callable[[str], Site | None]:
+    """Return a function that returns the site of a host; of several patterns the longest decides."""
+    lower = {pattern.lower(): Site(site) for pattern, site in hosts.items()}
+
+    def find_site(host: str) -> Site | None:
+        name = host.lower().rstrip(".")
+        if name in lower:
+            return lower[name]
+        parts = name.split(".")
+        domains = (".".join(["*", *parts[number:]]) for number in range(1, len(parts)))
+        return next((lower[domain] for domain in domains if domain in lower), None)
+
+    return find_site

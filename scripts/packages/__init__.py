@@ -1,0 +1,1 @@
+"""Packages for Debian and Enterprise Linux: ``make packages`` writes them to ``dist/packages``."""

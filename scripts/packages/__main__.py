@@ -1,0 +1,62 @@
+"""``make packages``: build the packages for all systems, or only for the systems that are named."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hydrator import __version__
+from testbed.wheelhouse import ROOT
+
+from .deb import build_deb
+from .rpm import build_rpm
+from .targets import PACKAGES, TARGETS, Package, Target
+from .tree import build_tree
+
+
+def build(package: Package, target: Target, folder: Path, seconds: int, version: str = __version__) -> Path:
+    """Build *package* for *target* into *folder*; equal sources and *seconds* (Unix s) give equal bytes."""
+    date = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
+    pack = build_deb if target.kind == "deb" else build_rpm
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch) / "tree"
+        root.mkdir(mode=0o755)
+        build_tree(package, target, root, date)
+        for path in (root, *root.rglob("*")):
+            if path.is_dir() and not path.is_symlink():
+                path.chmod(0o755)
+        return pack(package, target, root, version, seconds, folder)
+
+
+def source_time() -> int:
+    """Return SOURCE_DATE_EPOCH, or the time of the last commit, in Unix seconds."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return int(done.stdout) if done.returncode == 0 else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Build into the folder ``arguments[0]``; further arguments name the systems."""
+    folder, wanted = Path(arguments[0]), set(arguments[1:])
+    if unknown := wanted - {target.name for target in TARGETS}:
+        known = ", ".join(target.name for target in TARGETS)
+        print(f"packages: no system {min(unknown)!r}: use {known}", file=sys.stderr)
+        return 2
+    folder.mkdir(parents=True, exist_ok=True)
+    seconds = source_time()
+    built: set[Path] = set()
+    for target in TARGETS:
+        for package in PACKAGES:
+            if not wanted or target.name in wanted:
+                built.add(build(package, target, folder, seconds))
+    print("\n".join(str(path) for path in sorted(built)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,134 @@
+"""File trees of the packages: what each package installs below ``/``."""
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import typer
+from typer._completion_shared import get_completion_script
+
+from hydrator import __version__
+from hydrator.cli.app import app
+from hydrator.cli.output.manpage import build_manpage
+from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config
+from testbed.wheelhouse import ROOT, our_wheel, wheels_for
+
+from .targets import CONFIG_FOLDER, DAEMON, HOOK, POOL, SUBMIT, Package, Target
+
+PREFIX = Path("opt/classad-hydrator")
+_START = """\
+#!/opt/classad-hydrator/bin/python3
+import sys
+
+from hydrator.cli import main
+
+sys.exit(main())
+"""
+_COMPLETIONS: Mapping[str, str] = {
+    "bash": "usr/share/bash-completion/completions/hydrator",
+    "zsh": "usr/share/zsh/vendor-completions/_hydrator",
+    "fish": "usr/share/fish/vendor_completions.d/hydrator.fish",
+}
+
+
+def build_tree(package: Package, target: Target, root: Path, date: str) -> None:
+    """Write the files of *package* for *target* below *root*; *date* is the date of the man page."""
+    if package is DAEMON:
+        _add_daemon(root, target, date)
+    elif package is HOOK:
+        _add(root / "usr/libexec/classad-hydrator-hook", _read("hydrator/startd_cron.py"), 0o755)
+        _add(root / CONFIG_FOLDER / "60-datalocality-startd.conf", _read_own("60-datalocality-startd.conf"))
+    elif package is SUBMIT:
+        _add(root / CONFIG_FOLDER / "60-datalocality-schedd.conf", schedd_config(PoolPolicy(), {}))
+    elif package is POOL:
+        _add(root / CONFIG_FOLDER / "60-datalocality-negotiator.conf", negotiator_config({}))
+    license_file = root / "usr/share/doc" / package.name / "copyright"
+    _add(license_file, _read("LICENSE"))
+
+
+def configuration_files(root: Path) -> list[str]:
+    """Return the absolute paths of the files of the tree *root* that an operator may edit, sorted."""
+    return sorted(f"/{path.relative_to(root)}" for path in (root / "etc").rglob("*") if path.is_file())
+
+
+def set_times(root: Path, seconds: int) -> None:
+    """Set the time of every file and folder below *root* to *seconds* (Unix s)."""
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files, "."):
+            os.utime(Path(folder, name), (seconds, seconds), follow_symlinks=False)
+
+
+def _add_daemon(root: Path, target: Target, date: str) -> None:
+    prefix = root / PREFIX
+    site = prefix / "lib" / f"python{target.python}" / "site-packages"
+    _install_wheels(site, target)
+    if (site / "share").exists():
+        shutil.move(site / "share", prefix / "share")
+    shutil.rmtree(site / "bin", ignore_errors=True)
+    _add(prefix / "bin/hydrator", _START, 0o755)
+    (prefix / "bin/python3").symlink_to(target.interpreter)
+    _add(prefix / "pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n")
+    _add(root / "usr/bin/hydrator", _read("deploy/systemd/hydrator"), 0o755)
+    units = root / "usr/lib/systemd/system"
+    _add(units / "hydrator.service", _read("deploy/systemd/hydrator.service"))
+    _add(units / "hydrator.service.d/10-secrets.conf", _read_secrets_dropin())
+    _add(units / "hydrator.service.d/20-user.conf", "[Service]\nUser=hydrator\nGroup=hydrator\n")
+    _add(root / "usr/lib/sysusers.d/classad-hydrator.conf", _read_own("sysusers.conf"))
+    _add(root / "usr/lib/tmpfiles.d/classad-hydrator.conf", _read_own("tmpfiles.conf"))
+    page = build_manpage(typer.main.get_command(app), __version__, date)
+    _add(root / "usr/share/man/man1/hydrator.1.gz", gzip.compress(page.encode(), mtime=0))
+    for shell, place in _COMPLETIONS.items():
+        script = get_completion_script(prog_name="hydrator", complete_var="_HYDRATOR_COMPLETE", shell=shell)
+        _add(root / place, f"{script}\n")
+
+
+def _install_wheels(site: Path, target: Target) -> None:
+    """Install this project's wheel and the wheels of the lock for the Python of *target* into *site*."""
+    wheels = wheels_for(target.python)
+    with tempfile.TemporaryDirectory() as scratch:
+        ours = our_wheel(Path(scratch))
+        options = [
+            "--no-deps",
+            "--no-index",
+            "--only-binary=:all:",
+            "--no-compile",
+            "--find-links",
+            str(wheels),
+        ]
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *options,
+             "--no-warn-script-location", "--python-version", target.python, "--target", str(site),
+             "--requirement", str(wheels / "runtime.lock"), "--require-hashes"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *options,
+             "--python-version", target.python, "--upgrade", "--target", str(site), str(ours)],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    for name in ("RECORD", "REQUESTED", "direct_url.json"):  # these have paths of the building machine
+        for path in site.glob(f"*.dist-info/{name}"):
+            path.unlink()
+
+
+def _read_secrets_dropin() -> str:
+    return _read("deploy/systemd/hydrator.service.d/10-secrets.conf")
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def _read_own(name: str) -> str:
+    return _read(f"deploy/packages/{name}")
+
+
+def _add(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    path.chmod(mode)

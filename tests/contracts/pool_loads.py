@@ -1,0 +1,49 @@
+"""Contract of PoolLoads: any adapter of this port passes these tests."""
+
+from abc import abstractmethod
+
+import pytest
+
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Site, Unseen
+from hydrator.domain.pool_ports import IdleJobs, PoolLoad, PoolLoads, RunningJobs, ScheddLoad, SiteSlots
+from tests.factories import NOON
+
+LOAD = PoolLoad(
+    NOON,
+    {
+        "ap1": ScheddLoad(
+            (IdleJobs(3, "t:a", (), "ann", 2.0, 600, "r1"), IdleJobs(1, None, ("t:a", "t:b"), "bob")),
+            (RunningJobs((100, 200), Site("UK"), "t:a", (), "ann", 2.0, 600, "r1"), RunningJobs((50,), None)),
+        ),
+        "ap2": Unseen("no answer in time"),
+    },
+    (SiteSlots(Site("DE"), 1, 0, 2), SiteSlots(Site("UK"), 8, 3)),
+)
+
+
+class PoolLoadsContract:
+    """Tests of an adapter whose pool has LOAD, and of one whose collector does not answer."""
+
+    @abstractmethod
+    def loads(self) -> PoolLoads:
+        """Return an adapter of a pool with LOAD."""
+
+    @abstractmethod
+    def unreachable(self) -> PoolLoads:
+        """Return an adapter whose collector does not answer."""
+
+    def test_the_load_has_the_jobs_of_each_schedd_and_the_slots(self) -> None:
+        assert self.loads().read_load() == LOAD
+
+    def test_the_load_says_which_schedds_did_not_answer(self) -> None:
+        assert self.loads().read_load().unseen_reason == "schedd ap2: no answer in time"
+
+    def test_a_collector_that_does_not_answer_is_an_error(self) -> None:
+        with pytest.raises(PoolError):
+            self.unreachable().read_load()
+
+    def test_closing_twice_is_no_error(self) -> None:
+        loads = self.loads()
+        loads.close()
+        loads.close()

@@ -1,0 +1,131 @@
+"""Contract of PoolLoads for the in-memory adapter and for the schedds; the real pool is in integration."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+import classad2
+import pytest
+
+from adapters.condor import CondorClient
+from adapters.condor.bindings.calls.load_calls import _slot_of
+from adapters.condor.pool_load import ScheddLoads
+from adapters.memory import MemoryPoolLoads
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Site
+from hydrator.domain.pool_ports import RunningJobs, ScheddLoad
+from tests.contracts.pool_loads import LOAD, PoolLoadsContract
+from tests.factories import NOON
+
+ALIKE = {"key": "t:a", "datasets": [], "user": "ann", "cpus": 2.0, "expected_seconds": 600, "run": "r1"}
+BARE = {
+    "key": None,
+    "datasets": ["t:a", "t:b"],
+    "user": "bob",
+    "cpus": 1.0,
+    "expected_seconds": None,
+    "run": None,
+}
+NAMELESS = {"key": None, "datasets": [], "user": "", "cpus": 1.0, "expected_seconds": None, "run": None}
+
+
+def slot(name: str, state: str, cpus: float, total: float | None = None, **more: object) -> dict[str, Any]:
+    """Return a slot ad of site UK; with *total* it is partitionable."""
+    site = {"DataLocalitySite": None, "GLIDEIN_Site": "UK"}
+    kind = {"PartitionableSlot": True if total else None, "TotalSlotCpus": total}
+    return {**site, "Name": name, "State": state, "Cpus": cpus, **kind, **more}
+
+
+SLOTS = [
+    slot("slot1@uk", "Unclaimed", 3, 8),
+    slot("a@de", "Claimed", 1, GLIDEIN_Site="DE"),
+    slot("b@de", "Claimed", 1, GLIDEIN_Site="XX", DataLocalitySite="DE"),
+    slot("c@no", "Unclaimed", 4, GLIDEIN_Site=None),
+]
+
+
+class Client:
+    """A stand-in for a CondorClient with two schedds, of which ap2 does not answer."""
+
+    def __init__(self, running: Sequence[dict[str, Any]] = (), *, is_broken: bool = False) -> None:
+        self.running = running or [
+            {**ALIKE, "site": "UK", "slot": None, "started_at": [200]},
+            {**ALIKE, "site": None, "slot": "slot1@uk", "started_at": [100]},
+            {**NAMELESS, "site": None, "slot": "gone@uk", "started_at": [50]},
+        ]
+        self.is_broken = is_broken
+        self.constraint = ""
+
+    def schedds(self) -> list[dict[str, str]]:
+        return [{"Name": "ap1"}, {"Name": "ap2"}]
+
+    def slots(self, attributes: Sequence[str], constraint: str) -> list[dict[str, Any]]:
+        if self.is_broken:
+            raise PoolError("collector", "no answer")
+        self.constraint = constraint
+        return SLOTS
+
+    def read_idle_jobs(self, schedd: str) -> list[dict[str, Any]]:
+        if schedd == "ap2":
+            raise PoolError(schedd, "no answer in time")
+        return [{**ALIKE, "job_count": 3}, {**BARE, "job_count": 1}]
+
+    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> Sequence[dict[str, Any]]:
+        return self.running
+
+    def close(self) -> None:
+        pass
+
+
+def schedd_loads(client: Client) -> ScheddLoads:
+    return ScheddLoads(cast("CondorClient", client), lambda: NOON, ["GLIDEIN_Site"])
+
+
+class TestMemoryPoolLoads(PoolLoadsContract):
+    def loads(self) -> MemoryPoolLoads:
+        return MemoryPoolLoads(LOAD)
+
+    def unreachable(self) -> MemoryPoolLoads:
+        return MemoryPoolLoads(LOAD, is_broken=True)
+
+
+class TestScheddLoads(PoolLoadsContract):
+    def loads(self) -> ScheddLoads:
+        return schedd_loads(Client())
+
+    def unreachable(self) -> ScheddLoads:
+        return schedd_loads(Client(is_broken=True))
+
+
+@pytest.mark.parametrize(("age", "is_seen"), [(0, True), (740, True), (760, False), (None, True)])
+def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen: bool) -> None:
+    """A killed startd leaves its ads behind; an ad without the time of its update counts."""
+    client = Client()
+    schedd_loads(client).read_load()
+    ad = classad2.ClassAd({"PartitionableSlot": True, "State": "Unclaimed", "SlotType": "Partitionable"})
+    if age is not None:
+        ad["LastHeardFrom"] = int(time.time()) - age
+    assert bool(classad2.ExprTree(client.constraint).eval(ad)) is is_seen
+
+
+def test_forged_values_of_jobs_do_not_count() -> None:
+    """Anybody can write these attributes into a job ad."""
+    odd = {**ALIKE, "cpus": float("inf"), "expected_seconds": 10**30, "site": "UK", "slot": None}
+    load = schedd_loads(Client([{**odd, "started_at": [-5, 10**18, 7]}])).read_load()
+    ap1 = load.schedds["ap1"]
+    assert isinstance(ap1, ScheddLoad)
+    assert ap1.running == (RunningJobs((7,), Site("UK"), "t:a", (), "ann", 1.0, None, "r1"),)
+
+
+@pytest.mark.parametrize(
+    ("remote_host", "expected"),
+    [
+        ("slot1_3@host", "slot1@host"),
+        ("slot1@host", "slot1@host"),
+        ("slot1_1@glidein_2_3@host", "slot1@glidein_2_3@host"),
+        ("my_slot@host", "my_slot@host"),
+        (7, None),
+    ],
+)
+def test_a_dynamic_slot_belongs_to_its_partitionable_slot(remote_host: object, expected: str | None) -> None:
+    assert _slot_of(remote_host) == expected

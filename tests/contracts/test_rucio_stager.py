@@ -1,0 +1,75 @@
+"""Stager contract on a real Rucio server, and the tests for Rucio only."""
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from adapters.rucio.catalogue import RucioSettings
+from adapters.rucio.rules.staging.destinations import RuleOptions
+from adapters.rucio.rules.staging.stager import RucioStager
+from hydrator.domain.model import Did
+from testbed.rucio import RucioServer
+from tests.contracts.stager import FILE_BYTES, FILES, StagerContract
+from tests.contracts.test_rucio_catalogue import RucioTests, seeded
+
+__all__ = ["seeded"]
+pytestmark = pytest.mark.rucio
+
+STORAGES = {"CAM": "CAM-DISK", "RAL": "RAL-DISK"}
+
+
+def utc_now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
+OTHER_ACCOUNTS: set[str] = set()
+
+
+def add_other_account(server: RucioServer) -> str:
+    """Add an account without rights of an administrator, once for each server."""
+    if server.url not in OTHER_ACCOUNTS:
+        OTHER_ACCOUNTS.add(server.url)
+        limits = [{"account": "other", "rse": rse, "limit": 10**18} for rse in STORAGES.values()]
+        server.seed(
+            ("add_user", {"account": "other", "password": "a-word-of-the-other"}),
+            *(("set_account_limit", limit) for limit in limits),
+        )
+    return "other"
+
+
+class TestRucioStager(RucioTests, StagerContract):
+    def make_stager(self, settings: RucioSettings | None = None, **options) -> RucioStager:
+        return RucioStager(settings or self.settings, RuleOptions(storages=STORAGES, **options), utc_now)
+
+    def make_failing_stager(self):
+        return self.make_stager(replace(self.settings, url="http://127.0.0.1:1"))
+
+    @pytest.fixture(autouse=True)
+    def _others(self, seeded):
+        self.other = add_other_account(seeded)
+
+    def add_dataset(self, name):
+        did = Did(f"{self.scope}:{name}")
+        self.server.seed(
+            ("add_dataset", {"did": did, "rse": "ORIGIN", "files": FILES, "bytes_each": FILE_BYTES}),
+            ("close", {"did": did}),
+        )
+        return did
+
+    def let_data_arrive(self, did):
+        self.server.do("transferred", did=did, rse="CAM-DISK")
+
+    def let_time_pass(self, did, seconds):
+        self.server.do("pass_time", did=did, seconds=seconds)
+
+    def add_rule_of_others(self, did, site):
+        self.server.do("replicate", did=did, rse=STORAGES[site], account=self.other)
+
+    def add_rule_by_container(self, did, site):
+        container = f"{did}-all"
+        self.server.seed(
+            ("add_container", {"did": container, "children": [did]}),
+            ("replicate", {"did": container, "rse": STORAGES[site], "account": self.other}),
+        )

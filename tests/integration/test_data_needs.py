@@ -1,0 +1,91 @@
+"""The data that jobs of a real pool need, and the sites that match the rest of them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.data_needs import ScheddNeeds
+from hydrator.domain.ports.data_needs import DataNeed
+
+if TYPE_CHECKING:
+    from testbed.pool import Pool
+
+pytestmark = pytest.mark.pool
+
+JOB = """
+executable = /bin/sleep
+arguments = 600
+request_cpus = 1
+request_memory = 16
+request_disk = 16
+requirements = ({requirements}) && MY.DataLocalityHere
++DataLocalityHere = {here}
++RequiredDatasets = {names}
+{more}
+queue {count}
+"""
+NOWHERE = "(TARGET.NoSlotHasThis =?= true)"
+
+
+@pytest.fixture
+def needs(pool: "Pool") -> Iterator[ScheddNeeds]:
+    settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
+    made = ScheddNeeds(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
+    yield made
+    made.close()
+
+
+@contextmanager
+def queue_of(pool: "Pool", *descriptions: str) -> Iterator[list[int]]:
+    try:
+        yield [pool.submit(description) for description in descriptions]
+    finally:
+        pool.empty_queue()
+
+
+def read(needs: ScheddNeeds) -> list[DataNeed]:
+    (answer,) = needs.read_needs().values()
+    assert not hasattr(answer, "reason"), answer
+    return list(answer)
+
+
+def test_jobs_that_wait_for_nothing_but_data_are_told_from_others(pool: "Pool", needs: ScheddNeeds) -> None:
+    mark = uuid4().hex[:8]
+    names = f'{{"t:{mark}b","t:{mark}a"}}'
+    key = f'+DataLocalityKey = "s{mark}"'
+    waiting = JOB.format(requirements="true", here=NOWHERE, names=names, count=3, more=key)
+    bare = JOB.format(
+        requirements="true", here=NOWHERE, names=names, count=2, more="+DataLocalityMinFraction = 0.9"
+    )
+    stuck = JOB.format(requirements=NOWHERE, here=NOWHERE, names=f'{{"t:{mark}c"}}', count=1, more="")
+    held = JOB.format(requirements="true", here=NOWHERE, names=names, count=4, more="hold = true")
+    with queue_of(pool, waiting, bare, stuck, held) as clusters:
+        found = {one.example.split(".")[0]: one for one in read(needs)}
+    keyed, unkeyed, other, on_hold = (found[str(cluster)] for cluster in clusters)
+    assert keyed.datasets == (f"t:{mark}b", f"t:{mark}a")
+    assert (keyed.job_count, keyed.is_data_missing, keyed.is_running) == (3, True, False)
+    assert keyed.matching_sites
+    assert "@" in keyed.user
+    assert datetime.now(UTC) - keyed.queued_since < timedelta(minutes=10)  # noqa: TID251
+    assert (unkeyed.datasets, unkeyed.job_count) == (keyed.datasets, 2)
+    assert (on_hold.job_count, on_hold.is_data_missing, on_hold.is_running) == (4, False, False)
+    assert (other.is_data_missing, other.matching_sites) == (False, frozenset())
+
+
+def test_running_jobs_have_their_site_and_the_datasets_of_their_key(pool: "Pool", needs: ScheddNeeds) -> None:
+    mark = uuid4().hex[:8]
+    key = f'+DataLocalityKey = "t:{mark}a"'
+    job = JOB.format(requirements="true", here="true", names=f'{{"t:{mark}a"}}', count=1, more=key)
+    with queue_of(pool, job):
+        deadline = time.monotonic() + 120
+        while not (rows := [one for one in read(needs) if one.is_running]):
+            assert time.monotonic() < deadline, "the job does not start"
+            time.sleep(1)
+    assert rows[0].datasets == (f"t:{mark}a",)
+    assert rows[0].running_site is not None

@@ -1,0 +1,123 @@
+"""Rates between sites on a real pool: transfer records, the job wrapper, and `hydrator network`."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue, wait_for
+from testbed.pool import Pool, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
+SITES = (SiteSpec("UK", cpus=3), SiteSpec("NL", cpus=3))
+SIZE = 101_000_000
+FETCH = """executable = {wrapper}
+arguments = --paths hydrator-paths.json -- true
+transfer_input_files = {paths}
+should_transfer_files = yes
+request_memory = 10
+request_disk = 300MB
+requirements = DataLocalitySite == "NL"
+{more}queue 3
+"""
+
+
+class _Server(BaseHTTPRequestHandler):
+    """A storage server that sends SIZE bytes for every path."""
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+        for _ in range(SIZE // 1_000_000):
+            self.wfile.write(bytes(1_000_000))
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(SIZE))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture(scope="module")
+def storage_port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@dataclass
+class Place:
+    """An installation whose storage server counts as the site UK."""
+
+    installed: Installation
+    port: int
+
+    def links(self) -> dict[tuple[str, str], dict]:
+        done = json.loads(self.installed.run("network", "--json").stdout)
+        return {(row["source"], row["destination"]): row for row in done["links"]}
+
+    def sources(self) -> dict[str, dict]:
+        rows = json.loads(self.installed.run("network", "--json").stdout)["sources"]
+        return {row["source"]: row["failures"] for row in rows}
+
+
+@pytest.fixture
+def place(htcondor_release: str, storage_port: int) -> Iterator[Place]:
+    settings = '[network]\ninterval_seconds = 1\n[network.hosts]\n"127.0.0.1" = "UK"\n'
+    extra = {"schedd": "JOB_EPOCH_HISTORY = $(SPOOL)/epoch_history\n"}
+    with Pool.start(htcondor_release, sites=SITES, extra=extra) as pool:
+        catalogue = ListedCatalogue(pool.home, ("UK", "NL"))
+        catalogue.hold({"lofar:L1": {"UK": "available"}})
+        with Installation(pool, catalogue, extra=extra, settings=settings) as installed:
+            yield Place(installed, storage_port)
+
+
+def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
+    pool = place.installed.pool
+    url = f"http://127.0.0.1:{place.port}/data"
+    records = pool.submit(
+        "executable = /bin/true\ntransfer_executable = false\nshould_transfer_files = yes\n"
+        f"transfer_input_files = {url}\nrequest_memory = 10\nrequest_disk = 300MB\n"
+        'requirements = DataLocalitySite == "NL"\nqueue 3\n'
+    )
+    pool.wait(lambda: pool.done(records, 3), 120, "the jobs to end")
+    wait_for(lambda: place.links()["UK", "NL"]["samples"] >= 3, 60, "the transfer records to arrive")
+    link = place.links()["UK", "NL"]
+    assert link["origin"] == "transfer records"
+    assert link["bytes_per_second"] > 1e6
+    assert place.links()["NL", "UK"]["why_unknown"] == "no sample, and nothing configured"
+    assert place.sources()["transfer records"] == {}
+
+    home = pool.user_home("alice")
+    wrapper = home / "wrapper"
+    wrapper.write_text(place.installed.run("submit", "wrapper").stdout)
+    wrapper.chmod(0o755)
+    fetch = f"sh -c 'sleep 1; truncate -s {SIZE} $0/f; printf UK > $HYDRATOR_SOURCE_FILE' {{path}}"
+    paths = {"version": 1, "datasets": [{"did": "lofar:L1"}], "sites": {}, "stage_in": fetch}
+    (home / "hydrator-paths.json").write_text(json.dumps(paths))
+    text = FETCH.format(wrapper=wrapper, paths=home / "hydrator-paths.json", more="+WantIOProxy = true\n")
+    fetched = pool.submit(text)
+    pool.wait(lambda: pool.done(fetched, 3), 120, "the jobs that fetch to end")
+    wait_for(lambda: place.links()["UK", "NL"]["samples"] >= 6, 60, "the wrapper's reports to arrive")
+    assert place.links()["UK", "NL"]["origin"] == "job wrapper + transfer records"
+
+
+def test_schedd_without_epoch_history_is_named_and_nothing_else_fails(place):
+    pool = place.installed.pool
+    pool.reconfig(schedd="JOB_EPOCH_HISTORY =\n")
+    pool.stop_daemon("schedd")
+    pool.start_daemon("schedd")
+    wait_for(lambda: place.sources().get("transfer records"), 60, "the reason to be shown")
+    (reason,) = place.sources()["transfer records"].values()
+    assert "JOB_EPOCH_HISTORY" in reason
+    assert place.sources()["job wrapper"] == {}
+    text = place.installed.run("network").stdout
+    assert "JOB_EPOCH_HISTORY" in text
+    assert place.installed.status()["complete"]

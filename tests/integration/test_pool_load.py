@@ -1,0 +1,158 @@
+"""The load of a real pool: idle and running jobs by set, and the cores of the sites."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.pool_load import ScheddLoads
+from hydrator.domain.model import Site
+from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
+
+if TYPE_CHECKING:
+    from testbed.pool import Pool
+
+pytestmark = pytest.mark.pool
+
+JOB = """
+executable = /bin/sleep
+arguments = 600
+request_cpus = {cpus}
+request_memory = 16
+request_disk = 16
+requirements = {requirements}
+{more}
+queue {count}
+"""
+NOWHERE = "TARGET.NoSlotHasThis =?= true"
+
+
+def job(requirements: str, count: int, more: str, cpus: str = "1") -> str:
+    return JOB.format(requirements=requirements, count=count, more=more, cpus=cpus)
+
+
+@pytest.fixture
+def loads(pool: "Pool") -> Iterator[ScheddLoads]:
+    settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
+    made = ScheddLoads(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
+    yield made
+    made.close()
+
+
+@contextmanager
+def submitted(pool: "Pool", *descriptions: str) -> Iterator[list[int]]:
+    clusters: list[int] = []
+    try:
+        clusters.extend(pool.submit(description) for description in descriptions)
+        yield clusters
+    finally:
+        pool.empty_queue()
+
+
+def queue_of(load: PoolLoad) -> ScheddLoad:
+    (schedd,) = load.schedds.values()
+    assert isinstance(schedd, ScheddLoad)
+    return schedd
+
+
+def cores(load: PoolLoad, site: str) -> tuple[float, float]:
+    """Return all and the free cores of *site*."""
+    groups = [group for group in load.slots if group.site == site]
+    total = sum(group.total_cpus * group.slot_count for group in groups)
+    return total, sum(group.free_cpus * group.slot_count for group in groups)
+
+
+def test_idle_jobs_are_read_by_key_or_else_by_their_datasets(pool: "Pool", loads: ScheddLoads) -> None:
+    mark = uuid4().hex[:8]
+    key, names = f"s{mark}", f'{{"t:{mark}b","t:{mark}a"}}'
+    keyed = f'+DataLocalityKey = "{key}"\n+RequiredDatasets = {names}'
+    with submitted(
+        pool,
+        job(NOWHERE, 3, keyed),
+        job(NOWHERE, 2, f"{keyed}\n+DataLocalityExpectedSeconds = 90", cpus="2"),
+        job(NOWHERE, 4, f"+RequiredDatasets = {names}"),
+        job(NOWHERE, 1, ""),
+        job(NOWHERE, 1, f"{keyed}\nhold = true"),
+    ):
+        idle = {(group.key, group.cpus): group for group in queue_of(loads.read_load()).idle}
+        user = idle[key, 1.0].user
+        assert user.startswith("alice@")
+        assert idle == {
+            (key, 1.0): IdleJobs(3, key, (), user),
+            (key, 2.0): IdleJobs(2, key, (), user, 2.0, 90),
+            (None, 1.0): IdleJobs(4, None, (f"t:{mark}b", f"t:{mark}a"), user),
+        }
+
+
+def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool", loads: ScheddLoads) -> None:
+    mark = uuid4().hex[:8]
+    assert cores(loads.read_load(), "AU") == (4, 4)
+    at_au = 'TARGET.GLIDEIN_Site == "AU"'
+    began_at = time.time()
+    with submitted(
+        pool,
+        job(at_au, 1, f'+DataLocalityKey = "s{mark}"\n+RequiredDatasets = {{"t:{mark}"}}', cpus="2"),
+        job(at_au, 1, f'+RequiredDatasets = {{"t:{mark}"}}'),
+        job('TARGET.GLIDEIN_Site == "NL"', 1, ""),
+    ):
+        pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 3, 60, "three jobs to run")
+        pool.wait(lambda: cores(loads.read_load(), "AU") == (4, 1), 60, "the slot's ad")
+        running = queue_of(loads.read_load()).running
+        shown = {(each.site, each.key, each.datasets, each.cpus) for each in running}
+        assert shown == {
+            ("AU", f"s{mark}", (), 2.0),
+            ("AU", None, (f"t:{mark}",), 1.0),
+            ("NL", None, (), 1.0),
+        }
+        for each in running:
+            assert isinstance(each, RunningJobs)
+            (started_at,) = each.started_at
+            assert began_at - 2 <= started_at <= time.time() + 2
+
+
+def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", loads: ScheddLoads) -> None:
+    before = loads.read_load().slots
+    assert SiteSlots(Site("UK"), 8, 8) in before
+    ads = (
+        ("static", 'State = "Unclaimed"\nCpus = 3'),
+        ("busy", 'State = "Claimed"\nCpus = 3'),
+        ("owner", 'State = "Owner"\nCpus = 3'),
+        ("drained", 'State = "Drained"\nCpus = 3'),
+        ("closed", 'State = "Unclaimed"\nCpus = 3\nStart = false'),
+        ("picky", 'State = "Unclaimed"\nCpus = 3\nStart = TARGET.Owner == "bob"'),
+        ("offline", 'State = "Unclaimed"\nCpus = 3\nOffline = true'),
+        ("dynamic", 'State = "Claimed"\nCpus = 3\nDynamicSlot = true'),
+        ("siteless", None),
+    )
+    texts = []
+    for name, more in ads:
+        site = 'GLIDEIN_Site = "LOAD"\n' if more else ""
+        texts.append(
+            f'MyType = "Machine"\nName = "{name}@load"\nMachine = "load"\nMyAddress = "<127.0.0.1:9999>"\n'
+            f"{site}{more or 'Cpus = 3'}\n"
+        )
+    file = pool.shared / "load.ads"
+    file.write_text("\n".join(texts), "utf-8")
+    pool.run("condor_advertise", "-tcp", "-multiple", "UPDATE_STARTD_AD", str(file))
+    try:
+        pool.wait(
+            lambda: (
+                [group for group in loads.read_load().slots if group.site == "LOAD"]
+                == [SiteSlots(Site("LOAD"), 3, 0, 1), SiteSlots(Site("LOAD"), 3, 3, 2)]
+            ),
+            30,
+            "the three slots that count",
+        )
+    finally:
+        pool.run("condor_advertise", "-tcp", "-multiple", "INVALIDATE_STARTD_ADS", str(_farewell(pool)))
+
+
+def _farewell(pool: "Pool") -> str:
+    file = pool.shared / "load.farewell"
+    file.write_text('MyType = "Query"\nTargetType = "Machine"\nRequirements = Machine == "load"\n', "utf-8")
+    return str(file)

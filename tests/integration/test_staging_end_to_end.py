@@ -1,0 +1,239 @@
+"""Bring the data: a real daemon, a real pool and a real Rucio, whose daemons run in steps.
+
+No test touches a job, or the ads, after it was submitted: a rule, a transfer and the negotiator do it.
+"""
+
+import itertools
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from hydrator.domain.ports.staging import StagingKind
+from hydrator.staging.overview import StagingOverview, overview_from_row
+from hydrator.state.store import Store
+from testbed.demo import BRISK, RucioHoldings
+from testbed.installation import Installation
+from testbed.patience import wait_for
+from testbed.pool import Pool
+from testbed.rucio import RucioServer
+
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
+
+SCOPES = (f"stg-{number}" for number in itertools.count())
+DAY = 24 * 3600
+SPACE = 10**14
+SETTINGS = """
+[staging]
+mode = "propose"
+name = "{scope}"
+interval_seconds = 1
+[staging.catalogues.rucio]
+[staging.sites.UK]
+[staging.sites.AU]
+[staging.sites.NL]
+[staging.limits]
+hour_requests = 100
+[staging.times]
+wait_minutes = 0.02
+tape_window_minutes = 0
+"""
+
+
+class StagedInstallation(Installation):
+    """An installation whose daemon may bring data, and the Rucio that its rules are in."""
+
+    catalogue: RucioHoldings
+
+    def __init__(self, pool: Pool, server: RucioServer, scope: str) -> None:
+        sites = [site.name for site in pool.sites]
+        holdings = RucioHoldings(server, pool.home, sites, scope=scope)
+        super().__init__(pool, holdings, extra=BRISK, settings=SETTINGS.format(scope=scope))
+        self.server = server
+        self.scope = scope
+        self.other = f"other-{scope}"
+        server.do("add_user", account=self.other, password="a-word-of-the-other")
+        for rse in holdings.disks.values():
+            server.do("report_space", rse=rse, free=SPACE, used=SPACE)
+
+    def add(self, name: str, *more: tuple[str, dict]) -> str:
+        """Add a closed dataset that no site has; *more* commands about it follow."""
+        did = f"{self.scope}:{name}"
+        self.catalogue.put(did, {})
+        self.server.seed(
+            ("close", {"did": did}),
+            *((command, {"did": did, **values}) for command, values in more),
+            ("abacus", {}),
+        )
+        return did
+
+    def rse(self, site: str) -> str:
+        return self.catalogue.disks[site]
+
+    def rules_on(self, did: str) -> list[dict]:
+        return self.server.do("rules_on", did=did)
+
+    def ours(self, did: str) -> list[dict]:
+        return [rule for rule in self.rules_on(did) if f"[hydrator:{self.scope}:" in (rule["comment"] or "")]
+
+    def convey(self, did: str) -> str:
+        """Wait for a rule for *did* on a disk, let Rucio transfer the files; return the site."""
+        disks = set(self.catalogue.disks.values())
+        found = wait_for(
+            lambda: {rule["rse"] for rule in self.rules_on(did)} & disks, 30, f"a rule for {did}"
+        )
+        [rse] = found
+        self.server.seed(("convey", {"rse": rse}), ("abacus", {}))
+        return next(site for site, disk in self.catalogue.disks.items() if disk == rse)
+
+    def files_at(self, did: str, site: str) -> int:
+        return self.server.do("files_at", did=did, rse=self.rse(site))
+
+    def run_clean_up(self, did: str, site: str, days: float = 0) -> None:
+        """Let *days* pass for the rules of *did*; let Rucio delete ended rules and the files they kept."""
+        self.server.seed(
+            ("pass_time", {"did": did, "seconds": days * DAY}), ("clean", {}),
+            ("reap", {"rse": self.rse(site)}), ("abacus", {}),
+        )  # fmt: skip
+
+    def overview(self) -> StagingOverview | None:
+        with Store.open_to_read(self.home / "state") as store:
+            row = store.load_report("staging")
+        return overview_from_row(row) if row else None
+
+    def set_mode(self, mode: str) -> None:
+        """Change the mode in the configuration and let the daemon reload it, as the docs say."""
+        text = self.config.read_text("utf-8")
+        old = 'mode = "ask"' if mode == "propose" else 'mode = "propose"'
+        self.config.write_text(text.replace(old, f'mode = "{mode}"'), "utf-8")
+        self.reload()
+        wait_for(lambda: (view := self.overview()) and view.mode == mode, 60, f"the mode {mode}")
+
+    def reload(self) -> None:
+        before = self.log.count("reloaded")
+        self._daemon.send_signal(signal.SIGHUP)
+        wait_for(lambda: self.log.count("reloaded") > before, 60, "the reload")
+
+
+@pytest.fixture(scope="module")
+def proposing(htcondor_release, rucio_server) -> Iterator[StagedInstallation]:
+    with (
+        Pool.start(htcondor_release) as pool,
+        StagedInstallation(pool, rucio_server, next(SCOPES)) as installation,
+    ):
+        yield installation
+
+
+@pytest.fixture
+def installed(proposing) -> Iterator[StagedInstallation]:
+    """The installation in the mode ask, with an empty queue."""
+    if 'mode = "ask"' not in proposing.config.read_text("utf-8"):
+        proposing.set_mode("ask")
+    yield proposing
+    proposing.pool.empty_queue()
+
+
+def test_propose_sends_nothing_and_a_reload_to_ask_brings_the_data_to_the_job(proposing):
+    did = proposing.add("first")
+    job = proposing.submit([did], mode="wait")
+    planned = wait_for(
+        lambda: [row for row in (proposing.overview() or StagingOverview).planned if did in row.dids],
+        60,
+        "a proposal",
+    )
+    assert [row.needs_approval for row in planned] == [False]
+    assert planned[0].bytes == 4_000_000_000
+    assert (
+        planned[0].description == f"would ask for 4 GB in 1 dataset at {planned[0].site}; the mode is propose"
+    )
+    assert proposing.rules_on(did) == []
+    assert proposing.pool.job(job, "JobStatus") == {"JobStatus": 1}
+
+    proposing.set_mode("ask")
+    site = proposing.convey(did)
+    assert proposing.ran_at(job) == [site]
+    assert [(rule["rse"], rule["state"]) for rule in proposing.rules_on(did)] == [(proposing.rse(site), "OK")]
+
+
+def test_jobs_of_two_users_that_need_the_same_data_make_one_rule(installed):
+    did = installed.add("shared")
+    jobs = [installed.submit([did], mode="wait", user=user, count=2) for user in ("alice", "bob")]
+    site = installed.convey(did)
+    for job in jobs:
+        assert installed.ran_at(job, jobs=2) == [site, site]
+    [rule] = installed.rules_on(did)
+    assert rule["comment"].startswith(
+        f"classad-hydrator stage for jobs at {site} [hydrator:{installed.scope}"
+    )
+
+
+def test_two_datasets_of_one_job_come_to_one_site(installed):
+    dids = [installed.add("left"), installed.add("right")]
+    job = installed.submit(dids, mode="wait")
+    sites = {installed.convey(did) for did in dids}
+    assert installed.ran_at(job) == sorted(sites)
+
+
+def test_a_rule_of_another_account_is_joined(installed):
+    did = installed.add("theirs", ("replicate", {"rse": installed.rse("AU"), "account": installed.other}))
+    job = installed.submit([did], mode="wait")
+    wait_for(
+        lambda: any(did in row.dids and "on its way to AU" in row.reason for row in not_asked(installed)),
+        60,
+        "the daemon to say that the data is on its way",
+    )
+    assert installed.ours(did) == []
+    installed.convey(did)
+    assert installed.ran_at(job) == ["AU"]
+    assert [rule["account"] for rule in installed.rules_on(did)] == [installed.other]
+
+
+def not_asked(installed: StagedInstallation):
+    overview = installed.overview()
+    return overview.not_asked if overview else ()
+
+
+def test_data_on_tape_is_recalled_to_the_disk_of_its_site(installed):
+    did = f"{installed.scope}:archived"
+    installed.catalogue.archive(did, "NL")
+    installed.server.do("close", did=did)
+    job = installed.submit([did], mode="wait")
+    assert installed.convey(did) == "NL"
+    assert installed.ran_at(job) == ["NL"]
+    [ours] = installed.ours(did)
+    assert ours["sources"] == f"rse_type=DISK|{installed.scope.upper()}-NL-TAPE"
+
+
+def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(installed):
+    disk = installed.rse("UK")
+    theirs = {"rse": disk, "account": installed.other, "lifetime": DAY // 3}
+    pinned, forgotten = (
+        installed.add(name, ("place", {"rse": disk}), ("replicate", theirs))
+        for name in ("pinned", "forgotten")
+    )
+    busy = installed.pool.submit(
+        "executable = /bin/sleep\narguments = 3600\nrequest_cpus = 8\nrequest_memory = 16\nrequest_disk = 1\n"
+        'requirements = TARGET.GLIDEIN_Site == "UK"\nqueue\n',
+        "bob",
+    )
+    installed.pool.wait(
+        lambda: installed.pool.job(busy, "JobStatus") == {"JobStatus": 2}, 60, "the site to be full"
+    )
+    job = installed.submit([pinned], mode="wait")
+    installed.reload()  # the search for data to pin runs every quarter of an hour, and at the start
+    [pin] = wait_for(lambda: installed.ours(pinned), 60, "the pin")
+    assert pin["comment"].startswith(f"classad-hydrator {StagingKind.PIN} for jobs at UK")
+    assert (pin["rse"], pin["sources"]) == (disk, disk)
+
+    for did in (pinned, forgotten):
+        [other] = [rule["id"] for rule in installed.rules_on(did) if rule["account"] == installed.other]
+        installed.server.do("end_rule", rule=other)
+        installed.run_clean_up(did, "UK")
+    assert (installed.files_at(pinned, "UK"), installed.files_at(forgotten, "UK")) == (4, 0)
+    assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
+
+    installed.pool.run("condor_rm", str(busy))
+    assert installed.ran_at(job) == ["UK"]
+    installed.run_clean_up(pinned, "UK", days=2)
+    assert installed.rules_on(pinned) == []
+    assert installed.files_at(pinned, "UK") == 0

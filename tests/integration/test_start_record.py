@@ -1,0 +1,112 @@
+"""The record of a start on a real pool: the job's ad says why the job ran where it ran.
+
+Site UK has the data. The schedd expands DataLocalityStart with the slot of each start.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.condor import CondorClient, CondorSettings
+from adapters.memory import system_clock
+from hydrator.diagnostics.why.query import WhyQuery, ask_job
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.model import Did
+from testbed.pool import Pool, SiteSpec
+from tests.located import Located, configured, record
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
+
+DIDS = [Did("ska:Large_1"), Did("ska:large_2")]
+KEY = set_key(DIDS)
+RECORD = "MATCH_EXP_DataLocalityStart"
+WITHOUT_OFFER = {"startd": "DataLocalityOffer = undefined\n"}
+MAX_BYTES = 150
+"""Largest growth of a job's ad by the text and its record."""
+
+
+@pytest.fixture(scope="module")
+def located(htcondor_release: str) -> Iterator[Located]:
+    with Pool.start(htcondor_release, [SiteSpec("UK", 2), SiteSpec("AU", 2)]) as pool:
+        yield Located(pool)
+
+
+def advertise(located: Located, source: str = "UK") -> None:
+    """Let UK have the data; AU reads it in 240 s from *source*, and UK's next slot is 720 s away."""
+    valid = f"DataLocalityEstimatesUntil = {int(time.time()) + 3600}\n"
+    away = (
+        valid + f"DataLocalitySets = {record({KEY: 0.0})}\nDataLocalityReadSeconds = {record({KEY: 240})}\n"
+    )
+    away += f"DataLocalityQueueSeconds = {record({KEY: 720})}\n"
+    away += f"DataLocalityReadFrom = {record({KEY: source})}\n"
+    located.advertise({"UK": valid + f"DataLocalitySets = {record({KEY: 1.0})}\n", "AU": away})
+
+
+def submit(located: Located, site: str, run: str = "/bin/sleep 1") -> int:
+    listed = "{" + ", ".join(f'"{did}"' for did in DIDS) + "}"
+    where = f'requirements = TARGET.GLIDEIN_Site == "{site}"'
+    return located.submit(listed, f'+DataLocalityKey = "{KEY}"', where, run=run)
+
+
+def run_at(located: Located, site: str) -> dict[str, object]:
+    cluster = submit(located, site)
+    assert located.ran_at(cluster) == [site]
+    return located.pool.job(cluster)
+
+
+def notes_of(located: Located, cluster: int) -> str:
+    settings = CondorSettings(located.pool.collector, token_directory=located.pool.token("hydrator"))
+    with CondorClient(settings) as client:
+        query = WhyQuery(client, ["DataLocalitySite"], None, None, system_clock())
+        return "; ".join(ask_job(query, cluster, 0, None).answers[0].notes)
+
+
+def test_ad_of_a_job_has_the_estimates_of_its_start_and_why_explains_them(located):
+    advertise(located, '"UK"')
+    job = run_at(located, "AU")
+    assert job[RECORD] == "read 240 s from UK, queue 720 s"
+    lines = [f'{name} = "{job[name]!s}"\n' for name in (RECORD, "DataLocalityStart")]
+    assert sum(map(len, lines)) + 2 <= MAX_BYTES, "two quotes are escaped"
+    assert "DataLocalityStart" not in str(job.get("AutoClusterAttrs"))
+    assert notes_of(located, job["ClusterId"]).endswith(
+        "it started away from its data: reading from UK would take 4 min,"
+        " the next slot beside the data was 12 min away"
+    )
+    assert run_at(located, "UK")[RECORD] == "local"
+
+
+def test_next_start_of_a_job_replaces_the_record(located):
+    advertise(located, '"UK"')
+    cluster = submit(located, "AU", "/bin/sleep 300")
+    located.pool.wait(
+        lambda: located.pool.job(cluster, "JobStatus")["JobStatus"] == 2, 60, "the job to start at AU"
+    )
+    assert located.pool.job(cluster, RECORD)[RECORD].startswith("read 240 s")
+    assert "would take 4 min" in notes_of(located, cluster)
+    located.pool.run("condor_hold", str(cluster))
+    located.pool.run("condor_qedit", str(cluster), "Requirements", 'TARGET.GLIDEIN_Site == "UK"')
+    located.pool.run("condor_release", str(cluster))
+    located.pool.wait(
+        lambda: located.pool.job(cluster, RECORD).get(RECORD) == "local", 90, "the record of the start at UK"
+    )
+    located.pool.run("condor_rm", str(cluster))
+
+
+def test_record_has_the_name_of_any_usual_site(located):
+    advertise(located, '"SKA UK (Cambridge), d\'Azur"')
+    job = run_at(located, "AU")
+    assert job[RECORD] == "read 240 s from SKA UK (Cambridge), d'Azur, queue 720 s"
+    assert "reading from SKA UK (Cambridge), d'Azur would take" in notes_of(located, job["ClusterId"])
+
+
+@pytest.mark.parametrize("source", ['"a \\"quoted\\" name"', "error", "1/0", '"back\\\\slash"'])
+def test_slot_with_a_strange_source_holds_no_job(located, source):
+    advertise(located, source)
+    assert run_at(located, "AU")[RECORD] == "read 240 s, queue 720 s"
+
+
+def test_slot_without_the_startds_text_leaves_the_record_empty(located):
+    with configured(located, more=WITHOUT_OFFER):
+        advertise(located, '"UK"')
+        assert run_at(located, "AU")[RECORD] == ""

@@ -1,0 +1,165 @@
+"""A real pool with the generated configuration, whose sites advertise what a test sets.
+
+The sites' ads come from a STARTD_CRON job that prints a file, so that each test sets each site's datasets.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+
+import classad2
+from classad2 import ClassAd
+
+from hydrator.domain.ads.classad import spellings
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.model import Did
+from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config, startd_config
+from testbed.pool import Pool
+
+POLICY = PoolPolicy(rounding_floor=timedelta(seconds=5))
+HELD = "hold = true\n"
+CRON = """#!/bin/sh
+# the file, and time for the startd to read it
+cat "$1"
+sleep 0.5
+"""
+QUICK = "PERIODIC_EXPR_INTERVAL = 3\nMAX_PERIODIC_EXPR_INTERVAL = 3\n"
+
+
+def record(entries: Mapping[str, object]) -> str:
+    """Return the nested ad of *entries* (name -> literal)."""
+    return "[" + ";".join(f"'{key}'={value}" for key, value in entries.items()) + "]"
+
+
+class Located:
+    """A pool with the generated configuration, and sites with the datasets that a test sets."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._counter = itertools.count(1)
+        script = pool.shared / "print_ad"
+        script.write_text(CRON)
+        script.chmod(0o755)
+        self._cron = "STARTD_CRON_JOBLIST = LOCALITY\nSTARTD_CRON_LOCALITY_PERIOD = 1s\n"
+        self._cron += f"STARTD_CRON_LOCALITY_EXECUTABLE = {script}\n"
+        for site in pool.sites:
+            (pool.shared / f"{site.name}.ad").write_text("\n")
+            self._cron += f"{site.name}.STARTD_CRON_LOCALITY_ARGS = {pool.shared / site.name}.ad\n"
+        self.configure()
+
+    def configure(
+        self, policy: PoolPolicy = POLICY, *, observe: bool = False, more: Mapping[str, str] | None = None
+    ) -> None:
+        """Apply the generated configuration, as an operator would; *more* is read after it, by role."""
+        more = more or {}
+        daemons = ["SchedLog", "negotiator", *(f"startd:{site.local}" for site in self.pool.sites)]
+        before = {name: self._times_read(name) for name in daemons}
+        self.pool.reconfig(
+            schedd=QUICK + schedd_config(policy, {}, observe=observe) + more.get("schedd", ""),
+            startd=self._cron + startd_config({}, observe=observe, policy=policy) + more.get("startd", ""),
+            negotiator=negotiator_config({}, observe=observe, policy=policy) + more.get("negotiator", ""),
+        )
+        for name, times in before.items():
+            self.pool.wait(
+                lambda name=name, times=times: self._times_read(name) > times, 20, f"{name} to read the texts"
+            )
+
+    def _times_read(self, daemon: str) -> int:
+        return self.pool.logs(daemon).count("Re-reading config files")
+
+    def holds(self, age: int = 0, **sites: Mapping[str, float | str]) -> None:
+        """Set the share or the state of datasets at every site, and wait until the collector has them.
+
+        AVAILABLE is a share of 1, any other state a share of 0. A site that is not in *sites* has nothing.
+        """
+        lines = {}
+        for site in self.pool.sites:
+            held = sites.get(site.name, {})
+            entries = {
+                set_key([did]): what if isinstance(what, float) else float(what == "AVAILABLE")
+                for did, what in held.items()
+            }
+            states = {did: f'"{what}"' for did, what in held.items() if isinstance(what, str)}
+            lines[site.name] = (
+                f"DataLocalitySets = {record(entries)}\nDatasetStates = {record(states)}\n"
+                f'DatasetLetters = "{spellings(map(Did, held))}"\n'
+            )
+        self.advertise(lines, age)
+
+    def advertise(self, lines: Mapping[str, str], age: int = 0) -> None:
+        """Let every site's slots advertise the *lines* of the site, with facts of *age* seconds."""
+        generation = next(self._counter)
+        for site in self.pool.sites:
+            text = f"\nDataLocalityAsOf = {int(time.time()) - age}\n{lines.get(site.name, '')}"
+            text += f"DataLocalityGeneration = {generation}\n- locality update:true\n"
+            new = self.pool.shared / f"{site.name}.new"
+            new.write_text(text)
+            new.rename(self.pool.shared / f"{site.name}.ad")
+        wanted = {generation}
+        self.pool.wait(
+            lambda: (
+                {slot.get("DataLocalityGeneration") for slot in self.pool.slots("DataLocalityGeneration")}
+                == wanted
+            ),
+            30,
+            f"the slots to be of generation {generation}",
+        )
+
+    def submit(
+        self, datasets: str | None, *lines: str, queue: str = "queue", run: str = "/bin/sleep 1"
+    ) -> int:
+        """Submit as alice with +RequiredDatasets = *datasets*; ToolFailed has the sentence of a rejection."""
+        return self.pool.submit(description(datasets, *lines, queue=queue, run=run))
+
+    def refusal(self, datasets: str | None, *lines: str, queue: str = "queue") -> str:
+        """Return condor_submit's message of a rejection; empty if it accepts the job."""
+        done = self.pool.run(
+            "condor_submit",
+            "-",
+            user="alice",
+            input=description(datasets, HELD, *lines, queue=queue),
+            check=False,
+        )
+        return done.stderr if done.returncode else ""
+
+    def ad(self, cluster: int, proc: int = 0) -> ClassAd:
+        """Return the job's ad with unevaluated expressions."""
+        text = self.pool.run("condor_q", f"{cluster}.{proc}", "-long").stdout
+        return classad2.parseOne(text)
+
+    def clear(self) -> None:
+        """Remove all jobs and wait until all cores are free again."""
+        self.pool.empty_queue()
+        self.pool.wait(
+            lambda: not self.pool.slots("Name", constraint='SlotType == "Dynamic"'),
+            60,
+            "all cores to be free",
+        )
+
+    def ran_at(self, cluster: int, jobs: int = 1, seconds: float = 60) -> list[str]:
+        self.pool.wait(lambda: self.pool.done(cluster, jobs), seconds, f"job {cluster} to end")
+        return self.pool.ran_at(cluster)
+
+
+def description(datasets: str | None, *lines: str, queue: str = "queue", run: str = "/bin/sleep 1") -> str:
+    executable, _, arguments = run.partition(" ")
+    return "\n".join(
+        (
+            f"executable = {executable}\narguments = {arguments}\nlog = jobs.log\nshould_transfer_files = no",
+            "request_cpus = 1\nrequest_memory = 16\nrequest_disk = 16",
+            *([f"+RequiredDatasets = {datasets}"] if datasets is not None else []),
+            *(line.strip() for line in lines),
+            f"{queue}\n",
+        )
+    )
+
+
+@contextmanager
+def configured(located: Located, policy: PoolPolicy = POLICY, **how) -> Iterator[None]:
+    located.configure(policy, **how)
+    try:
+        yield
+    finally:
+        located.configure()

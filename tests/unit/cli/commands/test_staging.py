@@ -1,0 +1,229 @@
+"""`hydrator staging`: the requests in the daemon's state, and the operator's commands as files."""
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from hydrator.cli.app import app
+from hydrator.cli.output.json_models.staging import StagingRequestJson
+from hydrator.cli.output.staging import describe_progress
+from hydrator.domain.errors import ConfigError, StateError
+from hydrator.domain.ports.staging import RequestState
+from hydrator.staging.commands import StagingCommand
+from hydrator.staging.overview import REPORT_NAME, overview_to_row
+from hydrator.staging.policy import StagingMode
+from hydrator.state.staging.control_files import StagingFiles
+from hydrator.state.store import Store
+from testbed.shaped import conforms
+from tests.factories import CAM, L1, L2, L3
+from tests.staging_world import StagingWorld, need, policy
+
+CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
+
+
+class Desk:
+    """An operator beside a daemon whose state has the overview of a world in memory."""
+
+    def __init__(self, folder):
+        self.config = folder / "config.toml"
+        self.config.write_text(f'[daemon]\nstate_dir = "state"\n{CATALOGUE}')
+        self.state_dir = folder / "state"
+        with Store.open_to_write(self.state_dir):
+            pass
+        self.files = StagingFiles(self.state_dir)
+
+    def save(self, world: StagingWorld):
+        self.files.prepare()
+        with Store.open_to_write(self.state_dir) as store:
+            store.save_report(REPORT_NAME, overview_to_row(world.overview))
+
+    def run(self, *words: str):
+        return self.run_command("staging", *words)
+
+    def run_command(self, *words: str):
+        done = CliRunner().invoke(app, [*words, "-c", str(self.config)])
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def json(self, *words: str):
+        return conforms(["staging", *words], self.run(*words, "--json"))
+
+
+@pytest.fixture
+def desk(tmp_path) -> Desk:
+    return Desk(tmp_path)
+
+
+def world_with(*terabytes: float, rules=None) -> StagingWorld:
+    """A world whose jobs each wait for one dataset, after one step."""
+    world = StagingWorld(rules)
+    dids = (L1, L2, L3)[: len(terabytes)]
+    for did, size in zip(dids, terabytes, strict=True):
+        world.add_dataset(did, size)
+    world.queue(*(need(did) for did in dids))
+    world.step()
+    return world
+
+
+def test_list_shows_the_progress_of_a_request_and_its_jobs(desk):
+    world = world_with(1)
+    handle = next(iter(world.stager.rules))
+    world.stager.set_state(handle, RequestState.MOVING, files_done=40)
+    world.step()
+    desk.save(world)
+    (row,) = desk.json("list")["requests"]
+    assert (row["dataset"], row["kind"], row["jobs"]) == (L1, "stage", 1)
+    assert (row["files_done"], row["files"], row["request_id"]) == (40, 100, handle)
+    text = desk.run("list")
+    assert "mode ask" in text
+    assert "[########            ] 40/100" in text
+    assert row["batch"] in text
+
+
+def test_list_shows_what_the_mode_propose_would_request(desk):
+    world = world_with(1, rules=policy(StagingMode.PROPOSE))
+    desk.save(world)
+    text = desk.run("list")
+    assert "mode propose" in text
+    assert "would ask for 1 TB in 1 dataset" in text
+    assert world.stager.own_rules() == []
+
+
+def test_list_shows_why_nothing_is_requested(desk):
+    desk.save(world_with(6.1))
+    (row,) = desk.json("list")["not_asked"]
+    assert row["datasets"] == [L1]
+    assert f"not asked: {L1}: {row['reason']}" in desk.run("list")
+
+
+def test_list_shows_the_operators_stop_before_the_next_step(desk):
+    desk.save(world_with(1))
+    desk.run("stop", "--reason", "tape robot is down")
+    assert "tape robot is down" in desk.json("list")["stopped"]
+    assert "nothing is requested or renewed: stopped by the operator" in desk.run("list")
+
+
+def test_list_before_the_first_step_says_so(desk):
+    assert desk.run("list") == "the daemon has not made a step of staging yet\n"
+    assert desk.json("list")["mode"] is None
+
+
+@pytest.mark.parametrize("name", ["approve", "reject"])
+def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
+    world = world_with(3)
+    desk.save(world)
+    (planned,) = world.overview.planned
+    assert desk.json(name, planned.batch)["target"] == planned.batch
+    world.control.commands = list(desk.files.read_commands())
+    assert world.control.commands == [StagingCommand(name, planned.batch)]
+    world.step()
+    assert [did for did, _ in world.stages] == ([L1] if name == "approve" else [])
+
+
+def test_unknown_id_is_refused_with_the_ids_that_wait(desk):
+    world = world_with(3)
+    desk.save(world)
+    (planned,) = world.overview.planned
+    with pytest.raises(ConfigError, match=f"approve 12: no such request waits; ids: {planned.batch}"):
+        desk.run("approve", "12")
+    assert desk.files.read_commands() == ()
+
+
+def test_approval_of_a_proposal_says_that_the_mode_is_propose(desk):
+    world = world_with(1, rules=policy(StagingMode.PROPOSE))
+    desk.save(world)
+    with pytest.raises(ConfigError, match="the mode is propose, so nothing is requested"):
+        desk.run("approve", world.overview.planned[0].batch)
+
+
+@pytest.mark.parametrize("key", ["batch", "tag"])
+def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
+    world = world_with(1)
+    desk.save(world)
+    (row,) = world.overview.requests
+    assert "cancels 1 request" in desk.run("cancel", getattr(row, key))
+    world.control.commands = list(desk.files.read_commands())
+    for _ in range(3):
+        world.step(timedelta(minutes=10))
+    assert world.stages == set()
+
+
+def test_cancel_of_an_unknown_request_is_refused(desk):
+    desk.save(world_with(1))
+    with pytest.raises(ConfigError, match="staging cancel 12: the daemon has no such request; ids: "):
+        desk.run("cancel", "12")
+
+
+def test_resume_ends_a_stop(desk):
+    desk.save(world_with(1))
+    desk.run("stop")
+    assert desk.files.stop_reason
+    assert desk.json("resume")["command"] == "resume"
+    assert desk.files.stop_reason is None
+
+
+def test_stop_without_staging_names_the_missing_folder(desk):
+    with pytest.raises(StateError, match="no daemon has run with staging"):
+        desk.run("stop")
+
+
+@pytest.mark.parametrize("reason", ["x" * 191, "two\nlines"])
+def test_reason_of_a_stop_is_one_short_line(desk, reason):
+    desk.save(world_with(1))
+    with pytest.raises(ConfigError, match="one line of at most 190 bytes"):
+        desk.run("stop", "--reason", reason)
+
+
+def test_bad_id_is_one_sentence_and_exit_status_2(desk):
+    words = [sys.executable, "-m", "hydrator.cli", "staging", "approve", "12", "-c", str(desk.config)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "hydrator: staging approve 12: no such request waits; see hydrator staging list"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files_done", "files", "text"),
+    [(0, 3, "[                    ] 0/3"), (3, 3, f"[{'#' * 20}] 3/3"), (5, None, "")],
+)
+def test_progress_is_a_bar_of_files(files_done, files, text):
+    row: StagingRequestJson = {"kind": "stage", "complete": False, "files": files, "files_done": files_done}
+    assert describe_progress(row) == text
+
+
+def test_site_is_in_the_text_of_each_request(desk):
+    world = world_with(1)
+    desk.save(world)
+    assert {row.site for row in world.overview.requests} == {CAM}
+    assert CAM in desk.run("list")
+
+
+def test_status_shows_what_the_mode_propose_would_request(desk):
+    desk.save(world_with(1, rules=policy(StagingMode.PROPOSE)))
+    text = " ".join(desk.run_command("status").split())
+    assert "staging: mode propose, 0 requests, 0 B on the way" in text
+    assert "staging: would ask for 1 TB in 1 dataset at CAM; the mode is propose" in text
+    row = conforms(["status"], desk.run_command("status", "--json"))["staging"]
+    assert row["planned_bytes"] == 10**12
+
+
+def test_status_shows_bytes_on_the_way_and_why_staging_stopped(desk):
+    world = world_with(1)
+    world.control.stop_reason = "stopped by the operator (tape)"
+    world.step()
+    desk.save(world)
+    text = " ".join(desk.run_command("status").split())
+    assert "staging: mode ask, 1 request, 1 TB on the way" in text
+    assert "staging requests and renews nothing: stopped by the operator (tape)" in text
+
+
+def test_status_without_staging_does_not_mention_it(desk):
+    desk.save(world_with(1, rules=policy(StagingMode.OFF)))
+    assert "staging" not in desk.run_command("status")
+    assert conforms(["status"], desk.run_command("status", "--json"))["staging"] is None

@@ -1,0 +1,167 @@
+"""The worker that reads rates: samples are kept and used, and a source that fails affects no other."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from apscheduler.schedulers.background import BackgroundScheduler
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from hydrator.daemon.background import NetworkTasks
+from hydrator.daemon.metrics import Metrics
+from hydrator.domain.ads.estimates import CatalogueLink, TransferLogAnswer, TransferOrigin, TransferSample
+from hydrator.domain.errors import CatalogueUnreachable, PoolError
+from hydrator.domain.model import Site
+from hydrator.reconcile.estimates.rates import NetworkPolicy, RateSource, RateTable
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.state.network_rows import load_network
+from hydrator.state.store import Store
+from hydrator.wiring import NetworkParts, system_clock
+from tests.factories import CAM, RAL
+
+NOW = system_clock()
+
+
+@dataclass
+class Log:
+    """A log of transfers that answers as it is told."""
+
+    origin: TransferOrigin = TransferOrigin.WRAPPER
+    answer: TransferLogAnswer | Exception = field(default_factory=TransferLogAnswer)
+
+    def read_samples(self) -> TransferLogAnswer:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+@dataclass
+class Links:
+    """A catalogue of links that answers as it is told."""
+
+    name: str = "rucio"
+    refusal: str = ""
+    answer: dict | Exception = field(default_factory=dict)
+
+    def read_links(self, sites):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+def samples(count=3, source=CAM, destination=RAL):
+    return [
+        TransferSample(
+            source,
+            destination,
+            10**9,
+            10.0,
+            NOW - timedelta(minutes=n),
+            TransferOrigin.WRAPPER,
+            "alice",
+            f"{n}",
+        )
+        for n in range(1, count + 1)
+    ]
+
+
+class World:
+    """A worker with one log and one catalogue; sites CAM and RAL have ads."""
+
+    def __init__(self, folder) -> None:
+        self.store = Store.open_to_write(folder)
+        self.registry = CollectorRegistry()
+        self.bugs: list[str] = []
+        self.log, self.catalogue = Log(), Links()
+        rates = RateSource(RateTable(now=NOW))
+        self.network = NetworkParts([self.log], [self.catalogue], NetworkPolicy(), rates)
+        self.tasks = NetworkTasks(
+            Metrics(self.registry, "1"), self.bugs.append, self.store, lambda: frozenset({CAM, RAL})
+        )
+        scheduler = BackgroundScheduler(timezone="UTC", executors={"network": {"type": "threadpool"}})
+        self.tasks.schedule(scheduler, Fence(), self.network, 300)
+        (self.job,) = scheduler.get_jobs()
+
+    def turn(self) -> list[tuple[str, str]]:
+        with capture_logs() as logged:
+            self.job.func(*self.job.args)
+        return [(each["event"], each["source"]) for each in logged]
+
+    def rate(self):
+        found = self.network.rates.current().rate(CAM, RAL)
+        return found and found.bytes_per_second
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    with made.store:
+        yield made
+
+
+def test_new_samples_become_the_rate_are_saved_and_counted(world):
+    world.log.answer = TransferLogAnswer(samples())
+    assert world.turn() == []
+    assert world.rate() == 1e8
+    assert set(load_network(world.store).samples) == set(samples())
+    labels = {"origin": "job wrapper"}
+    assert world.registry.get_sample_value("hydrator_transfer_samples", labels) == 3
+    newest = world.registry.get_sample_value("hydrator_newest_transfer_sample_timestamp_seconds", labels)
+    assert newest == samples()[0].ended_at.timestamp()
+    assert world.registry.get_sample_value("hydrator_transfer_samples", {"origin": "transfer records"}) == 0
+
+
+def test_samples_of_earlier_turns_stay_and_count_once(world):
+    for found in (samples(2), samples(3), []):
+        world.log.answer = TransferLogAnswer(found)
+        world.turn()
+    assert world.rate() == 1e8
+    assert len(load_network(world.store).samples) == 3
+
+
+def test_samples_of_unknown_sites_are_dropped(world):
+    world.log.answer = TransferLogAnswer(samples(3, source=Site("nowhere")))
+    world.turn()
+    assert load_network(world.store).samples == ()
+
+
+@pytest.mark.parametrize("error", [PoolError("collector", "no connection"), ValueError("a bug")])
+def test_log_that_fails_does_not_affect_the_catalogue_and_is_logged_once(world, error):
+    world.log.answer = error
+    world.catalogue.answer = {(CAM, RAL): CatalogueLink(NOW, 7e6, 5)}
+    (event, source), *more = world.turn()
+    assert event == "source of rates gives no answer"
+    assert source.startswith("job wrapper")
+    assert more == []
+    assert world.rate() == 7e6
+    assert world.turn() == []
+    assert bool(world.bugs) == isinstance(error, ValueError)
+    world.log.answer = TransferLogAnswer(samples())
+    assert [event for event, _ in world.turn()] == ["source of rates answers again"]
+    assert world.rate() == 1e8
+
+
+@pytest.mark.parametrize("error", [CatalogueUnreachable("rucio", "timeout"), TypeError("a bug")])
+def test_catalogue_that_fails_keeps_its_last_links_and_the_samples(world, error):
+    world.catalogue.answer = {(CAM, RAL): CatalogueLink(NOW, 7e6, 5)}
+    world.turn()
+    world.catalogue.answer = error
+    world.log.answer = TransferLogAnswer(samples(2))
+    assert world.turn() == [("source of rates gives no answer", "rucio requests")]
+    assert world.rate() == 7e6
+    assert len(load_network(world.store).samples) == 2
+
+
+def test_refusal_and_failing_schedd_are_named_in_the_state(world):
+    world.catalogue.refusal = "not allowed"
+    world.log.answer = TransferLogAnswer([], {"ap1": "no history"})
+    world.turn()
+    failures = {each.name: dict(each.failures) for each in load_network(world.store).sources}
+    assert failures == {"job wrapper": {"ap1": "no history"}, "rucio": {"requests": "not allowed"}}

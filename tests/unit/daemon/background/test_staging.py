@@ -1,0 +1,185 @@
+"""The staging tasks of the daemon: steps beside the cycles, the switch, the lease and a reload."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from apscheduler.schedulers.background import BackgroundScheduler
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from hydrator.config.staging import StagingSettings
+from hydrator.daemon.background import CycleOutput, StagingTasks
+from hydrator.daemon.background.staging import REPORT_NAME, FencedLedger
+from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.domain.bugs import BugReporter
+from hydrator.domain.errors import SupersededByReload
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.staging.ledger import Ledger
+from hydrator.staging.overview import overview_from_row
+from hydrator.staging.policy import StagingMode, StagingTimes
+from hydrator.state.staging.control_files import StagingFiles
+from hydrator.state.store import Store
+from hydrator.wiring import StagingParts, system_clock
+from tests.factories import CAM, HOUR, L1
+from tests.staging_world import SITES, StagingWorld, need, policy
+
+
+class Lease:
+    """A leadership that a test ends."""
+
+    lease = "a:1"
+    reason = None
+
+    def explain_short_lease(self, seconds, takeover):
+        self.asked = (seconds, takeover)
+        return self.reason
+
+
+class Daemon:
+    """The tasks with a real state and the world's catalogue, on the system's clock."""
+
+    def __init__(self, folder, store, rules=None):
+        self.world = StagingWorld(rules or policy(times=StagingTimes(fact_age=HOUR)), L1=1)
+        self.world.clock.now = system_clock()
+        self.world.queue(need(L1, queued_since=self.world.clock.now - HOUR))
+        self.world.step()
+        self.world.stager.calls.clear()
+        self.world.stager.rules.clear()
+        self.store, self.fence, self.lease = store, Fence(), Lease()
+        self.standby_reason = None
+        self.shared = []
+        self.files = StagingFiles(folder)
+        stagers = {"rucio": self.world.stager} if self.world.policy.mode else {}
+        self.parts = SimpleNamespace(
+            staging=StagingParts(stagers, self.world.needs, self.world.policy, self.files),
+            network=SimpleNamespace(rates=SimpleNamespace(current=lambda: None)),
+            policy=SimpleNamespace(is_retired=lambda _: False),
+        )
+        self.registry = CollectorRegistry()
+        self.tasks = StagingTasks(
+            Metrics(self.registry, "1"),
+            pytest.fail,
+            store,
+            lambda: CycleOutput(self.world.report, {}, self.standby_reason),
+            self.lease,
+            self.shared.append,
+            BugReporter(),
+            StagingMetrics(self.registry),
+        )
+        self.scheduler = BackgroundScheduler(timezone="UTC", executors={"staging": {"type": "threadpool"}})
+        self.tasks.schedule(self.scheduler, self.fence, StagingSettings(), self.parts)
+
+    def step(self):
+        """Run the scheduled step; return the events of the log."""
+        (job,) = self.scheduler.get_jobs()
+        with capture_logs() as logged:
+            job.func(*job.args)
+        return logged
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open_to_write(tmp_path) as opened:
+        yield opened
+
+
+def test_a_step_asks_saves_and_shares(tmp_path, store):
+    daemon = Daemon(tmp_path, store)
+    logged = daemon.step()
+    assert daemon.world.stages == {(L1, CAM)}
+    [entry] = store.staging_ledger.load().entries.values()
+    assert (entry.did, entry.lease, entry.handle) == (L1, "a:1", "rule2")
+    saved = overview_from_row(store.load_report(REPORT_NAME))
+    assert saved == daemon.shared[-1]
+    assert [row.did for row in saved.requests] == [L1]
+    [line] = [each for each in logged if each["event"] == "staging asked a request at the catalogue"]
+    assert (line["dataset"], line["outcome"], line["lease"]) == (L1, "done", "a:1")
+
+
+def test_a_daemon_whose_lease_is_short_makes_no_call_that_changes_anything(tmp_path, store):
+    daemon = Daemon(tmp_path, store)
+    daemon.lease.reason = "the lease of this leader ends too soon"
+    daemon.step()
+    assert daemon.world.stages == set()
+    assert "ask" not in daemon.world.stager.calls
+    assert daemon.lease.asked[0] == 25  # call_seconds and the margin
+
+
+def test_a_standby_daemon_does_not_call_the_catalogue(tmp_path, store):
+    daemon = Daemon(tmp_path, store)
+    daemon.standby_reason = "on standby: the daemon b publishes"
+    daemon.step()
+    assert daemon.world.stager.calls == []
+    assert daemon.shared[-1].stop_reason == "on standby: the daemon b publishes"
+
+
+def test_the_switch_stops_the_next_step(tmp_path, store):
+    daemon = Daemon(tmp_path, store)
+    StagingFiles(tmp_path).stop("too much traffic")
+    daemon.step()
+    assert daemon.world.stages == set()
+    assert "too much traffic" in daemon.shared[-1].stop_reason
+    StagingFiles(tmp_path).resume()
+    daemon.step()
+    assert daemon.world.stages == {(L1, CAM)}
+    assert daemon.files.read_commands() == ()
+
+
+def test_with_the_mode_off_no_step_is_scheduled_and_the_overview_says_so(tmp_path, store):
+    daemon = Daemon(tmp_path, store, policy(StagingMode.OFF))
+    assert daemon.scheduler.get_jobs() == []
+    assert daemon.shared[-1].mode == "off"
+    assert overview_from_row(store.load_report(REPORT_NAME)).mode == "off"
+
+
+def test_a_problem_is_logged_once_when_it_begins_and_once_when_it_ends(tmp_path, store):
+    daemon = Daemon(tmp_path, store)
+    daemon.world.stager.is_broken = True
+    events = [[each["event"] for each in daemon.step()] for _ in range(2)]
+    assert events == [["staging has a problem"], []]
+    daemon.world.stager.is_broken = False
+    assert "staging has no problem any more" in [each["event"] for each in daemon.step()]
+
+
+def test_after_a_reload_the_old_configuration_saves_nothing(tmp_path, store):
+    fence = Fence()
+    ledger = FencedLedger(store.staging_ledger, fence)
+    ledger.save(Ledger(halts={"rucio": "why"}))
+    fence.close(0)
+    with pytest.raises(SupersededByReload):
+        ledger.save(Ledger())
+    assert ledger.load() == Ledger(halts={"rucio": "why"})
+
+
+def test_after_a_reload_the_old_configuration_asks_nothing(tmp_path, store):
+    daemon = Daemon(tmp_path, store)
+    daemon.fence.drain(0)
+    daemon.step()
+    assert daemon.world.stager.calls == []
+
+
+def test_an_overview_of_another_version_is_none():
+    assert overview_from_row({}) is None
+    assert overview_from_row({"as_of": 3}) is None
+    assert replace(policy(), site_modes={}).mode_of("rucio", SITES[0]) is StagingMode.OFF
+
+
+def test_a_step_counts_its_requests_once(tmp_path, store):
+    daemon = Daemon(tmp_path, store)
+    daemon.step()
+    daemon.step()
+    sample = daemon.registry.get_sample_value
+    assert sample("hydrator_staging_requests_total", {"outcome": "asked"}) == 1
+    assert sample("hydrator_staging_in_flight_bytes", {"site": CAM}) == 10**12
+
+
+def test_a_restart_does_not_count_earlier_requests_again(tmp_path, store):
+    Daemon(tmp_path, store).step()
+    again = Daemon(tmp_path, store)
+    again.world.stager.rules.clear()
+    again.step()
+    count = again.registry.get_sample_value("hydrator_staging_bytes_total", {"outcome": "asked"})
+    assert again.shared[-1].totals.asked_bytes >= 10**12
+    assert count == again.shared[-1].totals.asked_bytes - 10**12

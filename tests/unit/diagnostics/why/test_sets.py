@@ -1,0 +1,221 @@
+"""Jobs with a key: the explanation has the two estimates, and follows from the job's real expressions."""
+
+import time
+from datetime import timedelta
+
+import classad2
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+import pytest
+from classad2 import ClassAd, ExprTree
+
+from adapters.condor.bindings.matchmaking import JobMatch
+from hydrator.diagnostics.why.explain import explain
+from hydrator.diagnostics.why.explanation import JobExplanation
+from hydrator.diagnostics.why.pool_facts import (
+    HERE_ATTRIBUTE,
+    fact_expressions,
+    parse_job,
+    parse_slot_groups,
+    with_requests,
+)
+from hydrator.diagnostics.why.render import render_answer
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
+from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, from_unix
+from hydrator.domain.text import format_time
+from hydrator.submit.expressions import KEYED_HERE, here_expression
+
+L1, L2 = Did("lofar:L1"), Did("lofar:L2")
+KEY = set_key([L1, L2])
+MINUTES = 60
+NOW = int(time.time())
+"""The expressions read the machine's clock, so the tests' time is that of their start."""
+
+
+def slot(site: str, share: float | None = None, *, version: int = 2, age: int = 0, **more: str) -> ClassAd:
+    """A slot; *more* has entries for the key by the attribute's name, or whole attributes."""
+    now = int(time.time())
+    ad = ClassAd({"Name": f"slot1@{site}", "Cpus": 4, "TotalSlotCpus": 4, "PartitionableSlot": True})
+    ad["DataLocalitySite"], ad["DataLocalityGeneration"] = site, 1
+    ad["DataLocalityAsOf"], ad["DataLocalityVersion"] = now - age, version
+    if version == 2:
+        ad["DataLocalityEstimatesUntil"] = now + 600
+        ad["DataLocalitySets"] = ExprTree("[]" if share is None else f"['{KEY}'={share}]")
+    for name, literal in more.items():
+        value = (
+            literal if name in {"DataLocalityOwnQueueSeconds", "DatasetStates"} else f"['{KEY}'={literal}]"
+        )
+        ad[name] = ExprTree(value)
+    ad["Requirements"] = ExprTree("(MY.Cpus > 0 && TARGET.RequestCpus <= MY.Cpus)")
+    return ad
+
+
+def away(site: str, read: int | None, queue: int, share: float = 0.0, **more: str) -> ClassAd:
+    """A slot without all the data, with estimates."""
+    reads = {} if read is None else {"DataLocalityReadSeconds": str(read), "DataLocalityReadFrom": '"UK"'}
+    return slot(site, share, DataLocalityQueueSeconds=str(queue), **reads, **more)
+
+
+def full(ad: ClassAd) -> ClassAd:
+    ad["Cpus"] = 0
+    return ad
+
+
+def explained(
+    *slots: ClassAd, mode: str = "auto", known: DaemonKnowledge | None = None, **more: str
+) -> JobExplanation:
+    now = NOW
+    texts = {
+        "ClusterId": "1",
+        "ProcId": "0",
+        "JobStatus": "1",
+        "RequestCpus": "1",
+        "RequiredDatasets": f'{{"{L1}", "{L2}"}}',
+        "DataLocality": f'"{mode}"',
+        "DataLocalityKey": f'"{KEY}"',
+        "DataLocalityMaxAge": "20700",
+        "DataLocalityAnyAfter": str(now + 600),
+        HERE_ATTRIBUTE: KEYED_HERE[mode],
+        "Requirements": f"((TARGET.Cpus >= RequestCpus)) && MY.{HERE_ATTRIBUTE}",
+        "DataLocalityTransformed": "true",
+        **more,
+    }
+    ad = ClassAd()
+    for name, text in texts.items():
+        ad[name] = ExprTree(text)
+    job = parse_job(texts, [0], "schedd")
+    facts = fact_expressions(job.datasets, uses_sets=job.uses_sets)
+    judged = JobMatch(classad2, ad, facts, ["Site"], [HERE_ATTRIBUTE]).evaluate_slots(
+        [(one, None) for one in slots]
+    )
+    answer = explain(
+        with_requests(job, judged), parse_slot_groups(judged, job.datasets), known, now=from_unix(now)
+    )
+    here = {str(one["DataLocalitySite"]) for one in slots if ad.symmetricMatch(one)}
+    assert set(answer.matching_sites) == here
+    return answer
+
+
+def knowledge(**more) -> DaemonKnowledge:
+    sizes = {L1: 20_000_000_000, L2: 11_000_000_000}
+    return DaemonKnowledge(from_unix(time.time()), Snapshot({}, bytes_total=sizes), frozenset(sizes), **more)
+
+
+def at_clock(minutes: int) -> str:
+    return format_time(NOW + minutes * MINUTES, from_unix(NOW))
+
+
+def test_cheaper_read_runs_the_job_elsewhere_with_both_numbers():
+    answer = explained(full(slot("UK", 1.0)), away("DE", 4 * MINUTES, 12 * MINUTES), known=knowledge())
+    assert answer.matching_sites == ("DE",)
+    assert answer.wait == (
+        f"the job runs elsewhere from {at_clock(0)}: at DE, reading 31 GB from UK takes 4 min,"
+        " UK's next slot is 12 min away"
+    )
+
+
+def test_daemons_estimate_names_the_site_of_the_next_slot_and_the_bytes():
+    """Several sites have the data, so the slot ads do not say which of them has the next slot."""
+    estimate = SetEstimate(240, 720, Site("UK"), missing_bytes=7_000_000_000, queue_site=Site("NL"))
+    made = Estimates(from_unix(NOW + 600), {Site("DE"): SiteEstimates({KEY: estimate})})
+    slots = full(slot("UK", 1.0)), full(slot("NL", 1.0)), away("DE", 240, 720)
+    text = "reading 7 GB from UK takes 4 min, NL's next slot is 12 min away"
+    assert explained(*slots, known=knowledge(estimates=made)).wait.endswith(f"at DE, {text}")
+    assert explained(*slots).wait.endswith(
+        "reading its missing data from UK takes 4 min, the next slot beside the data is 12 min away"
+    )
+
+
+def test_free_slot_beside_the_data_starts_the_job_there():
+    answer = explained(full(slot("UK", 1.0)), away("DE", 240, 0), known=knowledge())
+    assert answer.wait.startswith("the job starts beside its data now: at DE, reading 31 GB from UK")
+    assert answer.wait.endswith("UK has a free slot")
+
+
+def test_expensive_read_waits_for_a_slot_beside_the_data():
+    answer = explained(full(slot("UK", 1.0)), away("DE", 40 * MINUTES, 6 * MINUTES, 0.5), known=knowledge())
+    text = "reading 15.5 GB from UK takes 40 min, UK's next slot is 6 min away"
+    assert answer.wait == f"the job waits beside its data until {at_clock(6)}: at DE, {text}"
+    reasons = {at.site: at.reasons[0] for at in answer.sites}
+    assert reasons["DE"].text.endswith(text)
+    assert reasons["DE"].set_facts.read_seconds == 2400
+    assert (reasons["DE"].set_facts.queue_site, reasons["DE"].set_facts.missing_bytes) == (
+        "UK",
+        15_500_000_000,
+    )
+    assert reasons["UK"].cause == "busy"
+    assert answer.remedy.startswith("a slot becomes free")
+
+
+def test_remedy_of_an_estimated_job_is_not_the_end_of_its_settle_time():
+    answer = explained(away("DE", 40 * MINUTES, 6 * MINUTES))
+    assert answer.remedy.startswith("reading from elsewhere ends sooner than waiting")
+
+
+def test_queue_of_the_sites_own_jobs_counts_too():
+    answer = explained(
+        full(slot("UK", 1.0)), away("DE", 240, 720, DataLocalityOwnQueueSeconds="960"), known=knowledge()
+    )
+    assert "takes 4 min after 16 min of other jobs whose data is here, UK's next slot" in answer.wait
+
+
+def test_closed_source_takes_no_further_readers():
+    answer = explained(full(slot("UK", 1.0)), away("DE", None, 720))
+    assert "the sources take no further readers or cannot be reached" in answer.wait
+    assert "take no further readers" in answer.sites[0].reasons[0].text
+
+
+def test_without_estimates_the_settle_time_and_the_reason_are_named():
+    ad = slot("DE", None)
+    answer = explained(ad, known=knowledge(no_estimates_reason="the rates are unknown"))
+    assert answer.wait.startswith(
+        "the slots have no estimates for the job's data (the rates are unknown): it insists"
+    )
+    assert answer.sites[0].reasons[0].text.endswith("no entry for the job's set of datasets yet")
+
+
+def test_settling_ends_when_the_set_is_published():
+    assert explained(slot("DE", 0.0)).matching_sites == ("DE",)
+
+
+def test_wrong_key_is_the_reason_and_has_a_remedy():
+    answer = explained(slot("UK", 1.0), mode="require", DataLocalityKey='"sother"')
+    assert "DataLocalityKey is not the key of RequiredDatasets" in answer.sites[0].reasons[0].text
+    assert "DataLocalityKey is not the key of RequiredDatasets" in "\n".join(render_answer(answer).lines)
+    assert answer.remedy.startswith("submit the job again without DataLocalityKey")
+
+
+def test_slots_of_contract_1_cannot_answer_a_key():
+    states = "['lofar:L1'=\"AVAILABLE\";'lofar:L2'=\"AVAILABLE\"]"
+    answer = explained(slot("UK", version=1, DatasetStates=states), mode="require")
+    assert "the slots have attributes of contract 1" in answer.sites[0].reasons[0].text
+
+
+def test_job_of_contract_1_matches_slots_of_contract_2_by_states():
+    states = "['lofar:L1'=\"AVAILABLE\";'lofar:L2'=\"PARTIAL\"]"
+    here = here_expression([L1, L2], "require")
+    answer = explained(
+        slot("UK", 0.5, DatasetStates=states),
+        mode="require",
+        **{HERE_ATTRIBUTE: here, "DataLocalitySpelled": "true", "DataLocalityKey": "undefined"},
+    )
+    assert "lofar:L2 is PARTIAL" in answer.sites[0].reasons[0].text
+    assert answer.sites[0].reasons[0].set_facts is None
+
+
+def test_share_is_named_if_the_ad_has_no_room_for_each_dataset():
+    answer = explained(slot("UK", 0.62), mode="require", known=knowledge())
+    assert "62 %" in answer.sites[0].reasons[0].text
+
+
+@pytest.mark.parametrize("age", [0, 30000])
+def test_set_with_facts_too_old_does_not_match(age):
+    assert explained(slot("UK", 1.0, age=age), mode="require").could_run == (age == 0)
+
+
+def test_no_site_with_slots_has_all_the_data():
+    answer = explained(away("DE", 240, 4 * 2**20), known=knowledge())
+    assert answer.wait.endswith(", no site with slots has all the data")
+    endless = explained(away("DE", None, 4 * 2**20), known=knowledge())
+    assert endless.wait.startswith("the job waits beside its data: no site with slots has all the data;")
+    assert timedelta(seconds=4 * 2**20).days == 48

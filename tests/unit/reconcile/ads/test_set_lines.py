@@ -1,0 +1,503 @@
+"""Sets in site ads: the share of a set at each site, its age, its estimates, and the room for it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import sha256
+
+import pytest
+
+from hydrator.domain.ads.contract import SET_ATTRIBUTES, contract_1
+from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
+from hydrator.domain.model import (
+    DatasetState,
+    DemandEntry,
+    Did,
+    Fact,
+    Origin,
+    ReplicaState,
+    Site,
+    SiteAd,
+    SiteFacts,
+    Snapshot,
+    Unseen,
+    from_unix,
+    to_unix,
+)
+from hydrator.reconcile.ads.demand_index import DemandIndex
+from hydrator.reconcile.ads.site_ads import (
+    Budget,
+    Draft,
+    build_drafts,
+    dids_without_room,
+    draft_site_ads,
+    empty_draft,
+    redraft,
+    sets_of,
+    sets_without_room,
+    shift_ad_times,
+)
+from hydrator.reconcile.snapshot.update import apply_survey, build_snapshot
+from tests.factories import (
+    BOUND,
+    CAM,
+    HOUR,
+    L1,
+    L2,
+    L3,
+    MINUTE,
+    NOON,
+    RAL,
+    demand,
+    facts,
+    holding,
+    memory,
+    replica,
+    seen,
+    survey,
+    want,
+)
+
+BOTH = set_key([L1, L2])
+LOWER = Did("lofar:l1")
+UNTIL = NOON + 10 * MINUTE
+
+
+def drafts(view, *wants, **more) -> dict:
+    return draft_site_ads(view, demand(*wants), budget=more.pop("budget", Budget()), **more)
+
+
+def lines(view, *wants, site=CAM, **more) -> dict[str, str]:
+    return dict(drafts(view, *wants, **more)[site].content)
+
+
+def shares(view, *wants, site=CAM, **more) -> dict[SetKey, float]:
+    draft = drafts(view, *wants, **more)[site]
+    return {key: one.share for key, one in sets_of(SiteAd(site, NOON, 1, draft.content)).items()}
+
+
+def unkeyed(*dids: str) -> DemandEntry:
+    return replace(want(*dids), has_unkeyed_jobs=True)
+
+
+def sized(view: Snapshot, **sizes: int) -> Snapshot:
+    return replace(view, bytes_total={Did(f"lofar:{name}"): size for name, size in sizes.items()})
+
+
+def partly(did: str, fraction: float | None, state=ReplicaState.PARTIAL):
+    return replica(did, state=state, fraction=fraction)
+
+
+# ---- shares
+
+
+def test_every_site_has_the_share_of_every_demanded_set():
+    view = facts(replica(L1, CAM), replica(L2, CAM), replica(L1, RAL), asked=[L3])
+    wants = (want(L1, L2), want(L2, L3), want(L3))
+    keys = [want.key for want in wants]
+    assert shares(view, *wants, site=CAM) == dict(zip(keys, [1.0, 0.5, 0.0], strict=True))
+    assert shares(view, *wants, site=RAL) == dict(zip(keys, [0.5, 0.0, 0.0], strict=True))
+
+
+def test_share_is_weighted_with_bytes_and_rounded_down():
+    view = facts(replica(L1), asked=[L2])
+    assert shares(sized(view, L1=199, L2=801), want(L1, L2)) == {BOTH: 0.19}
+
+
+@pytest.mark.parametrize("sizes", [{"L1": 9}, {"L1": 0, "L2": 0}, {}])
+def test_each_dataset_has_the_same_weight_where_a_size_is_unknown_or_all_are_0(sizes):
+    assert shares(sized(facts(replica(L1), asked=[L2]), **sizes), want(L1, L2)) == {BOTH: 0.5}
+
+
+@pytest.mark.parametrize("state", [state for state in ReplicaState if state is not ReplicaState.COMPLETE])
+def test_share_is_never_1_unless_all_datasets_are_available(state):
+    view = facts(replica(L1), partly(L2, 1.0, state))
+    assert shares(view, want(L1, L2)) == {BOTH: 0.99}
+    assert shares(sized(view, L1=7, L2=0), want(L1, L2)) == {BOTH: 0.99}
+
+
+def test_dataset_that_is_partly_on_disk_counts_in_part():
+    view = facts(replica(L1), partly(L2, 0.25))
+    assert shares(view, want(L1, L2)) == {BOTH: 0.62}
+    assert shares(facts(replica(L1), partly(L2, None)), want(L1, L2)) == {BOTH: 0.5}
+
+
+def test_unkeyed_jobs_also_get_an_entry_for_each_dataset():
+    view = facts(replica(L1), asked=[L2])
+    assert shares(view, unkeyed(L1, L2)) == {BOTH: 0.5, set_key([L1]): 1.0, set_key([L2]): 0.0}
+    assert shares(view, want(L1, L2)) == {BOTH: 0.5}
+
+
+def test_datasets_that_collide_by_letter_case_are_never_usable():
+    view = facts(replica(L1), replica(LOWER), replica(L2))
+    assert shares(view, want(L1), want(LOWER), want(L1, L2)) == {
+        set_key([L1]): 0.0,
+        set_key([LOWER]): 0.0,
+        BOTH: 0.5,
+    }
+
+
+def test_order_of_demand_changes_no_ad_that_has_room_for_all():
+    view = facts(replica(L1), partly(L2, 0.5), asked=[L3])
+    wants = [want(L1, L2), unkeyed(L2, L3), want(L3)]
+    assert drafts(view, *wants)[CAM].content == drafts(view, *reversed(wants))[CAM].content
+
+
+# ---- unknown is not absent
+
+
+def test_set_with_a_dataset_that_no_catalogue_has_read_is_unknown_everywhere():
+    known = memory(holding(replica(L1)))
+    view = build_snapshot({"rucio": known}, {L1, L2}, now=NOON, max_age=BOUND)
+    assert view.unread_dids == {L2}
+    assert shares(view, want(L1, L2), want(L1), want(L2)) == {set_key([L1]): 1.0}
+
+
+def test_set_with_a_fact_past_the_bound_is_unknown_there():
+    later = NOON + BOUND + MINUTE
+    answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=later)), at=later)
+    known = apply_survey(memory(holding(replica(L1), replica(L2))), answer, {L1, L2}, now=later)
+    view = build_snapshot({"rucio": known}, {L1, L2}, now=later, max_age=BOUND)
+    assert shares(view, want(L1, L2), want(L2)) == {set_key([L2]): 1.0}
+    assert shares(view, want(L1, L2), want(L2), site=RAL) == {BOTH: 0.0, set_key([L2]): 0.0}
+
+
+def test_ad_has_the_time_of_the_oldest_fact_of_a_set_if_it_is_older_than_the_site():
+    later = NOON + MINUTE
+    answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=later)), at=later)
+    known = apply_survey(memory(holding(replica(L1), replica(L2))), answer, {L1, L2}, now=later)
+    view = build_snapshot({"rucio": known}, {L1, L2}, now=later, max_age=BOUND)
+    ad = lines(view, want(L1, L2), want(L2))
+    assert ad["DataLocalitySetsAsOf"] == f"[{BOTH}={to_unix(NOON)}]"
+    assert ad["DataLocalitySets"] == f"['{set_key([L2])}'=1.0;{BOTH}=1.0]"
+
+
+# ---- two sets with one key
+
+
+def test_two_sets_with_one_key_are_found_and_neither_is_published():
+    entries = (want(L1, L2), want(L1, L3), unkeyed(L2, L3), want(L1))
+    index = DemandIndex.build(entries, make_key=lambda dids: SetKey("s1" if L1 in dids else "s2"))
+    assert index.key_collisions == (((L1, L2), (L1, L3)),)
+    assert [index.sets_at(place) for place in range(4)] == [
+        [],
+        [],
+        [(L2, L3), (L2,), (L3,)],
+        [(L1,)],
+    ]
+
+
+def new(*dids: Did) -> DemandEntry:
+    return replace(want(*dids), is_settled=False)
+
+
+def test_unsettled_set_is_shown_only_where_it_is_whole():
+    """Else an auto job without estimates would start at the first site whose hook reads the ad."""
+    view = facts(replica(L1), replica(L2), replica(L1, RAL), partly(L2, 0.5))
+    assert shares(view, new(L1, L2))[BOTH] == 1.0
+    assert shares(view, new(L1, L2), site=RAL) == {}
+    assert shares(view, want(L1, L2), site=RAL) == {BOTH: 0.5}
+
+
+def test_set_that_a_settled_entry_has_is_shown_everywhere():
+    view = facts(replica(L1), replica(L2), asked=[L3])
+    both = replace(new(L1, L2), has_unkeyed_jobs=True)
+    assert shares(view, both, want(L1), site=CAM) == {BOTH: 1.0, set_key([L1]): 1.0, set_key([L2]): 1.0}
+    assert shares(facts(replica(L3), asked=[L1, L2]), both, want(L1)) == {set_key([L1]): 0.0}
+
+
+def test_unsettled_set_has_its_estimates():
+    ad = lines(facts(asked=[L1]), new(L1), estimates=estimates(set_key([L1])))
+    assert (ad["DataLocalitySets"], ad["DataLocalityReadSeconds"]) == ("[]", f"['{set_key([L1])}'=240]")
+
+
+def test_drafts_change_when_a_set_settles():
+    view = facts(asked=[L1])
+    first = build_drafts(view, demand(new(L1)), budget=Budget(), trust={})
+    again = build_drafts(view, demand(want(L1)), budget=Budget(), trust={}, previous=first, changed_dids={})
+    assert shares_in(first.drafts[CAM]) == {}
+    assert shares_in(again.drafts[CAM]) == {set_key([L1]): 0.0}
+
+
+def test_set_that_only_matches_a_pattern_is_shown_only_where_some_of_it_is():
+    """A dataset that leaves the catalogue also leaves the patterns' matches: its set must not leave twice."""
+    view = facts(replica(L1, CAM), replica(L2, RAL))
+    entry = replace(want(L1), origin=Origin.PATTERN)
+    assert shares(view, entry, site=CAM) == {set_key([L1]): 1.0}
+    assert shares(view, entry, site=RAL) == {}
+    for other in (replace(want(L1), job_count=0), replace(want(L1), job_count=0, origin=Origin.PIN)):
+        assert shares(view, entry, other, site=RAL) == {set_key([L1]): 0.0}
+
+
+def test_drafts_change_when_the_first_job_names_a_set():
+    view = facts(replica(L2), asked=[L1])
+    matched = replace(want(L1), origin=Origin.PATTERN)
+    first = build_drafts(view, demand(matched), budget=Budget(), trust={})
+    again = build_drafts(view, demand(want(L1)), budget=Budget(), trust={}, previous=first, changed_dids={})
+    assert shares_in(first.drafts[CAM]) == {}
+    assert shares_in(again.drafts[CAM]) == {set_key([L1]): 0.0}
+
+
+def test_equal_sets_of_a_pin_and_a_job_are_one_set():
+    assert DemandIndex.build((want(L1, L2), want(L1, L2))).key_collisions == ()
+    assert shares(facts(replica(L1)), want(L1), want(L1)) == {set_key([L1]): 1.0}
+
+
+# ---- estimates
+
+
+def estimates(*keys: SetKey, site=CAM, own=0, read: int | None = 240, queue=600) -> Estimates:
+    by_key = {key: SetEstimate(read, queue, RAL, 120.0, 1, 10**9) for key in keys}
+    return Estimates(UNTIL, {site: SiteEstimates(by_key, own)})
+
+
+def test_ad_has_the_estimates_of_sets_that_are_not_whole():
+    view = facts(replica(L1), asked=[L2])
+    ad = lines(view, want(L1, L2), want(L1), estimates=estimates(BOTH, set_key([L1]), own=60))
+    assert [ad[name] for name in SET_ATTRIBUTES[2:]] == [
+        f"[{BOTH}=240]",
+        f"[{BOTH}=600]",
+        f'[{BOTH}="RAL"]',
+        "60",
+    ]
+
+
+def test_unreachable_set_has_queue_seconds_only():
+    ad = lines(facts(asked=[L1]), want(L1), estimates=estimates(set_key([L1]), read=None))
+    assert [ad[name] for name in SET_ATTRIBUTES[2:]] == ["[]", f"['{set_key([L1])}'=600]", "[]", "0"]
+
+
+def test_ad_without_estimates_has_none_of_their_lines():
+    view = facts(replica(L1))
+    for given in (None, estimates(site=RAL, own=5), Estimates(UNTIL, {CAM: SiteEstimates()})):
+        draft = drafts(view, want(L1), estimates=given)[CAM]
+        assert draft.estimates_until is None
+        assert not {*SET_ATTRIBUTES[2:]} & {name for name, _ in draft.content}
+
+
+@pytest.mark.parametrize(
+    "name", ["Jülich", 'RAL"', "RAL\\", "R" * 201], ids=["umlaut", "quote", "backslash", "long"]
+)
+def test_source_with_a_name_that_hooks_reject_is_left_out(name):
+    """A hook rejects an ad with this name as a whole, at every site that reads from there."""
+    key = set_key([L1])
+    one = SetEstimate(240, 600, Site(name), 120.0, 1, 10**9)
+    ad = lines(facts(asked=[L1]), want(L1), estimates=Estimates(UNTIL, {CAM: SiteEstimates({key: one})}))
+    assert (ad["DataLocalityReadSeconds"], ad["DataLocalityReadFrom"]) == (f"['{key}'=240]", "[]")
+
+
+def test_end_of_the_estimates_is_no_content():
+    view, given = facts(asked=[L1]), estimates(set_key([L1]))
+    first = drafts(view, want(L1), estimates=given)[CAM]
+    later = drafts(view, want(L1), estimates=replace(given, valid_until=UNTIL + MINUTE))[CAM]
+    assert first.content == later.content
+    assert (first.estimates_until, later.estimates_until) == (UNTIL, UNTIL + MINUTE)
+
+
+def test_estimates_of_undemanded_sets_are_not_published():
+    assert lines(facts(asked=[L1]), want(L1), estimates=estimates(BOTH))["DataLocalityQueueSeconds"] == "[]"
+
+
+# ---- an ad without new facts: nobody answers, a rollback, or a clock step
+
+
+def aged(ages: dict[Did, timedelta]) -> SiteAd:
+    """The ad of a site with datasets of these ages, and with estimates."""
+    rows = {did: Fact(DatasetState.AVAILABLE, NOON - age) for did, age in ages.items()}
+    view = Snapshot({CAM: SiteFacts(NOON, rows)})
+    wants = (want(*ages), *(want(did) for did in ages), want(L3))
+    draft = drafts(view, *wants, estimates=estimates(set_key([L3]), own=5))[CAM]
+    return SiteAd(CAM, NOON, 7, draft.content, draft.estimates_until)
+
+
+def shares_in(draft: Draft) -> dict[SetKey, float]:
+    return {key: one.share for key, one in sets_of(SiteAd(CAM, draft.as_of, 1, draft.content)).items()}
+
+
+def test_sets_of_an_ad_are_read_back_with_their_ages():
+    ad = aged({L1: HOUR, L2: timedelta()})
+    assert {key: (one.share, NOON - one.as_of) for key, one in sets_of(ad).items()} == {
+        BOTH: (1.0, HOUR),
+        set_key([L1]): (1.0, HOUR),
+        set_key([L2]): (1.0, timedelta()),
+        set_key([L3]): (0.0, timedelta()),
+    }
+
+
+def test_redraft_drops_sets_with_a_fact_past_the_bound_and_all_estimates():
+    ad = aged({L1: HOUR, L2: timedelta()})
+    in_time = redraft(ad, 1.0, now=NOON + BOUND - HOUR, max_age=BOUND)
+    assert shares_in(in_time) == {key: one.share for key, one in sets_of(ad).items()}
+    late = redraft(ad, 1.0, now=NOON + BOUND - MINUTE, max_age=BOUND)
+    assert shares_in(late) == {set_key([L2]): 1.0, set_key([L3]): 0.0}
+    assert "UNKNOWN" in dict(late.content)["DatasetStates"]
+    for draft in (in_time, late):
+        assert draft.estimates_until is None
+        assert not {*SET_ATTRIBUTES[2:]} & {name for name, _ in draft.content}
+
+
+def test_redraft_of_an_ad_of_contract_1_has_no_sets_and_contract_2():
+    ad = contract_1(aged({L1: HOUR}))
+    content = dict(redraft(ad, 1.0, now=NOON, max_age=BOUND).content)
+    assert (content["DataLocalitySets"], content["DataLocalityVersion"]) == ("[]", "2")
+    assert content["DatasetStates"] == dict(ad.content)["DatasetStates"]
+
+
+def test_empty_draft_has_no_sets():
+    content = dict(empty_draft(aged({L1: HOUR})).content)
+    assert [content[name] for name in SET_ATTRIBUTES[:2]] == ["[]", "[]"]
+    assert not {*SET_ATTRIBUTES[2:]} & content.keys()
+
+
+def test_clock_step_moves_the_times_of_sets_and_the_end_of_the_estimates():
+    ad = aged({L1: HOUR, L2: timedelta()})
+    moved = shift_ad_times(ad, HOUR)
+    assert (moved.as_of, moved.estimates_until, moved.generation) == (NOON - HOUR, UNTIL - HOUR, 8)
+    assert {key: one.as_of for key, one in sets_of(moved).items()} == {
+        key: one.as_of - HOUR for key, one in sets_of(ad).items()
+    }
+    fresh = replace(aged({L1: timedelta()}), estimates_until=None)
+    assert shift_ad_times(fresh, HOUR) == replace(fresh, as_of=NOON - HOUR)
+
+
+def test_entries_of_another_daemon_version_are_skipped():
+    content = (
+        ("DataLocalitySets", "[sabc=oops;sabd=1.0]"),
+        ("DataLocalitySetsAsOf", "[sabd=99999999999999]"),
+    )
+    assert sets_of(SiteAd(CAM, NOON, 1, content)) == {}
+    assert sets_of(SiteAd(CAM, NOON, 1, content[:1])) == {SetKey("sabd"): (1.0, NOON)}
+
+
+# ---- room
+
+
+def run(number: int, bands: int = 244) -> DemandEntry:
+    """A keyed job of one observation with so many sub-bands, in full length."""
+    return want(*(f"lofar:L{600_000 + number}_SB{band:03}_uv.MS" for band in range(bands)))
+
+
+def test_ad_holds_1000_sets_of_244_sub_bands_with_ages_and_estimates():
+    """The facts are older than the site, partial, and each set has both estimates: all lines are long."""
+    runs = [run(number) for number in range(1000)]
+    later = NOON + MINUTE
+    rows = {did: Fact(DatasetState.STAGING, NOON, 0.371) for one in runs for did in one.dids}
+    view = Snapshot({CAM: SiteFacts(later, rows)})
+    given = Estimates(
+        UNTIL, {CAM: SiteEstimates({one.key: SetEstimate(1048576, 1048576, RAL) for one in runs}, 1048576)}
+    )
+    draft = drafts(view, *runs, estimates=given)[CAM]
+    ad = dict(draft.content)
+    for name in SET_ATTRIBUTES[:5]:
+        assert ad[name].count("=") == 1000, name
+    assert draft.omitted_entries == ()
+    sizes = [len(f"{name} = {literal}") for name, literal in draft.content]
+    assert max(sizes) <= Budget().line_bytes
+    assert sum(sizes[1:-3]) <= Budget().ad_bytes
+    assert ad["DataLocalityTruncated"] == "true", "the states of 244,000 datasets have no room"
+
+
+def hashed(number: int) -> tuple[str, str]:
+    name = sha256(str(number).encode()).hexdigest()[:8]
+    return f"x:{name}", f"x:{name}b"
+
+
+SET_BYTES = len(f"{set_key(hashed(0))}=0.5;")
+
+
+def room_for(sets: int) -> Budget:
+    return Budget(line_bytes=len("DataLocalitySets = []") + sets * SET_BYTES)
+
+
+def test_most_demanded_sets_have_room_first():
+    wants = [want(*hashed(number), jobs=9 - number) for number in range(5)]
+    view = facts(*(replica(one.dids[0]) for one in wants), asked=[one.dids[1] for one in wants])
+    drafted = drafts(view, *wants, budget=room_for(3))
+    assert shares_in(drafted[CAM]).keys() == {one.key for one in wants[:3]}
+    assert drafted[CAM].omitted_entries == tuple(wants[3:])
+    assert dict(drafted[CAM].content)["DataLocalityTruncated"] == "true"
+    assert dids_without_room(drafted)[CAM] == {did for one in wants[3:] for did in one.dids}
+    assert sets_without_room(drafted)[CAM] == {one.key for one in wants[3:]}
+
+
+def test_sets_with_data_at_the_site_have_room_before_sets_without():
+    wants = [want(*hashed(number)) for number in range(5)]
+    view = facts(replica(wants[4].dids[0]), asked=[did for one in wants for did in one.dids])
+    drafted = drafts(view, *wants, budget=room_for(2))
+    assert shares_in(drafted[CAM]) == {wants[4].key: 0.5, wants[0].key: 0.0}
+    assert drafted[CAM].omitted_entries == (), "a set of which the site has nothing is not reported"
+    assert dict(drafted[CAM].content)["DataLocalityTruncated"] == "true"
+
+
+def test_set_that_is_too_large_leaves_room_for_others():
+    large, small = unkeyed(*(f"x:{number:04}" for number in range(50))), want(*hashed(0))
+    view = facts(*(replica(did) for did in (*large.dids, *small.dids)))
+    drafted = drafts(view, large, small, budget=room_for(5))
+    assert (shares_in(drafted[CAM]), drafted[CAM].omitted_entries) == ({small.key: 1.0}, (large,))
+
+
+def test_sets_have_room_before_states_and_old_jobs_before_other_states():
+    keyed, old = want("x:a", "x:b", jobs=9), unkeyed("x:c")
+    view = facts(*(replica(did) for did in (*keyed.dids, *old.dids)))
+    states = len("DatasetStates = ['x:c'=\"AVAILABLE\";]")
+    drafted = drafts(view, keyed, old, budget=Budget(line_bytes=states + 24))
+    assert set(shares_in(drafted[CAM])) == {keyed.key, old.key}
+    assert dict(drafted[CAM].content)["DatasetStates"] == "['x:c'=\"AVAILABLE\"]"
+    assert drafted[CAM].omitted_entries == (), "keyed jobs do not need the states"
+
+
+def test_job_of_contract_1_without_room_for_its_states_is_reported():
+    old = [unkeyed(f"x:{number}") for number in range(9)]
+    view = facts(*(replica(one.dids[0]) for one in old))
+    drafted = drafts(view, *old, budget=Budget(line_bytes=120))
+    listed = dict(drafted[CAM].content)["DatasetStates"].count("AVAILABLE")
+    assert 0 < listed < 9
+    assert shares_in(drafted[CAM]).keys() == {one.key for one in old}
+    assert drafted[CAM].omitted_entries == tuple(old[listed:])
+
+
+# ---- unchanged sites and sets are not computed again
+
+
+def test_unchanged_rows_of_a_site_are_reused():
+    view = facts(replica(L1), replica(L2), asked=[L3])
+    wanted = demand(want(L1, L2), want(L2, L3), want(L3))
+    first = build_drafts(view, wanted, budget=Budget(), trust={})
+    changed = {L3: Fact(DatasetState.STAGING, NOON, 0.5)}
+    after = replace(
+        view, sites={CAM: SiteFacts(NOON, {**view.sites[CAM].facts, **changed}), RAL: view.sites[RAL]}
+    )
+    second = build_drafts(after, wanted, budget=Budget(), trust={}, previous=first, changed_dids={CAM: {L3}})
+    entries, old_entries = second.inputs[CAM].entries, first.inputs[CAM].entries
+    assert entries[L1, L2].row is old_entries[L1, L2].row
+    assert entries[L2, L3].row is not old_entries[L2, L3].row
+    assert second.inputs[RAL].entries is first.inputs[RAL].entries
+    assert second.drafts[RAL].content is first.drafts[RAL].content
+
+
+def test_equal_estimates_of_the_next_cycle_render_no_ad():
+    view, wanted = facts(asked=[L1]), demand(want(L1))
+    given = {"budget": Budget(), "trust": {}}
+    first = build_drafts(view, wanted, estimates=estimates(set_key([L1])), **given)
+    explained_otherwise = SetEstimate(240, 600, RAL, 121.5, 2, 10**9 + 1)
+    next_estimates = Estimates(UNTIL + MINUTE, {CAM: SiteEstimates({set_key([L1]): explained_otherwise})})
+    second = build_drafts(view, wanted, estimates=next_estimates, previous=first, changed_dids={}, **given)
+    assert second.drafts[CAM].content is first.drafts[CAM].content
+    assert second.drafts[CAM].estimates_until == UNTIL + MINUTE
+    third = build_drafts(
+        view,
+        wanted,
+        estimates=estimates(set_key([L1]), queue=1200),
+        previous=second,
+        changed_dids={},
+        **given,
+    )
+    assert third.drafts[CAM].content != second.drafts[CAM].content
+
+
+def test_times_of_sets_are_whole_seconds():
+    half = timedelta(microseconds=500_000)
+    rows = {L1: Fact(DatasetState.AVAILABLE, NOON + half), L2: Fact(DatasetState.AVAILABLE, NOON - half)}
+    ad = dict(drafts(Snapshot({CAM: SiteFacts(NOON + half, rows)}), want(L1), want(L2))[CAM].content)
+    assert ad["DataLocalitySetsAsOf"] == f"['{set_key([L2])}'={to_unix(NOON) - 1}]"
+    assert from_unix(to_unix(NOON)) == NOON

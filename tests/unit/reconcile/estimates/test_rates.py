@@ -1,0 +1,271 @@
+"""Rates between sites: the order of the sources, the laws of the median, and samples that users invent."""
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydrator.domain.ads.estimates import CatalogueLink, TransferOrigin, TransferSample
+from hydrator.domain.model import Site
+from hydrator.reconcile.estimates.rates import (
+    BYTES_PER_GBIT,
+    NetworkPolicy,
+    RateSource,
+    RateTable,
+    link_rate,
+)
+from hydrator.reconcile.estimates.samples import (
+    MAX_SAMPLES_OF_LINK,
+    MAX_SAMPLES_OF_USER,
+    MIN_BYTES,
+    count_readers,
+    is_plausible,
+    select_samples,
+)
+from tests.factories import NOON
+
+UK, NL, DE = Site("UK"), Site("NL"), Site("DE")
+SITES = frozenset({UK, NL, DE})
+MIN = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+
+def sample(seconds=10.0, age=MIN, gigabytes=1.0, user="alice", readers=1.0, **more):
+    """A read of 1 GB from UK to NL in 10 s, a minute old, alone on its link, unless said otherwise."""
+    values = {"source": UK, "destination": NL, "origin": TransferOrigin.WRAPPER, "job": "1.0"} | more
+    ended_at = values.pop("ended_at", NOON - age)
+    size = round(gigabytes * 1e9)
+    return TransferSample(
+        bytes=size, seconds=seconds, ended_at=ended_at, user=user, readers=readers, **values
+    )
+
+
+def rate_of(samples, source=UK, destination=NL, **more):
+    found = RateTable(samples, now=NOON, **more).rate(source, destination)
+    return found and found.bytes_per_second
+
+
+THREE = [sample(seconds) for seconds in (10, 20, 40)]
+RATES = [100e6, 50e6, 25e6]
+
+
+def test_rate_is_the_median_with_its_origin_age_and_samples():
+    samples = [sample(10, 3 * MIN), sample(20, 2 * MIN), sample(40, 5 * MIN)]
+    rate = RateTable(samples, now=NOON).rate(UK, NL)
+    assert rate.bytes_per_second == 50e6
+    assert (rate.origin, rate.samples, rate.measured_at) == ("job wrapper", 3, NOON - 2 * MIN)
+
+
+@pytest.mark.parametrize("samples", [[], THREE[:1], THREE[:2]])
+def test_fewer_than_three_samples_are_never_used(samples):
+    assert rate_of(samples) is None
+    assert rate_of(samples, policy=NetworkPolicy(default=7.0)) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("ages", "rate"),
+    [
+        (["hour"] * 3 + ["day"] * 3 + ["week"] * 3, 100e6),
+        (["hour"] * 2 + ["day"] * 3 + ["week"] * 3, 10e6),
+        (["hour"] * 2 + ["week"] * 3, 1e6),
+        (["hour"] * 2 + ["day"], 100e6),
+        (["hour"] * 2 + ["month"] * 5, None),
+        (["week"] * 3, 1e6),
+    ],
+)
+def test_shortest_period_with_three_samples_decides(ages, rate):
+    kinds = {
+        "hour": sample(10, HOUR),
+        "day": sample(100, 24 * HOUR),
+        "week": sample(1000, 168 * HOUR),
+        "month": sample(1, 169 * HOUR),
+    }
+    samples = [kinds[age] for age in ages]
+    assert rate_of(samples) == rate
+
+
+def test_reads_below_100_mb_are_ignored():
+    small = [replace(each, bytes=MIN_BYTES - 1) for each in THREE]
+    assert rate_of(small) is None
+    assert rate_of(THREE[:2] + small) is None
+    assert rate_of([replace(each, bytes=MIN_BYTES) for each in THREE]) == 5e6
+
+
+def test_order_of_the_samples_does_not_matter():
+    samples = [sample(10), sample(20, user="bob"), sample(40), sample(5, user="carol"), sample(80, 2 * HOUR)]
+    tables = [RateTable(order, now=NOON).rate(UK, NL) for order in permutations(samples)]
+    assert len(set(tables)) == 1
+
+
+SECONDS = st.floats(1, 1e5)
+USERS = st.sampled_from(["alice", "bob", "carol", "dave"])
+SAMPLES = st.lists(st.builds(sample, SECONDS, user=USERS), min_size=3, max_size=12)
+
+
+@given(SAMPLES, st.data(), st.floats(1, 1000))
+def test_a_faster_sample_never_lowers_the_rate(samples, data, factor):
+    at = data.draw(st.integers(0, len(samples) - 1))
+    faster = [*samples]
+    faster[at] = replace(samples[at], seconds=samples[at].seconds / factor)
+    assert rate_of(faster) >= rate_of(samples)
+    fastest = min(each.seconds for each in samples)
+    assert rate_of([*samples, sample(fastest, user="erin")]) >= rate_of(samples)
+
+
+@given(st.lists(SECONDS.map(sample), min_size=3, max_size=12), st.data())
+def test_one_outlier_moves_the_rate_by_one_rank_at_most(samples, data):
+    at = data.draw(st.integers(0, len(samples) - 1))
+    factor = data.draw(st.sampled_from([1000, 1 / 1000]))
+    odd = [*samples]
+    odd[at] = replace(samples[at], seconds=samples[at].seconds / factor)
+    ranks = sorted(map(link_rate, samples))
+    middle = (len(ranks) - 1) // 2
+    # one rank up or down of the median of those that did not change, or the outlier itself between them
+    assert ranks[max(0, middle - 1)] <= rate_of(odd) <= ranks[min(len(ranks) - 1, middle + 1)]
+
+
+@given(st.lists(st.builds(sample, SECONDS, readers=st.none()), min_size=1, max_size=12))
+def test_one_user_moves_the_rate_between_those_of_others_only(invented):
+    honest = [sample(seconds, user=user) for seconds, user in ((10, "bob"), (20, "carol"), (40, "dave"))]
+    lies = [replace(each, user="mallory") for each in invented]
+    assert 25e6 <= rate_of(honest + lies) <= 100e6
+
+
+def test_learned_uplink_of_the_source_serves_sites_without_samples():
+    table = RateTable(THREE, now=NOON, policy=NetworkPolicy(default=1.0))
+    assert table.rate(UK, DE).bytes_per_second == 50e6
+    assert table.rate(UK, DE).origin == "job wrapper to all sites"
+    assert table.rate(DE, UK).origin == "[network] default"
+
+
+LINK = {(UK, NL): CatalogueLink(NOON, 3e6, 5, 3)}
+DISTANT = {(UK, NL): CatalogueLink(NOON, None, 0, 3)}
+COSTS = {NL: {UK: 0.3}}
+FULL = NetworkPolicy({(UK, NL): 4e6}, {UK: 5e6}, 8e6, COSTS)
+
+
+@pytest.mark.parametrize(
+    ("links", "policy", "rate", "origin"),
+    [
+        (LINK, FULL, 3e6, "Rucio requests"),
+        (DISTANT, FULL, 4e6, "[[network.links]]"),
+        (DISTANT, replace(FULL, links={}), 5e6, "[network.uplinks]"),
+        (DISTANT, NetworkPolicy(default=8e6, read_costs=COSTS), 2e6, "Rucio distance 3"),
+        ({}, NetworkPolicy(default=8e6, read_costs=COSTS), 4e6, "[sites.reads] 0.3"),
+        ({}, NetworkPolicy(default=8e6), 8e6, "[network] default"),
+        (DISTANT, NetworkPolicy(read_costs=COSTS), None, None),
+        ({(UK, NL): CatalogueLink(NOON - 2 * HOUR, 3e6, 5)}, NetworkPolicy(), None, None),
+    ],
+)
+def test_first_source_with_an_answer_decides(links, policy, rate, origin):
+    found = RateTable(now=NOON, links=links, policy=policy).rate(UK, NL)
+    assert (found and found.bytes_per_second, found and found.origin) == (rate, origin)
+    measured = RateTable(THREE, now=NOON, links=links, policy=policy).rate(UK, NL)
+    assert measured.bytes_per_second == 50e6
+
+
+def test_a_site_has_no_rate_to_itself():
+    assert rate_of(THREE, UK, UK, policy=FULL) is None
+
+
+@pytest.mark.parametrize(
+    ("samples", "links", "reason"),
+    [
+        ([], {}, "no sample, and nothing configured"),
+        (THREE[:2], {}, "2 of 3 samples, and nothing configured"),
+        ([], DISTANT, "no sample; Rucio's distance 3 needs default_gbit_per_second"),
+        (THREE, {}, ""),
+    ],
+)
+def test_table_says_why_a_rate_is_unknown(samples, links, reason):
+    assert RateTable(samples, now=NOON, links=links).why_unknown(UK, NL) == reason
+
+
+def test_rate_is_of_the_link_for_all_its_readers():
+    """Four readers for the whole time: each has a quarter of the link."""
+    assert rate_of([replace(each, readers=4.0) for each in THREE]) == 200e6
+    together = [sample(10, job=f"{n}.0", readers=None) for n in range(4)]
+    assert rate_of(together) == 400e6
+    alone = [sample(10, n * MIN, readers=None) for n in range(1, 4)]
+    assert rate_of(alone) == 100e6
+
+
+def test_reader_of_half_the_time_counts_half():
+    long, short = sample(20, readers=None), sample(10, gigabytes=0.5, readers=None)
+    assert [each.readers for each in count_readers([long, short])] == [1.5, 2.0]
+
+
+def test_invented_readers_of_another_user_do_not_count():
+    mine = sample(10, readers=None)
+    others = [sample(10, user="mallory", job=f"{n}.0", readers=None) for n in range(9)]
+    assert count_readers([mine, *others])[0].readers == 1.0
+    records = [replace(each, origin=TransferOrigin.SCHEDD) for each in others]
+    assert count_readers([mine, *records])[0].readers == 10.0
+
+
+def test_readers_of_another_source_do_not_count():
+    assert count_readers([sample(readers=None), sample(readers=None, source=DE)])[0].readers == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_kept"),
+    [
+        ({}, True),
+        ({"bytes": MIN_BYTES - 1}, False),
+        ({"bytes": 10**16}, False),
+        ({"seconds": 0.0}, False),
+        ({"seconds": -1.0}, False),
+        ({"seconds": 1e9}, False),
+        ({"seconds": 0.001}, False),
+        ({"source": Site("nowhere")}, False),
+        ({"destination": Site("nowhere")}, False),
+        ({"destination": UK}, False),
+        ({"ended_at": NOON + HOUR}, False),
+        ({"ended_at": NOON + MIN}, True),
+        ({"ended_at": NOON - 169 * HOUR}, False),
+    ],
+)
+def test_only_plausible_samples_are_kept(changes, is_kept):
+    assert is_plausible(replace(sample(), **changes), SITES, NOON) == is_kept
+
+
+def test_user_has_few_samples_of_a_link_and_hour():
+    many = [sample(job=f"{n}.0") for n in range(50)]
+    other = [sample(job="b", user="bob"), sample(job="c", source=DE), sample(2, 3 * HOUR)]
+    kept = select_samples(many + other, SITES, NOON)
+    assert len(kept) == MAX_SAMPLES_OF_USER + len(other)
+
+
+def test_busy_link_does_not_displace_the_samples_of_another_link():
+    busy = [sample(job=f"{n}.0", user=f"u{n}") for n in range(MAX_SAMPLES_OF_LINK + 50)]
+    rare = sample(10, 160 * HOUR, source=DE)
+    kept = select_samples([*busy, rare], SITES, NOON)
+    assert kept[0] == rare
+    assert len(kept) == MAX_SAMPLES_OF_LINK + 1
+
+
+def test_kept_samples_do_not_depend_on_the_order_and_come_once():
+    many = [sample(10 + n % 7, n * MIN, job=f"{n}.0", user="abcde"[n % 5]) for n in range(60)]
+    shuffled = [*many, *many]
+    random.Random(1).shuffle(shuffled)
+    kept = select_samples(many, SITES, NOON, max_samples=30)
+    assert select_samples(shuffled, SITES, NOON, max_samples=30) == kept
+    assert len(kept) == 30
+    assert [each.ended_at for each in kept] == sorted(each.ended_at for each in kept)
+    assert select_samples(kept, SITES, NOON, max_samples=30) == kept
+
+
+def test_source_of_rates_gives_the_newest_table():
+    first, second = RateTable(now=NOON), RateTable(THREE, now=NOON)
+    source = RateSource(first)
+    assert source.current() is first
+    source.replace(second)
+    assert source.current() is second
+
+
+def test_a_gbit_is_125_megabytes():
+    assert BYTES_PER_GBIT == 125e6

@@ -1,0 +1,250 @@
+"""The incidents of other projects, replayed by name: they must not happen here.
+
+Each test names the issue or page that reported the incident.
+"""
+
+from datetime import timedelta
+
+import pytest
+
+from hydrator.domain.model import Did, ReplicaState
+from hydrator.domain.ports.staging import RefusalKind, RequestState, SiteSpace, StagingRefused
+from hydrator.staging.commands import StagingCommand
+from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
+from hydrator.testing.memory_stager import Fault
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
+from tests.staging_world import ANN, BOB, SCHEDD, SITES, StagingWorld, need, policy
+
+DAY = timedelta(days=1)
+HUGE = SiteSpace(10_000 * TERABYTE, 20_000 * TERABYTE, NOON)
+
+
+def in_flight(world, user=None) -> int:
+    return sum(
+        entry.bytes
+        for entry in world.ledger.entries.values()
+        if entry.is_in_flight and user in {None, entry.user}
+    )
+
+
+def test_crabserver_8354_two_users_recall_7_petabytes_in_a_week():
+    datasets = [Did(f"lofar:D{n}") for n in range(7000)]
+    world = StagingWorld()
+    world.stager.space = dict.fromkeys(SITES, HUGE)
+    for did in datasets[:200]:  # 100 sets of 2 datasets of 1 TB for each user
+        world.add_dataset(did, 1)
+    world.queue(
+        *(need(*datasets[n : n + 2], user=(ANN, BOB)[n // 2 % 2]) for n in range(0, 200, 2)),
+    )
+    for _ in range(14):
+        world.step(HOUR)
+        assert in_flight(world, ANN) <= 10 * TERABYTE
+        assert in_flight(world, BOB) <= 10 * TERABYTE
+    assert any("in flight for" in reason for reason in world.reasons)
+
+
+def test_crabserver_8667_parallel_submissions_pass_a_quota_that_lags():
+    # the catalogue's own figures never change: only the ledger knows what was promised
+    world = StagingWorld(policy(limits=StagingLimits(user_bytes=3 * TERABYTE, hour_requests=1000)))
+    datasets = [Did(f"lofar:D{n}") for n in range(50)]
+    for did in datasets:
+        world.add_dataset(did, 1)
+    world.queue(*(need(did) for did in datasets))
+    world.step()
+    assert in_flight(world) == 3 * TERABYTE
+    world.step()
+    assert in_flight(world) == 3 * TERABYTE
+
+
+def test_wmcore_10927_a_test_template_places_126_terabytes():
+    world = StagingWorld()
+    datasets = [Did(f"lofar:D{n}") for n in range(126)]
+    for did in datasets:
+        world.add_dataset(did, 1)
+    world.queue(need(*datasets, jobs=1))
+    world.step()
+    assert world.stages == set()
+    assert world.reasons == ["126 TB exceeds the limit of 5 TB for one request"]
+    tested = StagingWorld(policy(StagingMode.PROPOSE), L1=1)
+    tested.queue(need(L1))
+    tested.step()
+    assert "ask" not in tested.stager.calls
+
+
+def test_wmcore_10278_the_same_dataset_by_differently_spelt_destinations():
+    world = StagingWorld(policy(storages={CAM: "CAM_DISK"}), L1=1)
+    world.stager.add_rule(L1, CAM, storage="CAM_DISK|RAL_DISK", account="carl", state=RequestState.MOVING)
+    world.queue(need(L1))
+    for _ in range(5):
+        world.step()
+    assert world.stages == set()
+    other = StagingWorld(policy(storages={CAM: "CAM_DISK"}), L1=1)
+    other.queue(need(L1), need(L1, user=BOB, queued_since=NOON - 2 * HOUR))
+    for _ in range(5):
+        other.step()
+    assert [row.rule.storage for row in other.stager.own_rules()] == ["CAM_DISK"]
+
+
+def test_wmcore_11152_input_and_parent_data_land_at_different_sites():
+    world = StagingWorld(L1=1, L2=1)
+    world.put(L1, RAL, ReplicaState.ON_TAPE)
+    world.put(L2, OSO, ReplicaState.ON_TAPE)
+    world.queue(need(L1, L2))
+    for _ in range(5):
+        world.step()
+    assert len({site for _, site in world.stages}) == 1
+    assert {did for did, _ in world.stages} == {L1, L2}
+
+
+@pytest.mark.parametrize("state", [RequestState.MOVING, RequestState.QUEUED, RequestState.UNAPPROVED])
+def test_wmcore_11035_data_on_its_way_by_the_rule_of_another_counts_as_done(state):
+    world = StagingWorld(L1=1)
+    world.stager.add_rule(L1, CAM, account="carl", state=state)
+    world.queue(need(L1))
+    world.step()
+    assert world.stages == set()
+    assert "complete" not in world.reasons[0]
+    assert "on its way to CAM" in world.reasons[0]
+
+
+def test_wmcore_10037_a_request_without_sources_is_never_satisfied():
+    world = StagingWorld(L1=1)
+    world.stager.faults["ask"] = [
+        Fault(StagingRefused("rucio", "no source has lofar:L1", RefusalKind.NO_SOURCE))
+    ]
+    world.queue(need(L1))
+    for _ in range(48):
+        world.step(HOUR)
+    assert world.stager.calls.count("ask") == 1
+    assert "no source has lofar:L1" in world.reasons[0]
+
+
+def test_crabserver_7900_two_of_6816_files_never_arrive():
+    world = StagingWorld()
+    world.add_dataset(L1, 1, files=900)
+    world.queue(need(L1))
+    world.step()
+    world.stager.set_state("rule1", RequestState.STUCK, 898, "checksum mismatch")
+    world.put(L1, CAM, ReplicaState.STUCK, 898 / 900)
+    [row] = world.step(DAY + HOUR).requests
+    assert "2 files left" in row.description
+    world.step(HOUR)
+    assert world.overview.requests[0].is_stuck is False
+    world.queue(need(L1, is_data_missing=False))  # this job accepts 99 % and matches the slots of CAM
+    world.step()
+    assert world.stages == {(L1, CAM)}
+    assert world.overview.requests[0].job_count == 1
+
+
+def test_crabserver_9107_a_rule_that_two_killed_tasks_share_is_never_deleted():
+    world = StagingWorld(L1=1)
+    world.queue(need(L1), need(L1, user=BOB))
+    world.step()
+    world.queue(need(L1, user=BOB))
+    world.step(2 * HOUR)
+    assert world.stages == {(L1, CAM)}
+    world.queue()
+    world.step()
+    world.step(HOUR)
+    world.step()
+    assert world.stages == set()
+
+
+def test_crabserver_8647_cancelled_requests_go_on_for_an_hour():
+    world = StagingWorld(policy(limits=StagingLimits(user_bytes=TERABYTE)), L1=1, L2=1)
+    world.queue(need(L1))
+    world.step()
+    world.stager.cancel = lambda request: world.stager.calls.append("cancel")  # accepted, not done yet
+    world.queue(need(L2))
+    world.step()
+    world.step(HOUR)
+    for _ in range(5):
+        world.step()
+        assert world.stages == {(L1, CAM)}  # its bytes are free only once the catalogue does not have it
+    del world.stager.rules["rule1"]
+    world.step()
+    assert {did for did, _ in world.stages} == {L2}
+
+
+def test_wmcore_11843_an_account_may_create_but_not_delete():
+    world = StagingWorld(L1=1)
+    world.queue(need(L1))
+    world.step()
+    assert all(entry.lifetime <= 15 * DAY for entry in world.ledger.entries.values())
+    world.stager.faults["cancel"] = [Fault(StagingRefused("rucio", "denied", RefusalKind.PERMISSION))] * 500
+    world.queue()
+    for _ in range(4 * 24):
+        world.step(HOUR)
+    assert world.stages == set()  # the lifetime is the clean-up
+    assert world.stager.calls.count("cancel") < 100
+
+
+def test_atlas_591056_timeouts_make_requests_bounce_between_sites():
+    world = StagingWorld(L1=1)
+    world.queue(need(L1))
+    world.step()
+    world.stager.set_state("rule1", RequestState.STUCK, 0, "timeout")
+    for _ in range(24):
+        world.step(HOUR)
+        assert world.stages == {(L1, CAM)}
+    assert world.stager.calls.count("ask") == 1
+
+
+def test_rucio_6505_requests_of_expired_rules_are_still_sent():
+    world = StagingWorld(L1=1)
+    world.queue(need(L1))
+    world.step()
+    world.queue()
+    world.step()
+    world.step(HOUR)
+    world.step()
+    assert "cancel" in world.stager.calls
+    assert world.stager.calls.index("cancel") < len(world.stager.calls) - 1 - world.stager.calls[::-1].index(
+        "look"
+    )  # the end is verified by a look
+    assert world.ledger.entries == {}
+
+
+def test_a_burst_of_fifty_submitters_overshoots_no_limit_by_a_byte():
+    limits = StagingLimits(total_bytes=7 * TERABYTE, hour_requests=1000, hour_bytes=1000 * TERABYTE)
+    world = StagingWorld(policy(limits=limits))
+    datasets = [Did(f"lofar:D{n}") for n in range(50)]
+    for n, did in enumerate(datasets):
+        world.add_dataset(did, 0.3 + n / 50)
+    world.queue(*(need(did, user=f"u{n}@x") for n, did in enumerate(datasets)))
+    for _ in range(10):
+        world.step()
+        assert sum(entry.bytes for entry in world.ledger.entries.values()) <= 7 * TERABYTE
+    assert len(world.stages) > 5
+
+
+def test_the_three_modes_of_one_installation_step_by_step():
+    world = StagingWorld(policy(StagingMode.OFF), L1=1, L2=1, L3=1)
+    world.queue(need(L1), need(L2, user=BOB), need(L3))
+    world.step()
+    assert world.stager.calls == []
+    world.policy = policy(StagingMode.PROPOSE)
+    world.restart()
+    assert len(world.step().planned) == 3
+    assert world.stages == set()
+    world.policy = policy(StagingMode.ASK)
+    world.restart()
+    world.step()
+    assert len(world.stages) == 3
+    world.policy = policy(StagingMode.OFF)
+    world.restart()
+    calls = len(world.stager.calls)
+    for _ in range(5):
+        world.step(DAY)
+    assert len(world.stager.calls) == calls
+    assert world.stages == set()  # all ended by themselves
+
+
+def test_commands_do_nothing_to_requests_that_are_not_there():
+    world = StagingWorld(L1=1)
+    world.queue(need(L1))
+    world.step()
+    world.control.commands += [StagingCommand("cancel", "nothing"), StagingCommand("approve", "nothing")]
+    world.step(MINUTE)
+    assert world.stages == {(L1, CAM)}
+    assert SCHEDD in world.needs.needs

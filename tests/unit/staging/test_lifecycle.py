@@ -1,0 +1,494 @@
+"""The life of a request: answers, progress, renewal, cancelling, failures, and a crash at any point."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hydrator.domain.model import Unseen
+from hydrator.domain.ports.staging import (
+    RefusalKind,
+    RequestState,
+    StagingKind,
+    StagingOutcomeUnknown,
+    StagingPermissions,
+    StagingRefused,
+    StagingUnavailable,
+)
+from hydrator.staging.commands import StagingCommand
+from hydrator.staging.ledger import EntryState, make_tag
+from hydrator.staging.policy import TERABYTE
+from hydrator.testing.memory_stager import Fault
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
+from tests.staging_world import SCHEDD, StagingWorld, need, policy, run
+
+DAY = timedelta(days=1)
+LOST = StagingOutcomeUnknown("rucio", "timeout")
+
+
+def asking_world(**more) -> StagingWorld:
+    world = StagingWorld(L1=1, **more)
+    world.queue(need(L1))
+    return world
+
+
+def only_entry(world):
+    [entry] = world.ledger.entries.values()
+    return entry
+
+
+def test_the_ledger_is_on_disk_before_the_catalogue_is_asked():
+    world = asking_world()
+    seen = []
+    ask = world.stager.ask
+    world.stager.ask = lambda orders: (seen.append(dict(world.store.ledger.entries)), ask(orders))[1]
+    world.step()
+    [[entry]] = [list(entries.values()) for entries in seen]
+    assert (entry.did, entry.bytes, entry.state) == (L1, TERABYTE, EntryState.ASKING)
+
+
+def test_nothing_is_asked_while_the_ledger_cannot_be_written():
+    world = asking_world()
+    world.store.is_broken = True
+    world.step()
+    assert "ask" not in world.stager.calls
+    assert world.overview.problems == {"state": "the state cannot be written: disk full"}
+    world.store.is_broken = False
+    world.step()
+    assert world.stages == {(L1, CAM)}
+
+
+def test_a_request_whose_answer_was_lost_is_adopted_and_not_repeated():
+    world = asking_world()
+    world.stager.faults["ask"] = [Fault(LOST, has_effect=True)]
+    world.step()
+    assert only_entry(world).state is EntryState.ASKING
+    world.step()
+    assert (only_entry(world).state, only_entry(world).handle) == (EntryState.OPEN, "rule1")
+    assert world.stager.calls.count("ask") == 1
+    assert len(world.stager.rules) == 1
+
+
+def test_a_lost_call_without_effect_frees_its_bytes_only_after_the_grace_time():
+    world = asking_world()
+    world.stager.faults["ask"] = [Fault(LOST)]
+    world.step()
+    for _ in range(9):
+        world.step()
+        assert only_entry(world).bytes == TERABYTE
+    world.step()
+    assert world.ledger.entries == {}
+    assert "lofar:L1: 1 attempt failed" in world.reasons[0]
+    assert world.stager.calls.count("ask") == 1
+    world.step(2 * HOUR)
+    assert world.stages == {(L1, CAM)}
+
+
+def test_a_call_that_certainly_had_no_effect_is_repeated_after_a_pause():
+    world = asking_world()
+    world.stager.faults["ask"] = [Fault(StagingUnavailable("rucio", "connection refused"))]
+    world.step()
+    assert world.ledger.entries == {}
+    world.step()
+    assert world.stager.calls.count("ask") == 1
+    world.step(10 * MINUTE)
+    assert world.stages == {(L1, CAM)}
+
+
+@pytest.mark.parametrize("kind", [RefusalKind.PERMISSION, RefusalKind.ACTIVITY])
+def test_a_refusal_that_concerns_all_requests_stops_the_catalogue(kind):
+    world = asking_world(L2=1)
+    world.queue(need(L1, user="a@x"), need(L2, user="b@x"))
+    world.stager.faults["ask"] = [Fault(StagingRefused("rucio", "no such activity: Stagging", kind))]
+    for _ in range(20):
+        world.step(HOUR)
+    assert world.stager.calls.count("ask") == 1
+    assert world.overview.problems == {"catalogue rucio": "no such activity: Stagging"}
+    assert "catalogue rucio refused: no such activity: Stagging" in world.reasons
+    world.restart()  # a new configuration may have cured it
+    world.queue(need(L2))
+    world.step()
+    assert {did for did, _ in world.stages} == {L2}
+
+
+@pytest.mark.parametrize("kind", [RefusalKind.QUOTA, RefusalKind.CLOSED])
+def test_a_refusal_of_a_site_opens_its_breaker(kind):
+    world = asking_world(L2=1)
+    world.queue(need(L1, sites=[CAM]))
+    world.stager.refusals[CAM] = (kind, "CAM_DISK is closed for writing")
+    world.step()
+    world.queue(need(L2))
+    world.step()
+    assert {(L2, RAL), (L2, CAM)} & world.stages != {(L2, CAM)}
+    assert {site for did, site in world.stages if did == L2} != {CAM}
+    assert world.ledger.totals.refused == {kind: 1}
+
+
+def test_attempts_end_after_three_failures_with_growing_pauses():
+    world = asking_world()
+    world.policy = policy(site_modes={CAM: world.policy.site_modes[CAM]})
+    world.restart()
+    world.stager.refusals[L1] = (RefusalKind.OTHER, "the database is locked")
+    times = []
+    for _ in range(100):
+        before = world.stager.calls.count("ask")
+        world.step(10 * MINUTE)
+        if world.stager.calls.count("ask") > before:
+            times.append(world.clock.now)
+    assert len(times) == 3
+    first, second = times[1] - times[0], times[2] - times[1]
+    assert HOUR <= first < 1.5 * HOUR
+    assert 2 * HOUR <= second < 3 * HOUR
+    [reason] = world.reasons
+    assert reason.startswith("lofar:L1: 3 attempts failed (the database is locked); no further attempt")
+    world.stager.refusals.clear()
+    world.control.commands.append(StagingCommand("resume"))
+    world.step()
+    assert world.stages == {(L1, CAM)}
+
+
+def test_progress_is_told_in_files():
+    world = asking_world()
+    world.step()
+    world.stager.set_state("rule1", RequestState.MOVING, 81)
+    world.step()
+    [row] = world.overview.requests
+    assert "81 of 100 files" in row.description
+    assert row.bytes_done == 0.81 * TERABYTE
+    world.arrive()
+    [row] = world.step().requests
+    assert row.is_complete
+    assert "complete" in row.description
+
+
+def test_a_stuck_request_is_reported_after_a_day_with_the_files_left():
+    world = asking_world()
+    world.step()
+    world.stager.set_state("rule1", RequestState.STUCK, 98, "checksum mismatch")
+    [row] = world.step().requests
+    assert not row.is_stuck
+    [row] = world.step(25 * HOUR).requests
+    assert row.is_stuck
+    assert "stuck, 2 files left (checksum mismatch)" in row.description
+
+
+def test_a_request_is_renewed_while_jobs_need_it():
+    world = asking_world()
+    world.step()
+    world.step(DAY)
+    assert "renew" not in world.stager.calls
+    world.step(1.1 * DAY)
+    assert world.stager.calls.count("renew") == 1
+    assert only_entry(world).expires_at == world.clock.now + 3 * DAY
+    assert world.stager.rules["rule1"].rule.expires_at == world.clock.now + 3 * DAY
+    for _ in range(40):
+        world.step(DAY / 2)
+    assert world.stages == {(L1, CAM)}
+
+
+def test_a_queue_that_does_not_answer_keeps_its_references():
+    world = asking_world()
+    world.step()
+    world.needs.needs[SCHEDD] = Unseen("timeout")
+    for _ in range(20):
+        world.step(HOUR)
+    assert "cancel" not in world.stager.calls
+    assert only_entry(world).job_count == 1
+    world.needs.needs.clear()  # now the collector does not list it either
+    world.step(HOUR)
+    assert "cancel" not in world.stager.calls
+    world.step(DAY)
+    assert only_entry(world).job_count == 0
+    for _ in range(5):
+        world.step(HOUR)
+    assert "cancel" not in world.stager.calls
+
+
+def test_a_request_without_demand_is_cancelled_after_an_hour():
+    world = asking_world()
+    world.step()
+    world.queue()
+    world.step()
+    world.step(59 * MINUTE)
+    assert "cancel" not in world.stager.calls
+    world.step(MINUTE)
+    assert world.stager.calls.count("cancel") == 1
+    assert only_entry(world).state is EntryState.CANCELLING
+    assert only_entry(world).is_in_flight  # until the catalogue is seen without it
+    world.step()
+    assert world.ledger.entries == {}
+    assert world.ledger.ended[-1].reason == "cancelled"
+    assert world.ledger.totals.cancelled == 1
+
+
+def test_demand_that_returns_stops_the_cancelling():
+    world = asking_world()
+    world.step()
+    world.queue()
+    world.step()
+    world.step(50 * MINUTE)
+    world.queue(need(L1))
+    world.step()
+    world.queue()
+    world.step()
+    world.step(50 * MINUTE)
+    assert "cancel" not in world.stager.calls
+
+
+def test_nothing_is_asked_again_while_the_last_request_is_being_cancelled():
+    world = asking_world()
+    world.step()
+    world.queue()
+    world.step()
+    world.stager.faults["cancel"] = [Fault(LOST)]
+    world.step(HOUR)
+    world.queue(need(L1))
+    world.step()
+    assert world.stager.calls.count("ask") == 1
+    assert "is being cancelled" in world.reasons[0] or "on its way" in world.reasons[0]
+
+
+def test_a_cancelling_that_had_no_effect_is_repeated():
+    world = asking_world()
+    world.step()
+    world.queue()
+    world.step()
+    world.stager.faults["cancel"] = [Fault(LOST)]
+    world.step(HOUR)
+    assert len(world.stager.rules) == 1
+    world.step(HOUR)
+    world.step()
+    assert world.stages == set()
+    assert world.stager.calls.count("cancel") == 2
+
+
+def test_an_account_that_may_not_cancel_leaves_the_clean_up_to_the_lifetime():
+    world = asking_world()
+    world.step()
+    world.queue()
+    world.step()
+    refusal = StagingRefused("rucio", "not allowed", RefusalKind.PERMISSION)
+    world.stager.faults["cancel"] = [Fault(refusal)] * 1000
+    for _ in range(3 * 24 * 6):
+        world.step(10 * MINUTE)
+    assert world.stager.calls.count("cancel") <= 72  # once an hour, no storm
+    assert world.stages == set()
+    assert world.ledger.entries == {}
+
+
+def test_complete_data_stays_some_days_after_its_last_job():
+    world = asking_world()
+    world.step()
+    world.arrive()
+    world.step()
+    world.queue()
+    world.step()
+    world.step(2 * HOUR)
+    assert "cancel" not in world.stager.calls
+    assert world.stages == {(L1, CAM)}
+    world.step(5 * DAY)
+    assert world.stages == set()
+    assert (L1, CAM) not in world.disk
+
+
+def test_data_that_no_job_used_is_counted_as_unused():
+    world = asking_world()
+    world.step()
+    world.arrive()
+    world.step()
+    world.queue()
+    world.step()
+    world.step(5 * DAY)
+    assert world.overview.unused_share == 1.0
+    used = asking_world()
+    used.step()
+    used.arrive()
+    used.step()
+    used.queue(run(L1, site=CAM))
+    used.step()
+    used.queue()
+    used.step()
+    used.step(5 * DAY)
+    assert used.ledger.totals.staged_bytes == TERABYTE
+    assert used.overview.unused_share == 0.0
+
+
+def test_the_switch_stops_all_asking_and_renewing_and_deletes_nothing():
+    world = asking_world(L2=1)
+    world.step()
+    world.control.stop_reason = "stopped by the operator"
+    world.queue(need(L1), need(L2))
+    calls = len(world.stager.calls)
+    world.step(2.5 * DAY)
+    assert set(world.stager.calls[calls:]) <= {"look", "measure", "find_rules", "read_space"}
+    assert world.overview.stop_reason == "stopped by the operator"
+    assert world.stages == {(L1, CAM)}
+    world.queue()
+    world.step(4 * HOUR)
+    assert "cancel" not in world.stager.calls
+
+
+def test_a_stop_while_a_step_runs_prevents_its_next_call():
+    world = asking_world(L2=1)
+    world.queue(need(L1), need(L2, user="b@x"))
+    ask = world.stager.ask
+
+    def stop_after(orders):
+        world.control.stop_reason = "stopped by the operator"
+        return ask(orders)
+
+    world.stager.ask = stop_after
+    world.step()
+    assert len(world.stages) == 1
+
+
+def test_no_call_is_made_when_the_lease_is_over_after_the_write():
+    world = asking_world()
+    world.store.on_save = lambda: setattr(world, "guard_reason", "the lease is over")
+    world.step()
+    assert "ask" not in world.stager.calls
+    assert world.store.ledger.entries == {}
+
+
+def test_a_standby_daemon_calls_no_catalogue():
+    world = asking_world()
+    world.step()
+    calls = len(world.stager.calls)
+    world.clock.now += 3 * DAY
+    overview = world.controller.run_once(world.report, "b:1", "on standby: the daemon b publishes")
+    assert overview.stop_reason == "on standby: the daemon b publishes"
+    assert len(world.stager.calls) == calls
+
+
+def test_a_new_leader_without_the_ledger_adopts_all_requests_of_the_pool():
+    world = asking_world(L2=1)
+    world.step()
+    world.store.ledger = type(world.store.ledger)()
+    world.restart()
+    world.step()
+    entry = only_entry(world)
+    assert (entry.did, entry.site, entry.bytes, entry.handle) == (L1, CAM, TERABYTE, "rule1")
+    assert world.stager.calls.count("ask") == 1
+
+
+def test_requests_of_another_pool_are_left_alone():
+    world = asking_world()
+    tag = make_tag("hydrator:other:", StagingKind.STAGE, L1, CAM)
+    world.stager.add_rule(
+        L2, CAM, account="hydrator", tag=tag, state=RequestState.MOVING, expires_at=NOON + DAY
+    )
+    world.queue()
+    for _ in range(10):
+        world.step(HOUR)
+    assert world.ledger.entries == {}
+    assert not {"renew", "cancel"} & set(world.stager.calls)
+
+
+def test_a_request_that_others_removed_counts_as_a_failure():
+    world = asking_world()
+    world.step()
+    del world.stager.rules["rule1"]
+    world.step()
+    assert world.ledger.ended[-1].reason == "removed by others before its lifetime ended"
+    assert world.stager.calls.count("ask") == 1
+    assert world.ledger.failures[L1, CAM].attempts == 1
+
+
+def test_the_operator_cancels_a_request_and_it_is_not_asked_again():
+    world = asking_world()
+    world.step()
+    world.control.commands.append(StagingCommand("cancel", only_entry(world).batch))
+    for _ in range(10):
+        world.step()
+    assert world.stages == set()
+    assert world.stager.calls.count("ask") == 1
+    assert "cancelled by the operator" in world.reasons[0]
+
+
+def test_each_call_has_a_line_in_the_audit_log():
+    world = asking_world()
+    world.step()
+    world.step(2.2 * DAY)
+    world.queue()
+    world.step()
+    world.step(HOUR)
+    assert [event for event, _ in world.audit] == ["asked", "renewed", "cancelled"]
+    fields = world.audit[0][1]
+    assert fields["dataset"] == L1
+    assert fields["bytes"] == TERABYTE
+    assert fields["request"] == "rule1"
+    assert fields["outcome"] == "done"
+    assert fields["tag"].startswith("hydrator:pool:stage:")
+
+
+def test_a_failed_call_has_its_reason_in_the_audit_log():
+    world = asking_world()
+    world.stager.faults["ask"] = [Fault(LOST)]
+    world.step()
+    assert world.audit[0][1]["outcome"] == "outcome unknown: timeout"
+
+
+def test_a_bug_of_the_adapter_counts_as_an_unknown_outcome(caplog):
+    world = asking_world()
+    world.stager.faults["ask"] = [Fault(KeyError("rule"), has_effect=True)]
+    world.step()
+    assert only_entry(world).state is EntryState.ASKING
+    world.step()
+    assert only_entry(world).state is EntryState.OPEN
+    world.stager.faults["look"] = [Fault(KeyError("rule"))]
+    world.step()
+    assert "bug in staging at rucio: KeyError" in world.overview.problems["catalogue rucio"]
+
+
+def test_permissions_are_probed_once():
+    world = asking_world()
+    world.stager.permissions = StagingPermissions(None, None, None)
+    for _ in range(3):
+        world.step()
+    assert world.stager.calls.count("probe_permissions") == 1
+
+
+def test_a_failed_request_is_final_and_is_cancelled():
+    world = asking_world()
+    world.step()
+    world.stager.set_state("rule1", RequestState.FAILED, 0, "no source has the file")
+    world.step()
+    world.step(HOUR)
+    world.step()
+    assert world.stages == set()
+    for _ in range(10):
+        world.step(HOUR)
+    assert world.stager.calls.count("ask") == 1
+    assert "no source has the file" in world.reasons[0]
+
+
+def test_a_request_of_ours_without_an_end_gets_one():
+    world = StagingWorld(L1=1)
+    tag = make_tag("hydrator:pool:", StagingKind.STAGE, L1, CAM)
+    world.stager.add_rule(L1, CAM, account="hydrator", tag=tag, state=RequestState.MOVING)
+    world.step()
+    [row] = world.stager.own_rules()
+    assert row.rule.expires_at == world.clock.now + 3 * DAY
+    for _ in range(5):
+        world.step()
+    assert world.stager.calls.count("renew") == 1
+
+
+def test_a_catalogue_that_reports_no_end_is_not_asked_to_renew_all_the_time():
+    world = asking_world()
+    world.step()
+    row = world.stager.rules["rule1"]
+    world.stager.rules["rule1"] = replace(row, rule=replace(row.rule, expires_at=None))
+    for _ in range(20):
+        world.step(HOUR)
+    assert "renew" not in world.stager.calls
+    assert only_entry(world).expires_at == only_entry(world).asked_at + 3 * DAY
+
+
+def test_a_held_job_keeps_its_request():
+    world = asking_world()
+    world.step()
+    world.queue(need(L1, is_data_missing=False, matching_sites=None))
+    for _ in range(5):
+        world.step(HOUR)
+    assert world.stages == {(L1, CAM)}

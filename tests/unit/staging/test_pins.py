@@ -1,0 +1,189 @@
+"""Pins: data that queued and running jobs need does not leave before they have run."""
+
+from datetime import timedelta
+
+import pytest
+
+from hydrator.domain.ports.staging import RequestState, StagingKind
+from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
+from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL
+from tests.staging_world import SITES, StagingWorld, need, policy, run
+
+DAY = timedelta(days=1)
+
+
+def holding_world(rules=None, *, ends_in=20 * HOUR, site=CAM, **sizes) -> StagingWorld:
+    """A world in which another account's rule keeps L1 at CAM for some hours."""
+    world = StagingWorld(rules, **(sizes or {"L1": 1}))
+    world.stager.add_rule(L1, site, expires_at=None if ends_in is None else NOON + ends_in)
+    world.put(L1, site)
+    return world
+
+
+@pytest.mark.parametrize("jobs", [need(L1, is_data_missing=False), run(L1)])
+def test_data_that_would_leave_before_its_jobs_ran_is_pinned(jobs):
+    world = holding_world()
+    world.queue(jobs)
+    world.step()
+    assert world.pins == {(L1, CAM)}
+    [row] = world.stager.own_rules()
+    assert row.rule.storage == "CAM_DISK"
+    assert row.rule.expires_at == world.clock.now + 2 * DAY
+    assert world.overview.requests[0].description.startswith("pinned 12:01 UTC at CAM")
+
+
+def test_a_pin_lives_as_long_as_its_jobs_and_then_ends():
+    world = holding_world()
+    world.queue(run(L1))
+    for _ in range(20):
+        world.step(DAY / 2)
+    assert (L1, CAM) in world.disk
+    world.queue()
+    for _ in range(5):
+        world.step(DAY / 2)
+    assert world.pins == set()
+    assert (L1, CAM) not in world.disk
+    assert "cancel" not in world.stager.calls
+
+
+@pytest.mark.parametrize("ends_in", [None, 25 * HOUR])
+def test_data_that_a_rule_keeps_long_enough_is_not_pinned(ends_in):
+    world = holding_world(ends_in=ends_in)
+    world.queue(run(L1))
+    world.step()
+    assert world.pins == set()
+
+
+def test_data_without_any_rule_is_never_pinned():
+    world = StagingWorld(L1=1)
+    world.put(L1, CAM)
+    world.queue(run(L1))
+    world.step()
+    assert world.pins == set()
+    assert world.reasons == [
+        "not pinned: no rule keeps lofar:L1 at CAM, so a pin that ends would make it deletable"
+    ]
+
+
+def test_data_that_no_job_needs_is_not_pinned():
+    world = holding_world()
+    world.step()
+    assert world.stager.rules.keys() == {"rule1"}
+
+
+def test_one_site_that_keeps_the_data_is_enough_for_idle_jobs():
+    world = holding_world()
+    world.stager.add_rule(L1, RAL, expires_at=None)
+    world.put(L1, RAL)
+    world.queue(need(L1, is_data_missing=False))
+    world.step()
+    assert world.pins == set()
+    world.queue(run(L1, site=CAM))
+    world.step(16 * timedelta(minutes=1))
+    assert world.pins == {(L1, CAM)}
+
+
+def test_a_site_that_does_not_match_the_jobs_is_not_pinned():
+    world = holding_world()
+    world.queue(need(L1, sites=[OSO], is_data_missing=False))
+    world.step()
+    assert world.pins == set()
+
+
+def test_a_site_can_be_excluded_from_pins():
+    world = holding_world(policy(unpinned_sites=frozenset({CAM})))
+    world.queue(run(L1))
+    world.step()
+    assert world.pins == set()
+
+
+def test_only_the_datasets_that_would_leave_are_pinned():
+    world = holding_world(L1=1, L2=1)
+    world.stager.add_rule(L2, CAM, expires_at=None)
+    world.put(L2, CAM)
+    world.queue(run(L1, L2))
+    world.step()
+    assert world.pins == {(L1, CAM)}
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (StagingLimits(pin_bytes=0), "1 TB would exceed the limit of 0 B for pins: 0 B are taken"),
+        (StagingLimits(pin_count=0), "0 datasets are pinned, the limit"),
+    ],
+)
+def test_pins_have_limits_of_their_own(limits, reason):
+    world = holding_world(policy(limits=limits))
+    world.queue(run(L1))
+    world.step()
+    assert world.pins == set()
+    assert world.reasons == [f"not pinned: {reason}"]
+
+
+def test_pins_do_not_take_from_the_limits_of_requests():
+    world = holding_world(policy(limits=StagingLimits(total_bytes=TERABYTE)), L1=1, L2=1)
+    world.queue(run(L1), need(L2))
+    world.step()
+    assert world.pins == {(L1, CAM)}
+    assert world.stages == {(L2, CAM)}
+
+
+def test_propose_shows_pins_and_sets_none():
+    world = holding_world(policy(site_modes=dict.fromkeys(SITES, StagingMode.PROPOSE)))
+    world.queue(run(L1))
+    world.step()
+    assert world.pins == set()
+    [row] = world.overview.planned
+    assert row.kind is StagingKind.PIN
+    assert row.description == "would pin 1 TB in 1 dataset at CAM; the mode is propose"
+
+
+def test_nothing_is_pinned_on_what_was_not_seen():
+    world = holding_world()
+    world.queue(run(L1))
+    world.catalogue.unseen_reasons = {L1: "timeout"}
+    world.step()
+    assert world.pins == set()
+
+
+def test_data_that_was_not_seen_for_a_moment_is_pinned_as_soon_as_it_is_seen():
+    world = holding_world()
+    world.queue(need(L1, is_data_missing=False, sites=[OSO]))
+    world.step()
+    world.queue(run(L1))
+    world.catalogue.unseen_reasons = {L1: "timeout"}
+    world.step()
+    assert world.pins == set()
+    world.catalogue.unseen_reasons = {}
+    world.step()
+    assert world.pins == {(L1, CAM)}
+
+
+def test_a_rule_that_still_moves_keeps_nothing():
+    world = holding_world()
+    world.stager.add_rule(L1, CAM, state=RequestState.STUCK, expires_at=None)
+    world.queue(run(L1))
+    world.step()
+    assert world.pins == {(L1, CAM)}
+
+
+def test_a_dataset_is_pinned_once_for_many_jobs():
+    world = holding_world()
+    world.queue(*(run(L1, user=f"u{n}@x") for n in range(50)))
+    for _ in range(5):
+        world.step(timedelta(minutes=20))
+    assert len(world.stager.own_rules()) == 1
+    assert world.stager.calls.count("ask") == 1
+
+
+def test_staged_data_is_not_pinned_again():
+    world = StagingWorld(L1=1)
+    world.queue(need(L1))
+    world.step()
+    world.arrive()
+    world.queue(run(L1))
+    for _ in range(12):
+        world.step(DAY)
+    assert world.pins == set()
+    assert world.stages == {(L1, CAM)}

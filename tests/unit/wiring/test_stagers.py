@@ -1,0 +1,103 @@
+"""Stagers: which catalogue gets which, with which options, from the configuration."""
+
+import sys
+from datetime import timedelta
+
+import pytest
+
+from adapters.command.stager import CommandStager
+from adapters.rucio.rules.staging.stager import RucioStager
+from adapters.ska.dmapi_stager import DmapiStager
+from hydrator.config import load
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Did, Site
+from hydrator.domain.ports.staging import StagingKind, StagingOutcomeUnknown
+from hydrator.wiring.catalogues import build_stagers
+from tests.contracts.stager import make_order
+from tests.factories import NOON
+
+CATALOGUES = """
+[[catalogue]]
+type = "file"
+path = "catalogue.toml"
+[[catalogue]]
+type = "rucio"
+url = "http://127.0.0.1:1"
+account = "hydrator"
+username = "hydrator"
+password_file = "password"
+[[catalogue]]
+type = "dmapi"
+url = "http://127.0.0.1:1/api/v1"
+token_file = "token"
+[publish.collector]
+enabled = false
+[staging.sites.CAM]
+storage = "CAM-DISK"
+space_tb = 5
+[staging.sites.RAL]
+"""
+
+
+@pytest.fixture
+def stagers(tmp_path):
+    (tmp_path / "catalogue.toml").write_text('sites = ["CAM"]\n[datasets]\n')
+    for name in ("password", "token"):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text("a-long-secret")
+    opened = []
+
+    def build(staging: str, mode: str = "ask"):
+        file = tmp_path / "config.toml"
+        mode_line = f'[staging]\nmode = "{mode}"\ncall_seconds = 1\n'
+        file.write_text(f'[daemon]\nstate_dir = "state"\n{CATALOGUES}{mode_line}{staging}\n')
+        built = build_stagers(load(file), lambda: NOON)
+        opened.extend(built.values())
+        return built
+
+    yield build
+    for stager in opened:
+        stager.close()
+
+
+def test_nothing_is_built_for_a_mode_that_is_off(stagers):
+    assert stagers("[staging.catalogues.rucio]", mode="off") == {}
+    assert stagers('[staging.catalogues.rucio]\nmode = "off"') == {}
+
+
+def test_a_rucio_catalogue_has_a_stager_of_its_own(stagers):
+    built = stagers('[staging.catalogues.rucio]\nactivity = "Production Input"', mode="propose")
+    assert set(built) == {"rucio"}
+    assert isinstance(built["rucio"], RucioStager)
+    assert built["rucio"].kinds == frozenset(StagingKind)
+    options = built["rucio"].options
+    assert (options.activity, options.storages) == ("Production Input", {"CAM": "CAM-DISK"})
+    assert (options.spaces, options.call_limit) == ({Site("CAM"): 5 * 10**12}, timedelta(seconds=1))
+
+
+def test_a_dmapi_catalogue_needs_the_path_of_its_stage_call(stagers):
+    [stager] = stagers('[staging.catalogues.dmapi]\nstage_path = "/data/stage"').values()
+    assert isinstance(stager, DmapiStager)
+    with pytest.raises(ConfigError, match=r"staging\.catalogues\.dmapi: .*set stage_path or command"):
+        stagers("[staging.catalogues.dmapi]")
+
+
+def test_a_catalogue_without_requests_needs_a_command(stagers):
+    with pytest.raises(ConfigError, match=r"staging\.catalogues\.file: .*set command"):
+        stagers("[staging.catalogues.file]")
+
+
+@pytest.mark.parametrize("name", ["file", "rucio", "dmapi"])
+def test_a_command_comes_before_the_catalogue_itself(stagers, name):
+    words = f'["{sys.executable}", "-c", "while True: pass"]'
+    [stager] = stagers(f"[staging.catalogues.{name}]\ncommand = {words}\npins = false").values()
+    assert isinstance(stager, CommandStager)
+    assert stager.kinds == {StagingKind.STAGE}
+    with pytest.raises(StagingOutcomeUnknown, match="longer than 1 s"):
+        stager.ask([make_order("a:1", Did("lofar:L1"))])
+
+
+def test_every_problem_is_reported(stagers):
+    with pytest.raises(ConfigError) as raised:
+        stagers("[staging.catalogues.file]\n[staging.catalogues.dmapi]")
+    assert len(raised.value.problems) == 2

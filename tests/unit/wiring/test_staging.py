@@ -1,0 +1,148 @@
+"""The parts of staging from a configuration, up to the controller of the daemon."""
+
+import sys
+from datetime import timedelta
+
+import pytest
+
+from hydrator.config import load
+from hydrator.domain.bugs import BugReporter
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Site
+from hydrator.staging.ledger import Ledger
+from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes
+from hydrator.wiring import assemble
+from hydrator.wiring.policies import staging_policy
+from tests.factories import CAM, NOON
+from tests.staging_world import MemoryLedgerStore
+
+BASE = """
+[daemon]
+state_dir = "state"
+poll_seconds = 30
+[[catalogue]]
+type = "file"
+path = "catalogue.toml"
+[publish.collector]
+enabled = false
+"""
+ON = f"""
+[staging]
+mode = "%s"
+name = "lofar"
+[staging.catalogues.file]
+command = ["{sys.executable}", "-c", "pass"]
+[staging.sites.CAM]
+storage = "CAM_DISK"
+[staging.sites.RAL]
+mode = "propose"
+pins = false
+[staging.limits]
+user_tb = 0.5
+"""
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    (tmp_path / "catalogue.toml").write_text('sites = ["CAM"]\n[datasets]\n')
+    (tmp_path / "state").mkdir()
+
+    def load_text(text: str):
+        (tmp_path / "config.toml").write_text(BASE + text)
+        return load(tmp_path / "config.toml")
+
+    return load_text
+
+
+@pytest.fixture
+def built(loaded):
+    made = []
+
+    def build(text: str):
+        parts = assemble(loaded(text), lambda: NOON)
+        made.append(parts)
+        return parts
+
+    yield build
+    for parts in made:
+        parts.close()
+
+
+def build_controller(parts, store):
+    return parts.staging.build_controller(
+        store, lambda: NOON, lambda: "not in this test",
+        audit=lambda event, fields: None, rates=lambda: None,
+        is_retired=lambda site: False, bugs=BugReporter(),
+    )  # fmt: skip
+
+
+def test_by_default_nothing_is_built_that_could_call_a_catalogue(built):
+    parts = built("")
+    assert parts.staging.stagers == {}
+    assert parts.staging.needs is None
+    assert build_controller(parts, MemoryLedgerStore()) is None
+
+
+@pytest.mark.parametrize("mode", ["propose", "ask"])
+def test_a_mode_builds_the_controller_and_the_folder_of_commands(built, tmp_path, mode):
+    parts = built(ON % mode)
+    assert parts.staging.stagers.keys() == {"file"}
+    assert build_controller(parts, MemoryLedgerStore()) is not None
+    assert (tmp_path / "state" / "staging").is_dir()
+    assert parts.staging.needs in parts.closables
+
+
+def test_a_listed_catalogue_is_not_used_while_the_mode_is_off(built):
+    assert built(ON % "off").staging.stagers == {}
+
+
+def test_the_policy_has_the_settings(loaded):
+    policy = staging_policy(loaded(ON % "ask"))
+    assert policy.prefix == "hydrator:lofar:"
+    assert policy.mode_of("file", CAM) is StagingMode.ASK
+    assert policy.mode_of("file", Site("RAL")) is StagingMode.PROPOSE
+    assert policy.mode_of("file", Site("OSO")) is StagingMode.OFF
+    assert policy.mode_of("other", CAM) is StagingMode.OFF
+    assert policy.storages == {CAM: "CAM_DISK"}
+    assert policy.unpinned_sites == {Site("RAL")}
+    assert policy.limits.user_bytes == 0.5 * TERABYTE
+    assert policy.times.fact_age == timedelta(minutes=2)
+
+
+def test_the_defaults_of_the_configuration_are_those_of_the_policy(loaded):
+    policy = staging_policy(loaded(""))
+    assert policy.limits == StagingLimits()
+    times = StagingTimes()
+    assert policy.times == StagingTimes(fact_age=policy.times.fact_age)
+    assert times.max_attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[staging]\nmode = "ask"\n', "staging.mode: nothing is switched on; add [staging.catalogues.NAME]"),
+        ("[staging.catalogues.rucio]\n", "staging.catalogues.rucio: no [[catalogue]] has this name"),
+        ('[staging]\nmode = "on"\n', "staging.mode: input should be 'off', 'propose' or 'ask'"),
+        ("[staging.limits]\nuser_tb = -1\n", "staging.limits.user_tb: input should be greater than or equal"),
+        ("[staging.times]\nmin_lifetime_days = 20\n", "staging.times.min_lifetime_days: must not exceed"),
+        (
+            ON % "ask" + "[demand]\nask_schedds = false\n",
+            "staging.mode: the daemon must read the jobs' needs",
+        ),
+        (
+            (ON % "ask" + "[standby]\nenabled = true\nafter_seconds = 30\n"),
+            "standby.after_seconds: must be 50 or more with staging.call_seconds = 20",
+        ),
+    ],
+)
+def test_a_problem_is_one_sentence_with_its_key(loaded, text, problem):
+    with pytest.raises(ConfigError) as caught:
+        loaded(text)
+    assert any(problem in each for each in caught.value.problems), caught.value.problems
+
+
+def test_the_ledger_of_a_mode_that_was_switched_off_is_kept(built):
+    store = MemoryLedgerStore()
+    store.ledger = Ledger(halts={"file": "why"})
+    assert build_controller(built(""), store) is None
+    assert store.ledger.halts == {"file": "why"}
