@@ -30,6 +30,10 @@ QUIET = {
     "Since a transfer was measured A": "no transfer was measured",
     "Block of the experiment A": "no experiment is configured",
     "Until the block of the experiment ends A": "no experiment is configured",
+    "Requests that have not ended A": "staging is off",
+    "Bytes on their way A": "staging is off",
+    "Proposed, or waiting for approval A": "staging is off",
+    "Stuck requests, and jobs whose data is not asked for A": "staging is off",
 }
 """Expressions without data while all is well."""
 

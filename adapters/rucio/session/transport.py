@@ -276,7 +276,11 @@ class Transport(requests.adapters.HTTPAdapter):
         if failure := self._write_error(response) if is_write else self._read_error(response):
             response.close()
             raise failure
-        limit_response(response, self._settings.name, self.bounds)
+        try:
+            limit_response(response, self._settings.name, self.bounds)
+        except CatalogueError:
+            response.close()
+            raise
         return response
 
     @contextmanager

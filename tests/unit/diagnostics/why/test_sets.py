@@ -1,5 +1,6 @@
 """Jobs with a key: the explanation has the two estimates, and follows from the job's real expressions."""
 
+import sys
 import time
 from datetime import timedelta
 
@@ -29,7 +30,12 @@ L1, L2 = Did("lofar:L1"), Did("lofar:L2")
 KEY = set_key([L1, L2])
 MINUTES = 60
 NOW = int(time.time())
-"""The expressions read the machine's clock, so the tests' time is that of their start."""
+"""The expressions read the machine's clock, so a test's time is that of its start."""
+
+
+@pytest.fixture(autouse=True)
+def _now_is_the_start_of_the_test(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "NOW", int(time.time()))
 
 
 def slot(site: str, share: float | None = None, *, version: int = 2, age: int = 0, **more: str) -> ClassAd:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,13 @@ def files(connection, seconds=1.0):
         return connection.ask(lambda client: list(client.list_files("s", "n")))
 
 
+def open_sockets() -> set[str]:
+    """Return the names of this process's sockets; a closed one's name is not given again soon."""
+    folder = Path("/proc/self/fd")
+    targets = {str(each.readlink()) for each in folder.iterdir() if each.is_symlink()}
+    return {target for target in targets if target.startswith("socket:")}
+
+
 @pytest.mark.parametrize("way", ENDLESS)
 def test_an_answer_without_end_ends_in_time_and_the_server_is_asked_again(tmp_path, way):
     with Hostile(ENDLESS[way]) as sick:
@@ -72,11 +80,13 @@ def test_an_answer_without_end_ends_in_time_and_the_server_is_asked_again(tmp_pa
     ],
 )
 def test_an_answer_beyond_a_bound_is_refused_with_the_name_of_its_setting(tmp_path, way, words):
+    before = open_sockets()
     with Hostile(way) as sick:
         connection = connected(sick.url, tmp_path, max_values=10_000)
-        with pytest.raises(CatalogueGarbled, match=words):
+        with pytest.raises(CatalogueGarbled, match=words) as caught:
             files(connection, 20)
         connection.close()
+    assert open_sockets() <= before, f"not closed while the error is kept: {caught.value}"
 
 
 @pytest.mark.parametrize(
