@@ -221,6 +221,8 @@ class RucioConnection:
             raise UnreadableAnswer(self._settings.name, str(exc)) from exc
         except _CLIENT_ERRORS as exc:
             raise self._translate_error(exc) from None
+        finally:
+            self._transport.close_responses()
         if self.deadline.has_passed():
             raise self.deadline_error()
         return answer

@@ -231,6 +231,7 @@ class Transport(requests.adapters.HTTPAdapter):
         self._shared = shared
         self._rate_limiter = shared.rate_limiter
         self._pool_classes = _build_pool_classes(shared.deadline)
+        self._responses: weakref.WeakSet[requests.Response] = weakref.WeakSet()
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
@@ -276,12 +277,15 @@ class Transport(requests.adapters.HTTPAdapter):
         if failure := self._write_error(response) if is_write else self._read_error(response):
             response.close()
             raise failure
-        try:
-            limit_response(response, self._settings.name, self.bounds)
-        except CatalogueError:
-            response.close()
-            raise
+        self._responses.add(response)
+        limit_response(response, self._settings.name, self.bounds)
         return response
+
+    def close_responses(self) -> None:
+        """Close all responses, also those that were refused or not read to their end."""
+        for response in list(self._responses):
+            response.close()
+        self._responses.clear()
 
     @contextmanager
     def write(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from adapters.rucio.responses import BadRow
 from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
@@ -85,6 +86,21 @@ def test_an_answer_beyond_a_bound_is_refused_with_the_name_of_its_setting(tmp_pa
         connection = connected(sick.url, tmp_path, max_values=10_000)
         with pytest.raises(CatalogueGarbled, match=words) as caught:
             files(connection, 20)
+        connection.close()
+    assert open_sockets() <= before, f"not closed while the error is kept: {caught.value}"
+
+
+def test_the_connection_of_an_answer_that_its_reader_gave_up_is_closed(tmp_path):
+    before = open_sockets()
+    with Hostile(rows_of(b'{"name": "a"}\n' * 20_000)) as sick:
+        connection = connected(sick.url, tmp_path, max_values=10**6)
+
+        def refuse_first_row(client):
+            rows = client.list_files("s", "n")
+            raise BadRow(f"{next(rows)} is no file")
+
+        with connection.start_poll(20), pytest.raises(CatalogueGarbled, match="is no file") as caught:
+            connection.ask(refuse_first_row)
         connection.close()
     assert open_sockets() <= before, f"not closed while the error is kept: {caught.value}"
 
