@@ -21,6 +21,7 @@ from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 BOUND = 6 * HOUR

@@ -150,10 +150,20 @@ class AdHistory:
         return (OBSERVE_ATTRIBUTE, "true") in self._ads[site][place].content if place >= 0 else None
 
     def available_datasets(self, site: Site, time: datetime) -> AbstractSet[Did] | None:
-        """Return the datasets that the ad of *site* at *time* lists as AVAILABLE; None without such an ad."""
-        place = bisect.bisect_right(self._times.get(site, []), time) - 1
-        if place < 0:
+        """Return the datasets that an ad of *site* listed as AVAILABLE in the second that begins at *time*.
+
+        HTCondor records the start of a job in whole seconds, rounded down. So an ad that was decided in the
+        second of the start may have been decided before the start. None without an ad in this second.
+        """
+        times = self._times.get(site, [])
+        first = bisect.bisect_right(times, time) - 1
+        last = bisect.bisect_left(times, time + timedelta(seconds=1)) - 1
+        if last < 0:
             return self._spans().find_listed(site, time) if site in self._entry_begins else None
+        places = range(max(first, 0), last + 1)
+        return frozenset().union(*(self._available_in(site, place) for place in places))
+
+    def _available_in(self, site: Site, place: int) -> frozenset[Did]:
         if (site, place) not in self._available:
             facts = facts_of(self._ads[site][place])
             self._available[site, place] = frozenset(

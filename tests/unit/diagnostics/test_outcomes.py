@@ -24,7 +24,7 @@ from hydrator.diagnostics.outcomes import (
 from hydrator.domain.model import Site, Unseen, to_unix
 from hydrator.domain.pool_ports import EndedJobs
 from hydrator.reconcile.history import HistoryEntry
-from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, SECOND, ad
 
 SIZES = {L1: 100, L2: 50}
 
@@ -82,6 +82,22 @@ def test_outcome_uses_the_ad_of_that_time_and_none_before_the_first():
         LocalityResult.NONE,
         LocalityResult.ALL,
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "locality"),
+    [
+        ([kept(at=NOON), kept(L1, at=NOON + 0.4 * SECOND)], LocalityResult.ALL),
+        ([kept(L1, at=NOON + 0.4 * SECOND)], LocalityResult.ALL),
+        ([kept(L1, at=NOON), kept(at=NOON + 0.4 * SECOND)], LocalityResult.ALL),
+        ([kept(at=NOON), kept(L1, at=NOON + SECOND)], LocalityResult.NONE),
+        ([kept(L1, at=NOON - SECOND), kept(at=NOON)], LocalityResult.NONE),
+    ],
+)
+def test_start_in_whole_seconds_finds_the_ads_of_its_second(changes, locality):
+    """The schedd rounds the start down: an ad of the same second may have come first."""
+    one = determine_outcome(parse_ended_job(row(L1, start=NOON)), AdHistory(changes), {})
+    assert one.locality is locality
 
 
 def test_jobs_before_the_history_of_their_site_are_counted_with_its_begin():

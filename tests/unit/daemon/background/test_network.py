@@ -1,5 +1,6 @@
 """The worker that reads rates: samples are kept and used, and a source that fails affects no other."""
 
+import sys
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -21,6 +22,12 @@ from hydrator.wiring import NetworkParts, system_clock
 from tests.factories import CAM, RAL
 
 NOW = system_clock()
+
+
+@pytest.fixture(autouse=True)
+def _now_is_the_start_of_the_test(monkeypatch):
+    """The worker reads the machine's clock, perhaps an hour after this file was read."""
+    monkeypatch.setattr(sys.modules[__name__], "NOW", system_clock())
 
 
 @dataclass
