@@ -12,15 +12,15 @@ _T = TypeVar("_T")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_with_children(pid: int) -> float:
+def cpu_with_children(pid: int, proc: Path = Path("/proc")) -> float:
     """Return CPU seconds of a process and of its ended children.
 
     The kernel counts the time of a process by samples, in steps of 10 ms, and that of each thread exactly,
     but only while the thread lives. A short process may have none of the samples, so the larger one counts.
     """
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    fields = (proc / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
     own, ended_children = (sum(map(int, fields[first : first + 2])) / _TICKS for first in (11, 13))
-    return max(own, sum(map(_thread_seconds, Path(f"/proc/{pid}/task").iterdir()))) + ended_children
+    return max(own, sum(map(_thread_seconds, (proc / str(pid) / "task").iterdir()))) + ended_children
 
 
 def _thread_seconds(thread: Path) -> float:

@@ -841,6 +841,8 @@ START = True
 SUSPEND = False
 PREEMPT = False
 KILL = False
+# a starter whose shadow went during the removal of a job waits 40 minutes for it; the default is 10 minutes
+MachineMaxVacateTime = 60
 
 {f"MACHINE_RESOURCE_INVENTORY_GPUs = {home}/etc/gpus" if any(site.gpus for site in pool.sites) else ""}
 {"".join(_site_config(pool, site) for site in pool.sites)}
