@@ -3,6 +3,8 @@
 
 PYTHON ?=
 CATALOGUE ?= file
+# POOL=bare: one site, without the daemon and the hook
+POOL ?= furnished
 PYTEST_ARGS ?=
 # cells of make benefit, such as 'headline --minutes 60'; python -m benchmarks.benefit --help lists them
 CELLS ?=
@@ -17,11 +19,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS := .venv-docs
 PYTEST := $(BIN)/python -m pytest
+# some images set it: then each process compiles all modules again
+unexport PYTHONDONTWRITEBYTECODE
 # tests/order.py says which files begin first
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy wheels provenance packages docs demo bench benefit lock clean
+.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy wheels provenance packages docs demo playground bench benefit lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -35,10 +39,11 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 prepare: $(READY) ## download once what tests on real parts need: HTCondor, Rucio, a Debian with systemd, Helm, a browser…
 	$(BIN)/python -m testbed.prepare
 
-lint: $(READY) ## ruff, mypy (strict) and the import contracts
+lint: $(READY) ## ruff, mypy (strict; of tests, only the calls) and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests
 	$(BIN)/lint-imports
 
 test: lint ## all tests except the slow ones, with a real HTCondor pool, Rucio, systemd, Helm, Prometheus and Chromium
@@ -51,7 +56,7 @@ test-slow: $(READY) ## tests that take minutes
 	$(PYTEST) $(PARALLEL) -m slow $(PYTEST_ARGS)
 
 test-faults: $(READY) ## all fault tests in full, and kill -9 some hundreds of times (half an hour)
-	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py $(PYTEST_ARGS)
+	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py tests/unit/staging/test_kills.py $(PYTEST_ARGS)
 
 test-deploy: $(READY) ## tests of the deployment only: the systemd unit (booted), metrics, alerts, dashboard, chart, image, page
 	$(PYTEST) $(PARALLEL) tests/deploy $(PYTEST_ARGS)
@@ -76,6 +81,9 @@ packages: $(READY) ## dist/packages: .deb for Debian 12 and 13, .rpm for Enterpr
 
 demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default), rucio or dmapi (a stand-in)
 	$(BIN)/python -m testbed.demo --catalogue $(CATALOGUE)
+
+playground: $(READY) ## a shell on a pool of three sites with the daemon; POOL=bare for one site without it
+	@$(BIN)/python -m testbed.playground $(if $(filter bare,$(POOL)),--bare)
 
 bench: $(READY) ## the measurements in benchmarks/
 	$(BIN)/python -m benchmarks

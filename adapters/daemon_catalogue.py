@@ -57,6 +57,7 @@ _MAX_QUERY_BYTES = 6000
 """Maximum length of the query in one request's URL; the daemon accepts a URL of 8192 bytes."""
 MAX_ESTIMATED_SETS = 20
 """Largest number of sets that one command asks estimates for, one request each."""
+_MAX_STAGING_TEXTS = 1000
 _ANSWER_VALID = timedelta(minutes=10)
 """How long a command uses an answer; it prints the estimates at once."""
 _TIMEOUT_SECONDS = 15.0
@@ -167,6 +168,20 @@ class DaemonCatalogue:
             for query in _join_parameters("key", sorted(keys)):
                 rows += self._get_json(f"/v1/sets?{query}")["sets"]
             return _parse_estimates(sites, rows)
+
+    def read_staging(self, dids: Collection[Did]) -> tuple[str, ...]:
+        """Return the daemon's sentences about its requests for a job that needs exactly *dids*.
+
+        The result is empty if no queued job needs them together, or if the daemon is older than this answer.
+
+        Raises:
+            CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
+        """
+        with self._translate_errors():
+            (query,) = _join_parameters("key", [set_key(dids)])
+            rows = self._get_json(f"/v1/sets?{query}")["sets"]
+            texts = [text for row in rows for text in row.get("staging") or ()]
+            return tuple(sanitize(str(text)) for text in texts[:_MAX_STAGING_TEXTS])
 
     def estimate_sets(
         self, sets: Sequence[Sequence[Did]], facts: Snapshot, now: datetime

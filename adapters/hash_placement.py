@@ -4,7 +4,7 @@ The catalogue computes the home of each dataset and queries no service. It uses 
 (Thaler and Ravishankar, 1998): each site gets a score for the dataset, and the ``copies`` sites with the
 highest scores are its homes. If a site is added or removed, only the datasets that move to or from this site
 change their home. The catalogue does not know whether a cache has a dataset now, so by default a home has the
-state PARTIAL with a share of one half: a job prefers the site and does not wait for it.
+state PARTIAL with a share of one half: jobs that may start anywhere prefer the site.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ class HashOptions(BaseModel):
     copies: int = Field(1, ge=1, le=100, description="the number of homes of each dataset")
     state: Literal["first choice", "available"] = Field(
         "first choice",
-        description='"first choice": jobs prefer the home; "available": the home counts as a site with the'
-        " dataset on disk",
+        description='"first choice": the home has half of the dataset, so jobs that may start anywhere prefer'
+        ' it; "available": the home counts as a site with the dataset on disk',
     )
 
     @model_validator(mode="after")

@@ -21,6 +21,8 @@ NAMES = (
     "job_weight",
     "bursts",
     "negotiator",
+    "contracts",
+    "predictions",
     "freshness",
     "freshness_rucio",
     "locality",

@@ -62,7 +62,7 @@ def measure_seconds(workload: Workload, policy: PolicyChoice) -> tuple[float, in
 
 def run(*, quick: bool) -> Result:
     """Run the model once for each policy."""
-    job_count = 20_000 if quick else 1_000_000
+    job_count = 4_000 if quick else 1_000_000
     workload = build_workload(job_count)
     figures: list[Figure] = []
     raw: dict[str, dict[str, float]] = {}

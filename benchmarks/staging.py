@@ -170,7 +170,7 @@ class FixedNeeds:
 class StagingSteps:
     """Steps of staging beside cycles of the daemon, a simulated minute apart, at a real Rucio.
 
-    The requests go through a proxy that counts them; the polls of the catalogue do not.
+    A proxy counts the requests of a step; those of the catalogue's poll before it are not counted.
     """
 
     def __init__(
@@ -253,9 +253,8 @@ def open_steps(requests: int) -> Iterator[tuple[StagingSteps, RucioServer, str]]
             "password": server.password,
         }
         options = RuleOptions(call_limit=timedelta(minutes=5))
-        stager_settings = RucioSettings(name="rucio", url=proxy.url, token_dir=folder / "a", **login)
-        stager = stack.enter_context(closing(RucioStager(stager_settings, options, clock)))
-        settings = RucioSettings(name="rucio", url=server.url, token_dir=folder / "b", **login)
+        settings = RucioSettings(name="rucio", url=proxy.url, token_dir=folder / "tokens", **login)
+        stager = stack.enter_context(closing(RucioStager(settings, options, clock)))
         catalogue = stack.enter_context(closing(RucioCatalogue(settings, clock)))
         steps: StagingSteps = StagingSteps(stager, catalogue, proxy, needs)
         yield steps, server, disk
@@ -300,5 +299,5 @@ transfers, one dataset at a time at random moments, and abacus recounts every {a
 the completion that Rucio's row of the rule has to the start of the job (whole seconds). A slot is free for
 each job, and the negotiator's cycle is {plan.cycle} s. The calls: {requests} requests of one daemon, steps
 for {minutes} simulated minutes in each phase, with a job that waits for each request. A proxy counts the HTTP
-requests of staging alone; the polls of the catalogue, which the daemon makes anyway, go past it. Renewals,
-one call for each request in about two days, do not fall into these minutes."""
+requests of staging alone; the polls of the catalogue, which the daemon makes anyway, are not counted.
+Renewals, one call for each request in about two days, do not fall into these minutes."""

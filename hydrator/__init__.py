@@ -1,8 +1,13 @@
 """Give HTCondor pools the knowledge where data is."""
 
-from importlib.metadata import PackageNotFoundError, version
 
-try:
-    __version__ = version("classad-hydrator")
-except PackageNotFoundError:  # run from a checkout that was not installed
-    __version__ = "0+unknown"
+def __getattr__(name: str) -> str:
+    """Return ``__version__``, which is read when it is first needed: the read takes a tenth of a second."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("classad-hydrator")
+    except PackageNotFoundError:  # run from a checkout that was not installed
+        return "0+unknown"

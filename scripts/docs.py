@@ -1,8 +1,10 @@
-"""Source of ``make docs``: the pages of docs/, and a reference that is built from the code each time.
+"""Source of ``make docs``: the pages of docs/, and the reference that is made from the code.
 
-python scripts/docs.py FOLDER
+python scripts/docs.py FOLDER | --reference | --attributes
 
-FOLDER gets a complete source for Sphinx. The reference is not in the repository, so it matches the code.
+FOLDER gets a complete source for Sphinx. ``--reference`` writes the pages of docs/reference that are made
+from the code, ``--attributes`` only the page of attributes. A test fails if one of them is not current.
+The map of the code changes with every docstring, so only FOLDER gets it.
 """
 
 import os
@@ -10,9 +12,10 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
 import click
 import typer.main
@@ -30,12 +33,14 @@ from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.server.api import openapi
+from hydrator.server.app import build_app
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
+from hydrator.server.middleware import AuthMiddleware
 from hydrator.submit import pool_config as poolconfig
 from scripts import architecture
 
 ROOT = Path(__file__).parents[1]
-MADE = "*Made from the code by `make docs`.*"
+MADE = "*Made from the code by `python scripts/docs.py --reference`.*"
 
 ON_SLOTS = {
     "AvailableDatasets": (
@@ -166,7 +171,7 @@ ON_SLOTS_ONLY = {
     ),
 }
 OFFLINE_ADS = (
-    "An [offline ad of drones](../how-to/operate/drones.md) has the attributes of its site's ad, and"
+    "An [offline ad of drones](../how-to/operate/connect/drones.md) has the attributes of its site's ad, and"
     " `DataLocalityDrone` (string): the name of the drone type.\n"
 )
 ON_JOBS = {
@@ -205,6 +210,14 @@ ON_JOBS = {
         "time from which the job may run anywhere; the schedd's job transform computes it",
     ),
     "DataLocalityMaxAge": ("integer, s", "the job does not use facts that are older than this"),
+    "DataLocalityMinFraction": (
+        "real, 0 to 1",
+        (
+            "the share of each dataset on disk at a site that is enough for the job to start there; default 1"
+            ". Sites publish shares in whole percents, rounded down, so above 0.99 the job waits for all."
+            " A job of several datasets with this attribute has no `DataLocalityKey`, so it has no estimates"
+        ),
+    ),
     "DataLocalityHere": (
         "expression",
         (
@@ -262,6 +275,13 @@ ON_JOBS = {
         "nested ad",
         "the `DESIRED_Sites` that the daemon wrote, and the job's own value before the daemon's first edit",
     ),
+    "DataLocalityStaging": (
+        "string",
+        (
+            "what the daemon requested for the job's data, or why nothing, as of the time at its start; only"
+            " on idle jobs, in pools where the daemon writes it (`staging.job_ads`)"
+        ),
+    ),
 }
 
 ON_RUNS = {
@@ -287,7 +307,7 @@ looks up one entry, however many datasets it needs: `TARGET.DataLocalitySets[MY.
 
 The key of one dataset is its name with an `@` before each capital letter (and `@!` for `@`), because names in a ClassAd ignore letter case. The
 key of several datasets is `s` and 20 letters of a hash. If jobs with several datasets have no key (`DataLocalityKey`), or a key that is not
-the key of their datasets, each of these datasets also has an entry of its own.
+that of their datasets, each of these datasets also has its own entry.
 
 | datasets of the jobs | key | at a site with half the bytes of L1, and L2 |
 |---|---|---|
@@ -384,6 +404,92 @@ def default_of(field: FieldInfo) -> str:
     return code(text or (f'"{value}"' if isinstance(value, str | Path) else value))
 
 
+COMMON_KEYS = {
+    "account": "account at the catalogue",
+    "ad_bytes": "largest size of a site's ad; the daemon leaves out what does not fit",
+    "audience": "audience of the requested token",
+    "auth": "how the daemon logs in",
+    "auth_url": "URL of the server that issues tokens; default: url",
+    "ca_cert": "file with the certificate authorities of the server, in place of the system's",
+    "client_id": "the daemon's client id at the identity provider",
+    "client_secret_file": "file with the secret of client_id",
+    "cpus": "cores that a job requests",
+    "destination": "site that reads",
+    "directory": "folder of the ad files, one for each site and contract",
+    "disk_gb": "disk that a job requests",
+    "enabled": "false: the daemon ignores this section",
+    "format": "form of a line of the log; auto: text on a terminal, otherwise json",
+    "gbit_per_second": "rate of the link",
+    "host": "host name or address",
+    "level": "the least severe log lines that are written",
+    "lifetime_seconds": "the collector forgets an ad that was not sent again for this long",
+    "line_bytes": "largest size of one line of the hook's output; HTCondor cuts off longer lines",
+    "memory_gb": "memory that a job requests",
+    "name": "name of this catalogue or broker in logs, metrics and output",
+    "password_file": "file with the password of username",
+    "path": "the file",
+    "port": "port number",
+    "scope": "scope of the requested token",
+    "site": "name of the site, as in the slots",
+    "source": "site that the data is read from",
+    "timeout_seconds": "time limit of one call",
+    "tls": "true: the connection is encrypted",
+    "token_file": "file with a token, which another program renews",
+    "type": "kind of the catalogue",
+    "url": "URL of the server",
+    "username": "user name, for a login by password",
+    "vo": "virtual organisation, at a server that has several",
+}
+"""Meaning of keys that have no description of their own: they mean the same in each section."""
+
+UNITS = {
+    "gbit_per_second": "10^9 bit/s",
+    "seconds": "s",
+    "minutes": "min",
+    "hours": "h",
+    "days": "d",
+    "bytes": "bytes",
+    "kb": "10^3 bytes",
+    "mb": "10^6 bytes",
+    "gb": "10^9 bytes",
+    "tb": "10^12 bytes",
+    "per_second": "per s",
+}
+"""By the end of a key, the unit of its value."""
+
+
+def unit_of(key: str) -> str:
+    """Return the unit of the value of *key*, empty for a value without one."""
+    return next((unit for end, unit in UNITS.items() if f"_{key}".endswith(f"_{end}")), "")
+
+
+def bounds_of(annotation: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Yield the bounds in the types of a union, such as ``Seconds | None``."""
+    if get_origin(annotation) is Annotated:
+        for each in get_args(annotation)[1:]:
+            yield from getattr(each, "metadata", [each])
+    elif get_origin(annotation) in {Union, UnionType}:
+        for each in get_args(annotation):
+            yield from bounds_of(each)
+
+
+def range_of(field: FieldInfo) -> str:
+    """Return the smallest and the largest allowed value, or the allowed lengths of a text."""
+    bounds = [*field.metadata, *bounds_of(field.annotation)]
+    found = {
+        name: value
+        for bound in bounds
+        for name in ("gt", "ge", "lt", "le", "min_length", "max_length")
+        if (value := getattr(bound, name, None)) is not None
+    }
+    signs = {"gt": "> ", "ge": "≥ ", "lt": "< ", "le": "≤ "}
+    words = [f"{sign}{found[name]:g}" for name, sign in signs.items() if name in found]
+    noun = "characters" if field.annotation is str else "entries"
+    words += [f"at least {found['min_length']} {noun}"] if "min_length" in found else []
+    words += [f"at most {found['max_length']} {noun}"] if "max_length" in found else []
+    return ", ".join(words)
+
+
 def section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401
     """Return the section under a key, also of a list of sections; None for a plain value."""
     if get_origin(annotation) is list:
@@ -423,14 +529,21 @@ def configuration() -> str:
     for heading, model in sections():
         doc = (model.__doc__ or "").strip().splitlines()[0]
         rows = [
-            (code(key), kind_of(field.annotation), default_of(field), field.description or "")
+            (
+                code(key),
+                kind_of(field.annotation),
+                unit_of(key),
+                range_of(field),
+                default_of(field),
+                field.description or COMMON_KEYS[key],
+            )
             for key, field in model.model_fields.items()
             if not section_of(field.annotation)
         ]
         parts += [
             f"## `{heading}`\n",
             f"{doc}\n",
-            table(("key", "type", "default", "meaning"), rows) if rows else "",
+            table(("key", "type", "unit", "range", "default", "meaning"), rows) if rows else "",
         ]
     return "\n".join(parts)
 
@@ -498,29 +611,72 @@ def _describe_option(parameter: Any) -> str:  # noqa: ANN401
     return (parameter.help or "") + (f" Default: `{default}`." if shown else "")
 
 
+def roles_of_routes() -> dict[str, str]:
+    """Return by path the role that a token for this path needs, empty for a public path."""
+    app = build_app(_no_state, CollectorRegistry(), max_age=timedelta(0))
+    guards = {route.path: route.app for route in app.routes if isinstance(route, Route)}
+    return {
+        path.replace(":path}", "}"): guard.required_role.value if isinstance(guard, AuthMiddleware) else ""
+        for path, guard in guards.items()
+    }
+
+
+def _no_state() -> NoReturn:
+    raise AssertionError("nobody sends a request to this app")
+
+
 def http() -> str:
-    """Return the page of all HTTP routes with their answers."""
+    """Return the page of all HTTP routes with their roles and answers."""
     document = openapi.build_openapi()
+    roles = roles_of_routes()
+    routes = [
+        (method, path, route)
+        for path, methods in document["paths"].items()
+        for method, route in methods.items()
+        if method != "head"
+    ]
+    of_all = sorted(set.intersection(*(set(route["responses"]) for _, path, route in routes if roles[path])))
+    example = next(route for _, path, route in routes if roles[path])
+    listed = (
+        (code(f"{method.upper()} {path}"), roles[path] or "none", route["summary"])
+        for method, path, route in routes
+    )
+    common = ((status, _answer(document, example["responses"][status])) for status in of_all)
     parts = [
         "# HTTP\n",
-        MADE
-        + " `GET /v1/openapi.json` is the same for programs. Roles of tokens: [security](../security.md).\n",
+        MADE + " `GET /v1/openapi.json` is the same for programs.\n",
+        "## Routes and roles\n",
+        (
+            "If the server requires tokens, a route needs a token with its role. The role `read` also covers"
+            " `site`, and the role `submit` covers `read`: [security](../security.md#over-http).\n"
+        ),
+        table(("route", "role", "purpose"), listed),
+        "## Answers of all routes with a role\n",
+        table(("status", "meaning"), common),
     ]
-    for path, methods in document["paths"].items():
-        for method, route in methods.items():
-            if method == "head":
-                continue
-            parts += [f"## `{method.upper()} {path}`\n", f"{route['summary']}\n"]
-            rows = [
-                (status, _answer(document, answer)) for status, answer in sorted(route["responses"].items())
-            ]
-            asked = [
-                (code(one["name"]), one["in"], one.get("description", ""))
-                for one in route.get("parameters", [])
-            ]
-            parts += [table(("parameter", "in", "meaning"), asked)] if asked else []
-            parts.append(table(("status", "meaning"), rows))
+    for method, path, route in routes:
+        parts += _route_section(
+            document, f"{method.upper()} {path}", route, skip=of_all if roles[path] else ()
+        )
     return "\n".join(parts)
+
+
+def _route_section(
+    document: Mapping[str, Any], title: str, route: Mapping[str, Any], skip: Sequence[str]
+) -> list[str]:
+    """Return the section of one route, without the answers in *skip*."""
+    asked = [
+        (code(one["name"]), one["in"], one.get("description", "") or "name of the site")
+        for one in route.get("parameters", [])
+    ]
+    answers = [
+        (status, _answer(document, answer))
+        for status, answer in sorted(route["responses"].items())
+        if status not in skip
+    ]
+    section = [f"## `{title}`\n", f"{route['summary']}\n"]
+    section += [table(("parameter", "in", "meaning"), asked)] if asked else []
+    return [*section, table(("status", "meaning"), answers)]
 
 
 def _answer(document: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
@@ -544,20 +700,30 @@ def json_shapes() -> str:
     return "\n".join(parts)
 
 
-def code_map() -> str:
-    """Return the map of the code, with its picture."""
-    return architecture.markdown(picture=architecture.PICTURE)
-
-
 REFERENCE = {
     "configuration": configuration,
     "metrics": metrics,
     "commands": command_line,
     "json": json_shapes,
     "http": http,
-    "code": code_map,
+    "code": architecture.markdown,
 }
-"""By page of the reference, the function that builds it."""
+"""By page of docs/reference/generated, the function that builds it."""
+GENERATED = ROOT / "docs" / "reference" / "generated"
+
+
+def write_reference() -> None:
+    """Write the pages of docs/reference that are made from the code."""
+    write_attributes()
+    GENERATED.mkdir(exist_ok=True)
+    for name, made in REFERENCE.items():
+        (GENERATED / f"{name}.md").write_text(made(), "utf-8")
+
+
+def write_attributes() -> None:
+    """Write the page of attributes."""
+    (ROOT / "docs" / "reference" / "attributes.md").write_text(attributes(), "utf-8")
+
 
 CONF = """\
 project = "classad-hydrator"
@@ -596,22 +762,24 @@ def prepare(folder: Path) -> None:
         if path.stem != "index":
             pages.append(str(path.with_suffix("")))
     made_folder = folder / "reference" / "generated"
-    made_folder.mkdir()
-    for name, made in REFERENCE.items():
-        (made_folder / f"{name}.md").write_text(made(), "utf-8")
+    (made_folder / "code.md").write_text(architecture.markdown(picture=architecture.PICTURE), "utf-8")
     (made_folder / architecture.PICTURE).write_text(architecture.cycle_picture(), "utf-8")
     index = folder / "index.md"
     listed = [page for page in re.findall(r"\]\(([\w/-]+)\.md\)", index.read_text("utf-8")) if page in pages]
-    order = [*dict.fromkeys([*listed, *pages]), *(f"reference/generated/{name}" for name in REFERENCE)]
+    order = [*dict.fromkeys([*listed, *pages])]
     tree = "\n".join(["", "```{toctree}", ":hidden:", ":maxdepth: 1", "", *order, "```", ""])
     index.write_text(index.read_text("utf-8") + tree, "utf-8")
     (folder / "conf.py").write_text(CONF.format(version=__version__), "utf-8")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--attributes"] and (len(sys.argv) != 2 or sys.argv[1].startswith("-")):
-        sys.exit("usage: docs.py FOLDER | --attributes")
+    if len(sys.argv) != 2:
+        sys.exit("usage: docs.py FOLDER | --reference | --attributes")
     if sys.argv[1] == "--attributes":
-        (ROOT / "docs" / "reference" / "attributes.md").write_text(attributes(), "utf-8")
+        write_attributes()
+    elif sys.argv[1] == "--reference":
+        write_reference()
+    elif sys.argv[1].startswith("-"):
+        sys.exit("usage: docs.py FOLDER | --reference | --attributes")
     else:
         prepare(Path(sys.argv[1]))

@@ -35,6 +35,8 @@ buildah from --name daemon --pull-never --signature-policy "$STORE/policy.json" 
 buildah inspect --type image localhost/classad-hydrator > "$STORE/image.json"
 cp --archive "$(buildah mount daemon)" "$STORE/rootfs"
 buildah umount daemon
+buildah push --quiet --disable-compression --signature-policy "$STORE/policy.json" \\
+    --digestfile "$STORE/digest" localhost/classad-hydrator "oci-archive:$STORE/image.tar"
 """
 _RUN = """
 set -eu
@@ -46,7 +48,7 @@ _ALONE = ("unshare", "--mount", "--propagation", "private")
 
 
 def build(store: Path) -> dict[str, Any]:
-    """Build the image below *store*; its file system is ``rootfs`` there.
+    """Build the image below *store*; its file system is ``rootfs`` there, and ``image.tar`` an OCI archive.
 
     Returns:
         The image's own configuration: User, Env, Entrypoint, Cmd and so on.

@@ -27,6 +27,7 @@ from types import FrameType, TracebackType
 from typing import Any, Literal, NoReturn, Protocol, Self
 
 import httpx
+from rich import box
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -48,6 +49,9 @@ AT_FIRST: Mapping[str, Mapping[str, State]] = {
     FOUR: {"AU": "available", "NL": "available"},
 }
 """Datasets of the catalogue at the start of the demo: a stock pool would fill NL, the smallest, first."""
+ON_SITE: Mapping[State, str] = {"available": "on disk", "nearline": "on tape", "partial": "in part"}
+INTRODUCTION = "A real HTCondor pool of three sites. A job only names the datasets that it reads."
+NEXT = "next: docs/operators.md for your pool, docs/submitters.md for your jobs"
 
 BRISK: Mapping[str, str] = {"startd": "UPDATE_INTERVAL = 5\n"}
 """HTCondor 23.9 shows what a hook printed only with the startd's next regular update, ``update:true``
@@ -323,7 +327,7 @@ class Verdict:
         if self.wrong:
             return "WRONG: " + "; ".join(self.wrong)
         if not self.runs:
-            return "ok: nowhere complete, so it waits"
+            return "ok: waits for its data"
         return "ok" if self.job.datasets else "ok: may run anywhere"
 
 
@@ -353,6 +357,9 @@ def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequen
 
 
 # --- output ---------------------------------------------------------------------------------------------
+
+
+_PLAIN: Mapping[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.ROUNDED}
 
 
 class DemoOutput:
@@ -388,8 +395,17 @@ class DemoOutput:
         self._console.print(text, style=style, markup=False, soft_wrap=True)
         self._console.file.flush()
 
+    def states(self, title: str, by_site: Mapping[str, Mapping[str, str]]) -> None:
+        """Print a row for each dataset, with its state at each site."""
+        table = Table(title=title, **_PLAIN)
+        for head in ("dataset", *by_site):
+            table.add_column(head)
+        for did in AT_FIRST:
+            table.add_row(did, *(states.get(did, "-") for states in by_site.values()))
+        self._console.print(table)
+
     def table(self, title: str, verdicts: Iterable[Verdict]) -> None:
-        table = Table(title=title, title_justify="left", title_style="bold", show_lines=True)
+        table = Table(title=title, **_PLAIN)
         for head in ("job", "datasets", "complete at", "ran at", "verdict"):
             table.add_column(head, overflow="fold")
         for verdict in verdicts:
@@ -455,6 +471,11 @@ class Demo:
 
     def play(self) -> bool:
         """Play the story; return False at the first job that ran where it should not."""
+        listed = {
+            site: {did: ON_SITE[states[site]] for did, states in AT_FIRST.items() if site in states}
+            for site in self.sites
+        }
+        self.output.states("Where the data is", listed)
         waiting = self.submit("needs both, in one place", ONE, TWO, waits=True)
         jobs = [
             self.submit("one dataset", ONE),
@@ -466,16 +487,17 @@ class Demo:
             self.submit("no datasets"),
         ]
         count = sum(job.count for job in [waiting, *jobs])
-        self.output.step(f"{count} jobs submitted; waiting until all but the one that has to wait are done")
+        reason = f"job {waiting.cluster} must wait, since no site has both of its datasets"
+        self.output.step(f"{count} jobs submitted; {reason}")
         self.until_done(jobs, 150)
         if not self.show("Jobs and their data", [*jobs, waiting]):
             return False
         self.slots("The slots before anything changes")
 
-        self.output.step(f"{TWO} is on its way to UK")
+        self.output.step(f"a copy of {TWO} is on its way to UK")
         self.timeline.change(lambda: self.holdings.send(TWO, "UK"))
         self.until_slots("UK", TWO, self.holdings.on_its_way)
-        self.output.step(f"UK's slots say {self.holdings.on_its_way}; {self.mood(waiting)}")
+        self.output.step(f"the slots of UK advertise {self.holdings.on_its_way}; {self.mood(waiting)}")
         self.output.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
         self.timeline.change(lambda: self.holdings.arrive(TWO, "UK"), lambda: self.holdings.leave(FOUR, "NL"))
         self.until_slots("UK", TWO, "AVAILABLE")
@@ -486,7 +508,8 @@ class Demo:
             self.submit("after it left NL", FOUR, count=3),
             self.submit("arrived, and at UK only", ONE, TWO),
         ]
-        self.output.step("more jobs submitted; waiting for them, and for the one that waited")
+        count = sum(job.count for job in jobs)
+        self.output.step(f"{count} more jobs submitted; UK has both datasets of job {waiting.cluster} now")
         self.until_done([waiting, *jobs], 150)
         return self.show("Jobs after the change", [waiting, *jobs])
 
@@ -554,19 +577,19 @@ class Demo:
         self.output.table(title, verdicts)
         return not any(verdict.wrong for verdict in verdicts)
 
+    def slot_states(self) -> dict[str, Mapping[str, str]]:
+        """Return the states that the slots of each site advertise, by dataset."""
+        return {site: self.installed.states_at(site) for site in self.sites}
+
     def slots(self, title: str) -> None:
         """Show the slots by condor_status, with their state of each dataset."""
         format_file = self.pool.shared / PRINT_FORMAT.name
         shutil.copy(PRINT_FORMAT, format_file)
-        table = self.pool.run("condor_status", "-print-format", format_file).stdout.strip("\n")
-        self.output.say(f"\n{title}\n$ condor_status -print-format {PRINT_FORMAT.name}", style="bold")
+        printed = self.pool.run("condor_status", "-print-format", format_file).stdout
+        table = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
+        self.output.say(f"{title}\n$ condor_status -print-format {PRINT_FORMAT.name}", style="bold")
         self.output.say(table)
-        self.output.say("\nDatasetStates of the slots", style="bold")
-        for site in self.sites:
-            states = self.installed.states_at(site)
-            states_text = ", ".join(f"{did} {states[did]}" for did in sorted(states))
-            self.output.say(f"  {site}  {states_text or 'nothing'}")
-        self.output.say("")
+        self.output.states("DatasetStates of these slots", self.slot_states())
 
 
 def explain(output: DemoOutput, installed: Installation, clusters: Sequence[int]) -> None:
@@ -632,6 +655,7 @@ def run(
     names = [site.name for site in sites]
     with ExitStack() as stack:
         output = stack.enter_context(DemoOutput())
+        output.say(INTRODUCTION, style="bold")
         version = _prepare(catalogue, release, output)
         cores = ", ".join(f"{site.name} {site.cpus} cores" for site in sites)
         output.step(f"starting a pool with HTCondor {version}: {cores}")
@@ -658,7 +682,7 @@ def run(
             return 1
         ran = sum(len(verdict.runs) for verdict in demo.verdicts)
         output.step(f"all {ran} jobs ran where all their data was; taking everything down")
-    print(f"done in {output.seconds:.0f} s; nothing is left running", flush=True)
+    print(f"done in {output.seconds:.0f} s; nothing is left running\n{NEXT}", flush=True)
     return 0
 
 

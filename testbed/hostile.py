@@ -8,6 +8,7 @@ A way to answer is a function with the parameter ``send``, which returns False o
 
 import gzip
 import socket
+import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -130,9 +131,14 @@ def stream(unit: bytes, size: int, *headers: str) -> Answering:
 
 
 def gzip_bomb(size: int, unit: bytes = b"\n" * 65_536) -> bytes:
-    """Return bytes that decompress to *size* bytes of *unit*."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return b"".join(packer.compress(unit) for _ in range(size // len(unit))) + packer.flush()
+    """Return bytes that decompress to *size* bytes of *unit*, compressed once: half a second for 1 GB."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(unit) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum, units = 0, size // len(unit)
+    for _ in range(units):
+        checksum = zlib.crc32(unit, checksum)
+    trailer = struct.pack("<LL", checksum, units * len(unit) % 2**32)
+    return b"\x1f\x8b\x08" + bytes(7) + block * units + packer.flush() + trailer
 
 
 def _all(send: Send, parts: Iterable[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A machine for the shipped unit: Debian 12 under its real systemd, as PID 1 of separate namespaces.
+"""A machine for the shipped unit: Debian 12 or 13 under its real systemd, as PID 1 of separate namespaces.
 
 It shares this machine's kernel and network (so that it reaches a pool on loopback) and nothing else; its
 files go to a folder of the test.
@@ -13,17 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .cached import built
-from .debian import ENTER, PoolUnavailable, ensure_debootstrap, mirror
+from .debian import ENTER, SUITES, PoolUnavailable, ensure_debootstrap, mirror, tree, version
 from .patience import wait_for
 from .wheelhouse import dependencies
 
 SUITE = "bookworm"
 PREFIX = "/opt/classad-hydrator"
-"""Folder of the daemon in docs/how-to/operate/install-with-systemd.md."""
+"""Folder of the daemon in docs/how-to/operate/install/install-with-systemd.md."""
 WHEELS = "/wheels"
 """Folder of the wheels of the dependencies on the machine: it has no package index."""
 _PACKAGES = "systemd,dbus,libnss-systemd,python3,python3-venv,procps,ca-certificates"
 _RECIPE = f"1 {SUITE} {_PACKAGES} console-getty masked; venv {PREFIX}"
+_LAYER_PACKAGES = "systemd dbus libnss-systemd rpm"
+_LAYER = """
+set -eu
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/layer,workdir=$2/work" "$2/root"
+mount -t proc proc "$2/root/proc"
+chroot "$2/root" env DEBIAN_FRONTEND=noninteractive sh -euc '
+    install="apt-get install --yes --no-install-recommends $0"
+    $install || { apt-get update; $install; }
+    apt-get clean
+    ln -s /dev/null /etc/systemd/system/console-getty.service
+    ln -sf /dev/null /etc/systemd/system/condor.service' "$3"
+"""
 _BOOT = """
 set -eu
 root=$1 base=$2 upper=$3 work=$4
@@ -69,6 +81,29 @@ def base() -> Path:
     wheels = dependencies()
     recipe = f"{_RECIPE} {(wheels / 'runtime.lock').read_text()}".encode()
     return built(f"debian-{SUITE}", recipe, lambda home: _build(home, wheels))
+
+
+def layers() -> str:
+    """Return the folders of a Debian 13 with systemd and rpm, as an overlay's lower ones.
+
+    They are the tree of the pools, which has HTCondor, and a small layer (half a minute).
+
+    Raises:
+        PoolUnavailable: Debian's tree cannot be built.
+        MachineUnavailable: the packages cannot be installed.
+    """
+    lower = tree(SUITES["23.9"], print)
+    recipe = f"{_LAYER} {_LAYER_PACKAGES} {version(lower)} {lower.stat().st_ino}".encode()
+    layer = built("debian-13-layer", recipe, lambda home: _build_layer(lower, home)) / "layer"
+    return f"{layer}:{lower}"
+
+
+def _build_layer(lower: Path, home: Path) -> None:
+    for name in ("layer", "work", "root"):
+        (home / name).mkdir(parents=True)
+    (home / "layer").chmod(0o755)
+    _step([*ENTER, "sh", "-c", _LAYER, "sh", str(lower), str(home), _LAYER_PACKAGES])
+    shutil.rmtree(home / "work")
 
 
 def _build(home: Path, wheels: Path) -> None:
@@ -122,8 +157,10 @@ class Machine:
 
 
 @contextlib.contextmanager
-def boot(folder: Path, furnish: Path) -> Iterator[Machine]:
+def boot(folder: Path, furnish: Path, lower: str | None = None) -> Iterator[Machine]:
     """Boot a machine whose files go to *folder*, with the files of *furnish* on top of its root.
+
+    *lower* has the folders with the system, as an overlay's lower ones; by default it is a Debian 12.
 
     Raises:
         MachineUnavailable: it did not start; the text ends with systemd's output.
@@ -134,7 +171,7 @@ def boot(folder: Path, furnish: Path) -> Iterator[Machine]:
     shutil.copytree(furnish, parts["upper"], symlinks=True, dirs_exist_ok=True)
     parts["upper"].chmod(0o755)  # it is the machine's root: its services pass through it
     console_file = folder / "console"
-    arguments = [str(path) for path in (parts["root"], base(), parts["upper"], parts["work"])]
+    arguments = [str(each) for each in (parts["root"], lower or base(), parts["upper"], parts["work"])]
     namespaces = ["--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child"]
     with _cgroup(f"hydrator-boot-{os.getpid()}") as cgroup, console_file.open("wb") as console:
         # into a cgroup of its own first: the machine sees no other

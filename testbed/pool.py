@@ -39,7 +39,7 @@ import classad2
 from . import debian, keeper, processes
 from .cached import cache_folder
 from .debian import PoolUnavailable
-from .patience import PATIENCE
+from .patience import PATIENCE, pause
 from .ports import free_port
 
 __all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed"]
@@ -234,7 +234,7 @@ class Pool:
                 if end is not None:
                     end.close()
             running.terminate()  # a process forked from this one may hold the pipe open
-            running.wait(30)
+            running.wait(30 * PATIENCE)
             keeper.remove(self.home)
         if self._alive is not None:
             self._alive.close()
@@ -391,6 +391,11 @@ class Pool:
 
         self.wait(empty, 60, "the queue to be empty")
 
+    def wait_free(self) -> None:
+        """Wait until all cores are free in the ads of all slots; a slot in use is smaller than it is."""
+        in_use = 'SlotType == "Dynamic" || Cpus < TotalSlotCpus'
+        self.wait(lambda: not self.slots("Name", constraint=in_use), 60, "all cores to be free")
+
     def done(self, cluster: int, jobs: int = 1) -> bool:
         """Return whether *jobs* jobs of *cluster* have completed."""
         return len(self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId")) >= jobs
@@ -404,11 +409,25 @@ class Pool:
 
     # --- faults and changes -------------------------------------------------------------------------
 
-    def reconfig(self, **extra: str) -> None:
-        """Replace the extra configuration of these kinds and have every daemon read it."""
+    def reconfig(self, *, read_by: Sequence[str] = (), **extra: str) -> None:
+        """Replace the extra configuration of these kinds and have every daemon read it.
+
+        Args:
+            read_by: the daemons to wait for, by the names of their logs.
+            extra: the configuration by kind.
+        """
+        before = {name: self._times_read(name) for name in read_by}
         self._extra |= _check_kinds(extra)
         _write_extra(self.home, self._extra)
         self.run("condor_reconfig", "-addr", self._master())  # the master reconfigures all daemons
+
+        def is_read() -> bool:
+            return all(self._times_read(name) > times for name, times in before.items())
+
+        self.wait(is_read, 30, f"{', '.join(read_by)} to read the texts")
+
+    def _times_read(self, daemon: str) -> int:
+        return self.logs(daemon).count("Re-reading config files")
 
     def stop_daemon(self, name: str) -> None:
         """Stop a daemon until it is started: ``collector``, ``negotiator``, ``schedd``, ``startd:UK``."""
@@ -458,7 +477,7 @@ class Pool:
         """
         deadline = time.monotonic() + seconds * PATIENCE
         while True:
-            failure = ""
+            failure, begun = "", time.monotonic()
             try:
                 if answer := condition():
                     return answer
@@ -468,7 +487,7 @@ class Pool:
                 raise AssertionError(f"waited {seconds * PATIENCE:g} s for {what}{failure}\n{self._state()}")
             if self._keeper is not None and self._keeper.poll() is not None:
                 raise AssertionError(f"the pool ended while we waited for {what}")
-            time.sleep(0.2)
+            pause(begun, 0.4)
 
     def wait_ready(self, seconds: float = 60) -> None:
         """Wait until central manager, schedd and all slots are in the collector.
@@ -843,6 +862,8 @@ PREEMPT = False
 KILL = False
 # a starter whose shadow went during the removal of a job waits 40 minutes for it; the default is 10 minutes
 MachineMaxVacateTime = 60
+# each starter starts each plugin once: those of Box, Google Drive and OneDrive need 0.4 s of CPU each
+FILETRANSFER_PLUGINS = $(LIBEXEC)/curl_plugin, $(LIBEXEC)/data_plugin
 
 {f"MACHINE_RESOURCE_INVENTORY_GPUs = {home}/etc/gpus" if any(site.gpus for site in pool.sites) else ""}
 {"".join(_site_config(pool, site) for site in pool.sites)}

@@ -71,6 +71,7 @@ def main() -> int:
     parts["COBalD/TARDIS"] = tardis.python
     parts["rattler-build"] = conda.python
     parts["Debian 12 under systemd"] = machine.base
+    parts["Debian 13 under systemd"] = machine.layers
     parts["buildah"] = lambda: debs.program("buildah", "buildah", "usr/bin")[0]
     parts["crun"] = lambda: debs.program("crun", "crun", "usr/bin")[0]
     parts["Prometheus"] = prometheus.promtool

@@ -178,20 +178,25 @@ class RucioServer(Served):
         """Run one command, then recount (abacus), as a real server would within seconds."""
         return self.seed((command, arguments), ("abacus", {}))[0]
 
-    def upload(self, *items: Mapping[str, Any]) -> None:
-        """Upload files with Rucio's own client, each of *items* as it takes them.
-
-        Raises:
-            RuntimeError: Rucio did not upload all; the text has the end of its output.
-        """
-        home = Path(tempfile.mkdtemp(prefix="upload-", dir=self.folder))
+    def client_environment(self) -> dict[str, str]:
+        """Return the environment in which Rucio's own client talks to this server as its administrator."""
+        home = Path(tempfile.mkdtemp(prefix="client-", dir=self.folder))
         client = {
             "rucio_host": self.url, "auth_host": self.url, "auth_type": "userpass", "account": self.account,
             "username": self.username, "password": self.password,
         }  # fmt: skip
         lines = ["[client]", *(f"{name} = {value}" for name, value in client.items())]
         (home / "rucio.cfg").write_text("\n".join(lines))
-        environment = _environment(home, "") | {"RUCIO_CONFIG": str(home / "rucio.cfg")}
+        return _environment(home, "") | {"RUCIO_CONFIG": str(home / "rucio.cfg")}
+
+    def upload(self, *items: Mapping[str, Any]) -> None:
+        """Upload files with Rucio's own client, each of *items* as it takes them.
+
+        Raises:
+            RuntimeError: Rucio did not upload all; the text has the end of its output.
+        """
+        environment = self.client_environment()
+        home = Path(environment["RUCIO_HOME"])
         program = shutil.copy(UPLOAD, home)  # away from this file, whose name is that of Rucio's package
         command = [sys.executable, "-W", "ignore", program]
         done = subprocess.run(

@@ -496,7 +496,7 @@ def make_admin(session, account):
 
 @command
 def rules_on(session, did):
-    """Return the rules on *did*: account, storage element, state and comment of each."""
+    """Return the rules on *did*: account, storage element, state, comment and more of each."""
     from rucio.core.rule import list_rules
 
     return [
@@ -511,6 +511,7 @@ def rules_on(session, did):
             "notification": rule["notification"].name,
             "locked": rule["locked"],
             "purge": rule["purge_replicas"],
+            "copies": rule["copies"],
         }
         for rule in list_rules(filters=_split(did), session=session)
     ]

@@ -32,6 +32,9 @@ class RucioStandIn(ThreadingHTTPServer):
         self.password: str | None = None
         """Whoever logs in must have it; None: anybody may. A new one ends the tokens given before."""
         self.refusals = 0
+        self.logins = 0
+        self.ended_tokens = 0
+        """Number of times that all tokens expired."""
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
@@ -41,7 +44,7 @@ class RucioStandIn(ThreadingHTTPServer):
     @property
     def token(self) -> str:
         """Return the current answer to a login."""
-        return f"token-{sha256((self.password or '').encode()).hexdigest()}"
+        return f"token-{sha256(f'{self.password} {self.ended_tokens}'.encode()).hexdigest()}"
 
     def on_denial(self) -> None:
         """Do nothing before a client is denied; tests replace it to change something at that moment."""
@@ -137,6 +140,7 @@ class _Request(BaseHTTPRequestHandler):
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         wanted, token = self.server.password, self.server.token
         if place.path == "/auth/userpass" and wanted in {None, self.headers["X-Rucio-Password"]}:
+            self.server.logins += 1
             self._send(200, b"", "application/octet-stream", {"X-Rucio-Auth-Token": token})
             return
         if wanted and self.headers["X-Rucio-Auth-Token"] != token:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from .patience import PATIENCE
 from .processes import end
 
 
@@ -37,12 +38,12 @@ class Served:
             there: returns True once it answers.
             failed: text of the failure if it is not in time, or has ended.
             logs: the files in *folder* whose ends the failure shows, as globs.
-            seconds: the time limit.
+            seconds: how long that may take on a quiet machine; the limit is PATIENCE times as long.
 
         Raises:
             RuntimeError: it did not answer; it is stopped by then.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while time.monotonic() < deadline and self.process.poll() is None:
             if there():
                 return

@@ -64,14 +64,15 @@ def _build(home: Path, bindings: str) -> None:
 
 
 def _copy_interpreter(home: Path) -> None:
-    """Copy interpreter and standard library to ``home/py``; a shared libpython is looked for beside it."""
+    """Copy interpreter and standard library to ``home/py``; a shared libpython is looked for beside it.
+
+    The modules stay compiled: leaders and workers may not write here, so each would compile them again.
+    """
     py = home / "py"
     (py / "bin").mkdir(parents=True)
     binary = py / "bin" / _PYTHON
     shutil.copy2(Path(sys.base_prefix, "bin", _PYTHON).resolve(), binary)
-    ignore = shutil.ignore_patterns(
-        "site-packages", "dist-packages", "__pycache__", "test", "config-*", "idlelib"
-    )
+    ignore = shutil.ignore_patterns("site-packages", "dist-packages", "test", "config-*", "idlelib")
     shutil.copytree(sysconfig.get_path("stdlib"), py / "lib" / _PYTHON, ignore=ignore)
     (py / "lib" / _PYTHON / "site-packages").mkdir(exist_ok=True)
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):

@@ -1,10 +1,11 @@
-"""Report on the suites: tests that ran or were skipped; fail if a suite or a required part did not run.
+"""Report on the suites: tests that ran, were skipped or measured; fail if a part that must run did not run.
 
 ``python -m testbed.what_ran FOLDER SUITE…``; FOLDER/SUITE.xml is pytest's junit report of a suite.
 """
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -18,6 +19,9 @@ MUST_RUN = {
     "Toil's own batch system": "test_toils_own_batch_system_runs",
     "Rapthor's own reader": "test_rapthor_reader",
     "the booted systemd": "deploy.test_booted.",
+    "the packages on a booted Debian 12": "deploy.test_packages.test_the_debs_install",
+    "the package on a booted Debian 13": "deploy.test_packages_13.test_a_fresh_debian",
+    "the RPMs, installed by rpm": "deploy.test_packages_13.test_the_real_rpm",
     "the container image": "deploy.test_container.test_image_serves",
     "both Helms": "deploy.test_helm_objects.test_helm_3_renders_the_same_objects",
     "a real Prometheus": "deploy.test_prometheus.",
@@ -32,10 +36,11 @@ MUST_RUN = {
 
 @dataclass(frozen=True)
 class Case:
-    """One test; *skipped* is the reason, or None if it ran."""
+    """One test; *skipped* is the reason, or None if it ran. *properties* is what it recorded, by name."""
 
     name: str
     skipped: str | None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def main(folder: Path, suites: list[str]) -> int:
@@ -49,6 +54,8 @@ def main(folder: Path, suites: list[str]) -> int:
         for case in cases:
             if case.skipped is not None:
                 print(f"  skipped {case.name}: {case.skipped}")
+            for name, value in case.properties.items():
+                print(f"  {case.name}: {name}: {value}")
         if not ran:
             problems.append(f"the suite {suite} ran no test")
         used += [name for name in ran if not name.startswith("tests.unit.")]
@@ -70,7 +77,9 @@ def read(report: Path) -> list[Case]:
     for case in ET.parse(report).iter("testcase"):
         skip = case.find("skipped")
         name = f"{case.get('classname')}.{case.get('name')}"
-        cases.append(Case(name, None if skip is None else skip.get("message", "no reason given")))
+        reason = None if skip is None else skip.get("message", "no reason given")
+        properties = {found.attrib["name"]: found.attrib["value"] for found in case.iter("property")}
+        cases.append(Case(name, reason, properties))
     return cases
 
 

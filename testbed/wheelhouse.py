@@ -14,7 +14,7 @@ from build import ProjectBuilder
 from packaging.requirements import Requirement
 
 from .cached import built
-from .sbom import write_sbom
+from .sbom import NAME, write_sbom
 
 ROOT = Path(__file__).parents[1]
 PYTHON = "3.11"
@@ -115,9 +115,16 @@ def _fetch(home: Path, python: str = PYTHON) -> None:
 
 
 def main(folder: Path) -> int:
-    """Put the wheels of this project and its dependencies into a new *folder*, with the bill of materials."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(dependencies(), folder, ignore=shutil.ignore_patterns("runtime.lock", "lock.sha256"))
+    """Put the wheels of this project and its dependencies into *folder*, with the bill of materials.
+
+    Wheels there, and the bill and the provenance of them, are deleted first; other files stay.
+    """
+    wheels = dependencies()
+    for pattern in ("*.whl", f"{NAME}.*.json"):
+        for path in folder.glob(pattern):
+            path.unlink()
+    unwanted = shutil.ignore_patterns("runtime.lock", "lock.sha256")
+    shutil.copytree(wheels, folder, ignore=unwanted, dirs_exist_ok=True)
     print(our_wheel(folder))
     print(write_sbom(folder))
     return 0

@@ -1,9 +1,11 @@
 """Fixtures for everybody: a real HTCondor pool, on the releases that --htcondor names."""
 
+import gc
 import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +20,8 @@ from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 __all__ = ["rucio_on_postgres", "rucio_server"]
 
 SITE_ADS = 'MyType == "DataLocality"'
+MARKS_OF_SUITES = {"slow": "mark.slow", "pool and not slow": "mark.pool"}
+"""What a file of tests contains if the suite with that ``-m`` has tests of it."""
 _MISSING = pytest.StashKey[dict[str, str]]()
 
 # a law must not fail because the machine is busy
@@ -26,7 +30,11 @@ settings.load_profile("busy machine")
 
 
 def pytest_configure() -> None:
-    """Restore SIGINT: a shell ignores it in the background, and so would all processes of the tests."""
+    """Restore SIGINT: a shell ignores it in the background, and so would all processes of the tests.
+
+    Collect no garbage while tests are collected: there is none, and the search takes ten seconds.
+    """
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -54,6 +62,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("htcondor_release", releases, indirect=True, scope="session")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files without a test of the suite: each worker would take half a minute for all files."""
+    mark = MARKS_OF_SUITES.get(config.option.markexpr)
+    if mark is None or not collection_path.match("test_*.py"):
+        return None
+    return None if mark in collection_path.read_text("utf-8") else True
+
+
 @pytest.fixture(autouse=True)
 def no_secrets_of_other_tests() -> Iterator[None]:
     """Let this process forget at each test's end what its adapters showed to servers."""
@@ -69,7 +85,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build missing Debian trees before the tests, so that it is not one test's time that they take."""
+    """Build missing Debian trees before the tests, so that it is not one test's time that they take.
+
+    From here on, search for garbage, but not among the modules and the thousands of tests, which stay.
+    """
+    gc.enable()
+    gc.freeze()
     missing = session.config.stash[_MISSING] = {}
     if session.config.option.collectonly:
         return

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from testbed.loaded_cli import run_hydrator
 from testbed.pool import Pool
 
 ROOT = Path(__file__).parents[1]
@@ -40,15 +41,7 @@ class Desk:
         self.path = f"{tools}:{os.environ['PATH']}"
 
     def hydrator(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "hydrator.cli", "submit", *words],
-            cwd=self.folder,
-            env={**os.environ, "PATH": self.path},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
+        return run_hydrator(["submit", *words], {**os.environ, "PATH": self.path}, self.folder)
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_bytes(text.encode())

@@ -55,19 +55,12 @@ class Located:
         """Apply the generated configuration, as an operator would; *more* is read after it, by role."""
         more = more or {}
         daemons = ["SchedLog", "negotiator", *(f"startd:{site.local}" for site in self.pool.sites)]
-        before = {name: self._times_read(name) for name in daemons}
         self.pool.reconfig(
+            read_by=daemons,
             schedd=QUICK + schedd_config(policy, {}, observe=observe) + more.get("schedd", ""),
             startd=self._cron + startd_config({}, observe=observe, policy=policy) + more.get("startd", ""),
             negotiator=negotiator_config({}, observe=observe, policy=policy) + more.get("negotiator", ""),
         )
-        for name, times in before.items():
-            self.pool.wait(
-                lambda name=name, times=times: self._times_read(name) > times, 20, f"{name} to read the texts"
-            )
-
-    def _times_read(self, daemon: str) -> int:
-        return self.pool.logs(daemon).count("Re-reading config files")
 
     def holds(self, age: int = 0, **sites: Mapping[str, float | str]) -> None:
         """Set the share or the state of datasets at every site, and wait until the collector has them.
@@ -132,11 +125,7 @@ class Located:
     def clear(self) -> None:
         """Remove all jobs and wait until all cores are free again."""
         self.pool.empty_queue()
-        self.pool.wait(
-            lambda: not self.pool.slots("Name", constraint='SlotType == "Dynamic"'),
-            60,
-            "all cores to be free",
-        )
+        self.pool.wait_free()
 
     def ran_at(self, cluster: int, jobs: int = 1, seconds: float = 60) -> list[str]:
         self.pool.wait(lambda: self.pool.done(cluster, jobs), seconds, f"job {cluster} to end")

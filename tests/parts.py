@@ -45,6 +45,7 @@ NO_PROMETHEUS = "no Prometheus"
 NO_BROWSER = "no browser"
 NO_FAKE_CLOCK = "no libfaketime"
 NO_READER = "no reader of shell scripts"
+NO_PYTHON = "no other Python"
 
 MISSED = {
     NO_POOL: "A REAL POOL",
@@ -68,6 +69,7 @@ MISSED = {
     NO_BROWSER: "A REAL BROWSER",
     NO_FAKE_CLOCK: "A CLOCK THAT CAN BE SET",
     NO_READER: "BUSYBOX OR SHELLCHECK",
+    NO_PYTHON: "PYTHON 3.12",
 }
 """Names in the summary."""
 

@@ -4,15 +4,21 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 
+@cache
 def pythons() -> list[str]:
-    """Find the interpreters on PATH and of pyenv, as they call themselves (a shim is not an interpreter)."""
+    """Find the interpreters on PATH and of pyenv, as they call themselves.
+
+    A shim of pyenv is not an interpreter, and a slow script; its interpreter is in the folder of versions.
+    """
     found = {sys.executable}
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for name in [*(f"python3.{minor}" for minor in range(6, 15)), *pyenv.glob("3.*/bin/python3")]:
-        if path := shutil.which(name):
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for name in [*(f"python3.{minor}" for minor in range(6, 15)), *pyenv.glob("versions/3.*/bin/python3")]:
+        path = shutil.which(name)
+        if path and Path(path).parent != pyenv / "shims":
             ask = [path, "-c", "import sys; print(sys.executable)"]
             done = subprocess.run(ask, capture_output=True, text=True, check=False)
             found |= {done.stdout.strip()} if done.returncode == 0 else set()
@@ -24,3 +30,21 @@ def python_3_6() -> str | None:
     ask = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
     found = (each for each in pythons() if subprocess.run([each, "-c", ask], check=False).returncode == 0)
     return next(found, None)
+
+
+def copy_python(python: str, root: Path) -> None:
+    """Copy *python* with its library, without additional packages, below ``/usr`` of the system in *root*."""
+    ask = (
+        "import os, sys, sysconfig; get = sysconfig.get_config_var\n"
+        "print(os.path.realpath(sys.executable), sysconfig.get_path('stdlib'), sep='\\n')\n"
+        "print(os.path.join(get('LIBDIR'), get('INSTSONAME')) if get('Py_ENABLE_SHARED') else '')"
+    )
+    done = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+    program, library, shared = done.stdout.split("\n")[:3]
+    usr = root / "usr"
+    (usr / "bin").mkdir(parents=True)
+    shutil.copy(program, usr / "bin" / Path(library).name)
+    unwanted = shutil.ignore_patterns("test", "idlelib", "site-packages", "config-*", "tkinter")
+    shutil.copytree(library, usr / "lib" / Path(library).name, ignore=unwanted)
+    if shared:
+        shutil.copy(shared, usr / "lib")

@@ -133,6 +133,7 @@ class StagingWorld:
         self.disk: dict[tuple[Did, Site], tuple[ReplicaState, float | None]] = {}
         self.audit: list[tuple[str, dict]] = []
         self.guard_reason = None
+        self.uses = []
         self.before_call = lambda: None
         self.overview = None
         self.report = None
@@ -205,7 +206,8 @@ class StagingWorld:
         }
         self.reconciler.refresh_demand()
         self.report = self.reconciler.run()
-        self.overview = self.controller.run_once(self.report)
+        self.overview = self.controller.run_once(self.report, uses=self.uses)
+        self.uses = []
         return self.overview
 
     def _settle(self):

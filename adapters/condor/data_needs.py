@@ -1,6 +1,6 @@
 """Data needs: the jobs of all schedds that name datasets, and the sites that match the rest of idle jobs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrator.domain.errors import PoolError
@@ -9,36 +9,17 @@ from hydrator.domain.ports import Clock
 from hydrator.domain.ports.data_needs import DataNeed
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer
 
-from .bindings.client import CondorClient, QueueClient
-from .schedd_rounds import ScheddRounds
+from .bindings.client import QueueClient
+from .schedd_rounds import SiteRounds
 from .slot_ads import NOT_DYNAMIC_SLOT
 
 MAX_GROUPS = 100
-"""Groups of alike idle jobs of one schedd whose match is evaluated, the largest first."""
+"""Groups of alike idle jobs of one schedd whose match is evaluated, in turns of the users."""
 _MAX_JOBS = 10**7
 
 
-class ScheddNeeds(ScheddRounds):
-    """A ``DataNeeds`` port: query the jobs of each schedd, and evaluate the idle ones against all slots.
-
-    Args:
-        client: queries the collector and the schedds.
-        clock: the current time.
-        site_attributes: names of slot attributes; the first that a slot has gives the slot's site.
-        make_client: makes further clients, if some schedds do not answer.
-    """
-
-    def __init__(
-        self,
-        client: CondorClient,
-        clock: Clock,
-        site_attributes: Sequence[str],
-        make_client: Callable[[], CondorClient] | None = None,
-    ) -> None:
-        super().__init__(client, make_client)
-        self._collector = client
-        self._clock = clock
-        self._site_attributes = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
+class ScheddNeeds(SiteRounds):
+    """A ``DataNeeds`` port: query the jobs of each schedd, and evaluate the idle ones against all slots."""
 
     def read_needs(self) -> Mapping[str, Sequence[DataNeed] | Unseen]:
         """See :class:`hydrator.domain.ports.data_needs.DataNeeds`."""
@@ -83,12 +64,7 @@ class ScheddNeeds(ScheddRounds):
         rows = [row for each in answers.values() if not isinstance(each, Unseen) for row in each["running"]]
         if all(row["site"] for row in rows):
             return {}
-        try:
-            ads = self._collector.slots(["Name", *self._site_attributes], NOT_DYNAMIC_SLOT)
-        except PoolError:
-            return {}
-        found = ((ad, next((ad[name] for name in self._site_attributes if ad.get(name)), None)) for ad in ads)
-        return {str(ad["Name"]): Site(str(site)) for ad, site in found if site}
+        return self._read_sites_by_slot(NOT_DYNAMIC_SLOT)
 
     def _parse_idle(self, row: Mapping[str, Any], match: Mapping[str, Any] | None) -> DataNeed:
         now = self._clock()

@@ -2,7 +2,7 @@
 
 The negotiator matches waiting jobs with offline ads as with slots, and writes ``MachineLastMatchTime`` and
 ``MachineMatchCount`` into a matched ad, but starts no job there [1]. COBalD/TARDIS reads both, and starts
-drones of that type. See docs/how-to/operate/drones.md.
+drones of that type. See docs/how-to/operate/connect/drones.md.
 
 [1] HTCondor 25.14, src/condor_negotiator.V6/matchmaker.cpp, RegisterAttemptedOfflineMatch.
 """

@@ -1,16 +1,19 @@
-"""Load of a pool: the idle and running jobs of all schedds, and the slots of all sites."""
+"""Load of a pool: the idle and running jobs of all schedds, or of one cluster, and the slots of all sites."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from hydrator.domain.model import Site
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.ads.classad import list_literal, string_literal
+from hydrator.domain.model import Site, Unseen
+from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
 from hydrator.domain.ports import Clock
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_number
 
 from .bindings.client import CondorClient, QueueClient
-from .schedd_rounds import ScheddRounds
+from .schedd_rounds import SiteRounds
 from .slot_ads import NOT_DYNAMIC_SLOT
 
 SLOT_ATTRIBUTES = ("Name", "State", "PartitionableSlot", "TotalSlotCpus", "Cpus")
@@ -21,18 +24,18 @@ USABLE_SLOT = (
 """Slots that take jobs. The collector evaluates START without a job, so a START that tests the job counts."""
 MAX_SLOT_AGE = timedelta(seconds=750)
 """Two and a half times UPDATE_INTERVAL, 300 s by default: the startd of an older ad ended without a word."""
+MAX_CLUSTER_JOBS = 10_000
+"""Jobs of one cluster in one answer."""
+_MAX_SLOT_NAMES = 1000
 _MAX_CPUS = 1_000_000
 _MAX_EXPECTED_SECONDS = 10**9
 
 
-class ScheddLoads(ScheddRounds):
+class ScheddLoads(SiteRounds):
     """A ``PoolLoads`` port: query the slots, and the jobs of each schedd, within the client's time limit.
 
     Args:
-        client: queries the collector and the schedds.
-        clock: the current time.
-        site_attributes: names of slot attributes; the first that a slot has gives the slot's site.
-        make_client: makes further clients, if some schedds do not answer.
+        client, clock, site_attributes, make_client: see :class:`SiteRounds`.
         max_slot_age: a slot without an update for longer does not count. A startd that is killed cannot
             withdraw its ads, and the collector keeps them for CLASSAD_LIFETIME, 15 min or longer.
     """
@@ -45,11 +48,8 @@ class ScheddLoads(ScheddRounds):
         make_client: Callable[[], CondorClient] | None = None,
         max_slot_age: timedelta = MAX_SLOT_AGE,
     ) -> None:
-        super().__init__(client, make_client)
+        super().__init__(client, clock, site_attributes, make_client)
         self._usable_slot = f"{USABLE_SLOT} && {seen_within(max_slot_age)}"
-        self._collector = client
-        self._clock = clock
-        self._site_attributes = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
 
     def read_load(self) -> PoolLoad:
         """See :class:`hydrator.domain.pool_ports.PoolLoads`."""
@@ -57,16 +57,53 @@ class ScheddLoads(ScheddRounds):
         ads = self._collector.slots([*self._site_attributes, *SLOT_ATTRIBUTES], self._usable_slot)
         slots = [(ad, site) for ad in ads if (site := self._find_site(ad)) is not None]
         sites_by_slot = {str(ad["Name"]): site for ad, site in slots}
+        others = f"{NOT_DYNAMIC_SLOT} && ({self._usable_slot}) =!= true"
+        leaving = [str(ad["Name"]) for ad in self._collector.slots(["Name"], others)]
 
         def query(client: QueueClient, schedd: str) -> ScheddLoad:
             idle = tuple(_parse_idle(row) for row in client.read_idle_jobs(schedd))
-            rows = client.read_running_jobs(schedd, self._site_attributes)
-            return ScheddLoad(idle, _parse_running(rows, sites_by_slot))
+            rows = client.read_running_jobs(schedd, self._site_attributes, leaving)
+            ahead = next((row["clock_ahead"] for row in rows), 0)
+            return ScheddLoad(idle, _parse_running(rows, sites_by_slot), ahead)
 
         return PoolLoad(as_of, self.ask(query), _group_slots(slots))
 
-    def _find_site(self, ad: Mapping[str, Any]) -> Site | None:
-        return next((Site(str(ad[name])) for name in self._site_attributes if ad.get(name)), None)
+
+class ScheddClusters(SiteRounds):
+    """A ``ClusterQueues`` port: query the jobs of one cluster at its schedd."""
+
+    def read_cluster(self, cluster: int, schedd: str | None = None) -> Mapping[str, ClusterJobs | Unseen]:
+        """See :class:`hydrator.domain.pool_ports.ClusterQueues`."""
+        as_of = self._clock()
+
+        def query(client: QueueClient, name: str) -> Mapping[str, Any] | None:
+            if schedd not in {None, name}:
+                return None
+            return client.read_cluster_jobs(name, cluster, self._site_attributes, MAX_CLUSTER_JOBS)
+
+        answers = self.ask(query)
+        found: dict[str, ClusterJobs | Unseen] = {}
+        for name, answer in answers.items():
+            if isinstance(answer, Unseen):
+                if schedd in {None, name}:
+                    found[name] = answer
+            elif answer and (answer["idle"] or answer["running"] or answer["held_count"]):
+                found[name] = self._parse(answer, as_of)
+        return found
+
+    def _parse(self, answer: Mapping[str, Any], as_of: datetime) -> ClusterJobs:
+        idle = tuple(_parse_idle(row) for row in answer["idle"])
+        slots = {str(row["slot"]) for row in answer["running"] if row["slot"]}
+        running = _parse_running(answer["running"], self._find_sites_of_slots(slots))
+        held_count = valid_integer(answer["held_count"]) or 0
+        return ClusterJobs(as_of, ScheddLoad(idle, running), held_count, answer["is_complete"] is True)
+
+    def _find_sites_of_slots(self, names: AbstractSet[str]) -> Mapping[str, Site]:
+        """Return the sites of slots whose site the schedd did not record; none if the collector fails."""
+        if not names:
+            return {}
+        listed = list_literal(map(string_literal, sorted(names)[:_MAX_SLOT_NAMES]))
+        return self._read_sites_by_slot(f"member(Name, {listed})")
 
 
 def seen_within(age: timedelta) -> str:
@@ -102,23 +139,10 @@ def _parse_running(
     starts: dict[RunningJobs, list[int]] = {}
     for row in rows:
         site = Site(row["site"]) if row["site"] else sites_by_slot.get(row["slot"] or "")
-        group = RunningJobs((), site, **_shared_fields(row))
+        group = RunningJobs((), site, **_shared_fields(row), is_leaving=row["is_leaving"] is True)
         times = [start for start in row["started_at"] if valid_integer(start, MAX_UNIX_SECONDS) is not None]
         starts.setdefault(group, []).extend(times)
-    return tuple(
-        RunningJobs(
-            tuple(sorted(times)),
-            group.site,
-            group.key,
-            group.datasets,
-            group.user,
-            group.cpus,
-            group.expected_seconds,
-            group.run,
-        )
-        for group, times in starts.items()
-        if times
-    )
+    return tuple(replace(group, started_at=tuple(sorted(times))) for group, times in starts.items() if times)
 
 
 def _shared_fields(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,19 +3,20 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Unseen
+from hydrator.domain.model import Site, Unseen
+from hydrator.domain.ports import Clock, StepReporter
 from hydrator.domain.text import link_to_bug_report
 
-from .bindings.client import QueueClient
+from .bindings.client import CondorClient, QueueClient
 
 _T = TypeVar("_T")
 _log = structlog.get_logger("hydrator")
@@ -55,6 +56,7 @@ class ScheddRounds:
         make_client: a function that makes further clients. Without this function, one schedd is queried at
             a time.
         monotonic: a clock that never goes back.
+        reporter: gets the number of schedds, and each answer as a step.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ScheddRounds:
         stall: timedelta = STALL_AFTER,
         budget: timedelta = BUDGET,
         monotonic: Callable[[], float] = time.monotonic,
+        reporter: StepReporter | None = None,
     ) -> None:
         self._client = client
         self._make_client = make_client
@@ -73,6 +76,7 @@ class ScheddRounds:
         self._stall_seconds = stall.total_seconds()
         self._budget_seconds = budget.total_seconds()
         self._monotonic = monotonic
+        self._reporter = reporter
         self._statuses: dict[str, _ScheddStatus] = {}
         self._lock = threading.Lock()
         self._extra_clients: set[QueueClient] = set()
@@ -89,6 +93,8 @@ class ScheddRounds:
         started_at = self._monotonic()
         due = [name for name in names if self._statuses[name].backoff_until <= started_at]
         due.sort(key=lambda name: (not self._statuses[name].has_answered, self._statuses[name].asked_at))
+        if self._reporter:
+            self._reporter.set_steps(len(due))
         query = _ScheddQuery(question, deque(due), started_at + self._budget_seconds, {})
         self._run_workers(query)
         return {name: query.answers.get(name, Unseen(self._statuses[name].failure)) for name in names}
@@ -146,6 +152,9 @@ class ScheddRounds:
                     return  # the query of the next schedd may take as long as this query
             else:
                 self._statuses[name] = _ScheddStatus(started_at, has_answered=True)
+            finally:
+                if self._reporter:
+                    self._reporter.advance()
 
     def _failure_reason(self, name: str, error: Exception) -> str:
         if isinstance(error, PoolError):
@@ -179,6 +188,41 @@ class ScheddRounds:
         if status.timeouts_in_row:
             backoff_seconds = min(duration * 2 ** (status.timeouts_in_row - 1), MAX_BACKOFF.total_seconds())
         status.backoff_until = now + backoff_seconds
+
+
+class SiteRounds(ScheddRounds):
+    """Rounds of queries about jobs, whose answers also need the sites of slots, from the collector.
+
+    Args:
+        client: queries the collector and the schedds.
+        clock: the current time.
+        site_attributes: names of slot attributes; the first that a slot has gives the slot's site.
+        make_client: makes further clients, if some schedds do not answer.
+    """
+
+    def __init__(
+        self,
+        client: CondorClient,
+        clock: Clock,
+        site_attributes: Sequence[str],
+        make_client: Callable[[], CondorClient] | None = None,
+    ) -> None:
+        super().__init__(client, make_client)
+        self._collector = client
+        self._clock = clock
+        self._site_attributes = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
+
+    def _find_site(self, ad: Mapping[str, Any]) -> Site | None:
+        return next((Site(str(ad[name])) for name in self._site_attributes if ad.get(name)), None)
+
+    def _read_sites_by_slot(self, constraint: str) -> dict[str, Site]:
+        """Return the sites of the slots that match *constraint*, by name; none if the collector fails."""
+        try:
+            ads = self._collector.slots([*self._site_attributes, "Name"], constraint)
+        except PoolError:
+            return {}
+        sites = ((str(ad["Name"]), self._find_site(ad)) for ad in ads)
+        return {name: site for name, site in sites if site is not None}
 
 
 @dataclass(slots=True)

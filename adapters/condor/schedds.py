@@ -7,7 +7,7 @@ from typing import Any
 
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
 from hydrator.domain.pool_ports import EndedJobs, JobGroup, SavedDesiredSites
-from hydrator.domain.ports import Clock
+from hydrator.domain.ports import Clock, StepReporter
 from hydrator.domain.untrusted import valid_time
 
 from .bindings.client import QueueClient
@@ -83,8 +83,9 @@ class ScheddHistory(ScheddRounds):
         site_attributes: Sequence[str],
         max_jobs: int = MAX_ENDED_JOBS,
         max_history_jobs: int = MAX_HISTORY_JOBS,
+        reporter: StepReporter | None = None,
     ) -> None:
-        super().__init__(client)
+        super().__init__(client, reporter=reporter)
         self._site_attributes = site_attributes
         self._max_jobs, self._max_history_jobs = max_jobs, max_history_jobs
         self._begin_at = clock()

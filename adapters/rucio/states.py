@@ -1,7 +1,7 @@
 """States: derive one state per dataset and storage element, and per container and site.
 
 A state says what a job at the site can do with the data. This module is pure: no socket, no clock.
-docs/reference/rucio.md has the rules of this module as a table.
+docs/reference/catalogues/rucio.md has the rules of this module as a table.
 """
 
 from collections.abc import Iterable, Mapping

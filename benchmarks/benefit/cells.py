@@ -3,13 +3,13 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .arms import BEST, OFF
 from .intervals import bootstrap_interval
 from .runs import BenefitRun, JobSample, Outcome, RunKey, outcome
-from .schedule import best_found, lower_bound
+from .schedule import best_found, least_remote_bytes, lower_bound
 from .workload import Cell, generate
 
 MIN_REPEATED = 10
@@ -23,13 +23,16 @@ class CellFigures:
     Times are medians in seconds. ``speedup`` is of the makespan, ``interval`` its bootstrap interval of
     95 %. The ratios of turnarounds are below 1 where the arm is faster. ``remote_bytes_ratio`` compares the
     bytes read from other sites, ``no_data_ratio`` the mean turnaround of jobs without datasets; both are None
-    where there is nothing to compare. ``never_ran`` is the largest number of jobs that waited for ever.
-    ``longer_share`` is the share of jobs with a turnaround longer than in the stock pool by a tenth or more.
+    where there is nothing to compare. ``least_remote_ratio`` has the fewest bytes from other sites with which
+    any schedule could end as soon (:func:`least_remote_bytes`). ``never_ran`` is the largest number of jobs
+    that waited for ever. ``longer_share`` is the share of jobs with a turnaround longer than in the stock
+    pool by a tenth or more.
     ``load`` is the mean load average. The computed arm has no slots and no load, but a lower bound.
 
     ``halves`` has the median speed-up of the first and of the second half of ten or more seeds, each with its
     interval: the experiment and its repetition. ``queue_error`` and ``read_error`` are the factors between
     predicted and real seconds, the median and the 0.9 quantile, each the median over the runs that have it.
+    ``speedups`` has the speed-up of each seed. ``commits`` are those of the runs, sorted.
     """
 
     cell: Cell
@@ -43,6 +46,7 @@ class CellFigures:
     turnaround_p95_ratio: float | None = None
     bytes_local: float | None = None
     remote_bytes_ratio: float | None = None
+    least_remote_ratio: float | None = None
     no_data_ratio: float | None = None
     slots_idle: float | None = None
     slots_reading: float | None = None
@@ -53,11 +57,14 @@ class CellFigures:
     halves: tuple[tuple[float, float, float], ...] | None = None
     queue_error: tuple[float, float] | None = None
     read_error: tuple[float, float] | None = None
+    speedups: Mapping[int, float] = field(default_factory=dict)
+    commits: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures with the cell's fields beside them, rounded to three digits after the point."""
         fields = asdict(self)
         cell = fields.pop("cell")
+        del fields["speedups"]
         fields["seeds"] = list(self.seeds)
         rounded = {name: _rounded(value) for name, value in fields.items()}
         return {**cell, **{name: value for name, value in rounded.items() if value is not None}}
@@ -82,22 +89,30 @@ def summarize(runs: Iterable[BenefitRun]) -> list[CellFigures]:
     """Compute the figures of all cells and arms of *runs*, and of the best schedule of each cell.
 
     A run without a stock run of the same cell, seed and number of jobs is left out. A run that was
-    repeated counts once, by its last time.
+    repeated counts once, by its last time. It is compared with the stock run that began next to it in time,
+    so that both had the same load.
     """
-    latest = {run.key: run for run in runs if run.samples}
-    outcomes = {key: outcome(run) for key, run in latest.items()}
-    stocks = {(key.cell, key.seed, key.count): found for key, found in outcomes.items() if key.arm == OFF}
+    ended = [run for run in runs if run.samples]
+    latest = {run.key: run for run in ended}
+    stocks: dict[tuple[Cell, int, int], list[BenefitRun]] = defaultdict(list)
+    for run in ended:
+        if run.key.arm == OFF:
+            stocks[run.key.cell, run.key.seed, run.key.count].append(run)
     pairs: dict[tuple[Cell, int, str], list[_Pair]] = defaultdict(list)
-    for key, ours in outcomes.items():
-        stock = stocks.get((key.cell, key.seed, key.count))
-        if stock is not None:
-            pairs[key.cell, key.count, key.arm].append(_Pair(latest[key], ours, stock))
+    for key, run in latest.items():
+        if beside := stocks[key.cell, key.seed, key.count]:
+            stock = min(reversed(beside), key=lambda each: abs(_begun(each) - _begun(run)))
+            pairs[key.cell, key.count, key.arm].append(_Pair(run, outcome(run), outcome(stock)))
     found = []
     for (cell, count, arm), group in pairs.items():
         found.append(_figures(cell, count, arm, group))
         if arm == OFF:
             found.append(_best(cell, count, group))
     return sorted(found, key=lambda each: (_cell_order(each.cell), each.jobs, each.arm != OFF, each.arm))
+
+
+def _begun(run: BenefitRun) -> float:
+    return float(run.machine.get("at", 0))
 
 
 def _cell_order(cell: Cell) -> tuple[object, ...]:
@@ -124,6 +139,7 @@ def _figures(cell: Cell, count: int, arm: str, pairs: Sequence[_Pair]) -> CellFi
         turnaround_p95_ratio=middle(lambda pair: pair.ours.turnaround_p95 / pair.stock.turnaround_p95),
         bytes_local=middle(lambda pair: pair.ours.bytes_local),
         remote_bytes_ratio=middle(_remote_ratio),
+        least_remote_ratio=middle(_least_remote_ratio),
         no_data_ratio=middle(_no_data_ratio),
         slots_idle=middle(lambda pair: pair.ours.slots_idle),
         slots_reading=middle(lambda pair: pair.ours.slots_reading),
@@ -133,6 +149,8 @@ def _figures(cell: Cell, count: int, arm: str, pairs: Sequence[_Pair]) -> CellFi
         halves=_halves(speedups),
         queue_error=_error(pairs, "queue"),
         read_error=_error(pairs, "read"),
+        speedups={pair.run.key.seed: speedup for pair, speedup in zip(pairs, speedups, strict=True)},
+        commits=tuple(sorted({str(pair.run.machine["commit"]) for pair in pairs})),
     )
 
 
@@ -162,6 +180,13 @@ def _remote_ratio(pair: _Pair) -> float | None:
     return pair.ours.remote_bytes / pair.stock.remote_bytes if pair.stock.remote_bytes else None
 
 
+def _least_remote_ratio(pair: _Pair) -> float | None:
+    key = pair.run.key
+    workload = generate(key.cell, key.seed, key.count)
+    least = least_remote_bytes(workload, pair.ours.makespan)
+    return least / pair.stock.remote_bytes if pair.stock.remote_bytes else None
+
+
 def _no_data_ratio(pair: _Pair) -> float | None:
     ours, stock = pair.ours.no_data_mean, pair.stock.no_data_mean
     return None if ours is None or stock is None else ours / stock
@@ -186,7 +211,8 @@ def _best(cell: Cell, count: int, pairs: Sequence[_Pair]) -> CellFigures:
         ideal.append(_Pair(run, outcome(run, workload), pair.stock))
         bounds.append(lower_bound(workload, cell.x))
     figures = _figures(cell, count, BEST, ideal)
-    return replace(figures, bound_s=statistics.median(bounds), slots_idle=None, slots_reading=None, load=None)
+    bound = statistics.median(bounds)
+    return replace(figures, bound_s=bound, slots_idle=None, slots_reading=None, load=None, commits=())
 
 
 def by_arm(cells: Iterable[CellFigures]) -> Mapping[tuple[Cell, int], Mapping[str, CellFigures]]:

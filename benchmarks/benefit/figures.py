@@ -24,7 +24,7 @@ it reads {JOB_BYTES / 1e6:g} MB over the throttled link of the source site, whic
 site share. Then it computes (sleeps) for {COMPUTE_SECONDS:g} s on average. x is the time of a remote read
 without other readers, divided by the computing time. Arms with the same seed have the same jobs in the
 same order; arms run side by side in random order. Speed-ups are medians over seeds, with a bootstrap
-interval of 95 %; with fewer than five seeds that is the least and the largest. The whole method:
+interval of 95 %; with five seeds or fewer that is the least and the largest. The whole method:
 docs/explanation/benefit.md."""
 
 
@@ -48,7 +48,7 @@ def document(
     loads = [machine["load"][1] for machine in machines]
     return {
         "name": "benefit",
-        "date": datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": datetime.fromtimestamp(_last_run_at(machines), UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": "make benefit",
         "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "versions": {"Python": platform.python_version(), "HTCondor": _all_of(machines, "release")},
@@ -62,6 +62,10 @@ def document(
         "goals": [_verdict(verdict) for verdict in verdicts],
         "cells": [each.to_json() for each in cells],
     }
+
+
+def _last_run_at(machines: Sequence[Mapping[str, Any]]) -> float:
+    return max((float(machine["at"]) for machine in machines if "at" in machine), default=time.time())
 
 
 def _failed(run: BenefitRun) -> dict[str, Any]:

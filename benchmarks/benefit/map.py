@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .goals import describe_half
 from .picture import COLUMNS_OF_ARMS, draw
 from .workload import JOBS
 
@@ -22,7 +23,7 @@ README = ROOT / "README.md"
 BEGIN, END = "<!-- benefit: written by make benefit -->", "<!-- end of benefit -->"
 
 _SPEEDUP_TEXT = (
-    "Against the stock pool of the same seeds. In brackets: the interval of 95 %; with fewer than five seeds"
+    "Against the stock pool of the same seeds. In brackets: the interval of 95 %; with five seeds or fewer"
     " the least and the largest. **Best** is computed."
 )
 
@@ -40,6 +41,8 @@ def page_text(document: Figures) -> str:
         "### Speed-up of the makespan",
         _SPEEDUP_TEXT,
         *_tables(cells, _speedup),
+        *_commits(cells),
+        *_halves(cells),
         "### Turnaround: mean, and 95th percentile",
         "Divided by the turnaround in the stock pool: below 1 is faster.",
         *_tables(cells, _turnaround),
@@ -50,6 +53,9 @@ def page_text(document: Figures) -> str:
         "The share of jobs whose turnaround is longer than in the stock pool by a tenth or more.",
         *_tables(cells, _longer),
         *_no_data(cells),
+        "### Load of the machine",
+        "The mean load average during the runs. A high load lowers the figures of arms that keep slots busy.",
+        *_tables([each for each in cells if each.get("load") is not None], _load),
         *_goals(document["goals"]),
     ]
     return "\n\n".join(parts)
@@ -62,7 +68,9 @@ def readme_text(document: Figures) -> str:
         return "Not measured yet."
     arms = [arm for arm in ("off", "require", "auto", "best") if any(each["arm"] == arm for each in rows)]
     missed = sum(not goal["met"] for goal in document["goals"])
-    goals = f"{len(document['goals']) - missed} of {len(document['goals'])} goals are met."
+    loads = [each["load"] for each in rows if each["arm"] == "auto" and each.get("load") is not None]
+    load = f" Load average of the machine: {min(loads):.0f} to {max(loads):.0f}." if loads else ""
+    goals = f"{len(document['goals']) - missed} of {len(document['goals'])} goals are met.{load}"
     return "\n\n".join(
         (_table(rows, arms, _speedup), goals if document["goals"] else "No goal is judged yet.")
     )
@@ -142,6 +150,10 @@ def _longer(figures: Figures) -> str:
     return f"{figures['longer_share']:.0%}"
 
 
+def _load(figures: Figures) -> str:
+    return f"{figures['load']:.0f}"
+
+
 def _no_data(cells: Sequence[Figures]) -> list[str]:
     """Return the table of the jobs without datasets; nothing if no cell has such jobs."""
     rows = [each for each in cells if each.get("no_data_ratio") is not None]
@@ -150,6 +162,35 @@ def _no_data(cells: Sequence[Figures]) -> list[str]:
     head = "### Jobs without datasets"
     text = "Their mean turnaround divided by the one in the stock pool: above 1, they waited longer."
     return [head, text, *_tables(rows, lambda figures: f"{figures['no_data_ratio']:.2f}")]
+
+
+def _commits(cells: Sequence[Figures]) -> list[str]:
+    """Return a warning that names the places where arms of one cell are of different commits."""
+    by_cell: dict[tuple[Place, float], set[str]] = defaultdict(set)
+    for each in cells:
+        by_cell[_place(each), each["x"]].update(each.get("commits", ()))
+    mixed: dict[Place, list[str]] = defaultdict(list)
+    for (place, x), commits in by_cell.items():
+        if len(commits) > 1:
+            mixed[place].append(f"{x:g}")
+    if not mixed:
+        return []
+    named = [f"- {_title(place)}: x = {', '.join(xs)}" for place, xs in mixed.items()]
+    warning = "In these cells the runs are of different commits, so arms may differ because of the commits:"
+    return [warning, "\n".join(named)]
+
+
+def _halves(cells: Sequence[Figures]) -> list[str]:
+    """Return the table of the experiment and its repetition; nothing if no arm has enough seeds."""
+    rows = [each for each in cells if each["arm"] in ("require", "auto") and each.get("halves")]
+    if not rows:
+        return []
+    lines = ["| cell | arm | first half of the seeds | second half |", "|---|---|---|---|"]
+    for each in rows:
+        first, second = map(describe_half, each["halves"])
+        lines.append(f"| {_title(_place(each))}, x = {each['x']:g} | {each['arm']} | {first} | {second} |")
+    text = "Speed-ups of the first half of the seeds, and of the second half, which repeats it."
+    return ["### The experiment repeated", text, "\n".join(lines)]
 
 
 def _goals(goals: Sequence[Figures]) -> list[str]:

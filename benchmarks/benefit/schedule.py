@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
-from .workload import SITES, SLOTS, BenefitJob, Workload, link_rate
+from .workload import ARCHIVE, SITES, SLOTS, BenefitJob, Workload, link_rate
 
 READERS = (1, 2, 3, 12)
 MARGINS = (0.5, 1.0, 2.0)
@@ -34,6 +34,32 @@ def lower_bound(workload: Workload, x: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if _fits(workload, rate, middle) else (middle, high)
     return low
+
+
+def least_remote_bytes(workload: Workload, limit: float) -> float:
+    """Return bytes of which every schedule that ends within *limit* seconds reads at least as many remotely.
+
+    For each set of sites: the jobs whose data is only there need slots there, or read from elsewhere. Those
+    that save most slot time for each byte leave first; fractions of jobs are allowed. Jobs whose data is at
+    no site together always read.
+    """
+    subsets = [each for size in range(1, len(SITES)) for each in combinations(SITES, size)]
+    homeless = [job for job in workload.jobs if not workload.homes(job)]
+    always = sum(min(workload.missing_bytes(job, site) for site in SITES) for job in homeless)
+    return always + max(_leaving_bytes(workload, limit, subset) for subset in subsets)
+
+
+def _leaving_bytes(workload: Workload, limit: float, inside: Sequence[str]) -> float:
+    """Return the least bytes of jobs that cannot run at the sites *inside*, which alone have their data."""
+    outside = [site for site in SITES if site not in inside]
+    bound = [job for job in workload.jobs if (homes := workload.homes(job)) and set(homes) <= set(inside)]
+    excess, found = sum(job.seconds for job in bound) - limit * SLOTS * len(inside), 0.0
+    moves = ((min(workload.missing_bytes(job, site) for site in outside), job.seconds) for job in bound)
+    for count, seconds in sorted(moves, key=lambda move: move[0] / move[1]):
+        part = min(1.0, max(0.0, excess) / seconds)
+        excess -= part * seconds
+        found += part * count
+    return found
 
 
 def _fits(workload: Workload, rate: float, limit: float) -> bool:
@@ -108,7 +134,9 @@ class _Model:
     now: float = 0.0
     free: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SITES, SLOTS))
     queue: list[BenefitJob] = field(default_factory=list)
-    reading: dict[str, dict[int, float]] = field(default_factory=lambda: {site: {} for site in SITES})
+    reading: dict[str, dict[int, float]] = field(
+        default_factory=lambda: {site: {} for site in (*SITES, ARCHIVE)}
+    )
     steps: dict[int, list[tuple[str, float]]] = field(default_factory=dict)
     places: dict[int, str] = field(default_factory=dict)
     ends: list[tuple[float, int]] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """A COBalD controller: start TARDIS's drones at the sites where waiting jobs have their data.
 
 Put it into cobald.yml in the place of LinearController, above TardisPoolFactory, and this file's folder into
-PYTHONPATH. docs/how-to/operate/drones.md describes the set-up.
+PYTHONPATH. docs/how-to/operate/connect/drones.md describes the set-up.
 
 The daemon keeps one offline slot ad for each machine type (publish.drones), and the negotiator writes into
 this ad how many waiting jobs it matched. TARDIS's own HTCondor batch system adapter reads the number as the

@@ -3,6 +3,7 @@
 A command imports its modules only when it runs, so ``hydrator hook`` and ``--help`` start fast.
 """
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hydrator import __version__
+import hydrator
 from hydrator.cli.commands.check import check
 from hydrator.cli.commands.control.approve import approve
 from hydrator.cli.commands.control.release import release
@@ -28,7 +29,7 @@ from hydrator.cli.commands.submit.toil import toil_shim
 from hydrator.cli.commands.submit.wrap import filter_file, wrap
 from hydrator.cli.commands.submit.wrapper import wrapper
 from hydrator.cli.commands.token import token
-from hydrator.cli.commands.top import top
+from hydrator.cli.commands.top.command import top
 from hydrator.cli.commands.why import why
 from hydrator.cli.options import command_of
 from hydrator.cli.output.examples import epilog
@@ -72,9 +73,14 @@ def main() -> None:
         sys.exit(1)
 
 
+def _switch_colors_off(is_requested: bool) -> None:
+    if is_requested:
+        os.environ["NO_COLOR"] = "1"  # Rich and the daemon's log obey it, whoever set it
+
+
 def _print_version(is_requested: bool) -> None:
     if is_requested:
-        print(__version__)
+        print(hydrator.__version__)
         raise typer.Exit
 
 
@@ -84,13 +90,22 @@ def _handle_global_options(
         bool,
         typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version."),
     ] = False,
+    no_color: Annotated[
+        bool,
+        typer.Option(
+            "--no-color",
+            is_eager=True,
+            callback=_switch_colors_off,
+            help="Print without colours, as with the environment variable NO_COLOR.",
+        ),
+    ] = False,
 ) -> None:
     """Advertise to an HTCondor pool which data each site has, so that jobs match where their data is."""
 
 
 def version() -> None:
     """Print the version."""
-    print(__version__)
+    print(hydrator.__version__)
 
 
 def man() -> None:
@@ -98,13 +113,15 @@ def man() -> None:
     from hydrator.cli.output.manpage import build_manpage
     from hydrator.wiring import system_clock
 
-    print(build_manpage(typer.main.get_command(app), __version__, f"{system_clock():%Y-%m-%d}"), end="")
+    print(
+        build_manpage(typer.main.get_command(app), hydrator.__version__, f"{system_clock():%Y-%m-%d}"), end=""
+    )
 
 
 def hook() -> None:
     """Print the STARTD_CRON hook, one Python file for worker nodes.
 
-    docs/how-to/operate/install-on-a-glidein.md explains how to install the hook.
+    docs/how-to/operate/install/install-on-a-glidein.md explains how to install the hook.
     """
     source = Path(__file__).parents[1].joinpath("startd_cron.py")
     sys.stdout.write(source.read_text())

@@ -178,7 +178,7 @@ class _ServiceSettings(Section):
 class DmapiSource(_ServiceSettings):
     """SKA's data management API (DMAPI) as a catalogue.
 
-    docs/reference/catalogue-dmapi.md lists the parts of the API that this project infers.
+    docs/reference/catalogues/catalogue-dmapi.md lists the parts of the API that this project infers.
     """
 
     type: Literal["dmapi"]

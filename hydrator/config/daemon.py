@@ -154,7 +154,7 @@ class EstimatesSettings(Section):
 
 
 class StandbySettings(Section):
-    """Leader election between two daemons on one pool: docs/how-to/operate/stand-by.md."""
+    """Leader election between two daemons on one pool: docs/how-to/operate/run/stand-by.md."""
 
     enabled: bool = False
     name: Name | None = Field(None, description="unique name of this daemon; default: the name of the host")
@@ -188,7 +188,7 @@ class ReportSettings(Section):
 
 
 class ExperimentSettings(Section):
-    """A switchback experiment on the pool: docs/how-to/operate/prove-it-on-your-pool.md."""
+    """A switchback experiment on the pool: docs/how-to/operate/run/prove-it-on-your-pool.md."""
 
     enabled: bool = Field(
         False,
@@ -271,7 +271,7 @@ class StompBrokerSettings(Section):
 
 
 class EventsSettings(Section):
-    """Events about changed datasets, which trigger an early poll: docs/reference/events.md."""
+    """Events about changed datasets, which trigger an early poll: docs/reference/catalogues/events.md."""
 
     webhook: bool = Field(
         False, description="accept events at POST /v1/events; needs publish.http.tokens_file"

@@ -41,7 +41,7 @@ class LinkSettings(Section):
 
 
 class NetworkSettings(Section):
-    """Rates between sites, for estimates of reading times: docs/how-to/operate/network.md."""
+    """Rates between sites, for estimates of reading times: docs/how-to/operate/data/network.md."""
 
     sources: tuple[Literal["wrapper", "transfers", "rucio"], ...] = Field(
         ("wrapper", "transfers", "rucio"),

@@ -130,7 +130,7 @@ class HttpServerSettings(Section):
 class SitesFileSettings(Section):
     """A file with the sites of each dataset, for programs that start pilots.
 
-    See docs/how-to/operate/pilots.md.
+    See docs/how-to/operate/connect/pilots.md.
     """
 
     enabled: bool = False
@@ -200,7 +200,7 @@ class DroneTypeSettings(Section):
 class DronesSettings(Section):
     """Offline ads: one slot ad for each type of drones that could start, for COBalD/TARDIS.
 
-    See docs/how-to/operate/drones.md.
+    See docs/how-to/operate/connect/drones.md.
     """
 
     enabled: bool = False

@@ -37,7 +37,7 @@ from .background import (
 )
 from .cycles import CycleRecorder, CycleRunner, SavedReports, TaskGuard
 from .event_listener import EventMetrics
-from .http_frontend import HttpFrontend
+from .http_frontend import HttpFrontend, build_page_history
 from .lifecycle import BackgroundWorkers, RuntimeLifecycle, hang_seconds
 from .logs import configure_logs
 from .metrics import Metrics
@@ -118,7 +118,6 @@ class Daemon:
             context,
             self._metrics,
             self._guard,
-            self._workers.maintenance_tasks,
             self._saved_reports,
             self._service_manager,
             self._get_standby_reason,
@@ -132,7 +131,13 @@ class Daemon:
             is_clock_stepping=lambda: bool(self._clock_steps.pending_step) and not self._is_clock_step_logged,
             get_standby_reason=self._get_standby_reason,
         )
-        self._http = HttpFrontend(context, registry, self._watchdog.hang_reason, self._get_standby_reason)
+        self._http = HttpFrontend(
+            context,
+            registry,
+            self._watchdog.hang_reason,
+            self._get_standby_reason,
+            build_page_history(self._store),
+        )
         builder = RuntimeBuilder(
             context, self._store, bugs, event_metrics, cycles.early_cycles, self._http.get_endpoint
         )
@@ -143,26 +148,34 @@ class Daemon:
     def _build_background_workers(self, registry: CollectorRegistry, bugs: BugReporter) -> BackgroundWorkers:
         metrics, report_bug = self._metrics, self._guard.report_bug
         heartbeat = Heartbeat(metrics, report_bug, self._watchdog.hang_reason, self._stopping)
+        staging = StagingTasks(
+            metrics,
+            report_bug,
+            self._store,
+            self._build_cycle_output,
+            heartbeat,
+            self._context.share_staging,
+            bugs,
+            StagingMetrics(registry),
+        )
         locality = LocalityKeeper(self._store.locality_hours, metrics, self._context.share_locality)
         errors = EstimateErrorKeeper(self._store)
         return BackgroundWorkers(
             heartbeat,
             AuditTasks(metrics, report_bug, self._stopping),
             MaintenanceTasks(
-                metrics, report_bug, self._build_cycle_output, self._store.slot_totals.add, locality, errors
+                metrics,
+                report_bug,
+                self._build_cycle_output,
+                self._store.slot_totals.add,
+                locality,
+                errors,
+                self._context.share_credentials,
+                staging.add_ended_jobs,
             ),
             PoolEdits(metrics, report_bug, registry, self._build_cycle_output),
             NetworkTasks(metrics, report_bug, self._store, lambda: frozenset(self._context.state.ads)),
-            StagingTasks(
-                metrics,
-                report_bug,
-                self._store,
-                self._build_cycle_output,
-                heartbeat,
-                self._context.share_staging,
-                bugs,
-                StagingMetrics(registry),
-            ),
+            staging,
         )
 
     def _get_standby_reason(self) -> str | None:
@@ -299,6 +312,7 @@ class Daemon:
 
     def _report_reload(self, problems: Sequence[str]) -> None:
         """Report to the metrics and ``hydrator status`` whether the daemon uses the configuration on disk."""
+        self._context.reload_problems = tuple(problems)
         self._metrics.set_reload_result(is_successful=not problems)
         self._saved_reports.save_reload(problems)
 

@@ -1,28 +1,41 @@
 """HTTP front end: the daemon's HTTP server, and the values that it serves."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
+from hydrator.diagnostics.overview.placement import Placement
 from hydrator.diagnostics.why.query import WhyQuery, ask_job, datasets_over_budget
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
-from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.errors import ConfigError, PoolError, StateError
 from hydrator.domain.events import RejectReason
-from hydrator.domain.model import DaemonKnowledge, Did
+from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, Unseen
+from hydrator.domain.pool_ports import ClusterJobs
 from hydrator.domain.ports import ServerEndpoint
 from hydrator.domain.redaction import escape_unprintable
 from hydrator.reconcile.ads.site_ads import dids_without_room
+from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
 from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
+from hydrator.server.pages.routes import PageHistory
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview, explain_for_job
+from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
-from hydrator.wiring import build_condor_client, build_redactor, privacy, reconcile_policy, system_clock
+from hydrator.wiring import (
+    build_cluster_queues,
+    build_condor_client,
+    build_redactor,
+    privacy,
+    reconcile_policy,
+    system_clock,
+)
 from hydrator.wiring.http_server import build_http_server
 
 from .runtime import DaemonContext
@@ -39,12 +52,14 @@ class HttpFrontend:
         registry: the metrics that the server exports.
         get_hang_reason: returns why the daemon hangs, or None.
         get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
+        history: the history in the state, for the pages.
     """
 
     context: DaemonContext
     registry: CollectorRegistry
     get_hang_reason: Callable[[], str | None]
     get_standby_reason: Callable[[], str | None]
+    history: PageHistory = field(default_factory=PageHistory)
     server: HttpServer | None = None
 
     @property
@@ -64,7 +79,7 @@ class HttpFrontend:
         http, current = settings.publish.http, self.context.settings
         if not http.enabled:
             return None
-        if self.server and (http, settings.events.webhook) == (current.publish.http, current.events.webhook):
+        if self.server and _server_settings(settings) == _server_settings(current):
             return self.server
         server = build_http_server(
             http,
@@ -75,13 +90,30 @@ class HttpFrontend:
                 self._on_webhook_event if settings.events.webhook else None,
                 self._explain_job,
             ),
+            self.get_version,
+            self.history,
+            self._read_cluster if settings.demand.ask_schedds else None,
         )
         server.start(predecessor=self.server)
         return server
 
+    def get_version(self) -> object:
+        """Return a value that changes with the content of the pages, without the work of building it."""
+        context = self.context
+        return (
+            context.report.started_at if context.report else None,
+            context.staging.as_of if context.staging else None,
+            context.locality.last_day,
+            context.reload_problems,
+            context.credentials,
+            self.get_hang_reason(),
+            self.get_standby_reason(),
+        )
+
     def build_state(self) -> ServerState:
         """Build the values from which the HTTP server answers a request now."""
         context = self.context
+        placement = context.placement
         report, standby_reason = context.report, self.get_standby_reason()
         served_ads = context.parts.served_ads if context.parts else None
         evaluation = report.evaluation if report else None
@@ -110,6 +142,12 @@ class HttpFrontend:
             no_estimates_reason=report.estimation.none_reason if report else None,
             set_estimator=report.estimation.set_estimator if report else None,
             staging=context.staging,
+            parts=context.part_statuses,
+            reload_problems=context.reload_problems,
+            implausible_generations=report.implausible_generations if report else {},
+            load=report.estimation.load if report else None,
+            credentials=context.credentials,
+            placement=placement if evaluation and _has_counts_of(placement, evaluation.snapshot) else None,
         )
 
     def _on_webhook_event(self, body: bytes) -> RejectReason | None:
@@ -131,10 +169,67 @@ class HttpFrontend:
             _log.error("cannot save private dataset names", why=pseudonym_store.problem)
         return names
 
+    def _read_cluster(self, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:
+        """Read the jobs of a cluster; called by threads of the HTTP server."""
+        return read_cluster(self.context.settings, cluster, schedd)
+
     def _explain_job(self, cluster: int, proc: int | None, schedd: str | None) -> list[RenderedAnswer]:
         """Explain a job; called by threads of the HTTP server."""
         context = self.context
         return explain_job(context.settings, context.report, context.staging, cluster, proc, schedd)
+
+
+def _has_counts_of(placement: Placement | None, snapshot: Snapshot) -> bool:
+    """Return whether *placement* has the counts of *snapshot*: a cycle replaces them one after the other."""
+    return placement is not None and placement.snapshot is snapshot
+
+
+def _server_settings(settings: Settings) -> tuple[object, ...]:
+    """Return the settings that need a new server."""
+    return settings.publish.http, settings.events.webhook, settings.demand.ask_schedds
+
+
+def build_page_history(store: Store) -> PageHistory:
+    """Build the history for the pages; if the state cannot be read, the pages show none."""
+
+    def load_site_changes(site: Site, limit: int) -> Sequence[HistoryEntry]:
+        with suppress(StateError):
+            return store.site_history.load(site, limit)
+        return ()
+
+    def load_stays(did: Did) -> Mapping[Site, Sequence[tuple[float, float]]]:
+        with suppress(StateError):
+            return store.available_spans.load_stays(did)
+        return {}
+
+    return PageHistory(load_site_changes, load_stays)
+
+
+def read_cluster(settings: Settings, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:
+    """Return the schedds with jobs of *cluster*, and the silent ones.
+
+    The queries run in a new child process, so that no cycle waits.
+
+    Raises:
+        PoolError: the collector did not list the schedds.
+    """
+    queues, hide = build_cluster_queues(settings, system_clock), _build_text_filter(settings)
+    try:
+        answers = queues.read_cluster(cluster, schedd)
+    except PoolError as error:
+        raise type(error)(error.daemon, hide(error.reason)) from None
+    finally:
+        queues.close()
+    return {
+        name: Unseen(hide(each.reason)) if isinstance(each, Unseen) else each
+        for name, each in answers.items()
+    }
+
+
+def _build_text_filter(settings: Settings) -> Callable[[str], str]:
+    """Return a function that makes a text of the pool fit for a page: without secrets and private names."""
+    redact = build_redactor(settings)
+    return lambda text: escape_unprintable(redact(text))
 
 
 def explain_job(
@@ -154,11 +249,7 @@ def explain_job(
         PoolError: no schedd has the job, or the pool does not answer.
     """
     client, now = build_condor_client(settings.htcondor), system_clock()
-    redact = build_redactor(settings)
-
-    def hide(text: str) -> str:
-        return escape_unprintable(redact(text))
-
+    hide = _build_text_filter(settings)
     try:
         query = WhyQuery(
             client,

@@ -7,7 +7,10 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
-from hydrator.diagnostics.locality_history import LocalityOverview
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.overview.locality_history import LocalityOverview
+from hydrator.diagnostics.overview.parts import PartStatus
+from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.ports import EventSource
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.fence import Fence
@@ -46,18 +49,25 @@ class DaemonContext:
 
     Any thread may read a value: the daemon replaces a value by a new value, but never changes its content.
 
-    A new runtime continues from ``state``. ``report`` is the report of the last cycle, and
+    A new runtime continues from ``state``. ``report`` is the report of the last cycle, ``placement`` are the
+    counts of its snapshot (None without pages that show them), and
     ``recent_changes`` are the newest entries of the history. ``locality`` is the
-    overview of ended jobs, and ``staging`` that of the last step of staging.
+    overview of ended jobs, and ``staging`` that of the last step of staging. ``part_statuses`` are the
+    catalogues and publishers of the last cycle; ``reload_problems`` say why the last reload failed.
+    ``credentials`` are those that the daemon presents.
     """
 
     settings: Settings
     state: ReconcileState
     runtime: Runtime | None = None
     report: CycleReport | None = None
+    placement: Placement | None = None
     recent_changes: tuple[HistoryEntry, ...] = ()
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     staging: StagingOverview | None = None
+    part_statuses: tuple[PartStatus, ...] = ()
+    reload_problems: tuple[str, ...] = ()
+    credentials: tuple[Credential, ...] = ()
 
     def share_locality(self, overview: LocalityOverview) -> None:
         """Replace the overview of ended jobs."""
@@ -66,6 +76,10 @@ class DaemonContext:
     def share_staging(self, overview: StagingOverview) -> None:
         """Replace the overview of staging."""
         self.staging = overview
+
+    def share_credentials(self, credentials: Sequence[Credential]) -> None:
+        """Replace the credentials in use."""
+        self.credentials = tuple(credentials)
 
     @property
     def parts(self) -> Parts | None:

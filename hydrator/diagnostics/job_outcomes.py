@@ -9,8 +9,7 @@ from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.pool_ports import JobHistory
 from hydrator.reconcile.history import AvailableSpans, HistoryEntry
 
-from .counterfactual import Counterfactual, compare
-from .counterfactual.placement import MAX_SAMPLE_AGE, SlotTotals
+from .counterfactual.placement import MAX_SAMPLE_AGE, ComparedJobs, SlotTotals, place_jobs
 from .outcomes import AdHistory, EndedJob, JobOutcome, determine_outcome, parse_ended_job
 
 
@@ -25,8 +24,8 @@ class JobOutcomeBatch:
     """For each schedd that did not answer, the reason why the query failed."""
     truncated_schedds: tuple[str, ...] = ()
     """Schedds where more jobs ended than one answer can contain. The further jobs are not counted."""
-    comparison: Counterfactual = field(default_factory=Counterfactual)
-    """The comparison of these jobs with a stock negotiator."""
+    placed: ComparedJobs = field(default_factory=ComparedJobs)
+    """These jobs for the comparison with a stock negotiator."""
 
 
 def collect_outcomes(
@@ -67,5 +66,5 @@ def collect_outcomes(
         tuple(jobs),
         unreachable,
         tuple(name for name, answer in readable_answers.items() if not answer.is_complete),
-        compare(jobs, ad_history, sizes, slot_totals, rates),
+        place_jobs(jobs, ad_history, sizes, slot_totals, rates),
     )

@@ -135,6 +135,21 @@ class JobSites(Protocol):
         """Close connections, also during a call."""
 
 
+class JobAdTexts(Protocol):
+    """A port that writes a text for people into the ads of idle jobs, in ``DataLocalityStaging``."""
+
+    def set_staging_text(self, schedd: str, datasets: Sequence[str], text: str, *, max_jobs: int) -> int:
+        """Set the text of at most *max_jobs* idle jobs with these *datasets*; return the number of edits.
+
+        The names are those of ``RequiredDatasets``, in its order. Jobs that have *text* already are not
+        edited.
+
+        Raises:
+            PoolDenied: the schedd rejects the edit, or keeps the old value.
+            PoolError: the schedd could not be queried.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class SlotAdVersion:
     """The site and cores of one slot, and the generation of its site ad; None if it has no site ad.
@@ -240,6 +255,7 @@ class RunningJobs:
     """Running jobs of one schedd at one site that are alike; see :class:`IdleJobs` for the shared fields.
 
     ``started_at`` has the start of each job, in Unix seconds, sorted. ``site`` is None if it is unknown.
+    ``is_leaving`` says that their slots take no further jobs: the slots drain, or their START is false.
     """
 
     started_at: tuple[int, ...]
@@ -250,14 +266,33 @@ class RunningJobs:
     cpus: float = 1.0
     expected_seconds: int | None = None
     run: str | None = None
+    is_leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ScheddLoad:
-    """The jobs in the queue of one schedd that run or wait for a slot."""
+    """The jobs in the queue of one schedd that run or wait for a slot.
+
+    ``clock_ahead`` are the seconds by which the schedd's clock, which gives the starts of jobs, is ahead of
+    the daemon's.
+    """
 
     idle: tuple[IdleJobs, ...] = ()
     running: tuple[RunningJobs, ...] = ()
+    clock_ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterJobs:
+    """The jobs of one cluster in the queue of one schedd, at ``as_of``; ``held_count`` more jobs are held.
+
+    ``is_complete`` is False if the cluster has more jobs than one answer may have.
+    """
+
+    as_of: datetime
+    jobs: ScheddLoad
+    held_count: int = 0
+    is_complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +336,20 @@ class PoolLoads(Protocol):
 
         Raises:
             PoolError: the collector could not list the schedds or the slots.
+        """
+
+    def close(self) -> None:
+        """Close connections, also during a query."""
+
+
+class ClusterQueues(Protocol):
+    """The jobs of a cluster, in the queues of a pool."""
+
+    def read_cluster(self, cluster: int, schedd: str | None = None) -> Mapping[str, ClusterJobs | Unseen]:
+        """Query all schedds, or only *schedd*; return those with jobs of *cluster*, and the silent ones.
+
+        Raises:
+            PoolError: the collector could not list the schedds.
         """
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from hydrator.domain.events import MAX_EVENT_BYTES
 
+from .api.live import LiveUpdates
 from .api.locality.request import MAX_LOCALITY_BYTES
 from .api.locality.route import LocalityRoutes
 from .auth import Role, TokenAuthenticator
@@ -33,6 +34,9 @@ from .handlers import (
 from .limits.rate import RateLimiter
 from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
+from .pages.html import SCRIPT_PATH
+from .pages.routes import PageHistory, PageRoutes
+from .pages.run import ClusterQuestions, ClusterReader
 from .responses import error_response, internal_error_response
 
 EVENTS_PATH: Final = "/v1/events"
@@ -51,10 +55,11 @@ def build_app(
     authenticator: TokenAuthenticator | None = None,
     services: TokenServices | None = None,
     policy: RequestPolicy | None = None,
+    live: LiveUpdates | None = None,
+    history: PageHistory | None = None,
+    read_cluster: ClusterReader | None = None,
 ) -> Starlette:
-    """Build the app.
-
-    Without an *authenticator* every client may read everything, but the *services* are disabled.
+    """Build the app. Without an *authenticator* every client may read everything, but not use *services*.
 
     Args:
         get_state: returns the present state.
@@ -64,14 +69,21 @@ def build_app(
         authenticator: decides which token may use which route.
         services: pseudonyms, explanations of jobs, and the webhook.
         policy: the limits of requests.
+        live: notifies open pages of changes; None if nothing ever changes.
+        history: the daemon's own history, for the pages; None for no history.
+        read_cluster: reads the jobs of a cluster, for their page; None if the daemon asks no schedds.
     """
     services = services if services and authenticator else TokenServices()
     policy = policy or RequestPolicy()
+    live = live or LiveUpdates(lambda: None)
+    clusters = ClusterQuestions(read_cluster) if read_cluster else None
+    can_explain = services.explain_job is not None
+    pages = PageRoutes(get_state, live, can_explain, history or PageHistory(), clusters)
     guard = partial(_build_guard, authenticator, policy.rate_limiter)
     ads = _build_ad_routes(get_state, max_age, is_public=authenticator is None)
-    state = StateRoutes(get_state, registry, can_explain_jobs=services.explain_job is not None)
     routes = [
-        *_build_data_routes(state, ads, guard),
+        *_build_page_routes(pages, live, guard),
+        *_build_data_routes(StateRoutes(get_state, registry), ads, guard),
         *_build_locality_routes(LocalityRoutes(get_state, policy.request_time_limit / 2), guard),
         *_build_service_routes(get_state, services, policy.name_limiter, guard),
     ]
@@ -108,7 +120,6 @@ def _build_ad_routes(get_state: StateGetter, max_age: timedelta, *, is_public: b
 def _build_data_routes(state: StateRoutes, ads: Mapping[int, AdRoute], guard: _Guard) -> list[Route]:
     """Build the routes that only read. The last three need no token, since orchestrators have no token."""
     return [
-        Route("/", state.overview, middleware=guard(Role.READ)),
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
         # a site's name may contain "/", and the path of a request is already decoded
         *(
@@ -117,10 +128,23 @@ def _build_data_routes(state: StateRoutes, ads: Mapping[int, AdRoute], guard: _G
         ),
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
         Route("/v1/sets", state.sets, middleware=guard(Role.READ)),
+        Route("/v1/health", state.health, middleware=guard(Role.READ)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),
         Route("/v1/openapi.json", state.openapi),
         Route("/healthz", state.healthz),
         Route("/readyz", state.readyz),
+    ]
+
+
+def _build_page_routes(pages: PageRoutes, live: LiveUpdates, guard: _Guard) -> list[Route]:
+    """Build the routes of the pages for people. Their script has no data, so it needs no token."""
+    return [
+        Route("/", pages.overview, middleware=guard(Role.READ)),
+        Route("/site", pages.site, middleware=guard(Role.READ)),
+        Route("/dataset", pages.dataset, middleware=guard(Role.READ)),
+        Route("/run", pages.run, middleware=guard(Role.READ)),
+        Route("/live", live.get, middleware=guard(Role.READ)),
+        Route(SCRIPT_PATH, pages.script),
     ]
 
 

@@ -4,10 +4,9 @@ Async handlers run in the event loop; the other handlers run in threads.
 """
 
 import gzip
-import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -22,10 +21,10 @@ from hydrator.domain.ads.contract import contract_1, contract_of
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
-from hydrator.domain.redaction import escape_unprintable
 
 from .api import models
 from .api.dataset_query import parse_dataset_query, parse_dids, parse_set_keys
+from .api.health import build_health_answer
 from .api.openapi import build_openapi
 from .api.rows import (
     MAX_NAME_COMPARED,
@@ -37,10 +36,8 @@ from .api.rows import (
 from .auth import Grant
 from .limits.rate import RateLimiter
 from .middleware import can_see_all_sites
-from .pages.filters import parse_selection
-from .pages.overview import render_overview
 from .pages.why import BAD_JOB, JobQuery, parse_job_query, render_why_page
-from .responses import HttpError, accepts_gzip, bytes_response, json_response
+from .responses import HttpError, accepts_gzip, busy_error, bytes_response, html_response, json_response
 from .view import ServerState
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
@@ -167,23 +164,15 @@ def _etag_matches(if_none_match: str | None, etag: str) -> bool:
 
 @dataclass(eq=False)
 class StateRoutes:
-    """Routes that show the state of the server, to programs and to people.
+    """Routes that show the state of the server to programs.
 
     Attributes:
         get_state: returns the present state.
         registry: the metrics to expose.
-        can_explain_jobs: True if the overview page has the form that explains jobs.
     """
 
     get_state: StateGetter
     registry: CollectorRegistry
-    can_explain_jobs: bool = field(kw_only=True)
-
-    def overview(self, request: Request) -> Response:
-        """Return the page for people."""
-        selection = parse_selection(request.scope["query_string"])
-        page = render_overview(self.get_state(), selection, can_explain_jobs=self.can_explain_jobs)
-        return _html_response(request, page)
 
     def sites(self, request: Request) -> Response:
         """List every site that has an ad."""
@@ -221,6 +210,10 @@ class StateRoutes:
             "sets": build_set_rows(state, keys),
         }
         return json_response(request, answer)
+
+    def health(self, request: Request) -> Response:
+        """Return the overall health, with everything that needs a person."""
+        return json_response(request, build_health_answer(self.get_state()))
 
     def metrics(self, request: Request) -> Response:
         """Return the registry in the format that the scraper asks for."""
@@ -287,9 +280,7 @@ class NameRoute:
         with self._lock:
             wait_seconds = self._limiter.take(grant.digest, count)
         if wait_seconds:
-            seconds = str(math.ceil(wait_seconds))
-            detail = f"this token looked up too many names: ask again in {seconds} s"
-            raise HttpError(429, "too many names", detail, headers={"Retry-After": seconds})
+            raise busy_error("this token looked up too many names", wait_seconds, "too many names")
 
 
 class EventRoute:
@@ -337,14 +328,13 @@ class JobRoute:
         query = parse_job_query(request.scope["query_string"])
         answers, status = self._answer(query, self._explain) if query else ([], 200)
         page = render_why_page(query, answers, now=self._get_state().now)
-        return _html_response(request, page, status)
+        return html_response(request, page, status)
 
     def _answer(self, query: JobQuery, explain: JobExplainer) -> tuple[list[RenderedAnswer] | str, int]:
         if query.cluster_and_proc is None:
             return BAD_JOB, 400
         if not self._lock.acquire(blocking=False):
-            detail = "the daemon is explaining another job: ask again in 5 s"
-            raise HttpError(429, "too many requests", detail, headers={"Retry-After": "5"})
+            raise busy_error("the daemon is explaining another job", 5)
         try:
             return explain(*query.cluster_and_proc, query.schedd or None), 200
         except ConfigError as error:
@@ -353,9 +343,3 @@ class JobRoute:
             return str(error), 404 if error.daemon.startswith("job ") else 502
         finally:
             self._lock.release()
-
-
-def _html_response(request: Request, text: str, status: int = 200) -> Response:
-    return bytes_response(
-        request, escape_unprintable(text, "\n").encode(), "text/html; charset=utf-8", status
-    )

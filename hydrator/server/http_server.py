@@ -1,16 +1,18 @@
 """HTTP server: an ASGI app in its own thread."""
 
+import asyncio
 import errno
 import os
 import socket
 import stat
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -18,6 +20,7 @@ from starlette.types import ASGIApp
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import ServerEndpoint
 from hydrator.server.limits.connections import (
+    FIRST_REQUEST_SECONDS,
     MAX_HEAD_BYTES,
     ConnectionLimiter,
     LimitedListener,
@@ -36,7 +39,10 @@ class UnixSocket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A uvicorn server that sets an event once it answers requests."""
+    """A uvicorn server that sets an event once it answers, and that answers all clients before it stops.
+
+    uvicorn resets the connections that wait to be accepted when it closes its listening socket.
+    """
 
     def __init__(self, config: uvicorn.Config, answering: threading.Event) -> None:
         super().__init__(config)
@@ -45,6 +51,33 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._answering.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        waiting = [each for listening in sockets or [] for each in self._accept_all(listening)]
+        for server in self.servers:
+            server.close()
+        if waiting:  # of those with TLS, until both sides have said hello
+            await asyncio.wait(waiting, timeout=FIRST_REQUEST_SECONDS)
+        await super().shutdown(sockets)
+
+    def _accept_all(self, listening: socket.socket) -> Iterator[asyncio.Task[Any]]:
+        """Accept the connections that wait at *listening*."""
+        loop = asyncio.get_running_loop()
+        protocol = partial(
+            cast("type[LimitedProtocol]", self.config.http_protocol_class),
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+        )
+        while True:
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:
+                continue
+            accepted.setblocking(False)
+            yield loop.create_task(loop.connect_accepted_socket(protocol, accepted, ssl=self.config.ssl))
 
 
 class HttpServer:
@@ -58,6 +91,7 @@ class HttpServer:
         certificate: the certificate for HTTPS; None for HTTP.
         token: the token for the daemon's requests to this server.
         limiter: limits the number of connections, and the time of a request.
+        on_stop: called before the server waits for open requests, so that streams end.
     """
 
     def __init__(
@@ -70,6 +104,7 @@ class HttpServer:
         certificate: TlsCertificate | None = None,
         token: str | None = None,
         limiter: ConnectionLimiter | None = None,
+        on_stop: Callable[[], None] | None = None,
     ) -> None:
         self._asgi = asgi
         self._host = host
@@ -78,6 +113,7 @@ class HttpServer:
         self._certificate = certificate
         self._token = token
         self._limiter = limiter or ConnectionLimiter()
+        self._on_stop = on_stop
         self._url: str | None = None
         self._uvicorn: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
@@ -178,6 +214,8 @@ class HttpServer:
         """Stop the server; open requests have two seconds to end. Do nothing if the server does not run."""
         if self._uvicorn is None or self._thread is None:
             return
+        if self._on_stop:
+            self._on_stop()
         self._uvicorn.should_exit = True
         self._thread.join(timeout.total_seconds())
         if self._thread.is_alive():

@@ -1,7 +1,6 @@
 """Middleware of the server: limits, tokens, security headers, metrics and log of every request."""
 
 import logging
-import math
 import re
 import secrets
 import time
@@ -22,7 +21,7 @@ from hydrator.server.pages.html import STYLE_HASH
 
 from .auth import AccessDenied, Grant, Role, TokenAuthenticator
 from .metrics import HttpMetrics
-from .responses import HttpError, error_response, internal_error_response
+from .responses import HttpError, busy_error, error_response, internal_error_response
 
 MAX_URL_BYTES: Final = 8192
 REQUEST_ID_HEADER: Final = "X-Request-Id"
@@ -33,6 +32,8 @@ _CONTENT_POLICY: Final = "; ".join(
     (
         "default-src 'none'",
         f"style-src '{STYLE_HASH}'",
+        "script-src 'self'",
+        "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors 'none'",
@@ -152,9 +153,7 @@ def check_rate(
     wait_seconds = 0.0 if rate_limiter is None else rate_limiter.take(limit_key)
     if not wait_seconds:
         return None
-    seconds = str(max(1, math.ceil(wait_seconds)))
-    detail = f"too many requests {client_text}: ask again in {seconds} s"
-    return HttpError(429, "too many requests", detail, headers={"Retry-After": seconds})
+    return busy_error(f"too many requests {client_text}", wait_seconds)
 
 
 def _client_key(scope: Scope, *, behind_proxy: bool) -> str:

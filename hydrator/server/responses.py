@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -10,6 +11,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+
+from hydrator.domain.redaction import escape_unprintable
 
 RETRY_AFTER: Final = "30"
 
@@ -35,6 +38,12 @@ class HttpError(HTTPException):
         self.extra_fields = extra_fields or {}
 
 
+def busy_error(detail: str, wait_seconds: float, error: str = "too many requests") -> HttpError:
+    """Return the error for a client that must wait; *detail* says why, *wait_seconds* is above 0."""
+    seconds = str(math.ceil(wait_seconds))
+    return HttpError(429, error, f"{detail}: ask again in {seconds} s", headers={"Retry-After": seconds})
+
+
 def json_response(request: Request, content: Mapping[str, object], status: int = 200) -> Response:
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     if not text.isprintable():  # \u… means the same in JSON, and makes control characters visible
@@ -49,6 +58,12 @@ def bytes_response(request: Request, body: bytes, media_type: str, status: int =
         headers["Content-Encoding"] = "gzip"
         body = gzip.compress(body, compresslevel=5, mtime=0)
     return Response(body, status, headers)
+
+
+def html_response(request: Request, text: str, status: int = 200) -> Response:
+    """Build the response with a page; characters that browsers do not show become visible."""
+    body = escape_unprintable(text, "\n").encode()
+    return bytes_response(request, body, "text/html; charset=utf-8", status)
 
 
 async def error_response(request: Request, exc: Exception) -> Response:

@@ -4,11 +4,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Final
 
-from hydrator.diagnostics.locality_history import LocalityOverview
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.overview.health import HealthFacts, OverallHealth, assess_health
+from hydrator.diagnostics.overview.locality_history import LocalityOverview
+from hydrator.diagnostics.overview.parts import PartStatus
+from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.ads.estimates import Estimates, SetEstimator
 from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot
+from hydrator.domain.pool_ports import PoolLoad
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.staging.overview import StagingOverview
@@ -22,6 +28,7 @@ class ServerState:
         ads: ads for hooks.
         snapshot: facts by site; None before the first reading.
         demand: datasets that jobs name; None before the first query.
+        placement: the counts of ``snapshot``; None to count them for each reader.
         not_ready_reason: why a complete state does not exist yet; None once a complete state exists.
         now: time of this state.
         published_at: time of the last publication of each ad. An ad without a time
@@ -40,6 +47,11 @@ class ServerState:
         locality: where the data of ended jobs was, over time.
         staging: the last step of staging; None before it.
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
+        parts: the catalogues and publishers, each with its last error.
+        reload_problems: why the daemon does not use the configuration on disk.
+        implausible_generations: by site, a generation in the future, which every hook rejects.
+        load: the jobs in the queues; None if they are unknown.
+        credentials: the tokens and certificates that the daemon presents.
     """
 
     ads: Mapping[Site, SiteAd]
@@ -62,6 +74,33 @@ class ServerState:
     staging: StagingOverview | None = None
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     set_estimator: SetEstimator | None = None
+    parts: Sequence[PartStatus] = ()
+    placement: Placement | None = None
+    reload_problems: Sequence[str] = ()
+    implausible_generations: Mapping[Site, int] = field(default_factory=dict)
+    load: PoolLoad | None = None
+    credentials: Sequence[Credential] = ()
+
+    @property
+    def health(self) -> OverallHealth:
+        """The overall health, with everything that needs a person."""
+        return assess_health(
+            HealthFacts(
+                self.now,
+                self.hang_reason,
+                self.not_ready_reason,
+                self.parts,
+                self.troubles,
+                self.held_reasons,
+                self.held_losses,
+                self.withheld_reasons,
+                self.omitted_dids,
+                self.implausible_generations,
+                self.reload_problems,
+                self.staging,
+                self.credentials,
+            )
+        )
 
     @property
     def knowledge(self) -> DaemonKnowledge | None:
@@ -89,7 +128,8 @@ def select_sets(state: ServerState, keys: Collection[str] = (), limit: int = MAX
     entries = [entry for entry in (state.demand.entries if state.demand else ()) if entry.job_count]
     if keys:
         return [entry for entry in entries if entry.key in keys]
-    return sorted(entries, key=lambda entry: (-entry.job_count, entry.dids))[:limit]
+    by_name = sorted(entries, key=attrgetter("dids"))
+    return sorted(by_name, key=attrgetter("job_count"), reverse=True)[:limit]
 
 
 def total_bytes(dids: Iterable[Did], snapshot: Snapshot | None) -> int | None:

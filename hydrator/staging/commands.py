@@ -21,7 +21,8 @@ class StagingCommand:
     """One command. ``target`` is the id of a request (batch) or a tag; empty for resume.
 
     *approve* and *reject* answer a request that waits for a person. *cancel* ends requests of ours, and
-    nothing is asked again for their datasets and sites before *resume*. *resume* also forgets all failures.
+    nothing is asked again for their datasets and sites before *resume*. *resume* also forgets all failures
+    and rejections.
     """
 
     name: CommandName
@@ -53,7 +54,8 @@ def apply_commands(
     cancellations: dict[str, Cancellation] = {}
     for command in commands:
         if command.name == "resume":
-            ledger = replace(ledger, failures={}, site_failures={}, halts={})
+            granted = {name: one for name, one in ledger.approvals.items() if one.is_granted}
+            ledger = replace(ledger, failures={}, site_failures={}, halts={}, approvals=granted)
         elif command.name == "cancel":
             entries = [one for one in ledger.entries.values() if command.target in {one.tag, one.batch}]
             cancellations |= {one.tag: Cancellation(one.tag, BY_OPERATOR) for one in entries}

@@ -4,7 +4,7 @@ The leader of several daemons runs a step at an interval, beside the reconciler.
 catalogue is ever called.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -21,9 +21,11 @@ from .candidates import Candidate, CandidateList, find_candidates
 from .commands import StagingControl, apply_commands
 from .executor import StagingExecutor
 from .ledger import Ledger, forget_old
-from .needs import LiveNeeds, apply_needs, update_needs
-from .overview import StagingOverview, build_overview
-from .plans.pin_plan import PinPlan, PinPlanner, find_pinnable_sites
+from .needs import DataUse, LiveNeed, LiveNeeds, apply_needs, apply_uses, update_needs
+from .overview import STATE_PROBLEM, StagingOverview, build_overview
+from .plans.job_ads import JobAdWriter
+from .plans.pin_plan import PinPlan, PinPlanner
+from .plans.pin_schedule import PinSchedule
 from .plans.stage_plan import CatalogueFacts, ExpectedSeconds, StagePlan, StagePlanner
 from .plans.upkeep import Cancellation, Renewal, plan_upkeep
 from .policy import StagingMode, StagingPolicy
@@ -32,8 +34,6 @@ from .view import DataView, build_view
 
 FACTS_AGE = timedelta(minutes=5)
 """Age up to which rules, sizes and space serve for plans; before a request they are always read again."""
-PIN_INTERVAL = timedelta(minutes=15)
-"""Interval between two searches for data that is about to leave."""
 KEEP_FAILURES = timedelta(days=7)
 
 
@@ -44,24 +44,14 @@ class _Situation:
     view: DataView
     needs: LiveNeeds
     candidates: CandidateList
+    pin_needs: tuple[LiveNeed, ...]
     now: datetime
-    is_pin_due: bool
 
     def stage_dids(self) -> frozenset[Did]:
         return frozenset(did for one in self.candidates.candidates for did in one.dids)
 
     def pin_dids(self) -> frozenset[Did]:
-        """Return the datasets that may need a pin; none if no search is due."""
-        if not self.is_pin_due:
-            return frozenset()
-        needs = (need for need in self.needs.current_needs if find_pinnable_sites(need, self.view))
-        return frozenset(did for need in needs for did in need.dids)
-
-    @property
-    def has_seen_pins(self) -> bool:
-        """Return whether there were datasets that may need a pin, and all of them were seen in this cycle."""
-        dids = self.pin_dids()
-        return bool(dids) and not self.view.problem and not any(map(self.view.unseen_reason, dids))
+        return frozenset(did for need in self.pin_needs for did in need.dids)
 
 
 @dataclass
@@ -85,6 +75,7 @@ class StagingController:
         control: the operator's switch and commands.
         is_retired: whether the operator retired a site.
         rates: returns the present rates between sites.
+        job_ads: writes into the ads of idle jobs what was requested for them; None if this is off.
     """
 
     def __init__(
@@ -100,6 +91,7 @@ class StagingController:
         is_retired: Callable[[Site], bool] = lambda _site: False,
         rates: Callable[[], RateLookup | None] = lambda: None,
         bugs: BugReporter | None = None,
+        job_ads: JobAdWriter | None = None,
     ) -> None:
         self._stagers = {
             name: one for name, one in stagers.items() if policy.mode_of_catalogue(name) > StagingMode.OFF
@@ -113,29 +105,35 @@ class StagingController:
         self._is_retired = is_retired
         self._rates = rates
         self._bugs = bugs or BugReporter()
+        self._job_ads = job_ads
         self._is_loaded = False
         self._needs = LiveNeeds()
         self._facts: dict[str, tuple[datetime, frozenset[Did], CatalogueFacts]] = {}
         self._permissions: dict[str, StagingPermissions] = {}
-        self._pins_checked_at: datetime | None = None
+        self._pin_schedule = PinSchedule()
         self._pins = PinPlan()
 
     def run_once(
-        self, report: CycleReport | None, lease: str = "", standby_reason: str | None = None
+        self,
+        report: CycleReport | None,
+        lease: str = "",
+        standby_reason: str | None = None,
+        uses: Iterable[DataUse] = (),
     ) -> StagingOverview:
         """Run one step with the facts of the last cycle's *report*; return what is to be shown.
 
-        *lease* is the name of this daemon's leadership, for the ledger. On standby, and with the mode off, no
-        catalogue is called. If the ledger cannot be read or written, no call is made.
+        *lease* is the name of this daemon's leadership, for the ledger. *uses* are the runs of jobs that
+        ended since the last step. On standby, and with the mode off, no catalogue is called. If the ledger
+        cannot be read or written, no call is made.
         """
         now = self._clock()
         self._executor.lease = lease
         if not self._stagers or standby_reason:
             return self._show(now, standby_reason)
         try:
-            return self._run(report, now)
+            return self._run(report, now, uses)
         except StateError as error:
-            return self._show(now, None, {"state": str(error)})
+            return self._show(now, None, {STATE_PROBLEM: str(error)})
 
     def _show(
         self, now: datetime, stop_reason: str | None, problems: Mapping[str, str] | None = None
@@ -144,7 +142,7 @@ class StagingController:
             self._executor.ledger, self._policy, now, stop_reason=stop_reason, problems=problems
         )
 
-    def _run(self, report: CycleReport | None, now: datetime) -> StagingOverview:
+    def _run(self, report: CycleReport | None, now: datetime, uses: Iterable[DataUse]) -> StagingOverview:
         if not self._is_loaded:
             # a new configuration may have cured what a catalogue refused: ask once more
             self._executor.ledger = replace(self._load_ledger(), halts={})
@@ -157,7 +155,7 @@ class StagingController:
         ledger = apply_needs(
             forget_old(ledger, now, KEEP_FAILURES), self._needs, now, self._policy.times.references
         )
-        self._executor.save(ledger)
+        self._executor.save(apply_uses(ledger, uses))
         if commands:
             self._control.remove_commands()
         plans, situation = _Plans(), None
@@ -168,7 +166,7 @@ class StagingController:
         stop_reason = self._control.stop_reason
         if stop_reason is None:
             self._execute(plans, [*by_operator, *self._plan_upkeep(seen_names)])
-        return build_overview(
+        overview = build_overview(
             self._executor.ledger,
             self._policy,
             now,
@@ -178,6 +176,18 @@ class StagingController:
             problems=problems,
             stop_reason=stop_reason,
         )
+        return self._write_job_ads(overview) if stop_reason is None else overview
+
+    def _write_job_ads(self, overview: StagingOverview) -> StagingOverview:
+        """Write *overview* into the ads of idle jobs, if this is on; return it with the failures."""
+        if self._job_ads is None:
+            return overview
+        try:
+            failures = self._job_ads.write(overview, self._needs)
+        except Exception as error:  # noqa: BLE001 - a bug of the adapter
+            failures = {"": self._bugs.report("the texts in the ads of jobs", error)}
+        problems = {f"job ads {schedd}".strip(): reason for schedd, reason in failures.items()}
+        return replace(overview, problems={**overview.problems, **problems})
 
     def _read_progress(
         self, ledger: Ledger, now: datetime, problems: dict[str, str]
@@ -215,9 +225,8 @@ class StagingController:
         dids = self._needs.by_did.keys()
         view = build_view(report, dids, self._is_retired, now, self._policy.times.fact_age)
         candidates = find_candidates(view, self._needs, self._policy, now)
-        checked_at = self._pins_checked_at
-        is_pin_due = checked_at is None or now - checked_at >= PIN_INTERVAL
-        return _Situation(view, self._needs, candidates, now, is_pin_due)
+        pin_needs = self._pin_schedule.choose(self._needs, view, self._executor.ledger, now)
+        return _Situation(view, self._needs, candidates, pin_needs, now)
 
     def _plan(self, situation: _Situation, names: Sequence[str], problems: dict[str, str]) -> _Plans:
         """Plan with facts that may be some minutes old; before a request, read them again and plan again."""
@@ -236,12 +245,11 @@ class StagingController:
         candidates: Sequence[Candidate] = situation.candidates.candidates
         planner = StagePlanner(view, ledger, facts, self._policy, now, transfer_seconds(view, self._rates()))
         stages = planner.plan(candidates)
-        if not situation.is_pin_due:
-            return _Plans(stages)
-        self._pins = PinPlanner(view, ledger, facts, self._policy, now).plan(situation.needs)
-        if situation.has_seen_pins:
-            self._pins_checked_at = now
-        return _Plans(stages, self._pins)
+        pins = PinPlanner(view, ledger, facts, self._policy, now).plan(situation.pin_needs)
+        self._pins = self._pin_schedule.merge(self._pins, pins, situation.pin_needs)
+        if len(facts) == len(self._stagers):
+            self._pin_schedule.record(situation.pin_needs, view, pins, now)
+        return _Plans(stages, pins)
 
     def _gather(
         self,

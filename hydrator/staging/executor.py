@@ -249,7 +249,9 @@ class StagingExecutor:
             )  # fmt: skip
         key = entry.did, entry.site
         attempts = ledger.failures[key].attempts if key in ledger.failures else 0
-        retry_at = now + self._policy.times.grace
+        # a pin may be urgent, and its call moves no data
+        pause = self._policy.times.grace
+        retry_at = now + (pause / 5 if entry.kind is StagingKind.PIN else pause)
         failure = FailureRecord(attempts, now, retry_at, RefusalKind.OTHER, answer.reason)
         return replace(ledger, failures={**ledger.failures, key: failure})
 

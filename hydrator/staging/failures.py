@@ -8,7 +8,7 @@ from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import RefusalKind
 from hydrator.domain.text import format_duration
 
-from .ledger import FailureRecord, Ledger
+from .ledger import EndedEntry, FailureRecord, Ledger, LedgerEntry
 from .policy import StagingTimes
 
 FINAL_KINDS = frozenset({RefusalKind.NO_SOURCE, RefusalKind.UNKNOWN_DATASET})
@@ -17,6 +17,7 @@ HALTING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
 SITE_KINDS = frozenset({RefusalKind.QUOTA, RefusalKind.CLOSED})
 """Refusals that every other request to this site would get, too: they open its breaker at once."""
 _JITTER = 0.25
+_MIN_FAILURES_OF_SHARE = 3
 
 
 def record_failure(
@@ -77,10 +78,22 @@ def _explain_failure(failure: FailureRecord, now: datetime) -> str:
 def explain_open_breaker(ledger: Ledger, site: Site, now: datetime, times: StagingTimes) -> str | None:
     """Return why many failures forbid requests to *site* now; None if they are allowed."""
     recent = [at for at in ledger.site_failures.get(site, ()) if now - at < times.breaker]
-    if len(recent) < times.breaker_failures:
+    if len(recent) < times.breaker_failures and not _is_large_share(ledger, site, len(recent), now, times):
         return None
     left = format_duration((max(recent) + times.breaker - now).total_seconds())
     return f"requests to {site} failed lately; nothing is asked for there for {left}"
+
+
+def _is_large_share(ledger: Ledger, site: Site, failures: int, now: datetime, times: StagingTimes) -> bool:
+    """Return whether *failures* are many of the requests to *site* in the time of the breaker.
+
+    One or two failures say little: they could be the only requests of this time.
+    """
+    if failures < _MIN_FAILURES_OF_SHARE:
+        return False
+    accepted: list[LedgerEntry | EndedEntry] = [*ledger.entries.values(), *ledger.ended]
+    count = sum(one.site == site and now - one.asked_at < times.breaker for one in accepted)
+    return failures > times.breaker_share * (failures + count)
 
 
 def _fraction(did: Did, site: Site, attempts: int) -> float:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import Did, Unseen, parse_did
+from hydrator.domain.model import Did, Site, Unseen, parse_did
 from hydrator.domain.ports.data_needs import DataNeed
 
 from .ledger import Ledger, LedgerEntry
@@ -124,6 +124,31 @@ def _count_demand(entry: LedgerEntry, needs: LiveNeeds, now: datetime, keep_for:
         demanded_at=max(needs.read_at[need.schedd] for need in wanting),
         unwanted_since=None,
         is_used=entry.is_used or (ran and entry.is_complete),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DataUse:
+    """A run of a job that needs *did*, at *site*, that began at *started_at* and has ended."""
+
+    did: Did
+    site: Site
+    started_at: datetime
+
+
+def apply_uses(ledger: Ledger, uses: Iterable[DataUse]) -> Ledger:
+    """Return *ledger* with complete entries marked as used if a job of *uses* ran beside their data.
+
+    The queues do not show a job that began and ended between two queries; the history of jobs does.
+    """
+    last_starts: dict[tuple[Did, Site], datetime] = {}
+    for use in uses:
+        key = use.did, use.site
+        last_starts[key] = max(use.started_at, last_starts.get(key, use.started_at))
+    return ledger.with_entries(
+        replace(entry, is_used=True)
+        for entry in ledger.entries.values()
+        if entry.is_complete and last_starts.get((entry.did, entry.site), entry.asked_at) > entry.asked_at
     )
 
 

@@ -21,6 +21,8 @@ from .usage import PlannedBatch, Usage
 
 REPORT_NAME = "staging"
 """Key of the overview in the saved reports."""
+STATE_PROBLEM = "state"
+"""Key of the problem of a step that could not read or save the ledger, so that it made no call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,15 @@ class RequestRow:
     is_stuck: bool
     reason: str
     description: str
+
+    @property
+    def share_done(self) -> float | None:
+        """Return the share of the files that arrived, 0 to 1; None for a pin, or if it is not known."""
+        if self.kind is not StagingKind.STAGE:
+            return None
+        if self.is_complete:
+            return 1.0
+        return min(1.0, self.files_done / self.files) if self.files else None
 
 
 @dataclass(frozen=True, slots=True)

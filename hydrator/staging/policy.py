@@ -72,8 +72,10 @@ class StagingTimes:
         grace: an unanswered call may still take effect for this long.
         stuck: a request that is stuck for this long is reported.
         retry: pause after a failure; it doubles with each further failure of the same dataset and site.
-        breaker: pause of a site with many failures.
+        breaker: pause of a site with ``breaker_failures`` failures in this time, or with 3 failures that are
+            more than ``breaker_share`` of all requests to it in this time.
         references: the demand of a schedd that does not answer counts for this long.
+        overtaken: a request that waits for a limit is overtaken by smaller ones for this long only.
         fact_age: the age of facts that still count as read in this cycle.
     """
 
@@ -89,9 +91,11 @@ class StagingTimes:
     retry: timedelta = timedelta(hours=1)
     breaker: timedelta = timedelta(hours=1)
     references: timedelta = timedelta(hours=24)
+    overtaken: timedelta = timedelta(hours=1)
     fact_age: timedelta = timedelta(minutes=5)
     max_attempts: int = 3
     breaker_failures: int = 5
+    breaker_share: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)

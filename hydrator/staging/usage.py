@@ -1,7 +1,7 @@
 """Usage: what our requests take of each limit, and which limit one more request would exceed. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -59,7 +59,8 @@ class PlannedBatch:
 class Usage:
     """The bytes and numbers that our requests take of the limits; :meth:`add` reserves more.
 
-    The fields are named like the limits in :class:`StagingLimits`.
+    The fields are named like the limits in :class:`StagingLimits`. ``reserve`` has what :meth:`keep_for`
+    keeps, by limit and subject.
     """
 
     user_bytes: Counter[str] = field(default_factory=Counter)
@@ -72,6 +73,7 @@ class Usage:
     hour_bytes: int = 0
     pin_bytes: int = 0
     pin_count: int = 0
+    reserve: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, batch: PlannedBatch) -> None:
         """Reserve the bytes and files of *batch*."""
@@ -115,58 +117,45 @@ class Usage:
 
     def explain_excess(self, batch: PlannedBatch, limits: StagingLimits) -> str | None:
         """Return which limit *batch* would exceed, in one sentence; None if it fits into all limits."""
-        return self._explain_bytes(batch, limits) or self._explain_files(batch, limits)
-
-    def _explain_bytes(self, batch: PlannedBatch, limits: StagingLimits) -> str | None:
-        size, text = batch.bytes, format_bytes(batch.bytes)
-        if size > limits.request_bytes:
-            return f"{text} exceeds the limit of {format_bytes(limits.request_bytes)} for one request"
-        from_tape = Counter[Site]()
-        for item in batch.items:
-            if item.source is not None:
-                from_tape[item.source] += item.bytes
-        rows: list[tuple[str, int, int, int]] = [
-            (f"in flight for {batch.user}", self.user_bytes[batch.user], size, limits.user_bytes),
-            (f"in flight to {batch.site}", self.site_bytes[batch.site], size, limits.site_bytes),
-            ("of all requests", self.total_bytes, size, limits.total_bytes),
-            ("asked for in one hour", self.hour_bytes, size, limits.hour_bytes),
-            *(
-                (f"in flight from the tape of {source}", self.source_bytes[source], part, limits.source_bytes)
-                for source, part in sorted(from_tape.items())
-            ),
-        ]
-        for what, taken, more, limit in rows:
-            if taken + more > limit:
-                return (
-                    f"{text} would exceed the limit of {format_bytes(limit)} {what}:"
-                    f" {format_bytes(taken)} are taken"
-                )
-        if self.hour_requests >= limits.hour_requests:
-            return f"{format_count(self.hour_requests, 'request')} were made in the last hour, the limit"
+        if batch.bytes > limits.request_bytes:
+            limit = format_bytes(limits.request_bytes)
+            return f"{format_bytes(batch.bytes)} exceeds the limit of {limit} for one request"
+        for share in _shares_of(batch, limits):
+            if share.amount is None:
+                limit = share.text(share.limit)
+                return f"its number of files is unknown, and there is a limit of {limit} {share.what}"
+            if self._usage_of(share) + self.reserve[share.key] + share.amount > share.limit:
+                return self._explain(share)
         return None
 
-    def _explain_files(self, batch: PlannedBatch, limits: StagingLimits) -> str | None:
-        files = batch.files
-        sources = sorted({item.source for item in batch.items if item.source is not None})
-        tape = [
-            (f"in flight from the tape of {each}", self.source_files[each], limits.source_files)
-            for each in sources
-        ]
-        rows: Iterable[tuple[str, int, int | None]] = [
-            ("for one request", 0, limits.request_files),
-            (f"in flight to {batch.site}", self.site_files[batch.site], limits.site_files),
-            *tape,
-        ]
-        for what, taken, limit in rows:
-            if limit is None:
-                continue
-            if files is None:
-                return f"its number of files is unknown, and there is a limit of {limit:,} files {what}"
-            if taken + files > limit:
-                return (
-                    f"{files:,} files would exceed the limit of {limit:,} files {what}: {taken:,} are taken"
-                )
-        return None
+    def keep_for(self, batch: PlannedBatch, limits: StagingLimits) -> None:
+        """Keep the first limit that *batch* exceeds for it: later requests must leave room for it.
+
+        So small requests cannot take again and again what a large one waits for. Nothing is kept for a
+        request that exceeds a limit by itself.
+        """
+        for share in _shares_of(batch, limits):
+            if share.amount is None or share.amount > share.limit:
+                return
+            if self._usage_of(share) + self.reserve[share.key] + share.amount > share.limit:
+                self.reserve[share.key] += share.amount
+                return
+
+    def _usage_of(self, share: "_Share") -> int:
+        name, subject = share.key
+        value: int | Counter[str] = getattr(self, name, 0)
+        return value[subject] if isinstance(value, Counter) else value
+
+    def _explain(self, share: "_Share") -> str:
+        taken, reserve, text = self._usage_of(share), self.reserve[share.key], share.text
+        taken_text = text(taken) if share.key[0].endswith("bytes") else f"{taken:,}"
+        if share.key[0] == "hour_requests" and not reserve:
+            return f"{format_count(taken, 'request')} were made in the last hour, the limit"
+        rest = f", and {text(reserve)} are kept for a request that has waited for longer" if reserve else ""
+        return (
+            f"{text(share.amount or 0)} would exceed the limit of {text(share.limit)} {share.what}:"
+            f" {taken_text} are taken{rest}"
+        )
 
     def explain_lack_of_space(
         self, batch: PlannedBatch, space: SiteSpace | None, limits: StagingLimits
@@ -187,16 +176,66 @@ class Usage:
             f" {format_bytes(self.site_bytes[batch.site])} are reserved"
         )
 
-    def explain_excess_of_pins(self, size: int, limits: StagingLimits) -> str | None:
-        """Return which limit one more pin of *size* bytes would exceed; None if it fits."""
+    def explain_excess_of_pins(self, count: int, size: int, limits: StagingLimits) -> str | None:
+        """Return which limit *count* more pins of *size* bytes in all would exceed; None if they fit."""
         if self.pin_count >= limits.pin_count:
             return f"{format_count(self.pin_count, 'dataset')} are pinned, the limit"
+        if self.pin_count + count > limits.pin_count:
+            limit = format_count(limits.pin_count, "pinned dataset")
+            return (
+                f"{format_count(count, 'dataset')} would exceed the limit of {limit}:"
+                f" {self.pin_count} {'is' if self.pin_count == 1 else 'are'} pinned"
+            )
         if self.pin_bytes + size > limits.pin_bytes:
             return (
                 f"{format_bytes(size)} would exceed the limit of {format_bytes(limits.pin_bytes)} for pins:"
                 f" {format_bytes(self.pin_bytes)} are taken"
             )
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The share of one limit that one request takes.
+
+    ``key`` is the name of the limit, and the site, tape or user. Other requests take from the same limit if
+    :class:`Usage` has a field of this name. ``amount`` is None if the number of files is unknown.
+    """
+
+    key: tuple[str, str]
+    what: str
+    amount: int | None
+    limit: int
+
+    def text(self, amount: int) -> str:
+        if self.key[0].endswith("bytes"):
+            return format_bytes(amount)
+        noun = "request" if self.key[0] == "hour_requests" else "file"
+        return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def _shares_of(batch: PlannedBatch, limits: StagingLimits) -> Iterator[_Share]:
+    """Yield what *batch* takes of each limit, but the bytes of one request."""
+    size, files, user, site = batch.bytes, batch.files, batch.user, batch.site
+    from_tape = Counter[Site]()
+    for item in batch.items:
+        if item.source is not None:
+            from_tape[item.source] += item.bytes
+    yield _Share(("user_bytes", user), f"in flight for {user}", size, limits.user_bytes)
+    yield _Share(("site_bytes", site), f"in flight to {site}", size, limits.site_bytes)
+    yield _Share(("total_bytes", ""), "of all requests", size, limits.total_bytes)
+    yield _Share(("hour_bytes", ""), "asked for in one hour", size, limits.hour_bytes)
+    for source, part in sorted(from_tape.items()):
+        what = f"in flight from the tape of {source}"
+        yield _Share(("source_bytes", source), what, part, limits.source_bytes)
+    yield _Share(("hour_requests", ""), "in one hour", 1, limits.hour_requests)
+    if limits.request_files is not None:
+        yield _Share(("request_files", ""), "for one request", files, limits.request_files)
+    if limits.site_files is not None:
+        yield _Share(("site_files", site), f"in flight to {site}", files, limits.site_files)
+    for source in sorted(from_tape) if limits.source_files is not None else ():
+        what = f"in flight from the tape of {source}"
+        yield _Share(("source_files", source), what, files, limits.source_files or 0)
 
 
 def needs_approval(batch: PlannedBatch, space: SiteSpace, limits: StagingLimits) -> bool:

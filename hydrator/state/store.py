@@ -54,6 +54,7 @@ class Store(AbstractContextManager["Store"]):
         self.locality_hours = LocalityHourTable(connection, self._transaction)
         self.staging_ledger = LedgerTable(connection, self._transaction)
         self.history_begins = generations.HistoryBeginTable(connection, self._transaction)
+        self.site_history = generations.SiteHistoryTable(connection, self._transaction)
         self.available_spans = AvailableSpanTable(connection, self._transaction)
         self.damage_report = damage_report
 

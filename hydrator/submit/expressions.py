@@ -29,6 +29,11 @@ _FRESH = (
 """The facts of the job's set are not too old; undefined or an error at a slot without facts."""
 LOCAL_EXPRESSION = f"(({_KEYED_SHARE} >= 1.0 && {_FRESH}) =?= true)"
 """The slot's site has all datasets of the job on disk, and the facts are not too old; never undefined."""
+ENOUGH_EXPRESSION = LOCAL_EXPRESSION.replace("1.0", "(MY.DataLocalityMinFraction ?: 1.0)")
+"""As LOCAL_EXPRESSION, but of jobs with ``DataLocalityMinFraction`` this share on disk is enough.
+
+For a job with one dataset only: the share of a set is that of all its bytes, not of each dataset.
+"""
 ESTIMATED_EXPRESSION = (
     "((time() < TARGET.DataLocalityEstimatesUntil"
     " && TARGET.DataLocalityQueueSeconds[MY.DataLocalityKey] >= 0) =?= true)"
@@ -136,6 +141,21 @@ BARE_RANK = (
 The expression has no nested ad: there, the negotiator of HTCondor 23.9 finds no TARGET for the list's items.
 """
 
+PARTIAL_KEYED_HERE = (
+    f'{ENOUGH_EXPRESSION} || MY.DataLocality =!= "require"'
+    f' && ({OBSERVED_EXPRESSION} || ifThenElse(MY.DataLocality =?= "auto" && {ESTIMATED_EXPRESSION},'
+    f' {CHEAPER_EXPRESSION}, {_WAITED_EXPRESSION} || MY.DataLocality =?= "auto" && {KNOWN_EXPRESSION}))'
+)
+"""``DataLocalityHere`` of a job with one dataset and ``DataLocalityMinFraction``, for all modes."""
+PARTIAL_BARE_HERE = (
+    'allCompare(">=", DataLocalityShares, DataLocalityMinFraction) =?= true || DataLocality =!= "require"'
+    f' && ({OBSERVED_EXPRESSION} || {_BARE_WAITED} || DataLocality =?= "auto" && {_BARE_KNOWN})'
+)
+"""``DataLocalityHere`` of a job with several datasets and ``DataLocalityMinFraction``, for all modes.
+
+Such a job has no key, because the least share of a set is not published.
+"""
+
 
 def swap_sides(expression: str) -> str:
     """Return *expression* for the other side of a match: MY becomes TARGET, and TARGET becomes MY."""
@@ -192,13 +212,15 @@ _IS_LIMITED = (
     " && MY.DataLocalityObserve =!= true) =?= true"
 )
 _TURN = f"{_READ} * max({{8, $(DATALOCALITY_READERS)}}) / 16"
+_READERS_OF_TURN = re.compile(r"max\(\s*\{\s*8\s*,\s*(\d+)\s*\}\s*\)")
 _LONGER = f"max({{$(DATALOCALITY_TURN), {_TURN}}})"
+READ_LIMIT_ATTRIBUTE = "DataLocalityReadLimit"
 LIMIT_EXPRESSIONS = {
     "DataLocalityTakesReader": (
         f'{_IS_LIMITED} ? ifThenElse(MY.State =?= "Claimed", time() - MY.EnteredCurrentState < 300,'
         " (time() - max(MY.ChildEnteredCurrentState) < 10) =!= true) : true"
     ),
-    "DataLocalityReadLimit": (
+    READ_LIMIT_ATTRIBUTE: (
         f'{_IS_LIMITED} ? strcat("DataLocality.from_",'
         ' regexps("[^A-Za-z0-9]", MY.DataLocalityReadFrom[TARGET.DataLocalityKey], "_", "fg"),'
         f' "_", string({_LONGER}), "_", string(time() / {_LONGER} % 500),'
@@ -220,6 +242,20 @@ begin again after 500 turns.
 cores of a slot that another job just got (for 10 s), and on a claim that is 300 s old. Only the negotiator
 counts limits. Schedds before HTCondor 24.10 do not compare limits that are expressions.
 """
+
+
+def count_readers(max_readers_per_source: int) -> int:
+    """Return the readers of one source in the pool's configuration: at least 4.
+
+    A quarter of them begin in a turn.
+    """
+    return max(4, max_readers_per_source)
+
+
+def readers_of_limit(expression: str) -> int | None:
+    """Return the readers in a slot's ``DataLocalityReadLimit``; None if the expression has another form."""
+    found = _READERS_OF_TURN.search(expression)
+    return int(found[1]) if found else None
 
 
 def _parse_at_match(expression: str) -> str:

@@ -37,14 +37,19 @@ class _Start:
     missing_bytes: int = 0
 
 
-def describe_starts(jobs: Sequence[JobsOfSet], estimates: Estimates | None, now: datetime) -> str:
+def describe_starts(
+    jobs: Sequence[JobsOfSet], estimates: Estimates | None, now: datetime, mode: str | None = None
+) -> str:
     """Return one line: how many jobs start beside their data now, read from elsewhere, or wait.
 
-    Return an empty text if no job has valid estimates; only sets that queued jobs need have estimates.
+    *mode* is DataLocality of the jobs; None for the pool's default, auto. Jobs of no other mode start
+    elsewhere because reading ends sooner. The estimates are those of one more job of a set, so of several
+    jobs of a set with a free slot it is certain for one that it starts now. Return an empty text if no job
+    has valid estimates; only sets that queued jobs need have estimates.
     """
     if estimates is None or now >= estimates.valid_until:
         return ""
-    starts = [(each, _find_start(each.dids, estimates)) for each in jobs]
+    starts = [(each, _find_start(each.dids, estimates, mode)) for each in jobs]
     known = [(each, start) for each, start in starts if start is not None]
     if not known:
         return ""
@@ -54,9 +59,7 @@ def describe_starts(jobs: Sequence[JobsOfSet], estimates: Estimates | None, now:
     total, word = sum(each.count for each in jobs), jobs[0].word
     parts = []
     if beside:
-        number = sum(each.count for each in beside)
-        head = f"{number} of {format_count(total, word)}" if total > 1 else f"the {word}"
-        parts.append(f"{head} can start beside the data now")
+        parts.append(f"{_count_sure(beside, total, word)} can start beside the data now")
     for each, start in reading[:_MAX_PARTS]:
         amount = format_bytes(start.missing_bytes) if start.missing_bytes else "the missing data"
         seconds = format_duration(start.seconds)
@@ -74,6 +77,13 @@ def describe_starts(jobs: Sequence[JobsOfSet], estimates: Estimates | None, now:
     return "; ".join(parts)
 
 
+def _count_sure(beside: Sequence[JobsOfSet], total: int, word: str) -> str:
+    if total == 1:
+        return f"the {word}"
+    at_least = "" if all(each.count == 1 for each in beside) else "at least "
+    return f"{at_least}{len(beside)} of {format_count(total, word)}"
+
+
 def describe_unknown_datasets(unknown: Collection[Did]) -> str:
     """Return one line if no estimate is possible because *unknown* are not polled; empty without any."""
     if not unknown:
@@ -87,8 +97,8 @@ def describe_unknown_datasets(unknown: Collection[Did]) -> str:
 _MAX_PARTS = 3
 
 
-def _find_start(dids: Collection[Did], estimates: Estimates) -> _Start | None:
-    """Return the best start of a job in mode auto; None without estimates for its set."""
+def _find_start(dids: Collection[Did], estimates: Estimates, mode: str | None) -> _Start | None:
+    """Return the best start of a job in *mode*; None without estimates for its set."""
     key = set_key(dids)
     found = {site: each.by_key[key] for site, each in estimates.sites.items() if key in each.by_key}
     if not found:
@@ -96,7 +106,7 @@ def _find_start(dids: Collection[Did], estimates: Estimates) -> _Start | None:
     cheaper = {
         site: one for site, one in found.items() if _is_cheaper(one, estimates.sites[site].own_queue_seconds)
     }
-    if cheaper:
+    if cheaper and mode in {None, "auto"}:
         best = min(cheaper.values(), key=lambda one: one.read_seconds or 0)
         return _Start(best.read_seconds or 0, best.source or Site("other sites"), best.missing_bytes)
     queue = min(one.queue_seconds for one in found.values())

@@ -1,9 +1,16 @@
 """Wiring: build the daemon's objects from the settings. Only this package imports adapters."""
 
 from .assembly import Parts, assemble, build_event_sources
-from .catalogues import build_file_listers, daemon_catalogues, fetch_daemon_knowledge, fetch_estimates
+from .catalogues import (
+    build_file_listers,
+    daemon_catalogues,
+    fetch_daemon_knowledge,
+    fetch_estimates,
+    fetch_staging,
+)
 from .checks import build_check_inputs
 from .condor import (
+    build_cluster_queues,
     build_condor_client,
     build_editing_client,
     build_expression_evaluator,
@@ -32,6 +39,7 @@ __all__ = [
     "StagingParts",
     "assemble",
     "build_check_inputs",
+    "build_cluster_queues",
     "build_condor_client",
     "build_editing_client",
     "build_event_sources",
@@ -47,6 +55,7 @@ __all__ = [
     "fetch_daemon_knowledge",
     "fetch_estimates",
     "fetch_openapi",
+    "fetch_staging",
     "find_unreadable_secrets",
     "job_name_lookup",
     "network_policy",

@@ -1,6 +1,6 @@
 """Catalogues: build each configured catalogue, by its type."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +19,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.errors import CatalogueError, ConfigError, StateError
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot
-from hydrator.domain.ports import Catalogue, Clock, FileLister, TokenValidity
+from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, TokenValidity
 from hydrator.domain.ports.staging import Stager, StagingKind
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.privacy.exchange import daemon_named
@@ -88,6 +88,25 @@ def fetch_daemon_knowledge(
         daemon.close()
 
 
+def fetch_staging(settings: Settings, dids: Collection[Did]) -> tuple[str, ...]:
+    """Fetch the sentences about requests for a job with *dids* from the daemon at [submit] daemon_url.
+
+    Return none if daemon_url is not set, if the daemon does not answer, or if it has an older version.
+
+    Raises:
+        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
+    """
+    daemon = _build_daemon_catalogue(settings)
+    if daemon is None or not dids:
+        return ()
+    try:
+        return daemon.read_staging(dids)
+    except CatalogueError:
+        return ()
+    finally:
+        daemon.close()
+
+
 def fetch_estimates(
     settings: Settings, sets: Sequence[Sequence[Did]], facts: Snapshot, now: datetime
 ) -> tuple[Estimates | None, frozenset[Did]]:
@@ -144,14 +163,17 @@ def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":
     )
 
 
-def build_file_listers(settings: Settings) -> tuple[FileLister, ...]:
-    """Build the catalogues that can list the files of a dataset (only Rucio can), with new connections."""
+def build_file_listers(settings: Settings, reporter: StepReporter | None = None) -> tuple[FileLister, ...]:
+    """Build the catalogues that can list the files of a dataset (only Rucio can), with new connections.
+
+    *reporter* gets each dataset as a step.
+    """
     listers: list[FileLister] = []
     for source in settings.catalogue:
         if isinstance(source, RucioSource):
             from adapters.rucio.datasets.file_lists import RucioFileLister  # rucio-clients is slow to import
 
-            listers.append(RucioFileLister(rucio_settings(source, settings.daemon.state_dir)))
+            listers.append(RucioFileLister(rucio_settings(source, settings.daemon.state_dir), reporter))
     return tuple(listers)
 
 

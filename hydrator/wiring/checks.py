@@ -1,7 +1,7 @@
 """Checks: build the inputs of ``hydrator check`` from the parts and the daemon's state."""
 
 from hydrator.config import Settings
-from hydrator.config.daemon import DaemonSettings
+from hydrator.config.daemon import DaemonSettings, EstimatesSettings
 from hydrator.config.publishers import DronesSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.last_cycle import (
@@ -16,6 +16,7 @@ from hydrator.domain.model import to_unix
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
 from hydrator.state.store import Store
+from hydrator.submit.expressions import count_readers
 
 from .assembly import Parts, build_event_sources
 from .credentials import read_credentials
@@ -40,6 +41,20 @@ def _drone_sites(drones: DronesSettings) -> frozenset[str]:
     return frozenset(each.site for each in drones.types) if drones.enabled else frozenset()
 
 
+def _list_job_edits(settings: Settings) -> dict[str, str]:
+    """Return the attributes of queued jobs that the daemon edits, and the setting of each."""
+    edits = {}
+    if settings.publish.desired_sites.enabled:
+        edits["DESIRED_Sites"] = "publish.desired_sites"
+    if settings.staging.is_editing_jobs:
+        edits["DataLocalityStaging"] = "staging.job_ads"
+    return edits
+
+
+def _count_readers(estimates: EstimatesSettings) -> int | None:
+    return count_readers(estimates.max_readers_per_source) if estimates.enabled else None
+
+
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
     """Build the inputs of ``hydrator check``, with the state that the daemon saved on this host."""
     state, daemon_findings = _load_daemon_state(settings.daemon)
@@ -58,8 +73,8 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         merge_interval_seconds=settings.publish.merge.interval_seconds,
         now=to_unix(system_clock()),
         editor=parts.pool.editor,
-        is_editing_jobs=settings.publish.desired_sites.enabled
-        and settings.publish.desired_sites.token_directory is None,
+        job_edits=_list_job_edits(settings),
+        is_editing_jobs=bool(parts.pool.editor) and not settings.publish.desired_sites.token_directory,
         secret_findings=[
             *examine_secrets(settings, lambda given: build_pseudonym_store(given, is_owner=False)),
             *examine_credentials(read_credentials(settings, parts), system_clock()),
@@ -75,6 +90,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         and state.experiment.block_at(system_clock()) is not None,
         unkeyed_job_count=sum(one.jobs for one in state.demand.entries if one.has_unkeyed_jobs),
         brokers=build_event_sources(settings.events, _NullEventHandler()),
+        readers=_count_readers(settings.estimates),
         stagers=tuple(parts.staging.stagers.values()),
         asking_catalogues=parts.staging.asking_catalogues,
         staging_stop_reason=parts.staging.stop_reason,

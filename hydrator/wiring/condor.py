@@ -4,17 +4,18 @@ Each kind of slow work has its own child process, so that it does not delay cycl
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import PoolSlots
 from adapters.condor.expressions import ClassAdEvaluator
 from adapters.condor.peers import CollectorPeers
-from adapters.condor.pool_load import ScheddLoads
+from adapters.condor.pool_load import ScheddClusters, ScheddLoads
 from adapters.condor.schedds import ScheddHistory, ScheddJobSites, ScheddMisses, ScheddQueues
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings, StandbySettings
@@ -22,11 +23,13 @@ from hydrator.config.daemon import HTCondorSettings, SitesSettings
 from hydrator.config.fields import build_from_section
 from hydrator.domain.errors import PoolError
 from hydrator.domain.pool_ports import JobHistory
-from hydrator.domain.ports import Clock
+from hydrator.domain.ports import Clock, StepReporter
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from hydrator.submit.pool_config import NEGOTIATOR_PARAMETERS, SCHEDD_PARAMETERS, STARTD_PARAMETERS
 
 from .policies import max_age_of
+
+_T = TypeVar("_T")
 
 
 class Closable(Protocol):
@@ -92,7 +95,8 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     needs_misses = slow_client and settings.audit.enabled and settings.audit.misses_seconds
     needs_slots = needs_pool and report.slots_seconds
     slots_client = slow_client or (build_condor_client(htcondor) if needs_slots else None)
-    editor = build_editing_client(settings) if publish.desired_sites.enabled else None
+    is_editing = publish.desired_sites.enabled or settings.staging.is_editing_jobs
+    editor = build_editing_client(settings) if is_editing else None
     return PoolParts(
         client=client,
         publishing_clients=(
@@ -115,7 +119,11 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
         drones=build_condor_client(htcondor) if publish.drones.enabled else None,
         editor=editor,
-        desired_sites=build_desired_sites_controller(settings, editor, clock) if editor else None,
+        desired_sites=(
+            build_desired_sites_controller(settings, editor, clock)
+            if editor and publish.desired_sites.enabled
+            else None
+        ),
     )
 
 
@@ -131,14 +139,23 @@ def _build_schedd_queues(htcondor: HTCondorSettings, clock: Clock) -> ScheddQueu
 
 
 def _build_pool_loads(settings: Settings, clock: Clock) -> ScheddLoads:
-    """Build the query of idle and running jobs; it has its own clients, because an answer may take long."""
-    return ScheddLoads(
-        build_condor_client(settings.htcondor),
-        clock,
-        settings.sites.slot_attributes,
-        lambda: build_condor_client(settings.htcondor),
-        timedelta(seconds=settings.estimates.max_slot_age_seconds),
-    )
+    max_slot_age = timedelta(seconds=settings.estimates.max_slot_age_seconds)
+    return build_site_rounds(partial(ScheddLoads, max_slot_age=max_slot_age), settings, clock)
+
+
+def build_cluster_queues(settings: Settings, clock: Clock) -> ScheddClusters:
+    """Build the query of the jobs of one cluster, in child processes of its own."""
+    return build_site_rounds(ScheddClusters, settings, clock)
+
+
+def build_site_rounds(
+    kind: Callable[[CondorClient, Clock, Sequence[str], Callable[[], CondorClient]], _T],
+    settings: Settings,
+    clock: Clock,
+) -> _T:
+    """Build a query of jobs and slots; it has its own clients, because an answer may take long."""
+    make_client = partial(build_condor_client, settings.htcondor)
+    return kind(make_client(), clock, settings.sites.slot_attributes, make_client)
 
 
 def _build_peers(standby: StandbySettings, client: CondorClient, clock: Clock) -> CollectorPeers:
@@ -220,15 +237,18 @@ def build_expression_evaluator() -> ClassAdEvaluator:
     return ClassAdEvaluator()
 
 
-def build_job_history(settings: Settings, clock: Clock) -> JobHistory:
-    """Build the query of ended jobs, in its own child process."""
-    return build_client_job_history(settings.sites, build_condor_client(settings.htcondor), clock)
+def build_job_history(settings: Settings, clock: Clock, reporter: StepReporter | None = None) -> JobHistory:
+    """Build the query of ended jobs, in its own child process; *reporter* gets each schedd as a step."""
+    client = build_condor_client(settings.htcondor)
+    return build_client_job_history(settings.sites, client, clock, reporter)
 
 
-def build_client_job_history(sites: SitesSettings, client: CondorClient, clock: Clock) -> JobHistory:
+def build_client_job_history(
+    sites: SitesSettings, client: CondorClient, clock: Clock, reporter: StepReporter | None = None
+) -> JobHistory:
     """Build the query of ended jobs that uses *client*."""
     site_attributes = dict.fromkeys(("DataLocalitySite", *sites.slot_attributes))
-    return ScheddHistory(client, clock, tuple(site_attributes))
+    return ScheddHistory(client, clock, tuple(site_attributes), reporter=reporter)
 
 
 def fetch_config_values(

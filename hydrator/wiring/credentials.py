@@ -36,22 +36,24 @@ def read_credentials(settings: Settings, parts: Parts) -> list[Credential]:
                 parse_token(f"{key}token_file", "token-files", _read_text_or_empty(source.token_file))
             )
         if isinstance(source, RucioSource) and source.auth == "x509":
-            credentials.append(
-                parse_certificates(f"{key}client_cert", "x509", _read_text_or_empty(source.client_cert))
-            )
+            credentials.append(_read_certificate(f"{key}client_cert", "x509", source.client_cert))
     token = settings.site_capabilities.token_file
     credentials.append(parse_token("site_capabilities.token_file", "token-files", _read_text_or_empty(token)))
     for broker in settings.events.stomp:
         key = f"events.stomp {broker.name}: client_cert"
-        credentials.append(parse_certificates(key, "x509", _read_text_or_empty(broker.client_cert)))
+        credentials.append(_read_certificate(key, "x509", broker.client_cert))
     tls = settings.publish.http.tls_certificate
-    credentials.append(parse_certificates("publish.http.tls_certificate", "tls", _read_text_or_empty(tls)))
+    credentials.append(_read_certificate("publish.http.tls_certificate", "tls", tls))
     credentials += [login_credential(f"{name}: login", login()) for name, login in parts.logins.items()]
     credentials += _read_idtokens(parts.pool.client) if parts.pool.client else []
     editor = parts.pool.editor
     if editor and settings.publish.desired_sites.token_directory:
         credentials += [replace(each, name=f"{each.name}, for edits") for each in _read_idtokens(editor)]
     return [each for each in credentials if each]
+
+
+def _read_certificate(key: str, docs_section: str, file: Path | None) -> Credential | None:
+    return parse_certificates(key, docs_section, _read_text_or_empty(file), str(file or ""))
 
 
 def _read_idtokens(client: CondorClient) -> list[Credential]:

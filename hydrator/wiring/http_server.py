@@ -1,11 +1,13 @@
 """HTTP server: build the daemon's server from ``[publish.http]``."""
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
+from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
 from hydrator.server.handlers import StateGetter, TokenServices
@@ -15,6 +17,8 @@ from hydrator.server.limits.hosts import build_allowed_hosts
 from hydrator.server.limits.rate import RateLimiter
 from hydrator.server.metrics import build_cut_counter
 from hydrator.server.middleware import RequestPolicy
+from hydrator.server.pages.routes import PageHistory
+from hydrator.server.pages.run import ClusterReader
 from hydrator.server.tls import TlsCertificate
 
 
@@ -23,15 +27,20 @@ def build_http_server(
     get_state: StateGetter,
     registry: CollectorRegistry,
     services: TokenServices | None = None,
+    get_version: Callable[[], object] = lambda: None,
+    history: PageHistory | None = None,
+    read_cluster: ClusterReader | None = None,
 ) -> HttpServer:
     """Build the server, but do not start it; only clients with a token may use *services*.
+
+    *get_version* returns a value that changes with the pages. These show *history* and *read_cluster*.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
     """
     authenticator = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
-    pair = http.tls_certificate and http.tls_key and TlsCertificate(http.tls_certificate, http.tls_key)
     proxied = http.behind_proxy or http.socket is not None
+    live = _build_live_updates(http, get_version)
     asgi = build_app(
         get_state,
         registry,
@@ -39,23 +48,45 @@ def build_http_server(
         authenticator=authenticator,
         services=services,
         policy=_request_policy(http, has_tokens=authenticator is not None, proxied=proxied),
-    )
-    limiter = ConnectionLimiter(
-        max_connections=http.max_connections,
-        # behind a proxy all clients have the proxy's address
-        max_per_address=http.max_connections if proxied else http.max_connections // 2,
-        request_seconds=http.request_seconds,
-        on_cut=build_cut_counter(registry),
+        live=live,
+        history=history,
+        read_cluster=read_cluster,
     )
     return HttpServer(
         asgi,
         http.host,
         http.port,
         unix=UnixSocket(http.socket, http.socket_mode) if http.socket else None,
-        certificate=pair or None,
+        certificate=_find_certificate(http),
         token=authenticator.own_token if authenticator else None,
-        limiter=limiter,
+        limiter=_build_limiter(http, registry, proxied=proxied),
+        on_stop=live.close,
     )
+
+
+def _find_certificate(http: HttpServerSettings) -> TlsCertificate | None:
+    pair = http.tls_certificate and http.tls_key and TlsCertificate(http.tls_certificate, http.tls_key)
+    return pair or None
+
+
+def _build_limiter(
+    http: HttpServerSettings, registry: CollectorRegistry, *, proxied: bool
+) -> ConnectionLimiter:
+    """Build the limits of connections."""
+    return ConnectionLimiter(
+        max_connections=http.max_connections,
+        # behind a proxy all clients have the proxy's address
+        max_per_address=http.max_connections if proxied else http.max_connections // 2,
+        request_seconds=http.request_seconds,
+        on_cut=build_cut_counter(registry),
+    )
+
+
+def _build_live_updates(http: HttpServerSettings, get_version: Callable[[], object]) -> LiveUpdates:
+    """Build the streams of open pages: they leave most connections to the hooks, and end within the limit."""
+    max_streams = min(64, max(1, http.max_connections // 4))
+    max_duration = timedelta(seconds=min(15, http.request_seconds / 2))
+    return LiveUpdates(get_version, max_streams=max_streams, max_duration=max_duration)
 
 
 def _request_policy(http: HttpServerSettings, *, has_tokens: bool, proxied: bool) -> RequestPolicy:

@@ -1,6 +1,7 @@
 """``make packages``: build the packages for all systems, or only for the systems that are named."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,17 +18,29 @@ from .targets import PACKAGES, TARGETS, Package, Target
 from .tree import build_tree
 
 
-def build(package: Package, target: Target, folder: Path, seconds: int, version: str = __version__) -> Path:
-    """Build *package* for *target* into *folder*; equal sources and *seconds* (Unix s) give equal bytes."""
+def build(
+    package: Package,
+    target: Target,
+    folder: Path,
+    seconds: int,
+    version: str = __version__,
+    trees: Path | None = None,
+) -> Path:
+    """Build *package* for *target* into *folder*; equal sources and *seconds* (Unix s) give equal bytes.
+
+    *trees* is a folder in which builds with the same sources and *seconds* keep the files of the package:
+    the next build for a system with the same Python uses them again.
+    """
     date = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
     pack = build_deb if target.kind == "deb" else build_rpm
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "tree"
-        root.mkdir(mode=0o755)
-        build_tree(package, target, root, date)
-        for path in (root, *root.rglob("*")):
-            if path.is_dir() and not path.is_symlink():
-                path.chmod(0o755)
+        kept = trees / f"{package.name}-{target.kind}-{target.python}" if trees else root
+        if not kept.exists():
+            kept.mkdir()
+            build_tree(package, target, kept, date)
+        if kept != root:
+            shutil.copytree(kept, root, symlinks=True)
         return pack(package, target, root, version, seconds, folder)
 
 
@@ -50,10 +63,11 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     seconds = source_time()
     built: set[Path] = set()
-    for target in TARGETS:
-        for package in PACKAGES:
-            if not wanted or target.name in wanted:
-                built.add(build(package, target, folder, seconds))
+    with tempfile.TemporaryDirectory() as trees:
+        for target in TARGETS:
+            for package in PACKAGES:
+                if not wanted or target.name in wanted:
+                    built.add(build(package, target, folder, seconds, trees=Path(trees)))
     print("\n".join(str(path) for path in sorted(built)))
     return 0
 

@@ -5,8 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from .targets import DAEMON, HOOK, HOOK_PYTHON, Package, Target
-from .tree import configuration_files, set_times
+from .targets import DAEMON, HOOK, HOOK_PYTHON, RECONFIG, Package, Target
+from .tree import configuration_files, set_modes_and_times
 
 _MAINTAINER = "classad-hydrator <root@localhost>"
 _COMPILE = "/opt/classad-hydrator/bin/python3 -m compileall -q -j 0 /opt/classad-hydrator/lib || true"
@@ -48,14 +48,7 @@ if [ "$1" = purge ]; then
 fi
 """,
 }
-_CONDOR_SCRIPT = """\
-#!/bin/sh
-set -e
-# the running HTCondor reads the changed folder; without a running HTCondor there is nothing to do
-if command -v condor_reconfig >/dev/null; then
-    condor_reconfig >/dev/null 2>&1 || true
-fi
-"""
+_CONDOR_SCRIPT = f"#!/bin/sh\nset -e\n{RECONFIG}"
 
 
 def build_deb(package: Package, target: Target, root: Path, version: str, seconds: int, folder: Path) -> Path:
@@ -64,7 +57,7 @@ def build_deb(package: Package, target: Target, root: Path, version: str, second
     full_version = f"{version}+{target.tag}" if package.has_machine_code else version
     control = root / "DEBIAN"
     _write_control(control, package, target, root, full_version, architecture)
-    set_times(root, seconds)
+    set_modes_and_times(root, seconds)
     result = folder / f"{package.name}_{full_version}_{architecture}.deb"
     subprocess.run(
         ["dpkg-deb", "--root-owner-group", "-Zzstd", "--build", str(root), str(result)],

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from testbed.debs import program
 
-from .targets import DAEMON, HOOK, HOOK_PYTHON, Package, Target
-from .tree import configuration_files, set_times
+from .targets import DAEMON, HOOK, HOOK_PYTHON, RECONFIG, Package, Target
+from .tree import SHARED, configuration_files, set_modes_and_times
 
 _COMPILE = "/opt/classad-hydrator/bin/python3 -m compileall -q -j 0 /opt/classad-hydrator/lib || :"
 _DAEMON_SCRIPTLETS: Mapping[str, str] = {
@@ -36,16 +36,17 @@ if [ "$1" -eq 0 ]; then
 fi
 """,
 }
-_CONDOR_SCRIPTLET = "command -v condor_reconfig >/dev/null && condor_reconfig >/dev/null 2>&1 || :\n"
 
 
 def build_rpm(package: Package, target: Target, root: Path, version: str, seconds: int, folder: Path) -> Path:
     """Pack the tree *root* into a package in *folder*; *seconds* (Unix s) is the time of all files.
 
+    The files of *root* are moved, not copied: there are thousands.
+
     Raises:
         DebUnavailable: Debian's package ``rpm`` is not on this machine and cannot be downloaded.
     """
-    set_times(root, seconds)
+    set_modes_and_times(root, seconds)
     rpmbuild, environment = rpm_program("rpmbuild")
     architecture = "x86_64" if package.has_machine_code else "noarch"
     with tempfile.TemporaryDirectory() as scratch:
@@ -89,16 +90,20 @@ def _format_spec(package: Package, target: Target, root: Path, version: str) -> 
         f"/{path.relative_to(root)}" for path in root.rglob("*") if path.is_symlink() or path.is_file()
     )
     listed = [f'%config(noreplace) "{name}"' if name in edited else f'"{name}"' for name in links_and_files]
-    scriptlets = (
-        _DAEMON_SCRIPTLETS if package is DAEMON else {"post": _CONDOR_SCRIPTLET, "postun": _CONDOR_SCRIPTLET}
+    own_folders = (
+        f"usr/share/doc/{package.name}",
+        f"{SHARED}/{package.name}",
+        "usr/lib/systemd/system/hydrator.service.d",
     )
+    listed += [f'%dir "/{name}"' for name in own_folders if (root / name).is_dir()]
+    scriptlets = _DAEMON_SCRIPTLETS if package is DAEMON else {"post": RECONFIG, "postun": RECONFIG}
     requires = "".join(f"Requires: {name}\n" for name in _requirements(package, target))
     parts = [
         f"Name: {package.name}\nVersion: {version}\nRelease: 1.{target.tag}\nSummary: {package.summary}\n"
         f"License: Apache-2.0\nAutoReqProv: no\n{requires}"
         + ("" if package.has_machine_code else "BuildArch: noarch\n"),
         f"%description\n{package.description}\n",
-        '%install\nmkdir -p "%{buildroot}"\ncp -a "$TREE/." "%{buildroot}/"\n',
+        '%install\nmkdir -p "%{buildroot}"\nmv "$TREE"/* "%{buildroot}/"\n',
         *(f"%{name}\n{text}" for name, text in scriptlets.items()),
         "%files\n%defattr(-,root,root,-)\n" + "".join(f"{line}\n" for line in listed),
     ]

@@ -64,7 +64,14 @@ HOOK = Package(
     "classad-hydrator-hook",
     "STARTD_CRON hook that puts a site's datasets into slot ads",
     "One Python file that needs Python 3.6 or later and nothing else. Set the source\n"
-    "of the ads in /etc/condor/config.d/60-datalocality-startd.conf.",
+    "of the ads in /etc/condor/config.d/50-datalocality-source.conf.",
 )
 PACKAGES = (DAEMON, POOL, SUBMIT, HOOK)
 CONFIG_FOLDER = "etc/condor/config.d"
+RECONFIG = """\
+# HTCondor reads the changed folder if it runs here; its tools wait for minutes where there is no DNS
+timeout 20 sh -c '
+    [ -e "$(condor_config_val MASTER_ADDRESS_FILE)" ] && condor_reconfig
+' >/dev/null 2>&1 || true
+"""
+"""The part of the maintainer scripts of packages with HTCondor's configuration."""

@@ -21,6 +21,12 @@ from testbed.wheelhouse import ROOT, our_wheel, wheels_for
 from .targets import CONFIG_FOLDER, DAEMON, HOOK, POOL, SUBMIT, Package, Target
 
 PREFIX = Path("opt/classad-hydrator")
+SHARED = "usr/share"
+_INCLUDE = """\
+# The settings of the package {package}; no settings once the package is removed.
+# Set your own values below the next line, or in a file that HTCondor reads later. Upgrades keep your changes.
+include ifexist : {path}
+"""
 _START = """\
 #!/opt/classad-hydrator/bin/python3
 import sys
@@ -29,9 +35,10 @@ from hydrator.cli import main
 
 sys.exit(main())
 """
+_ZSH_FOLDERS: Mapping[str, str] = {"deb": "vendor-completions", "rpm": "site-functions"}
 _COMPLETIONS: Mapping[str, str] = {
     "bash": "usr/share/bash-completion/completions/hydrator",
-    "zsh": "usr/share/zsh/vendor-completions/_hydrator",
+    "zsh": "usr/share/zsh/{zsh}/_hydrator",
     "fish": "usr/share/fish/vendor_completions.d/hydrator.fish",
 }
 
@@ -42,11 +49,13 @@ def build_tree(package: Package, target: Target, root: Path, date: str) -> None:
         _add_daemon(root, target, date)
     elif package is HOOK:
         _add(root / "usr/libexec/classad-hydrator-hook", _read("hydrator/startd_cron.py"), 0o755)
-        _add(root / CONFIG_FOLDER / "60-datalocality-startd.conf", _read_own("60-datalocality-startd.conf"))
+        startd_text = _read_own("60-datalocality-startd.conf")
+        _add_condor_configuration(root, package, "60-datalocality-startd.conf", startd_text)
     elif package is SUBMIT:
-        _add(root / CONFIG_FOLDER / "60-datalocality-schedd.conf", schedd_config(PoolPolicy(), {}))
+        schedd_text = schedd_config(PoolPolicy(), {})
+        _add_condor_configuration(root, package, "60-datalocality-schedd.conf", schedd_text)
     elif package is POOL:
-        _add(root / CONFIG_FOLDER / "60-datalocality-negotiator.conf", negotiator_config({}))
+        _add_condor_configuration(root, package, "60-datalocality-negotiator.conf", negotiator_config({}))
     license_file = root / "usr/share/doc" / package.name / "copyright"
     _add(license_file, _read("LICENSE"))
 
@@ -56,11 +65,18 @@ def configuration_files(root: Path) -> list[str]:
     return sorted(f"/{path.relative_to(root)}" for path in (root / "etc").rglob("*") if path.is_file())
 
 
-def set_times(root: Path, seconds: int) -> None:
-    """Set the time of every file and folder below *root* to *seconds* (Unix s)."""
+def set_modes_and_times(root: Path, seconds: int) -> None:
+    """Set the modes below *root* without the umask of the builder, and the time of all to *seconds* (Unix s).
+
+    Folders and programs get 0755, other files 0644: pip, for example, writes modules with the umask, and the
+    service's user could not read them.
+    """
     for folder, folders, files in os.walk(root):
         for name in (*folders, *files, "."):
-            os.utime(Path(folder, name), (seconds, seconds), follow_symlinks=False)
+            path = Path(folder, name)
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+            os.utime(path, (seconds, seconds), follow_symlinks=False)
 
 
 def _add_daemon(root: Path, target: Target, date: str) -> None:
@@ -84,7 +100,18 @@ def _add_daemon(root: Path, target: Target, date: str) -> None:
     _add(root / "usr/share/man/man1/hydrator.1.gz", gzip.compress(page.encode(), mtime=0))
     for shell, place in _COMPLETIONS.items():
         script = get_completion_script(prog_name="hydrator", complete_var="_HYDRATOR_COMPLETE", shell=shell)
-        _add(root / place, f"{script}\n")
+        _add(root / place.format(zsh=_ZSH_FOLDERS[target.kind]), f"{script}\n")
+
+
+def _add_condor_configuration(root: Path, package: Package, name: str, text: str) -> None:
+    """Add *text* in the folder of the package, and a file *name* that includes it in HTCondor's folder.
+
+    Only the second file is the operator's to edit. Debian keeps it when the package is removed, and then it
+    must have no effect.
+    """
+    _add(root / SHARED / package.name / name, text)
+    include = _INCLUDE.format(package=package.name, path=f"/{SHARED}/{package.name}/{name}")
+    _add(root / CONFIG_FOLDER / name, include)
 
 
 def _install_wheels(site: Path, target: Target) -> None:

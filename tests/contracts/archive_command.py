@@ -4,6 +4,7 @@ It is the smallest command that keeps all promises of a stager. Standard library
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -115,7 +116,9 @@ def main():
     archive = json.loads(file.read_text())
     for line in list(ACTIONS[given["action"]](archive, given)):
         print(json.dumps(line))
-    file.write_text(json.dumps(archive))
+    fresh = file.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps(archive))
+    fresh.replace(file)  # others read the file at any time
     return DONE
 
 

@@ -17,6 +17,7 @@ from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
 EVERY_DEPTH = ["*", "*/*", "*/*/*"]
+MARKER = "done"
 
 
 def make(folder, **more):
@@ -37,6 +38,7 @@ def put(folder, site, name, *, age=timedelta(days=1), files=("table.dat",)):
 
 class TestDirectoryCatalogue(CatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
+    has_fractions = False
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path):
@@ -46,10 +48,14 @@ class TestDirectoryCatalogue(CatalogueContract):
         for site in ("CAM", "RAL"):
             (self.folder / site / "other").mkdir(parents=True, exist_ok=True)
         for replica in replicas:
-            if replica.state is not ReplicaState.COMPLETE:
-                pytest.skip("a folder tells no fraction, and nothing of tape")
-            put(self.folder, replica.site, replica.did.partition(":")[2])
-        return make(self.folder, patterns=EVERY_DEPTH)
+            if replica.state not in {ReplicaState.COMPLETE, ReplicaState.PARTIAL, ReplicaState.INCOMING}:
+                pytest.skip("a folder tells nothing of tapes and transfers that are stuck")
+            if (self.folder / replica.site / replica.did.partition(":")[2]).exists():
+                pytest.skip("a site has one folder of a dataset")
+            age = timedelta(minutes=3) if replica.state is ReplicaState.INCOMING else timedelta(days=1)
+            files = ("table.dat", *([MARKER] if replica.state is ReplicaState.COMPLETE else []))
+            put(self.folder, replica.site, replica.did.partition(":")[2], age=age, files=files)
+        return make(self.folder, patterns=EVERY_DEPTH, marker=MARKER)
 
     def make_failing_catalogue(self):
         return make(self.folder / "not-mounted")

@@ -1,5 +1,7 @@
-"""The hash catalogue: where the homes of datasets are, and that they stay when a site comes or goes."""
+"""The hash catalogue: the contract, where homes are, that they stay, and the ads of a daemon with it."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -9,11 +11,65 @@ from pydantic import ValidationError
 
 from adapters.hash_placement import catalogue
 from hydrator.domain.model import Did, ReplicaState, Site
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import CAM, RAL, RECORDS_STATES_ONLY
 from tests.factories import NOON
 
 SITES = {"KIT": 2.0, "DESY": 1.0, "LRZ": 1.0}
 DIDS = [Did(f"cms:file{number}") for number in range(4000)]
 EXPECTED = ["DESY", "KIT", "KIT", "DESY", "KIT", "KIT", "KIT", "KIT"]
+
+
+CONFIGURATION = """\
+[daemon]
+state_dir = "state"
+[[catalogue]]
+type = "hash"
+sites = { KIT = 2.0, DESY = 1.0, LRZ = 1.0 }
+patterns = ["cms:*"]
+state = "<state>"
+[demand]
+ask_schedds = false
+pins = ["cms:file0", "cms:file1", "cms:file2", "lofar:L1"]
+[publish.collector]
+enabled = false
+[publish.file]
+directory = "ads"
+[publish.http]
+enabled = false
+"""
+
+
+class TestHashCatalogue(CatalogueContract):
+    """A hash chooses the homes: where it cannot choose those of a test, the test is skipped."""
+
+    cannot_happen = RECORDS_STATES_ONLY
+
+    def make_catalogue(self, *replicas):
+        words = {(ReplicaState.COMPLETE, None): "available", (ReplicaState.PARTIAL, 0.5): "first choice"}
+        states = {words.get((replica.state, replica.fraction)) for replica in replicas} or {"available"}
+        if len(states) > 1 or None in states:
+            pytest.skip("all homes have the same state: complete, or half")
+        wanted = {(replica.did, replica.site) for replica in replicas}
+        dids = {did for did, _ in wanted}
+        options = {"patterns": sorted(dids) or ["no:dataset"], "state": min(states)}
+        for weight in (1e6, 1.0, 1e-6):
+            made = make(sites={CAM: weight, RAL: 1.0}, **options)
+            if {(did, home) for did in dids for home in made.homes(did)} == wanted:
+                return made
+        pytest.skip("the hash has other homes for these datasets, whatever the weights")
+
+    def make_failing_catalogue(self):
+        pytest.skip("a hash queries nothing, so it cannot fail")
+
+    def test_a_did_that_differs_in_letter_case_only_is_a_case_variant(self):
+        pytest.skip("a hash knows no names")
+
+    def test_a_pattern_finds_exactly_what_it_matches(self):
+        pytest.skip("a hash knows no names")
+
+    def test_patterns_add_up_and_may_span_the_colon(self):
+        pytest.skip("a hash knows no names")
 
 
 def make(**options):
@@ -102,3 +158,18 @@ def test_bad_options_are_refused_with_a_reason(options, text):
     with pytest.raises(ValueError, match=text) as refusal:
         make(**options)
     assert isinstance(refusal.value, ValidationError)
+
+
+@pytest.mark.parametrize(
+    ("word", "state", "fraction"), [("first choice", "PARTIAL", "0.50"), ("available", "AVAILABLE", None)]
+)
+def test_daemon_publishes_each_dataset_at_its_home_and_nowhere_else(tmp_path, word, state, fraction):
+    (tmp_path / "config.toml").write_text(CONFIGURATION.replace("<state>", word))
+    command = [sys.executable, "-m", "hydrator.cli", "once", "--config", str(tmp_path / "config.toml")]
+    subprocess.run(command, check=True, capture_output=True)
+    for site in SITES:
+        here = [did for did, home in zip(DIDS, EXPECTED[:3], strict=False) if home == site]
+        states = ";".join(f"'{did}'=\"{state}\"" for did in here)
+        fractions = ";".join(f"'{did}'={fraction}" for did in here if fraction)
+        ad = (tmp_path / f"ads/{site}.ad").read_text().splitlines()
+        assert {f"DatasetStates = [{states}]", f"DatasetFractions = [{fractions}]"} <= set(ad)

@@ -67,6 +67,15 @@ def test_a_served_ad_is_read_back_from_the_server(publisher):
     assert publisher.published() == {CAM: PublishedAd(CAM, 5, NOON - HOUR, NOON)}
 
 
+def test_plain_http_is_read_back_without_the_bundle_of_authorities(publisher, monkeypatch):
+    def refused(*_, **__):
+        raise AssertionError("the bundle of authorities was parsed")
+
+    monkeypatch.setattr("ssl.SSLContext.load_verify_locations", refused)
+    publisher.publish([ad(L1, generation=5, at=NOON - HOUR)])
+    assert set(publisher.published()) == {CAM}
+
+
 def test_a_hook_gets_the_served_ad(publisher, server):
     new = site_ad("CAM")
     publisher.publish([new])

@@ -67,7 +67,7 @@ def wheels(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(own_pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Installed]:
-    """The daemon as docs/how-to/operate/install-with-systemd.md installs it; CI must have it."""
+    """The daemon as docs/how-to/operate/install/install-with-systemd.md installs it; CI must have it."""
     port = free_port()
     furniture = tmp_path_factory.mktemp("furniture")
     _furnish(furniture, own_pool, wheels, port)
@@ -207,7 +207,7 @@ def test_upgrade_keeps_the_state(installed, wheels):
     _pip(installed.machine, later.name)
     installed.machine.run("systemctl", "restart", "hydrator")
     wait_for(installed.ready, 30, "the daemon to be ready")
-    metrics = httpx.get(f"http://127.0.0.1:{installed.port}/metrics", trust_env=False).text
+    metrics = httpx.get(f"http://127.0.0.1:{installed.port}/metrics", trust_env=False, timeout=60).text
     assert f'hydrator_build_info{{version="{LATER}"}} 1.0' in metrics
     wait_for(lambda: "2 sites, 2 datasets" in installed.show("StatusText"), 30, "a cycle")
     assert installed.ads() == ads

@@ -11,6 +11,7 @@ import pytest
 from testbed import container
 from testbed.patience import wait_for
 from testbed.ports import free_port
+from testbed.provenance import describe_image
 from tests.deploy.chart import container as of_the_chart
 from tests.deploy.chart import example, objects
 from tests.parts import NO_IMAGE, needs
@@ -50,6 +51,20 @@ def test_image_bill_of_materials_lists_every_installed_package(image):
     plain = {(re.sub(r"[-_.]+", "-", name).lower(), version) for name, _, version in installed}
     assert plain - {(re.sub(r"[-_.]+", "-", one["name"]).lower(), one["version"]) for one in listed} == set()
     assert len(plain) > 20
+
+
+def test_provenance_of_the_image_names_it_by_its_digest_with_its_wheels(image):
+    """The archive is what buildah writes; so is the digest, by which a registry would name the image."""
+    store, _ = image
+    wheels = store / "context/dist"
+    statement = describe_image(store / "image.tar", wheels, {"name": "source"}, {})
+    algorithm, _, digest = (store / "digest").read_text().strip().partition(":")
+    assert statement["subject"] == [{"name": "classad-hydrator", "digest": {algorithm: digest}}]
+    named = {each["name"] for each in statement["predicate"]["buildDefinition"]["resolvedDependencies"]}
+    assert named == {path.name for path in wheels.glob("*.whl")} | {
+        "source",
+        "deploy/container/Containerfile",
+    }
 
 
 def test_image_serves_from_a_read_only_root_without_capabilities(image, tmp_path):

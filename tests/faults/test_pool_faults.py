@@ -212,7 +212,7 @@ def test_a_collector_that_fails_us_leaves_the_files_and_gets_its_ads_later(besid
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_question_about_slots_that_fails_is_an_error_and_the_next_one_is_answered(beside, fault):
-    daemon = beside()
+    daemon = beside(timeout=timedelta(seconds=10))
     assert daemon.client.slots_by_site(["GLIDEIN_Site"]) == {AU: 1, UK: 1}
     daemon.spoil(slots=fault)
     with pytest.raises(PoolError):

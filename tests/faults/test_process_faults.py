@@ -139,8 +139,9 @@ def test_the_disk_of_the_state_is_full_and_publishing_goes_on(mounted):
     daemon = mounted("state")
     daemon.fill()
     goes_on(daemon)
-    assert '"unsaved": "the state cannot be read or written' in daemon.log
-    assert daemon.metric("hydrator_state_saved") == 0
+    unsaved = '"unsaved": "the state cannot be read or written'
+    wait_for(lambda: unsaved in daemon.log, SECONDS, "the log of the cycle, which follows its ads")
+    wait_for(lambda: daemon.metric("hydrator_state_saved") == 0, SECONDS, "the metric to follow")
     daemon.free()
     wait_for(lambda: daemon.saved() == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
     wait_for(lambda: daemon.metric("hydrator_state_saved") == 1, SECONDS, "the metric to follow")

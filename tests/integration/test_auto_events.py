@@ -8,10 +8,14 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 
+from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.pool_load import ScheddLoads
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 
@@ -119,6 +123,9 @@ class Events:
     def drain(self) -> None:
         self.pool.run("condor_drain", self._address_of_uk())
         self._is_draining = True
+        self.pool.wait(
+            lambda: self._sites_of_leaving_jobs() == ["UK"], 60, "UK's job to be in a leaving slot"
+        )
 
     def die(self) -> None:
         self.pool.stop_daemon("startd:UK")
@@ -138,6 +145,13 @@ class Events:
             f"executable = /bin/true\nhold = true\n+ChirpDataLocalityReads = {{{reads}}}\nqueue\n", user
         )
 
+    def _sites_of_leaving_jobs(self) -> list[str | None]:
+        settings = CondorSettings(self.pool.collector, token_directory=self.pool.token("hydrator"))
+        loads = ScheddLoads(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
+        with closing(loads):
+            (schedd,) = loads.read_load().schedds.values()
+        return [each.site for each in schedd.running if each.is_leaving]
+
     def _address_of_uk(self) -> str:
         (slot,) = self.pool.slots("MyAddress", constraint='PartitionableSlot && GLIDEIN_Site == "UK"')
         return str(slot["MyAddress"])
@@ -153,6 +167,11 @@ def facts_at_nl(installed: Installation) -> dict[str, object]:
         "large": reads.get(LARGE),
         "queues": (queues.get(SMALL), queues.get(LARGE)),
     }
+
+
+def wait_for_facts(installed: Installation, expected: dict[str, object], what: str) -> None:
+    """Wait until NL's slot has *expected*; jobs and slots are queried one after the other."""
+    installed.pool.wait(lambda: facts_at_nl(installed) == expected, 120, what)
 
 
 def wait_for_rejection(pool: Pool, cluster: int) -> None:
@@ -198,7 +217,7 @@ def test_next_jobs_follow_links_and_sites_as_the_table_says(installed):
     for row in TABLE:
         events.by_name[row.event]()
         expected = {"small": row.read_small, "large": row.read_large, "queues": (row.queue,) * 2}
-        pool.wait(lambda: facts_at_nl(installed) == expected, 120, f"NL's slot to follow {row}")  # noqa: B023
+        wait_for_facts(installed, expected, f"NL's slot to follow {row}")
         small, large = (
             installed.submit([name], mode="auto", more=f"+DataLocalityExpectedSeconds = {AUTO_SECONDS}\n")
             for name in (SMALL, LARGE)
@@ -206,7 +225,7 @@ def test_next_jobs_follow_links_and_sites_as_the_table_says(installed):
         assert installed.ran_at(small) == [row.small_at], row
         if row.large_at is None:
             wait_for_rejection(pool, large)
-            assert facts_at_nl(installed) == expected, row
+            wait_for_facts(installed, expected, f"NL's slot to be as before its rejection: {row}")
             waiting = large
             continue
         for cluster in (waiting, large):

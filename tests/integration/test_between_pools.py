@@ -256,7 +256,7 @@ def said_at(world: World, collector: str) -> tuple:
 
 
 def test_child_collector_forwards_at_once_only_watched_attributes(world):
-    """COLLECTOR_FORWARD_WATCH_LIST has DataLocalityGeneration: docs/how-to/operate/between-pools.md."""
+    """COLLECTOR_FORWARD_WATCH_LIST of docs/how-to/operate/connect/between-pools.md has the generation."""
     top = world.home.collector
     world.home.wait(lambda: said_at(world, top) == (1, 1), 60, "the child to have forwarded its slot")
     leaf_says(world, 1, 2)

@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -194,14 +194,23 @@ def test_empty_list_of_datasets_is_reported_as_its_text(pool: "Pool", connect: C
 
 
 def test_a_schedd_that_hangs_is_unseen_and_the_others_answer(pool: "Pool", connect: Connect, unique: str):
-    client = connect(seconds=3)
+    client, patient = connect(seconds=3), connect()
+    found: dict[str, ScheddDemand | Unseen] = {}
     with queued(pool, f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue'), deaf_port() as port:
         with fake_schedd(pool, f"aaa-deaf-{unique}", port) as deaf:
-            pool.wait(lambda: deaf in [ad["Name"] for ad in client.schedds()], 20, "the deaf schedd's ad")
-            found = ScheddQueues(client, lambda: datetime.now(UTC)).read_demand()  # noqa: TID251
+            pool.wait(lambda: deaf in [ad["Name"] for ad in patient.schedds()], 20, "the deaf schedd's ad")
+            name = the_schedd_but(patient, deaf)
+
+            def is_answered() -> bool:
+                """On a busy machine the real schedd, or the collector, may need more than 3 s."""
+                with suppress(PoolError):
+                    found.update(ScheddQueues(client, lambda: datetime.now(UTC)).read_demand())  # noqa: TID251
+                return isinstance(found.get(name), ScheddDemand)
+
+            pool.wait(is_answered, 60, "the real schedd's answer")
         assert isinstance(found[deaf], Unseen)
         assert "no answer within 3 s" in found[deaf].reason
-        real = found[the_schedd_but(client, deaf)]
+        real = found[name]
         assert isinstance(real, ScheddDemand)
         assert QueuedJobs((f"ska:{unique}",), 1) in [replace(g, key=None) for g in real.job_groups]
 
@@ -209,14 +218,14 @@ def test_a_schedd_that_hangs_is_unseen_and_the_others_answer(pool: "Pool", conne
 def test_many_hanging_schedds_cost_one_time_limit_and_the_real_one_answers(
     pool: "Pool", connect: Connect, unique: str
 ):
-    client, limit = connect(seconds=3), 3
+    client, limit, patient = connect(seconds=3), 3, connect()
     with (
         queued(pool, f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue'),
         deaf_port() as port,
         ExitStack() as fakes,
     ):
         deaf = [fakes.enter_context(fake_schedd(pool, f"aaa-{n}-{unique}", port)) for n in range(12)]
-        known = lambda: {ad["Name"] for ad in client.schedds()}  # noqa: E731
+        known = lambda: {ad["Name"] for ad in patient.schedds()}  # noqa: E731
         pool.wait(lambda: known() >= set(deaf), 60, "the deaf schedds' ads")
         (real,) = known() - set(deaf)
         queues = ScheddQueues(client, lambda: datetime.now(UTC), lambda: connect(seconds=limit))  # noqa: TID251

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,9 @@ import pytest
 import trustme
 
 from testbed.installation import wait_for
+from testbed.loaded_cli import run_hydrator
 from testbed.metrics import total
+from testbed.patience import PATIENCE
 from testbed.ports import free_port
 from testbed.shaped import conforms
 
@@ -89,6 +92,17 @@ class Running:
             f"{self.scheme}://127.0.0.1:{self.port}{path}", trust_env=False, timeout=120, verify=False
         )
 
+    def page_events(self, have: str, *, until: float) -> Iterator[str]:
+        """Open /live as a browser does, and again when it ends; return the versions in its events."""
+        headers = {"Accept": "text/event-stream"}
+        while time.monotonic() < until:
+            url = f"http://127.0.0.1:{self.port}/live?have={have}"
+            with httpx.stream("GET", url, headers=headers, trust_env=False, timeout=120) as answer:
+                for line in answer.iter_lines():
+                    if line.startswith("data: "):
+                        have = line.removeprefix("data: ")
+                        yield have
+
     def ad(self, site: str = "CAM") -> str:
         return self.get(f"/v1/sites/{site}/ad").text
 
@@ -98,7 +112,7 @@ class Running:
 
     def command(self, *words: str) -> subprocess.CompletedProcess:
         config = str(self.folder / "config.toml")
-        done = subprocess.run([*HYDRATOR, *words, "-c", config], text=True, capture_output=True, check=False)
+        done = run_hydrator([*words, "-c", config])
         if "--json" in words:
             conforms(words, done.stdout)
         return done
@@ -131,6 +145,22 @@ def test_daemon_follows_the_catalogue_file_and_ends_on_sigterm(daemon):
     assert len(changed) == 2  # of many cycles, those that changed something say so, and why
     assert changed[0]["cycle"] < changed[1]["cycle"]
     assert all("CAM in file" in line["changed"] for line in changed)
+
+
+def test_open_page_gets_an_event_after_which_it_shows_a_changed_catalogue(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.get("/").text, 10, "the first dataset on the page")
+    have = re.search(r'data-version="([^"]+)"', daemon.get("/").text)[1]
+    changed_at = time.monotonic()
+    daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
+    for version in daemon.page_events(have, until=changed_at + 10 * PATIENCE):
+        assert version != have  # an event is a change: the browser loads the page only then
+        have = version
+        if "lofar:L2" in daemon.get("/").text:
+            break
+    else:
+        pytest.fail("no event came after which the page shows the change")
+    print(f"the page showed a changed file after {time.monotonic() - changed_at:.2f} s (poll every 0.2 s)")
 
 
 def test_torn_catalogue_file_changes_no_ad_and_no_age(daemon):
@@ -200,11 +230,11 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
     address = daemon.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(address))
-        manager.settimeout(60)
+        manager.settimeout(60 * PATIENCE)
 
         def hear(word: str) -> None:
             messages = []
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 60 * PATIENCE
             while not messages or word not in messages[-1]:
                 assert time.monotonic() < deadline, f"no {word!r} in {messages}; {daemon.log.read_text()}"
                 messages.append(manager.recv(4096).decode())

@@ -12,6 +12,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.data_needs import ScheddNeeds
 from hydrator.domain.ports.data_needs import DataNeed
+from testbed.patience import PATIENCE
 
 if TYPE_CHECKING:
     from testbed.pool import Pool
@@ -66,8 +67,19 @@ def test_jobs_that_wait_for_nothing_but_data_are_told_from_others(pool: "Pool", 
     stuck = JOB.format(requirements=NOWHERE, here=NOWHERE, names=f'{{"t:{mark}c"}}', count=1, more="")
     held = JOB.format(requirements="true", here=NOWHERE, names=names, count=4, more="hold = true")
     with queue_of(pool, waiting, bare, stuck, held) as clusters:
-        found = {one.example.split(".")[0]: one for one in read(needs)}
-    keyed, unkeyed, other, on_hold = (found[str(cluster)] for cluster in clusters)
+        found: dict[str, DataNeed] = {}
+
+        def jobs_on(numbers: list[int]) -> list[DataNeed]:
+            return [found[str(number)] for number in numbers]
+
+        def is_evaluated() -> bool:
+            """Return whether the collector has said which sites match; a busy one may not at once."""
+            found.update({one.example.split(".")[0]: one for one in read(needs)})
+            print(found)  # pytest prints it with a failure
+            return all(one.matching_sites for one in jobs_on(clusters[:2]))
+
+        pool.wait(is_evaluated, 60, "the sites of the jobs")
+        keyed, unkeyed, other, on_hold = jobs_on(clusters)
     assert keyed.datasets == (f"t:{mark}b", f"t:{mark}a")
     assert (keyed.job_count, keyed.is_data_missing, keyed.is_running) == (3, True, False)
     assert keyed.matching_sites
@@ -83,9 +95,35 @@ def test_running_jobs_have_their_site_and_the_datasets_of_their_key(pool: "Pool"
     key = f'+DataLocalityKey = "t:{mark}a"'
     job = JOB.format(requirements="true", here="true", names=f'{{"t:{mark}a"}}', count=1, more=key)
     with queue_of(pool, job):
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 120 * PATIENCE
         while not (rows := [one for one in read(needs) if one.is_running]):
             assert time.monotonic() < deadline, "the job does not start"
             time.sleep(1)
     assert rows[0].datasets == (f"t:{mark}a",)
     assert rows[0].running_site is not None
+
+
+def test_an_edit_of_a_text_for_people_keeps_the_autocluster_of_an_idle_job(pool: "Pool") -> None:
+    """See docs/explanation/staging.md: the daemon may write DataLocalityStaging."""
+    mark = uuid4().hex[:8]
+    job = JOB.format(requirements="true", here=NOWHERE, names=f'{{"t:{mark}a"}}', count=1, more="")
+    with queue_of(pool, job) as [cluster]:
+
+        def autocluster_of_next_negotiation() -> int:
+            """Wait until the negotiator has looked at the job once more."""
+            since = pool.job(cluster, "LastRejMatchTime")
+            pool.wait(
+                lambda: (new := pool.job(cluster, "LastRejMatchTime")) and new != since, 120, "a negotiation"
+            )
+            return int((pool.job(cluster, "AutoClusterId") or {})["AutoClusterId"])
+
+        before = autocluster_of_next_negotiation()
+        pool.run("condor_qedit", str(cluster), "DataLocalityStaging", '"asked 14:02"', user="alice")
+        assert autocluster_of_next_negotiation() == before
+        pool.run("condor_qedit", str(cluster), "DataLocalityHere", f"{NOWHERE} && true", user="alice")
+        # the negotiator may have had the job's request already, when the edit came
+        pool.wait(
+            lambda: (pool.job(cluster, "AutoClusterId") or {}).get("AutoClusterId", before) != before,
+            120,
+            "another autocluster",
+        )

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from testbed import processes
-from testbed.demo import Run, Submitted, Timeline, judge
+from testbed.demo import INTRODUCTION, Run, Submitted, Timeline, judge
+from testbed.demo_recording import PICTURE, SECONDS, build_bursts, build_svg, parse_lines, read_recording
+from testbed.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SITES = ("UK", "AU", "NL")
@@ -26,7 +28,7 @@ def on_a_pool(test):
 
 def demo(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "testbed.demo", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=380)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=850)
 
 
 def rows(output: str) -> dict[str, list[str]]:
@@ -43,6 +45,17 @@ def rows(output: str) -> dict[str, list[str]]:
         elif name:
             found[name] = [f"{old} {more}".strip() for old, more in zip(found[name], cells[1:], strict=True)]
     return found
+
+
+def headlines(lines: list[str]) -> list[str]:
+    """Return the lines outside tables, without numbers, from the start of the pool on."""
+    texts = [
+        re.sub(r"\d+(\.\d+)*", "N", " ".join(line.split()))
+        for line in lines
+        if line.strip() and not re.search("[│╭├╰@]", line)
+    ]
+    begin = next(place for place, text in enumerate(texts) if "starting a pool" in text)
+    return texts[begin:]
 
 
 @on_a_pool
@@ -63,8 +76,13 @@ def test_every_job_runs_where_its_data_is(htcondor_release, catalogue, request):
     assert ran["after it left NL x 3"] == "AU x 3"
     assert ran["needs both, in one place"] == "UK"
     assert {cells[3] for cells in shown.values()} == {"ok", "ok: may run anywhere"}
-    assert "ok: nowhere complete, so it waits" in done.stdout
+    assert "ok: waits for its data" in done.stdout
     assert done.stdout.count("condor_status -print-format locality.cpf") == 2
+    if catalogue == "file":
+        recorded = read_recording()
+        advice = "the README shows another text: run python -m testbed.demo_recording"
+        assert headlines(recorded) == headlines(done.stdout.splitlines()), advice
+        assert rows("\n".join(recorded)).keys() == shown.keys(), advice
 
 
 @on_a_pool
@@ -99,7 +117,7 @@ def test_interrupted_demo_leaves_nothing_behind(htcondor_release, how):
         assert running.wait(120) == 130
     assert rest.splitlines()[-1] == "stopped; nothing is left running"
     assert "Traceback" not in rest
-    deadline = time.monotonic() + 10  # the keeper's own end
+    deadline = time.monotonic() + 10 * PATIENCE  # the keeper's own end
     while run_folders(running.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert run_folders(running.pid) == set()
@@ -179,3 +197,45 @@ def test_job_that_did_not_run_is_right_only_if_it_had_to_wait():
 def test_job_that_started_twice_is_not_checked_for_its_first_start():
     line = timeline((100, {"a:1": {"UK"}}))
     assert verdict(line, ("UK", 150), starts=2).startswith("WRONG: started 2 times")
+
+
+# the recording in the README
+
+
+SPINNING = [
+    (0.5, "\x1b[1mA title\x1b[0m\r\n\x1b[32m⠋\x1b[0m working"),
+    (1.0, "\r\x1b[2K\x1b[32m⠙\x1b[0m working"),
+    (9.0, "\r\x1b[2K[   9.0 s] one line\r\n⠙ working\r\nfolded"),
+    (9.2, "\r\x1b[2K\x1b[1A\x1b[2K"),
+    (10.0, "last <line>\r\n"),
+]
+"""Output of a title, and of a spinner that is drawn again below each further line."""
+
+
+def test_recording_has_the_lines_without_the_spinner_and_with_their_times():
+    lines = parse_lines(SPINNING)
+    assert [(line.seconds, line.text) for line in lines] == [
+        (0.5, "A title"),
+        (9.0, "[   9.0 s] one line"),
+        (10.0, "last <line>"),
+    ]
+    assert [span.is_bold for span in lines[0].spans] == [True]
+
+
+def test_recording_ends_within_its_length_and_keeps_the_order(tmp_path):
+    bursts = build_bursts(parse_lines(SPINNING))
+    assert [burst.first for burst in bursts] == [0, 1, 2]
+    times = [burst.at for burst in bursts]
+    assert times == sorted(times)
+    assert times[-1] < SECONDS == 30
+    picture = tmp_path / "demo.svg"
+    picture.write_text(build_svg(parse_lines(SPINNING)), "utf-8")
+    assert read_recording(picture) == ["A title", "[   9.0 s] one line", "last <line>"]
+
+
+def test_picture_of_the_demo_is_small_and_still_for_people_who_want_no_motion():
+    svg = PICTURE.read_text("utf-8")
+    assert len(svg) < 150_000
+    assert "@media (prefers-reduced-motion: reduce) { * { animation: none !important } }" in svg
+    assert "prefers-color-scheme: dark" in svg
+    assert INTRODUCTION in read_recording()

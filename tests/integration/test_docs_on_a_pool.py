@@ -243,7 +243,12 @@ def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_d
 
     operator.pool.wait(advertised, 60, "the ads of all daemons")  # the master sends its own every 20 s
     assert {daemons[kind].partition("@")[0] for kind in ("Machine", "Scheduler")} <= {"condor", "root"}
-    site_ads = operator.pool.ads('MyType == "DataLocality"', "AuthenticatedIdentity", "DataLocalityVersion")
+
+    def of_sites() -> list[dict[str, object]]:
+        found = operator.pool.ads('MyType == "DataLocality"', "AuthenticatedIdentity", "DataLocalityVersion")
+        return found if len(found) == 2 else []
+
+    site_ads = operator.pool.wait(of_sites, 60, "the site ads, after the collector's restart")
     assert sorted(ad["DataLocalityVersion"] for ad in site_ads) == [1, 2]
     assert {ad["AuthenticatedIdentity"] for ad in site_ads} == {f"hydrator@{DOMAIN}"}
 
@@ -328,7 +333,7 @@ def bare(command: str) -> str:
 
 
 def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
-    """The steps of docs/how-to/operate/remove.md; the daemons themselves return their configuration."""
+    """The steps of docs/how-to/operate/install/remove.md; the daemons return their own configuration."""
     pool = operator.pool
     assert values(pool) != operator.before
     for role in ROLES:

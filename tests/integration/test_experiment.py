@@ -144,8 +144,12 @@ def test_every_form_of_job_ignores_its_data_in_observe_blocks_only(htcondor_rele
         assert active == {job: ["UK"] for job in bound}
 
         located.advertise(facts(is_observing=True))
+        pool.wait_free()
         assert located.ran_at(located.submit(None)) == ["NL"], "the choice of a stock pool"
-        observed = {job: located.ran_at(submit(located, *job)) for job in bound}
+        observed = {}
+        for job in bound:
+            pool.wait_free()
+            observed[job] = located.ran_at(submit(located, *job))
         assert observed == {job: ["NL"] for job in bound}
         strict = {form: located.ran_at(submit(located, form, "require")) for form in FORMS}
         assert strict == {form: ["UK"] for form in FORMS}

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
+from hydrator.submit.expressions import LIMIT_EXPRESSIONS, SLOT_EXPRESSIONS
 from testbed.glidein_standin import Glidein
 from testbed.patience import PATIENCE
 from testbed.pool import Pool, SiteSpec
@@ -496,7 +497,7 @@ def test_pilot_without_the_hook_runs_on_without_dataset_attributes(pool, place):
 
 
 def test_attributes_with_a_prefix_match_no_job(pool, place):
-    """NOPREFIX is required, as docs/how-to/operate/pilots.md says."""
+    """NOPREFIX is required, as docs/how-to/operate/install/hook-in-pilots.md says."""
     now = int(time.time())
     put(place / "UK.ad", ad_text(now, now, many=5))
     pool.reconfig(startd=scheduled(glidein_at(place), "GLIDEIN_PS_"))
@@ -509,13 +510,21 @@ def test_attributes_with_a_prefix_match_no_job(pool, place):
 def lines_of(file: str) -> str:
     """Return the configuration for pilots in *file*; pyglidein has the same in the startd's environment."""
     text = (DEPLOY / file).read_text()
+    if file.startswith("glideinwms"):
+        text += (DEPLOY / "glideinwms" / "locality_clauses.condor").read_text()
     return "\n".join(re.findall(r"^_condor_(.*)", text, re.MULTILINE)) if file.endswith(".cfg") else text
 
 
 @pytest.mark.parametrize(
-    "file", ["glideinwms/locality.condor", "ospool/60-locality.config", "pyglidein/client.cfg"]
+    "file",
+    [
+        "glideinwms/locality.condor",
+        "ospool/60-locality.config",
+        "pyglidein/client.cfg",
+        "packages/60-datalocality-startd.conf",
+    ],
 )
-def test_configuration_lines_for_pilots_work_in_a_startd(pool, place, file):
+def test_configuration_lines_for_startds_work_in_a_startd(pool, place, file):
     shutil.copy(SCRIPT, place / "locality_hook.sh")
     (place / "locality_hook.sh").chmod(0o755)
     now = int(time.time())
@@ -528,6 +537,10 @@ def test_configuration_lines_for_pilots_work_in_a_startd(pool, place, file):
     }
     environment = " ".join(f"{name}={value}" for name, value in environ.items())
     lines = re.sub(r"(_EXECUTABLE = ).*", rf"\g<1>{place}/locality_hook.sh", lines_of(file))
-    pool.reconfig(startd=f'{lines}\nSTARTD_CRON_LOCALITY_ENV = "{environment}"\n')
+    source = "DATALOCALITY_HOOK_ARGS = --site UK\n"
+    pool.reconfig(startd=f'{source}{lines}\nSTARTD_CRON_LOCALITY_ENV = "{environment}"\n')
     wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
-    pool.wait(lambda: here(pool)[0] == wanted, 120, "the ad to arrive")
+    pool.wait(lambda: generation_of(slot(pool)) == now and here(pool)[0] == wanted, 120, "the ad to arrive")
+    clauses = (*SLOT_EXPRESSIONS, *LIMIT_EXPRESSIONS)
+    missing = set(clauses) - slot(pool, *clauses).keys()
+    assert missing == (set(clauses) if file.startswith("pyglidein") else set())

@@ -1,4 +1,4 @@
-"""Recipes of docs/how-to/operate/other-schedulers.md, as printed, beside a running daemon."""
+"""Recipes of docs/how-to/operate/connect/other-schedulers.md, as printed, beside a running daemon."""
 
 import json
 import os

@@ -9,7 +9,8 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from hydrator.domain.model import SiteAd, Snapshot, to_unix
+from hydrator.domain.model import MAX_DID_CHARS, SiteAd, Snapshot, to_unix
+from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.handlers import AS_OF_HEADER
@@ -28,6 +29,7 @@ class Behind:
     def __init__(self, tokens) -> None:
         self.ads: dict[str, SiteAd] = {}
         self.asked: Counter[str] = Counter()
+        self.version = 0
         self.tokens = tokens
         self.access = TokenAuthenticator.open(tokens)
         self.asgi = build_app(
@@ -36,6 +38,7 @@ class Behind:
             max_age=timedelta(seconds=10),
             authenticator=self.access,
             policy=RequestPolicy(behind_proxy=True),
+            live=LiveUpdates(lambda: self.version, max_duration=timedelta(minutes=5)),
         )
 
     def view(self) -> ServerState:
@@ -174,13 +177,28 @@ def test_gzip_is_for_clients_that_accept_it(ask, fresh):
 
 @pytest.mark.parametrize("path", ["/v1/locality", "/v1/locality/set"])
 def test_question_about_10000_datasets_passes(ask, keys, path):
-    names = [f"scope:{number:05}-{'n' * 90}" for number in range(10_000)]
+    longest = "n" * (MAX_DID_CHARS - len("scope:00000"))
+    names = [f"scope:{number:05}{longest}" for number in range(10_000)]
     headers = {"Authorization": f"Bearer {keys['read'][0]}"}
     answer = ask.client.post(path, json={"datasets": names}, headers=headers)
     assert answer.status_code == 200
     lines = answer.text.splitlines()
     assert len(lines) == (1 if path.endswith("set") else 10_002)
     assert ask.client.post("/v1/events", content=b"x" * 70_000, headers=headers).status_code == 413
+
+
+def test_event_of_a_change_arrives_while_its_stream_is_still_open(ask, behind, keys):
+    """A buffered event would arrive at the end of the stream, after five minutes; the client waits 30 s."""
+    headers = {"Authorization": f"Bearer {keys['read'][0]}", "Accept": "text/event-stream"}
+    with ask.client.stream("GET", "/live", headers=headers) as stream:
+        assert (stream.status_code, stream.headers["Content-Type"]) == (200, "text/event-stream")
+        ids = (line for line in stream.iter_lines() if line.startswith("id: "))
+        seen = [next(ids)]
+        for _ in range(2):
+            behind.version += 1
+            seen.append(next(ids))
+        assert len(set(seen)) == 3
+        assert ask("", None, "/live").status_code == 401
 
 
 def test_other_paths_are_passed_on_and_no_token_is_logged(ask, keys):

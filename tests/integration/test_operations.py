@@ -119,7 +119,8 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     estimated = installed.metric('hydrator_estimated_not_moved_bytes{bound="value"}')
     assert estimated == pytest.approx(report["estimate"]["bytes_not_moved"]["value"], abs=1)
     assert (
-        "Estimate of the bytes not moved in the last 7 days" in httpx.get(installed.url, trust_env=False).text
+        "Estimate of the bytes not moved in the last 7 days"
+        in httpx.get(installed.url, trust_env=False, timeout=60).text
     )
     assert installed.metric('hydrator_jobs_data_bytes_total{place="site"}') == 3000
     again = installed.metric('hydrator_cycles_total{outcome="complete"}') + 5
@@ -238,8 +239,12 @@ def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_
         installed.catalogue.hold({**HERE, "site:new": {"UK": "available"}})
         pool.wait(lambda: parts("does not answer", "publishes"), 180, "the second to take over")
         pool.wait(lambda: "site:new" in second.ad().text, 120, "news of the second")
-        watch()
-        assert generations["UK"] > before["UK"]
+
+        def is_newer() -> bool:
+            watch()
+            return generations["UK"] > before["UK"]
+
+        pool.wait(is_newer, 60, "the later generation in the collector")
 
         first.start()
         pool.wait(
@@ -257,7 +262,7 @@ def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_
 def test_commands_of_the_upgrade_and_remove_pages_work_as_printed(installed):
     """The commands are as printed, except for paths and the service manager."""
     installed.stop_daemon()
-    pages = [ROOT / "docs/how-to/operate" / f"{name}.md" for name in ("upgrade", "remove")]
+    pages = [ROOT / "docs/how-to/operate/install" / f"{name}.md" for name in ("upgrade", "remove")]
     lines = [line.strip() for page in pages for line in page.read_text("utf-8").splitlines()]
     ours = re.compile(rf"(HYDRATOR_\w+=\S+ )?({INSTALLED})?hydrator \S.* -c /etc/")
     asked = [line for line in lines if ours.match(line)]

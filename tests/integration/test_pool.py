@@ -177,7 +177,8 @@ def test_other_users_may_not_advertise_a_generic_ad(pool: Pool, identity: str | 
 
 @pytest.mark.parametrize("command", ["MERGE_STARTD_AD", "UPDATE_STARTD_AD", "INVALIDATE_STARTD_ADS"])
 def test_hydrator_may_not_update_a_slot(pool: Pool, command: str):
-    name, address = (pool.slots("Name", "MyAddress")[0][key] for key in ("Name", "MyAddress"))
+    slot = pool.slots("Name", "MyAddress", constraint="PartitionableSlot")[0]
+    name, address = slot["Name"], slot["MyAddress"]
     query = f'MyType = "Query"; TargetType = "Machine"; Requirements = Name == "{name}"; '
     more = f'[{query if "INVALIDATE" in command else ""}MyAddress = "{address}"; Touched = true]'
     problem = advertise(pool, "hydrator", command, name, more)
@@ -190,10 +191,15 @@ def test_hydrator_may_not_update_a_slot(pool: Pool, command: str):
 
 def test_administrator_may_merge_into_a_slot(pool: Pool):
     """Positive control of the test above: the same ad from an identity with NEGOTIATOR arrives."""
-    slot = pool.slots("Name", "MyAddress")[0]
+    slot = pool.slots("Name", "MyAddress", constraint="PartitionableSlot")[0]
     more = f'[MyAddress = "{slot["MyAddress"]}"; TouchedByAdmin = true]'
-    assert advertise(pool, "condor", "MERGE_STARTD_AD", slot["Name"], more) == ""
-    pool.wait(lambda: pool.slots("Name", constraint="TouchedByAdmin"), 10, "the merged attribute")
+
+    def is_merged() -> bool:
+        # the startd's next update removes the attribute: it may arrive between the merge and the query
+        assert advertise(pool, "condor", "MERGE_STARTD_AD", slot["Name"], more) == ""
+        return bool(pool.slots("Name", constraint="TouchedByAdmin"))
+
+    pool.wait(is_merged, 10, "the merged attribute")
 
 
 def test_hydrator_reads_queues_and_changes_none(pool: Pool):
@@ -301,9 +307,10 @@ def test_next_pool_cleans_up_after_a_keeper_and_an_owner_that_were_killed(htcond
         owner.send_signal(signal.SIGSTOP)
         os.kill(keeper_of(owner.pid, home), signal.SIGKILL)
         owner.kill()
-        eventually(lambda: traces(home) == [str(home)], 15, lambda: traces(home))
+        # a new pool of another worker may have removed the folder already
+        eventually(lambda: traces(home) in ([], [str(home)]), 15, lambda: traces(home))
     with Pool.start(htcondor_release, [SiteSpec("UK")]):
-        assert traces(home) == []
+        eventually(lambda: traces(home) == [], 15, lambda: traces(home))
 
 
 def test_pool_ends_when_its_keeper_is_killed(pool_factory: Callable[..., Pool]):

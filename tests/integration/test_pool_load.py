@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.pool_load import ScheddLoads
+from adapters.condor.pool_load import ScheddClusters, ScheddLoads
 from hydrator.domain.model import Site
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
 
 if TYPE_CHECKING:
     from testbed.pool import Pool
@@ -40,6 +40,14 @@ def job(requirements: str, count: int, more: str, cpus: str = "1") -> str:
 def loads(pool: "Pool") -> Iterator[ScheddLoads]:
     settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
     made = ScheddLoads(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clusters(pool: "Pool") -> Iterator[ScheddClusters]:
+    settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
+    made = ScheddClusters(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
     yield made
     made.close()
 
@@ -91,7 +99,7 @@ def test_idle_jobs_are_read_by_key_or_else_by_their_datasets(pool: "Pool", loads
 
 def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool", loads: ScheddLoads) -> None:
     mark = uuid4().hex[:8]
-    assert cores(loads.read_load(), "AU") == (4, 4)
+    pool.wait(lambda: cores(loads.read_load(), "AU") == (4, 4), 60, "the cores of AU to be free")
     at_au = 'TARGET.GLIDEIN_Site == "AU"'
     began_at = time.time()
     with submitted(
@@ -113,6 +121,31 @@ def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool",
             assert isinstance(each, RunningJobs)
             (started_at,) = each.started_at
             assert began_at - 2 <= started_at <= time.time() + 2
+
+
+def test_cluster_is_read_without_the_other_jobs(pool: "Pool", clusters: ScheddClusters) -> None:
+    mark = uuid4().hex[:8]
+    keyed = f'+DataLocalityKey = "s{mark}"\n+RequiredDatasets = {{"t:{mark}"}}'
+    at_nl = 'TARGET.GLIDEIN_Site == "NL" && ProcId == 0'
+    with submitted(
+        pool,
+        job(at_nl, 3, keyed),
+        job(NOWHERE, 2, f'+RequiredDatasets = {{"t:{mark}"}}'),
+        job(NOWHERE, 1, f"{keyed}\nhold = true"),
+    ) as (first, bare, held):
+        pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 1, 60, "a job to run")
+        ((schedd, found),) = clusters.read_cluster(first).items()
+        assert isinstance(found, ClusterJobs)
+        (running,), (idle,) = found.jobs.running, found.jobs.idle
+        assert (running.site, running.key, len(running.started_at)) == ("NL", f"s{mark}", 1)
+        assert (idle.job_count, idle.key, found.held_count, found.is_complete) == (2, f"s{mark}", 0, True)
+        only = clusters.read_cluster(bare, schedd)[schedd]
+        assert isinstance(only, ClusterJobs)
+        assert [(each.job_count, each.datasets) for each in only.jobs.idle] == [(2, (f"t:{mark}",))]
+        stuck = clusters.read_cluster(held)[schedd]
+        assert isinstance(stuck, ClusterJobs)
+        assert (stuck.jobs, stuck.held_count) == (ScheddLoad(), 1)
+        assert clusters.read_cluster(held + 1000) == {}
 
 
 def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", loads: ScheddLoads) -> None:

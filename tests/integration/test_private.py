@@ -11,6 +11,7 @@ import secrets
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -204,6 +205,12 @@ def test_job_with_the_plain_name_of_a_private_dataset_gets_advice_from_why(insta
     assert PLAIN not in page.text
     assert html.escape(output.stdout.splitlines()[0]) in page.text  # the same verdict
     assert get(installed, hidden, "/why?job=987654").status_code == 404
+    cluster_page = get(installed, hidden, f"/run?cluster={job}")
+    assert (cluster_page.status_code, "1 job: 1 waits" in cluster_page.text) == (200, True)
+    assert_clean("the page of the cluster", cluster_page.text, hidden)
+    assert hidden_name not in cluster_page.text
+    assert PLAIN not in cluster_page.text
+    assert get(installed, hidden, "/run?cluster=987654").status_code == 404
     assert PLAIN not in installed.pool.run("condor_status", "-any", "-l").stdout
     installed.pool.run("condor_rm", str(job))
 
@@ -244,8 +251,8 @@ def test_no_secret_and_no_private_name_is_visible_anywhere(installed, hidden):
         assert_clean(f"the command of process {pid}", command, hidden)
         environ = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
         assert_clean(f"the environment of process {pid}", environ, hidden)
-    for file in open_to_all(installed.home, installed.ads):
-        assert_clean(str(file), file.read_bytes().decode("latin-1"), hidden)
+    for file, content in open_to_all(installed.home, installed.ads).items():
+        assert_clean(str(file), content.decode("latin-1"), hidden)
 
 
 def test_configuration_with_a_secret_in_it_is_rejected_without_printing_it(installed, hidden):
@@ -266,11 +273,11 @@ def family(pid: int) -> dict[int, str]:
     return family
 
 
-def open_to_all(*folders: Path) -> list[Path]:
+def open_to_all(*folders: Path) -> dict[Path, bytes]:
     """Return the files below *folders* that every user may read, without the configuration itself."""
-    return [
-        file
-        for folder in folders
-        for file in folder.rglob("*")
-        if file.is_file() and file.suffix != ".toml" and file.stat().st_mode & stat.S_IROTH
-    ]
+    found = {}
+    for file in (file for folder in folders for file in folder.rglob("*")):
+        with suppress(FileNotFoundError):  # a new file that has just got its name, which is listed, too
+            if file.is_file() and file.suffix != ".toml" and file.stat().st_mode & stat.S_IROTH:
+                found[file] = file.read_bytes()
+    return found

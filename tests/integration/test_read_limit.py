@@ -9,6 +9,9 @@ from datetime import timedelta
 
 import pytest
 
+from adapters.condor import CondorClient, CondorSettings
+from hydrator.diagnostics.check.findings import Level
+from hydrator.diagnostics.check.turns import check_turns
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from hydrator.submit.pool_config import PoolPolicy
@@ -47,7 +50,7 @@ def located(shared_located: Located) -> Iterator[Located]:
     pool = shared_located.pool
     pool.run("condor_rm", "-all", check=False)
     # 23.9 keeps the claims of running jobs that clear() removes by force
-    pool.wait(lambda: not pool.slots("Name", constraint='SlotType == "Dynamic"'), 60, "the jobs to end")
+    pool.wait_free()
     shared_located.clear()
 
 
@@ -116,6 +119,20 @@ def test_jobs_beside_their_data_have_no_limit_and_reuse_claims(located):
     assert located.ran_at(cluster, 20, 180) == ["UK"] * 20
     matched = located.pool.logs("negotiator").count("Successfully matched") - before
     assert 1 <= matched <= 4
+
+
+def test_check_compares_the_turns_of_a_real_pool_with_the_daemon(located):
+    settings = CondorSettings(located.pool.collector, token_directory=located.pool.token("hydrator"))
+    with CondorClient(settings) as client:
+        (same,) = check_turns(client, READERS, negotiator_answers=True)
+        negotiator, slots = check_turns(client, 10, negotiator_answers=True)
+    assert (same.level, same.message) == (
+        Level.OK,
+        "daemon, negotiator and slots have the same limit: 4 readers of a source",
+    )
+    assert {negotiator.level, slots.level} == {Level.WARN}
+    assert f"is for {READERS} readers of a source, and the daemon has 10" in negotiator.message
+    assert f"32 slots with turns for {READERS} readers of a source" in slots.message
 
 
 def test_limits_of_the_user_are_kept(located):

@@ -2,16 +2,15 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
+from testbed.loaded_cli import run_hydrator
 from testbed.rucio import RucioServer
 
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(300)]
 
-HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 DID = "several:L1"
 
 
@@ -91,7 +90,7 @@ def told(tmp_path):
 
 
 def hydrator(*words) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*HYDRATOR, *map(str, words)], capture_output=True, text=True, check=False)
+    return run_hydrator([*map(str, words)])
 
 
 def test_virtual_organisation_reports_only_its_own_datasets(told, vos):

@@ -373,7 +373,7 @@ def states(pool: Pool, site: str) -> str:
 
 
 def test_job_runs_on_a_slot_that_has_its_dataset_by_a_merge_alone(pool, installed):
-    pool.reconfig(schedd=installed.pool_config("schedd"))
+    pool.reconfig(read_by=["SchedLog"], schedd=installed.pool_config("schedd"))
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
     job = installed.submit(["lofar:L1"], mode="require")
     assert installed.ran_at(job, 120) == ["UK"]

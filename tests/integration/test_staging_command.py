@@ -20,6 +20,8 @@ from tests.contracts import archive_command
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 DATASETS = {f"lofar:L{n}": {"bytes": 10**9 * n, "files": n} for n in (1, 2, 3)}
+LARGE = "lofar:L4"
+DATASETS[LARGE] = {"bytes": 3 * 10**12, "files": 4}  # a person must approve more than 2 TB
 ARRIVE = """
 import json, sys
 from pathlib import Path
@@ -122,3 +124,33 @@ def test_the_switch_holds_a_request_until_the_operator_resumes(installed, archiv
     assert len(requests_of(archive)) == before
     files.resume()
     assert installed.ran_at(cluster, 240) == ["NL"]
+
+
+def test_the_operator_answers_and_cancels_a_large_request_of_the_running_daemon(installed, archive):
+    pool = installed.pool
+    cluster = installed.submit([LARGE], mode="require")
+
+    def planned() -> list[str]:
+        one = overview_of(installed)
+        return [row.batch for row in one.planned if LARGE in row.dids and row.needs_approval] if one else []
+
+    def is_rejected() -> bool:
+        one = overview_of(installed)
+        return one is not None and any("the operator rejected" in each.reason for each in one.not_asked)
+
+    def live_requests() -> list[dict]:
+        return [one for one in requests_of(archive) if one["did"] == LARGE and one["expires_at"] > 0]
+
+    pool.wait(planned, 120, "the large request to wait for a person")
+    [batch] = planned()
+    assert f"hydrator staging approve {batch}" in installed.run("staging", "list").stdout
+    installed.run("staging", "reject", batch)
+    pool.wait(is_rejected, 60, "the request to be rejected")
+    assert live_requests() == []
+    installed.run("staging", "resume")  # it also forgets the answer
+    pool.wait(planned, 60, "the large request to wait for a person again")
+    installed.run("staging", "approve", batch)
+    assert installed.ran_at(cluster, 240) == ["NL"]
+    assert len(live_requests()) == 1
+    installed.run("staging", "cancel", batch)
+    pool.wait(lambda: live_requests() == [], 60, "the request to be cancelled")

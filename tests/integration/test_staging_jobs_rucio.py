@@ -12,6 +12,7 @@ from adapters.rucio.rules.staging.stager import RucioStager
 from hydrator.domain.model import Did
 from hydrator.domain.ports.staging import StagingKind
 from hydrator.staging.policy import StagingLimits, StagingMode
+from testbed.faults import FAULTS, FaultProxy
 from tests.contracts.stager import CAM, RAL
 from tests.contracts.test_rucio_catalogue import RucioTests, seeded, utc_now
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.rucio
 
 DISK = "CAM-DISK"
 NOTHING = timedelta()
+SECOND = timedelta(seconds=1)
 
 
 class RucioWorld(StagingWorld):
@@ -44,7 +46,7 @@ class TestJobsAndRules(RucioTests):
         self.other = add_other_account(self.server)
         for storage in STORAGES.values():
             self.server.do("report_space", rse=storage, free=10**14, used=10**14)
-        slow = RuleOptions(storages=STORAGES, call_limit=timedelta(minutes=5))
+        slow = self.options = RuleOptions(storages=STORAGES, call_limit=timedelta(minutes=5))
         rules = policy(
             site_modes={CAM: StagingMode.ASK, RAL: StagingMode.ASK},
             storages=dict(STORAGES),
@@ -148,6 +150,48 @@ class TestJobsAndRules(RucioTests):
         self.server.do("pass_time", did=did, seconds=100 * 3600)
         self.run_clean_up(did)
         assert self.files_at(did) == 0
+
+    @pytest.mark.parametrize("fault", ["500", "empty 200"])
+    def test_nothing_is_requested_while_the_catalogue_fails(self, fault):
+        did, world = self.add(), self.world
+        with FaultProxy(self.server.url) as proxy:
+            behind = replace(self.settings, url=proxy.url, deadline=5 * SECOND)
+            catalogue = RucioCatalogue(behind, lambda: world.clock.now)
+            with closing(RucioStager(behind, self.options, utc_now)) as stager, closing(catalogue):
+                world.stager, world.catalogue = stager, catalogue
+                world.restart()
+                world.step(NOTHING)  # logged in
+                world.queue(self.need(did))
+                for part in ("", "/rules", "/dids", "/usage"):
+                    proxy.fault = replace(FAULTS[fault], only=part)
+                    world.step(MINUTE)
+                    assert self.rules_on(did) == [], part
+                proxy.fault = None
+                for _ in range(3):
+                    world.step(6 * MINUTE)
+                assert len(self.rules_on(did)) == 1, (world.reasons, world.overview.problems)
+
+    def test_wmcore_10278_a_rule_for_an_expression_of_destinations_is_joined(self):
+        did = self.add()
+        self.server.do("replicate", did=did, rse=f"{DISK}|NO-SUCH-{DISK}|{DISK}", account=self.other)
+        self.world.queue(self.need(did))
+        for _ in range(2):
+            self.world.step(6 * MINUTE)
+        assert self.ours(did) == [], self.world.reasons
+        assert len(self.rules_on(did)) == 1
+
+    def test_wmcore_10037_a_request_without_sources_is_never_asked_again(self):
+        did, world = self.add(), self.world
+        world.queue(self.need(did))
+        world.step(NOTHING)
+        [rule] = self.ours(did)
+        self.server.do("go_bad", did=did, rse="ORIGIN", files=4, state="BAD")
+        self.server.seed(("convey", {"rse": DISK}))
+        for _ in range(5):
+            world.step(20 * MINUTE)
+        assert [one["id"] for one in self.ours(did)] in ([rule["id"]], [])
+        assert world.ledger.failures[did, CAM].is_final
+        assert world.ledger.totals.asked == 1
 
     def test_nothing_is_requested_in_the_mode_propose(self):
         did = self.add()

@@ -24,8 +24,18 @@ from hydrator.domain.ports.staging import (
     StagingRefused,
     StagingUnavailable,
 )
-from testbed.faults import FAULTS, Fault, FaultProxy, cut_short, garbage, never, reset, status
-from testbed.patience import wait_for
+from testbed.faults import (
+    FAULTS,
+    Fault,
+    FaultProxy,
+    cut_short,
+    garbage,
+    hold_until_healed,
+    never,
+    reset,
+    status,
+)
+from testbed.patience import PATIENCE, wait_for
 from tests.contracts.stager import CAM, LIFETIME, RAL, make_order
 from tests.contracts.test_rucio_catalogue import RucioTests, seeded, utc_now
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
@@ -112,6 +122,7 @@ class TestRulesOfOurs(StagingTests):
         self.ask(self.open_stager(), self.order(did))
         [rule] = self.rules_on(did)
         assert (rule["rse"], rule["activity"], rule["notification"]) == (DISK, "Staging", "PROGRESS")
+        assert rule["copies"] == 1
         assert not rule["locked"]
         assert not rule["purge"]
         assert rule["sources"] is None
@@ -339,6 +350,8 @@ LOST_ANSWERS = {
     "503": Fault("", status(503, Retry_After="1"), only="/rules/"),
     "a redirect": Fault("", status(302, Location="/elsewhere"), only="/rules/"),
 }
+KILL_MOMENTS = {"before delivery": None, "after delivery": 0.1}
+"""Seconds after the call was delivered at which the daemon is killed; None: before it is delivered."""
 ASK_AND_HANG = """
 import sys
 from datetime import timedelta
@@ -362,7 +375,7 @@ class TestLostAnswers(StagingTests):
         did = self.add()
         order = self.order(did)
         with FaultProxy(self.server.url) as proxy:
-            limit = RuleOptions(storages=STORAGES, call_limit=timedelta(seconds=3))
+            limit = RuleOptions(storages=STORAGES, call_limit=timedelta(seconds=3 * PATIENCE))
             stager = self.open_stager(proxy.url, limit)
             stager.look(set(), order.tag)  # logged in
             stager.find_rules({did}, {CAM})  # knows the sites
@@ -410,24 +423,34 @@ class TestLostAnswers(StagingTests):
             left = rule.expires_at - utc_now()
             assert left > 1.9 * LIFETIME if call == "renew" else left < timedelta(seconds=10)
 
-    def test_a_killed_daemon_finds_its_request_by_the_tag(self):
+    @pytest.mark.parametrize("moment", KILL_MOMENTS)
+    def test_a_killed_daemon_finds_its_request_by_the_tag(self, moment):
         did = self.add()
         order = self.order(did)
         with FaultProxy(self.server.url) as proxy:
-            proxy.fault = Fault("", deliver=never, only=r"/rules/$")
+            is_held = KILL_MOMENTS[moment] is None
+            proxy.fault = Fault(
+                "", deliver=never, hold=hold_until_healed if is_held else None, only=r"/rules/$"
+            )
             login = (self.server.account, self.server.username, self.server.password)
             words = [sys.executable, "-c", ASK_AND_HANG, proxy.url, *login, str(self.settings.token_dir)]
             daemon = subprocess.Popen([*words, order.tag, did], cwd=Path(__file__).parents[2])
             try:
-                wait_for(lambda: self.rules_on(did), 30, "the rule of the daemon")
+                wait_for(lambda: "/rules/" in proxy.asked, 60, "the call of the daemon")
+                proxy.over.wait(KILL_MOMENTS[moment] or 0)
             finally:
                 daemon.send_signal(signal.SIGKILL)
                 daemon.wait()
-            proxy.fault = None
-        stager = self.open_stager()
-        found = stager.look({order.tag}, order.tag)[order.tag].request
-        assert self.ask(stager, order) == found
+            stager = self.open_stager()
+            if is_held:
+                assert stager.look({order.tag}, order.tag) == {}
+            proxy.fault = None  # a call that was held takes effect now, after the end of its daemon
+            wait_for(lambda: self.rules_on(did), 60, "the rule of the daemon")
+        progress = stager.look({order.tag}, order.tag)[order.tag]
+        assert self.ask(stager, order) == progress.request
         assert len(self.rules_on(did)) == 1
+        assert progress.expires_at
+        assert progress.expires_at - utc_now() <= LIFETIME
 
     def test_fifty_asks_at_once_with_one_tag_make_one_rule(self):
         did = self.add()
@@ -453,17 +476,25 @@ class TestLostAnswers(StagingTests):
         assert self.rules_on(did) == []
 
 
+QUICK_FAULTS = ("500", "empty 200")
+PARTS = ("/rules", "/locks", "/usage", "/dids")
+
+
 class TestFaultyReads(StagingTests):
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_a_faulty_answer_is_an_error_or_the_truth(self, fault):
+    def check_reads(self, faults) -> None:
+        """Check that each read, with each of *faults*, fails or gives the truth or a part of it."""
         did, foreign = self.add("L1"), self.add("L2")
         order = self.order(did)
         self.ask(self.open_stager(), order)
         self.server.do("replicate", did=foreign, rse=DISK, account=self.other)
+        self.server.do("report_space", rse=DISK, free=10**13, used=10**13)
         reads = {
             "look": lambda each: each.look({order.tag}, order.tag),
             "find": lambda each: set(each.find_rules({did, foreign}, {CAM, RAL})),
             "measure": lambda each: each.measure({did, foreign}),
+            "space": lambda each: {
+                site: (space.free_bytes, space.total_bytes) for site, space in each.read_space({CAM}).items()
+            },
         }
         good = self.open_stager()
         truth = {name: read(good) for name, read in reads.items()}
@@ -473,13 +504,21 @@ class TestFaultyReads(StagingTests):
             stager = self.open_stager(proxy.url, timeout=2 * second, deadline=8 * second)
             stager.look({order.tag}, order.tag)  # logged in, and knows the request
             stager.find_rules({did}, {CAM})  # and the sites
-            proxy.fault = FAULTS[fault]
-            for name, read in reads.items():
-                answer, problem = read_or_fail(read, stager)
-                assert "\n" not in problem
-                is_unknown = name == "measure" and answer == {}  # then nothing is requested
-                assert problem or is_unknown or answer == truth[name], name
+            for fault in faults:
+                proxy.fault = fault
+                for name, read in reads.items():
+                    answer, problem = read_or_fail(read, stager)
+                    assert "\n" not in problem
+                    is_unknown = name in {"measure", "space"} and answer == {}  # then nothing is requested
+                    assert problem or is_unknown or answer == truth[name], (name, fault)
         assert len(self.rules_on(did)) == 1
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_a_faulty_answer_is_an_error_or_the_truth(self, fault):
+        self.check_reads([FAULTS[fault]])
+
+    def test_a_fault_of_one_part_of_the_server_is_an_error_or_the_truth(self):
+        self.check_reads([replace(FAULTS[name], only=part) for part in PARTS for name in QUICK_FAULTS])
 
     def test_an_empty_answer_is_not_believed_after_a_restart(self):
         did = self.add()

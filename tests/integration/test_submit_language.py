@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
+from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, RunSites, submit_description
 from hydrator.submit.submit_files.datasets import add_datasets
 from hydrator.submit.submit_files.values import quote_arguments
@@ -210,3 +211,17 @@ def test_blank_line_in_the_items_stays_a_job(submit):
     filtered = add_datasets(text.encode(), [], "x.sub", lambda name: None).text.decode()
     assert filtered == text
     assert len(submit.ads(filtered)) == 3
+
+
+@pytest.mark.parametrize("own", ["", 'ConcurrencyLimits = "license"\n'], ids=["no limit", "own limit"])
+def test_a_job_that_a_second_schedd_transforms_has_the_limit_of_readers_once(submit, tmp_path, own):
+    """A JobRouter removes the marks of the first schedd if a route replaced Requirements."""
+    config = schedd_config(PoolPolicy(), {})
+    job = f'ClusterId = 1\nProcId = 0\nJobUniverse = 5\nRequiredDatasets = {{"lofar:L1"}}\n{own}'
+    first = submit.transform(config, job, tmp_path)
+    limits = [line for line in first.splitlines() if line.startswith("ConcurrencyLimits")]
+    assert len(limits) == 1
+    routed = re.sub(r"(?m)^(Requirements|DataLocality(Transformed|Here|Rank|AnyAfter)) = .*\n", "", first)
+    second = submit.transform(config, routed, tmp_path)
+    assert "DataLocalityTransformed = true" in second
+    assert [line for line in second.splitlines() if line.startswith("ConcurrencyLimits")] == limits

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
+from testbed.loaded_cli import run_hydrator
 from testbed.pool import UIDS, Pool
 from testbed.rapthor import RapthorUnavailable, example
 
@@ -166,8 +167,15 @@ def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, fo
     installed.catalogue.add("part_3.ms", 9_000, "AU")
     for name in ("part_1.ms", "part_2.ms"):
         (installed.catalogue.disk("lake") / f"lofar:{name}" / name / "table.dat").mkdir(parents=True)
-    options = ("--mode", "prefer", "--config", str(staging(installed)))
+    options = ("--mode", "prefer", "--line", "hold = true", "--config", str(staging(installed)))
     job = submit(installed, prepare(installed, folder, "[part_1.ms, part_2.ms, part_3.ms]", *options))
+    for site, name in (("UK", "part_1.ms"), ("UK", "part_2.ms"), ("AU", "part_3.ms")):
+        installed.pool.wait(
+            lambda site=site, name=name: installed.states_at(site).get(f"lofar:{name}") == "AVAILABLE",
+            60,
+            f"{site} to list {name}",
+        )
+    installed.pool.run("condor_release", str(job), user="alice")
     assert installed.ran_at(job) == ["AU"]
     out = (job_of(folder) / "example.out").read_text()
     (listed,) = re.findall(r"^input_ms = (.*)$", out, re.MULTILINE)
@@ -256,13 +264,7 @@ def test_submit_runs_condor_submit_on_the_job(installed, folder):
     environment = {"HYDRATOR_CONFIG": str(installed.config), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "hydrator.cli", *words, *SMALL, *STANDIN, *more],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **environment},
-        )
+        return run_hydrator([*words, *SMALL, *STANDIN, *more], {**os.environ, **environment})
 
     done = run()
     assert done.returncode == 0, done.stderr

@@ -130,8 +130,12 @@ def test_offline_ads_are_no_slots_of_the_pool(installed):
 def test_a_job_that_may_run_at_a_slot_does_not_wait_for_a_drone(installed):
     """The offline ad of NL has the data and ranks higher by seconds, but the slot at UK comes first."""
     pool = installed.pool
-    installed.submit(["lofar:L1"], mode="require")
+    waiting = installed.submit(["lofar:L1"], mode="require")
     pool.wait(lambda: offline(pool)["nl_2core"].get(MATCHES[0]), 60, "the other job to match the offline ad")
+    found = installed.run("why", f"{waiting}.0", check=False).stdout
+    assert "it matches no slot now; it matches drones of type nl_2core, which do not run yet" in found
+    assert "would match; the negotiator last matched" in found
+    assert "a drone of type nl_2core starts (then the job matches at NL)" in found
     cluster = installed.submit(["lofar:L1"], mode="prefer", more="+DataLocalityMaxWait = 0")
     assert installed.ran_at(cluster) == ["UK"]
     pool.empty_queue()

@@ -191,11 +191,25 @@ def start(
     return Run(toil.pool, folder, leader)
 
 
+def hold(installed: Installation, datasets: Mapping[str, Mapping[str, str]]) -> None:
+    """Set the catalogue, and wait until no slot lists a dataset that has left its site."""
+    installed.catalogue.hold(datasets)
+
+    def is_gone() -> bool:
+        return not any(
+            state == "AVAILABLE" and datasets.get(did, {}).get(site.name) != "available"
+            for site in SITES
+            for did, state in installed.states_at(site.name).items()
+        )
+
+    installed.pool.wait(is_gone, 60, "the data of the tests before to leave the ads")
+
+
 OURS = ("--batchSystem", "classad_hydrator")
 
 
 def test_batch_system_runs_each_step_beside_its_own_dataset(installed, current):
-    installed.catalogue.hold({"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
+    hold(installed, {"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
     run = start(current, "apart", *OURS, _CONDOR_RequiredDatasets=BOTH)
     assert run.ended() == 0, run.said
     assert run.sites() == {"lofar:L1.ms": "AU", "lofar:L2.ms": "NL"}
@@ -236,7 +250,7 @@ GATHER = (
 
 def test_a_step_that_reads_no_dataset_asks_for_none_and_the_others_for_their_own(installed, current):
     """No site has both datasets, and the run requires them: a step with both would wait without end."""
-    installed.catalogue.hold({"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
+    hold(installed, {"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
     run = start(
         current, "mixed", *OURS, _CONDOR_RequiredDatasets=BOTH, _CONDOR_DataLocality='"require"',
         files={"scatter.cwl": MIXED, "plain.cwl": PLAIN, "gather.cwl": GATHER}, inputs={"threads": 4},
@@ -258,7 +272,7 @@ def test_a_step_that_reads_no_dataset_asks_for_none_and_the_others_for_their_own
 
 
 def test_batch_system_puts_the_step_into_the_ad_and_no_secret_of_the_leader(installed, current):
-    installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
+    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     run = start(
         current, "named", *OURS, _CONDOR_RequiredDatasets=BOTH, _CONDOR_RapthorRun='"r1"',
         _CONDOR_RapthorOperation='"image_1"', _CONDOR_SUBMIT_ATTRS="RequiredDatasets RapthorRun",
@@ -283,8 +297,8 @@ def test_batch_system_puts_the_step_into_the_ad_and_no_secret_of_the_leader(inst
 
 
 def test_toils_own_batch_system_runs_the_steps_beside_the_datasets_of_the_run(installed, stock):
-    installed.catalogue.hold(
-        {"lofar:L1.ms": {"AU": "available", "NL": "available"}, "lofar:L2.ms": {"AU": "available"}}
+    hold(
+        installed, {"lofar:L1.ms": {"AU": "available", "NL": "available"}, "lofar:L2.ms": {"AU": "available"}}
     )
     run = start(
         stock, "stock", "--batchSystem", "htcondor", _CONDOR_SUBMIT_ATTRS="RequiredDatasets RapthorRun",
@@ -296,7 +310,7 @@ def test_toils_own_batch_system_runs_the_steps_beside_the_datasets_of_the_run(in
 
 
 def test_leader_submits_to_a_schedd_by_name(installed, current):
-    installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
+    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     name = installed.pool.ads('MyType == "Scheduler"', "Name")[0]["Name"]
     run = start(
         current, "remote", *OURS, TOIL_HTCONDOR_COLLECTOR=installed.pool.collector, TOIL_HTCONDOR_SCHEDD=name
@@ -314,7 +328,7 @@ def waiting_step(run: Run) -> str:
 
 
 def test_removed_step_fails_the_workflow(installed, current):
-    installed.catalogue.hold({"lofar:L2.ms": {"UK": "available"}})
+    hold(installed, {"lofar:L2.ms": {"UK": "available"}})
     run = start(current, "removed", *OURS, _CONDOR_RequiredDatasets=BOTH)
     job = waiting_step(run)
     installed.pool.run("condor_rm", job, user="alice")
@@ -323,7 +337,7 @@ def test_removed_step_fails_the_workflow(installed, current):
 
 
 def test_a_step_that_is_held_fails_the_workflow_and_leaves_the_queue(installed, current):
-    installed.catalogue.hold({"lofar:L2.ms": {"UK": "available"}})
+    hold(installed, {"lofar:L2.ms": {"UK": "available"}})
     run = start(current, "held", *OURS, _CONDOR_RequiredDatasets=BOTH)
     job = waiting_step(run)
     installed.pool.run("condor_hold", "-reason", "quota", job, user="alice")
@@ -333,7 +347,7 @@ def test_a_step_that_is_held_fails_the_workflow_and_leaves_the_queue(installed, 
 
 
 def test_removed_running_step_fails_the_workflow(installed, current):
-    installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
+    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     slow = 'case "$0" in *L1.ms) exec sleep 300;; esac'
     run = start(current, "killed", *OURS, command=slow, _CONDOR_RequiredDatasets=BOTH)
     job = waiting_step(run)
@@ -345,7 +359,7 @@ def test_removed_running_step_fails_the_workflow(installed, current):
 
 
 def test_stopped_leader_removes_its_jobs(installed, current):
-    installed.catalogue.hold({})
+    hold(installed, {})
     run = start(current, "stopped", *OURS, _CONDOR_RequiredDatasets=BOTH)
     installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
     os.killpg(run.leader.pid, signal.SIGINT)
@@ -355,12 +369,7 @@ def test_stopped_leader_removes_its_jobs(installed, current):
 
 
 def test_a_restarted_workflow_removes_the_jobs_of_the_leader_that_was_killed(installed, current):
-    installed.catalogue.hold({})
-    installed.pool.wait(
-        lambda: not any("AVAILABLE" in installed.states_at(site.name).values() for site in SITES),
-        60,
-        "the data of the tests before to leave the ads: no old job may run",
-    )
+    hold(installed, {})
     run = start(current, "killed-leader", *OURS, _CONDOR_RequiredDatasets=BOTH)
     installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
     os.killpg(run.leader.pid, signal.SIGKILL)
@@ -374,7 +383,7 @@ def test_a_restarted_workflow_removes_the_jobs_of_the_leader_that_was_killed(ins
         lambda: not installed.pool.jobs(of_the_killed), 90, "the jobs of the killed leader to leave the queue"
     )
     # before this the old jobs could still run, and would leave less to do
-    installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
+    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     assert again.ended() == 0, again.said
     assert len(set(again.ads) - old) == 2
 
@@ -410,7 +419,7 @@ def test_wrong_environment_is_reported_in_one_sentence_before_the_workflow(
 
 
 def test_schedd_restart_costs_no_step(installed, current):
-    installed.catalogue.hold({})
+    hold(installed, {})
     run = start(current, "patient", *OURS, _CONDOR_RequiredDatasets=BOTH)
     installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
     installed.pool.stop_daemon("schedd")
@@ -419,7 +428,7 @@ def test_schedd_restart_costs_no_step(installed, current):
     finally:
         installed.pool.start_daemon("schedd")
     installed.pool.wait(run.look, 60, "the queue to be there again")
-    installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
+    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     assert run.ended() == 0, run.said
 
 
@@ -427,7 +436,7 @@ def test_schedd_restart_costs_no_step(installed, current):
 def test_step_that_reads_244_sub_bands_runs_beside_them(installed, which, record_property):
     """Both batch systems, by the environment: the list (8.8 kB) is in each job's ad."""
     names = [f"lofar:L667526_SB{number:03}_uv_pre-cal.ms" for number in range(244)]
-    installed.catalogue.hold({name: {"UK": "available"} for name in names})
+    hold(installed, {name: {"UK": "available"} for name in names})
     listed = "{" + ",".join(f'"{name}"' for name in names) + "}"
     words = OURS if which == "current" else ("--batchSystem", "htcondor")
     toil = toil_of(installed, which)
@@ -469,7 +478,7 @@ def test_a_step_that_needs_gpus_starts_where_they_are(installed, current):
 
 
 def test_step_that_may_use_a_gpu_takes_one_beside_its_data_or_more_cores(installed, current):
-    installed.catalogue.hold({"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
+    hold(installed, {"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
     config = installed.pool.shared / "gpu.toml"
     config.write_text(
         '[submit]\ngpu = "prefer"\ncpus = 3\nmemory_gb = 0.1\ngpu_steps = ["*wsclean_image*"]\n'
@@ -543,7 +552,7 @@ def rapthor_runs(installed: Installation, toil: Toil, folder: Path, front: Path)
 
 
 def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(installed, current):
-    installed.catalogue.hold({"lofar:L1.ms": {"NL": "available"}, "lofar:L2.ms": {"UK": "available"}})
+    hold(installed, {"lofar:L1.ms": {"NL": "available"}, "lofar:L2.ms": {"UK": "available"}})
     working = current.folder("run1")
     dataset = working / "L1.ms"
     dataset.mkdir()

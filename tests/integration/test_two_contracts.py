@@ -78,6 +78,7 @@ def sites_of(pool: Pool, requirements: str, *lines: str, seconds: int) -> list[s
             "queue 2",
         ]
     )
+    pool.wait_free()
     cluster = pool.submit(text + "\n")
     pool.wait(lambda: pool.done(cluster, 2), 120, "both jobs to end")
     return sorted(pool.ran_at(cluster))

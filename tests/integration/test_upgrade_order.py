@@ -1,4 +1,4 @@
-"""The steps of docs/how-to/operate/upgrade.md on a real pool: hooks first, then the pool's configuration.
+"""The steps of docs/how-to/operate/install/upgrade.md on a real pool: hooks first, then the configuration.
 
 Both configurations are the printed ones: that of the last version of contract 1, and that of this version.
 """
@@ -58,18 +58,14 @@ class UpgradedPool:
                 f"{name}_ARGS = --site {site} --file {self.pool.shared / 'ads'}\n",
             ]
         roles = ROLES[texts]
-        before = self._times_read()
         self.pool.reconfig(
+            read_by=["SchedLog"],
             schedd=roles["schedd"],
             startd=roles["startd"] + "".join(lines),
             negotiator=roles["negotiator"],
         )
         wanted = {site: 1 if hook == OLD_HOOK else CONTRACT_VERSION for site, hook in hooks.items()}
-        self.pool.wait(lambda: self._times_read() > before, 30, "the schedd to read the texts")
         self.pool.wait(lambda: self.versions() == wanted, 90, f"slots of contract {wanted}")
-
-    def _times_read(self) -> int:
-        return self.pool.logs("SchedLog").count("Re-reading config files")
 
     def versions(self) -> dict[object, object]:
         slots = self.pool.slots("DataLocalitySite", "DataLocalityVersion")

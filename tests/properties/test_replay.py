@@ -1,19 +1,31 @@
 """Laws of the replay: whatever the pool, the jobs and the policy, its schedule could have happened."""
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hydrator.diagnostics.replay.expressions import TurnRules
 from hydrator.diagnostics.replay.lines import FREE_VERDICT
 from hydrator.diagnostics.replay.links import SharedLink
-from hydrator.diagnostics.replay.model import InputData, JobClass, PolicyChoice, PoolRules, PoolSite
+from hydrator.diagnostics.replay.model import (
+    OFF,
+    RECORDED,
+    InputData,
+    JobClass,
+    PolicyChoice,
+    PoolRules,
+    PoolSite,
+    Workload,
+)
 from hydrator.diagnostics.replay.statistics import summarize
 from hydrator.domain.model import Site
 from hydrator.reconcile.estimates.estimate import EstimatePolicy
-from tests.unit.diagnostics.replay.worlds import play, workload
+from tests.unit.diagnostics.replay import worlds
+from tests.unit.diagnostics.replay.worlds import play
 
 NAMES = [Site(name) for name in "ABC"]
 SITES = st.tuples(
@@ -35,17 +47,7 @@ DATA = st.builds(
     st.frozensets(st.sampled_from(NAMES), min_size=1),
     st.sampled_from(["d1", "d2"]),
 )
-CLASSES = st.builds(
-    JobClass,
-    st.sampled_from(["alice", "bob"]),
-    st.integers(1, 3),
-    st.lists(DATA, max_size=2).map(tuple),
-)
-TIMES = st.floats(0, 100, allow_nan=False).map(lambda value: round(value, 2))
-JOBS = st.lists(
-    st.tuples(TIMES, st.floats(0.5, 30).map(lambda value: round(value, 2)), CLASSES), min_size=1, max_size=25
-)
-POLICIES = st.sampled_from(
+MODES = st.sampled_from(
     [
         PolicyChoice("off", "off"),
         PolicyChoice("require", "require"),
@@ -53,6 +55,19 @@ POLICIES = st.sampled_from(
         PolicyChoice("wait", "wait", 40, 5),
         PolicyChoice("auto", "auto", 13, 5),
     ]
+)
+POLICIES = MODES | st.just(RECORDED)
+CLASSES = st.builds(
+    JobClass,
+    st.sampled_from(["alice", "bob"]),
+    st.integers(1, 3),
+    st.lists(DATA, max_size=2).map(tuple),
+    st.none() | MODES,
+    st.none() | st.sampled_from([1.0, 600.0]),
+)
+TIMES = st.floats(0, 100, allow_nan=False).map(lambda value: round(value, 2))
+JOBS = st.lists(
+    st.tuples(TIMES, st.floats(0.5, 30).map(lambda value: round(value, 2)), CLASSES), min_size=1, max_size=25
 )
 RULES = st.builds(
     PoolRules,
@@ -73,20 +88,43 @@ RULES = st.builds(
         valid=st.sampled_from([timedelta(seconds=5), timedelta(minutes=10)]),
     ),
     has_learned_runs=st.booleans(),
+    turns=st.sampled_from([None, TurnRules(4, 8), TurnRules()]),
 )
 ANY_WORLD = given(SITES, JOBS, POLICIES, RULES, st.integers(0, 3))
 LAWS = settings(max_examples=150, deadline=None)
 
 
+def workload(sites, *jobs) -> Workload:
+    """Build a workload that begins at a time that differs with the jobs; waits are rounded by that time."""
+    return replace(worlds.workload(sites, *jobs), begin_unix=1_700_000_000 + int(jobs[0][0] + jobs[0][1]))
+
+
+def lone_read(sites, one: JobClass, site: PoolSite) -> tuple[int, float]:
+    """Return what a job reads over links at *site*: the bytes, and the seconds of these reads without others.
+
+    A read with a source of unknown rate takes no time, and needs no link.
+    """
+    linked, seconds = 0, 0.0
+    for each in one.inputs:
+        rates = [source.rate_to(site.name) for source in sites if source.name in each.holders]
+        if site.name not in each.holders and all(rates):
+            linked += each.byte_count
+            seconds += each.byte_count / max(rates)
+    return linked, seconds
+
+
 @LAWS
 @ANY_WORLD
-def test_no_job_starts_before_its_submission_or_ends_before_it_has_computed(sites, jobs, policy, rules, seed):
+def test_no_job_starts_before_its_submission_or_ends_before_it_has_read_and_computed(
+    sites, jobs, policy, rules, seed
+):
     jobs_ = workload(sites, *jobs)
     run = play(jobs_, policy, rules, seed)
     for job, site in enumerate(run.site_of):
         if site >= 0:
             assert run.started[job] >= jobs_.submitted[job]
-            assert run.ended[job] >= run.started[job] + jobs_.compute_seconds[job] - 1e-6
+            _, read = lone_read(sites, jobs_.classes[jobs_.class_of[job]], sites[site])
+            assert run.ended[job] >= run.started[job] + read + jobs_.compute_seconds[job] - 1e-6
 
 
 @LAWS
@@ -122,6 +160,11 @@ def test_bytes_are_conserved(sites, jobs, policy, rules, seed):
         if site >= 0
     )
     assert run.bytes_moved == missing
+    assert sum(run.links_bytes_read.values()) == sum(
+        lone_read(sites, jobs_.classes[number], sites[site])[0]
+        for number, site in zip(jobs_.class_of, run.site_of, strict=True)
+        if site >= 0
+    )
     total = sum(
         jobs_.classes[number].byte_count
         for number, site in zip(jobs_.class_of, run.site_of, strict=True)
@@ -163,7 +206,8 @@ def test_every_job_that_may_run_anywhere_runs(sites, jobs, policy, rules, seed):
     for job, site in enumerate(run.site_of):
         one = run.workload.classes[run.workload.class_of[job]]
         fits = any(each.machine_count and each.machine_cores >= one.cores for each in sites)
-        if policy.mode in {"off", "prefer", "wait"}:
+        own = (one.policy or OFF) if policy.is_recorded else policy
+        if own.mode in {"off", "prefer", "wait", "auto"} or not one.inputs:
             assert (site >= 0) == fits
 
 

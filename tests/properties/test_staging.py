@@ -10,14 +10,16 @@ from hydrator.domain.model import Did, ReplicaState, Unseen
 from hydrator.domain.ports.staging import (
     RefusalKind,
     RequestState,
+    SiteSpace,
     StagingKind,
     StagingOutcomeUnknown,
     StagingRefused,
     StagingUnavailable,
 )
+from hydrator.staging.ledger import make_tag
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
 from hydrator.testing.memory_stager import OUR_ACCOUNT, Fault
-from tests.factories import NOON
+from tests.factories import CAM, NOON
 from tests.staging_world import SITES, StagingWorld, need, policy, run
 
 DATASETS = [Did(f"lofar:D{n}") for n in range(6)]
@@ -25,9 +27,12 @@ USERS = ["ann@x", "bob@x", "eve@x"]
 SCHEDDS = ["ap1", "ap2"]
 LIMITS = StagingLimits(
     request_bytes=3 * TERABYTE,
+    request_files=250,
     user_bytes=4 * TERABYTE,
     site_bytes=5 * TERABYTE,
-    source_bytes=3 * TERABYTE,
+    site_files=250,
+    source_bytes=TERABYTE,
+    source_files=250,
     total_bytes=8 * TERABYTE,
     hour_bytes=6 * TERABYTE,
     hour_requests=3,
@@ -36,6 +41,9 @@ LIMITS = StagingLimits(
     approval_bytes=100 * TERABYTE,
     approval_fraction=1.0,
 )
+SPACE = {site: SiteSpace((14 if site == CAM else 100) * TERABYTE, 200 * TERABYTE, NOON) for site in SITES}
+FLOOR = 10 * TERABYTE
+"""The larger one of 3 TB and 5 % of the 200 TB of each site."""
 ERRORS = [
     StagingOutcomeUnknown("rucio", "timeout"),
     StagingUnavailable("rucio", "connection refused"),
@@ -55,33 +63,66 @@ class StagingMachine(RuleBasedStateMachine):
     @initialize(sizes=st.lists(st.integers(1, 30), min_size=6, max_size=6))
     def begin(self, sizes):
         self.world = StagingWorld(policy(limits=LIMITS))
-        self.foreign = set()
+        self.world.stager.space = dict(SPACE)
+        self.foreign = {}
         for did, tenths in zip(DATASETS, sizes, strict=True):
             self.world.add_dataset(did, tenths / 10)
         self.world.needs.needs = {schedd: [] for schedd in SCHEDDS}
         self.jobs = {schedd: [] for schedd in SCHEDDS}
-        self.asked = set()
-        ask = self.world.stager.ask
+        self.violations = []
+        stager = self.world.stager
+        ask, renew, cancel = stager.ask, stager.renew, stager.cancel
 
-        def spy(orders):
-            wanted = {did for needs in self.jobs.values() for one in needs for did in one.datasets}
-            for order in orders:
-                assert order.did in wanted, "asked without live demand"
-                assert order.lifetime <= self.world.policy.times.max_lifetime
-                assert order.tag in self.world.store.ledger.entries, "not written ahead"
+        # an exception in these functions would end in the executor, as a call whose outcome is unknown
+        def spy_ask(orders):
+            self.violations += (text for order in orders for text in self.find_violations(order))
             return ask(orders)
 
-        self.world.stager.ask = spy
+        def spy_renew(request, lifetime):
+            self.violations += self.find_foreign(request, "renewed")
+            return renew(request, lifetime)
+
+        def spy_cancel(request):
+            self.violations += self.find_foreign(request, "cancelled")
+            return cancel(request)
+
+        stager.ask, stager.renew, stager.cancel = spy_ask, spy_renew, spy_cancel
+
+    def find_foreign(self, request, verb):
+        """Yield that *request* is not one of ours, if so."""
+        row = self.world.stager.rules.get(request.handle)
+        if request.handle in self.foreign or (row and row.rule.tag != request.tag):
+            yield f"the rule {request.handle} of others was {verb}"
+
+    def find_violations(self, order):
+        """Yield the laws that *order* breaks."""
+        catalogue = self.world.catalogue
+        if catalogue.is_broken or catalogue.unreachable_sites or order.did in catalogue.unseen_reasons:
+            yield f"{order.did} was asked for, and was not seen in this cycle"
+        answers = [jobs for jobs in self.world.needs.needs.values() if not isinstance(jobs, Unseen)]
+        if not any(order.did in one.datasets for jobs in answers for one in jobs):
+            yield f"{order.did} was asked for without live demand"
+        if order.lifetime > self.world.policy.times.max_lifetime:
+            yield f"{order.did} was asked for with a lifetime of {order.lifetime}"
+        if order.tag not in self.world.store.ledger.entries:
+            yield f"{order.did} was asked for before the ledger had it"
 
     @rule(
         schedd=st.sampled_from(SCHEDDS),
         dids=st.sets(st.sampled_from(DATASETS), min_size=1, max_size=3),
         user=st.sampled_from(USERS),
+        sites=st.sampled_from([SITES, (CAM,)]),
     )
-    def submit(self, schedd, dids, user):
+    def submit(self, schedd, dids, user, sites):
         since = self.world.clock.now - timedelta(hours=1)
-        self.jobs[schedd].append(need(*sorted(dids), user=user, queued_since=since))
+        self.jobs[schedd].append(need(*sorted(dids), user=user, queued_since=since, sites=sites))
         self._share(schedd)
+
+    @rule(schedd=st.sampled_from(SCHEDDS))
+    def submit_a_burst(self, schedd):
+        """Submit a job of its own for each dataset, of all users."""
+        for n, did in enumerate(DATASETS):
+            self.submit(schedd, {did}, USERS[n % len(USERS)], SITES)
 
     @rule(schedd=st.sampled_from(SCHEDDS), did=st.sampled_from(DATASETS), site=st.sampled_from(SITES))
     def start(self, schedd, did, site):
@@ -93,6 +134,18 @@ class StagingMachine(RuleBasedStateMachine):
         if self.jobs[schedd]:
             self.jobs[schedd].pop(0)
         self._share(schedd)
+
+    @rule(schedd=st.sampled_from(SCHEDDS), did=st.sampled_from(DATASETS), is_lost=st.booleans())
+    def leave_before_the_request(self, schedd, did, is_lost):
+        """Let a new job be seen, and leave, or its schedd not answer, before it has waited long enough."""
+        self.jobs[schedd].append(need(did, queued_since=self.world.clock.now))
+        self._share(schedd)
+        self.step(1)
+        self.jobs[schedd].pop()
+        self._share(schedd)
+        if is_lost:
+            self.lose_schedd(schedd)
+        self.step(12)
 
     @rule(schedd=st.sampled_from(SCHEDDS))
     def lose_schedd(self, schedd):
@@ -106,24 +159,41 @@ class StagingMachine(RuleBasedStateMachine):
         site=st.sampled_from(SITES),
         state=st.sampled_from([RequestState.DONE, RequestState.MOVING, RequestState.STUCK]),
         hours=st.sampled_from([None, 5, 100]),
+        pool=st.sampled_from(["", "other"]),
     )
-    def add_foreign_rule(self, did, site, state, hours):
+    def add_foreign_rule(self, did, site, state, hours, pool):
+        """Add a rule of another person, or one of our account for another pool."""
         now = self.world.clock.now
         ends = None if hours is None else now + timedelta(hours=hours)
-        handle = self.world.stager.add_rule(did, site, account="carl", state=state, expires_at=ends)
-        self.foreign.add(handle)
+        tag = pool and make_tag(f"hydrator:{pool}:", StagingKind.STAGE, did, site)
+        account = OUR_ACCOUNT if pool else "carl"
+        handle = self.world.stager.add_rule(
+            did, site, account=account, state=state, expires_at=ends, tag=tag, storage=f"{site}_DISK2"
+        )
+        self.foreign[handle] = account, ends, tag
         if state is RequestState.DONE:
             self.world.put(did, site)
 
-    @rule(did=st.sampled_from(DATASETS), site=st.sampled_from(SITES))
-    def put_on_tape(self, did, site):
-        if (did, site) not in self.world.disk:
-            self.world.put(did, site, ReplicaState.ON_TAPE)
+    @rule(dids=st.sampled_from([*([did] for did in DATASETS), DATASETS]), site=st.sampled_from(SITES))
+    def put_on_tape(self, dids, site):
+        for did in dids:
+            if (did, site) not in self.world.disk:
+                self.world.put(did, site, ReplicaState.ON_TAPE)
 
     @rule(call=KEPT, error=st.sampled_from(ERRORS), has_effect=st.booleans())
     def break_call(self, call, error, has_effect):
         is_certain = not isinstance(error, StagingOutcomeUnknown)
         self.world.stager.faults[call].append(Fault(error, has_effect and not is_certain))
+
+    @rule(
+        kind=st.sampled_from(["catalogue", "site", "dataset", "none", "none"]), did=st.sampled_from(DATASETS)
+    )
+    def break_catalogue(self, kind, did):
+        """Let the catalogue, one of its sites or one dataset not answer, or all of them again."""
+        catalogue = self.world.catalogue
+        catalogue.is_broken = kind == "catalogue"
+        catalogue.unreachable_sites = frozenset({CAM} if kind == "site" else ())
+        catalogue.unseen_reasons = {did: "timeout"} if kind == "dataset" else {}
 
     @rule()
     def arrive(self):
@@ -131,7 +201,7 @@ class StagingMachine(RuleBasedStateMachine):
 
     @rule(n=st.integers(0, 5), state=st.sampled_from([RequestState.STUCK, RequestState.FAILED]))
     def get_stuck(self, n, state):
-        rows = [row for row in self.world.stager.own_rules() if row.rule.state is RequestState.MOVING]
+        rows = [row for row in self.own_rules() if row.rule.state is RequestState.MOVING]
         if rows:
             self.world.stager.set_state(rows[n % len(rows)].rule.handle, state, 0, "checksum")
 
@@ -163,24 +233,40 @@ class StagingMachine(RuleBasedStateMachine):
         self.world.store.ledger = type(self.world.store.ledger)()
         self.world.restart()
 
+    def own_rules(self):
+        """Return our rules for this pool."""
+        prefix = self.world.policy.prefix
+        return [row for row in self.world.stager.own_rules() if row.rule.tag.startswith(prefix)]
+
+    @invariant()
+    def no_order_breaks_a_law(self):
+        assert not getattr(self, "violations", [])
+
     @invariant()
     def no_limit_is_exceeded(self):
         if not hasattr(self, "world"):
             return
-        rows = [row for row in self.world.stager.own_rules() if row.kind is StagingKind.STAGE]
+        rows = [row for row in self.own_rules() if row.kind is StagingKind.STAGE]
         moving = [row for row in rows if row.rule.state is not RequestState.DONE]
         assert sum(row.size.bytes for row in rows) <= LIMITS.total_bytes
         for site in SITES:
-            assert sum(row.size.bytes for row in moving if row.rule.site == site) <= LIMITS.site_bytes
-        pins = [row for row in self.world.stager.own_rules() if row.kind is StagingKind.PIN]
+            to_site = [row.size for row in moving if row.rule.site == site]
+            assert sum(size.bytes for size in to_site) <= LIMITS.site_bytes
+            assert sum(size.files for size in to_site) <= LIMITS.site_files
+            assert SPACE[site].free_bytes - sum(size.bytes for size in to_site) >= FLOOR
+        pins = [row for row in self.own_rules() if row.kind is StagingKind.PIN]
         assert len(pins) <= LIMITS.pin_count
         assert sum(row.size.bytes for row in pins) <= LIMITS.pin_bytes
 
     @invariant()
-    def no_user_and_no_hour_is_exceeded_in_the_ledger(self):
+    def no_user_no_tape_and_no_hour_is_exceeded_in_the_ledger(self):
         if not hasattr(self, "world"):
             return
         ledger, now = self.world.ledger, self.world.clock.now
+        for site in SITES:
+            from_tape = [one for one in ledger.entries.values() if one.source == site and one.is_in_flight]
+            assert sum(one.bytes for one in from_tape) <= LIMITS.source_bytes
+            assert sum(one.files for one in from_tape) <= LIMITS.source_files
         for user in USERS:
             mine = [one for one in ledger.entries.values() if one.user == user and one.is_in_flight]
             assert sum(one.bytes for one in mine) <= LIMITS.user_bytes
@@ -194,7 +280,7 @@ class StagingMachine(RuleBasedStateMachine):
             return
         moving = [
             row.rule.did
-            for row in self.world.stager.own_rules()
+            for row in self.own_rules()
             if row.kind is StagingKind.STAGE and row.rule.state is RequestState.MOVING
         ]
         assert len(moving) == len(set(moving))
@@ -203,16 +289,20 @@ class StagingMachine(RuleBasedStateMachine):
     def nothing_of_others_is_touched(self):
         if not hasattr(self, "world"):
             return
-        for handle in self.foreign & self.world.stager.rules.keys():
-            assert self.world.stager.rules[handle].rule.account == "carl"
-        assert all(row.rule.account == OUR_ACCOUNT for row in self.world.stager.own_rules())
+        self.world.stager.own_rules()  # ends the rules whose lifetime is over
+        now, rules = self.world.clock.now, self.world.stager.rules
+        alive = {handle for handle, (_, ends, _) in self.foreign.items() if ends is None or now < ends}
+        assert self.foreign.keys() & rules.keys() == alive
+        for handle in alive:
+            rule = rules[handle].rule
+            assert (rule.account, rule.expires_at, rule.tag) == self.foreign[handle]
 
     @invariant()
     def each_request_of_ours_ends(self):
         if not hasattr(self, "world"):
             return
         latest = self.world.clock.now + self.world.policy.times.max_lifetime
-        for row in self.world.stager.own_rules():
+        for row in self.own_rules():
             assert row.rule.expires_at is not None
             assert row.rule.expires_at <= latest
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from hydrator.domain.errors import PoolDenied
 
+from .edit_client import JobEditClient
 from .process import ProcessClient
 from .values import SITE_WIDE_ATTRIBUTES, Ad
 
@@ -162,7 +163,7 @@ class CollectorClient(DaemonClient):
         return list(self._call("merge", collector=collector, texts=texts, slots=slots, since=since))
 
 
-class QueueClient(DaemonClient):
+class QueueClient(DaemonClient, JobEditClient):
     """Queries of the queues and histories of schedds, and edits of queued jobs."""
 
     def schedds(self) -> list[Ad]:
@@ -186,19 +187,25 @@ class QueueClient(DaemonClient):
         return [(tuple(datasets), jobs, key) for datasets, jobs, key in rows]
 
     def read_idle_jobs(self, schedd: str) -> list[Ad]:
-        """Return the idle jobs of *schedd* that name datasets, in groups of alike jobs.
-
-        Each row has the fields of :class:`hydrator.domain.pool_ports.IdleJobs`.
-        """
+        """Return the idle jobs of *schedd* that name datasets, in rows with the fields of ``IdleJobs``."""
         return list(self._call("read_idle_jobs", schedd=schedd))
 
-    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> list[Ad]:
-        """Return the running jobs of *schedd*, in groups of alike jobs.
+    def read_running_jobs(
+        self, schedd: str, site_attributes: Sequence[str], leaving_slots: Sequence[str] = ()
+    ) -> list[Ad]:
+        """Return the running jobs of *schedd*; see ``LoadCalls.read_running_jobs``."""
+        names = {"site_attributes": site_attributes, "leaving_slots": leaving_slots}
+        return list(self._call("read_running_jobs", schedd=schedd, **names))
 
-        Each row has the fields of :class:`hydrator.domain.pool_ports.RunningJobs`. ``site`` is the first of
-        *site_attributes* that the schedd recorded; without it, ``slot`` is the name of the slot.
+    def read_cluster_jobs(
+        self, schedd: str, cluster: int, site_attributes: Sequence[str], max_jobs: int
+    ) -> Ad:
+        """Return the jobs of *cluster*: rows of ``idle`` and of ``running`` ones, and ``held_count``.
+
+        Read *max_jobs* at most; ``is_complete`` is False if there may be more.
         """
-        return list(self._call("read_running_jobs", schedd=schedd, site_attributes=site_attributes))
+        query = {"cluster": cluster, "site_attributes": site_attributes, "max_jobs": max_jobs}
+        return dict(self._call("read_cluster_jobs", schedd=schedd, **query))
 
     def read_data_needs(self, schedd: str, site_attributes: Sequence[str], max_groups: int) -> Ad:
         """Return the jobs of *schedd* with datasets, in rows of alike jobs.
@@ -272,58 +279,6 @@ class QueueClient(DaemonClient):
         found: str | None = self._call("last_ended", schedd=schedd)
         return found
 
-    def release(self, schedd: str, constraint: str = "true") -> int:
-        """Release queued jobs from their data: they may run anywhere. Return the number of these jobs.
-
-        The job transform bound the jobs to their data by Requirements that refer to DataLocalityHere. Set
-        this attribute to true and read it back. Raise PoolDenied if a job stayed unchanged; the call may
-        have released other jobs before.
-        """
-        return int(self._call("release", schedd=schedd, constraint=constraint))
-
-    def read_job_groups(self, schedd: str) -> list[Ad]:
-        """Return groups of idle jobs that opted in to edits of DESIRED_Sites, or have a mark of such an edit.
-
-        Alike jobs of *schedd* share one row.
-        The row has the fields of :class:`hydrator.domain.pool_ports.JobGroup`;
-        its ``kept`` has the fields of :class:`hydrator.domain.pool_ports.SavedDesiredSites`.
-        """
-        return list(self._call("read_job_groups", schedd=schedd))
-
-    def set_desired_sites(
-        self,
-        schedd: str,
-        row: Mapping[str, Any],
-        value: str | None,
-        original_value: str | None,
-        *,
-        keep: bool,
-        max_jobs: int,
-    ) -> int:
-        """Set DESIRED_Sites of the jobs in a *row* of :meth:`read_job_groups`.
-
-        See :class:`hydrator.domain.pool_ports.JobSites`.
-        """
-        count = self._call(
-            "set_desired_sites",
-            schedd=schedd,
-            row=row,
-            value=value,
-            original_value=original_value,
-            keep=keep,
-            max_jobs=max_jobs,
-        )
-        return int(count)
-
-    def restore_desired_sites(self, schedd: str, constraint: str = "true", *, should_opt_out: bool) -> int:
-        """Restore the original DESIRED_Sites of queued jobs, and remove the daemon's marks.
-
-        With *should_opt_out*, also opt the jobs out, so that the daemon never sets their DESIRED_Sites
-        again. Return the number of jobs. Raise PoolDenied if a job stayed unchanged.
-        """
-        args = {"schedd": schedd, "constraint": constraint, "should_opt_out": should_opt_out}
-        return int(self._call("restore_desired_sites", **args))
-
 
 class MatchClient(DaemonClient):
     """Queries that explain why a job does not start."""
@@ -371,16 +326,16 @@ class MatchClient(DaemonClient):
 
         Returns:
             ``unreachable_pools``: by collector of *flock*, the reason why it did not answer.
-            ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value of
-            ``RequestCpus`` and so on. ``groups``: alike slots, each with
-            their number ``slots``, an ``example``, ``site``, ``advertised_site`` (DataLocalitySite),
-            ``generation``, ``as_of``, ``via``, ``state``, ``partitionable``, ``dynamic``,
-            ``requirements`` (text), ``theirs`` (the slots' own clauses), ``job_values`` and
-            ``slot_values`` ("true", "false", "undefined" or "error", in the order of the clauses),
-            ``matches``. Groups of partitionable slots also have ``job_values_empty`` and
-            ``slot_values_empty``: the values if no resource of the slot were in use. ``facts`` has the
-            values of *facts*, None if a value is not a scalar. ``largest_resources`` is the most that one
-            slot of the group has of each resource.
+            ``drones``: groups of offline ads with ``drone`` (its type), ``matched_at`` and ``matched_jobs``.
+            ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value
+            of ``RequestCpus`` and so on. ``groups``: alike slots with their number ``slots``, an
+            ``example``, ``site``, ``advertised_site`` (DataLocalitySite), ``generation``, ``as_of``,
+            ``via``, ``state``, ``partitionable``, ``dynamic``, ``requirements`` (text), ``theirs`` (the
+            slots' own clauses), ``job_values`` and ``slot_values`` ("true", "false", "undefined" or
+            "error", in the order of the clauses), ``matches``. Groups of partitionable slots also have
+            ``job_values_empty`` and ``slot_values_empty``: the values if no resource of the slot were in
+            use. ``facts`` has the values of *facts*, None if a value is not a scalar. ``largest_resources``
+            is the most that one slot of the group has of each resource.
         """
         query = {"facts": facts, "site_attributes": site_attributes, "atomic_attributes": atomic_attributes}
         return dict(self._call("evaluate_match", job=job, flock=flock, **query))

@@ -21,6 +21,8 @@ REAL_SLOT = "IsDataSlot =!= true && DataLocalityDrone =?= undefined"
 HTCondor 25 keeps common input files on slots of their own (``data1_1@…``). The daemon writes the offline
 ads itself, see :mod:`adapters.condor.drones`.
 """
+OFFLINE_DRONE = "DataLocalityDrone isnt undefined && Offline =?= true"
+"""The constraint of queries for the offline ads of drones."""
 LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV1")
 """Attributes of a daemon's ad that the bindings need to connect to it."""
 

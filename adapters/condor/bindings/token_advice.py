@@ -27,7 +27,7 @@ _DRONES_NEED = (
     "ADVERTISE_STARTD",
     (
         "the client needs ADVERTISE_STARTD at the collector, "
-        "see ALLOW_ADVERTISE_STARTD and docs/how-to/operate/drones.md"
+        "see ALLOW_ADVERTISE_STARTD and docs/how-to/operate/connect/drones.md"
     ),
 )
 NEEDS = {
@@ -41,6 +41,7 @@ NEEDS = {
     "release": ("WRITE", _RELEASE_ADVICE),
     "set_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
     "restore_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
+    "set_staging_text": ("WRITE", _DESIRED_SITES_ADVICE),
 }
 """The authorization level that a call needs, and the advice after a denial; other calls: READ_NEED."""
 TOKEN_ADVICE = "provide an IDTOKEN of this pool (condor_token_create), in a private file of this user"  # noqa: S105

@@ -26,13 +26,18 @@ from hydrator.domain.errors import (
     TooManyFiles,
 )
 from hydrator.domain.model import DatasetFile, Did
+from hydrator.domain.ports import StepReporter
 
 
 class RucioFileLister:
-    """A lister of files for the server in *settings*; see :class:`hydrator.domain.ports.FileLister`."""
+    """A lister of files for the server in *settings*; see :class:`hydrator.domain.ports.FileLister`.
 
-    def __init__(self, settings: RucioSettings) -> None:
+    *reporter* gets each dataset as a step.
+    """
+
+    def __init__(self, settings: RucioSettings, reporter: StepReporter | None = None) -> None:
         self.name = settings.name
+        self._reporter = reporter
         self._settings = replace(settings, token_dir=settings.token_dir / "files")
         self._queries = QueryRunner(self._settings, RucioConnection(self._settings))
         self._one_at_a_time = threading.Lock()
@@ -55,6 +60,8 @@ class RucioFileLister:
             for did, answer in self._queries.map_concurrently(
                 jobs, lambda each: self._list_files_of(each, storages, max_files)
             ):
+                if self._reporter:
+                    self._reporter.advance()
                 if isinstance(answer, CatalogueUnreachable | CatalogueDenied):
                     raise answer
                 if isinstance(answer, CatalogueError):

@@ -54,6 +54,11 @@ class _StreamedResponse(requests.Response):
         return b"".join(self.iter_content(_CHUNK_BYTES)).decode("utf-8", "replace")
 
 
+def is_login(request: requests.PreparedRequest) -> bool:
+    """Return whether *request* asks Rucio for a token."""
+    return "/auth/" in str(request.url)
+
+
 def limit_response(response: requests.Response, name: str, bounds: Bounds) -> None:
     """Limit *response* to *bounds*; if it is one document and not a stream of rows, to a quarter of *bounds*.
 
@@ -73,7 +78,7 @@ def limit_response(response: requests.Response, name: str, bounds: Bounds) -> No
     response.raw = _SizeLimitedBody(response.raw, name, small)
     # without an encoding, the library ``requests`` would try encodings for minutes
     response.encoding = response.encoding or "utf-8"
-    if response.status_code != 200 or "/auth/" in response.url:  # these are not decoded
+    if response.status_code != 200 or is_login(response.request):  # these are not decoded
         return
     try:
         decode(response.content, small)

@@ -108,7 +108,8 @@ class RucioConnection:
         """Return a connection for another thread; it shares rate limit, deadline and external token.
 
         Args:
-            number: 1 or more, different for each connection. A connection that logs in has its own token.
+            number: 1 or more, different for each connection. A connection that logs in has its own token
+                file; all connections of one login send its newest token.
         """
         return RucioConnection(self._settings, shared=self._shared, number=number)
 

@@ -4,24 +4,25 @@ rucio-clients 41.5.1 has properties that do not suit a daemon; this module chang
 
 * rucio-clients stores its token in a shared file named after the account only. The daemon's token file is
   private, and a new login never reuses it;
-* rucio-clients reads the first ``rucio.cfg`` that it finds. The daemon gives it an empty configuration;
+* rucio-clients reads the first ``rucio.cfg`` that it finds. The daemon gives it an empty configuration, and
+  not through the environment: other threads read that at the same time;
 * rucio-clients searches every text of every record for dates. The daemon decodes the records itself;
-* rucio-clients shortens ``sys.argv[0]`` and writes red log lines. The daemon restores ``sys.argv[0]`` and
-  silences the logger.
+* rucio-clients shortens ``sys.argv[0]`` and writes red log lines. The daemon gives it a copy of ``sys.argv``
+  and silences the logger.
 """
 
+import configparser
 import logging
 import os
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import requests
+from rucio.client import baseclient
 from rucio.client.didclient import DIDClient
 from rucio.client.lockclient import LockClient
 from rucio.client.replicaclient import ReplicaClient
@@ -43,9 +44,20 @@ _SILENT_LOGGER = logging.getLogger("adapters.rucio.catalogue.client")
 _SILENT_LOGGER.addHandler(logging.NullHandler())
 _SILENT_LOGGER.propagate = False
 
-_EMPTY_CONFIG = "[client]\n"
-_ENVIRONMENT_LOCK = threading.Lock()
 _CLIENTS = (DIDClient, LockClient, ReplicaClient, RequestClient, RSEClient, RuleClient, ScopeClient)
+
+
+class _EmptyConfig:
+    """The configuration for rucio-clients; the section ``client`` says that this process is not a server."""
+
+    def __init__(self) -> None:
+        self.parser = configparser.ConfigParser()
+        self.parser.add_section("client")
+
+
+rucio_config.Config = _EmptyConfig
+rucio_config.clean_cached_config()
+baseclient.sys = SimpleNamespace(argv=list(sys.argv))
 
 
 class RucioClient(*_CLIENTS):  # type: ignore[misc]
@@ -117,21 +129,20 @@ class RucioLogin:
             token_file.touch(mode=0o600)
             token_file.write_text("a placeholder: the transport sends the token")
         ca_cert = str(settings.ca_cert) if settings.ca_cert else os.environ.get("X509_CERT_DIR") or True
-        with _rucio_environment():
-            return RucioClient(
-                transport,
-                token_file,
-                rucio_host=settings.url.rstrip("/"),
-                auth_host=(settings.auth_url or settings.url).rstrip("/"),
-                account=settings.account,
-                ca_cert=ca_cert,
-                auth_type="oidc" if self.has_external_token else settings.auth_type,
-                creds=_login_credentials(settings, self._password),
-                timeout=settings.timeout.total_seconds(),
-                user_agent="classad-hydrator",
-                vo=settings.vo or "def",
-                logger=_SILENT_LOGGER,
-            )
+        return RucioClient(
+            transport,
+            token_file,
+            rucio_host=settings.url.rstrip("/"),
+            auth_host=(settings.auth_url or settings.url).rstrip("/"),
+            account=settings.account,
+            ca_cert=ca_cert,
+            auth_type="oidc" if self.has_external_token else settings.auth_type,
+            creds=_login_credentials(settings, self._password),
+            timeout=settings.timeout.total_seconds(),
+            user_agent="classad-hydrator",
+            vo=settings.vo or "def",
+            logger=_SILENT_LOGGER,
+        )
 
     def delete_token_file(self) -> None:
         """Delete the token file; ignore an error."""
@@ -172,23 +183,3 @@ def _login_credentials(settings: RucioSettings, password: str | None) -> dict[st
         }
     SECRETS.keep(password)
     return {"username": settings.username or "", "password": password or ""}
-
-
-@contextmanager
-def _rucio_environment() -> Iterator[None]:
-    """Give rucio-clients an empty configuration; restore the environment after rucio-clients read it."""
-    with _ENVIRONMENT_LOCK, tempfile.TemporaryDirectory() as folder:
-        empty = Path(folder) / "rucio.cfg"
-        empty.write_text(_EMPTY_CONFIG)
-        before, argv0 = os.environ.get("RUCIO_CONFIG"), sys.argv[0]
-        os.environ["RUCIO_CONFIG"] = str(empty)
-        os.environ.setdefault("RUCIO_CLIENT_MODE", "1")
-        rucio_config.clean_cached_config()
-        try:
-            yield
-        finally:
-            sys.argv[0] = argv0
-            if before is None:
-                del os.environ["RUCIO_CONFIG"]
-            else:
-                os.environ["RUCIO_CONFIG"] = before

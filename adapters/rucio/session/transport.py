@@ -31,8 +31,8 @@ from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS, sanitize
 from hydrator.domain.text import reason_of
 
-from .auth import ExternalToken, OidcToken
-from .bodies import limit_response
+from .auth import ExternalToken, IssuedToken, OidcToken
+from .bodies import is_login, limit_response
 from .settings import RucioSettings
 from .writes import unanswered_write_error, write_error
 
@@ -222,6 +222,7 @@ class Transport(requests.adapters.HTTPAdapter):
         self._is_writing = False
         self.sent_token: str | None = None
         """The token of the last request, where Rucio did not issue it."""
+        self._issued_token = IssuedToken.of_login(settings)
         self.server_time: datetime | None = None
         self.token_validity: TokenValidity | None = None
         self.deadline = shared.deadline
@@ -253,10 +254,7 @@ class Transport(requests.adapters.HTTPAdapter):
         if self.deadline.has_passed():
             raise self.deadline_error()
         self._wait_for_turn()
-        self.sent_token = self._shared.token
-        if self.sent_token is not None:
-            request.headers["X-Rucio-Auth-Token"] = self.sent_token
-        request.headers["Accept-Encoding"] = "gzip"
+        self._set_headers(request)
         self.status, self.last_failure = 0, ""
         try:
             response = super().send(request, *args, **kwargs)
@@ -266,7 +264,10 @@ class Transport(requests.adapters.HTTPAdapter):
                 raise unanswered_write_error(self._settings.name, exc, self.last_failure) from None
             raise
         self.status = response.status_code
-        SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
+        issued = response.headers.get("X-Rucio-Auth-Token")
+        SECRETS.keep(issued)
+        if is_login(request):
+            self._issued_token.value = issued
         self.server_time = http_date(response.headers.get("Date")) or self.server_time
         if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
             self.token_validity = TokenValidity(self.server_time, ends)
@@ -280,6 +281,13 @@ class Transport(requests.adapters.HTTPAdapter):
         self._responses.add(response)
         limit_response(response, self._settings.name, self.bounds)
         return response
+
+    def _set_headers(self, request: requests.PreparedRequest) -> None:
+        self.sent_token = self._shared.token
+        token = self.sent_token or (None if is_login(request) else self._issued_token.value)
+        if token is not None:
+            request.headers["X-Rucio-Auth-Token"] = token
+        request.headers["Accept-Encoding"] = "gzip"
 
     def close_responses(self) -> None:
         """Close all responses, also those that were refused or not read to their end."""
@@ -309,7 +317,7 @@ class Transport(requests.adapters.HTTPAdapter):
         return self.deadline_error() if self.deadline.has_passed() else self._response_error(response)
 
     def _is_write(self, request: requests.PreparedRequest) -> bool:
-        return self._is_writing and "/auth/" not in str(request.url)
+        return self._is_writing and not is_login(request)
 
     def _wait_for_turn(self) -> None:
         """Wait until the rate limiter allows a call; raise an error if a pause is too long for this poll."""
@@ -341,7 +349,7 @@ class Transport(requests.adapters.HTTPAdapter):
             return None  # rucio-clients retries, or logs in again
         if status in {401, 403}:
             forbidden = status == 403 or response.headers.get("ExceptionClass") == "AccessDenied"
-            kind = Forbidden if forbidden and "/auth/" not in response.url else CatalogueDenied
+            kind = Forbidden if forbidden and not is_login(response.request) else CatalogueDenied
             return kind(name, reason)
         if response.headers.get("ExceptionClass") == "InvalidObject":
             return InvalidRequest(name, reason)  # the status is 400, but 500 from get_metadata_bulk
@@ -360,7 +368,7 @@ class Transport(requests.adapters.HTTPAdapter):
         kind = response.headers.get("Content-Type", "")
         if "html" in kind and response.headers.get("Content-Length") != "0":  # Rucio confirms a write so
             return CatalogueGarbled(self._settings.name, f"the answer is a web page ({kind}), not data")
-        if "/auth/" in response.url and "X-Rucio-Auth-Token" not in response.headers:
+        if is_login(response.request) and "X-Rucio-Auth-Token" not in response.headers:
             return CatalogueGarbled(self._settings.name, "the answer to the login has no token")
         chunked = "chunked" in response.headers.get("Transfer-Encoding", "")
         if not chunked and "Content-Length" not in response.headers:

@@ -28,20 +28,22 @@ def check(
     from hydrator.cli.output.rows import finding_rows
     from hydrator.config import load
     from hydrator.diagnostics.check.dmapi_api import dmapi_findings
-    from hydrator.diagnostics.check.examine import examine
+    from hydrator.diagnostics.check.examine import count_steps, examine
     from hydrator.diagnostics.check.findings import Level
     from hydrator.wiring import assemble, build_check_inputs, fetch_openapi, system_clock
 
     if dmapi is not None:
-        with show_progress(f"asking {dmapi}"):
+        with show_progress(f"asking {dmapi}", as_json=as_json):
             findings = list(dmapi_findings(*fetch_openapi(dmapi, load(config) if config.exists() else None)))
     else:
         settings = load(config)
         with (
             closing(assemble(settings, system_clock)) as parts,
-            show_progress("asking the pool and the catalogues"),
+            show_progress("asking the pool and the catalogues", has_steps=True, as_json=as_json) as bar,
         ):
-            findings = examine(build_check_inputs(settings, parts))
+            inputs = build_check_inputs(settings, parts)
+            bar.set_steps(count_steps(inputs))
+            findings = examine(inputs, bar.advance)
     print_result(as_json, finding_rows(findings), lambda: show.print_findings(findings))
     if not as_json:
         print_problems(docs_folder_note(*(finding.todo for finding in findings)))

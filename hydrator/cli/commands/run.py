@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_problems, print_result
-from hydrator.cli.output.progress import show_progress
+from hydrator.cli.output.progress import ProgressBar, ReportingCatalogue, show_progress
 from hydrator.domain.errors import StateMissing
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from hydrator.reconcile.reconciler import Reconciler
     from hydrator.reconcile.result import CycleReport
     from hydrator.reconcile.state import ReconcileState
+    from hydrator.wiring.assembly import Parts
 
 
 def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
@@ -44,9 +46,14 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
         with closing(assemble(settings, system_clock, pseudonym_store=pseudonym_store)) as parts:
             commands = CommandQueue(settings.daemon.state_dir)
             commands.prepare()
-            reconciler = parts.build_reconciler(state, store, system_clock, commands)
-            with show_progress("asking schedds and catalogues, then publishing"):
+            steps = len(parts.catalogues) + 2  # the schedds first, the publishers last
+            with show_progress(
+                "asking schedds and catalogues, then publishing", steps=steps, as_json=as_json
+            ) as bar:
+                reporting = _report_answers(parts, bar)
+                reconciler = reporting.build_reconciler(state, store, system_clock, commands)
                 reconciler.refresh_demand()
+                bar.advance()
                 report = reconciler.run()
         print_problems(store.damage_report)
     rows = summary(report) | {"plan": plan_rows(report)}
@@ -54,7 +61,11 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
 
 
 def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print the actions that `once` would take, without publishing or saving anything."""
+    """Print the actions that `once` would take, without publishing or saving anything.
+
+    The list has no publisher http: only the running daemon has an HTTP server. It also has no requests for
+    data: `staging list` shows those that the daemon would make.
+    """
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
@@ -70,13 +81,20 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     pseudonym_store = build_pseudonym_store(settings, is_owner=False)
     state = _prepare_state(state, settings, pseudonym_store)
     with closing(assemble(settings, system_clock, pseudonym_store=pseudonym_store)) as parts:
-        reconciler = parts.build_reconciler(
-            state, None, system_clock, CommandQueue(settings.daemon.state_dir)
-        )
-        with show_progress("asking schedds and catalogues"):
+        commands = CommandQueue(settings.daemon.state_dir)
+        steps = len(parts.catalogues) + 1  # the schedds first
+        with show_progress("asking schedds and catalogues", steps=steps, as_json=as_json) as bar:
+            reporting = _report_answers(parts, bar)
+            reconciler = reporting.build_reconciler(state, None, system_clock, commands)
             reconciler.refresh_demand()
+            bar.advance()
             report = reconciler.plan()
     _print_report(as_json, report, reconciler, plan_rows(report), show.print_plan)
+
+
+def _report_answers(parts: "Parts", bar: ProgressBar) -> "Parts":
+    """Return *parts* with catalogues that advance *bar* when they answer."""
+    return replace(parts, catalogues=tuple(ReportingCatalogue(one, bar) for one in parts.catalogues))
 
 
 def _prepare_state(

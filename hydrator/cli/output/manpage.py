@@ -29,8 +29,10 @@ def build_manpage(group: Any, version: str, date: str) -> str:  # noqa: ANN401 -
     parts = [
         f'.TH HYDRATOR 1 "{date}" "classad-hydrator {_escape_roff(version)}" "User Commands"',
         f".SH NAME\nhydrator \\- {_escape_roff(_first_sentence(group.help))}",
-        ".SH SYNOPSIS\n.B hydrator\n.I COMMAND\n.RI [ OPTIONS ]",
+        ".SH SYNOPSIS\n.B hydrator\n.RI [ GLOBAL\\~OPTIONS ]\n.I COMMAND\n.RI [ OPTIONS ]",
         f".SH DESCRIPTION\n{_escape_roff(group.help)}",
+        ".SH GLOBAL OPTIONS",
+        *(_format_item(_format_option(each), each.help or "") for each in group.params if not each.hidden),
         ".SH COMMANDS",
         *(_format_command(path, command) for path, command in walk_commands(group)),
         ".SH EXIT STATUS",

@@ -1,26 +1,98 @@
-"""Spinner with elapsed time while a command runs on a terminal."""
+"""Progress of a running command: a bar or a spinner with the elapsed time, on a terminal's stderr."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from hydrator.domain.model import Did, Survey
+from hydrator.domain.ports import Catalogue
 from hydrator.domain.redaction import escape_unprintable
 
 from .stdio import unwrap_stream
 
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+_BAR_WIDTH = 24
+
+
+class ProgressBar:
+    """The bar of one task; any thread may advance the bar. Without a terminal, the bar is not visible."""
+
+    def __init__(self, progress: "Progress | None" = None) -> None:
+        self._progress = progress
+
+    def advance(self) -> None:
+        """Record that one step has ended."""
+        if self._progress:
+            self._progress.advance(self._progress.task_ids[0])
+
+    def set_steps(self, count: int) -> None:
+        """Set the number of all steps."""
+        if self._progress:
+            self._progress.update(self._progress.task_ids[0], total=count)
+
+
+class ReportingCatalogue:
+    """A catalogue that advances *bar* whenever it has answered the question for datasets, or failed to."""
+
+    def __init__(self, catalogue: Catalogue, bar: ProgressBar) -> None:
+        self._catalogue = catalogue
+        self._bar = bar
+
+    @property
+    def name(self) -> str:
+        """Return the name of the catalogue."""
+        return self._catalogue.name
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """Query the catalogue; see :class:`hydrator.domain.ports.Catalogue`."""
+        try:
+            return self._catalogue.read(dids)
+        finally:
+            self._bar.advance()
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """Search in the catalogue; see :class:`hydrator.domain.ports.Catalogue`."""
+        return self._catalogue.find(patterns)
+
+    def close(self) -> None:
+        """Close the catalogue."""
+        self._catalogue.close()
+
 
 @contextmanager
-def show_progress(task: str) -> Iterator[None]:
-    """Show *task* on stderr while the ``with`` block runs; show nothing without a terminal."""
-    if not sys.stderr.isatty():
-        yield
+def show_progress(
+    task: str, *, steps: int | None = None, has_steps: bool = False, as_json: bool = False
+) -> Iterator[ProgressBar]:
+    """Show *task* on stderr while the ``with`` block runs; show nothing without a terminal.
+
+    Args:
+        task: the running work, in a few words.
+        steps: the number of steps, for a bar; without steps, show a spinner.
+        has_steps: show a bar whose number of steps is not known yet.
+        as_json: True if the command prints JSON for programs; then show nothing.
+    """
+    if as_json or not sys.stderr.isatty():
+        yield ProgressBar()
         return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress
 
     console = Console(file=unwrap_stream(sys.stderr), highlight=False, markup=False)
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    columns = _build_columns(has_bar=has_steps or steps is not None)
     # a dumb terminal cannot erase a frame of the spinner, so it would show all frames
     with Progress(*columns, console=console, transient=True, disable=console.is_dumb_terminal) as progress:
-        progress.add_task(escape_unprintable(task), total=None)
-        yield
+        progress.add_task(escape_unprintable(task), total=steps)
+        yield ProgressBar(progress)
+
+
+def _build_columns(*, has_bar: bool) -> "Collection[ProgressColumn]":
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    task = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
+    bar = (BarColumn(_BAR_WIDTH), MofNCompleteColumn()) if has_bar else ()
+    return (SpinnerColumn(), task, *bar, TimeElapsedColumn())

@@ -161,7 +161,7 @@ def _ad_problem_lines(rows: StatusJson) -> Iterable[str]:
         for name, why in ads.items():
             yield f"publisher {publisher} has an ad {name} that the daemon does not adopt: {why}"
     for publisher, why in rows["rivals"].items():
-        yield f"publisher {publisher}: {why}: docs/how-to/operate/stand-by.md"
+        yield f"publisher {publisher}: {why}: docs/how-to/operate/run/stand-by.md"
     for site, generation in rows["implausible_generations"].items():
         yield (
             f"hooks refuse generation {generation} of {site}, which is in the future"
@@ -313,6 +313,11 @@ def print_lines(lines: Iterable[str]) -> None:
 def print_renderable(part: RenderableType) -> None:
     """Print a Rich renderable."""
     _new_console().print(part)
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal."""
+    return _new_console().width
 
 
 def build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -33,6 +33,7 @@ class Heartbeat(BackgroundWorker):
     Args:
         get_hang_reason: returns why the schedule hangs, or None; a daemon that hangs sends no heartbeat.
         stopping: is set when the daemon stops.
+        monotonic: a clock in seconds that cannot be set.
     """
 
     EXECUTOR_NAMES = ("heartbeat",)
@@ -43,10 +44,12 @@ class Heartbeat(BackgroundWorker):
         report_bug: Callable[[str], None],
         get_hang_reason: Callable[[], object],
         stopping: threading.Event,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(metrics, report_bug)
         self._get_hang_reason = get_hang_reason
         self._stopping = stopping
+        self._monotonic = monotonic
         self._election: LeaderElection | None = None
         self._problems = OngoingFailures()
 
@@ -91,7 +94,7 @@ class Heartbeat(BackgroundWorker):
         )
         election = self._election
         if election is None or (election.name, election.lease_duration) != (name, lease_duration):
-            election = LeaderElection(name, lease_duration, time.monotonic, lambda: to_unix(system_clock()))
+            election = LeaderElection(name, lease_duration, self._monotonic, lambda: to_unix(system_clock()))
         self._election = election
         self._metrics.set_leader(is_leader=election.is_leader)
         arguments = (election, peers, scheduler)
@@ -111,7 +114,7 @@ class Heartbeat(BackgroundWorker):
         """Send a heartbeat unless the schedule hangs, and run the election with the peers' heartbeats."""
         if self._get_hang_reason():
             return
-        sent_at, announced_since = time.monotonic(), election.announced_leader_since
+        sent_at, announced_since = self._monotonic(), election.announced_leader_since
         try:
             heartbeats = peers.heartbeat(election.name, announced_since)
         except PoolError as error:

@@ -6,7 +6,12 @@ import structlog
 
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
-from hydrator.diagnostics.locality_history import LocalityOverview, build_overview, sum_batch
+from hydrator.diagnostics.overview.locality_history import (
+    DayComparison,
+    LocalityOverview,
+    build_overview,
+    sum_batch,
+)
 from hydrator.domain.errors import StateError
 from hydrator.state.locality_hours import MAX_AGE, LocalityHourTable
 from hydrator.wiring import system_clock
@@ -27,6 +32,7 @@ class LocalityKeeper:
         self._table = table
         self._metrics = metrics
         self._share = share
+        self._day = DayComparison()
 
     def add(self, batch: JobOutcomeBatch | None = None) -> None:
         """Save the sums of *batch*, and share the overview; any thread may call this.
@@ -35,7 +41,7 @@ class LocalityKeeper:
         """
         now = system_clock()
         try:
-            if batch and (hour := sum_batch(batch, now)):
+            if batch and (hour := sum_batch(batch, self._day, now)):
                 self._table.add(hour)
             overview = build_overview(self._table.load(now - MAX_AGE), now)
         except StateError as error:

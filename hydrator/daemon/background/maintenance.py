@@ -44,6 +44,7 @@ class MaintenanceTasks(BackgroundWorker):
         save_slot_totals: saves a sample of the slots by site, for ``hydrator replay``.
         locality: keeps the locality of ended jobs over time.
         errors: keeps the errors of the estimates.
+        share_credentials: gets the credentials in use after each check.
     """
 
     EXECUTOR_NAMES = ("credentials", "slots", "jobs")
@@ -56,6 +57,8 @@ class MaintenanceTasks(BackgroundWorker):
         save_slot_totals: Callable[[Sequence[SlotTotal], datetime], None],
         locality: LocalityKeeper,
         errors: EstimateErrorKeeper,
+        share_credentials: Callable[[Sequence[Credential]], None],
+        share_ended_jobs: Callable[[JobOutcomeBatch], None] = lambda _batch: None,
     ) -> None:
         super().__init__(metrics, report_bug)
         self._save_slot_totals = save_slot_totals
@@ -63,7 +66,8 @@ class MaintenanceTasks(BackgroundWorker):
         self._get_cycle_output = get_cycle_output
         self._expiring_credentials = OngoingFailures()
         self._errors = errors
-        self.credentials: list[Credential] = []
+        self._share_credentials = share_credentials
+        self._share_ended_jobs = share_ended_jobs
 
     def schedule(
         self,
@@ -104,7 +108,7 @@ class MaintenanceTasks(BackgroundWorker):
             self._report_credentials(credentials)
 
     def _report_credentials(self, credentials: list[Credential]) -> None:
-        self.credentials = credentials
+        self._share_credentials(credentials)
         self._metrics.set_credentials(credentials)
         now = system_clock()
         expiring = dict.fromkeys((one.name for one in credentials if one.is_renewal_due(now)), "")
@@ -159,6 +163,7 @@ class MaintenanceTasks(BackgroundWorker):
             )
         self._metrics.record_ended_jobs(batch, error_factors)
         self._locality.add(batch)
+        self._share_ended_jobs(batch)
 
     def _compare_estimates(self, runs: list[EndedRun]) -> Mapping[EstimateKind, list[float]]:
         """Compare what the estimates said with what ended jobs did; return the factors of the last jobs."""

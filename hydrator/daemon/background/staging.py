@@ -1,6 +1,7 @@
 """Staging tasks: run the steps of staging beside the cycles, as the leader only, and share what they show."""
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
@@ -11,12 +12,20 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hydrator.config.staging import LEASE_MARGIN_SECONDS, StagingSettings
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import StateError, SupersededByReload
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.staging.controller import StagingController
 from hydrator.staging.ledger import Ledger
-from hydrator.staging.overview import REPORT_NAME, StagingOverview, build_overview, overview_to_row
+from hydrator.staging.needs import DataUse
+from hydrator.staging.overview import (
+    REPORT_NAME,
+    STATE_PROBLEM,
+    StagingOverview,
+    build_overview,
+    overview_to_row,
+)
 from hydrator.staging.policy import StagingPolicy
 from hydrator.state.staging.ledger_table import LedgerTable
 from hydrator.state.store import Store
@@ -27,6 +36,8 @@ from .worker import BackgroundWorker, CycleOutput
 _log = structlog.get_logger("hydrator")
 _audit_log = structlog.get_logger("hydrator.staging")
 _FIRST_STEP = timedelta(seconds=10)
+MAX_USES = 100_000
+"""Uses of data by ended jobs that are kept for the next step; the oldest are dropped."""
 
 
 class Lease(Protocol):
@@ -100,6 +111,15 @@ class StagingTasks(BackgroundWorker):
         with contextlib.suppress(StateError):  # the first step reports the same reason
             staging_metrics.begin(store.staging_ledger.load().totals)
         self._problems = OngoingFailures()
+        self._uses: deque[DataUse] = deque(maxlen=MAX_USES)
+
+    def add_ended_jobs(self, batch: JobOutcomeBatch) -> None:
+        """Give the next step the data that the jobs of *batch* used, also of jobs that no query saw run."""
+        for one in batch.outcomes:
+            job = one.job
+            if job.site and job.last_started_at:
+                site, started_at = job.site, job.last_started_at
+                self._uses.extend(DataUse(did, site, started_at) for did in sorted(job.datasets or ()))
 
     def schedule(
         self, scheduler: BackgroundScheduler, fence: Fence, settings: StagingSettings, parts: Parts
@@ -143,7 +163,10 @@ class StagingTasks(BackgroundWorker):
     def _run_step(self, fence: Fence, controller: StagingController) -> None:
         """Run one step; log each problem when it begins and when it ends."""
         output = self._get_cycle_output()
-        overview = controller.run_once(output.report, self._lease.lease, output.standby_reason)
+        uses = [self._uses.popleft() for _ in range(len(self._uses))]
+        overview = controller.run_once(output.report, self._lease.lease, output.standby_reason, uses)
+        if STATE_PROBLEM in overview.problems:
+            self._uses.extendleft(reversed(uses))  # the ledger was not saved
         with fence.step():
             self._record(overview)
 

@@ -6,11 +6,12 @@ from datetime import datetime
 
 import structlog
 
-from hydrator.daemon.background import MaintenanceTasks
 from hydrator.daemon.logs import cycle_log_fields, false_claim_log_fields, ongoing_failures, status_line
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process.service_manager import ServiceManager
 from hydrator.daemon.runtime import DaemonContext
+from hydrator.diagnostics.overview.parts import update_parts
+from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.reconciler import Reconciler
@@ -33,7 +34,6 @@ class CycleRecorder:
         context: stores the state, the report and the changes of the last cycle.
         metrics: counts cycles.
         guard: isolates the parts that use a cycle's results: a bug in one part does not stop the others.
-        maintenance: has the list of credentials in use.
         saved_reports: keeps reports for ``hydrator status``.
         service_manager: shows the status line.
         get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
@@ -42,7 +42,6 @@ class CycleRecorder:
     context: DaemonContext
     metrics: Metrics
     guard: TaskGuard
-    maintenance: MaintenanceTasks
     saved_reports: SavedReports
     service_manager: ServiceManager
     get_standby_reason: Callable[[], str | None]
@@ -64,17 +63,24 @@ class CycleRecorder:
     ) -> None:
         """Record the results of one cycle; *polled_at* is the start of the last poll."""
         context = self.context
+        self.guard.run_isolated("the pages", lambda: self._count_datasets(report))
         context.state, context.report = reconciler.state, report
+        context.part_statuses = update_parts(context.part_statuses, report)
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
         self.guard.run_isolated("events", lambda: self._end_poll(report, previous_memories, polled_at))
         self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
-        self.saved_reports.save_credentials(self.maintenance.credentials)
+        self.saved_reports.save_credentials(context.credentials)
         self.saved_reports.save_private_problem(context.parts)
         self.guard.run_isolated("the audit", lambda: self._update_audit_input(reconciler.state))
         if context.parts and context.parts.pool.client:
             self.metrics.count_child_restarts(context.parts.pool.child_restarts)
         self._log_estimates(report.estimation.none_reason)
         self._log_cycle(report, seconds)
+
+    def _count_datasets(self, report: CycleReport) -> None:
+        """Count where the datasets are, so that no reader of the pages waits for this."""
+        if self.context.settings.publish.http.enabled:
+            self.context.placement = Placement.of(report.evaluation.snapshot)
 
     def _log_estimates(self, none_reason: str | None) -> None:
         """Log the reason for missing estimates, but only when it changes."""

@@ -64,7 +64,8 @@ def _check_path(
         yield warning(
             _SUBJECT,
             f"GET {path} does not accept {', '.join(missing)}, which the adapter sends",
-            "answers may be truncated or have another format: compare docs/reference/catalogue-dmapi.md",
+            "answers may be truncated or have another format: compare"
+            " docs/reference/catalogues/catalogue-dmapi.md",
         )
     else:
         yield ok(_SUBJECT, f"the server has GET {path}")

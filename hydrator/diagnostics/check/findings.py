@@ -89,6 +89,8 @@ class CheckInputs:
     """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
     editor: "JobEditorClient | None" = None
+    job_edits: Mapping[str, str] = field(default_factory=dict)
+    """The attributes of queued jobs that the daemon edits, and the setting that switches each on."""
     is_editing_jobs: bool = False
     """True if the daemon's own identity edits jobs."""
     brokers: Sequence[EventSource] = ()
@@ -96,6 +98,8 @@ class CheckInputs:
     """True while a switchback experiment runs."""
     unkeyed_job_count: int = 0
     """Queued jobs with datasets among which some have no DataLocalityKey, as those of contract 1."""
+    readers: int | None = None
+    """Readers of one source, for the turns to read; None if the daemon makes no estimates."""
     stagers: Sequence[Stager] = ()
     """The catalogues that accept requests; none if staging is off."""
     asking_catalogues: frozenset[str] = frozenset()

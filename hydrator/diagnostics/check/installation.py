@@ -61,13 +61,14 @@ def check_broker(broker: EventSource) -> Iterator[Finding]:
         yield warning(
             subject,
             f"{error.reason}: without events from this broker, the daemon sees changes only when it polls",
-            f"check that the broker runs, and check [[events.stomp]] {broker.name}: docs/reference/events.md",
+            f"check that the broker runs, and check [[events.stomp]] {broker.name}:"
+            " docs/reference/catalogues/events.md",
         )
 
 
 def check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
     for site, why in sorted(changes.items()):
-        todo = "check the site's catalogue: docs/how-to/operate/when-a-change-is-held.md"
+        todo = "check the site's catalogue: docs/how-to/operate/run/when-a-change-is-held.md"
         yield warning(f"site {site}", f"the daemon holds back a change: {why}", todo)
 
 

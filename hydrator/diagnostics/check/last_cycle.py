@@ -152,7 +152,7 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
             todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
             yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
-        todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/stand-by.md"
+        todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/run/stand-by.md"
         yield failure("daemon", f"publisher {name}: {why}", todo)
 
 
@@ -161,7 +161,9 @@ def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Fin
     for site, generation in implausible_generations(ads, now).items():
         message = f"every hook refuses the site's ad, because its generation {generation} is in the future"
         yield failure(
-            f"site {site}", message, f"run hydrator renumber {site}: docs/how-to/operate/upgrade.md"
+            f"site {site}",
+            message,
+            f"run hydrator renumber {site}: docs/how-to/operate/run/refused-generation.md",
         )
 
 
@@ -170,6 +172,6 @@ def check_private_names(trouble: str | None) -> Iterator[Finding]:
     if trouble:
         todo = (
             "find the client that sends so many names to the daemon; check owner, mode and free space of"
-            " state_dir: docs/how-to/operate/private-datasets.md"
+            " state_dir: docs/how-to/operate/data/private-datasets.md"
         )
         yield warning("private", f"the daemon may lose names of private datasets: {trouble}", todo)

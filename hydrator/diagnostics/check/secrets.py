@@ -42,10 +42,8 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
     try:
         open_pseudonym_store(settings)
     except ConfigError as error:
-        return [
-            *findings,
-            *(failure("private", text, "docs/how-to/operate/private-datasets.md") for text in error.problems),
-        ]
+        page = "docs/how-to/operate/data/private-datasets.md"
+        return [*findings, *(failure("private", text, page) for text in error.problems)]
     count = len(settings.private.patterns)
     findings.append(ok("private", f"the keys are valid; {count} patterns select the private datasets"))
     if not (settings.publish.http.enabled and settings.publish.http.tokens_file):

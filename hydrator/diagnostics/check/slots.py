@@ -92,7 +92,7 @@ def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Fin
         yield warning(
             "slots",
             f"{len(names)} of the slots at known sites have no DataLocality attributes: {name_list(names)}",
-            "install the hook there: docs/how-to/operate/install-on-a-glidein.md"
+            "install the hook there: docs/how-to/operate/install/install-on-a-glidein.md"
             + (merge_advice if is_merging else ""),
         )
 
@@ -138,7 +138,7 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         yield warning(
             "slots",
             f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
-            'see the section "When nothing arrives" of docs/how-to/operate/install-on-a-glidein.md',
+            'see the section "When nothing arrives" of docs/how-to/operate/install/install-on-a-glidein.md',
         )
 
 
@@ -155,7 +155,7 @@ def _check_contracts(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
             "slots",
             f"{format_count(len(names), 'slot')} with an old hook, which prints contract {version} and not"
             f" {CONTRACT_VERSION}: jobs find no answer for their set of datasets there: {name_list(names)}",
-            "copy the hook again to these nodes: docs/how-to/operate/upgrade.md",
+            "copy the hook again to these nodes: docs/how-to/operate/install/upgrade.md",
         )
 
 
@@ -169,14 +169,15 @@ def _check_experiment(slots: Sequence[Mapping[str, Any]], unkeyed_job_count: int
             f"{format_count(len(names), 'slot')} without attributes of contract {CONTRACT_VERSION}: jobs"
             f" with datasets do not take these slots as in a stock pool in observe-only"
             f" blocks: {name_list(names)}",
-            "install the hook of this version on these nodes: docs/how-to/operate/prove-it-on-your-pool.md",
+            "install the hook of this version on these nodes:"
+            " docs/how-to/operate/run/prove-it-on-your-pool.md",
         )
     if unkeyed_job_count:
         yield advice(
             "experiment",
             f"{format_count(unkeyed_job_count, 'queued job')} may be without DataLocalityKey: those from"
             " before the upgrade to contract 2 are not observed",
-            "begin the experiment when they have ended: docs/how-to/operate/prove-it-on-your-pool.md",
+            "begin the experiment when they have ended: docs/how-to/operate/run/prove-it-on-your-pool.md",
         )
     former = [
         str(slot["Name"])

@@ -22,8 +22,9 @@ counts if all these rates are known. The rates are those of a link without other
 
 The probabilities come from the first of these that is known, see :class:`PlacementBasis`. Those in
 proportion to the slots are weighted by the slots' turnover in a full pool (turnover.py): beside the data
-slots come free sooner, so more jobs start there. If the rates or the run times are unknown, there is no
-weight, and the result is too high. In a pool that is mostly empty, the weights make it too low.
+slots come free sooner, so more jobs start there. If the rates or the run times are unknown, or a day has
+fewer than MIN_WEIGHT_JOBS jobs, all cores weigh the same, and the result is too high. In a pool that is
+mostly empty, the weights make it too low.
 
 The intervals are percentiles of a bootstrap over blocks. One block has the jobs of one user that started on
 one day, because such jobs resemble each other. An interval contains that of the slots without weights, too.
@@ -39,8 +40,8 @@ from typing import Final, TypeVar
 from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.model import Did, Site
 
-from ..outcomes import AdHistory, EndedJob, LocalityResult, determine_outcome, quantile
-from .placement import Block, PlacedJob, SlotSamples, SlotTotals, place, weight_slots
+from ..outcomes import AdHistory, EndedJob, quantile
+from .placement import Block, ComparedJobs, PlacedJob, SlotTotals, place_jobs, weight_slots
 
 MIN_OTHER_JOBS: Final = 20
 """Minimum number of jobs without data that show where a stock negotiator places jobs."""
@@ -107,29 +108,16 @@ def compare(
         slot_totals: samples of the pool.
         rates: the rates between sites; without it no seconds are estimated.
     """
-    slots = SlotSamples(slot_totals)
-    placed: list[PlacedJob] = []
-    others: Counter[tuple[Block, Site]] = Counter()
-    started_count = lost_count = 0
-    for job in jobs:
-        if job.last_started_at is None:
-            continue
-        if job.datasets is None:
-            if job.site:
-                others[(job.owner, job.last_started_at.date()), job.site] += 1
-            continue
-        started_count += 1
-        if ad_history.has_lost(job.last_started_at):
-            lost_count += 1
-            continue
-        outcome = determine_outcome(job, ad_history, sizes)
-        has_size = outcome.datasets_without_size < len(job.datasets)
-        if outcome.locality is not LocalityResult.UNKNOWN and has_size:
-            placed.append(place(outcome, ad_history, sizes, slots, rates))
-    basis = PlacementBasis.JOBS_WITHOUT_DATA
+    return compare_placed(place_jobs(jobs, ad_history, sizes, slot_totals, rates))
+
+
+def compare_placed(placed: ComparedJobs) -> Counterfactual:
+    """Compare *placed* with the same jobs under a stock negotiator."""
+    basis, others = PlacementBasis.JOBS_WITHOUT_DATA, placed.others
     if others.total() < MIN_OTHER_JOBS:
-        basis, others = PlacementBasis.JOBS_WITH_DATA, Counter((job.block, job.site) for job in placed)
-    return replace(_summarize(placed, others, basis, started_count), lost_count=lost_count)
+        basis, others = PlacementBasis.JOBS_WITH_DATA, Counter((job.block, job.site) for job in placed.jobs)
+    summary = _summarize(placed.jobs, others, basis, placed.started_count)
+    return replace(summary, lost_count=placed.lost_count)
 
 
 def _summarize(

@@ -1,16 +1,16 @@
 """Jobs of the counterfactual with their costs at each site, and the slots of the pool when they started."""
 
 import bisect
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Final
 
 from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.model import Did, Site
 
-from ..outcomes import AdHistory, JobOutcome
+from ..outcomes import AdHistory, EndedJob, JobOutcome, LocalityResult, determine_outcome
 from .turnover import count_starts
 
 SlotTotals = Mapping[datetime, Mapping[Site, float]]
@@ -18,6 +18,8 @@ SlotTotals = Mapping[datetime, Mapping[Site, float]]
 
 MAX_SAMPLE_AGE: Final = timedelta(hours=1)
 """Maximum age of a sample of the slots at the start of a job."""
+MIN_WEIGHT_JOBS: Final = 20
+"""Minimum number of a day's jobs that show its mix of reads. Of one job all slots would read the one link."""
 Block = tuple[str, date]
 """A user and a day."""
 
@@ -41,6 +43,53 @@ class PlacedJob:
         if self.reads is None:
             return None
         return {site: sum(seconds.values()) for site, seconds in self.reads.items()}
+
+
+@dataclass(slots=True)
+class ComparedJobs:
+    """Jobs for one comparison; later batches can be added, because one batch does not show the pool's mix."""
+
+    jobs: list[PlacedJob] = field(default_factory=list)
+    others: Counter[tuple[Block, Site]] = field(default_factory=Counter)
+    """Jobs without data, by block and site."""
+    started_count: int = 0
+    """Jobs with datasets that started, with those that are not in ``jobs``."""
+    lost_count: int = 0
+
+    def extend(self, later: "ComparedJobs") -> None:
+        """Add the jobs of *later*."""
+        self.jobs += later.jobs
+        self.others += later.others
+        self.started_count += later.started_count
+        self.lost_count += later.lost_count
+
+
+def place_jobs(
+    jobs: Iterable[EndedJob],
+    ad_history: AdHistory,
+    sizes: Mapping[Did, int],
+    slot_totals: SlotTotals,
+    rates: RateLookup | None,
+) -> ComparedJobs:
+    """Return *jobs* with their costs at each site; the arguments are those of the comparison."""
+    slots = SlotSamples(slot_totals)
+    placed = ComparedJobs()
+    for job in jobs:
+        if job.last_started_at is None:
+            continue
+        if job.datasets is None:
+            if job.site:
+                placed.others[(job.owner, job.last_started_at.date()), job.site] += 1
+            continue
+        placed.started_count += 1
+        if ad_history.has_lost(job.last_started_at):
+            placed.lost_count += 1
+            continue
+        outcome = determine_outcome(job, ad_history, sizes)
+        has_size = outcome.datasets_without_size < len(job.datasets)
+        if outcome.locality is not LocalityResult.UNKNOWN and has_size:
+            placed.jobs.append(place(outcome, ad_history, sizes, slots, rates))
+    return placed
 
 
 def place(
@@ -115,12 +164,15 @@ class SlotSamples:
 
 
 def weight_slots(placed: Sequence[PlacedJob]) -> list[PlacedJob]:
-    """Return *placed* with the slots weighted by their turnover: job starts per slot, for each day's jobs."""
+    """Return *placed* with the slots weighted by their turnover: job starts per slot, for each day's jobs.
+
+    A day with fewer than MIN_WEIGHT_JOBS jobs has no weights.
+    """
     by_day: defaultdict[date, list[PlacedJob]] = defaultdict(list)
     for job in placed:
         if job.slots and job.reads is not None and job.run_seconds is not None:
             by_day[job.block[1]].append(job)
-    weights = {day: _find_weights(jobs) for day, jobs in by_day.items()}
+    weights = {day: _find_weights(jobs) for day, jobs in by_day.items() if len(jobs) >= MIN_WEIGHT_JOBS}
     return [
         replace(job, slots={site: count * known.get(site, 1.0) for site, count in job.slots.items()})
         if job.slots and (known := weights.get(job.block[1]))

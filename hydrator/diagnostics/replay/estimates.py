@@ -14,6 +14,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.estimates import SetEstimate, SiteEstimates
@@ -80,6 +81,7 @@ class ModelEstimates:
     def __init__(self, sites: Sequence[SiteState], rules: PoolRules, run_seconds: float) -> None:
         self._sites, self._rules, self._first_run_seconds = sites, rules, run_seconds
         self._runs: dict[tuple[str, Place], _RunMean] = {}
+        self._learned: dict[tuple[str, bool], tuple[float, Place]] = {}
         self._readers = _Readers()
         self._published: list[SiteEstimates | None] = [None] * len(sites)
         self._read_stocks = [ReadStock()] * len(sites)
@@ -96,8 +98,14 @@ class ModelEstimates:
 
     def _learn(self, line: JobLine) -> tuple[float, Place]:
         """Return the mean of earlier runs like those of *line*, in seconds, and the place of these runs."""
-        places = ("beside", "elsewhere") if line.group.typical.inputs else ("none",)
-        for name in (line.user.name, _POOL):
+        question = line.user.name, bool(line.group.typical.inputs)
+        if question not in self._learned:
+            self._learned[question] = self._find_mean(*question)
+        return self._learned[question]
+
+    def _find_mean(self, user: str, has_data: bool) -> tuple[float, Place]:
+        places = ("beside", "elsewhere") if has_data else ("none",)
+        for name in (user, _POOL):
             for place in places:
                 if (runs := self._runs.get((name, place))) is not None:
                     return max(1.0, runs.seconds), place
@@ -126,6 +134,7 @@ class ModelEstimates:
         first = bisect_left(site.expected_ends, run.end)
         del site.expected_ends[first : first + line.cores]
         site.expected_runs -= run.seconds * line.cores
+        self._learned.clear()
         for name in (line.user.name, _POOL):
             self._runs.setdefault((name, run.place), _RunMean()).add(run_seconds)
 
@@ -167,9 +176,10 @@ class ModelEstimates:
         sums: dict[tuple[int, ...], list[float]] = {}
         for user in users:
             for line in user.lines:
-                if line.group.homes and not line.is_free:
+                homes = () if line.is_free else line.group.fitting_homes
+                if homes:
                     count = len(line.waiting)
-                    total = sums.setdefault(line.group.homes, [0.0, 0.0, 0.0])
+                    total = sums.setdefault(homes, [0.0, 0.0, 0.0])
                     total[0] += count
                     total[1] += count * line.cores
                     total[2] += count * line.cores * self.expect(line)
@@ -214,21 +224,24 @@ class ModelEstimates:
         by_key = dict(known)
         links = self._read_stocks[site.index].link_seconds
         trends = {
-            key: ReadTrend(each.read_seconds, each.read_seconds, links.get(key))
+            key: _build_resting_trend(each.read_seconds, links.get(key))
             for key, each in known.items()
+            if key not in queues
         }
         for group in groups:
             plan = self._find_plan(group, site)
             if plan is None:
                 continue
             key, old = group.key, known.get(group.key)
-            seconds, mean_seconds, link_seconds, is_quiet = self._read(plan)
+            seconds, mean_seconds, link_seconds, is_quiet, source = self._read(plan)
             old_read = old.read_seconds if old else None
             read = None if seconds is None else to_class(seconds, old_read)
-            calm_read = None if mean_seconds is None else to_class(mean_seconds, old_read)
+            calm_read = read
+            if mean_seconds != seconds:
+                calm_read = None if mean_seconds is None else to_class(mean_seconds, old_read)
             trends[key] = ReadTrend(calm_read, mean_seconds, link_seconds, is_quiet)
             is_same = old is not None and old.read_seconds == read and old.queue_seconds == queues[key]
-            by_key[key] = old if old is not None and is_same else SetEstimate(read, queues[key])
+            by_key[key] = old if old is not None and is_same else SetEstimate(read, queues[key], source)
         own = to_class(all_queues.own_seconds(site.index), before.own_queue_seconds if before else None)
         return SiteEstimates(by_key, own), trends
 
@@ -256,28 +269,36 @@ class ModelEstimates:
                 plan.append(sources)
         return plan
 
-    def _read(self, plan: _ReadPlan) -> tuple[float | None, float | None, float | None, bool]:
-        """Return the seconds of a read with the present, the mean and no readers; and if it is quiet.
+    def _read(self, plan: _ReadPlan) -> tuple[float | None, float | None, float | None, bool, Site | None]:
+        """Return the seconds of a read with the present, the mean and no readers; if it is quiet; its source.
 
         The seconds are None if a source is closed. :class:`Read` explains them.
         """
         readers, others = self._readers, 1 + self._rules.estimates.portion / 2
         seconds = mean_seconds = link_seconds = 0.0
-        is_quiet = True
+        is_quiet, main_source, most = True, None, 0.0
         for sources in plan:
-            source, lone, _ = sources[0] if len(sources) == 1 else max(sources, key=self._preference)
+            source, lone, rate = sources[0] if len(sources) == 1 else max(sources, key=self._preference)
             if source in readers.closed:
-                return None, None, None, False
+                return None, None, None, False, None
+            if lone * rate > most:
+                main_source, most = source, lone * rate
             link_seconds += min(each[1] for each in sources)
             is_quiet = is_quiet and source not in readers.last_reads
             seconds += lone * (readers.counts.get(source, 0) + others)
             mean_seconds += lone * (readers.means.get(source, 0.0) + others)
-        return seconds, mean_seconds, link_seconds, is_quiet
+        return seconds, mean_seconds, link_seconds, is_quiet, main_source
 
     def _preference(self, one: tuple[Site, float, float]) -> tuple[bool, float, Site]:
         source, _, rate = one
         sharers = self._readers.counts.get(source, 0) + 1 + self._rules.estimates.portion / 2
         return source not in self._readers.closed, rate / sharers, source
+
+
+@lru_cache(maxsize=4096)
+def _build_resting_trend(read_seconds: int | None, link_seconds: float | None) -> ReadTrend:
+    """Return the trend of a read that no waiting job asks for; most cycles have the same ones."""
+    return ReadTrend(read_seconds, read_seconds, link_seconds)
 
 
 class _QueueTimes:

@@ -10,10 +10,11 @@ the end of the job's wait. So a :class:`Matcher` evaluates a text once for each 
 :class:`AdEntry`) and of the answers to these comparisons, and remembers the result.
 """
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from hydrator.submit.expressions import KEYED_HERE, KEYED_RANK, Mode
+from hydrator.submit.expressions import KEYED_HERE, KEYED_RANK, LIMIT_EXPRESSIONS, Mode
 from hydrator.submit.pool_config import PRE_JOB_TERM, START_CLAUSE
 
 TIME_CALL = "time()"
@@ -22,7 +23,13 @@ FRESH, ESTIMATED, RELEASED, SETTLED = 1, 2, 4, 8
 """Bits of a time class: the facts are not too old; the estimates are valid; the job's wait has ended; the
 job's set is settled, so that also the ads of sites without all its datasets have its share."""
 TIME_BITS = 4
+READER_PAUSE_SECONDS, READER_CLAIM_SECONDS = 10, 300
+"""Times in DataLocalityTakesReader: after a job's start, its machine takes no job with a read limit for the
+first time; a claim takes such jobs only for the second time."""
+TURN_NUMBERS = 500
+"""The numbers of turns begin again after so many turns."""
 _WEIGHT_MACRO = "$(DATALOCALITY_OTHERS_WEIGHT)"
+_LIMIT_NAME = re.compile(r"DataLocality\.from_.*_(?P<seconds>\d+)_\d+:(?P<weight>\d+)")
 
 _NOW, _MAX_AGE = 1_000_000, 20_700
 _KEY = "k"
@@ -53,9 +60,42 @@ def rank_of_others(evaluator: ExpressionEvaluator, own_queue_seconds: int, other
         others_weight: the pool's ``DATALOCALITY_OTHERS_WEIGHT``.
     """
     term = in_virtual_time(PRE_JOB_TERM).replace(_WEIGHT_MACRO, f"{others_weight:.17g}")
-    slot = slot_ad_text(AdEntry(own_queue_seconds=own_queue_seconds), FRESH | ESTIMATED)
-    value = evaluator.evaluate(term, slot, "[]")
+    slot = slot_ad_text(AdEntry(own_queue_seconds=own_queue_seconds), FRESH | ESTIMATED).removesuffix("]")
+    value = evaluator.evaluate(term, f"{slot};ReplayTime={_NOW}]", "[]")
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+class TurnRules(NamedTuple):
+    """Readers of a source, and seconds of the shortest turn: DATALOCALITY_READERS and DATALOCALITY_TURN."""
+
+    readers: int = 10
+    least_seconds: int = 64
+
+
+class ReadLimit(NamedTuple):
+    """The concurrency limit of a job that begins to read: the seconds of a turn, and the job's weight."""
+
+    turn_seconds: int
+    weight: int
+
+
+def read_limit(evaluator: ExpressionEvaluator, read_seconds: int, rules: TurnRules) -> ReadLimit | None:
+    """Return the limit of a job at a slot with *read_seconds*; None if the job has none.
+
+    Args:
+        evaluator: evaluates DataLocalityReadLimit.
+        read_seconds: DataLocalityReadSeconds of the job's set, an estimate that is valid.
+        rules: the knobs in the startd's configuration.
+    """
+    text = in_virtual_time(LIMIT_EXPRESSIONS["DataLocalityReadLimit"])
+    for knob, value in (("READERS", rules.readers), ("TURN", rules.least_seconds)):
+        text = text.replace(f"$(DATALOCALITY_{knob})", str(value))
+    entry = AdEntry(share=0.0, read_seconds=read_seconds, queue_seconds=0)
+    slot = slot_ad_text(entry, FRESH | ESTIMATED | SETTLED).removesuffix("]")
+    slot += f";DataLocalityReadFrom=['{_KEY}'=\"A\"];ReplayTime={_NOW}]"
+    name = evaluator.evaluate(text, slot, f'[DataLocalityKey="{_KEY}"]')
+    match = _LIMIT_NAME.fullmatch(name) if isinstance(name, str) else None
+    return ReadLimit(int(match["seconds"]), int(match["weight"])) if match else None
 
 
 def in_virtual_time(text: str) -> str:

@@ -22,6 +22,7 @@ from hydrator.state.slot_totals import SlotTotal
 from .lines import SiteState
 from .links import build_link
 from .model import (
+    OFF,
     InputData,
     JobClass,
     PolicyChoice,
@@ -37,6 +38,16 @@ from .transfers import Transfers
 _MAX_CORES = 100_000
 ASSUMED_MACHINE_CORES = 8
 """Cores of a machine, if the daemon has not sampled the slots."""
+_COUNTED = {
+    "user": "without an owner: they count as jobs of one user",
+    "cores": "without a number of cores: assumed 1",
+    "lost": "that started before the daemon's history of some site: they count as jobs without data",
+    "place": "without a known site of their data: they run anywhere, and count as jobs without data",
+    "mode": "with data but without a mode: with the policy recorded they run anywhere",
+    "observed": "of observe-only blocks of an experiment: with the policy recorded they run anywhere",
+    "size": "with datasets of unknown size: these count as empty",
+}
+"""Kinds of jobs with an unknown fact, and the sentence of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +110,7 @@ def build_history_workload(inputs: HistoryInputs) -> Workload:
 
 def _select_jobs(inputs: HistoryInputs, unknowns: list[str]) -> list[_PastJob]:
     """Return the jobs with valid times; say how many others there are, and what the jobs do not have."""
-    jobs, left_out, counts = [], 0, dict.fromkeys(("user", "cores", "lost", "place", "mode", "size"), 0)
+    jobs, left_out, counts = [], 0, dict.fromkeys(_COUNTED, 0)
     for row in inputs.rows:
         ended_job = parse_ended_job(row, inputs.default_scope)
         ended_at = valid_time(row.get("EnteredCurrentStatus"))
@@ -110,24 +121,20 @@ def _select_jobs(inputs: HistoryInputs, unknowns: list[str]) -> list[_PastJob]:
         job_class = _build_class(row, ended_job, inputs, counts)
         at, begin, end = submitted.timestamp(), started.timestamp(), ended_at.timestamp()
         jobs.append(_PastJob(at, begin, end, ended_job.site, job_class))
-    sentences = {
-        "user": "without an owner: they count as jobs of one user",
-        "cores": "without a number of cores: assumed 1",
-        "lost": "that started before the daemon's history of some site: they count as jobs without data",
-        "place": "without a known site of their data: they run anywhere, and count as jobs without data",
-        "mode": "with data but without a mode: with the policy recorded they run anywhere",
-        "size": "with datasets of unknown size: these count as empty",
-    }
     if left_out:
         unknowns.append(
             f"{format_count(left_out, 'job')} without valid times, or that never started: left out"
         )
     unknowns += [
-        f"{format_count(counts[key], 'job')} {text}" for key, text in sentences.items() if counts[key]
+        f"{format_count(counts[key], 'job')} {text}" for key, text in _COUNTED.items() if counts[key]
     ]
     if jobs:
         unknowns.append(
             "the sites of a job's data are those of the ads when the job started: staging is not replayed"
+        )
+        unknowns.append(
+            "jobs that have not ended, or that ran before the period: they are left out, so the pool begins"
+            " empty, and waits are too short where such jobs held many slots"
         )
     return jobs
 
@@ -152,8 +159,16 @@ def _build_class(
             counts["size"] += any(not one.byte_count for one in data)
             policy = _parse_recorded_policy(row, inputs.defaults)
             counts["mode"] += policy is None
+            if policy and policy.mode != "require" and _was_observed(job, inputs.ad_history):
+                counts["observed"] += 1
+                policy = OFF
     expected = valid_integer(row.get("DataLocalityExpectedSeconds"))
     return JobClass(user if isinstance(user, str) else "unknown", cores or 1, data, policy, expected)
+
+
+def _was_observed(job: EndedJob, history: AdHistory) -> bool:
+    """Return True if *job* started in an observe-only block, in which only require jobs use the ads."""
+    return bool(job.site and job.last_started_at and history.is_observing(job.site, job.last_started_at))
 
 
 def _find_input(did: Did, job: EndedJob, inputs: HistoryInputs) -> InputData:
@@ -184,9 +199,10 @@ def _build_sites(
     names = {job.site for job in jobs if job.site} | set(inputs.ad_history.sites)
     names |= {total.site for total in inputs.slot_totals}
     peaks = _peak_cores(jobs)
-    sites, without_totals = [], []
+    sites, without_totals, has_totals = [], [], False
     for name in sorted(names):
         totals = [one for one in inputs.slot_totals if one.site == name and one.slot_count and one.core_count]
+        has_totals = has_totals or bool(totals)
         if totals:
             machines = round(statistics.median(one.slot_count for one in totals))
             cores = round(statistics.median(one.core_count for one in totals) / machines)
@@ -195,6 +211,10 @@ def _build_sites(
             cores = -(-peaks.get(name, 0) // machines) if machines else 1
             without_totals.append(name)
         sites.append(PoolSite(name, machines, max(1, cores)))
+    if has_totals:
+        unknowns.append(
+            "slots that came and went: each site has the median of its sampled cores all the time"
+        )
     if without_totals:
         unknowns.append(
             f"no slot totals of {', '.join(without_totals)} in this period: assumed the largest number of"

@@ -7,7 +7,7 @@ ends of their waits, which have the order of the line.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +34,8 @@ class MatchVerdict(NamedTuple):
     rank: float
 
 
+SiteRanking = Sequence[tuple[float, tuple[int, ...]]]
+"""The indices of the sites that match, by rank; the best rank is first."""
 FREE_VERDICT = MatchVerdict(True, True, 0.0)
 """The verdict of jobs without data, and of all jobs in a pool without data locality."""
 
@@ -87,11 +89,24 @@ class SiteState:
     expected_runs: float = 0.0
 
 
+class ReadTurn(NamedTuple):
+    """A turn in which a job begins to read: source, seconds of a turn, its number, and the job's weight.
+
+    These are the parts of the concurrency limit ``DataLocalityReadLimit``.
+    """
+
+    source: Site
+    seconds: int
+    number: int
+    weight: int
+
+
 @dataclass(slots=True)
 class SlotClaim:
     """A claimed dynamic slot of one user; ``ads`` are the ads of the time of the match.
 
-    ``run`` is what the daemon expects of the present job.
+    ``run`` is what the daemon expects of the present job. ``turn`` is the limit of the claim's first job, if
+    this job began to read.
     """
 
     site: SiteState
@@ -99,9 +114,10 @@ class SlotClaim:
     cores: int
     user: "UserState"
     ads: AdBatch
-    expires_at: float
+    began_at: float
     rank: float
     run: "ExpectedRun | None" = None
+    turn: ReadTurn | None = None
 
     def end(self) -> None:
         """Return the claim's cores to its machine."""
@@ -124,7 +140,8 @@ class SetGroup:
     """Sets of datasets with the same entries in all ads: equal holders, and nearly equal sizes.
 
     ``typical`` is a class of jobs that need one of the sets. ``homes`` are the indices of the sites with all
-    data. ``shares`` is DataLocalitySets by site. The estimates of the group have the key ``key``.
+    data, and ``fitting_homes`` those of them with machines that are large enough for the jobs. ``shares`` is
+    DataLocalitySets by site. The estimates of the group have the key ``key``.
     """
 
     index: int
@@ -132,6 +149,7 @@ class SetGroup:
     cores: int
     typical: JobClass
     homes: tuple[int, ...]
+    fitting_homes: tuple[int, ...]
     shares: tuple[float, ...]
 
 
@@ -141,7 +159,7 @@ class JobLine:
 
     ``group`` has the sets that the jobs need. Jobs without data, and all jobs of a pool without data
     locality, are free: every slot matches. In a pool with data locality, ``is_ranked``: the negotiator ranks
-    the slots for them. ``verdicts`` has the results of the expressions, by entry and time class. ``head``
+    the slots for them. ``results`` has the results of the expressions. ``head``
     is the first job, the end of its wait, and the time when its set was published, as far as they are known.
     """
 
@@ -150,7 +168,7 @@ class JobLine:
     group: SetGroup
     user: "UserState"
     is_free: bool
-    verdicts: dict[int, MatchVerdict]
+    results: "ModeResults"
     is_ranked: bool = True
     expected_seconds: float | None = None
     head: tuple[int, float, float] = (-1, 0.0, 0.0)
@@ -159,6 +177,13 @@ class JobLine:
     def release_at(self, submitted_at: float, begin_unix: int) -> float:
         """Return the end of the wait of a job that was submitted at *submitted_at* (DataLocalityAnyAfter)."""
         return self.policy.wait_end(begin_unix + submitted_at) - begin_unix
+
+    def take_first(self) -> int:
+        """Take the first job, which starts now."""
+        job = self.waiting.popleft()
+        if not self.waiting:
+            self.user.lines.remove(self)
+        return job
 
 
 @dataclass(slots=True)
@@ -176,32 +201,45 @@ class UserState:
 
 
 @dataclass(slots=True)
+class ModeResults:
+    """The results of the expressions of one mode.
+
+    Attributes:
+        verdicts: by case, a number: the number of the entry, and then TIME_BITS bits of the time class.
+        rankings: the sites that match, by the numbers of their entries and the time class.
+    """
+
+    verdicts: dict[int, MatchVerdict] = field(default_factory=dict)
+    rankings: dict[tuple[tuple[int, ...], int], SiteRanking] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class VerdictCache:
-    """The verdicts of all modes, evaluated when they are first needed."""
+    """The results of all modes, evaluated when they are first needed."""
 
     numbers: EntryNumbers
     build_matcher: Callable[[Mode], Matcher]
-    _by_mode: dict[str, tuple[Matcher, dict[int, MatchVerdict]]] = field(default_factory=dict)
+    _by_mode: dict[str, tuple[Matcher, ModeResults]] = field(default_factory=dict)
 
-    def cache_of(self, policy: PolicyChoice) -> dict[int, MatchVerdict]:
+    def results_of(self, policy: PolicyChoice) -> ModeResults:
         """Return the results that lines with *policy* share; *policy* is not ``off``."""
         mode = policy.mode
         if mode == "off":
             raise ValueError("a pool without data locality evaluates no expression")
         if mode not in self._by_mode:
-            self._by_mode[mode] = (self.build_matcher(mode), {})
+            self._by_mode[mode] = (self.build_matcher(mode), ModeResults())
         return self._by_mode[mode][1]
 
-    def evaluate(self, line: JobLine, code: int) -> MatchVerdict:
-        """Evaluate the expressions of *line* for the case *code*: the entry's number and the time class."""
-        matcher, cache = self._by_mode[line.policy.mode]
-        entry, time_class = self.numbers.entries[code >> TIME_BITS], code & ((1 << TIME_BITS) - 1)
+    def evaluate(self, line: JobLine, case: int) -> MatchVerdict:
+        """Evaluate the expressions of *line* for *case*: the entry's number and the time class."""
+        matcher, results = self._by_mode[line.policy.mode]
+        entry, time_class = self.numbers.entries[case >> TIME_BITS], case & ((1 << TIME_BITS) - 1)
         verdict = MatchVerdict(
             matcher.matches(entry, time_class),
             matcher.may_start(entry, time_class),
             matcher.rank(entry, time_class),
         )
-        cache[code] = verdict
+        results.verdicts[case] = verdict
         return verdict
 
     @property
@@ -209,10 +247,19 @@ class VerdictCache:
         return sum(matcher.evaluation_count for matcher, _ in self._by_mode.values())
 
 
+def build_ranking(verdicts: Iterable[MatchVerdict]) -> SiteRanking:
+    """Return the ranking of the sites with these verdicts, in the order of their indices."""
+    by_rank: dict[float, list[int]] = {}
+    for index, verdict in enumerate(verdicts):
+        if verdict.matches:
+            by_rank.setdefault(verdict.rank, []).append(index)
+    return [(rank, tuple(by_rank[rank])) for rank in sorted(by_rank, reverse=True)]
+
+
 def begin_claim(
-    line: JobLine, site: SiteState, machine: int, ads: AdBatch, expires_at: float, rank: float
+    line: JobLine, site: SiteState, machine: int, ads: AdBatch, now: float, rank: float
 ) -> SlotClaim:
-    """SlotClaim a slot for a job of *line* on *machine*, with the cores that the job needs."""
+    """Claim a slot for a job of *line* on *machine*, with the cores that the job needs."""
     left = site.free_cores[machine] - line.cores
     if left:
         site.free_cores[machine] = left
@@ -220,7 +267,7 @@ def begin_claim(
         del site.free_cores[machine]
     site.free_total -= line.cores
     line.user.cores_in_use += line.cores
-    return SlotClaim(site, machine, line.cores, line.user, ads, expires_at, rank)
+    return SlotClaim(site, machine, line.cores, line.user, ads, now, rank)
 
 
 def group_key(one: JobClass) -> tuple[object, ...]:

@@ -16,6 +16,8 @@ from hydrator.domain.model import Site
 from hydrator.reconcile.estimates.estimate import EstimatePolicy
 from hydrator.submit.expressions import Mode
 
+from .expressions import TurnRules
+
 PolicyMode = Mode | Literal["off"]
 """A job's mode. With ``off``, the pool has no data locality: every job may use every slot, without a rank."""
 
@@ -228,6 +230,7 @@ class PoolRules:
             ``estimates.default_run`` until the first job has ended.
         others_weight: how much a site's own queue lowers the rank of its slots for jobs without datasets.
         priority_half_life_seconds: half-life of a user's past use (PRIORITY_HALFLIFE).
+        turns: the turns in which auto jobs begin to read from a source; None in a pool without them.
     """
 
     cycle_seconds: float = 60.0
@@ -245,6 +248,7 @@ class PoolRules:
     has_learned_runs: bool = True
     others_weight: float = 1e6
     priority_half_life_seconds: float = 86_400.0
+    turns: TurnRules | None = field(default_factory=TurnRules)
 
 
 @dataclass(frozen=True)
@@ -253,6 +257,8 @@ class ReplayRun:
 
     Machines of a site have numbers from 0. A job that never started has the site and the machine -1; the
     history has no machines, so ``machine_of`` of its run is empty. ``policy`` and ``seed`` are the run's.
+    ``bytes_moved`` are those that jobs needed from elsewhere; ``links_bytes_read`` are those that came over
+    the link of each source, so reads of unknown rate are missing there.
     """
 
     workload: Workload
@@ -265,6 +271,7 @@ class ReplayRun:
     evaluation_count: int = 0
     links_busy_seconds: dict[Site, float] = field(default_factory=dict)
     machine_of: "array[int]" = field(default_factory=lambda: array("i"))
+    links_bytes_read: dict[Site, int] = field(default_factory=dict)
 
     @property
     def never_started_count(self) -> int:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 
 from .estimates import ModelEstimates
 from .expressions import ExpressionEvaluator
-from .lines import AdBatch, JobLine, MatchVerdict, SiteState, SlotClaim, UserState, begin_claim
+from .lines import AdBatch, JobLine, ReadTurn, SiteRanking, SiteState, SlotClaim, UserState, begin_claim
 from .links import build_link
 from .matching import MatchTable
 from .model import PolicyChoice, PoolRules, ReplayRun, Workload
-from .negotiation import Match, negotiate, update_priorities
+from .negotiation import Match, ReadTurns, negotiate, update_priorities
 from .transfers import Transfers
 
 _NEVER = math.inf
@@ -62,6 +62,7 @@ class PoolModel:
         self._events: list[tuple[float, int]] = []
         self._transfers = Transfers(self._sites, workload.classes, workload.compute_seconds, self._events)
         self._claims: dict[int, SlotClaim] = {}
+        self._turns = ReadTurns(rules.turns.readers if rules.turns else 0)
         count = workload.job_count
         self._started, self._ended = array("d", bytes(8 * count)), array("d", bytes(8 * count))
         self._site_of, self._machine_of = array("i", [-1]) * count, array("i", [-1]) * count
@@ -151,6 +152,7 @@ class PoolModel:
             self._table.verdicts.evaluation_count,
             links,
             self._machine_of,
+            {site.site.name: site.link.bytes_read for site in self._sites if site.link},
         )
 
     def _submit(self, job: int, now: float) -> None:
@@ -180,13 +182,22 @@ class PoolModel:
         if self._estimates and claim.run:
             line = self._table.lines.line_of_class[self._workload.class_of[job]]
             self._estimates.end_run(claim.run, line, claim.site, now - self._started[job])
-        if claim.user.lines and now < claim.expires_at:
+        if claim.user.lines and now < claim.began_at + self._rules.claim_worklife_seconds:
             rank = claim.rank if self._rules.is_claim_kept_by_rank else -_NEVER
             site = claim.site.index
-            next_line = self._table.find_line(claim.user, site, claim.ads, claim.cores, rank, now)
+            next_line = self._table.find_line(
+                claim.user,
+                site,
+                claim.ads,
+                claim.cores,
+                rank,
+                now,
+                takes=lambda turn: self._turns.takes_next(claim, turn, now),
+            )
             if next_line and self._table.look_up(next_line, next_line.waiting[0], site, now).may_start:
-                self._start(self._take_first(next_line), claim, self._rules.gap_seconds)
+                self._start(next_line.take_first(), claim, self._rules.gap_seconds)
                 return
+        self._turns.end_claim(claim)
         claim.end()
 
     def _build_ads(self) -> AdBatch:
@@ -211,33 +222,45 @@ class PoolModel:
         self._negotiated_at = self._now
         if not self._waiting_count or not any(site.free_cores for site in self._sites):
             return
-        matches = negotiate(self._users, self._sites, self._look_up, self._random)
-        expires_at = self._now + rules.claim_worklife_seconds
+        matches = negotiate(self._users, self._sites, self, self._turns, self._now, self._random)
         for match in matches:
-            self._waiting_count -= 1
-            claim = begin_claim(
-                match.line, match.site, match.machine, self._table.ads, expires_at, match.rank
-            )
+            claim = begin_claim(match.line, match.site, match.machine, self._table.ads, self._now, match.rank)
+            self._turns.begin_claim(claim)
+            claim.turn = match.turn
             self._start(match.job, claim, 0.0)
         for match in matches if rules.has_leftovers else ():
             self._use_leftovers(match)
 
     def _use_leftovers(self, match: Match) -> None:
         """Let the schedd start the user's next jobs on the free cores of a matched machine."""
-        site, user, ads, now = match.site, match.line.user, self._table.ads, self._now
-        expires_at = now + self._rules.claim_worklife_seconds
-        while cores := site.free_cores.get(match.machine):
-            line = self._table.find_line(user, site.index, ads, cores, -_NEVER, now)
+        site, machine, user, ads, now = match.site, match.machine, match.line.user, self._table.ads, self._now
+        while cores := site.free_cores.get(machine):
+            line = self._table.find_line(
+                user,
+                site.index,
+                ads,
+                cores,
+                -_NEVER,
+                now,
+                takes=lambda _: False,  # the machine has just started a job
+            )
             if line is None:
                 return
-            rank = self._look_up(line, line.waiting[0], site).rank
-            claim = begin_claim(line, site, match.machine, ads, expires_at, rank)
-            self._start(self._take_first(line), claim, 0.0)
+            rank = self._table.look_up(line, line.waiting[0], site.index, now).rank
+            claim = begin_claim(line, site, machine, ads, now, rank)
+            self._turns.begin_claim(claim)
+            self._start(line.take_first(), claim, 0.0)
 
-    def _look_up(self, line: JobLine, job: int, site: SiteState) -> MatchVerdict:
-        return self._table.look_up(line, job, site.index, self._now)
+    def rank_sites(self, line: JobLine, job: int) -> SiteRanking:
+        """See :class:`hydrator.diagnostics.replay.negotiation.SlotLookup`."""
+        return self._table.rank_sites(line, job, self._now)
+
+    def find_turn(self, line: JobLine, job: int, site: int) -> ReadTurn | None:
+        """See :class:`hydrator.diagnostics.replay.negotiation.SlotLookup`."""
+        return self._table.find_turn(line, job, site, self._table.ads, self._now)
 
     def _start(self, job: int, claim: SlotClaim, delay: float) -> None:
+        self._waiting_count -= 1
         self._started[job] = self._now + delay
         self._site_of[job], self._machine_of[job] = claim.site.index, claim.machine
         self._claims[job] = claim
@@ -245,14 +268,6 @@ class PoolModel:
             line = self._table.lines.line_of_class[self._workload.class_of[job]]
             claim.run = self._estimates.begin_run(line, claim.site, self._now)
         self._transfers.begin(job, self._workload.class_of[job], claim.site, self._now, delay)
-
-    def _take_first(self, line: JobLine) -> int:
-        """Take the first job of *line*, which starts now."""
-        self._waiting_count -= 1
-        job = line.waiting.popleft()
-        if not line.waiting:
-            line.user.lines.remove(line)
-        return job
 
 
 def _find_next_release(users: Iterable[UserState], table: MatchTable, now: float) -> float:

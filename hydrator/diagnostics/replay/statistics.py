@@ -2,7 +2,9 @@
 
 An interval is the middle 95 % of the values of RESAMPLES resampled sets of units. A unit is a day of
 submissions, a user, or a run with another seed: runs of a generated workload are independent of each
-other, and jobs of one day or one user are not.
+other, and jobs of one day or one user are not. Runs of a history with other seeds draw machines for the same
+jobs, so they show no spread of jobs: a history of few days and users has no intervals, and its makespan,
+which is one value, never has one.
 """
 
 import math
@@ -16,12 +18,13 @@ from .model import ReplayRun, Workload
 
 RESAMPLES = 400
 MIN_UNITS = 5
-"""With fewer days or users, the seeds are the units."""
+"""Fewer units give no interval."""
 _DAY_SECONDS = 86_400
 _BINS_PER_E = 20
 """Bins of waits for the intervals: a wait is known within 5 %."""
 
-UnitKind = Literal["days", "users", "seeds"]
+UnitKind = Literal["days", "users", "seeds", "none"]
+"""``none``: a history of few days and users, which has no intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def choose_units(workload: Workload, is_generated: bool) -> UnitKind:
         return "seeds"
     if len({int(at // _DAY_SECONDS) for at in workload.submitted}) >= MIN_UNITS:
         return "days"
-    return "users" if len({one.user for one in workload.classes}) >= MIN_UNITS else "seeds"
+    return "users" if len({one.user for one in workload.classes}) >= MIN_UNITS else "none"
 
 
 def summarize(runs: Sequence[ReplayRun], kind: UnitKind) -> PolicyResult:
@@ -87,7 +90,7 @@ def summarize(runs: Sequence[ReplayRun], kind: UnitKind) -> PolicyResult:
     draw = random.Random(0)  # noqa: S311 - the same resampled sets in every call
     resampled = [
         _sum_units([units[int(draw.random() * len(units))] for _ in units])
-        for _ in range(RESAMPLES if len(units) > 2 else 0)
+        for _ in range(RESAMPLES if kind != "none" and len(units) >= MIN_UNITS else 0)
     ]
 
     def measure(value: Callable[[UnitTally], float | None], point: float | None = None) -> MeasuredValue:
@@ -108,7 +111,7 @@ def summarize(runs: Sequence[ReplayRun], kind: UnitKind) -> PolicyResult:
         measure(lambda one: one.local_jobs / one.jobs if one.jobs else None),
         measure(lambda one: 1 - one.bytes_moved / one.bytes if one.bytes else None),
         measure(lambda one: one.bytes_moved * scale),
-        _measure_makespan([run.makespan_seconds for run in runs]),
+        _measure_makespan([run.makespan_seconds for run in runs], has_interval=kind == "seeds"),
         measure(lambda one: one.wait_sum / one.started if one.started else None),
         measure(lambda one: _bin_quantile(one.wait_bins, 0.95), p95),
         round(sum(run.never_started_count for run in runs) * scale),
@@ -126,7 +129,7 @@ def tally_units(run: ReplayRun, kind: UnitKind) -> dict[object, UnitTally]:
         number = workload.class_of[job]
         one, submitted = workload.classes[number], workload.submitted[job]
         unit: object = run.seed
-        if kind != "seeds":
+        if kind in {"days", "users"}:
             unit = int(submitted // _DAY_SECONDS) if kind == "days" else one.user
         tally = tallies.get(unit)
         if tally is None:
@@ -149,7 +152,7 @@ def tally_units(run: ReplayRun, kind: UnitKind) -> dict[object, UnitTally]:
 
 def _merge_units(tallies: Sequence[dict[object, UnitTally]], kind: UnitKind) -> list[UnitTally]:
     """Return one tally for each unit; those of one day or one user in several runs are added."""
-    if kind == "seeds":
+    if kind not in {"days", "users"}:
         return [_sum_units(list(one.values())) for one in tallies]
     names = dict.fromkeys(name for one in tallies for name in one)
     return [_sum_units([one[name] for one in tallies if name in one]) for name in names]
@@ -162,9 +165,9 @@ def _sum_units(units: Sequence[UnitTally]) -> UnitTally:
     return total
 
 
-def _measure_makespan(values: Sequence[float]) -> MeasuredValue:
+def _measure_makespan(values: Sequence[float], *, has_interval: bool) -> MeasuredValue:
     mean = math.fsum(values) / len(values)
-    if len(values) < MIN_UNITS:
+    if not has_interval or len(values) < MIN_UNITS:
         return MeasuredValue(mean)
     draw = random.Random(0)  # noqa: S311
     means = sorted(

@@ -8,16 +8,30 @@ from dataclasses import dataclass
 from hydrator.domain.model import Site
 
 from .lines import SiteState
+from .links import SharedLink
 from .model import JobClass
+
+_Source = tuple[SharedLink, SiteState, float]
+"""A source of a read: its link, its site, and the rate of a lone read in bytes/s."""
 
 
 @dataclass(slots=True)
 class _Reading:
-    """A job that reads: its site, the parts that are left (bytes, sources), and the delay of its start."""
+    """A job that reads: the parts that are left (bytes, sources), and the delay of its start."""
 
-    destination: Site
-    parts: list[tuple[int, tuple[int, ...]]]
+    parts: list[tuple[int, list[_Source]]]
     delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadPlan:
+    """The reads of a job at one site: all bytes, and the parts of them whose sources have known rates.
+
+    From a source of unknown rate, a read takes no time.
+    """
+
+    byte_count: int
+    parts: list[tuple[int, list[_Source]]]
 
 
 class Transfers:
@@ -40,7 +54,7 @@ class Transfers:
         self._sites, self._classes = sites, classes
         self._compute_seconds, self._events = compute_seconds, events
         self._site_numbers: dict[Site, int] = {site.site.name: site.index for site in sites}
-        self._plans: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
+        self._plans: dict[tuple[int, int], _ReadPlan] = {}
         self._readings: dict[int, _Reading] = {}
         self.bytes_moved = 0
 
@@ -49,12 +63,12 @@ class Transfers:
         plan = self._plans.get((job_class, site.index))
         if plan is None:
             plan = self._plans[job_class, site.index] = self._build_plan(job_class, site)
-        if not plan:
+        self.bytes_moved += plan.byte_count
+        if plan.parts:
+            self._readings[job] = _Reading(list(plan.parts), delay)
+            self._continue(job, now)
+        else:
             heapq.heappush(self._events, (now + delay + self._compute_seconds[job], job))
-            return
-        self.bytes_moved += sum(size for size, _ in plan)
-        self._readings[job] = _Reading(site.site.name, list(plan), delay)
-        self._continue(job, now)
 
     def end_read(self, index: int, now: float) -> None:
         """End the read at the source *index* that is complete at *now*."""
@@ -68,22 +82,14 @@ class Transfers:
     def _continue(self, job: int, now: float) -> None:
         """Begin the next part of the reads of *job*; after the last part, let the job compute."""
         reading = self._readings[job]
-        while reading.parts:
-            size, holders = reading.parts.pop()
-            known = [
-                (source.link, source, rate)
-                for source in (self._sites[one] for one in holders)
-                if source.link and (rate := source.site.rate_to(reading.destination))
-            ]
-            if len(known) == len(holders):  # from a source of unknown rate, the read takes no time
-                link, site, rate = min(
-                    known, key=lambda one: ((one[0].reader_count + 1) / one[2], one[1].index)
-                )
-                link.add_reader(job, size, now, rate)
-                self._plan_next_end(site, now)
-                return
-        del self._readings[job]
-        heapq.heappush(self._events, (now + reading.delay + self._compute_seconds[job], job))
+        if not reading.parts:
+            del self._readings[job]
+            heapq.heappush(self._events, (now + reading.delay + self._compute_seconds[job], job))
+            return
+        size, sources = reading.parts.pop()
+        link, site, rate = sources[0] if len(sources) == 1 else min(sources, key=_load)
+        link.add_reader(job, size, now, rate)
+        self._plan_next_end(site, now)
 
     def _plan_next_end(self, site: SiteState, now: float) -> None:
         end = site.link.next_end() if site.link else None
@@ -91,11 +97,25 @@ class Transfers:
         if site.next_read_end is not None:
             heapq.heappush(self._events, (site.next_read_end, -1 - site.index))
 
-    def _build_plan(self, job_class: int, site: SiteState) -> list[tuple[int, tuple[int, ...]]]:
-        """Return the parts that a job reads at *site*: bytes and sources."""
+    def _build_plan(self, job_class: int, site: SiteState) -> _ReadPlan:
         sizes: dict[tuple[int, ...], int] = {}
         for data in self._classes[job_class].inputs:
             if site.site.name not in data.holders and data.holders:
-                sources = tuple(sorted(self._site_numbers[one] for one in data.holders))
-                sizes[sources] = sizes.get(sources, 0) + data.byte_count
-        return [(size, sources) for sources, size in sizes.items()]
+                holders = tuple(sorted(self._site_numbers[one] for one in data.holders))
+                sizes[holders] = sizes.get(holders, 0) + data.byte_count
+        parts = []
+        for holders, size in sizes.items():
+            sources = [
+                (source.link, source, rate)
+                for source in (self._sites[one] for one in holders)
+                if source.link and (rate := source.site.rate_to(site.site.name))
+            ]
+            if len(sources) == len(holders):
+                parts.append((size, sources))
+        return _ReadPlan(sum(sizes.values()), parts)
+
+
+def _load(source: _Source) -> tuple[float, int]:
+    """Return the time of one more byte from *source*, in s; sources with equal times have an order."""
+    link, site, rate = source
+    return (link.reader_count + 1) / rate, site.index

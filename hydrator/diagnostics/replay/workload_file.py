@@ -1,6 +1,6 @@
 """Workload file: a JSON description of sites and jobs, or of a mix from which jobs are generated.
 
-docs/how-to/operate/try-a-policy.md has examples. Generated mixes draw their jobs from a seed: equal seeds
+docs/how-to/operate/run/try-a-policy.md has examples. Generated mixes draw their jobs from a seed: equal seeds
 give equal jobs for every policy, and other seeds give other jobs.
 """
 

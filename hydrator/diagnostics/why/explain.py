@@ -14,6 +14,7 @@ from hydrator.domain.text import comma_separated, format_count
 
 from .explanation import JobExplanation, MismatchCause, Reason, SiteMatch
 from .missing_data import MissingReason, count_datasets, data_text, list_missing_datasets
+from .nowhere import add_drones
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
@@ -22,7 +23,12 @@ from .verdict import find_block_reason, list_notes, verdict_text, wait_text
 
 
 def explain(
-    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, *, now: datetime
+    job: JobFacts,
+    groups: Sequence[SlotGroup],
+    knowledge: DaemonKnowledge | None,
+    *,
+    now: datetime,
+    drones: Sequence[SlotGroup] = (),
 ) -> JobExplanation:
     """Explain for every site why *job* does not match there, and which change would help.
 
@@ -31,15 +37,15 @@ def explain(
         groups: the pool's slots, with the values of the clauses.
         knowledge: the daemon's knowledge; None if the daemon's state is unreadable.
         now: aware UTC time.
+        drones: the slots that drones would have that do not run yet.
     """
     groups = add_estimate_details(job, groups, knowledge)
-    notes = list_notes(job, now)
-    wait = wait_text(job, now, groups, knowledge)
     sites = [
         _explain_site(job, site, pool, list(site_groups), knowledge, now)
         for (pool, site), site_groups in _group_by_site(groups)
     ]
     sites += _sites_without_slots(job, {at.site for at in sites}, knowledge, now)
+    sites = add_drones(job, sites, drones, knowledge, now)
     matches = tuple(at.display_name for at in sites if at.matching_slots)
     is_idle = job.status in {None, JobStatus.IDLE}
     block_reason = find_block_reason(job, matches, now)
@@ -50,8 +56,8 @@ def explain(
         could_run=(is_idle and bool(matches) and not block_reason)
         or job.status in {JobStatus.RUNNING, JobStatus.TRANSFERRING, JobStatus.COMPLETED},
         block_reason=block_reason,
-        notes=notes,
-        wait=wait,
+        notes=list_notes(job, now),
+        wait=wait_text(job, now, groups, knowledge),
         funnel=funnel(job, groups, now),
         remedy=cheapest_remedy_text(sites) if is_idle and not matches else None,
         sites=tuple(sites),

@@ -160,7 +160,7 @@ def _explain_missing(
     if group.generation is None and slot_state.state is None:
         text = (
             "the slots have no DataLocality attributes: no hook runs there"
-            " (docs/how-to/operate/install-on-a-glidein.md)"
+            " (docs/how-to/operate/install/install-on-a-glidein.md)"
         )
         return MissingDataset(
             did, MissingReason.UNHYDRATED, f"{did}: {text}", **_state_fields(_find_fact(did, site, knowledge))
@@ -173,7 +173,8 @@ def _explain_missing(
     provenance = _provenance_fields(fact, now)
     if slot_state.state is not None:
         state = _state_text(slot_state.state, slot_state.fraction)
-        text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}"
+        enough = "" if job.min_fraction is None else f", and the job needs{format_percent(job.min_fraction)}"
+        text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}{enough}"
         if (
             fact and fact.state != slot_state.state
         ):  # the provenance explains the daemon's state, not the slot's

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Annotated, Any
 
-from hydrator.diagnostics.units import Title, UnixTime
+from hydrator.diagnostics.units import Share, Title, UnixTime
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import BadDid
@@ -25,7 +25,7 @@ from hydrator.reconcile.audit.misses import (
     Miss,
     parse_misses,
 )
-from hydrator.submit.expressions import LOCAL_EXPRESSION, available_expression, spelling_expression
+from hydrator.submit.expressions import ENOUGH_EXPRESSION, available_expression, spelling_expression
 
 from .sets.facts import NO_SLOT_SET_FACTS, SET_EXPRESSIONS, SlotSetFacts, parse_set_facts
 from .sets.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
@@ -36,6 +36,8 @@ SHARES_ATTRIBUTE = "datalocalityshares"
 NO_SITE = Site("(no site)")
 MAX_TEXT_CHARS = 2000
 """Longer texts of the job's owner, such as a hold reason, are cut at this length."""
+MAX_DRONE_CHARS = 100
+"""Longer names of types of drones are cut at this length."""
 MAX_LIST_CHARS = 1 << 18
 """Largest length of ``RequiredDatasets``; a longer text is not parsed as a list."""
 MAX_SITES = 50
@@ -83,6 +85,15 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
+class DroneAd:
+    """The offline ad of a type of drones, and when the negotiator last matched waiting jobs with it."""
+
+    name: str
+    matched_at: int | None = None
+    matched_jobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SlotGroup:
     """Slots of one site that are equal for the job.
 
@@ -102,6 +113,7 @@ class SlotGroup:
     pool: str = ""  # the collector of another pool if the schedd flocks there; else empty
     largest_resources: Mapping[str, float] = field(default_factory=dict)
     set_facts: SlotSetFacts = NO_SLOT_SET_FACTS
+    drone: DroneAd | None = None
 
     @property
     def can_run_now(self) -> bool:
@@ -160,6 +172,8 @@ class JobFacts:
     """key by which the job's expressions look up its datasets; null: the job has no key"""
     uses_sets: bool = False
     """true if the job's expressions look up sets of datasets (contract 2), not single datasets"""
+    min_fraction: Share | None = None
+    """share of each dataset that is enough for the job; null: it needs all"""
     start: StartRecord | None = None
     """estimates of the slot at the job's last start; null: none, or the job never started"""
 
@@ -176,10 +190,7 @@ class JobFacts:
 def parse_job(
     texts: Mapping[str, str], procs: Sequence[int], schedd: str, default_scope: str | None = None
 ) -> JobFacts:
-    """Parse a job from *texts*: the attributes of its ad, by name, each as ClassAd text.
-
-    If ``RequiredDatasets`` is not a list of strings, its text counts as one invalid name.
-    """
+    """Parse a job from its attributes as ClassAd text; a bad list of datasets counts as one invalid name."""
     ad = {name.lower(): text for name, text in texts.items()}
     number = _parse_number(ad.get("jobstatus"))
     dids, invalid_names = _parse_datasets(ad.get("requireddatasets"), default_scope)
@@ -195,6 +206,7 @@ def parse_job(
         uses_sets="datalocalitysets" in ad.get(HERE_ATTRIBUTE.lower(), "").lower() or SHARES_ATTRIBUTE in ad,
         start=parse_start_record(parse_string_literal(ad.get(START_ATTRIBUTE.lower(), "")[:MAX_TEXT_CHARS])),
         any_after=parse_integer(ad.get("datalocalityanyafter")),
+        min_fraction=_valid_share(_parse_number(ad.get("datalocalityminfraction"))),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
         is_transformed=ad.get("datalocalitytransformed", "").lower() == "true",
         is_released=ad.get(HERE_ATTRIBUTE.lower(), "").lower() == "true",
@@ -255,7 +267,7 @@ def _usable_expression(did: Did, *, uses_sets: bool) -> str:
     by_state = f"{available_expression([did])} && {spelling_expression([did], classad_string(did))}"
     if not uses_sets:
         return by_state
-    by_set = LOCAL_EXPRESSION.replace("MY.DataLocalityKey", classad_string(set_key([did])))
+    by_set = ENOUGH_EXPRESSION.replace("MY.DataLocalityKey", classad_string(set_key([did])))
     return f"{by_set} || {by_state}"
 
 
@@ -265,6 +277,21 @@ def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> l
         _parse_slot_group(row, match_result["clauses"], dids)
         for row in match_result["groups"]
         if not row["dynamic"]
+    ]
+
+
+def parse_drones(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
+    """Parse the offline ads of drones in an answer of ``evaluate_match``, as groups of one slot."""
+    return [
+        replace(
+            _parse_slot_group(row, match_result["clauses"], dids),
+            drone=DroneAd(
+                truncate_at_name(str(row["drone"]), MAX_DRONE_CHARS),
+                _to_integer(row["matched_at"]),
+                _to_integer(row["matched_jobs"]),
+            ),
+        )
+        for row in match_result.get("drones") or ()
     ]
 
 

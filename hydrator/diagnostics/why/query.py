@@ -23,6 +23,7 @@ from .pool_facts import (
     JobFacts,
     JobStatus,
     fact_expressions,
+    parse_drones,
     parse_job,
     parse_slot_groups,
     parse_string_literal,
@@ -34,6 +35,10 @@ from .summary import JobSummary, summarize_jobs
 
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 """The number of a job (``12.0``), or of a cluster for all its jobs (``12``), as a user types it."""
+
+
+StagingExplainer = Callable[[Sequence[Did]], tuple[str, ...]]
+"""Returns sentences about the daemon's requests for the given datasets of one job."""
 
 
 class WhyPoolClient(ScheddProbe, Protocol):
@@ -69,8 +74,7 @@ class WhyQuery:
     """Fetches the daemon's knowledge of the given datasets over HTTP; called if ``knowledge`` is None."""
     add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
     """Adds similar names that exist, for each given dataset that no catalogue has."""
-    explain_staging: Callable[[Sequence[Did]], tuple[str, ...]] | None = None
-    """Returns sentences about the daemon's requests for the given datasets of one job."""
+    explain_staging: StagingExplainer | None = None
     can_offer_release: bool = False
     """True if the answer may propose `hydrator release`; the schedd must allow the release too."""
 
@@ -151,7 +155,8 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
         uploads=_count_uploads(query, schedd, row["ad"], facts),
         can_release=query.can_offer_release and job.is_transformed and can_release(query.pool, schedd, facts),
     )
-    answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now)
+    drones = parse_drones(match_result, job.datasets)
+    answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now, drones=drones)
     notes = [
         f"pool {pool}, to which the job's schedd flocks, did not answer: {why}"
         for pool, why in (match_result.get("unreachable_pools") or {}).items()

@@ -20,6 +20,9 @@ from .obstacles import capacity_text, causes_of
 from .pool_facts import JobFacts, SlotGroup
 from .sets.reasons import AUTO
 
+_SHORT_WAIT_SECONDS = 1800
+"""A longer wait is advised only if nothing else helps: data that is on its way usually arrives before."""
+
 
 def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
     """Return the cheapest change, and all sites where the job would match after this change."""
@@ -82,7 +85,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
         ways.append(Remedy(2, "reading from elsewhere ends sooner than waiting for a slot beside the data"))
     elif job.any_after is not None and job.any_after > to_unix(now):
         left = job.any_after - to_unix(now)
-        cost = 2 if left <= 3600 else 3
+        cost = 2 if left <= _SHORT_WAIT_SECONDS else 3
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
     if missing:
         ways += _combined_arrival_remedies(missing)
@@ -117,11 +120,11 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
                 name = "by `hydrator submit`"
             return Remedy(9, f"submit the job again {name}")
         case _ if first and first.state == DatasetState.NEARLINE:
-            return Remedy(10, "create a rule that brings the data from tape")
+            return Remedy(10, "ask the data manager to bring the data from tape to disk")
         case _ if first and first.state == DatasetState.STUCK:
             return Remedy(10, "the owner of the stuck rule repairs the rule")
         case _:
-            return Remedy(10, "create a rule that brings the data to the site")
+            return Remedy(10, "ask the data manager to bring the data to one site")
 
 
 def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:

@@ -51,10 +51,17 @@ def verdict_text(
                 f"it would match at {comma_separated(matching_sites)}: it waits for its turn in"
                 " the next negotiation cycles"
             )
-        case _ if not any(at.slots for at in sites):
-            return "it cannot match: the pool has no slots"
         case _:
-            return "it matches no slot now"
+            return _no_match_text(sites)
+
+
+def _no_match_text(sites: Sequence[SiteMatch]) -> str:
+    if drones := deduplicate(each.name for at in sites for each in at.drones if each.is_match):
+        types = shorten_list(drones)
+        return f"it matches no slot now; it matches drones of type {types}, which do not run yet"
+    if not any(at.slots for at in sites):
+        return "it cannot match: the pool has no slots"
+    return "it matches no slot now"
 
 
 _RECENT_SECONDS = 600

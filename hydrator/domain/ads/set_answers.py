@@ -5,7 +5,7 @@ give to the negotiator. An ad of contract 1 has no such entries. This module is 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -64,10 +64,11 @@ class SiteAnswers:
         return answer.read_seconds + self.own_queue_seconds < answer.queue_seconds
 
 
-def read_set_answers(ad: SiteAd, now: datetime) -> SiteAnswers:
+def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = None) -> SiteAnswers:
     """Return the set answers of *ad*, with the estimates only if they are valid at *now*.
 
-    Skip entries that cannot be decoded, for example those of another daemon version.
+    With *keys*, return only the answers of these sets. Skip entries that cannot be decoded, for example those
+    of another daemon version.
     """
     lines = dict(ad.content)
     shares = _entries(lines.get("DataLocalitySets"))
@@ -85,7 +86,7 @@ def read_set_answers(ad: SiteAd, now: datetime) -> SiteAnswers:
             Site(sources[key].strip('"')) if key in sources else None,
         )
         for key, share in shares.items()
-        if _REAL.match(share)
+        if (keys is None or key in keys) and _REAL.match(share)
     }
     own = _integer(lines.get("DataLocalityOwnQueueSeconds")) if is_valid else None
     return SiteAnswers(

@@ -26,6 +26,16 @@ Clock = Callable[[], datetime]
 """A function that returns the current time as an aware UTC datetime."""
 
 
+class StepReporter(Protocol):
+    """A display of the steps of a task, such as a progress bar; called from any thread."""
+
+    def set_steps(self, count: int) -> None:
+        """Set the number of all steps."""
+
+    def advance(self) -> None:
+        """Record that one step has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerEndpoint:
     """The address of the daemon's HTTP server from this machine.

@@ -26,7 +26,14 @@ from .holdings import DatasetSet, Holdings, read_holdings
 from .predictions import Predictions
 from .queue import QueuedWork, SiteQueues
 from .read import CycleSets, Reads
-from .readers import count_readers, find_closed_sources, smooth_readers, update_last_reads
+from .readers import (
+    NamedSources,
+    build_source_finder,
+    count_readers,
+    find_closed_sources,
+    smooth_readers,
+    update_last_reads,
+)
 from .run_times import PlacedJobs, RunHistory, RunTimes
 
 _NO_RATE_BETWEEN_SITES = "no transfer rate between two sites is known"
@@ -58,13 +65,14 @@ class ReadMemory:
     """Values that keep reads steady from cycle to cycle.
 
     By source the mean number of readers and the time of the last ones, and the closed sources; by site the
-    stock of changes that is left.
+    stock of changes that is left; and the sources that the ads have named.
     """
 
     mean_readers: Mapping[Site, float] = field(default_factory=dict)
     closed_sources: frozenset[Site] = frozenset()
     read_stocks: Mapping[Site, ReadStock] = field(default_factory=dict)
     last_reads: Mapping[Site, datetime] = field(default_factory=dict)
+    sources: NamedSources = field(default_factory=NamedSources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,7 @@ class Estimation:
     Without rates ``estimates`` is None, and ``queues`` has the own queue of each site.
     ``load_at`` is the time of the jobs and slots behind the estimates. ``readers`` has, by source, the jobs
     that read from it now. ``set_estimator`` estimates sets that no job has named, as of this cycle.
+    ``load`` has the jobs and slots; None if they are unknown.
     """
 
     estimates: Estimates | None = None
@@ -86,6 +95,7 @@ class Estimation:
     history: RunHistory = field(default_factory=RunHistory, repr=False)
     holdings: Holdings | None = field(default=None, repr=False)
     set_estimator: SetEstimator | None = field(default=None, repr=False, compare=False)
+    load: PoolLoad | None = field(default=None, repr=False, compare=False)
 
 
 def estimate(
@@ -179,15 +189,17 @@ class _EstimateSteps:
         self.read_stocks: dict[Site, ReadStock] = {}
         self._now = now
         self._keys_of_names: dict[tuple[str, ...], SetKey | None] = {}
-        queried_at = to_unix(load.as_of)
         placed = list(self._place_running_jobs())
         self.history = previous.history.update(load, placed)
         default_run_seconds = policy.default_run.total_seconds()
-        self._run_times = RunTimes(self.history, placed, queried_at, default_run_seconds)
+        self._run_times = RunTimes(self.history, placed, default_run_seconds)
         self._queues, self._cpus = self._build_queues(placed, default_run_seconds)
         self._rates = rates
-        sources = self._build_reads({}, {}, frozenset()).find_source
-        self.readers: Mapping[Site, int] = count_readers(placed, holdings.sets, sources, queried_at)
+        self._named_sources = previous.memory.sources
+        find_source = build_source_finder(
+            self._named_sources, self._previous, self._build_reads({}, {}, frozenset()).find_source
+        )
+        self.readers: Mapping[Site, int] = count_readers(placed, holdings.sets, find_source)
         self.last_reads = update_last_reads(self.readers, previous.memory.last_reads, now)
         busy = self.last_reads.keys()
         self.mean_readers = smooth_readers(self.readers, previous.memory.mean_readers, busy)
@@ -200,7 +212,9 @@ class _EstimateSteps:
     @property
     def memory(self) -> ReadMemory:
         """Return the values that keep the reads of the next cycle steady."""
-        return ReadMemory(self.mean_readers, self.closed, self.read_stocks, self.last_reads)
+        return ReadMemory(
+            self.mean_readers, self.closed, self.read_stocks, self.last_reads, self._named_sources
+        )
 
     @property
     def lacks_rates(self) -> bool:
@@ -230,7 +244,9 @@ class _EstimateSteps:
         """Return the estimates of all sites."""
         queues = {key: self._estimate_queue(one) for key, one in self._holdings.sets.items()}
         sites = {site: self._estimate_site(site, queues) for site in self._holdings.sites}
-        return Estimates(self._load.as_of + self._policy.valid, sites)
+        made = Estimates(self._load.as_of + self._policy.valid, sites)
+        self._named_sources = self._named_sources.update(made, self._previous, to_unix(self._now))
+        return made
 
     def _estimate_queue(self, one: DatasetSet) -> tuple[int, Site | None] | None:
         """Return the class of the queue seconds of *one*, and its site; None: its data is nowhere."""
@@ -289,6 +305,7 @@ class _EstimateSteps:
                 yield schedd, load
 
     def _place_running_jobs(self) -> Iterator[PlacedJobs]:
+        queried_at = to_unix(self._load.as_of)
         for schedd, load in self._schedd_loads():
             for jobs in load.running:
                 key = self._find_key(jobs)
@@ -296,7 +313,7 @@ class _EstimateSteps:
                 place = "none" if key is None else "elsewhere"
                 if one is not None and jobs.site in one.homes:
                     place = "beside"
-                yield PlacedJobs(schedd, jobs, key, place)
+                yield PlacedJobs(schedd, jobs, key, place, queried_at, load.clock_ahead)
 
     def _build_queues(
         self, placed: list[PlacedJobs], default_run_seconds: float
@@ -306,10 +323,10 @@ class _EstimateSteps:
         busy: dict[Site, list[tuple[float, float]]] = {}
         run_seconds: dict[Site, list[float]] = {}
         for each in placed:
-            if each.jobs.site is None:
+            if each.jobs.site is None or each.jobs.is_leaving:
                 continue
             cores = each.jobs.cpus
-            remaining = self._run_times.remaining(each.jobs, each.key, self._read_seconds(each))
+            remaining = self._run_times.remaining(each, self._read_seconds(each))
             busy.setdefault(each.jobs.site, []).extend((seconds, cores) for seconds in remaining)
             count = len(remaining)
             total = run_seconds.setdefault(each.jobs.site, [0.0, 0.0])

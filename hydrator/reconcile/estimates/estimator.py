@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,7 +11,7 @@ from hydrator.domain.ads.estimates import Estimates, RateLookup
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Demand, Snapshot
-from hydrator.domain.pool_ports import PoolLoad, PoolLoads
+from hydrator.domain.pool_ports import PoolLoad, PoolLoads, ScheddLoad
 from hydrator.reconcile.poll.threads import run_in_thread
 
 from .estimate import EstimatePolicy, Estimation, estimate
@@ -25,7 +26,8 @@ class Estimator:
     """Estimates of each cycle, made from the last load of the pool and the last estimates.
 
     The query of the load has its own thread. A query that takes long delays no cycle: the cycles use the
-    last complete load until it is too old. No failure stops a cycle; the cycle has no estimates instead.
+    last complete load until it is too old. A schedd that does not answer counts with its last answer until
+    then. No failure stops a cycle; the cycle has no estimates instead.
 
     Args:
         loads: the load of the pool; None if the daemon does not query schedds.
@@ -50,7 +52,9 @@ class Estimator:
         self._lock = threading.Lock()
         self._query: Future[None] | None = None
         self._load: PoolLoad | None = None
+        self._load_oldest_at: datetime | None = None
         self._failure: str | None = None
+        self._answers: dict[str, tuple[datetime, ScheddLoad]] = {}
         self.last = last or Estimation()
 
     def begin_query(self) -> None:
@@ -73,7 +77,7 @@ class Estimator:
         """Store the load, or the reason why it is not complete; any thread may call this."""
         load = None
         try:
-            load = loads.read_load()
+            load = self._with_last_answers(loads.read_load())
             failure = load.unseen_reason
         except PoolError as error:
             failure = str(error)
@@ -85,13 +89,23 @@ class Estimator:
             self._failure = failure
             if load is not None and failure is None:
                 self._load = load
+                self._load_oldest_at = min((at for at, _ in self._answers.values()), default=load.as_of)
+
+    def _with_last_answers(self, load: PoolLoad) -> PoolLoad:
+        """Return *load* with the last answer, if it is new enough, of each schedd that did not answer now."""
+        oldest = load.as_of - self._policy.max_load_age
+        schedds = load.schedds
+        known = {name: (at, last) for name, (at, last) in self._answers.items() if at >= oldest}
+        known |= {name: (load.as_of, one) for name, one in schedds.items() if isinstance(one, ScheddLoad)}
+        self._answers = {name: known[name] for name in schedds if name in known}
+        return replace(load, schedds={**schedds, **{name: one for name, (_, one) in self._answers.items()}})
 
     def make(self, snapshot: Snapshot, demand: Demand, now: datetime) -> Estimates | None:
         """Return the estimates of the cycle at *now*, else the own queues, or None; ``last`` says why."""
         try:
-            self.last = estimate(
-                snapshot, demand, self._find_load(now), self._get_rates(), self.last, now, self._policy
-            )
+            load = self._find_load(now)
+            made = estimate(snapshot, demand, load, self._get_rates(), self.last, now, self._policy)
+            self.last = replace(made, load=load if isinstance(load, PoolLoad) else None)
             self._bugs.mark_resolved(_ESTIMATE)
         except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
             self.last = Estimation(None, self._bugs.report(_ESTIMATE, error))
@@ -102,7 +116,8 @@ class Estimator:
         if self._loads is None:
             return "the daemon does not query the schedds ([demand] ask_schedds)"
         with self._lock:
-            load, failure = self._load, self._failure
-        if load is not None and (failure is None or now - load.as_of <= self._policy.max_load_age):
+            load, failure, oldest_at = self._load, self._failure, self._load_oldest_at
+        is_fresh = oldest_at is not None and now - oldest_at <= self._policy.max_load_age
+        if load is not None and (failure is None or is_fresh):
             return load
         return failure

@@ -7,7 +7,7 @@ Each core then takes the next job after the mean run time.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hydrator.domain.ads.estimates import JobQueue
 from hydrator.domain.model import Site
@@ -59,7 +59,8 @@ class SiteQueues:
         self._typical_run_seconds = {
             site: max(1.0, run_seconds.get(site, default_run_seconds)) for site in self._slots
         }
-        self._shares = assign_work(work, {site: self._rate_and_free(site) for site in self._slots})
+        fitting = [replace(each, homes=self._homes_with_room(each)) for each in work]
+        self._shares = assign_work(fitting, {site: self._rate_and_free(site) for site in self._slots})
         self._seconds: dict[tuple[Site, int], float] = {}
 
     @property
@@ -86,7 +87,7 @@ class SiteQueues:
 
     def seconds(self, site: Site, cpus: float) -> float:
         """Return the seconds until one more job of *cpus* cores starts at *site*; infinity if it cannot."""
-        cores = max(1, math.ceil(round(cpus, DIGITS)))
+        cores = _whole_cores(cpus)
         if (site, cores) not in self._seconds:
             self._seconds[site, cores] = self._compute(site, cores)
         return self._seconds[site, cores]
@@ -107,11 +108,27 @@ class SiteQueues:
         share = self._shares.get(site)
         return max(1.0, share.core_seconds / share.cores) if share else self._typical_run_seconds[site]
 
+    def _homes_with_room(self, jobs: QueuedWork) -> frozenset[Site]:
+        """Return the homes of *jobs* with a slot that is large enough for one of them.
+
+        Jobs that can never start at a site do not delay others there.
+        """
+        cores = _whole_cores(jobs.cores / jobs.job_count)
+        return frozenset(
+            home
+            for home in jobs.homes & self._slots.keys()
+            if any(group.total_cpus >= cores for group in self._slots[home])
+        )
+
     def _rate_and_free(self, site: Site) -> tuple[float, float]:
         """Return the cores that come free each second, and the cores that are free now."""
         total = sum(group.total_cpus * group.slot_count for group in self._slots[site])
         free = sum(group.free_cpus * group.slot_count for group in self._slots[site])
         return total / self._typical_run_seconds[site], free
+
+
+def _whole_cores(cpus: float) -> int:
+    return max(1, math.ceil(round(cpus, DIGITS)))
 
 
 def _time_of_start(
@@ -120,15 +137,13 @@ def _time_of_start(
     """Return the time when *needed* cores have come free, of *total* cores of which *free* are free now.
 
     *busy* has the remaining seconds and cores of running jobs, sorted. Busy cores without a known job end at
-    equal distances during *run_seconds*.
+    equal distances during *run_seconds*. If the jobs have more cores than are busy, some of them run in slots
+    that do not count, such as slots that drain. It is unknown which, so each job counts in part.
     """
-    known: list[tuple[float, float]] = []
-    unknown = total - free
-    for remaining, cores in busy:
-        if unknown <= 0:
-            break
-        known.append((remaining, min(cores, unknown)))
-        unknown -= cores
+    busy_cores, known_cores = total - free, sum(cores for _, cores in busy)
+    part = min(1.0, busy_cores / known_cores) if known_cores > 0 else 0.0
+    known = [(remaining, cores * part) for remaining, cores in busy] if part > 0 else []
+    unknown = busy_cores - known_cores * part
 
     def count_starts(seconds: float) -> float:
         count = free * (1 + math.floor(seconds / run_seconds)) + max(0.0, unknown) * seconds / run_seconds

@@ -130,11 +130,20 @@ class Reads:
             return False
         return not any(self._rate(*pair) for pair in permutations(self._holdings.sites, 2))
 
-    def find_source(self, one: DatasetSet, site: Site) -> tuple[Site, float] | None:
-        """Return the source of most bytes of *one* that *site* lacks, and the seconds of a lone read."""
+    def find_source(
+        self, one: DatasetSet, site: Site, named: Site | None = None
+    ) -> tuple[Site, float] | None:
+        """Return the source of most bytes of *one* that *site* lacks, and the seconds of a lone read.
+
+        The source is *named* if it is given and its rate is known.
+        """
         transfer = self._transfer(one, site)
         if transfer is None or transfer.source is None or transfer.lone_seconds is None:
             return None
+        if named is not None and named != transfer.source and transfer.rate is not None:
+            rate = self._rate(named, site)
+            if rate is not None and rate.bytes_per_second > 0:
+                return named, transfer.lone_seconds * transfer.rate.bytes_per_second / rate.bytes_per_second
         return transfer.source, transfer.lone_seconds
 
     def _transfer(self, one: DatasetSet, site: Site) -> Read | None:

@@ -3,15 +3,19 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.model import Site
 
 from .holdings import DatasetSet
 from .run_times import PlacedJobs
 
+MAX_CHANGES_OF_SOURCE: Final = 8
+"""Changes of the source of one set at one site that are remembered, for the jobs that started before."""
 Source = tuple[Site, float]
 """A source, and the seconds of a lone read from it."""
 OPEN_SHARE: Final = 0.5
@@ -68,11 +72,71 @@ def find_closed_sources(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class NamedSources:
+    """The sources that the ads have named, by site and set of datasets, where they changed.
+
+    ``changes`` has the times of the changes, in Unix seconds, each with the source from then on; the first
+    entry is the source before the first change.
+    """
+
+    changes: Mapping[tuple[Site, SetKey], tuple[tuple[int, Site], ...]] = field(default_factory=dict)
+
+    def find(self, site: Site, key: SetKey, started_at: int) -> Site | None:
+        """Return the source that the ad of *site* named at *started_at*; None if it never changed."""
+        changes = self.changes.get((site, key), ())
+        return next((source for at, source in reversed(changes) if at <= started_at), None)
+
+    def update(self, made: Estimates, previous: Estimates | None, now: int) -> "NamedSources":
+        """Return the sources after a cycle at *now*, whose ads have *made* instead of *previous*."""
+        changes = {}
+        for site, one in made.sites.items():
+            before = previous.sites.get(site) if previous else None
+            for key, each in one.by_key.items():
+                known, old = self.changes.get((site, key), ()), before.by_key.get(key) if before else None
+                last = known[-1][1] if known else old.source if old else None
+                if last is not None and each.source is not None and each.source != last:
+                    known = (*(known or ((0, last),)), (now, each.source))
+                if known:
+                    oldest, *newer = known[-MAX_CHANGES_OF_SOURCE:]
+                    changes[site, key] = ((0, oldest[1]), *newer)
+        return NamedSources(changes)
+
+
+def build_source_finder(
+    named: NamedSources,
+    last: Estimates | None,
+    find_source: Callable[[DatasetSet, Site, Site | None], Source | None],
+) -> Callable[[DatasetSet, Site, int], Source | None]:
+    """Return a function that finds the source of a job that started at a site at a time (Unix s).
+
+    It is the source that the site's ad named at this time.
+
+    Args:
+        named: the sources of the ads, where they changed.
+        last: the estimates in the last ads, for sources that never changed.
+        find_source: returns the source of a set at a site, and the seconds of a lone read, if the ad names
+            this source; None if it names none.
+    """
+    found: dict[tuple[SetKey, Site, Site | None], Source | None] = {}
+
+    def find(one: DatasetSet, site: Site, started_at: int) -> Source | None:
+        source = named.find(site, one.key, started_at)
+        if source is None and last is not None and site in last.sites:
+            old = last.sites[site].by_key.get(one.key)
+            source = old.source if old else None
+        question = one.key, site, source
+        if question not in found:
+            found[question] = find_source(one, site, source)
+        return found[question]
+
+    return find
+
+
 def count_readers(
     placed: Iterable[PlacedJobs],
     sets: Mapping[SetKey, DatasetSet],
-    find_source: Callable[[DatasetSet, Site], Source | None],
-    now: int,
+    find_source: Callable[[DatasetSet, Site, int], Source | None],
 ) -> dict[Site, int]:
     """Return the jobs that read from each source now; sources without readers are left out.
 
@@ -82,21 +146,19 @@ def count_readers(
     Args:
         placed: the running jobs.
         sets: the demanded sets.
-        find_source: returns the source of a set for jobs at a site, and the seconds of a lone read.
-        now: the time of the query of the running jobs, in Unix seconds.
+        find_source: returns the source of a set for a job that started at a site at a time (Unix s), and the
+            seconds of a lone read.
     """
-    ages: dict[Site, list[float]] = {}
+    shares: dict[Site, list[float]] = {}
     for each in placed:
         site, one = each.jobs.site, sets.get(SetKey(each.key or ""))
         if one is None or site is None or site in one.homes:
             continue
-        source = find_source(one, site)
-        if source is not None and source[1] > 0:
-            lone_seconds = source[1]
-            ages.setdefault(source[0], []).extend(
-                (now - start) / lone_seconds for start in each.jobs.started_at
-            )
-    counts = {source: _count_readers(sorted(shares)) for source, shares in ages.items()}
+        for age in each.ages:
+            source = find_source(one, site, each.now - age)
+            if source is not None and source[1] > 0:
+                shares.setdefault(source[0], []).append(age / source[1])
+    counts = {source: _count_readers(sorted(each)) for source, each in shares.items()}
     return {source: count for source, count in counts.items() if count}
 
 

@@ -31,12 +31,23 @@ RunGroup = tuple[str, str, Place]
 
 @dataclass(frozen=True, slots=True)
 class PlacedJobs:
-    """Running jobs of one schedd, the key of their set (None if it is unknown), and their place."""
+    """Running jobs of one schedd, the key of their set (None if it is unknown), and their place.
+
+    ``now`` is the time of the query, in Unix seconds. The starts of the jobs have the schedd's clock, which
+    is ``clock_ahead`` seconds ahead of ours.
+    """
 
     schedd: str
     jobs: RunningJobs
     key: str | None
     place: Place
+    now: int
+    clock_ahead: int = 0
+
+    @property
+    def ages(self) -> list[int]:
+        """Return the seconds since the start of each job."""
+        return [max(0, self.now + self.clock_ahead - start) for start in self.jobs.started_at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +66,30 @@ class RunHistory:
         now = to_unix(load.as_of)
         if self.queried_at is not None and now <= self.queried_at:
             return self
-        running = {(each.schedd, replace(each.jobs, started_at=())): each for each in placed}
+        running = _group_running(placed)
         samples = dict(self.samples)
         if self.queried_at is not None:
-            ended_at = (now + self.queried_at) / 2
+            middle = (now + self.queried_at) / 2
             for identity, before in self.running.items():
                 if isinstance(load.schedds.get(before.schedd, Unseen("")), Unseen):
                     continue
                 after = running.get(identity)
                 left = Counter(before.jobs.started_at) - Counter(after.jobs.started_at if after else ())
+                ended_at = middle + before.clock_ahead
                 _add_samples(samples, before, [max(1.0, ended_at - start) for start in left.elements()])
         for group in list(samples)[: max(0, len(samples) - MAX_GROUPS)]:
             del samples[group]
         return RunHistory(samples, now, running)
+
+
+def _group_running(placed: Iterable[PlacedJobs]) -> dict[tuple[str, RunningJobs], PlacedJobs]:
+    """Return the jobs by what stays the same while they run: a slot may begin to leave meanwhile."""
+    running: dict[tuple[str, RunningJobs], PlacedJobs] = {}
+    for each in placed:
+        identity = each.schedd, replace(each.jobs, started_at=(), is_leaving=False)
+        before = running[identity].jobs.started_at if identity in running else ()
+        running[identity] = replace(each, jobs=replace(each.jobs, started_at=before + each.jobs.started_at))
+    return running
 
 
 def _add_samples(
@@ -94,17 +116,13 @@ class RunTimes:
     Args:
         history: the run times of ended jobs.
         placed: the running jobs.
-        now: the time of the query, in Unix seconds.
         default_seconds: the expected run time if nothing is known.
     """
 
-    def __init__(
-        self, history: RunHistory, placed: Iterable[PlacedJobs], now: int, default_seconds: float
-    ) -> None:
+    def __init__(self, history: RunHistory, placed: Iterable[PlacedJobs], default_seconds: float) -> None:
         self._history = history
-        self._now = now
         self._default_seconds = default_seconds
-        self._mean_ages = _mean_ages(placed, now)
+        self._mean_ages = _mean_ages(placed)
         self._learned: dict[tuple[str | None, str | None, str], tuple[float, Place]] = {}
 
     def expect(self, jobs: IdleJobs | RunningJobs, key: str | None) -> float:
@@ -140,23 +158,23 @@ class RunTimes:
                 return 2 * self._mean_ages[group], group[2]
         return self._default_seconds, "beside"
 
-    def remaining(self, jobs: RunningJobs, key: str | None, read_seconds: float = 0.0) -> list[float]:
-        """Return the expected remaining seconds of each of *jobs*.
+    def remaining(self, placed: PlacedJobs, read_seconds: float = 0.0) -> list[float]:
+        """Return the expected remaining seconds of each of the jobs in *placed*.
 
         Jobs that are not beside their data run *read_seconds* longer, unless the run times of earlier jobs
         include the reading.
         """
+        jobs, key = placed.jobs, placed.key
         expected = self.expect(jobs, key)
         if jobs.expected_seconds is not None or self._learned_run(key, jobs)[1] != "elsewhere":
             expected += read_seconds
-        ages = (max(0, self._now - start) for start in jobs.started_at)
-        return [max(expected - age, age * OVERDUE_SHARE) for age in ages]
+        return [max(expected - age, age * OVERDUE_SHARE) for age in placed.ages]
 
 
-def _mean_ages(placed: Iterable[PlacedJobs], now: int) -> dict[RunGroup, float]:
+def _mean_ages(placed: Iterable[PlacedJobs]) -> dict[RunGroup, float]:
     ages: dict[RunGroup, list[float]] = {}
     for each in placed:
-        values = [max(0.0, now - start) for start in each.jobs.started_at]
+        values = each.ages
         for group in _groups(each.key, each.jobs.run, each.jobs.user, each.place):
             ages.setdefault(group, []).extend(values)
     return {group: fmean(values) for group, values in ages.items() if values}

@@ -84,6 +84,8 @@ class Experiment:
             kind = "observe-only" if block.is_observing else "active"
             until = f"{block.ends_at:%Y-%m-%d %H:%M} UTC"
             return f"experiment: block {block.number + 1} of {self.block_count} ({kind}) until {until}"
+        if self.stopped_at and self.stopped_at <= self.started_at:
+            return f"experiment: it was stopped at {self.stopped_at:%Y-%m-%d %H:%M} UTC, before it began"
         if time < self.started_at:
             return f"experiment: it begins at {self.started_at:%Y-%m-%d %H:%M} UTC"
         return f"experiment: it ended at {self.ends_at:%Y-%m-%d %H:%M} UTC; hydrator report --experiment"

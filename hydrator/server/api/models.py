@@ -177,6 +177,9 @@ class DatasetSetAnswer(TypedDict):
     jobs: Count
     bytes: Annotated[Count | None, Field(description="bytes of all datasets; null: a size is unknown")]
     sites: list[SetAtSite]
+    staging: Annotated[
+        list[str] | None, Field(description="what was requested for it, or why not; null without key=")
+    ]
 
 
 @with_config(CLOSED)
@@ -228,6 +231,88 @@ class Ready(TypedDict):
     ready: Literal[True]
 
 
+@with_config(CLOSED)
+class NeedAnswer(TypedDict):
+    """One thing that needs a person."""
+
+    subject: Annotated[str, Field(description="the part or site, such as `catalogue rucio`")]
+    text: Annotated[str, Field(description="one sentence")]
+    command: Annotated[str, Field(description="the command to run")]
+
+
+@with_config(CLOSED)
+class PartAnswer(TypedDict):
+    """A catalogue or a publisher."""
+
+    kind: Literal["catalogue", "publisher"]
+    name: str
+    error: Annotated[str | None, Field(description="the present error; null if the part works")]
+    failing_since: UnixTime | None
+    last_error: Annotated[str | None, Field(description="the newest error since the daemon started")]
+    last_error_at: UnixTime | None
+    last_ok_at: Annotated[UnixTime | None, Field(description="the newest cycle in which the part worked")]
+
+
+@with_config(CLOSED)
+class LocalityShares(TypedDict):
+    """The jobs with datasets that ended in a span of time, and the share beside their data."""
+
+    at: Annotated[UnixTime, Field(description="start of the span")]
+    jobs: Count
+    share_of_jobs: Annotated[
+        float | None,
+        Field(ge=0, le=1, description="jobs with all their data at their site; null: not known"),
+    ]
+    share_of_bytes: Annotated[
+        float | None, Field(ge=0, le=1, description="bytes at the site of their job; null: not known")
+    ]
+
+
+@with_config(CLOSED)
+class LocalityTimes(TypedDict):
+    """The shares over time; ``hours`` has the hours of the last week in which jobs ended, oldest first."""
+
+    day: LocalityShares | None
+    week: LocalityShares | None
+    hours: list[LocalityShares]
+
+
+@with_config(CLOSED)
+class RequestAnswer(TypedDict):
+    """One request of data that has not ended."""
+
+    did: str
+    site: str
+    kind: Literal["stage", "pin"]
+    state: str
+    bytes: Count
+    share: Annotated[
+        float | None, Field(ge=0, le=1, description="share of the files that arrived; null for a pin")
+    ]
+    ready_at: Annotated[UnixTime | None, Field(description="expected end; null if it is not known")]
+    jobs: Count
+    is_stuck: bool
+
+
+@with_config(CLOSED)
+class Overview(TypedDict):
+    """The overall health, and what the daemon's page shows at its top."""
+
+    version: Literal[1]
+    now: UnixTime
+    status: Annotated[
+        Literal["well", "attention", "waiting"],
+        Field(description="attention: `needs` is not empty; waiting: the daemon publishes nothing yet"),
+    ]
+    summary: Annotated[str, Field(description="one sentence, such as `all is well`")]
+    needs: list[NeedAnswer]
+    parts: list[PartAnswer]
+    locality: LocalityTimes
+    staging: Annotated[
+        list[RequestAnswer], Field(description="requests of data, stuck ones first; at most 100")
+    ]
+
+
 # --- requests ---------------------------------------------------------------------------------------------
 
 
@@ -273,6 +358,26 @@ class SetsParameters(TypedDict, total=False):
 
 class NamesParameters(TypedDict):
     did: Annotated[list[DidText], Field(min_length=1, description="a dataset, scope:name; repeatable")]
+
+
+class SiteParameters(TypedDict):
+    site: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class DatasetParameters(TypedDict):
+    did: DidText
+
+
+class RunParameters(TypedDict, total=False):
+    run: Annotated[
+        str, Field(min_length=1, max_length=500, description="RapthorRun or DataLocalityKey of the jobs")
+    ]
+    cluster: Annotated[str, Field(pattern=r"^[0-9]{1,10}$", description="a cluster of jobs, instead of run")]
+    schedd: Annotated[str, Field(description="the schedd of the cluster; default: all schedds")]
+
+
+class LiveParameters(TypedDict, total=False):
+    have: Annotated[str, Field(description="the version that the client has; if it is old, an event comes")]
 
 
 class WhyParameters(TypedDict, total=False):

@@ -160,19 +160,36 @@ def _ad_route(summary: str, headers: Mapping[str, JsonObject]) -> _Route:
     )
 
 
+def _page_route(summary: str, missing: str, parameters: type, *, bad_text: str | None = None) -> _Route:
+    """Describe a page; with *bad_text*, which describes status 400, the pool is asked and may not answer."""
+    errors = {404: missing}
+    if bad_text:
+        errors = {400: bad_text, 404: missing, 502: "The pool did not answer."}
+    responses = {status: _text_response("text/html", description=text) for status, text in errors.items()}
+    return _Route(summary, {200: _text_response("text/html"), **responses}, parameters={"query": parameters})
+
+
 _ROUTES: Final[Mapping[str, _Route]] = {
     "/": _Route("The page for people.", {200: _text_response("text/html")}),
-    "/why": _Route(
+    "/site": _page_route("The page of one site.", "No such site.", models.SiteParameters),
+    "/dataset": _page_route("The page of one dataset.", "No such dataset.", models.DatasetParameters),
+    "/run": _page_route(
+        "The page of one run, or of one cluster: how far its jobs are.",
+        "No job of the run or cluster is queued.",
+        models.RunParameters,
+        bad_text="The text is not a cluster, or several schedds have the cluster.",
+    ),
+    "/live": _Route(
+        "Say when the pages have something new: server-sent events, to a client that accepts them.",
+        {200: _Response("Events, each with the id of a version.", {"text/event-stream": {}})},
+        parameters={"query": models.LiveParameters},
+    ),
+    "/page.js": _Route("The script of the pages.", {200: _text_response("text/javascript")}, is_public=True),
+    "/why": _page_route(
         "The page that explains why a job is idle. The page works only if the server requires tokens.",
-        {
-            200: _text_response("text/html"),
-            400: _text_response(
-                "text/html", description="The text is not a job number, or several schedds have the job."
-            ),
-            404: _text_response("text/html", description="No schedd has the job."),
-            502: _text_response("text/html", description="The pool did not answer."),
-        },
-        parameters={"query": models.WhyParameters},
+        "No schedd has the job.",
+        models.WhyParameters,
+        bad_text="The text is not a job number, or several schedds have the job.",
     ),
     "/v1/sites": _Route("List all sites with an ad.", _json_response(models.Sites)),
     "/v2/sites/{site}/ad": _ad_route(
@@ -192,6 +209,10 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         _json_response(models.Sets),
         (400, 503),
         {"query": models.SetsParameters},
+    ),
+    "/v1/health": _Route(
+        "Return the overall health, what needs a person, and the locality of the last week.",
+        _json_response(models.Overview),
     ),
     "/v1/private": _Route(
         "Return the names that jobs use for datasets: pseudonyms for private data. Needs role submit.",
@@ -339,6 +360,7 @@ def _schemas() -> JsonObject:
         models.Sites,
         models.Datasets,
         models.Sets,
+        models.Overview,
         models.Names,
         models.Accepted,
         models.Health,

@@ -1,7 +1,7 @@
 """Pure functions that build the rows of the JSON answers from the state of the server."""
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final, cast
 from urllib.parse import quote
@@ -12,6 +12,7 @@ from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.provenance import public_provenance
 from hydrator.server.pages.overview import jobs_by_did
 from hydrator.server.view import ServerState, select_sets, total_bytes
+from hydrator.staging.overview import explain_for_job
 from hydrator.submit.nearest_names import add_similar_names
 
 from .models import DatasetAnswer, DatasetSetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
@@ -96,9 +97,14 @@ def build_set_rows(state: ServerState, keys: Collection[str]) -> list[DatasetSet
                 for site, each in answers.items()
                 if (answer := each.by_key.get(entry.key))
             ],
+            "staging": _explain_staging(state, entry.dids) if keys else None,
         }
         for entry in sets
     ]
+
+
+def _explain_staging(state: ServerState, dids: Sequence[Did]) -> list[str]:
+    return list(explain_for_job(state.staging, dids, state.now)) if state.staging else []
 
 
 def _find_queue_site(state: ServerState, site: Site, key: SetKey) -> Site | None:

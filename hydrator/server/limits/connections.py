@@ -14,16 +14,19 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from .rate import client_key
 
 MAX_HEAD_BYTES: Final = 32_768
 """Largest head of a request, in bytes: its first line and its headers."""
+
+FIRST_REQUEST_SECONDS: Final = 1.0
+"""Time that a server waits at its end for the first request of a connection, in seconds."""
 
 CutReason = Literal["full", "slow"]
 
@@ -147,14 +150,25 @@ class LimitedProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limiter = limiter
         self._limited_socket: LimitedSocket | None = None
+        self._is_last_request = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._limited_socket = self._limiter.find_socket(transport)
         self._limited_socket.transport = transport
 
+    def shutdown(self) -> None:
+        """Close the connection after its request; the first request of a new connection may be on its way."""
+        if cast("RequestResponseCycle | None", self.cycle) is None:
+            self.loop.call_later(FIRST_REQUEST_SECONDS, super().shutdown)
+            self._is_last_request = True
+        else:
+            super().shutdown()
+
     def on_response_complete(self) -> None:
         # while a part of the answer waits for the client, the time limit of this request goes on
         if self._limited_socket and self.transport.get_write_buffer_size() == 0:
             self._limited_socket.restart_deadline()
         super().on_response_complete()
+        if self._is_last_request:
+            self.transport.close()

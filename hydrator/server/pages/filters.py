@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlencode
 
 from hydrator.domain.model import DatasetState, Did, Snapshot
 
-PER_PAGE: Final = 100
+PER_PAGE: Final = 25
 NOWHERE: Final = "nowhere"
 NOT_ASKED: Final = "not asked"
 STATES: Final = (*(state.value.lower() for state in DatasetState), NOWHERE, NOT_ASKED)
 _MAX_CHARS: Final = 500
-_MAX_FIELDS: Final = 50
+MAX_FIELDS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,9 @@ class Selection:
 
     def filter_dids(self, dids: Iterable[Did], snapshot: Snapshot) -> list[Did]:
         """Return the DIDs of *dids* that the filters select, for all pages together."""
-        text, is_in_state = self.name_contains.lower(), self._build_state_test(snapshot)
-        return [did for did in dids if text in did.lower() and is_in_state(did)]
+        if text := self.name_contains.lower():
+            dids = [did for did in dids if text in did.lower()]
+        return list(filter(self._build_state_test(snapshot), dids) if self.state else dids)
 
     def _build_state_test(self, snapshot: Snapshot) -> Callable[[Did], bool]:
         """Return a function that says whether a dataset has the selected state."""
@@ -57,7 +58,7 @@ class Selection:
 def parse_selection(query: bytes) -> Selection:
     """Parse the query in the page's URL; ignore fields that are not valid."""
     try:
-        fields = parse_qs(query.decode("latin-1"), errors="replace", max_num_fields=_MAX_FIELDS)
+        fields = parse_qs(query.decode("latin-1"), errors="replace", max_num_fields=MAX_FIELDS)
     except ValueError:
         return Selection()
     values = {key: texts[-1].strip()[:_MAX_CHARS] for key, texts in fields.items()}

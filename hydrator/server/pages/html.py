@@ -1,4 +1,4 @@
-"""Templates of the pages for people: each page is one HTML text, without scripts or external files.
+"""Templates of the pages for people: each page is one HTML text, complete without its one small script.
 
 Colour is never the only sign of a state. A page is light or dark as the reader's browser asks.
 """
@@ -6,6 +6,7 @@ Colour is never the only sign of a state. A page is light or dark as the reader'
 import base64
 import hashlib
 import shlex
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from typing import Final
@@ -13,16 +14,48 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hydrator.domain.text import format_count, format_duration, format_percent
+from hydrator.domain.model import DatasetState
+from hydrator.domain.text import format_bytes, format_count, format_duration, format_percent
 
 _STYLE: Final = (files(__package__) / "templates" / "style.css").read_text("utf-8")
 STYLE_HASH: Final = "sha256-" + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 """Source of the Content-Security-Policy that allows this style and no other."""
+SCRIPT: Final = (files(__package__) / "templates" / "page.js").read_bytes()
+"""The script of the pages: renewal, and times in the reader's zone."""
+SCRIPT_PATH: Final = "/page.js"
+_SCRIPT_URL: Final = f"{SCRIPT_PATH}?{hashlib.sha256(SCRIPT).hexdigest()[:12]}"
+SIGNS: Final = {
+    DatasetState.AVAILABLE: "✔",
+    DatasetState.STAGING: "↻",
+    DatasetState.PARTIAL: "◐",
+    DatasetState.NEARLINE: "▤",
+    DatasetState.STUCK: "✖",
+    DatasetState.UNKNOWN: "?",
+}
+REFRESH_SECONDS: Final = 60
+"""Without scripts, a browser loads the page again after this time."""
 
 
 def format_age(time: datetime, now: datetime) -> str:
     """Return how long ago *time* was; "0 s ago" if *time* comes from a clock that is ahead of *now*."""
     return f"{format_duration((now - time).total_seconds())} ago"
+
+
+def format_share(share: float | None) -> str:
+    """Return a share, 0 to 1, in percent, rounded down; a question mark if it is not known."""
+    return "?" if share is None else f"{int(share * 100 + 1e-9)} %"
+
+
+@dataclass(frozen=True, slots=True)
+class PageContext:
+    """Values with which a page renews itself: the version of its content; None for a page that does not.
+
+    ``still_url`` is the page without the refresh, for readers without scripts who asked to stop it; empty if
+    they did.
+    """
+
+    version: str | None = None
+    still_url: str = ""
 
 
 def _build_environment() -> Environment:
@@ -37,7 +70,10 @@ def _build_environment() -> Environment:
     )
     environment.filters |= {
         "age": format_age,
+        "bytes": format_bytes,
         "count": format_count,
+        "duration": format_duration,
+        "share": format_share,
         "percent": format_percent,
         "shell_quote": shlex.quote,
     }
@@ -47,7 +83,14 @@ def _build_environment() -> Environment:
 _ENVIRONMENT: Final = _build_environment()
 
 
-def render_page(template: str, title: str, **values: object) -> str:
+def render_page(template: str, title: str, *, context: PageContext | None = None, **values: object) -> str:
     """Render the file *template* of ``templates/``; every value is escaped."""
     style = Markup(_STYLE)  # noqa: S704 - the text is a file of this package
-    return _ENVIRONMENT.get_template(template).render(title=title, style=style, **values)
+    return _ENVIRONMENT.get_template(template).render(
+        title=title,
+        style=style,
+        context=context or PageContext(),
+        script_url=_SCRIPT_URL,
+        refresh_seconds=REFRESH_SECONDS,
+        **values,
+    )

@@ -1,181 +1,193 @@
-"""Overview page for people: held ads, sites with the age of their facts, datasets by site, last changes.
+"""Overview page for people: health, shares, arriving data, sites, search of datasets, last changes.
 
 The functions are pure: they take values and return HTML.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
-from hydrator.diagnostics.locality_history import LocalityOverview, describe_bytes, describe_seconds
-from hydrator.domain.model import DatasetState, Demand, Did, Site, SiteAd, Snapshot
-from hydrator.domain.text import comma_separated, format_count
+from hydrator.diagnostics.overview.health import Need
+from hydrator.diagnostics.overview.locality_history import (
+    LocalityDay,
+    LocalityOverview,
+    LocalitySpan,
+    describe_bytes,
+    describe_seconds,
+)
+from hydrator.diagnostics.overview.placement import Placement
+from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, Snapshot
+from hydrator.domain.text import format_count
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.server.view import ServerState
 
-from .age_chart import AgeChart, build_age_chart
+from .charts.share_chart import ShareChart, build_day_chart, build_hour_chart
 from .filters import PER_PAGE, STATES, Selection
-from .html import render_page
+from .html import SIGNS, PageContext, render_page
 from .queued_sets import build_queued_sets
-from .share_chart import ShareChart, build_share_chart
-from .staging import build_staging_section
+from .site import SiteTile
+from .staging import build_arrivals, build_staging_section
 
 MAX_CHANGES: Final = 15
 MAX_HELD_DIDS: Final = 20
 """Largest number of datasets that the page names for one held change."""
-_SIGNS: Final = {
-    DatasetState.AVAILABLE: "✔",
-    DatasetState.STAGING: "↻",
-    DatasetState.PARTIAL: "◐",
-    DatasetState.NEARLINE: "▤",
-    DatasetState.STUCK: "✖",
-    DatasetState.UNKNOWN: "?",
-}
+MAX_PLACES: Final = 8
+"""Largest number of sites that a row of a dataset names."""
+MAX_SET_SITES: Final = 8
+"""With more sites, the table of queued sets has no column for each site."""
 
 
 def render_overview(
-    server_state: ServerState, selection: Selection | None = None, *, can_explain_jobs: bool = False
+    server_state: ServerState,
+    selection: Selection | None = None,
+    *,
+    can_explain_jobs: bool = False,
+    context: PageContext | None = None,
 ) -> str:
     """Render the page with the datasets of *selection*; *can_explain_jobs* adds the form for idle jobs."""
     snapshot = server_state.snapshot or Snapshot({})
+    placement = server_state.placement or Placement.of(snapshot)
     selection = selection or Selection()
     return render_page(
         "overview.html",
         "Where the data is",
+        context=context,
         now=server_state.now,
-        problems=list(_list_problems(server_state)),
-        summary=_summarize(snapshot, server_state.demand),
-        held_ads=[_HeldAd.of(site, server_state) for site in sorted(server_state.held_reasons)],
+        **_describe_health(server_state),
+        summary=_summarize(placement, server_state.demand),
         can_explain_jobs=can_explain_jobs,
         sites=[
-            _SiteRow.of(site, server_state, snapshot)
+            SiteTile.of(site, server_state, placement.sites.get(site))
             for site in sorted(server_state.ads.keys() | snapshot.sites.keys())
         ],
         queued_sets=build_queued_sets(server_state),
+        max_set_sites=MAX_SET_SITES,
         snapshot=snapshot,
-        datasets=_select_datasets(snapshot, server_state.demand, selection),
+        datasets=_select_datasets(placement, server_state.demand, selection),
         selection=selection,
         states=STATES,
-        signs=_SIGNS,
-        experiment=server_state.experiment,
-        locality=_Locality.of(server_state.locality),
+        signs=SIGNS,
+        max_places=MAX_PLACES,
+        locality=_Locality.of(server_state.locality, server_state.now),
+        arrivals=build_arrivals(server_state.staging),
         staging=build_staging_section(server_state.staging, server_state.now),
         changes=server_state.changes[-MAX_CHANGES:][::-1],
     )
 
 
-def _list_problems(server_state: ServerState) -> Iterator[tuple[str, str]]:
-    if server_state.not_ready_reason:
-        yield "Not ready", server_state.not_ready_reason
-    if server_state.hang_reason:
-        yield "The daemon hangs", server_state.hang_reason
-    for trouble in server_state.troubles:
-        yield "Failed in the last cycle", trouble
+def _describe_health(server_state: ServerState) -> dict[str, object]:
+    """Return the values of the first section of the page."""
+    health = server_state.health
+    return {
+        "health": health,
+        "needs": [_ShownNeed.of(need, server_state) for need in health.needs],
+        "waiting_ads": sorted(server_state.withheld_reasons.items()),
+        "not_ready_reason": server_state.not_ready_reason,
+        "parts": server_state.parts,
+        "experiment": server_state.experiment,
+    }
 
 
-def _summarize(snapshot: Snapshot, demand: Demand | None) -> list[tuple[str, str]]:
-    """Return numbers and their labels: sites, complete datasets, jobs with all their data at one site."""
-    entries = demand.entries if demand else ()
+def _summarize(placement: Placement, demand: Demand | None) -> list[tuple[str, str]]:
+    """Return numbers and their labels: complete datasets, jobs with all their data at one site."""
     demanded = demand.dids if demand else frozenset()
-    available = [
-        frozenset(did for did, fact in site.facts.items() if fact.state is DatasetState.AVAILABLE)
-        for site in snapshot.sites.values()
-    ]
-    complete_count = len(demanded & frozenset().union(*available))
-    job_count = sum(entry.job_count for entry in entries)
-    placed_count = sum(
-        entry.job_count for entry in entries if any(dids.issuperset(entry.dids) for dids in available)
-    )
+    complete_count = len(demanded & placement.complete)
+    job_count = sum(entry.job_count for entry in demand.entries) if demand else 0
+    placed_count = placement.count_jobs_with_site(demand) if demand else 0
     return [
-        (str(len(snapshot.sites)), "sites known"),
-        (f"{complete_count} of {len(demanded)}", "wanted datasets are complete at some site"),
-        (f"{placed_count} of {job_count}", "jobs have all their data at one site"),
+        (f"{complete_count:,} of {len(demanded):,}", "wanted datasets are complete at some site"),
+        (f"{placed_count:,} of {job_count:,}", "jobs have all their data at one site"),
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Locality:
-    """The share of jobs and bytes beside their data, and the estimates of a week; None: nothing is known."""
+class _ShareCard:
+    """A share of the last day and of the last week, with its charts by day and by hour; None: not known."""
 
-    job_chart: ShareChart | None
-    byte_chart: ShareChart | None
+    label: str
+    last_day: float | None
+    last_week: float | None
+    days: ShareChart | None
+    hours: ShareChart | None
+
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        overview: LocalityOverview,
+        now: datetime,
+        share_of: Callable[[LocalityDay | LocalitySpan], float | None],
+    ) -> "_ShareCard":
+        return cls(
+            label,
+            share_of(overview.last_day) if overview.last_day else None,
+            share_of(overview.last_week) if overview.last_week else None,
+            build_day_chart([(each.day, share_of(each)) for each in overview.days]),
+            build_hour_chart([(each.started_at, share_of(each)) for each in overview.hours], now=now),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Locality:
+    """The shares of jobs and bytes beside their data, and the estimates of a week; None: nothing is known.
+
+    ``shares`` has a row for jobs and one for bytes.
+    """
+
+    shares: tuple[_ShareCard, ...]
+    day_jobs: int
+    week_jobs: int
     bytes_not_moved: str | None
     seconds_gained: str | None
 
+    @property
+    def is_known(self) -> bool:
+        return any(card.days for card in self.shares)
+
     @classmethod
-    def of(cls, overview: LocalityOverview) -> "_Locality":
+    def of(cls, overview: LocalityOverview, now: datetime) -> "_Locality":
         saved_bytes, seconds = overview.bytes_not_moved, overview.seconds_gained
+        day, week = overview.last_day, overview.last_week
         return cls(
-            build_share_chart([(day.day, day.share_of_jobs) for day in overview.days]),
-            build_share_chart([(day.day, day.share_of_bytes) for day in overview.days]),
+            (
+                _ShareCard.of(
+                    "Jobs with all their data at their site", overview, now, attrgetter("share_of_jobs")
+                ),
+                _ShareCard.of("Bytes at the job's site", overview, now, attrgetter("share_of_bytes")),
+            ),
+            day.job_count if day else 0,
+            week.job_count if week else 0,
             describe_bytes(saved_bytes) if saved_bytes else None,
             describe_seconds(seconds) if seconds else None,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldAd:
-    """A site whose ad the daemon does not change at present, and the reason.
+class _ShownNeed:
+    """One thing that needs a person; for a held change, the first of the datasets in question."""
 
-    The shrink breaker holds back a loss of datasets, or the daemon waits for the catalogues' answers, or an
-    operator rolled the site back.
-    """
-
-    site: Site
-    reason: str
-    loss: HeldLoss | None
-    is_withheld: bool
-    named_dids: Sequence[Did]
-    unnamed_count: int
+    need: Need
+    site: Site | None = None
+    loss: HeldLoss | None = None
+    named_dids: Sequence[Did] = ()
+    unnamed_count: int = 0
 
     @classmethod
-    def of(cls, site: Site, server_state: ServerState) -> "_HeldAd":
-        loss = server_state.held_losses.get(site)
-        dids = sorted(loss.missing_polls) if loss else []
-        return cls(
-            site,
-            server_state.held_reasons[site],
-            loss,
-            is_withheld=site in server_state.withheld_reasons,
-            named_dids=dids[:MAX_HELD_DIDS],
-            unnamed_count=len(dids) - MAX_HELD_DIDS,
-        )
+    def of(cls, need: Need, server_state: ServerState) -> "_ShownNeed":
+        loss = server_state.held_losses.get(need.site) if need.site and need.is_held_loss else None
+        if loss is None:
+            return cls(need)
+        dids = sorted(loss.missing_polls)
+        return cls(need, need.site, loss, dids[:MAX_HELD_DIDS], len(dids) - MAX_HELD_DIDS)
 
 
-@dataclass(frozen=True, slots=True)
-class _SiteRow:
-    """Table row of one site; ``as_of`` is None if the daemon has never read facts about the site."""
-
-    site: Site
-    as_of: datetime | None
-    chart: AgeChart | None
-    datasets: str
-    trust: str
-    generation: str
-
-    @classmethod
-    def of(cls, site: Site, server_state: ServerState, snapshot: Snapshot) -> "_SiteRow":
-        ad = server_state.ads.get(site)
-        known = snapshot.sites.get(site)
-        chart, datasets, as_of = None, "?", ad.as_of if ad else None
-        if known:
-            facts = known.facts.values()
-            chart = build_age_chart(facts, now=server_state.now, max_age=server_state.max_age)
-            datasets = _count_states(Counter(fact.state for fact in facts)) or "none wanted here"
-            as_of = known.as_of
-        return cls(site, as_of, chart, datasets, _trust(ad), str(ad.generation) if ad else "not served")
-
-
-def _count_states(counts: Mapping[DatasetState, int]) -> str:
-    return comma_separated(
-        f"{counts[state]} {state.value.lower()}" for state in DatasetState if state in counts
-    )
-
-
-def _trust(ad: SiteAd | None) -> str:
-    return dict(ad.content).get("DataLocalityTrust", "1.000")[:4] if ad else "?"
+def places_of(snapshot: Snapshot, did: Did, sites: Sequence[Site]) -> list[tuple[Site, Fact]]:
+    """Return the sites that have a fact of *did*, the best state first."""
+    order = {state: number for number, state in enumerate(DatasetState)}
+    found = [(site, fact) for site in sites if (fact := snapshot.sites[site].facts.get(did))]
+    return sorted(found, key=lambda each: order[each[1].state])
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +196,8 @@ class _DatasetTable:
 
     known_count: int
     caption: str
-    dids: Sequence[Did]
+    rows: Sequence[tuple[Did, list[tuple[Site, Fact]]]]
     jobs: Mapping[Did, int]
-    sites: tuple[Site, ...]
     all_sites: Sequence[Site]
     page: int
     page_count: int
@@ -202,12 +213,13 @@ class _DatasetTable:
         return [(label, page) for label, page in links if 1 <= page <= self.page_count and page != self.page]
 
 
-def _select_datasets(snapshot: Snapshot, demand: Demand | None, selection: Selection) -> _DatasetTable:
+def _select_datasets(placement: Placement, demand: Demand | None, selection: Selection) -> _DatasetTable:
     """Select one page of datasets; a dataset that more jobs name comes first."""
-    jobs = jobs_by_did(demand)
-    dids = {did for site in snapshot.sites.values() for did in site.facts}
-    dids |= snapshot.unseen_reasons.keys() | (demand.dids if demand else frozenset())
-    selected = sorted(selection.filter_dids(dids, snapshot), key=lambda did: (-jobs.get(did, 0), did))
+    jobs, snapshot = jobs_by_did(demand), placement.snapshot
+    dids = placement.dids | demand.dids if demand else placement.dids
+    by_name = sorted(selection.filter_dids(dids, snapshot))
+    wanted = sorted(filter(jobs.get, by_name), key=jobs.__getitem__, reverse=True)
+    selected = wanted + [did for did in by_name if not jobs.get(did)]
     page_count = max(1, -(-len(selected) // PER_PAGE))
     page = min(selection.page, page_count)
     first = (page - 1) * PER_PAGE
@@ -215,12 +227,12 @@ def _select_datasets(snapshot: Snapshot, demand: Demand | None, selection: Selec
     total = f" of {len(dids)}" if selection.has_filters else ""
     part = f", {first + 1} to {first + len(page_dids)}" if page_count > 1 else ""
     all_sites = sorted(snapshot.sites)
+    sites = [site for site in all_sites if selection.site in {"", site}]
     return _DatasetTable(
         known_count=len(dids),
-        caption=f"{format_count(len(selected), 'dataset')}{total} by site, most wanted first{part}",
-        dids=page_dids,
+        caption=f"{format_count(len(selected), 'dataset')}{total}, most wanted first{part}",
+        rows=[(did, places_of(snapshot, did, sites)) for did in page_dids],
         jobs=jobs,
-        sites=tuple(site for site in all_sites if selection.site in {"", site}),
         all_sites=all_sites,
         page=page,
         page_count=page_count,
@@ -229,8 +241,9 @@ def _select_datasets(snapshot: Snapshot, demand: Demand | None, selection: Selec
 
 def jobs_by_did(demand: Demand | None) -> Mapping[Did, int]:
     """Count the jobs that name each dataset."""
-    jobs: Counter[Did] = Counter()
+    jobs: dict[Did, int] = {}
     for entry in demand.entries if demand else ():
+        count = entry.job_count
         for did in entry.dids:
-            jobs[did] += entry.job_count
+            jobs[did] = jobs.get(did, 0) + count
     return jobs

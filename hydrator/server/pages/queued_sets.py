@@ -16,7 +16,7 @@ from hydrator.domain.model import DemandEntry, Site
 from hydrator.domain.text import format_bytes, format_count, format_duration
 from hydrator.server.view import ServerState, select_sets, total_bytes
 
-MAX_ROWS: Final = 50
+MAX_ROWS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,9 @@ class QueuedSetTable:
 
 def build_queued_sets(state: ServerState) -> QueuedSetTable:
     """Build the table from the ads that the server gives to the hooks."""
-    answers = {site: read_set_answers(ad, state.now) for site, ad in sorted(state.ads.items())}
     all_sets = select_sets(state)
+    shown = {entry.key for entry in all_sets[:MAX_ROWS]}
+    answers = {site: read_set_answers(ad, state.now, shown) for site, ad in sorted(state.ads.items())}
     rows = [_build_row(entry, answers, state) for entry in all_sets[:MAX_ROWS]]
     caption = f"{format_count(len(all_sets), 'set')} of datasets that queued jobs need, most jobs first"
     if len(all_sets) > MAX_ROWS:

@@ -12,6 +12,9 @@ from hydrator.staging.overview import PlannedRow, RequestRow, StagingOverview
 MAX_ROWS: Final = 100
 """Largest number of requests, and of planned requests, that the page lists."""
 
+MAX_ARRIVALS: Final = 4
+"""Largest number of requests that the top of the page shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestLine:
@@ -26,6 +29,7 @@ class RequestLine:
     ready: str
     jobs: int
     state: str
+    ready_at: datetime | None = None
 
     @classmethod
     def of(cls, row: RequestRow, now: datetime) -> "RequestLine":
@@ -42,7 +46,7 @@ class RequestLine:
         ready = format_time(row.ready_at.timestamp(), now) if row.ready_at else ""
         return cls(
             row.did, row.site, row.kind.value, format_bytes(row.bytes), percent, progress, ready,
-            row.job_count, state,
+            row.job_count, state, row.ready_at,
         )  # fmt: skip
 
 
@@ -76,6 +80,32 @@ class StagingSection:
     more_requests: int
     planned: Sequence[PlannedLine]
     more_planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Data on its way, at the top of the page: the requests that end first, and the number of the others."""
+
+    requests: Sequence[RequestRow]
+    more_count: int
+    bytes: int
+    bytes_done: int
+
+
+def build_arrivals(overview: StagingOverview | None) -> Arrivals | None:
+    """Select the requests of data that have not arrived; None if there are none."""
+    if overview is None:
+        return None
+    rows = [row for row in overview.requests if row.kind is StagingKind.STAGE and not row.is_complete]
+    if not rows:
+        return None
+    first = sorted(rows, key=lambda row: (row.ready_at is None, row.ready_at or row.asked_at, row.did))
+    return Arrivals(
+        first[:MAX_ARRIVALS],
+        len(rows) - len(first[:MAX_ARRIVALS]),
+        sum(row.bytes for row in rows),
+        sum(row.bytes_done for row in rows),
+    )
 
 
 def build_staging_section(overview: StagingOverview | None, now: datetime) -> StagingSection | None:

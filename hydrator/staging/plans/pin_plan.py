@@ -4,29 +4,38 @@ A pin is a rule of ours beside the rules of others. It is set only where a rule 
 data without any rule, a pin would do harm: when it ends, the data may be deleted.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import ExistingRule, RequestState, StagingKind
 
 from ..candidates import NotAsked
 from ..ledger import EntryState, Ledger, make_batch
-from ..needs import LiveNeed, LiveNeeds
+from ..needs import LiveNeed
 from ..policy import StagingMode, StagingPolicy, is_private
 from ..usage import PlannedBatch, PlannedItem, Usage
 from ..view import DataView
 from .stage_plan import CatalogueFacts
 
+NOT_PINNED = "not pinned: "
+"""Start of the reason of a dataset that is not pinned."""
+PIN_INTERVAL = timedelta(minutes=15)
+"""Interval between two searches for data that is about to leave."""
+
 
 @dataclass(frozen=True, slots=True)
 class PinPlan:
-    """Pins to set, pins that the mode propose only shows, and the datasets that cannot be pinned."""
+    """Pins to set, pins that the mode propose only shows, and the datasets that cannot be pinned.
+
+    ``ends_at`` has the datasets whose last rule ends too soon, with the time of its end.
+    """
 
     batches: tuple[PlannedBatch, ...] = ()
     proposals: tuple[PlannedBatch, ...] = ()
     not_pinned: tuple[NotAsked, ...] = ()
+    ends_at: Mapping[Did, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +62,6 @@ def find_pinnable_sites(need: LiveNeed, view: DataView) -> tuple[Site, ...]:
     return tuple(site for site in sorted(sites) if all(view.is_available(did, site) for did in need.dids))
 
 
-def plan_pins(
-    view: DataView,
-    needs: LiveNeeds,
-    ledger: Ledger,
-    catalogues: Sequence[CatalogueFacts],
-    policy: StagingPolicy,
-    now: datetime,
-) -> PinPlan:
-    """Plan the pins for all live jobs; see :class:`PinPlanner`."""
-    return PinPlanner(view, ledger, catalogues, policy, now).plan(needs)
-
-
 class PinPlanner:
     """A planner of pins for one step.
 
@@ -89,14 +86,13 @@ class PinPlanner:
         self._batches: list[PlannedBatch] = []
         self._not_pinned: list[NotAsked] = []
         self._pinned: set[tuple[Did, Site]] = set()
+        self._ends_at: dict[Did, datetime] = {}
 
-    def plan(self, needs: LiveNeeds) -> PinPlan:
-        """Plan the pins for the jobs of all schedds that answered, the oldest jobs first."""
+    def plan(self, needs: Iterable[LiveNeed]) -> PinPlan:
+        """Plan the pins for the jobs of *needs*, the oldest jobs first."""
         if self._view.problem:
             return PinPlan()
-        for need in sorted(
-            needs.current_needs, key=lambda one: (one.jobs.queued_since, one.schedd, one.dids)
-        ):
+        for need in sorted(needs, key=lambda one: (one.jobs.queued_since, one.schedd, one.dids)):
             if not any(is_private(did) or self._view.unseen_reason(did) for did in need.dids):
                 self._serve(need)
         allowed: list[PlannedBatch] = []
@@ -104,7 +100,7 @@ class PinPlanner:
         for batch in self._batches:
             mode = self._policy.mode_of(batch.catalogue, batch.site)
             (allowed if mode is StagingMode.ASK else shown).append(batch)
-        return PinPlan(tuple(allowed), tuple(shown), tuple(self._not_pinned))
+        return PinPlan(tuple(allowed), tuple(shown), tuple(self._not_pinned), self._ends_at)
 
     def _serve(self, need: LiveNeed) -> None:
         options = [
@@ -116,6 +112,10 @@ class PinPlanner:
         ]
         if not options or any(all(keeper.is_safe for keeper in keepers) for *_, keepers in options):
             return
+        for keeper in (one for *_, keepers in options for one in keepers if one.ending_rule):
+            self._ends_at[keeper.did] = max(
+                keeper.ends_at or self._now, self._ends_at.get(keeper.did, self._now)
+            )
         options.sort(key=lambda row: (sum(not keeper.is_safe for keeper in row[2]), row[1]))
         reasons = []
         for facts, site, keepers in options:
@@ -127,7 +127,7 @@ class PinPlanner:
         jobs = need.jobs
         reason, site = reasons[0]
         self._not_pinned.append(
-            NotAsked(need.dids, need.user, jobs.job_count, jobs.example, f"not pinned: {reason}", site)
+            NotAsked(need.dids, need.user, jobs.job_count, jobs.example, f"{NOT_PINNED}{reason}", site)
         )
 
     def _find_keeper(self, did: Did, site: Site, facts: CatalogueFacts) -> _Keeper:
@@ -142,7 +142,8 @@ class PinPlanner:
         if not rules:
             return _Keeper(did, self._now, is_unruled=True)
         last = max(rules, key=lambda rule: (rule.expires_at or self._now, rule.handle))
-        is_late = (last.expires_at or self._now) - self._now > self._policy.times.pin_lifetime / 2
+        least = max(self._policy.times.pin_lifetime / 2, 2 * PIN_INTERVAL)
+        is_late = (last.expires_at or self._now) - self._now > least
         return _Keeper(did, last.expires_at, None if is_late else last)
 
     def _explain_impossible(
@@ -151,7 +152,7 @@ class PinPlanner:
         """Return why the datasets of *keepers* cannot be pinned at *site*; None if they can."""
         if facts.name in self._ledger.halts:
             return f"catalogue {facts.name} refused: {self._ledger.halts[facts.name]}"
-        size = 0
+        sizes = []
         for keeper in keepers:
             if keeper.is_unruled:
                 return f"no rule keeps {keeper.did} at {site}, so a pin that ends would make it deletable"
@@ -162,8 +163,8 @@ class PinPlanner:
             failure = self._ledger.failures.get((keeper.did, site))
             if failure and (failure.is_final or self._now < failure.retry_at):
                 return f"the last attempt for {keeper.did} failed: {failure.reason}"
-            size += facts.sizes[keeper.did].bytes
-        return self._usage.explain_excess_of_pins(size, self._policy.limits)
+            sizes.append(facts.sizes[keeper.did].bytes)
+        return self._usage.explain_excess_of_pins(len(sizes), sum(sizes), self._policy.limits)
 
     def _add(self, need: LiveNeed, facts: CatalogueFacts, site: Site, keepers: Sequence[_Keeper]) -> None:
         """Reserve and plan the pins of the datasets whose last rule ends too soon."""

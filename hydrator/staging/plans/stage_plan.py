@@ -74,7 +74,8 @@ class StagePlan:
 class _Option:
     """One site for one candidate: the request to make there, or why it cannot be made there.
 
-    If ``is_last``, no site of a higher rank is tried: waiting for this one is better.
+    If ``is_last``, no site of a higher rank is tried: waiting for this one is better. ``parked`` is the
+    request that waits for a limit.
     """
 
     site: Site
@@ -84,6 +85,7 @@ class _Option:
     is_waiting: bool = False
     is_last: bool = False
     joined: Mapping[tuple[Did, Site], str] = field(default_factory=dict)
+    parked: PlannedBatch | None = None
 
 
 class StagePlanner:
@@ -119,7 +121,11 @@ class StagePlanner:
         self._joined: dict[tuple[Did, Site], str] = {}
 
     def plan(self, candidates: Sequence[Candidate]) -> StagePlan:
-        """Plan the requests for *candidates* in their order; small ones may overtake parked large ones."""
+        """Plan the requests for *candidates* in their order.
+
+        A request that fits into the limits may overtake one that does not. But for jobs that have waited
+        for long, room is kept.
+        """
         not_asked = [refusal for one in candidates if (refusal := self._serve(one))]
         return StagePlan(
             tuple(self._batches["ask"]),
@@ -157,9 +163,15 @@ class StagePlanner:
                 self._reserve(option)
             if option.batch:
                 return None
+            if option.parked and self._has_waited_long(one):
+                self._usage.keep_for(option.parked, self._policy.limits)
             if option.is_last:
                 return refuse(option.reason, option.site, is_waiting=option.is_waiting)
         return refuse(options[0].reason, options[0].site)
+
+    def _has_waited_long(self, one: Candidate) -> bool:
+        times = self._policy.times
+        return self._now - one.queued_since >= times.wait + times.overtaken
 
     def _find_bound_sites(self, one: Candidate) -> dict[Site, Did]:
         """Return the sites to which a dataset of *one* is on its way; nothing is asked for at other sites."""
@@ -202,7 +214,7 @@ class StagePlanner:
             return _Option(site, rank, reason=text, is_waiting=True, is_last=True, joined=joined)
         batch = self._build_batch(one, facts, site, items, seconds)
         if excess := self._usage.explain_excess(batch, self._policy.limits):
-            return _Option(site, rank, reason=excess, is_last=True)
+            return _Option(site, rank, reason=excess, is_last=True, parked=batch)
         if rejection := self._explain_rejection(batch, facts):
             return _Option(site, rank, reason=rejection)
         return _Option(site, rank, batch, joined=joined)

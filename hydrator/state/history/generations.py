@@ -1,5 +1,6 @@
 """Table of the history: one row for each generation of a site's ad, with a maximum number and age."""
 
+import contextlib
 import json
 import sqlite3
 import zlib
@@ -161,6 +162,33 @@ class HistoryBeginTable:
                 return {}
             rows = self._db.execute("select site, at from history_begin").fetchall()
         return {Site(str(site)): from_unix(at) for site, at in rows if isinstance(at, float)}
+
+
+class SiteHistoryTable:
+    """The changes of one site's ad, for the page of the site; the arguments are as in HistoryBeginTable."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, transaction: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._db = connection
+        self._transaction = transaction
+
+    def load(self, site: Site, limit: int) -> list[HistoryEntry]:
+        """Return the last *limit* entries of *site*, newest first; omit entries that cannot be decoded.
+
+        Raises:
+            StateError: the state cannot be read.
+        """
+        with self._transaction():
+            if not has_table(self._db, "history"):
+                return []
+            query = f"select {_COLUMNS} from history where site = ? order by generation desc limit ?"  # noqa: S608
+            rows = self._db.execute(query, (site, limit)).fetchall()
+        found = []
+        for row in rows:
+            with contextlib.suppress(*DECODE_ERRORS, zlib.error):
+                found.append(_entry(row))
+        return found
 
 
 def mark_published(

@@ -128,3 +128,22 @@ class AvailableSpanTable:
                 stays = spans.setdefault(Site(site), {}).setdefault(Did(did), [])
                 stays.append((since, float("inf") if until is None else until))
         return AvailableSpans(spans, begins)
+
+    def load_stays(self, did: Did) -> dict[Site, list[tuple[float, float]]]:
+        """Return the stays of one dataset by site, in Unix s; the end of a stay that lasts is infinite.
+
+        Raises:
+            StateError: the state cannot be read.
+        """
+        with self._transaction():
+            if not has_table(self._db, "available_span"):
+                return {}
+            stays: dict[Site, list[tuple[float, float]]] = {}
+            rows = self._db.execute(
+                "select site, since, until from available_span where did = ?"
+                " and site in (select site from available_begin) order by site, since",
+                (did,),
+            )
+            for site, since, until in rows:
+                stays.setdefault(Site(site), []).append((since, float("inf") if until is None else until))
+        return stays

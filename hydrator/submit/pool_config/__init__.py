@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hydrator.submit.expressions import MODES, Mode
+from hydrator.submit.expressions import MODES, Mode, count_readers
 
 from .texts import (
     ATTRIBUTE_LISTS,
@@ -65,6 +65,7 @@ __all__ = [
     "removal_texts",
     "remove_our_parts",
     "schedd_config",
+    "startd_attributes",
     "startd_config",
 ]
 
@@ -177,10 +178,18 @@ def startd_config(
             *_comment_current_values(STARTD_PARAMETERS, current_values),
             STARTD,
             f"# (left out while observing) {clause}" if observe else clause,
-            *(() if observe else (STARTD_EXPRESSIONS.format(readers=_count_readers(policy)),)),
+            *(() if observe else (startd_attributes(policy),)),
             "",
         )
     )
+
+
+def startd_attributes(policy: PoolPolicy = PoolPolicy()) -> str:
+    """Return the part of the startds' text that adds the clauses and the limit of readers to slot ads.
+
+    Files in ``deploy/`` for startds that have START elsewhere repeat it (scripts/startd_files.py).
+    """
+    return STARTD_EXPRESSIONS.format(readers=count_readers(policy.readers))
 
 
 def negotiator_config(
@@ -205,7 +214,7 @@ def negotiator_config(
                 found=previous,
                 others_weight=f"{policy.others_weight:.17g}",
             ),
-            *(() if observe else (READ_LIMIT.format(readers=_count_readers(policy)),)),
+            *(() if observe else (READ_LIMIT.format(readers=count_readers(policy.readers)),)),
         )
     )
 
@@ -262,11 +271,6 @@ def remove_our_parts(name: str, value: str) -> str:
 
 
 # --- parts of the texts ----------------------------------------------------------------------------
-
-
-def _count_readers(policy: PoolPolicy) -> int:
-    """Return the readers of one source: at least 4, because a quarter of them begin in a turn."""
-    return max(4, policy.readers)
 
 
 def _seconds(span: timedelta) -> int:

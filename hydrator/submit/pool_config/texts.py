@@ -7,7 +7,10 @@ from hydrator.domain.model import MAX_DID_CHARS
 from hydrator.submit.expressions import KEYED_RANK, LIMIT_EXPRESSIONS, SLOT_EXPRESSIONS, swap_sides
 
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
-_OWN_QUEUE = "((MY.DataLocalityOwnQueueSeconds > 0 && MY.DataLocalityObserve =!= true) =?= true ? MY.DataLocalityOwnQueueSeconds : 0)"
+_OWN_QUEUE = (
+    "((MY.DataLocalityOwnQueueSeconds > 0 && time() < MY.DataLocalityEstimatesUntil && MY.DataLocalityObserve =!= true) =?= true"
+    " ? MY.DataLocalityOwnQueueSeconds : 0)"
+)
 _UNKNOWN, _KNOWN = "1000.0 * (R + 1800000.0) / 900000.0 - 2000.0", "1000.0 * R / (600.0 - R)"
 _SECONDS = f"isUndefined(TARGET.DataLocalityKey) ? TARGET.DataLocalityRank : {swap_sides(KEYED_RANK)}"
 PRE_JOB_TERM = (
@@ -21,7 +24,7 @@ R are the seconds of DataLocalityRank. The negotiator stores ranks with 24 bits,
 known seconds to a number from -1000 to 0, and unknown slots to one from -1111 to -1000. So the terms for
 the size of a slot, up to 1e8, still choose among slots with the same R.
 For jobs without datasets, the queue of the jobs that have their data at the slot's site lowers the rank,
-except in an observe-only block of an experiment.
+except in an observe-only block of an experiment, and after the end of the estimates.
 A job that matches an offline ad starts nowhere in this negotiation cycle, so offline ads come after all slots.
 """
 FORMER_PRE_JOB_TERMS = (
@@ -42,6 +45,7 @@ IMMUTABLE_ATTRIBUTES = (
     "DataLocalityAnyAfter",
     "DataLocalityMaxAge",
     "DataLocalityExpectedSeconds",
+    "DataLocalityMinFraction",
     "DataLocalityRank",
     "DatasetsHere",
     "DataLocalityShares",
@@ -92,9 +96,12 @@ DATALOCALITY_SECONDS_GOOD = \
     ((DataLocalityMaxWait is undefined || (isInteger(DataLocalityMaxWait) && DataLocalityMaxWait >= 0 && DataLocalityMaxWait <= <year>)) && \
      (DataLocalityMaxAge is undefined || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)) && \
      (DataLocalityExpectedSeconds is undefined || (isInteger(DataLocalityExpectedSeconds) && DataLocalityExpectedSeconds > 0 && DataLocalityExpectedSeconds <= <year>)))
+DATALOCALITY_FRACTION_GOOD = \
+    (DataLocalityMinFraction is undefined || ((isReal(DataLocalityMinFraction) || isInteger(DataLocalityMinFraction)) && \
+     DataLocalityMinFraction >= 0 && DataLocalityMinFraction <= 1) =?= true)
 DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
     regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
-    $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
+    $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD) && $(DATALOCALITY_FRACTION_GOOD)) =?= true
 # true for a job of a late-materialization cluster; only the ad of the cluster itself has JobFactoryId
 DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
 # jobs that the transform leaves alone, and jobs that it holds
@@ -175,6 +182,10 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
             '"DataLocalityMaxWait, DataLocalityMaxAge and DataLocalityExpectedSeconds must be whole numbers of seconds,'
             ' up to a year; DataLocalityMaxAge and DataLocalityExpectedSeconds must be more than 0"'
         ),
+    ),
+    "DataLocalityFraction": (
+        "$(DATALOCALITY_FRACTION_GOOD)",
+        '"DataLocalityMinFraction must be a number from 0 to 1, such as 0.95"',
     ),
     "DataLocalityTransform": (
         "JobFactoryId isnt undefined || (DataLocalityTransformed =?= true && DataLocalityHere isnt undefined)",

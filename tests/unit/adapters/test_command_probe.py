@@ -32,8 +32,8 @@ def test_a_missing_probe_command_has_no_result():
 
 def test_a_slow_probe_is_killed_with_its_child_processes(tmp_path):
     started = tmp_path / "started"
-    script = f"touch {started}; sleep 1000 & wait"
-    slow = probe("/bin/sh", "-c", script, timeout=timedelta(seconds=0.5))
+    script = f": > {started}; sleep 1000 & wait"
+    slow = probe("/bin/sh", "-c", script, timeout=timedelta(seconds=5))
     assert slow.check_dataset("rucio", L1, UK) is None
     assert started.exists()
 

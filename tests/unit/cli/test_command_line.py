@@ -22,14 +22,8 @@ from structlog.testing import capture_logs
 
 from hydrator import __version__
 from hydrator.cli import main
-from hydrator.cli.commands.top import (
-    DaemonEndpoint,
-    DaemonUnavailable,
-    ServedState,
-    fetch_state,
-    summary_line,
-    table_rows,
-)
+from hydrator.cli.commands.top.client import DaemonEndpoint, DaemonUnavailable, ServedState, fetch_state
+from hydrator.cli.commands.top.screen import summary_line, table_rows
 from hydrator.cli.output.examples import EXAMPLES, EXIT_STATUSES
 from hydrator.cli.output.manpage import build_manpage
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
@@ -228,7 +222,8 @@ def test_top_without_a_terminal_prints_every_site_once(daemon, run):
     done = run("top", "--url", daemon.server.url)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("2026-11-21 12:00:00 UTC   1 of 2 wanted datasets available at a site")
+    assert lines[0] == "all is well"
+    assert lines[1].startswith("2026-11-21 12:00:00 UTC   1 of 2 wanted datasets available at a site")
     assert lines[-2].split() == [CAM, "1", "h", "ago", "42", "1", "1", "0", "0"]
     assert lines[-1].split() == [RAL, "?", "not", "served", "?", "0", "1", "1"]
     assert "\x1b" not in done.stdout
@@ -368,24 +363,6 @@ def test_table_fits_the_terminal_and_loses_no_text(planned, tmp_path, columns):
     assert shown == site
 
 
-# a sign of work
-
-
-def spoken(file, tmp_path, *, term: str) -> str:
-    """Return what `plan` writes to stderr on a terminal of the kind *term*."""
-    main_end, terminal = pty.openpty()
-    planning = subprocess.Popen(
-        [sys.executable, "-m", "hydrator.cli", "plan", "-c", file],
-        stdout=subprocess.DEVNULL,
-        stderr=terminal,
-        env={**os.environ, "TERM": term},
-    )
-    os.close(terminal)
-    seen = read_all(main_end)
-    assert planning.wait(120) == 0
-    return seen
-
-
 @pytest.fixture
 def planned(tmp_path):
     (tmp_path / "list.json").write_text('{"sites": ["CAM"], "datasets": {}}')
@@ -395,15 +372,3 @@ def planned(tmp_path):
         'enabled = false\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
     )
     return file
-
-
-def test_spinner_is_shown_at_a_terminal_and_removed_at_the_end(planned, tmp_path):
-    seen = spoken(planned, tmp_path, term="xterm")
-    assert "asking schedds and catalogues" in seen
-    assert "\x1b[2K" in seen[seen.rindex("asking") :]  # the line is erased
-
-
-def test_spinner_is_not_shown_without_a_terminal_or_on_a_dumb_one(planned, tmp_path, run):
-    assert "asking" not in spoken(planned, tmp_path, term="dumb")
-    done = run("plan", "-c", str(planned))
-    assert (done.returncode, done.stderr) == (0, "")

@@ -14,12 +14,12 @@ import pytest
 import typer
 
 from hydrator.cli.app import app
+from hydrator.cli.commands.outcomes.job_report import report_json
 from hydrator.cli.commands.outcomes.policy_table import replay_json
 from hydrator.cli.commands.outcomes.policy_trial import ReplayTable
-from hydrator.cli.commands.outcomes.report import report_json
 from hydrator.cli.commands.outcomes.switchback import experiment_json
 from hydrator.cli.commands.submit.rapthor.outlook import outlook_rows
-from hydrator.cli.commands.why import result_json as why_rows
+from hydrator.cli.commands.why_answers import result_json as why_rows
 from hydrator.cli.output.json_schema import SCHEMAS, JsonSchema, find_schema, walk_keys
 from hydrator.cli.output.manpage import walk_commands
 from hydrator.cli.output.network import network_rows
@@ -40,7 +40,14 @@ from hydrator.diagnostics.outcomes import LostAds
 from hydrator.diagnostics.prediction_errors import ErrorSummary
 from hydrator.diagnostics.replay.statistics import summarize
 from hydrator.diagnostics.switchback import MEASURES, Arm, LeftOut, Switchback
-from hydrator.diagnostics.why.explanation import JobExplanation, MismatchCause, Reason, Remedy, SiteMatch
+from hydrator.diagnostics.why.explanation import (
+    DroneMatch,
+    JobExplanation,
+    MismatchCause,
+    Reason,
+    Remedy,
+    SiteMatch,
+)
 from hydrator.diagnostics.why.missing_data import DatasetCounts, MissingDataset, MissingReason
 from hydrator.diagnostics.why.pool_facts import JobFacts, JobStatus
 from hydrator.diagnostics.why.query import WhyResult
@@ -159,6 +166,7 @@ def answers() -> dict:
     )  # fmt: skip
     counts = DatasetCounts(1, {"partial": 1}, 5, True, 1_700_000_000)
     where = SiteMatch(CAM, 3, 0, (reason,), Remedy(1, "wait"), counts, "5 of 6 datasets would leave", "cm2")
+    where = replace(where, drones=(DroneMatch("cam_8core", True, 1_700_000_000, 3),))
     answer = JobExplanation(
         job, "it waits", (RAL,), False, ("a note",), "until noon", "3 of 3", "wait", (where,)
     )

@@ -167,11 +167,10 @@ def test_answers_of_the_pool_are_escaped_with_their_line_ends():
 def test_page_on_a_job_shows_unprintable_characters_as_escapes():
     from starlette.requests import Request
 
-    from hydrator.server.handlers import _html_response
-    from hydrator.server.responses import json_response
+    from hydrator.server.responses import html_response, json_response
 
     request = Request({"type": "http", "headers": []})
-    page = _html_response(
+    page = html_response(
         request, render_why_page(None, [RenderedAnswer((EVIL,), ((EVIL, EVIL, EVIL, EVIL),), EVIL)], now=NOON)
     )
     assert harmless(page.body.decode())

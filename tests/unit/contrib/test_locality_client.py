@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from contrib.hydrator_locality import MAX_DATASETS, LocalityClient, LocalityError
-from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.domain.model import MAX_DID_CHARS, DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
@@ -156,7 +156,9 @@ def test_client_sends_no_token_unencrypted_and_says_what_is_missing(tmp_path):
 
 
 def test_client_asks_a_real_server_about_more_datasets_than_one_request_takes():
-    dids = [Did(f"s:d{number:05}") for number in range(MAX_DATASETS + 5)]
+    """The names are the longest that the daemon accepts, and a request must have room for 10,000."""
+    longest = "d" * (MAX_DID_CHARS - len("s:00000"))
+    dids = [Did(f"s:{longest}{number:05}") for number in range(MAX_DATASETS + 5)]
     facts = SiteFacts(NOON, {did: Fact(DatasetState.AVAILABLE, NOON) for did in dids})
     state = ServerState({}, Snapshot({Site("UK"): facts}), demand(want(*dids)), None, NOON)
     asgi = build_app(lambda: state, CollectorRegistry(), max_age=MINUTE)

@@ -6,6 +6,7 @@ import pytest
 
 from hydrator.cli.commands.outcomes.comparison import comparison_row, comparison_sentences
 from hydrator.diagnostics.counterfactual import MIN_BLOCKS, PlacementBasis, compare
+from hydrator.diagnostics.counterfactual.placement import MIN_WEIGHT_JOBS
 from hydrator.diagnostics.outcomes import AdHistory, parse_ended_job
 from hydrator.domain.ads.estimates import Rate
 from hydrator.domain.model import Site, to_unix
@@ -125,30 +126,37 @@ def test_seconds_are_the_bytes_by_the_best_rate_from_a_site_with_the_data():
     assert compared(job(L1), ads=two, rates=Rates(CAM=10.0, RAL=50.0)).seconds_gained.value == 0.1 * 2
 
 
+def turned_over(*jobs, rates):
+    """Compare *jobs* at two sites with one slot each; only CAM has the data."""
+    slots = {NOON - MINUTE: {CAM: 1.0, RAL: 1.0}}
+    return compared(*jobs, slots=slots, ads=AdHistory([entry(L1), entry(site=RAL)]), rates=rates)
+
+
 def test_slots_beside_the_data_turn_over_faster():
     # one slot a site; at RAL a job reads for 10 s and computes for 10 s, alone on the link: half the starts
-    slots = {NOON - MINUTE: {CAM: 1.0, RAL: 1.0}}
-    ads = AdHistory([entry(L1), entry(site=RAL)])
-    ended = job(L1, EnteredCurrentStatus=to_unix(NOON) + 10)
-    result = compared(ended, slots=slots, ads=ads, rates=Rates(CAM=10.0))
-    assert result.bytes_not_moved.value == pytest.approx(100 / 3)
-    assert result.seconds_gained.value == pytest.approx(10 / 3)
+    count, rates = MIN_WEIGHT_JOBS, Rates(CAM=10.0)
+    ended = [job(L1, EnteredCurrentStatus=to_unix(NOON) + 10)] * count
+    result = turned_over(*ended, rates=rates)
+    assert result.bytes_not_moved.value == pytest.approx(count * 100 / 3)
+    assert result.seconds_gained.value == pytest.approx(count * 10 / 3)
     # its run at RAL has the same 10 s of computing and 10 s of reading
-    away = job(L1, site=RAL, EnteredCurrentStatus=to_unix(NOON) + 20)
-    assert compared(away, slots=slots, ads=ads, rates=Rates(CAM=10.0)).bytes_not_moved.value == pytest.approx(
-        100 / 3 - 100
-    )
-    for unknown in ({"rates": None}, {"rates": Rates(RAL=10.0)}):
-        assert compared(ended, slots=slots, ads=ads, **unknown).bytes_not_moved.value == pytest.approx(50)
-    endless = job(L1)
-    assert compared(endless, slots=slots, ads=ads, rates=Rates(CAM=10.0)).bytes_not_moved.value == 50
+    away = [job(L1, site=RAL, EnteredCurrentStatus=to_unix(NOON) + 20)] * count
+    assert turned_over(*away, rates=rates).bytes_not_moved.value == pytest.approx(count * (100 / 3 - 100))
+    for unknown in (None, Rates(RAL=10.0)):
+        assert turned_over(*ended, rates=unknown).bytes_not_moved.value == pytest.approx(count * 50)
+    assert turned_over(*[job(L1)] * count, rates=rates).bytes_not_moved.value == count * 50
+
+
+def test_few_jobs_do_not_show_the_turnover_of_slots():
+    few = [job(L1, EnteredCurrentStatus=to_unix(NOON) + 10)] * (MIN_WEIGHT_JOBS - 1)
+    assert turned_over(*few, rates=Rates(CAM=10.0)).bytes_not_moved.value == pytest.approx(len(few) * 50)
 
 
 def test_interval_contains_that_of_slots_without_turnover():
     def days(**more):
         return [
             job(L1, start=NOON + MINUTE, owner=f"u{n}", bytes={L1: 100 * n}, **more)
-            for n in range(MIN_BLOCKS)
+            for n in range(MIN_WEIGHT_JOBS)
         ]
 
     plain = compared(*days(), rates=Rates(CAM=10.0)).bytes_not_moved

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.cli.commands.outcomes.comparison import comparison_row, error_row
-from hydrator.cli.commands.outcomes.report import describe_lost_ads, report_json
+from hydrator.cli.commands.outcomes.job_report import describe_lost_ads, report_json
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.counterfactual import Counterfactual
 from hydrator.diagnostics.job_outcomes import collect_outcomes

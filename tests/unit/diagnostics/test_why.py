@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from adapters.condor.bindings.client import Authorization
-from hydrator.cli.commands.why import WhyQuery, answer_json, ask_job, explain_dids, with_catalogue_answers
+from hydrator.cli.commands.why_answers import (
+    WhyQuery,
+    answer_json,
+    ask_job,
+    explain_dids,
+    with_catalogue_answers,
+)
 from hydrator.diagnostics.why.explain import explain, explain_before_submit
 from hydrator.diagnostics.why.explanation import MismatchCause
 from hydrator.diagnostics.why.missing_data import MissingReason
@@ -147,6 +153,15 @@ def test_waiting_is_a_cheaper_remedy_than_manual_action():
         " (then the job matches at CAM)"
     )
     assert "for 12 min" in answer.wait
+
+
+def test_data_that_arrives_is_a_cheaper_remedy_than_a_wait_of_an_hour():
+    """A job of the mode wait has an hour, rounded up: the advice must not depend on the rounding."""
+    staging = SlotDatasetState(False, "STAGING", None, to_unix(NOON))
+    for left in (3590, 3610):
+        waiting = replace(JOB, any_after=to_unix(NOON) + left)
+        answer = explain(waiting, [slots(MISSING, told=staging)], None, now=NOON)
+        assert answer.remedy == f"{L1} arrives (STAGING) (then the job matches at CAM)"
 
 
 RELEASE = "hydrator release 'ClusterId == 7' lets the job run anywhere, even without its data"
@@ -389,6 +404,11 @@ def test_state_has_its_fraction_and_meaning():
         lacking(told=SlotDatasetState(False, "STAGING", 0.409)).text == f"{L1} is STAGING 40 % (on its way)"
     )
     assert lacking(told=SlotDatasetState(False, "STUCK")).reason is MissingReason.STATE
+
+
+def test_state_has_the_share_that_is_enough_for_the_job():
+    one = lacking(job=replace(JOB, min_fraction=0.99), told=SlotDatasetState(False, "STAGING", 0.97))
+    assert one.text == f"{L1} is STAGING 97 % (on its way), and the job needs 99 %"
 
 
 def test_stale_fact_has_its_age_and_the_jobs_limit():

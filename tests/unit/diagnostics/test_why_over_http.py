@@ -8,9 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.daemon_catalogue import DaemonCatalogue
+from hydrator.cli.commands.why_answers import _build_staging_explainer
+from hydrator.config import parse
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.missing_data import MissingReason
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState
+from hydrator.diagnostics.why.query import StagingExplainer
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
@@ -28,10 +31,14 @@ from hydrator.domain.model import (
     Snapshot,
 )  # fmt: skip
 from hydrator.domain.model import Provenance as Catalogued
+from hydrator.privacy.pseudonyms import Privacy
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
+from hydrator.staging.candidates import NotAsked
+from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.submit.nearest_names import add_similar_names
+from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
 from tests.unit.diagnostics.test_why import JOB, MISSING, slots
 
@@ -41,6 +48,17 @@ BOTH = set_key([L1, L2])
 SILENT, UNHEARD, OLD, NOWHERE = Did("ska:silent"), Did("ska:unheard"), Did("ska:old"), Did("x:y")
 HELD = "5 of 6 datasets would leave the ad at once; 2 of 20 further polls confirm the loss"
 TOLD = Catalogued("call", "RSE", "its rule waits", "5f3a", "ops", NOON + HOUR, NOON + 3 * HOUR, 5 * MINUTE)
+
+REFUSED = "6.1 TB in 2 datasets exceed your 5 TB"
+STAGING = StagingOverview(
+    NOON,
+    "ask",
+    requests=(request(L1, CAM, 0.5, minutes=20), request(RIGHT, RAL, 0.5, minutes=20)),
+    not_asked=(
+        NotAsked((L1, L2), "ann", 1, "7.0", REFUSED),
+        NotAsked((L2,), "ann", 1, "8.0", "of other jobs"),
+    ),
+)
 
 
 def view() -> ServerState:
@@ -74,6 +92,7 @@ def view() -> ServerState:
         held_reasons={CAM: HELD},
         omitted_dids={CAM: frozenset({L2})},
         estimates=Estimates(NOON + 10 * MINUTE, {CAM: SiteEstimates({BOTH: estimate})}),
+        staging=STAGING,
     )
 
 
@@ -117,6 +136,33 @@ def test_estimates_over_http_have_the_bytes_and_the_site_of_the_next_slot(daemon
     estimate = estimates.sites[CAM].by_key[BOTH]
     assert (estimate.read_seconds, estimate.queue_seconds, estimate.source) == (240, 720, RAL)
     assert (estimate.queue_site, estimate.missing_bytes) == (RAL, 203_500_000_000)
+
+
+def test_staging_over_http_equals_that_from_the_state(daemon):
+    told = daemon.read_staging([L2, L1])
+    assert told == explain_for_job(STAGING, (L1, L2), NOON)
+    assert told == (
+        f"{L1}: asked 11:00 UTC at CAM, request a1b2c3, 122 of 244 files",
+        f"not asked: {REFUSED}",
+    )
+    assert daemon.read_staging([L1]) == (), "no queued job needs L1 alone"
+
+
+def test_why_asks_the_daemon_about_staging_only_without_its_state(daemon, tmp_path):
+    def explainer(daemon_url: str = "", *patterns: str) -> StagingExplainer:
+        submit = {"daemon_url": daemon_url} if daemon_url else {}
+        table = {"catalogue": [{"type": "file", "path": "x"}], "submit": submit}
+        settings = parse({**table, "daemon": {"state_dir": "none"}}, folder=tmp_path, origin="test")
+        return _build_staging_explainer(settings, Privacy(patterns), NOON)
+
+    url = daemon.name.removeprefix("daemon ")
+    ask = explainer(url)
+    assert ask((L1, L2)) == explain_for_job(STAGING, (L1, L2), NOON)
+    secretive = explainer(url, L1)
+    assert secretive((L1, L2)) == (), "a private name is not sent"
+    silent = explainer("http://127.0.0.1:9")
+    assert silent((L1, L2)) == ()
+    assert explainer()((L1, L2)) == (), "no daemon_url"
 
 
 def test_explanation_over_http_suggests_similar_names(daemon):

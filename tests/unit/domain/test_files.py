@@ -6,14 +6,12 @@ import stat
 import pytest
 
 from hydrator.domain.files import WatchedFiles, replace_file
+from tests.umask import umask
 
 
 def test_replace_file_creates_a_file_with_its_mode_whatever_the_umask(tmp_path):
-    before = os.umask(0o077)
-    try:
+    with umask(0o077):
         replace_file(tmp_path / "new", b"a", mode=0o644)
-    finally:
-        os.umask(before)
     assert (tmp_path / "new").read_bytes() == b"a"
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o644
 

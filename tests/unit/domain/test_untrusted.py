@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.condor.bindings.values import MAX_MISSES_OF_JOB, choose_misses_fairly, is_number
-from hydrator.cli.commands.why import answer_json
+from hydrator.cli.commands.why_answers import answer_json
 from hydrator.diagnostics.job_outcomes import collect_outcomes
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, with_requests

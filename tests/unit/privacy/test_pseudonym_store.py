@@ -1,7 +1,5 @@
 """The register of exchanged names: a file of ours alone, that a restart reads; and the keys."""
 
-import os
-
 import pytest
 
 from hydrator.diagnostics.check.last_cycle import check_private_names
@@ -9,6 +7,7 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.privacy.pseudonym_store import UNCONFIRMED_SECONDS, PseudonymStore, read_key
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
+from tests.umask import umask
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
 SECRET, OTHER, OPEN = Did("embargo:L1"), Did("embargo:L2"), Did("lofar:L1")
@@ -31,11 +30,8 @@ def test_a_restart_knows_what_was_exchanged(tmp_path):
 
 def test_the_file_is_ours_alone_whatever_the_umask(tmp_path):
     file = tmp_path / "names"
-    before = os.umask(0)
-    try:
+    with umask(0):
         PseudonymStore(VEIL, file).exchange([SECRET])
-    finally:
-        os.umask(before)
     assert file.stat().st_mode & 0o777 == 0o600
 
 

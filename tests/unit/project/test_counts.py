@@ -1,5 +1,7 @@
 """The measures of HOUSE_STYLE.md: the tree shows the architecture, and its parts stay small."""
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -7,12 +9,17 @@ import pytest
 from scripts import counts
 
 ROOT = Path(__file__).parents[3]
-ALL = {count.title: count for count in counts.count_all(ROOT)}
+TITLES = [count.title for count in counts.count_all(ROOT / "no such folder")]
 
 
-@pytest.mark.parametrize("title", ALL)
+@cache
+def count_by_title() -> Mapping[str, counts.Count]:
+    return {count.title: count for count in counts.count_all(ROOT)}
+
+
+@pytest.mark.parametrize("title", TITLES)
 def test_no_measure_of_the_code_is_above_its_limit(title: str) -> None:
-    count = ALL[title]
+    count = count_by_title()[title]
     assert count.total > 10
     if count.limit.endswith("%"):
         assert len(count.offenders) / count.total < float(count.limit.rstrip(" %")) / 100, count.offenders

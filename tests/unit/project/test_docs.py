@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from adapters.condor.bindings.calls.schedd_calls import STAGING_ATTRIBUTE
 from hydrator.config import Settings, load
 from hydrator.config.plugins import ENTRY_POINT_GROUP
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
@@ -19,9 +20,10 @@ from hydrator.domain.errors import ConfigError
 from hydrator.reconcile.desired_sites import decide as desired
 from hydrator.server.api import openapi
 from hydrator.submit import pool_config as poolconfig
-from scripts import docs
+from scripts import counts, docs
 from testbed import debs
 from tests.command_tree import COMMANDS, options
+from tests.deploy.page_world import RECORD, hash_sources
 from tests.factories import ad
 from tests.pages import CHART, HOMES, PAGES, ROOT, blocks, homeless
 
@@ -81,11 +83,17 @@ def test_pages_have_commands():
 
 
 RUNNABLE = blocks("sh runnable")
+PROMISED = {
+    page.name: re.findall(r"You should see `(\d+ passed, \d+ skipped)`", page.read_text("utf-8"))
+    for page in PAGES
+}
+"""By page, the results of pytest that it promises."""
 
 
 def test_there_are_commands_to_run():
     assert {block.page for block in RUNNABLE} >= {
         "add-a-catalogue.md",
+        "list-in-a-file.md",
         "tutorial.md",
         "upgrade.md",
         "remove.md",
@@ -104,6 +112,44 @@ def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
         check=False,
     )
     assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
+    for seen in PROMISED[block.page] if "pytest" in block.text else ():
+        assert seen in done.stdout
+
+
+def test_the_first_day_of_a_developer_promises_what_the_example_prints():
+    assert PROMISED["add-a-catalogue.md"] == PROMISED["developer.md"] != []
+
+
+@pytest.mark.parametrize("block", blocks("sh checkout"), ids=str)
+def test_commands_for_a_checkout_run_unchanged(block):
+    command = ["bash", "-euo", "pipefail", "-c", block.text]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
+
+
+FOR_DEVELOPERS = ("how-to/develop/", "first-day/developer.md")
+NAMED_TEST = re.compile(r"\btests/|\btest_\w+\.py")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if not str(page.relative_to(ROOT / "docs")).startswith(FOR_DEVELOPERS)
+        and page.name != "reliability.md"
+    ],
+    ids=lambda page: page.name,
+)
+def test_page_for_operators_and_submitters_names_no_test(page):
+    """Tests are listed on docs/explanation/reliability.md."""
+    assert NAMED_TEST.findall(page.read_text("utf-8")) == []
+
+
+def test_no_folder_of_the_docs_has_too_many_entries():
+    entries = {folder: len(list(folder.iterdir())) for folder in (ROOT / "docs").rglob("*/")}
+    assert len(entries) > 10
+    assert {folder: count for folder, count in entries.items() if count > counts.FOLDER_ENTRIES} == {}
 
 
 def test_the_reference_has_every_key_of_the_configuration():
@@ -126,6 +172,7 @@ def test_reference_lists_exactly_the_existing_attributes():
         *fixed,
         desired.ASKS_ATTRIBUTE,
         desired.SAVED_ATTRIBUTE,
+        STAGING_ATTRIBUTE,
         START_ATTRIBUTE,
     }
 
@@ -133,6 +180,23 @@ def test_reference_lists_exactly_the_existing_attributes():
 def test_attributes_page_in_the_repository_equals_the_generated_one():
     # else: python scripts/docs.py --attributes
     assert (ROOT / "docs" / "reference" / "attributes.md").read_text("utf-8") == docs.attributes()
+
+
+@pytest.mark.parametrize("page", docs.REFERENCE)
+def test_page_of_the_reference_in_the_repository_equals_the_generated_one(page):
+    # else: python scripts/docs.py --reference
+    assert (docs.GENERATED / f"{page}.md").read_text("utf-8") == docs.REFERENCE[page]()
+
+
+def test_folder_of_the_generated_reference_has_no_other_page():
+    assert {page.stem for page in docs.GENERATED.iterdir()} == docs.REFERENCE.keys()
+
+
+def test_setting_with_a_unit_and_a_bound_shows_both():
+    text = docs.configuration()
+    assert "| `poll_seconds` | number | s | > 0, ≤ 604800 | `30` |" in text
+    assert "| `gbit_per_second` | number | 10^9 bit/s |" in text
+    assert "| `max_age_hours` | number | h | > 0.25, ≤ 168 |" in text
 
 
 def test_attribute_of_time_or_size_has_its_unit():
@@ -145,7 +209,12 @@ def test_the_reference_has_every_metric_route_and_command():
     told = docs.metrics()
     for family in docs.registry().collect():
         assert f"`{family.name}" in told
-    assert [path for path in openapi.build_openapi()["paths"] if f" {path}`" not in docs.http()] == []
+    http = docs.http()
+    assert [path for path in openapi.build_openapi()["paths"] if f" {path}`" not in http] == []
+    assert "| `GET /v1/sites` | read |" in http
+    assert "| `GET /v2/sites/{site}/ad` | site |" in http
+    assert "| `POST /v1/events` | event |" in http
+    assert "| `GET /healthz` | none |" in http
     commands = docs.command_line()
     for words in ("run", "once", "check", "report", "submit rapthor", "token new", "rollback"):
         assert f"## `hydrator {words}`" in commands
@@ -167,6 +236,36 @@ def test_docs_source_is_complete_and_every_page_is_in_the_tree(tmp_path):
     for page in (tmp_path / "source").rglob("*.md"):
         for target in re.findall(r"\]\((\.\./[^)#\s]+)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+# --- pictures
+
+PICTURES = sorted((ROOT / "docs" / "pictures").rglob("*.svg"))
+EXPLANATIONS = ("estimates", "staging", "slot-merge", "trust")
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_picture_is_on_a_page(picture):
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    assert f"{picture.relative_to(ROOT / 'docs')}" in text
+
+
+def test_pictures_of_the_page_were_made_with_its_present_templates():
+    # else: HYDRATOR_SCREENSHOTS=docs/pictures python -m pytest -n0 tests/deploy/test_page.py -k photographed
+    pictures = {picture.stem for picture in RECORD.parent.glob("page-*.png")}
+    assert json.loads(RECORD.read_text("utf-8")) == dict.fromkeys(pictures, hash_sources())
+
+
+@pytest.mark.parametrize(
+    "name", ["data-flow", "states", "auto", "whole", *(f"explanation/{name}" for name in EXPLANATIONS)]
+)
+def test_drawing_has_a_title_and_colours_for_light_and_dark(name):
+    text = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text("utf-8")
+    labels = re.search(r'aria-labelledby="(\w+) (\w+)"', text)
+    assert re.search(rf'<title id="{labels[1]}">\w', text)
+    assert re.search(rf'<desc id="{labels[2]}">\w', text)
+    assert "prefers-color-scheme: dark" in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("HTTP", "")
 
 
 # --- every block has a home

@@ -258,15 +258,17 @@ def test_the_frontend_delivers_what_a_glidein_needs_by_the_rules_of_its_files():
     folder = DEPLOY / "glideinwms"
     roots = [parse_frontend((folder / f"frontend-files{kind}.xml").read_text()) for kind in ("", "-condor")]
     periodic, condor = ([file.attrib for file in root.iter("file")] for root in roots)
-    script, hook = periodic
+    script, hook, clauses = periodic
     assert Path(script["absfname"]).name == NAME
     assert Path(hook["absfname"]).name == HOOK_NAME
     assert (script["executable"], script["const"], script["prefix"]) == ("True", "True", "NOPREFIX")
     assert (int(script["period"]) >= 60, script["type"]) == (True, "run")
     assert {script["untar"], script["wrapper"], hook["untar"], hook["wrapper"]} == {"False"}
-    (lines,) = condor
-    assert (lines["type"], lines["executable"]) == ("config:condor", "False")
-    assert (DEPLOY / "glideinwms" / Path(lines["absfname"]).name).is_file()
+    lines, same_clauses = condor
+    assert clauses == same_clauses
+    for file in (lines, clauses):
+        assert (file["type"], file["executable"]) == ("config:condor", "False")
+        assert (DEPLOY / "glideinwms" / Path(file["absfname"]).name).is_file()
     for root in roots:
         told = {attr.attrib["name"] for attr in root.iter("attr")}
         assert told == {"HYDRATOR_URL", "HYDRATOR_HOOK"}

@@ -19,8 +19,9 @@ import hydrator
 from hydrator.domain.text import DOCUMENTATION
 from testbed.cyclonedx import problems
 from testbed.debian import mirror
-from testbed.sbom import write_sbom
-from testbed.wheelhouse import dependencies, runtime_lock
+from testbed.provenance import NAME as PROVENANCE
+from testbed.sbom import SBOM, write_sbom
+from testbed.wheelhouse import dependencies, main, runtime_lock
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -356,6 +357,20 @@ def naming(files: list[Path], texts: set[str]) -> list[str]:
 
 
 @needs_git
+def test_make_wheels_replaces_its_own_files_and_no_others(wheel, tmp_path):
+    """dist/ also has the packages and the docs, which take minutes to build."""
+    others = {"packages/classad-hydrator.deb", "docs/html/index.html"}
+    outdated = {"classad_hydrator-0.0.1-py3-none-any.whl", SBOM, PROVENANCE}
+    for name in others | outdated:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("from before")
+    assert main(tmp_path) == 0
+    found = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name, path in found.items() if path.read_bytes() == b"from before"} == others
+    wheels = {path.name for path in dependencies().glob("*.whl")} | {wheel.name}
+    assert found.keys() - others == wheels | {SBOM}
+
+
 def test_no_file_names_a_registry_of_this_machine():
     files = tracked()
     assert ROOT / "pyproject.toml" in files

@@ -13,12 +13,17 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for pattern in ("*.md", "config.example.toml", "docs/**/*.md", "deploy/**/*")
+    for pattern in ("*.md", "config.example.toml", "docs/**/*.md", "deploy/**/*", "hydrator/**/*.html")
     for path in ROOT.glob(pattern)
     if path.is_file() and path.suffix != ".pyc"
 )
 _QUOTE = re.compile(r"^( *)```(?:text output|json)\n.*?^\1```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 """Real output, and names in code."""
+TEXTS = [page for page in PAGES if page.endswith(".md") and page != "CHANGELOG.md"]
+MAX_WORDS = 30
+"""Words of the longest sentence on a page; the CHANGELOG has longer ones from before this rule."""
+_BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)|\n(?=[#|])")
+"""The end of a paragraph, or the begin of a list item, a heading or a row."""
 MODULES = sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 CLAUSE = re.compile(r"(What|Whose|Who|Whether|Where|How|Why|That|Those|When|Which)\b")
 BANNED = re.compile(
@@ -99,6 +104,33 @@ def _page_problems(page: str) -> list[str]:
         for number, line in enumerate(prose.splitlines(), 1)
         for word in BANNED.finditer(re.sub(r"\bthere (?:is|are) no\b", "", line, flags=re.IGNORECASE))
     ]
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a page, without tables, headings and code; a name in code is one word."""
+    text = re.sub(r"<!--.*?-->|^( *)```.*?^\1```$", "\n\n", text, flags=re.DOTALL | re.MULTILINE)
+    for block in _BLOCK.split(text):
+        if block.lstrip().startswith(("|", "#", "!", "[!")):
+            continue
+        words = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "CODE", block))
+        yield from re.split(r"(?<=[.!?])[\"')*]*\s+", " ".join(words.split()))
+
+
+def _long_sentences(text: str) -> list[str]:
+    return [each for each in _sentences(text) if len(re.findall(r"\S*\w\S*", each)) > MAX_WORDS]
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_page_has_no_long_sentence(page):
+    assert _long_sentences((ROOT / page).read_text("utf-8")) == []
+
+
+def test_long_sentences_are_found_and_tables_and_code_are_not_counted():
+    long = "word " * MAX_WORDS + "more."
+    block = f"```sh\n{long}\n```"
+    assert _long_sentences(f"# {long}\n\n| {long} |\n\n{block}\n\n`{long}` is one word.") == []
+    assert len(_long_sentences(f"- {long}\n- Short. {long} Short.")) == 2
+    assert _long_sentences("word " * (MAX_WORDS - 1) + "end. " + "[one](two)") == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -19,6 +19,9 @@ REAL = (
     "tests.integration.test_toil.test_toils_own_batch_system_runs_z",
     "tests.integration.test_rapthor_reader.test_z",
     "tests.deploy.test_booted.test_z",
+    "tests.deploy.test_packages.test_the_debs_install_z",
+    "tests.deploy.test_packages_13.test_a_fresh_debian_z",
+    "tests.deploy.test_packages_13.test_the_real_rpm_z",
     "tests.deploy.test_container.test_image_serves_z",
     "tests.deploy.test_helm_objects.test_helm_3_renders_the_same_objects",
     "tests.deploy.test_prometheus.test_z",
@@ -53,6 +56,14 @@ def test_report_passes_if_every_real_part_ran(report, tmp_path, capsys):
     report("slow", ("tests.unit.test_a.test_b",))
     assert what_ran.main(tmp_path, ["test", "slow"]) == 0
     assert capsys.readouterr().out == f"test: {len(REAL)} ran, 0 skipped\nslow: 1 ran, 0 skipped\n"
+
+
+def test_report_prints_what_tests_measured(tmp_path, capsys):
+    recorded = '<properties><property name="from install to ads" value="16 s"/></properties>'
+    case = f'<testcase classname="tests.deploy.test_a" name="test_b">{recorded}</testcase>'
+    (tmp_path / "test.xml").write_text(f"<testsuites><testsuite>{case}</testsuite></testsuites>")
+    what_ran.main(tmp_path, ["test"])
+    assert "  tests.deploy.test_a.test_b: from install to ads: 16 s\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("missing", range(len(REAL)))

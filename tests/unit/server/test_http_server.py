@@ -1,5 +1,6 @@
 """Addresses of the server: HTTPS with a renewed certificate, a Unix socket, loopback."""
 
+import errno
 import os
 import socket
 import ssl
@@ -12,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
+import uvicorn
 from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds, WebPublisher
@@ -19,12 +21,15 @@ from hydrator.domain.ads.contract import contract_1
 from hydrator.domain.errors import ConfigError, PublishError
 from hydrator.domain.model import Snapshot
 from hydrator.domain.ports import ServerEndpoint
+from hydrator.reconcile.poll.threads import run_in_thread
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer, UnixSocket
+from hydrator.server.limits.connections import ConnectionLimiter
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 from hydrator.wiring import system_clock
+from testbed.patience import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
 HOOK = Path(__file__).parents[3] / "hydrator" / "startd_cron.py"
@@ -252,3 +257,61 @@ def test_hook_gets_only_its_own_sites_ad_over_https_with_a_site_token(authority,
         assert (untrusted.returncode, "DataLocalitySite" in untrusted.stdout) == (1, False)
         assert "certificate" in untrusted.stderr.lower()
         assert token not in "".join(done.stdout + done.stderr for done in (mine, other, untrusted))
+
+
+# end of a server, at each reload that changes its address
+
+
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def connected(server: HttpServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), 10)
+
+
+def refuses(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+
+def test_a_client_that_has_connected_before_the_end_still_gets_its_answer(board):
+    limiter = ConnectionLimiter()
+    server = serving(board, limiter=limiter)
+    server.start()
+    port = int(server.url.rpartition(":")[2])
+    with connected(server) as client:
+        wait_for(lambda: limiter._sockets, 10, "the connection to be accepted")
+        ended = run_in_thread("stop", server.stop)
+        wait_for(lambda: refuses(port), 10, "the end of listening")
+        client.sendall(REQUEST)
+        with client.makefile("rb") as answer:  # to its end: the server closes the connection
+            assert answer.read().startswith(b"HTTP/1.1 200 ")
+        ended.result()
+
+
+def test_a_connection_that_waits_at_the_end_gets_its_answer(board, monkeypatch):
+    """The kernel resets connections that are not accepted when the listening socket is closed."""
+    server = serving(board)
+    original = uvicorn.Server.main_loop
+    clients: list[socket.socket] = []
+
+    async def main_loop(uvicorn_server: uvicorn.Server) -> None:
+        await original(uvicorn_server)
+        clients.append(socket.create_connection(("127.0.0.1", port), 10))  # in the thread that accepts
+        clients[0].sendall(REQUEST)
+
+    monkeypatch.setattr(uvicorn.Server, "main_loop", main_loop)
+    server.start()
+    port = int(server.url.rpartition(":")[2])
+    server.stop()
+    with clients[0] as client, client.makefile("rb") as answer:
+        assert answer.read().startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_silent_client_delays_the_end_for_a_second(board):
+    server = serving(board, limiter=(limiter := ConnectionLimiter()))
+    server.start()
+    with connected(server) as client:
+        wait_for(lambda: limiter._sockets, 10, "the connection to be accepted")
+        server.stop()
+        assert client.recv(1) == b""

@@ -17,7 +17,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot, to_unix
 from hydrator.domain.pool_ports import SiteSlots
 from hydrator.server.api.locality import models
-from hydrator.server.api.locality.request import LocalityRequest, parse_locality_body
+from hydrator.server.api.locality.request import MAX_LOCALITY_BYTES, LocalityRequest, parse_locality_body
 from hydrator.server.api.locality.route import MAX_REQUESTS
 from hydrator.server.api.locality.rows import LocalityRows
 from hydrator.server.api.locality.stream import gather_chunks, stream_lines
@@ -344,7 +344,7 @@ def test_server_refuses_what_it_cannot_answer_with_one_sentence(path):
     with (server := Server(replace(STATE, snapshot=None, not_ready_reason="no poll yet"))).http:
         assert server.post(path, datasets=["a:b"]).status_code == 503
         assert server.post(path, datasets=["b"]).status_code == 400
-        assert server.post(path, datasets=["a:" + "b" * 3_000_000]).status_code == 413
+        assert server.post(path, datasets=["a:" + "b" * MAX_LOCALITY_BYTES]).status_code == 413
         got = httpx.get(server.http.url + path, trust_env=False, timeout=120)
     assert (got.status_code, got.headers["Allow"]) == (405, "POST")
     assert got.json()["detail"].startswith("this path accepts only POST")

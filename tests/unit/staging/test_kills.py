@@ -1,73 +1,112 @@
 """Kills -9 at random moments: no duplicate, no leak, and ledger and catalogue are equal afterwards."""
 
-import os
-import random
-import subprocess
-import sys
+import multiprocessing
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from hydrator.domain.ports.staging import RequestState
+from hydrator.staging.ledger import EntryState
 from hydrator.staging.policy import TERABYTE
 from hydrator.state.store import Store
-from tests.unit.staging.staging_process import LIMITS, build_world, load_rules
+from tests.faults.length import chosen, seeded
+from tests.unit.staging.staging_process import LIMITS, build_world, run_steps
 
-ROOT = Path(__file__).parents[3]
-PROGRAM = Path(__file__).with_name("staging_process.py")
-KILLS = int(os.environ.get("HYDRATOR_TEST_KILLS", "40"))
-"""Kills of the slow test; set it to 500 for the goal of the staging part."""
+KILLS = chosen(20, 500)
+LONGEST = timedelta(days=15)
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.unit.staging.staging_process"])
 
 
-def kill_once(folder: Path, steps: int, delay: float) -> None:
-    """Run the process until it has made *steps* steps, and kill it *delay* seconds later."""
-    process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(folder)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={"PYTHONPATH": str(ROOT)},
-    )
+def kill_once(folder: Path, steps: int, delay: float, moment: int = 0) -> None:
+    """Run a daemon's staging until it has made *steps* steps, and kill it *delay* seconds later.
+
+    With a *moment* of a call (1 or more), run it until then, and kill it there.
+    """
+    reader, writer = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=run_steps, args=(folder, writer, moment))
+    process.start()
+    writer.close()
     try:
-        for _ in range(steps):
-            assert process.stdout.readline(), "the process ended by itself"
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(delay)
+        for _ in range(0 if moment else steps):
+            reader.recv()
+        while moment and reader.recv() != "hangs":
+            pass
+        process.join(0 if moment else delay)
+        assert process.is_alive(), "the process ended by itself"
     finally:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.join()
+        reader.close()
 
 
-def check(folder: Path) -> None:
-    """Check the catalogue as it is, and the ledger after one more step."""
-    rules = load_rules(folder / "rules")
+@contextmanager
+def open_world(folder: Path):
     with Store.open_to_write(folder / "state") as store:
-        world = build_world(folder, store)
-        alive = world.stager.own_rules()
-        targets = [(row.rule.did, row.rule.site) for row in alive]
-        moving = [row for row in alive if row.rule.state is RequestState.MOVING]
+        yield build_world(folder, store)
+
+
+def check_catalogue(folder: Path) -> bool:
+    """Check the rules as the kill left them; return whether it cut a call or the record of its answer."""
+    with open_world(folder) as world:
+        alive = [row.rule for row in world.stager.own_rules()]
+        targets = [(rule.did, rule.site) for rule in alive]
+        moving = [rule.did for rule in alive if rule.state is RequestState.MOVING]
         assert len(targets) == len(set(targets)), "a rule twice"
-        assert len({row.rule.did for row in moving}) == len(moving), "a dataset on its way to two sites"
+        assert len(moving) == len(set(moving)), "a dataset on its way to two sites"
         assert len(alive) * TERABYTE <= LIMITS.total_bytes, "the limit is exceeded"
-        assert all(row.rule.expires_at - world.clock.now <= timedelta(days=15) for row in alive)
+        assert all(rule.expires_at - world.clock.now <= LONGEST for rule in alive), "a rule lives too long"
+        known = world.store.load().entries
+        assert {rule.tag for rule in alive} <= known.keys(), "a rule that no entry announced"
+        return any(entry.state is not EntryState.OPEN for entry in known.values())
+
+
+def check_ledger(folder: Path) -> None:
+    """Check that the ledger equals the catalogue after a step, and a look at what it changed."""
+    with open_world(folder) as world:
         world.queue()
         world.step(timedelta(seconds=1))
-        entries = {entry.tag: entry.handle for entry in world.ledger.entries.values() if entry.handle}
-        assert entries == {row.rule.tag: row.rule.handle for row in world.stager.own_rules()}
-    assert rules or not alive
+        world.step(timedelta(seconds=1))
+        entries = {
+            entry.tag: (entry.handle, entry.expires_at)
+            for entry in world.ledger.entries.values()
+            if entry.handle
+        }
+        assert entries == {
+            row.rule.tag: (row.rule.handle, row.rule.expires_at) for row in world.stager.own_rules()
+        }
 
 
-@pytest.mark.slow
+def check_end(folder: Path) -> None:
+    """Check that no rule outlives the longest lifetime, also if no daemon runs, and that nothing is left."""
+    with open_world(folder) as world:
+        world.queue()
+        world.clock.now += LONGEST
+        assert world.stager.own_rules() == [], "a rule outlived its lifetime"
+        world.step()
+        assert world.ledger.entries == {}
+
+
 def test_kills_at_random_moments_leave_no_duplicate_and_no_leak(tmp_path):
-    chance = random.Random(20261123)
+    chance, seed = seeded()
+    in_call = unanswered = 0
     for number in range(KILLS):
-        kill_once(tmp_path, chance.randint(1, 3), chance.random() * 0.2)
+        moment = 0 if number % 3 == 2 else chance.randint(1, 6)
+        kill_once(tmp_path, chance.randint(1, 3), chance.random() * 0.2, moment)
+        in_call += moment > 0
+        unanswered += check_catalogue(tmp_path)
         if number % 5 == 4:
-            check(tmp_path)
+            check_ledger(tmp_path)
+    check_ledger(tmp_path)
+    check_end(tmp_path)
+    print(
+        f"HYDRATOR_SEED={seed}: {KILLS} kills, {in_call} during a call; {unanswered} left its outcome unknown"
+    )
+    assert in_call >= KILLS / 2
+    assert unanswered >= KILLS / 4  # renewals leave no trace in the ledger
 
 
 def test_a_kill_between_the_call_and_its_answer_is_adopted(tmp_path):
     kill_once(tmp_path, 1, 0.05)
-    check(tmp_path)
+    check_catalogue(tmp_path)
+    check_ledger(tmp_path)

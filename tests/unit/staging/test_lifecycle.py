@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import Unseen
+from hydrator.domain.model import Did, Unseen
 from hydrator.domain.ports.staging import (
     RefusalKind,
     RequestState,
@@ -17,9 +17,10 @@ from hydrator.domain.ports.staging import (
 )
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.ledger import EntryState, make_tag
+from hydrator.staging.needs import DataUse
 from hydrator.staging.policy import TERABYTE
 from hydrator.testing.memory_stager import Fault
-from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.staging_world import SCHEDD, StagingWorld, need, policy, run
 
 DAY = timedelta(days=1)
@@ -113,15 +114,45 @@ def test_a_refusal_that_concerns_all_requests_stops_the_catalogue(kind):
 
 @pytest.mark.parametrize("kind", [RefusalKind.QUOTA, RefusalKind.CLOSED])
 def test_a_refusal_of_a_site_opens_its_breaker(kind):
-    world = asking_world(L2=1)
+    world = asking_world(L2=1, L3=1)
     world.queue(need(L1, sites=[CAM]))
     world.stager.refusals[CAM] = (kind, "CAM_DISK is closed for writing")
     world.step()
+    assert world.ledger.totals.refused == {kind: 1}
+    world.stager.refusals.clear()
     world.queue(need(L2))
     world.step()
-    assert {(L2, RAL), (L2, CAM)} & world.stages != {(L2, CAM)}
-    assert {site for did, site in world.stages if did == L2} != {CAM}
-    assert world.ledger.totals.refused == {kind: 1}
+    assert world.stages == {(L2, OSO)}
+    world.queue(need(L2), need(L3, sites=[CAM]))
+    world.step(58 * MINUTE)
+    assert world.stages == {(L2, OSO)}
+    assert "requests to CAM failed lately; nothing is asked for there for 1 min" in world.reasons
+    world.step(MINUTE)
+    assert world.stages == {(L2, OSO), (L3, CAM)}
+
+
+@pytest.mark.parametrize(
+    ("failures", "accepted", "is_asked"),
+    [(2, 0, True), (3, 0, False), (3, 11, False), (3, 12, True), (4, 16, True), (5, 21, False)],
+)
+def test_many_failures_of_a_site_in_an_hour_open_its_breaker(failures, accepted, is_asked):
+    """Five failures are many, and so are three that are more than a fifth of the requests of this hour."""
+    names = [Did(f"lofar:D{n}") for n in range(failures + accepted)]
+    world = StagingWorld(L1=0.1, **{name.removeprefix("lofar:"): 0.1 for name in names})
+    world.policy = policy(limits=replace(world.policy.limits, hour_requests=100))
+    world.restart()
+    bad, good = names[:failures], names[failures:]
+    world.stager.refusals.update(dict.fromkeys(bad, (RefusalKind.OTHER, "the database is locked")))
+    for name in (*good, *bad):
+        world.queue(need(name, sites=[CAM]))
+        world.step()
+    assert {did for did, _ in world.stages} == set(good)
+    assert world.ledger.totals.failed == failures
+    world.queue(need(L1, sites=[CAM]))
+    world.step()
+    assert ((L1, CAM) in world.stages) == is_asked
+    world.step(HOUR)
+    assert (L1, CAM) in world.stages
 
 
 def test_attempts_end_after_three_failures_with_growing_pauses():
@@ -311,6 +342,37 @@ def test_data_that_no_job_used_is_counted_as_unused():
     used.step(5 * DAY)
     assert used.ledger.totals.staged_bytes == TERABYTE
     assert used.overview.unused_share == 0.0
+
+
+@pytest.mark.parametrize(
+    ("site", "starts_in", "share"),
+    [(CAM, MINUTE, 0.0), (RAL, MINUTE, 1.0), (CAM, -MINUTE, 1.0)],
+    ids=["beside the data", "elsewhere", "before the request"],
+)
+def test_data_of_a_job_that_no_query_saw_run_is_used(site, starts_in, share):
+    world = asking_world()
+    world.step()
+    asked_at = only_entry(world).asked_at
+    world.arrive()
+    world.uses = [DataUse(L1, site, asked_at + starts_in)]
+    world.queue()  # the job was idle at the last query, and has run since then
+    world.step()
+    world.step(5 * DAY)
+    assert world.stages == set()
+    assert world.overview.unused_share == share
+
+
+def test_a_job_that_ran_before_its_data_was_complete_did_not_use_the_request():
+    world = asking_world()
+    world.step()
+    world.uses = [DataUse(L1, CAM, world.clock.now + MINUTE)]
+    world.step()
+    world.arrive()
+    world.step()
+    world.queue()
+    world.step()
+    world.step(5 * DAY)
+    assert world.overview.unused_share == 1.0
 
 
 def test_the_switch_stops_all_asking_and_renewing_and_deletes_nothing():

@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.ports.staging import RequestState, StagingKind
-from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
-from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL
+from hydrator.domain.ports.staging import RequestState, StagingKind, StagingUnavailable
+from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes
+from hydrator.testing.memory_stager import Fault
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL
 from tests.staging_world import SITES, StagingWorld, need, policy, run
 
 DAY = timedelta(days=1)
@@ -121,6 +122,18 @@ def test_pins_have_limits_of_their_own(limits, reason):
     assert world.reasons == [f"not pinned: {reason}"]
 
 
+def test_the_datasets_of_one_job_count_singly_against_the_limit_of_pins():
+    world = holding_world(policy(limits=StagingLimits(pin_count=1)), L1=1, L2=1)
+    world.stager.add_rule(L2, CAM, expires_at=NOON + 20 * HOUR)
+    world.put(L2, CAM)
+    world.queue(run(L1, L2))
+    world.step()
+    assert world.pins == set()
+    assert world.reasons == [
+        "not pinned: 2 datasets would exceed the limit of 1 pinned dataset: 0 are pinned"
+    ]
+
+
 def test_pins_do_not_take_from_the_limits_of_requests():
     world = holding_world(policy(limits=StagingLimits(total_bytes=TERABYTE)), L1=1, L2=1)
     world.queue(run(L1), need(L2))
@@ -187,3 +200,83 @@ def test_staged_data_is_not_pinned_again():
         world.step(DAY)
     assert world.pins == set()
     assert world.stages == {(L1, CAM)}
+
+
+def test_data_that_leaves_before_the_next_search_is_pinned_at_once():
+    world = holding_world(ends_in=25 * HOUR, L1=1, L2=1)
+    world.queue(run(L1))
+    world.step()  # a search: the next one is in 15 min
+    world.stager.add_rule(L2, CAM, expires_at=world.clock.now + 10 * MINUTE)
+    world.put(L2, CAM)
+    world.queue(run(L1), need(L2, is_data_missing=False))
+    world.step()
+    assert world.pins == {(L2, CAM)}
+
+
+def test_a_job_that_starts_where_the_rule_ends_soon_is_searched_at_once():
+    world = holding_world(ends_in=12 * MINUTE)
+    world.stager.add_rule(L1, RAL, expires_at=None)
+    world.put(L1, RAL)
+    world.queue(need(L1, is_data_missing=False))
+    world.step()  # the rule at RAL is enough for an idle job
+    assert world.pins == set()
+    world.queue(run(L1, site=CAM))
+    world.step()
+    assert world.pins == {(L1, CAM)}
+
+
+def test_a_pin_that_failed_is_tried_again_before_the_data_leaves():
+    world = holding_world(ends_in=12 * MINUTE)
+    world.stager.faults["ask"] = [Fault(StagingUnavailable("rucio", "connection refused"))] * 2
+    world.queue(run(L1))
+    for _ in range(10):
+        world.step()
+    assert world.pins == {(L1, CAM)}
+    assert world.stager.calls.count("ask") == 3
+
+
+@pytest.mark.parametrize("offset", range(0, 16, 5))
+def test_a_short_lifetime_of_pins_leaves_no_gap_between_two_searches(offset):
+    world = holding_world(
+        policy(times=StagingTimes(pin_lifetime=20 * MINUTE)), ends_in=(20 + offset) * MINUTE
+    )
+    world.queue(run(L1))
+    for _ in range(40):
+        world.step()
+    assert world.pins == {(L1, CAM)}
+    assert (L1, CAM) in world.disk
+
+
+def test_data_that_our_requests_keep_costs_no_search():
+    world = StagingWorld(
+        policy(limits=StagingLimits(hour_requests=1000)), **{f"D{n}": 0.01 for n in range(50)}
+    )
+    names = [f"lofar:D{n}" for n in range(50)]
+    world.queue(*(need(name) for name in names))
+    world.step()
+    world.arrive()
+    world.queue(*(run(name) for name in names))
+    world.step()
+    world.stager.calls.clear()
+    for _ in range(40):
+        world.step()
+    assert set(world.stager.calls) == {"look"}
+    assert len(world.stager.calls) == 40
+
+
+def test_between_two_searches_only_new_data_is_searched():
+    world = holding_world(ends_in=40 * HOUR, L1=1, L2=1)
+    world.stager.add_rule(L2, CAM, expires_at=None)
+    world.put(L2, CAM)
+    asked = []
+    find = world.stager.find_rules
+    world.stager.find_rules = lambda dids, sites: asked.append(set(dids)) or find(dids, sites)
+    world.queue(run(L1))
+    world.step()
+    world.queue(run(L1), run(L2))
+    world.step()
+    for _ in range(10):
+        world.step()
+    assert asked == [{L1}, {L2}]
+    world.step(5 * MINUTE)
+    assert asked[2] == {L1, L2}

@@ -12,7 +12,7 @@ from hydrator.staging.commands import StagingCommand
 from hydrator.staging.plans.stage_plan import choose_lifetime
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
-from tests.staging_world import BOB, SCHEDD, StagingWorld, need, policy, run
+from tests.staging_world import BOB, SCHEDD, SITES, StagingWorld, need, policy, run
 
 
 def test_data_that_no_site_has_is_asked_for_at_one_site():
@@ -314,7 +314,7 @@ def test_a_small_request_overtakes_a_parked_large_one():
     world = StagingWorld(policy(limits=StagingLimits(site_bytes=4 * TERABYTE)), L1=3, L2=2, L3=1)
     world.queue(
         need(L1, queued_since=NOON - 3 * HOUR, sites=[CAM]),
-        need(L2, queued_since=NOON - 2 * HOUR, sites=[CAM]),
+        need(L2, queued_since=NOON - HOUR - MINUTE, sites=[CAM]),
         need(L3, sites=[CAM]),
     )
     limits = replace(world.policy.limits, approval_bytes=10 * TERABYTE, approval_fraction=1.0)
@@ -323,6 +323,62 @@ def test_a_small_request_overtakes_a_parked_large_one():
     world.step()
     assert world.stages == {(L1, CAM), (L3, CAM)}
     assert world.reasons == ["2 TB would exceed the limit of 4 TB in flight to CAM: 3 TB are taken"]
+
+
+def flood(world, hours: int) -> list[Did]:
+    """Let a job for another 1 TB dataset arrive every 10 min; a transfer takes 2 h; return what was asked."""
+    asked: list[Did] = []
+    waiting, ends = [need(L1, sites=[CAM])], {}
+    for number in range(6 * hours):
+        small = Did(f"lofar:S{number}")
+        world.add_dataset(small, 1)
+        waiting.append(need(small, user=BOB, queued_since=world.clock.now - 11 * MINUTE, sites=[CAM]))
+        world.queue(*waiting)
+        world.step(10 * MINUTE)
+        for did, _ in sorted(world.stages):
+            if did not in ends:
+                asked.append(did)
+                ends[did] = world.clock.now + 2 * HOUR
+        if arrived := [did for did, at in ends.items() if at <= world.clock.now]:
+            world.arrive(*arrived)
+        moving = sum(one.bytes for one in world.ledger.entries.values() if one.is_in_flight)
+        assert moving <= world.policy.limits.site_bytes
+    return asked
+
+
+def test_a_stream_of_small_requests_does_not_starve_a_large_one():
+    limits = StagingLimits(site_bytes=5 * TERABYTE, approval_bytes=10 * TERABYTE, approval_fraction=1.0)
+    limits = replace(limits, hour_requests=1000, hour_bytes=1000 * TERABYTE, user_bytes=1000 * TERABYTE)
+    world = StagingWorld(policy(limits=limits), L1=4, L2=3)
+    world.queue(need(L2, user=BOB, sites=[CAM]))
+    world.step()  # 3 of 5 TB are taken when the large request comes
+    asked = flood(world, hours=8)
+    assert L1 in asked
+    assert len(asked) > 15  # the small ones go on
+
+
+def test_a_request_that_can_never_fit_keeps_no_room():
+    limits = StagingLimits(site_bytes=2 * TERABYTE, approval_bytes=10 * TERABYTE, approval_fraction=1.0)
+    world = StagingWorld(policy(limits=limits), L1=3, L2=1)
+    world.queue(need(L1, queued_since=NOON - 9 * HOUR, sites=[CAM]), need(L2, sites=[CAM]))
+    world.step()
+    assert world.stages == {(L2, CAM)}
+
+
+def test_what_is_kept_for_an_older_request_is_told():
+    limits = StagingLimits(site_bytes=4 * TERABYTE, approval_bytes=10 * TERABYTE, approval_fraction=1.0)
+    world = StagingWorld(policy(limits=limits), L1=3, L2=2, L3=1)
+    world.queue(
+        need(L1, queued_since=NOON - 9 * HOUR, sites=[CAM]),
+        need(L2, queued_since=NOON - 8 * HOUR, sites=[CAM]),
+        need(L3, sites=[CAM]),
+    )
+    world.step()
+    assert world.stages == {(L1, CAM)}
+    assert world.reasons[1] == (
+        "1 TB would exceed the limit of 4 TB in flight to CAM: 3 TB are taken,"
+        " and 2 TB are kept for a request that has waited for longer"
+    )
 
 
 def test_a_large_request_waits_for_a_person():
@@ -337,6 +393,16 @@ def test_a_large_request_waits_for_a_person():
     world.step()
     assert world.stages == {(L1, CAM)}
     assert world.ledger.approvals == {}
+
+
+@pytest.mark.parametrize(("terabytes", "is_asked"), [(1.7, False), (1.5, True)])
+def test_a_request_for_much_of_the_free_space_waits_for_a_person(terabytes, is_asked):
+    world = StagingWorld(L1=terabytes)
+    world.stager.space = dict.fromkeys(SITES, SiteSpace(8 * TERABYTE, 10 * TERABYTE, NOON))
+    world.queue(need(L1))
+    world.step()
+    assert world.stages == ({(L1, CAM)} if is_asked else set())
+    assert [row.needs_approval for row in world.overview.planned] == ([] if is_asked else [True])
 
 
 def test_an_approval_is_for_exactly_these_bytes():
@@ -360,6 +426,8 @@ def test_a_rejected_request_is_not_made():
     assert world.stages == set()
     assert world.overview.planned == ()
     assert world.reasons == [f"the operator rejected the request {row.batch} of 3 TB"]
+    world.control.commands.append(StagingCommand("resume"))
+    assert [each.batch for each in world.step().planned] == [row.batch]
 
 
 def test_propose_shows_the_plan_and_sends_nothing():

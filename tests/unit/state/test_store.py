@@ -40,6 +40,7 @@ from tests.factories import (
     seen,
     survey,
 )
+from tests.umask import umask
 
 ROOT = Path(__file__).parents[3]
 FULL = ReconcileState(
@@ -592,15 +593,12 @@ def modes(folder):
 
 def test_nobody_else_reads_the_state_whatever_the_umask(tmp_path):
     folder = tmp_path / "state"
-    before = os.umask(0)
-    try:
+    with umask(0):
         with Store.open_to_write(folder) as store:
             store.save(ReconcileState(pattern_matches={"rucio": frozenset({L1})}))
             assert {"state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "lock"} <= modes(folder).keys()
             assert set(modes(folder).values()) == {"0o600"}
         assert folder.stat().st_mode & 0o777 == 0o700
-    finally:
-        os.umask(before)
 
 
 def test_a_state_that_others_could_read_is_closed_to_them(tmp_path):

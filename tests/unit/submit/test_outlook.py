@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.model import Site
@@ -27,8 +29,23 @@ def test_starts_are_counted_beside_the_data_elsewhere_and_waiting():
     jobs = [JobsOfSet((L1,), 8), JobsOfSet((L2,), 15), JobsOfSet((L3,), 1)]
     made = estimates({L1: reading(240, 0), L2: reading(240, 720), L3: reading(None, 960)})
     assert describe_starts(jobs, made, NOON) == (
-        "8 of 24 jobs can start beside the data now; 15 jobs would read 31 GB from UK, about 4 min;"
+        "at least 1 of 24 jobs can start beside the data now; 15 jobs would read 31 GB from UK, about 4 min;"
         " 1 job would wait up to 16 min for a slot beside the data"
+    )
+
+
+def test_jobs_of_one_set_each_are_all_sure_to_start():
+    made = estimates({L1: reading(240, 0), L2: reading(240, 0)})
+    assert describe_starts([JobsOfSet((L1,)), JobsOfSet((L2,))], made, NOON).startswith("2 of 2 jobs can")
+    assert describe_starts([JobsOfSet((L1,))], made, NOON) == "the job can start beside the data now"
+
+
+@pytest.mark.parametrize("mode", ["require", "wait", "prefer"])
+def test_only_auto_jobs_start_elsewhere_because_reading_ends_sooner(mode):
+    made = estimates({L2: reading(240, 720)})
+    assert "would read" in describe_starts([JobsOfSet((L2,), 3)], made, NOON, "auto")
+    assert describe_starts([JobsOfSet((L2,), 3)], made, NOON, mode) == (
+        "3 jobs would wait up to 12 min for a slot beside the data"
     )
 
 

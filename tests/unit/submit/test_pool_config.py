@@ -157,11 +157,15 @@ def test_job_of_a_former_release_still_ranks_slots_by_its_share():
 
 def test_jobs_without_datasets_avoid_the_slots_of_a_site_with_a_queue_for_its_data():
     plain = ClassAd('[Owner = "alice"]')
-    waited_for = sized(1, DataLocalityOwnQueueSeconds=60)
+    later = int(time.time()) + 3600
+    waited_for = sized(1, DataLocalityOwnQueueSeconds=60, DataLocalityEstimatesUntil=later)
     assert pre_job_rank(plain, waited_for) < pre_job_rank(plain, sized(128))
     assert pre_job_rank(plain, waited_for, weight="0") > pre_job_rank(plain, sized(128))
     with_data = ClassAd("[DataLocalityRank = 0.0]")
     assert pre_job_rank(with_data, waited_for) == pre_job_rank(with_data, sized(1))
+    for end in (int(time.time()) - 1, None):
+        old = sized(1, DataLocalityOwnQueueSeconds=60, DataLocalityEstimatesUntil=end)
+        assert pre_job_rank(plain, old) == pre_job_rank(plain, sized(1)), "the daemon has ended"
 
 
 @pytest.mark.parametrize("queue", ["undefined", "error", '"60"', "{60}", "-5", "0"])

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.condor.bindings.calls.collector_calls import CollectorCalls
+from adapters.condor.bindings.library import OFFLINE_DRONE
 from adapters.condor.bindings.values import Ad
 
 DRONE_ATTRIBUTE = "DataLocalityDrone"
@@ -78,4 +79,4 @@ class DroneCalls(CollectorCalls):
 
     def _query_drones(self, attributes: Sequence[str]) -> list[Any]:
         """Query offline ads, which :meth:`query_ads` leaves out of all queries for ``Slot``."""
-        return self.query_ads("Startd", attributes, f"{DRONE_ATTRIBUTE} isnt undefined && Offline =?= true")
+        return self.query_ads("Startd", attributes, OFFLINE_DRONE)

@@ -5,17 +5,58 @@ match the rest of a job are those with a slot that matches the job if this attri
 """
 # ruff: noqa: ANN401  (the bindings have no types)
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from adapters.condor.bindings.calls.load_calls import IDLE, UNPLACED_UNIVERSES, LoadCalls
+from adapters.condor.bindings.calls.load_calls import HELD, IDLE, UNPLACED_UNIVERSES, LoadCalls
 from adapters.condor.bindings.calls.match_calls import MatchCalls
 from adapters.condor.bindings.site_match import SiteMatcher
 from adapters.condor.bindings.values import Ad, expression_text, is_number
 
-GROUP_ATTRIBUTES = ("DataLocalityKey", "User", "AutoClusterId", "JobStatus", "JobUniverse")
+GROUP_ATTRIBUTES = (
+    "DataLocalityKey",
+    "User",
+    "AutoClusterId",
+    "JobStatus",
+    "JobUniverse",
+    "EnteredCurrentStatus",
+)
 NOT_DYNAMIC = "DynamicSlot =!= true"
-HELD = 5  # JobStatus
+QUEUED = f"JobStatus =?= {IDLE} || JobStatus =?= {HELD}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedGroup:
+    """Alike idle or held jobs: those that match ``constraint``, of one user.
+
+    ``since`` (Unix seconds) is the time since which the oldest has its ``status``; None if it is unknown.
+    """
+
+    constraint: str
+    user: str
+    status: int
+    job_count: int = 0
+    since: int | None = None
+
+
+def order_in_turns(groups: Iterable[QueuedGroup]) -> list[QueuedGroup]:
+    """Return *groups* in turns of the users: the oldest of each user, then the second oldest of each.
+
+    So no user's groups take the places of all others, as in the order in which data is requested.
+    """
+    turns: Counter[tuple[str, int]] = Counter()
+    ordered = []
+    for one in sorted(groups, key=lambda group: (_age_key(group), group.constraint)):
+        ordered.append((turns[one.user, one.status], _age_key(one), one.constraint, one))
+        turns[one.user, one.status] += 1
+    return [one for *_, one in sorted(ordered, key=lambda row: row[:3])]
+
+
+def _age_key(group: QueuedGroup) -> float:
+    return math.inf if group.since is None else group.since
 
 
 class NeedCalls(LoadCalls, MatchCalls):
@@ -25,19 +66,16 @@ class NeedCalls(LoadCalls, MatchCalls):
         """Return ``idle`` and ``running`` jobs of *schedd* with datasets, in rows of alike jobs.
 
         The idle rows include held jobs (``is_held``): they need their data, but do not wait for it.
-        An idle row has ``datasets``, ``user``, ``job_count``, ``example`` (a job id), ``since`` (Unix
-        seconds) and ``ad``: the texts of the expressions of the first job. Beyond *max_groups* rows, the
-        largest first, ``ad`` is None. A running row has ``datasets``, ``user``,
-        ``started_at``, and ``site`` or ``slot`` as in :meth:`read_running_jobs`.
+        An idle row has ``datasets``, ``user``, ``job_count``, ``example`` (the id of its oldest job),
+        ``since`` (Unix seconds, of this job) and ``ad``: the texts of the expressions of this job. Beyond
+        *max_groups* rows of idle jobs, in turns of the users, ``ad`` is None. A running row has ``datasets``,
+        ``user``, ``started_at``, and ``site`` or ``slot`` as in :meth:`read_running_jobs`.
         """
         queue = self.schedd(schedd)
-        groups = sorted(self._queued_groups(queue), key=lambda group: -group[1])
-        idle = [
-            row
-            for number, (constraint, count, status) in enumerate(groups)
-            for row in [self._first_job(queue, constraint, count, status, is_brief=number >= max_groups)]
-            if row
-        ]
+        groups = order_in_turns(self._queued_groups(queue))
+        evaluated = set([group for group in groups if group.status == IDLE][:max_groups])
+        rows = (self._oldest_job(queue, group, has_ad=group in evaluated) for group in groups)
+        idle = [row for row in rows if row]
         names: dict[str, tuple[str, ...]] = {}
         running = []
         for row in self.read_running_jobs(schedd, site_attributes):
@@ -66,30 +104,40 @@ class NeedCalls(LoadCalls, MatchCalls):
         )
         return [match.evaluate_slots(pairs) for match in matches]
 
-    def _queued_groups(self, queue: Any) -> Iterator[tuple[str, int, int]]:
-        """Yield each group of alike idle or held jobs with datasets: constraint, number of jobs, JobStatus.
+    def _queued_groups(self, queue: Any) -> list[QueuedGroup]:
+        """Return the groups of alike idle or held jobs with datasets.
 
-        GroupBy returns one ad for each combination of the projected attributes; the lists of datasets are
-        read only for jobs without a key.
+        GroupBy returns one ad for each combination of the projected attributes, so one for each second in
+        which jobs of a group became idle; the lists of datasets are read only for jobs without a key.
         """
         options = self.htcondor.QueryOpt.GroupBy
         quote = self.classad.quote
+        groups: dict[str, QueuedGroup] = {}
         has_unkeyed_jobs = False
-        for ad, status in self._select_queued(queue.query("true", list(GROUP_ATTRIBUTES), opts=options)):
+        ads = queue.query(QUEUED, list(GROUP_ATTRIBUTES), opts=options)
+        for ad, status in self._select_queued(ads):
             key = self._value(ad, "DataLocalityKey")
             if isinstance(key, str):
-                alike = f"DataLocalityKey =?= {quote(key)} && {self._alike(ad, status)}"
-                yield alike, self._job_count(ad), status
+                self._add(groups, f"DataLocalityKey =?= {quote(key)}", ad, status)
             has_unkeyed_jobs = has_unkeyed_jobs or not isinstance(key, str)
-        if not has_unkeyed_jobs:
-            return
-        ads = queue.query("true", [*GROUP_ATTRIBUTES, "RequiredDatasets"], opts=options)
-        for ad, status in self._select_queued(ads):
-            names = self._names(ad)
-            if names and not isinstance(self._value(ad, "DataLocalityKey"), str):
-                joined = f'join(",", RequiredDatasets) =?= {quote(",".join(names))}'
-                no_key = "isString(DataLocalityKey) =!= true"
-                yield f"{no_key} && {joined} && {self._alike(ad, status)}", self._job_count(ad), status
+        if has_unkeyed_jobs:
+            ads = queue.query(QUEUED, [*GROUP_ATTRIBUTES, "RequiredDatasets"], opts=options)
+            for ad, status in self._select_queued(ads):
+                names = self._names(ad)
+                if names and not isinstance(self._value(ad, "DataLocalityKey"), str):
+                    joined = f'join(",", RequiredDatasets) =?= {quote(",".join(names))}'
+                    self._add(groups, f"isString(DataLocalityKey) =!= true && {joined}", ad, status)
+        return list(groups.values())
+
+    def _add(self, groups: dict[str, QueuedGroup], data: str, ad: Any, status: int) -> None:
+        """Add the jobs of *ad*, which match the constraint *data*, to their group."""
+        constraint = f"{data} && {self._alike(ad, status)}"
+        user, since = self._value(ad, "User"), self._value(ad, "EnteredCurrentStatus")
+        one = groups.get(constraint) or QueuedGroup(constraint, user if isinstance(user, str) else "", status)
+        times = [at for at in (one.since, int(since) if is_number(since) else None) if at is not None]
+        groups[constraint] = replace(
+            one, job_count=one.job_count + self._job_count(ad), since=min(times, default=None)
+        )
 
     def _select_queued(self, groups: Iterable[Any]) -> Iterator[tuple[Any, int]]:
         """Yield the ads of idle and held jobs that a negotiator places, each with its JobStatus."""
@@ -112,23 +160,22 @@ class NeedCalls(LoadCalls, MatchCalls):
         count = self.scalar(ad, "JobCount")
         return count if type(count) is int and count > 0 else 1
 
-    def _first_job(
-        self, queue: Any, constraint: str, count: int, status: int, *, is_brief: bool
-    ) -> Ad | None:
-        """Return the row of the jobs that match *constraint*; None if the last of them has just gone."""
-        ads = queue.query(constraint, [], limit=1)
-        if not ads or not (names := self._names(ads[0])):
+    def _oldest_job(self, queue: Any, group: QueuedGroup, *, has_ad: bool) -> Ad | None:
+        """Return the row of *group*, with its oldest job; None if the last of its jobs has just gone."""
+        oldest = f"{group.constraint} && EnteredCurrentStatus =?= {group.since}"
+        constraints = [group.constraint] if group.since is None else [oldest, group.constraint]
+        ad = next((ads[0] for each in constraints if (ads := queue.query(each, [], limit=1))), None)
+        if ad is None or not (names := self._names(ad)):
             return None
-        ad = ads[0]
-        user, since = self._value(ad, "User"), self._value(ad, "EnteredCurrentStatus")
+        since = self._value(ad, "EnteredCurrentStatus")
         return {
             "datasets": names,
-            "user": user if isinstance(user, str) else "",
-            "job_count": count,
+            "user": group.user,
+            "job_count": group.job_count,
             "example": f"{self.scalar(ad, 'ClusterId')}.{self.scalar(ad, 'ProcId')}",
             "since": int(since) if is_number(since) else None,
-            "is_held": status == HELD,
-            "ad": None if is_brief or status == HELD else {name: expression_text(ad, name) for name in ad},
+            "is_held": group.status == HELD,
+            "ad": {name: expression_text(ad, name) for name in ad} if has_ad else None,
         }
 
     def _datasets_of_key(self, queue: Any, key: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 A query for locks shows, in bulk, which rules keep or bring a dataset to which storage element. It does not
 show rules without dataset locks: rules that wait for approval or for their injection, and rules that spread
 single files (grouping NONE). So a dataset without a lock at the sites of the search is looked up by itself:
-the rules on it, and the rules on the containers that it is in.
+the rules on it, and the rules on the containers that it is in. An empty answer about locks is not believed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,7 +69,8 @@ class RuleSearch:
             known = [lock for lock in locks.get(did, ()) if lock.rule in rules]
             matches = [keep(did, rules[lock.rule], lock.storage, lock.state) for lock in known]
             if not any(matches):
-                for rule, storage in self._iter_rules_without_locks(did, kinds[did], sites, now):
+                locked = frozenset(lock.rule for lock in locks.get(did, ()))
+                for rule, storage in self._iter_rules_without_locks(did, locked, sites, now):
                     keep(did, rule, storage, rule.state)
         return list(found.values())
 
@@ -103,15 +104,19 @@ class RuleSearch:
         return locks
 
     def _iter_rules_without_locks(
-        self, did: Did, kind: str, sites: AbstractSet[Site], now: datetime
+        self, did: Did, locked: AbstractSet[str], sites: AbstractSet[Site], now: datetime
     ) -> Iterator[tuple[Rule, str]]:
-        """Yield the rules on *did* and on its containers that may be at *sites*, with a storage element."""
+        """Yield the rules on *did* and on its containers that may be at *sites*, with a storage element.
+
+        The locks of the rules *locked* are known, and are elsewhere. Any other rule counts, also one that
+        should have locks: Rucio has not made them yet, or its answer about locks was empty.
+        """
         for owner in (did, *sorted(self._parents.find(did, now))):
             if self._queries.is_late(0.1):
                 raise CatalogueUnreachable(self._queries.name, "no time was left to query all rules")
             for rule in self._query_rules_on(owner):
-                if kind == "DATASET" and rule.grouping != "NONE" and rule.state not in PENDING_STATES:
-                    continue  # its locks are known
+                if rule.id in locked and rule.state not in PENDING_STATES:
+                    continue
                 for storage in self._storages_of(rule, sites, now):
                     yield rule, storage
 
@@ -130,12 +135,15 @@ class RuleSearch:
         """Return the storage elements of *rule* at *sites*.
 
         If the rule had a choice, they are those with its files, and none if its files are at several sites.
+        If no file of the rule is known, they are all that it could choose.
         """
         matches = self._rule_cache.resolve_expression(rule.expression, self._destinations.rses, now)
         here = frozenset(each for each in matches if self._destinations.disk_sites_of(each) & sites)
         if not here or len(matches) == 1 or rule.state in PENDING_STATES:
             return here
         used = self._queries.ask(lambda client: client.list_replica_locks(rule.id), _parse_lock_storages)
+        if not used:
+            return here
         common = frozenset(sites).intersection(*(self._destinations.disk_sites_of(each) for each in used))
         return here & used if common else frozenset()
 

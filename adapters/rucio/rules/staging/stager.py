@@ -61,7 +61,7 @@ _STOPPING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
 
 
 class RucioStager:
-    """A Stager for the Rucio server in *settings*, with a connection and a token of its own."""
+    """A Stager for the Rucio server in *settings*, with a connection of its own."""
 
     def __init__(self, settings: RucioSettings, options: RuleOptions, clock: Clock) -> None:
         self.name = settings.name

@@ -19,7 +19,8 @@ def renumber(
 ) -> None:
     """Give a site's ad a new generation, based on the current time, in the daemon's next cycle.
 
-    Use this command if a generation was forged or came from a wrong clock: docs/how-to/operate/upgrade.md.
+    Use this command if a generation was forged or came from a wrong clock:
+    docs/how-to/operate/run/refused-generation.md.
     """
     from hydrator.config import load
     from hydrator.domain.model import Site
@@ -37,9 +38,8 @@ def renumber(
         known_sites = f"sites with an ad: {comma_separated(sorted(ads))}" if ads else "no site has an ad yet"
         raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known_sites}"])
     names = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
-    commands = CommandQueue(state_dir)
     for name in names:
-        commands.submit(Renumber(name))
+        CommandQueue(state_dir).submit(Renumber(name))
     generations = {name: ads[name].generation for name in names}
 
     def print_texts() -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hydrator.diagnostics.counterfactual import MIN_BLOCKS, Counterfactual, Estimate, PlacementBasis
-from hydrator.diagnostics.locality_history import describe_bytes, describe_seconds
+from hydrator.diagnostics.overview.locality_history import describe_bytes, describe_seconds
 from hydrator.diagnostics.prediction_errors import ErrorSummary
 from hydrator.domain.text import format_count
 from hydrator.reconcile.estimates.predictions import EstimateKind

@@ -1,11 +1,11 @@
 """Output of ``hydrator replay``: the table for people, and JSON."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from hydrator.diagnostics.replay.model import RECORDED
-from hydrator.diagnostics.replay.statistics import MeasuredValue, PolicyResult
+from hydrator.diagnostics.replay.statistics import MIN_UNITS, MeasuredValue, PolicyResult, UnitKind
 from hydrator.domain.text import format_bytes, format_count, format_duration
 
 from .policy_trial import ReplayTable
@@ -81,12 +81,21 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+_RESAMPLED = "In brackets: 95 % intervals, from resampled"
+_INTERVALS: Mapping[UnitKind, str] = {
+    "seeds": f"{_RESAMPLED} seeds.",
+    "days": f"{_RESAMPLED} days; the makespan has none.",
+    "users": f"{_RESAMPLED} users; the makespan has none.",
+    "none": f"No intervals: they need jobs of {MIN_UNITS} days or {MIN_UNITS} users.",
+}
+
+
 def _sentences(table: ReplayTable) -> list[str]:
     """Return the sentences below the table: the intervals, the model's error, and what is not known."""
     runs = (
         f"{format_count(table.workload.job_count, 'job')}, {format_count(table.seed_count, 'run')} a policy"
     )
-    sentences = [f"{runs}. In brackets: 95 % intervals, from resampled {table.units}."]
+    sentences = [f"{runs}. {_INTERVALS[table.units]}"]
     sentences += [
         f"{result.name}: {format_count(result.never_started, 'job')} never started."
         for result in table.results

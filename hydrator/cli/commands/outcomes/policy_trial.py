@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from hydrator import __version__
 from hydrator.cli.commands.history import parse_since
-from hydrator.cli.output.progress import show_progress
+from hydrator.cli.output.progress import ProgressBar, show_progress
 from hydrator.config import Settings, load
 from hydrator.diagnostics.outcomes import AdHistory
 from hydrator.diagnostics.replay.exports import swf_lines, wfformat
+from hydrator.diagnostics.replay.expressions import TurnRules
 from hydrator.diagnostics.replay.history import HistoryInputs, build_history_workload, build_recorded_run
 from hydrator.diagnostics.replay.model import (
     RECORDED,
@@ -65,8 +66,10 @@ def try_policies(options: ReplayOptions) -> ReplayTable:
         return ReplayTable(first, (), "seeds", options.seeds, None)
     if first.recorded and RECORDED not in policies:
         policies = [*policies, RECORDED]
-    with show_progress(f"replaying {format_count(first.job_count, 'job')}"):
-        runs = _run_all(policies, source, rules, options.seeds)
+    steps = len(policies) * options.seeds
+    task = f"replaying {format_count(first.job_count, 'job')}"
+    with show_progress(task, steps=steps, as_json=options.as_json) as bar:
+        runs = _run_all(policies, source, rules, options.seeds, bar)
     units = choose_units(first, is_generated)
     history = summarize([build_recorded_run(first)], units) if first.recorded else None
     results = tuple(summarize(each, units) for each in runs)
@@ -75,16 +78,23 @@ def try_policies(options: ReplayOptions) -> ReplayTable:
 
 
 def _run_all(
-    policies: Sequence[PolicyChoice], source: WorkloadSource, rules: PoolRules, seed_count: int
+    policies: Sequence[PolicyChoice],
+    source: WorkloadSource,
+    rules: PoolRules,
+    seed_count: int,
+    bar: ProgressBar,
 ) -> list[list[ReplayRun]]:
     """Run each policy with each seed; all policies have the same jobs for the same seed."""
     from hydrator.wiring import build_expression_evaluator
 
     evaluator = build_expression_evaluator()
-    return [
-        [run_replay(source(seed), policy, rules, evaluator, seed) for seed in range(seed_count)]
-        for policy in policies
-    ]
+    runs: list[list[ReplayRun]] = []
+    for policy in policies:
+        runs.append([])
+        for seed in range(seed_count):
+            runs[-1].append(run_replay(source(seed), policy, rules, evaluator, seed))
+            bar.advance()
+    return runs
 
 
 def _choose_workload(options: ReplayOptions) -> tuple[WorkloadSource, bool, PolicyDefaults, PoolRules]:
@@ -114,12 +124,21 @@ def describe_assumed_rules(rules: PoolRules) -> str:
         f"the settings of the pool: assumed are NEGOTIATOR_INTERVAL = {rules.cycle_seconds:g} (--cycle),"
         f" NEGOTIATOR_CYCLE_DELAY = {rules.cycle_delay_seconds:g}, CLAIM_WORKLIFE ="
         f" {rules.claim_worklife_seconds:g}, STARTD_CRON_LOCALITY_PERIOD ="
-        f" {2 * rules.delivery_seconds:g}, and {rules.gap_seconds:g} s between two jobs of a slot"
+        f" {2 * rules.delivery_seconds:g}, {rules.gap_seconds:g} s between two jobs of a slot, and,"
+        f" from the texts of `hydrator submit pool-config`, {describe_turns(rules.turns)}"
     )
+
+
+def describe_turns(turns: TurnRules | None) -> str:
+    """Return the knobs of *turns*, as the pool's configuration has them."""
+    if turns is None:
+        return "no limit of jobs that begin to read"
+    return f"DATALOCALITY_READERS = {turns.readers} and DATALOCALITY_TURN = {turns.least_seconds}"
 
 
 def build_rules(settings: Settings, rules: PoolRules) -> PoolRules:
     """Return *rules* with the rules that *settings* give to the daemon and the pool."""
+    from hydrator.submit.expressions import count_readers
     from hydrator.wiring import estimate_policy, pool_policy, reconcile_policy
 
     estimates, pool = estimate_policy(settings), pool_policy(settings)
@@ -132,6 +151,7 @@ def build_rules(settings: Settings, rules: PoolRules) -> PoolRules:
         settle_seconds=reconcile_policy(settings).settle.total_seconds(),
         max_age_seconds=pool.max_age.total_seconds(),
         others_weight=pool.others_weight,
+        turns=TurnRules(count_readers(pool.readers)),
     )
 
 
@@ -150,9 +170,10 @@ def _load_history(options: ReplayOptions, settings: Settings, defaults: PolicyDe
         sizes = sizes_of(store.load().memories)
         totals = store.slot_totals.load(oldest)
         rates = build_rate_table(load_network(store), network_policy(settings), now)
+    task = "querying the histories of the schedds"
     with (
-        closing(build_job_history(settings, system_clock)) as history,
-        show_progress("querying the histories of the schedds"),
+        show_progress(task, has_steps=True, as_json=options.as_json) as bar,
+        closing(build_job_history(settings, system_clock, bar)) as history,
     ):
         answers = history.read_ended_jobs(oldest)
     rows = [row for answer in answers.values() if isinstance(answer, EndedJobs) for row in answer.jobs]

@@ -70,7 +70,7 @@ def print_experiment(result: Switchback, experiment: Experiment, now: datetime, 
 
 
 def experiment_json(result: Switchback, experiment: Experiment, now: datetime) -> dict[str, Any]:
-    """Return the report as JSON values; docs/how-to/operate/prove-it-on-your-pool.md explains it."""
+    """Return the report as JSON values; docs/how-to/operate/run/prove-it-on-your-pool.md explains it."""
     return {
         "version": 1,
         "since": to_unix(experiment.started_at),

@@ -1,12 +1,17 @@
 """``hydrator submit pool-config``: print HTCondor configuration for a pool."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.cli.output.printing import print_problems
+from hydrator.cli.output.progress import show_progress
+
+if TYPE_CHECKING:
+    from hydrator.submit.pool_config import PoolPolicy
 
 
 class PoolRole(StrEnum):
@@ -39,7 +44,7 @@ def pool_config(
 ) -> None:
     """Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK."""
     from hydrator.config import load
-    from hydrator.submit.pool_config import negotiator_config, removal_texts, schedd_config, startd_config
+    from hydrator.submit.pool_config import removal_texts
     from hydrator.wiring import fetch_config_values, pool_policy
 
     settings = load(config)
@@ -48,17 +53,34 @@ def pool_config(
         if role is PoolRole.ALL
         else [role.value]
     )
-    present, unread = fetch_config_values(settings, roles, name)
-    policy = pool_policy(settings)
-    texts = {
-        "schedd": lambda: schedd_config(policy, present["schedd"], observe=observe),
-        "startd": lambda: startd_config(present["startd"], observe=observe, policy=policy),
-        "negotiator": lambda: negotiator_config(present["negotiator"], observe=observe, policy=policy),
-    }
+    with show_progress("reading the pool's present configuration"):
+        present, unread = fetch_config_values(settings, roles, name)
+    if remove:
+        texts = removal_texts(present)
+    else:
+        texts = _config_texts(pool_policy(settings), present, roles, observe=observe)
     for part in roles:
-        print(removal_texts(present)[part] if remove else texts[part]())
+        print(texts[part])
     print_problems(*unread)
     if remove:
         print_problems(
             "jobs already queued keep their expressions; hydrator release lets these jobs run anywhere"
         )
+
+
+def _config_texts(
+    policy: "PoolPolicy",
+    present: Mapping[str, Mapping[str, str | None]],
+    roles: Sequence[str],
+    *,
+    observe: bool,
+) -> dict[str, str]:
+    """Return the configuration for each of *roles*."""
+    from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
+
+    texts = {
+        "schedd": lambda: schedd_config(policy, present["schedd"], observe=observe),
+        "startd": lambda: startd_config(present["startd"], observe=observe, policy=policy),
+        "negotiator": lambda: negotiator_config(present["negotiator"], observe=observe, policy=policy),
+    }
+    return {part: texts[part]() for part in roles}

@@ -1,15 +1,16 @@
 """Outlook of jobs before their submission: jobs that no site fits, and their start by the estimates."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hydrator.cli.commands.submit.dataset_options import DatasetOptions, ExitWithMessage
 from hydrator.cli.options import EXIT_NO_MATCH_NOW
+from hydrator.cli.output.progress import show_progress
 
 if TYPE_CHECKING:
     from hydrator.config import Settings
-    from hydrator.domain.model import DaemonKnowledge, Snapshot
+    from hydrator.domain.model import DaemonKnowledge, Did, Snapshot
     from hydrator.submit.outlook import JobsOfSet
 
 
@@ -28,24 +29,25 @@ def print_outlook(
 
     if options.settings is None or not jobs or not options.pool_names:
         return
-    knowledge = _gather_knowledge(options)
+    knowledge = _gather_knowledge(options.settings, options.pool_names)
     text = describe_jobs_without_site(jobs, _reasons(knowledge, jobs), mode)
     if text and should_refuse:
         raise ExitWithMessage(f"{text}; nothing was submitted", EXIT_NO_MATCH_NOW)
     facts = knowledge.snapshot if knowledge else None
-    starts = describe_expected_starts(options.settings, jobs, facts, explains_unknown=not text)
+    starts = describe_expected_starts(options.settings, jobs, facts, mode=mode, explains_unknown=not text)
     for line in filter(None, (text, starts)):
         print(f"hydrator: {line}", file=sys.stderr)
 
 
-def _gather_knowledge(options: DatasetOptions) -> "DaemonKnowledge | None":
+def _gather_knowledge(settings: "Settings", names: "Mapping[Did, Did]") -> "DaemonKnowledge | None":
     """Return what the daemon and the catalogues know of the datasets; None if they cannot be queried."""
-    from hydrator.cli.commands.why import gather_knowledge
+    from hydrator.cli.commands.why_answers import gather_knowledge
     from hydrator.domain.errors import HydratorError
     from hydrator.wiring import system_clock
 
     try:
-        return gather_knowledge(options.settings, options.pool_names, system_clock())
+        with show_progress("asking the daemon and the catalogues"):
+            return gather_knowledge(settings, names, system_clock())
     except HydratorError as error:  # a failed query must not prevent the submission
         print(f"hydrator: cannot find out which sites have the data: {error}", file=sys.stderr)
         return None
@@ -53,7 +55,7 @@ def _gather_knowledge(options: DatasetOptions) -> "DaemonKnowledge | None":
 
 def _reasons(knowledge: "DaemonKnowledge | None", jobs: "Sequence[JobsOfSet]") -> dict[str, str]:
     """Return, by the name of each set of jobs, why no site has all its datasets now."""
-    from hydrator.cli.commands.why import explain_groups_without_site
+    from hydrator.cli.commands.why_answers import explain_groups_without_site
 
     groups = {each.identity: each.dids for each in jobs if each.dids}
     return explain_groups_without_site(knowledge, groups) if knowledge else {}
@@ -64,6 +66,7 @@ def describe_expected_starts(
     jobs: "Sequence[JobsOfSet]",
     facts: "Snapshot | None",
     *,
+    mode: str | None = None,
     explains_unknown: bool = True,
 ) -> str:
     """Return one line on the start of *jobs* by the daemon's estimates; empty without estimates.
@@ -72,6 +75,7 @@ def describe_expected_starts(
         settings: the configuration, with the state and the address of the daemon.
         jobs: the jobs by their datasets, by the names that the pool uses.
         facts: facts about these datasets, also of catalogues that the daemon did not query for them.
+        mode: DataLocality of the jobs; None for the pool's default.
         explains_unknown: name the datasets that keep the jobs from an estimate.
     """
     from hydrator.domain.errors import HydratorError
@@ -83,8 +87,9 @@ def describe_expected_starts(
     known_jobs = sorted((each for each in jobs if each.dids), key=lambda each: -each.count)
     sets = list(dict.fromkeys(each.dids for each in known_jobs))
     try:
-        estimates, unknown = fetch_estimates(settings, sets, facts or Snapshot({}), now)
+        with show_progress("asking the daemon for its estimates"):
+            estimates, unknown = fetch_estimates(settings, sets, facts or Snapshot({}), now)
     except HydratorError:  # the estimates are only for information
         return ""
-    line = describe_starts(known_jobs, estimates, now)
+    line = describe_starts(known_jobs, estimates, now, mode)
     return line or (describe_unknown_datasets(unknown) if explains_unknown else "")

@@ -85,8 +85,8 @@ class ReplayJson(TypedDict):
     """replayed jobs"""
     seeds: Count
     """runs of each policy"""
-    resampled: Literal["days", "users", "seeds"]
-    """units that the intervals are resampled from"""
+    resampled: Literal["days", "users", "seeds", "none"]
+    """units that the intervals are resampled from; ``none``: the jobs of few days and users, no intervals"""
     sites: list[ReplaySiteJson]
     """the pool of the model"""
     policies: list[PolicyResultJson]

@@ -13,11 +13,11 @@ from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_bytes, format_duration, shorten
 from hydrator.domain.untrusted import valid_number
-from hydrator.submit.expressions import CHEAPER_EXPRESSION, ESTIMATED_EXPRESSION, LOCAL_EXPRESSION
+from hydrator.submit.expressions import CHEAPER_EXPRESSION, ENOUGH_EXPRESSION, ESTIMATED_EXPRESSION
 
 SET_EXPRESSIONS = (
     "TARGET.DataLocalityVersion",
-    LOCAL_EXPRESSION,
+    ENOUGH_EXPRESSION,
     ESTIMATED_EXPRESSION,
     CHEAPER_EXPRESSION,
     "TARGET.DataLocalitySets[MY.DataLocalityKey]",
@@ -25,6 +25,7 @@ SET_EXPRESSIONS = (
     "TARGET.DataLocalityQueueSeconds[MY.DataLocalityKey]",
     "TARGET.DataLocalityReadFrom[MY.DataLocalityKey]",
     "TARGET.DataLocalityOwnQueueSeconds",
+    "TARGET.DataLocalityTakesReader",
 )
 """The expressions whose values :func:`parse_set_facts` reads."""
 SETS_VERSION = 2
@@ -41,7 +42,7 @@ class SlotSetFacts:
     version: int | None = None
     """contract of the slot's attributes: 2 has entries by set"""
     is_local: bool = False
-    """true if the site has all data of the job"""
+    """true if the site has all data of the job, or the part that is enough for it"""
     is_estimated: bool = False
     """true if the slot has valid estimates for the job"""
     is_cheaper: bool = False
@@ -60,6 +61,15 @@ class SlotSetFacts:
     """bytes that a job at the site would read; null: unknown"""
     queue_site: Site | None = None
     """site of the next slot beside the data; null: unknown, or no site with slots has all the data"""
+    takes_reader: bool = True
+    """false if the slot takes no job that reads now: it has just started a job, or its claim is 5 min old"""
+
+    @property
+    def is_held_back(self) -> bool:
+        """Return True if only the turns to read keep the job from the slot: reading would end sooner."""
+        if self.takes_reader or self.read_seconds is None or self.queue_seconds is None:
+            return False
+        return self.read_seconds + self.own_queue_seconds < self.queue_seconds
 
     @property
     def has_sets(self) -> bool:
@@ -74,7 +84,7 @@ def parse_set_facts(values: Sequence[object]) -> SlotSetFacts:
     """Parse the values of ``SET_EXPRESSIONS`` at one slot; a startd can write any value."""
     if not values:
         return NO_SLOT_SET_FACTS
-    version, is_local, is_estimated, is_cheaper, share, read, queue, source, own = values
+    version, is_local, is_estimated, is_cheaper, share, read, queue, source, own, takes_reader = values
     return SlotSetFacts(
         _seconds(version),
         is_local is True,
@@ -85,6 +95,7 @@ def parse_set_facts(values: Sequence[object]) -> SlotSetFacts:
         _seconds(queue),
         Site(shorten(source)) if isinstance(source, str) and source else None,
         _seconds(own) or 0,
+        takes_reader=takes_reader is not False,
     )
 
 
@@ -117,7 +128,8 @@ def estimate_text(facts: SlotSetFacts) -> str:
     reading = f"{reading_text(facts)} takes {format_duration(facts.read_seconds)}"
     own = facts.own_queue_seconds
     ahead = f" after {format_duration(own)} of other jobs whose data is here" if own else ""
-    return f"{reading}{ahead}, {queue}"
+    turn = "; the slots take no further reader at the moment" if facts.is_held_back else ""
+    return f"{reading}{ahead}, {queue}{turn}"
 
 
 def _seconds(value: object) -> int | None:

@@ -20,6 +20,9 @@ WRONG_KEY = (
     " submit it again without DataLocalityKey, or by hydrator submit"
 )
 
+_REASONS_THAT_PASS = {MissingReason.NOT_YET_IN_SLOTS, MissingReason.NOT_IN_DEMAND}
+"""Reasons that end with the next cycles of the daemon and the hook."""
+
 
 def set_reason_text(job: JobFacts, group: SlotGroup, missing: Sequence[MissingDataset]) -> str:
     """Return one sentence on the job's set of datasets at a slot where the data keeps the job away.
@@ -37,6 +40,8 @@ def set_reason_text(job: JobFacts, group: SlotGroup, missing: Sequence[MissingDa
             " update the hook and the daemon of this site"
         )
     if job.key is not None and facts.share is None:
+        if job.mode != AUTO and any(one.reason not in _REASONS_THAT_PASS for one in missing):
+            return ""  # with an entry, the job would not match either
         return "the slot ads have no entry for the job's set of datasets yet"
     if facts.is_local:
         return ""
@@ -122,6 +127,10 @@ def describe_start(sites: Mapping[Site, SlotSetFacts], now: datetime) -> str:
     site, facts = min((cheaper or reachable or away).items(), key=_total_seconds)
     if cheaper:
         return f"runs elsewhere from {format_time(to_unix(now), now)}: at {site}, {estimate_text(facts)}"
+    held_back = {site: facts for site, facts in reachable.items() if facts.is_held_back}
+    if held_back:
+        site, facts = min(held_back.items(), key=_total_seconds)
+        return f"runs elsewhere as soon as a slot takes a further reader: at {site}, {estimate_text(facts)}"
     reading = f"at {site}, {estimate_text(facts)}" if reachable else ""
     if not reading:
         queue = queue_text(facts.queue_seconds, facts.queue_site)

@@ -221,7 +221,7 @@ class LocalityQuery(TypedDict):
 class GivenFacts(TypedDict):
     """Facts of the client about a dataset that the daemon does not poll."""
 
-    bytes: Annotated[int, Field(ge=0, le=MAX_CLASSAD_INTEGER, description="bytes of the dataset")]
+    bytes: Annotated[int, Field(ge=0, le=MAX_CLASSAD_INTEGER, description="bytes of the dataset"), _WHOLE]
     sites: Annotated[
         dict[
             Annotated[str, Field(min_length=1, max_length=MAX_SITE_CHARS)],
@@ -245,6 +245,7 @@ class SetLocalityQuery(TypedDict):
                 max_length=MAX_LOCALITY_DATASETS,
                 description="what the client knows about datasets that the daemon does not poll; the daemon"
                 " uses it for this answer only, and its own facts about all other datasets",
+                json_schema_extra={"additionalProperties": False},
             ),
         ]
     ]

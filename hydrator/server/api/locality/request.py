@@ -13,8 +13,8 @@ from hydrator.domain.model import Did, Site, parse_did
 from ...responses import HttpError
 from .models import MAX_LOCALITY_DATASETS, LocalityQuery, SetLocalityQuery
 
-MAX_LOCALITY_BYTES: Final = 2 * 2**20
-"""Largest body of a request, in bytes: room for 10,000 names of 200 characters."""
+MAX_LOCALITY_BYTES: Final = 6 * 2**20
+"""Largest body of a request, in bytes: room for 10,000 names of MAX_DID_CHARS characters, and 1,000 sites."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from hydrator.domain.model import Snapshot
 
-from ...responses import HttpError, accepts_gzip, json_response
+from ...responses import HttpError, accepts_gzip, busy_error, json_response
 from ...view import ServerState
 from .request import parse_locality_body
 from .rows import LocalityRows
@@ -82,8 +82,7 @@ class LocalityRoutes:
 
     def _admit(self) -> None:
         if self._running >= MAX_REQUESTS:
-            detail = f"the server answers {MAX_REQUESTS} requests of this kind at a time: ask again in 1 s"
-            raise HttpError(429, "too many requests", detail, headers={"Retry-After": "1"})
+            raise busy_error(f"the server answers {MAX_REQUESTS} requests of this kind at a time", 1)
         self._running += 1
 
     def _release(self) -> None:

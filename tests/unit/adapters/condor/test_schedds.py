@@ -111,6 +111,25 @@ def test_schedds_that_answer_are_queried_in_turn_through_one_client():
     assert (pool.most, pool.closed) == (1, 0)
 
 
+class Reported:
+    """A display that counts its steps."""
+
+    def __init__(self) -> None:
+        self.steps, self.done = 0, 0
+
+    def set_steps(self, count: int) -> None:
+        self.steps = count
+
+    def advance(self) -> None:
+        self.done += 1
+
+
+def test_each_schedd_is_a_step_also_one_that_does_not_answer():
+    reported = Reported()
+    rounds(Pool("silent", well=3), reporter=reported).ask(question)
+    assert (reported.steps, reported.done) == (4, 4)
+
+
 def test_schedds_without_an_answer_are_queried_in_parallel_and_block_no_other():
     pool = Pool(*(f"silent{n:02}" for n in range(6)))
     answers = rounds(pool, budget=timedelta(minutes=1)).ask(question)

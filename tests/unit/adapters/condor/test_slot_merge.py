@@ -1,4 +1,4 @@
-"""Several catalogues about one site: the table of docs/reference/catalogue-dmapi.md, row by row."""
+"""Several catalogues about one site: row by row, docs/reference/catalogues/catalogue-dmapi.md's table."""
 
 from datetime import timedelta
 

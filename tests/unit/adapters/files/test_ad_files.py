@@ -19,6 +19,7 @@ from hydrator.domain.model import PublishedAd, Site, SiteAd
 from tests import factories
 from tests.contracts.publisher import site_ad
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL
+from tests.umask import umask
 
 AWKWARD = Site('a/../Žilina "CZ"\\2')
 
@@ -40,15 +41,6 @@ def folder(tmp_path) -> Path:
 @pytest.fixture
 def publisher(folder):
     return AdFilePublisher(folder, lambda: NOON)
-
-
-@contextmanager
-def umask(mask: int):
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 @contextmanager

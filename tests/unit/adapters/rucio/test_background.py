@@ -163,7 +163,7 @@ def test_a_silent_dataset_holds_up_one_poll_and_is_seen_again_when_it_answers(as
 
 
 def test_a_failed_verification_makes_only_its_dataset_unseen(asking, server):
-    catalogue = asking(timeout=timedelta(seconds=1))
+    catalogue = asking(timeout=timedelta(seconds=5))
     states(catalogue)
     server.silent = "/L07/datasets"
     wait_for(lambda: states(catalogue)["lofar:L07"] is None, 20, "its failure is noticed")
@@ -172,7 +172,7 @@ def test_a_failed_verification_makes_only_its_dataset_unseen(asking, server):
     found = catalogue.read(frozenset(DIDS)).readings
     assert [did for did, reading in found.items() if isinstance(reading, Unseen)] == ["lofar:L07"]
     # on a busy machine the socket's own time limit may end the wait before the limit of the whole answer
-    limits = ("no complete answer within 1 s", "Read timed out")
+    limits = ("no complete answer within 5 s", "Read timed out")
     assert any(limit in found["lofar:L07"].reason for limit in limits)
 
 

@@ -645,7 +645,7 @@ def test_an_endless_slow_answer_ends_at_the_deadline(asking, stand_in, path, sta
 def test_after_a_deadline_the_next_poll_is_a_new_one(asking, stand_in):
     good = stand_in.answers["/rses/"]
     stand_in.answers["/rses/"] = raw(CHUNKED, drip=True)
-    catalogue = asking(deadline=timedelta(seconds=0.5))
+    catalogue = asking(deadline=timedelta(seconds=5))
     with fails_as(CatalogueUnreachable):
         catalogue.read({L1})
     stand_in.answers["/rses/"] = good

@@ -1,12 +1,15 @@
 """Secrets that change in their files: used at once when Rucio refuses the old one (on a stand-in)."""
 
+import os
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.errors import CatalogueDenied, CatalogueError
 from hydrator.domain.model import Did
 from testbed.rucio_standin import RucioStandIn
 
@@ -33,11 +36,10 @@ def rucio(server, secret, tmp_path):
     def make(**more) -> RucioCatalogue:
         settings = RucioSettings(
             name="rucio",
-            url=server.url,
             account="hydrator",
             token_dir=tmp_path / "tokens",
             twins_every=None,
-            **more,
+            **{"url": server.url, **more},
         )
         made.append(RucioCatalogue(settings, lambda: NOON))
         return made[-1]
@@ -123,3 +125,42 @@ def test_a_refused_login_is_reported_after_one_more_attempt(server, secret, ruci
     with pytest.raises(CatalogueDenied, match="401"):
         catalogue.read(frozenset({DID}))
     assert server.refusals <= 2
+
+
+def test_connections_with_one_login_share_a_renewed_token(server, rucio):
+    server.password = "a-word"
+    polls, staging, others = (
+        rucio(username=name, password="a-word") for name in ("somebody", "somebody", "somebody-else")
+    )
+    assert all(sees(each) for each in (polls, staging, others))
+    server.ended_tokens += 1
+    assert sees(polls)
+    before = (server.logins, server.refusals)
+    assert sees(staging)
+    assert (server.logins, server.refusals) == before
+    assert sees(others)
+    assert (server.logins, server.refusals) == (before[0] + 1, before[1] + 1)
+
+
+def test_a_login_without_an_answer_delays_no_other_catalogue(server, rucio):
+    silent = socket.create_server(("127.0.0.1", 0))
+    late = rucio(username="somebody", password="a-word", url=f"http://127.0.0.1:{silent.getsockname()[1]}")
+    server.password = "a-word"
+    with ThreadPoolExecutor() as threads:
+        with silent:
+            waiting = threads.submit(late.read, frozenset({DID}))
+            with silent.accept()[0]:
+                assert sees(rucio(username="somebody", password="a-word"))
+                assert not waiting.done()
+        with pytest.raises(CatalogueError):
+            waiting.result()
+
+
+def test_a_login_leaves_the_environment_as_it_is(server, rucio, monkeypatch):
+    """Other threads read the environment at any moment, for instance before each request for its proxies."""
+    changes = []
+    monkeypatch.setattr(os, "unsetenv", changes.append)
+    monkeypatch.setattr(os, "putenv", lambda name, _value: changes.append(name))
+    server.password = "a-word"
+    assert sees(rucio(username="somebody", password="a-word"))
+    assert changes == []

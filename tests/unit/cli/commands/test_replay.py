@@ -18,6 +18,7 @@ from hydrator.cli.commands.outcomes.policy_trial import (
 from hydrator.cli.commands.outcomes.replay import ReplayOptions, replay
 from hydrator.cli.output.json_schema import SCHEMAS
 from hydrator.config import parse
+from hydrator.diagnostics.replay.expressions import TurnRules
 from hydrator.diagnostics.replay.history import build_history_workload, build_recorded_run
 from hydrator.diagnostics.replay.model import RECORDED, PoolRules
 from hydrator.diagnostics.replay.statistics import summarize
@@ -163,12 +164,15 @@ def test_rules_of_the_model_are_those_of_the_daemon():
     assert rules.max_age_seconds == 105 * 60
     assert (rules.publish_seconds, rules.delivery_seconds) == (settings.daemon.poll_seconds, 150)
     assert settings.daemon.poll_seconds != PoolRules().publish_seconds
+    assert rules.turns == TurnRules(4)  # a pool has at least 4 readers of a source
 
 
 def test_settings_of_the_pool_that_nobody_knows_are_named():
-    text = describe_assumed_rules(PoolRules(cycle_seconds=7, delivery_seconds=150))
+    text = describe_assumed_rules(PoolRules(cycle_seconds=7, delivery_seconds=150, turns=TurnRules(12)))
     for part in ("NEGOTIATOR_INTERVAL = 7", "CLAIM_WORKLIFE = 1200", "PERIOD = 300", "1 s between two jobs"):
         assert part in text
+    assert "DATALOCALITY_READERS = 12 and DATALOCALITY_TURN = 64" in text
+    assert "no limit of jobs that begin to read" in describe_assumed_rules(PoolRules(turns=None))
 
 
 @pytest.mark.parametrize("off", ["[estimates]\nenabled = false", "[demand]\nask_schedds = false"])

@@ -1,6 +1,7 @@
-"""Heartbeats: the log has a name that two daemons share once, and its end once."""
+"""Heartbeats: names that two daemons share, and the lease that a call needs that must not be made twice."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -13,6 +14,10 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.pool_ports import Peer
 from hydrator.reconcile.publish.fence import Fence
+from tests.unit.daemon.background.shared_pool import LEASE_SECONDS, SharedPool
+
+CALL_SECONDS = 25
+TAKEOVER = timedelta(minutes=10)
 
 
 class Collector:
@@ -64,3 +69,42 @@ def test_heartbeat_logs_no_shared_name_while_the_collector_does_not_answer(beat,
     assert beat() == []
     collector.down = False
     assert beat() == []
+
+
+def test_a_daemon_alone_may_make_any_call():
+    alone = Heartbeat(Metrics(CollectorRegistry(), "1"), pytest.fail, lambda: None, threading.Event())
+    assert alone.explain_short_lease(CALL_SECONDS, TAKEOVER) is None
+
+
+def test_a_leader_makes_no_call_before_the_takeover_time_is_over():
+    pool = SharedPool()
+    first = pool.start("a")
+    assert "on standby: no daemon publishes now" in first.explain_short_lease(CALL_SECONDS, TAKEOVER)
+    pool.run("a", seconds=LEASE_SECONDS)
+    assert first.standby_reason is None
+    assert first.explain_short_lease(CALL_SECONDS, TAKEOVER) == "the lease of this leader ends too soon"
+    pool.run("a", seconds=LEASE_SECONDS)  # it has announced that it leads, and seen no other leader
+    reason = first.explain_short_lease(CALL_SECONDS, TAKEOVER)
+    assert reason == "this daemon became leader; it asks in 9 min"
+    pool.run("a", seconds=TAKEOVER.total_seconds() - LEASE_SECONDS - 1)
+    assert "this daemon became leader" in first.explain_short_lease(CALL_SECONDS, TAKEOVER)
+    pool.run("a", seconds=1)
+    assert first.explain_short_lease(CALL_SECONDS, TAKEOVER) is None
+
+
+def test_a_leader_makes_no_call_that_outlasts_its_lease():
+    pool = SharedPool()
+    first = pool.start("a")
+    pool.run("a", seconds=LEASE_SECONDS + TAKEOVER.total_seconds())
+    pool.run(seconds=LEASE_SECONDS - CALL_SECONDS)
+    assert first.explain_short_lease(CALL_SECONDS, TAKEOVER) is None
+    pool.run(seconds=1)
+    assert first.explain_short_lease(CALL_SECONDS, TAKEOVER) == "the lease of this leader ends too soon"
+
+
+def test_a_daemon_on_standby_makes_no_call_that_must_not_be_made_twice():
+    pool = SharedPool()
+    pool.start("a")
+    second = pool.start("b")
+    pool.run("a", "b", seconds=LEASE_SECONDS + TAKEOVER.total_seconds())
+    assert second.explain_short_lease(CALL_SECONDS, TAKEOVER) == "on standby: the daemon a publishes"

@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.background import CycleOutput, EstimateErrorKeeper, LocalityKeeper, MaintenanceTasks
 from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.runtime import DaemonContext
+from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.domain.errors import PoolError, StateError
 from hydrator.domain.model import Site
 from hydrator.domain.pool_ports import SlotAdVersion
@@ -32,13 +34,13 @@ class Slots:
         """Close nothing."""
 
 
-def tasks(save) -> MaintenanceTasks:
+def tasks(save, share_credentials=pytest.fail) -> MaintenanceTasks:
     report = SimpleNamespace(evaluation=SimpleNamespace(ads={}))
     output = CycleOutput(report, {}, None)  # type: ignore[arg-type]
     locality = LocalityKeeper(None, None, pytest.fail)  # type: ignore[arg-type]
     errors = EstimateErrorKeeper(None)  # type: ignore[arg-type]
     metrics = Metrics(CollectorRegistry(), "1")
-    return MaintenanceTasks(metrics, pytest.fail, lambda: output, save, locality, errors)
+    return MaintenanceTasks(metrics, pytest.fail, lambda: output, save, locality, errors, share_credentials)
 
 
 def test_count_of_slots_is_saved_by_site(tmp_path):
@@ -59,3 +61,10 @@ def test_state_that_cannot_be_written_does_not_end_the_count():
         raise StateError("the disk is full")
 
     tasks(fail)._count_slots(Fence(), Slots())
+
+
+def test_check_of_credentials_shares_them_with_the_health():
+    context = DaemonContext(None, None)  # type: ignore[arg-type]
+    ending = Credential("IDTOKEN of pool.a", "idtokens", Renewer.OPERATOR, NOON)
+    tasks(pytest.fail, context.share_credentials)._check_credentials(Fence(), lambda: [ending])
+    assert context.credentials == (ending,)

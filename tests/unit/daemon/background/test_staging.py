@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -13,8 +14,11 @@ from hydrator.daemon.background import CycleOutput, StagingTasks
 from hydrator.daemon.background.staging import REPORT_NAME, FencedLedger
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
+from hydrator.diagnostics.outcomes import EndedJob, JobOutcome, LocalityResult
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import SupersededByReload
+from hydrator.domain.errors import StateError, SupersededByReload
+from hydrator.domain.ports.staging import SiteSpace, StagingOutcomeUnknown
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.staging.ledger import Ledger
 from hydrator.staging.overview import overview_from_row
@@ -22,8 +26,9 @@ from hydrator.staging.policy import StagingMode, StagingTimes
 from hydrator.state.staging.control_files import StagingFiles
 from hydrator.state.store import Store
 from hydrator.wiring import StagingParts, system_clock
-from tests.factories import CAM, HOUR, L1
+from tests.factories import CAM, HOUR, L1, MINUTE
 from tests.staging_world import SITES, StagingWorld, need, policy
+from tests.unit.daemon.background.shared_pool import LEASE_SECONDS, SharedPool
 
 
 class Lease:
@@ -40,14 +45,15 @@ class Lease:
 class Daemon:
     """The tasks with a real state and the world's catalogue, on the system's clock."""
 
-    def __init__(self, folder, store, rules=None):
+    def __init__(self, folder, store, rules=None, *, stager=None, heartbeat=None):
         self.world = StagingWorld(rules or policy(times=StagingTimes(fact_age=HOUR)), L1=1)
         self.world.clock.now = system_clock()
         self.world.queue(need(L1, queued_since=self.world.clock.now - HOUR))
         self.world.step()
         self.world.stager.calls.clear()
         self.world.stager.rules.clear()
-        self.store, self.fence, self.lease = store, Fence(), Lease()
+        self.world.stager = stager or self.world.stager
+        self.store, self.fence, self.lease = store, Fence(), heartbeat or Lease()
         self.standby_reason = None
         self.shared = []
         self.files = StagingFiles(folder)
@@ -62,7 +68,9 @@ class Daemon:
             Metrics(self.registry, "1"),
             pytest.fail,
             store,
-            lambda: CycleOutput(self.world.report, {}, self.standby_reason),
+            lambda: CycleOutput(
+                self.world.report, {}, heartbeat.standby_reason if heartbeat else self.standby_reason
+            ),
             self.lease,
             self.shared.append,
             BugReporter(),
@@ -105,6 +113,40 @@ def test_a_daemon_whose_lease_is_short_makes_no_call_that_changes_anything(tmp_p
     assert daemon.world.stages == set()
     assert "ask" not in daemon.world.stager.calls
     assert daemon.lease.asked[0] == 25  # call_seconds and the margin
+
+
+def test_a_leader_that_takes_over_during_a_lost_call_does_not_ask_a_second_time(tmp_path, store):
+    """The call of the first leader takes effect after the second leads, and before it may ask."""
+    pool = SharedPool()
+    heartbeats = pool.start("a"), pool.start("b")
+    takeover = StagingTimes().grace.total_seconds()
+    pool.run("a", "b", seconds=LEASE_SECONDS + takeover)
+    with Store.open_to_write(tmp_path / "b") as other:
+        first = Daemon(tmp_path, store, heartbeat=heartbeats[0])
+        stager, lost = first.world.stager, []
+        second = Daemon(tmp_path, other, stager=stager, heartbeat=heartbeats[1])
+        ask = stager.ask
+
+        def lose(orders):
+            lost.extend(orders)
+            stager.ask = ask
+            pool.run("b", seconds=3 * LEASE_SECONDS)
+            raise StagingOutcomeUnknown("rucio", "timeout")
+
+        stager.ask = lose
+        first.step()
+        assert [order.site for order in lost] == [CAM]
+        stager.space[CAM] = SiteSpace(0, 1, system_clock())  # the second would choose another site
+        second.step()
+        assert second.shared[-1].stop_reason is None
+        assert stager.own_rules() == []
+        ask(lost)
+        pool.run("a", "b", seconds=takeover)
+        first.step()
+        second.step()
+        assert [(row.rule.did, row.rule.site) for row in stager.own_rules()] == [(L1, CAM)]
+        assert [one.site for one in other.staging_ledger.load().entries.values()] == [CAM]
+        assert first.shared[-1].stop_reason == "on standby: the daemon b publishes"
 
 
 def test_a_standby_daemon_does_not_call_the_catalogue(tmp_path, store):
@@ -183,3 +225,20 @@ def test_a_restart_does_not_count_earlier_requests_again(tmp_path, store):
     count = again.registry.get_sample_value("hydrator_staging_bytes_total", {"outcome": "asked"})
     assert again.shared[-1].totals.asked_bytes >= 10**12
     assert count == again.shared[-1].totals.asked_bytes - 10**12
+
+
+@pytest.mark.parametrize("is_first_save_lost", [False, True])
+def test_a_step_learns_from_ended_jobs_which_data_was_used(tmp_path, store, monkeypatch, is_first_save_lost):
+    daemon = Daemon(tmp_path, store)
+    daemon.step()
+    daemon.world.arrive()
+    job = EndedJob(None, None, system_clock() + MINUTE, CAM, frozenset({L1}), {}, ())
+    daemon.tasks.add_ended_jobs(JobOutcomeBatch((JobOutcome(job, LocalityResult.ALL),)))
+    if is_first_save_lost:
+        with monkeypatch.context() as patch:
+            patch.setattr(FencedLedger, "save", Mock(side_effect=StateError("disk full")))
+            daemon.step()
+        assert daemon.shared[-1].problems == {"state": "disk full"}
+    daemon.step()
+    [entry] = store.staging_ledger.load().entries.values()
+    assert (entry.is_complete, entry.is_used) == (True, True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.memory import MemoryCatalogue
-from hydrator.diagnostics.check.examine import examine
+from hydrator.diagnostics.check.examine import count_steps, examine
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.installation import PACKAGES, check_packages
 from hydrator.diagnostics.check.slots import site_of
@@ -135,20 +135,31 @@ def findings(
 ) -> list[Finding]:
     catalogue = catalogue or MemoryCatalogue("rucio", [replica()], sites=[CAM, RAL], clock=lambda: NOON)
     return examine(
-        CheckInputs(
+        inputs(
+            pool,
             catalogues=[catalogue],
-            pool=pool,
-            collectors=each_of(pool),
             queues=queues or Queues({"ap1": ScheddDemand(NOON, (QueuedJobs(("lofar:L1",), 3),))}),
-            policy=ReconcilePolicy(),
-            slot_attributes=SLOT_ATTRIBUTES,
             ad_folder=folder,
-            is_advertising=True,
             sites_file=sites_file,
             is_merging=merges,
             **more,
         )
     )
+
+
+def inputs(pool=None, **more) -> CheckInputs:
+    always = {"policy": ReconcilePolicy(), "slot_attributes": SLOT_ATTRIBUTES, "is_advertising": True}
+    nothing = {"catalogues": (), "queues": None, "ad_folder": None}
+    return CheckInputs(pool=pool, collectors=each_of(pool), **{**always, **nothing, **more})
+
+
+def test_check_calls_back_after_each_service():
+    catalogues = [MemoryCatalogue(name, sites=[CAM], clock=lambda: NOON) for name in ("rucio", "file")]
+    examined = inputs(Pool(), catalogues=catalogues)
+    steps = []
+    examine(examined, lambda: steps.append(1))
+    assert len(steps) == count_steps(examined) == 6
+    assert count_steps(inputs()) == 0
 
 
 def ill(found: list[Finding]) -> list[Finding]:
@@ -410,7 +421,7 @@ class Editor(Pool):
 
 
 def editing(editor) -> Finding:
-    (found,) = ill(findings(Pool(), editor=editor))
+    (found,) = ill(findings(Pool(), editor=editor, job_edits={"DESIRED_Sites": "publish.desired_sites"}))
     assert found.subject == "schedd ap1"
     assert "docs/explanation/desired-sites.md" in found.todo
     return found
@@ -431,6 +442,15 @@ def test_each_obstacle_to_job_edits_is_a_failure_with_advice(editor, seen, todo)
     assert found.level is Level.FAIL
     assert seen in found.message
     assert todo in found.todo
+
+
+def test_a_missing_right_names_each_attribute_that_the_daemon_would_edit():
+    edits = {"DESIRED_Sites": "publish.desired_sites", "DataLocalityStaging": "staging.job_ads"}
+    (found,) = ill(findings(Pool(), editor=Editor(supers=""), job_edits=edits))
+    assert "DESIRED_Sites and DataLocalityStaging of queued jobs stay unchanged" in found.message
+    assert "or switch publish.desired_sites and staging.job_ads off" in found.todo
+    (found,) = ill(findings(Pool(), editor=Editor(immutable="DataLocalityStaging"), job_edits=edits))
+    assert found.message == "forbids changes of DataLocalityStaging of queued jobs (IMMUTABLE_JOB_ATTRS)"
 
 
 @pytest.mark.parametrize("supers", ["root editor", "editor@pool"])

@@ -16,8 +16,9 @@ from pathlib import Path
 from benchmarks.benefit.arms import ARMS
 from benchmarks.benefit.pools import POLL_SECONDS, UNKNOWN_RUN
 from benchmarks.benefit.runs import BenefitRun, RunKey, RunStore, outcome
-from benchmarks.benefit.workload import COMPUTE_SECONDS, SITES, SLOTS, Cell, generate, link_rate
+from benchmarks.benefit.workload import ARCHIVED, COMPUTE_SECONDS, SITES, SLOTS, Cell, generate, link_rate
 from hydrator.diagnostics.outcomes import AdHistory
+from hydrator.diagnostics.replay.expressions import TurnRules
 from hydrator.diagnostics.replay.history import HistoryInputs, build_history_workload
 from hydrator.diagnostics.replay.model import (
     OFF,
@@ -60,6 +61,8 @@ NOT_MODELLED = {
     "staging": "the model does not move data",
 }
 """The other arms of the experiment, with the reason why the model does not run them."""
+BEFORE_TURNS = frozenset({"090f8895a9", "39fe274df2", "5d5e5ed050", "7fe9271b34", "ec02c9a1da"})
+"""Commits of stored runs whose pools had no turns to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,12 @@ class ComparedCell:
 
 @cache
 def load_runs() -> tuple[BenefitRun, ...]:
-    """Return the last run of each key, without runs that failed."""
-    return tuple({run.key: run for run in RunStore(RESULTS).load() if run.samples}.values())
+    """Return the last run of each key, without runs that failed and without data in the archive.
+
+    The model does not stage, and the daemon does not know what is in the archive.
+    """
+    runs = [run for run in RunStore(RESULTS).load() if run.samples and run.key.cell.layout not in ARCHIVED]
+    return tuple({run.key: run for run in runs}.values())
 
 
 def modelled_runs() -> list[BenefitRun]:
@@ -128,15 +135,22 @@ def group_runs(runs: Iterable[ComparedRun]) -> list[ComparedCell]:
 def compare_all() -> tuple[ComparedRun, ...]:
     """Return all runs of arms that the model has, each with the same jobs in the model."""
     return tuple(
-        ComparedRun(run.key, (found.makespan, found.bytes_local), replay(run.key))
+        ComparedRun(run.key, (found.makespan, found.bytes_local), replay(run.key, rules_of(run)))
         for run in modelled_runs()
         for found in [outcome(run)]
     )
 
 
-def replay(key: RunKey) -> tuple[float, float]:
+def rules_of(run: BenefitRun) -> PoolRules:
+    """Return the rules of the pool of *run*; its load made slots stand still for longer between two jobs."""
+    has_turns = run.machine["commit"].rstrip("+") not in BEFORE_TURNS
+    turns = TurnRules() if has_turns else None
+    return replace(build_rules(run.key.cell), turns=turns, gap_seconds=run.machine["gap_seconds"])
+
+
+def replay(key: RunKey, rules: PoolRules) -> tuple[float, float]:
     """Return the mean makespan in s, and the mean share of local bytes, of the jobs of *key* in the model."""
-    jobs, rules = build_workload(key), build_rules(key.cell)
+    jobs = build_workload(key)
     found = [play(delay(jobs, phase), POLICIES[key.arm], rules, phase) for phase in PHASES]
     return (
         statistics.fmean(run.makespan_seconds for run in found),
@@ -157,7 +171,7 @@ def delay(jobs: Workload, seconds: int) -> Workload:
 
 
 def build_rules(cell: Cell) -> PoolRules:
-    """Return the rules of the experiment's pools; a slot stands still for 0.3 s between two jobs.
+    """Return the rules of the experiment's pools on a quiet machine: 0.3 s between two jobs of a slot.
 
     The daemon publishes all single datasets from the start (``scope = "all"``), and learns run times anew.
     """
@@ -198,7 +212,7 @@ def build_workload(key: RunKey) -> Workload:
 
 def replay_history(run: BenefitRun) -> float:
     """Return the mean share of local bytes of the history of *run*, replayed with the policy that ran."""
-    jobs, rules = build_history(run), build_rules(run.key.cell)
+    jobs, rules = build_history(run), rules_of(run)
     return statistics.fmean(
         share_of_bytes(play(delay(jobs, phase), RECORDED, rules, phase)) for phase in PHASES
     )

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hydrator.diagnostics.replay.expressions import TurnRules
 from hydrator.diagnostics.replay.links import SharedLink
 from hydrator.diagnostics.replay.model import JobClass, PolicyChoice, PoolRules, PoolSite
 from hydrator.reconcile.estimates.estimate import EstimatePolicy
@@ -269,3 +270,63 @@ def test_start_refuses_a_job_that_only_the_old_ad_matches():
     run = play(jobs, AUTO, rules)
     assert list(run.started) == [0, 10, 10, 1030]
     assert run.ended[1] == 80
+
+
+# turns to read
+
+TURNS = replace(FAST, turns=TurnRules(readers=4, least_seconds=8))
+"""With reads of 16 s, the class of a lone read of 8 s, one job begins in each turn of 8 s."""
+SOURCE = PoolSite(NL, 0, 1, 12.5)
+FAR = (0, 500, AT_NL)
+
+
+def test_jobs_begin_to_read_one_in_each_turn():
+    jobs = workload((SOURCE, PoolSite(DE, 30, 1)), *[FAR] * 5)
+    assert list(play(jobs, AUTO, TURNS).started) == [0, 10, 20, 30, 40]
+    assert list(play(jobs, AUTO, replace(TURNS, turns=None)).started) == [0] * 5
+
+
+def test_turn_has_room_for_more_jobs_if_their_reads_are_short():
+    # a lone read takes 4 s, so the class is 8: in a turn of 8 s each job counts half
+    jobs = workload((replace(SOURCE, bytes_per_second=25.0), PoolSite(DE, 30, 1)), *[FAR] * 5)
+    assert list(play(jobs, AUTO, TURNS).started) == [0, 0, 10, 10, 20]
+
+
+def test_reads_without_a_class_have_no_turns():
+    jobs = workload((replace(SOURCE, bytes_per_second=60.0), PoolSite(DE, 30, 1)), *[FAR] * 5)
+    assert list(play(jobs, AUTO, TURNS).started) == [0] * 5
+
+
+def test_only_auto_jobs_have_turns():
+    jobs = workload((SOURCE, PoolSite(DE, 30, 1)), *[FAR] * 5)
+    assert list(play(jobs, ANY, TURNS).started) == [0] * 5
+
+
+def test_turns_of_two_sources_do_not_count_together():
+    other = JobClass("alice", 1, (data(PL),))
+    sites = (SOURCE, PoolSite(PL, 0, 1, 12.5), PoolSite(DE, 30, 1))
+    jobs = workload(sites, FAR, (0, 500, other), FAR, (0, 500, other))
+    assert sorted(play(jobs, AUTO, TURNS).started) == [0, 0, 10, 10]
+
+
+def test_machine_takes_no_reader_soon_after_another_start():
+    # there is room for 12 jobs in a turn, but the machine takes one reader in each negotiation, 10 s apart
+    rules = replace(TURNS, cycle_seconds=5, cycle_delay_seconds=5, turns=TurnRules(4, 64))
+    jobs = workload((replace(SOURCE, bytes_per_second=25.0), PoolSite(DE, 1, 8)), *[FAR] * 4)
+    assert list(play(jobs, AUTO, rules).started) == [0, 10, 20, 30]
+    beside = workload((PoolSite(NL, 1, 8, 25.0), PoolSite(DE, 1, 8)), *[FAR] * 4)
+    assert list(play(beside, AUTO, rules).started) == [0] * 4
+
+
+def test_claim_takes_another_reader_in_the_same_turn_only():
+    # DE has one slot: a job reads for 8 s and computes for 5 s. The turns are of 32 s
+    rules = replace(TURNS, cycle_seconds=100, cycle_delay_seconds=100, turns=TurnRules(16, 32))
+    jobs = workload((SOURCE, PoolSite(DE, 1, 1)), *[(0, 5, AT_NL)] * 4)
+    assert list(play(jobs, AUTO, rules).started) == [0, 13, 26, 100]
+
+
+def test_end_of_a_claim_makes_room_in_its_turn():
+    # two jobs may begin in the turn of 64 s. They share the link for 16 s and end at 21
+    rules = replace(TURNS, claim_worklife_seconds=1, turns=TurnRules(1, 64))
+    jobs = workload((SOURCE, PoolSite(DE, 30, 1)), *[(0, 5, AT_NL)] * 3)
+    assert list(play(jobs, AUTO, rules).started) == [0, 0, 30]

@@ -11,15 +11,21 @@ from hypothesis import strategies as st
 from hydrator.diagnostics.replay.expressions import (
     ESTIMATED,
     FRESH,
+    READER_CLAIM_SECONDS,
+    READER_PAUSE_SECONDS,
     RELEASED,
     SETTLED,
+    TURN_NUMBERS,
     AdEntry,
     Matcher,
+    ReadLimit,
+    TurnRules,
     in_virtual_time,
     rank_of_others,
+    read_limit,
 )
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.submit.expressions import KEYED_HERE, KEYED_RANK, MODES
+from hydrator.submit.expressions import KEYED_HERE, KEYED_RANK, LIMIT_EXPRESSIONS, MODES
 from hydrator.submit.pool_config import PRE_JOB_TERM, START_CLAUSE
 
 from .worlds import evaluator
@@ -125,3 +131,70 @@ def test_slots_with_a_queue_of_their_own_rank_lower_for_jobs_without_data():
     ranks = [rank_of_others(evaluator(), own, 1e6) for own in (0, 4, 4096)]
     assert ranks == [0.0, -4e6, -4.096e9]
     assert rank_of_others(evaluator(), 4096, 0.0) == 0.0
+
+
+# turns to read
+
+
+def limited_slot(read_seconds: int, now: int, more: str = "") -> classad2.ClassAd:
+    """Return the ad of a slot away from L1, with the startd's own expressions at the time *now*."""
+    ad = classad2.ClassAd(
+        f"[DataLocalityEstimatesUntil={now + 60};DataLocalitySets=['{KEY}'=0.0];"
+        f"DataLocalityQueueSeconds=['{KEY}'=4096];"
+        f"DataLocalityReadSeconds=['{KEY}'={read_seconds}];DataLocalityReadFrom=['{KEY}'=\"N-L\"];{more}]"
+    )
+    knobs = {"$(DATALOCALITY_READERS)": "10", "$(DATALOCALITY_TURN)": "64", "time()": str(now)}
+    for name, expression in LIMIT_EXPRESSIONS.items():
+        text = expression
+        for knob, value in knobs.items():
+            text = text.replace(knob, value)
+        ad[name] = classad2.ExprTree(text)
+    return ad
+
+
+def value_at(name: str, slot: classad2.ClassAd) -> object:
+    job = classad2.ClassAd(f'[DataLocalityKey="{KEY}"]')
+    return classad2.ExprTree(f"TARGET.{name}").eval(job, slot)
+
+
+@pytest.mark.parametrize("read_seconds", [0, 4, 8, 16, 64, 128, 4096, 2**20])
+@pytest.mark.parametrize("later", [0, 63, 64, 500 * 64 + 1])
+def test_turn_of_the_model_is_the_name_of_the_pools_limit(read_seconds, later):
+    now = NOW + later
+    limit, name = (
+        read_limit(evaluator(), read_seconds, TurnRules()),
+        value_at("DataLocalityReadLimit", limited_slot(read_seconds, now)),
+    )
+    if limit is None:
+        assert name == classad2.Value.Undefined
+        assert read_seconds in {0, 4}
+    else:
+        number = now // limit.turn_seconds % TURN_NUMBERS
+        assert name == f"DataLocality.from_N_L_{limit.turn_seconds}_{number}:{limit.weight}"
+
+
+def test_turn_of_long_reads_is_longer_and_takes_a_quarter_of_the_readers():
+    short, long = (read_limit(evaluator(), seconds, TurnRules(10, 64)) for seconds in (16, 1024))
+    assert (short, long) == (ReadLimit(64, 62), ReadLimit(640, 400))
+
+
+@pytest.mark.parametrize(
+    ("state", "since", "limit"),
+    [("Claimed", "EnteredCurrentState", READER_CLAIM_SECONDS), ("Unclaimed", "", READER_PAUSE_SECONDS)],
+)
+def test_times_of_the_model_are_those_of_the_pools_expression(state, since, limit):
+    def takes(ago: int) -> object:
+        times = f"{since}={NOW - ago}" if since else f"ChildEnteredCurrentState={{{NOW - ago},{NOW - 999}}}"
+        slot = limited_slot(16, NOW, f'State="{state}";{times}')
+        return value_at("DataLocalityTakesReader", slot)
+
+    assert (takes(limit - 1), takes(limit)) == ((True, False) if since else (False, True))
+
+
+def test_slot_that_takes_no_reader_matches_no_job_that_would_read():
+    job = full_job("auto", NOW + 60, NOW)
+    for takes in ("true", "false"):
+        slot = limited_slot(16, NOW)
+        slot["DataLocalityTakesReader"] = classad2.ExprTree(takes)
+        slot["DataLocalityAsOf"] = NOW
+        assert (classad2.ExprTree("MY.DataLocalityHere").eval(job, slot) is True) is (takes == "true")

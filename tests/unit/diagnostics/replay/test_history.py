@@ -21,7 +21,9 @@ from hydrator.diagnostics.replay.model import (
 from hydrator.diagnostics.replay.statistics import summarize
 from hydrator.domain.ads.estimates import Rate
 from hydrator.domain.model import Did, from_unix, to_unix
+from hydrator.reconcile.ads.drafts import Draft
 from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.publish.experiment import mark_observed
 from hydrator.state.slot_totals import SlotTotal
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
 
@@ -186,8 +188,36 @@ def test_each_mode_has_its_own_default_wait():
 
 def test_known_facts_are_no_sentence():
     full = inputs(row(L1, DataLocality="require"), slot_totals=TOTALS, bytes_per_second={CAM: 1e9, RAL: 1e9})
-    (only,) = build_history_workload(full).unknowns
-    assert "staging is not replayed" in only
+    staging, others, cores = build_history_workload(full).unknowns
+    assert "staging is not replayed" in staging
+    assert "have not ended" in others
+    assert "came and went" in cores
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "start", "expected"),
+    [
+        (RAL, "auto", NOON, "off"),
+        (RAL, "prefer", NOON - 2 * MINUTE, "prefer"),
+        (RAL, "require", NOON, "require"),
+        (CAM, "wait", NOON, "wait"),
+        (None, "auto", NOON, "auto"),
+    ],
+)
+def test_job_of_an_observe_only_block_had_no_data_locality(site, mode, start, expected):
+    """Only require jobs use the ads of such a block."""
+    observed = mark_observed({RAL: Draft(RAL, NOON, ad(site=RAL).content)})[RAL].content
+    entries = [
+        HistoryEntry(NOON - DAY, ad(L1, site=CAM), ()),
+        HistoryEntry(NOON - DAY, ad(site=RAL), ()),
+        HistoryEntry(NOON - MINUTE, replace(ad(site=RAL), content=observed), ()),
+    ]
+    got = build_history_workload(
+        inputs(row(L1, site=site, start=start, DataLocality=mode), ad_history=AdHistory(entries))
+    )
+    assert [one.policy.mode for one in got.classes] == [expected]
+    sentences = [text for text in got.unknowns if "1 job of observe-only blocks" in text]
+    assert len(sentences) == (expected == "off")
 
 
 def test_empty_history_is_an_empty_workload():

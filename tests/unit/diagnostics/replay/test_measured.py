@@ -7,6 +7,7 @@ so tests judge means over the runs, by what the number of runs allows, and share
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -199,7 +200,8 @@ def test_cell_that_is_away_from_the_model_is_noticed():
 
 
 def test_run_times_that_jobs_state_reach_the_model():
-    """Without stated times the daemon begins with a wrong run time, so the two arms differ."""
+    """Without stated times the daemon begins with a wrong run time, so the two arms differ without turns."""
     cell = BenefitCell("62/32/6", "two", "batch", 1.0)
     stated, learned = (RunKey(cell, arm, 1, 120) for arm in ("auto", "auto, no times"))
-    assert benefit_cells.replay(stated) != benefit_cells.replay(learned)
+    rules = replace(benefit_cells.build_rules(cell), turns=None)
+    assert benefit_cells.replay(stated, rules) != benefit_cells.replay(learned, rules)

@@ -51,12 +51,12 @@ def test_intervals_contain_the_value_and_shrink_with_more_seeds():
     assert width(24) < width(6)
 
 
-def test_units_are_days_then_users_then_seeds():
+def test_units_of_a_history_are_days_or_users():
     site = (PoolSite(NL, 1, 9),)
     days = workload(site, *[(n * DAY, 1, JobClass("a")) for n in range(5)])
     users = workload(site, *[(n, 1, JobClass(f"user{n}")) for n in range(5)])
     few = workload(site, *[(n, 1, JobClass("a")) for n in range(5)])
-    assert [choose_units(one, is_generated=False) for one in (days, users, few)] == ["days", "users", "seeds"]
+    assert [choose_units(one, is_generated=False) for one in (days, users, few)] == ["days", "users", "none"]
     assert choose_units(days, is_generated=True) == "seeds"
 
 
@@ -71,6 +71,22 @@ def test_one_day_that_differs_widens_the_interval():
     mixed = summarize([run_of(True)], "days").share_of_jobs
     assert mixed.value == pytest.approx(8 / 9)
     assert mixed.low < mixed.value < mixed.high
+
+
+def test_draws_for_the_same_jobs_are_no_interval():
+    """Runs of a history with other seeds draw machines; the jobs are the same each time."""
+    runs = [play(lofar(0.5, seed=1), OFF, seed=seed) for seed in range(8)]
+    few = summarize(runs, "none")
+    assert (few.share_of_jobs.low, few.wait_p95_seconds.high, few.makespan_seconds.low) == (None, None, None)
+    assert few.share_of_jobs.value == pytest.approx(summarize(runs, "seeds").share_of_jobs.value)
+    assert summarize(runs, "users").makespan_seconds.low is None
+    assert summarize(runs, "seeds").makespan_seconds.low is not None
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_interval_needs_5_units(count):
+    runs = [play(lofar(0.5, seed=seed, jobs=20), OFF, seed=seed) for seed in range(count)]
+    assert (summarize(runs, "seeds").share_of_jobs.low is not None) is (count == 5)
 
 
 @pytest.mark.parametrize(

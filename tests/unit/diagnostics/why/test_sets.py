@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 
 import classad2
@@ -15,6 +16,7 @@ from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,
     fact_expressions,
+    parse_drones,
     parse_job,
     parse_slot_groups,
     with_requests,
@@ -22,7 +24,16 @@ from hydrator.diagnostics.why.pool_facts import (
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
-from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, from_unix
+from hydrator.domain.model import (
+    DaemonKnowledge,
+    DatasetState,
+    Did,
+    Fact,
+    Site,
+    SiteFacts,
+    Snapshot,
+    from_unix,
+)
 from hydrator.domain.text import format_time
 from hydrator.submit.expressions import KEYED_HERE, here_expression
 
@@ -68,7 +79,11 @@ def full(ad: ClassAd) -> ClassAd:
 
 
 def explained(
-    *slots: ClassAd, mode: str = "auto", known: DaemonKnowledge | None = None, **more: str
+    *slots: ClassAd,
+    mode: str = "auto",
+    known: DaemonKnowledge | None = None,
+    drones: Mapping[str, ClassAd] | None = None,
+    **more: str,
 ) -> JobExplanation:
     now = NOW
     texts = {
@@ -91,12 +106,15 @@ def explained(
         ad[name] = ExprTree(text)
     job = parse_job(texts, [0], "schedd")
     facts = fact_expressions(job.datasets, uses_sets=job.uses_sets)
-    judged = JobMatch(classad2, ad, facts, ["Site"], [HERE_ATTRIBUTE]).evaluate_slots(
-        [(one, None) for one in slots]
-    )
-    answer = explain(
-        with_requests(job, judged), parse_slot_groups(judged, job.datasets), known, now=from_unix(now)
-    )
+    match = JobMatch(classad2, ad, facts, ["Site"], [HERE_ATTRIBUTE])
+    judged = match.evaluate_slots([(one, None) for one in slots])
+    judged["drones"] = [
+        {**match.evaluate_slots([(one, None)])["groups"][0], "drone": name}
+        | {"matched_at": one.get("MachineLastMatchTime"), "matched_jobs": one.get("MachineMatchCount")}
+        for name, one in (drones or {}).items()
+    ]
+    groups, offline = parse_slot_groups(judged, job.datasets), parse_drones(judged, job.datasets)
+    answer = explain(with_requests(job, judged), groups, known, now=from_unix(now), drones=offline)
     here = {str(one["DataLocalitySite"]) for one in slots if ad.symmetricMatch(one)}
     assert set(answer.matching_sites) == here
     return answer
@@ -165,6 +183,23 @@ def test_queue_of_the_sites_own_jobs_counts_too():
     assert "takes 4 min after 16 min of other jobs whose data is here, UK's next slot" in answer.wait
 
 
+def test_slot_that_takes_no_further_reader_now_is_named():
+    """A claim that is older than 5 minutes takes no job that reads; the numbers alone would say it does."""
+    busy = away("DE", 240, 720)
+    busy["DataLocalityTakesReader"] = False
+    answer = explained(full(slot("UK", 1.0)), busy, known=knowledge())
+    assert answer.wait == (
+        "the job runs elsewhere as soon as a slot takes a further reader: at DE, reading 31 GB from UK takes"
+        " 4 min, UK's next slot is 12 min away; the slots take no further reader at the moment"
+    )
+    other = explained(full(slot("UK", 1.0)), busy, away("AU", 300, 720), known=knowledge())
+    assert other.wait.startswith("the job runs elsewhere from")
+    assert "at AU, reading" in other.wait
+    dear = away("DE", 40 * MINUTES, 6 * MINUTES)
+    dear["DataLocalityTakesReader"] = False
+    assert "further reader" not in explained(full(slot("UK", 1.0)), dear, known=knowledge()).wait
+
+
 def test_closed_source_takes_no_further_readers():
     answer = explained(full(slot("UK", 1.0)), away("DE", None, 720))
     assert "the sources take no further readers or cannot be reached" in answer.wait
@@ -178,6 +213,18 @@ def test_without_estimates_the_settle_time_and_the_reason_are_named():
         "the slots have no estimates for the job's data (the rates are unknown): it insists"
     )
     assert answer.sites[0].reasons[0].text.endswith("no entry for the job's set of datasets yet")
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [("require", False), ("auto", True)])
+def test_a_missing_entry_is_told_only_where_it_keeps_the_job_away(mode, is_told):
+    """A job that insists on its data does not match where a dataset is absent, with an entry or without."""
+    now = from_unix(NOW)
+    facts = {did: Fact(DatasetState.AVAILABLE, now) for did in (L1, L2)}
+    known = DaemonKnowledge(now, Snapshot({Site("UK"): SiteFacts(now, facts)}), frozenset(facts))
+    de, uk = explained(slot("UK"), slot("DE"), mode=mode, known=known).sites
+    entry = "no entry for the job's set of datasets yet"
+    assert (entry in uk.reasons[0].text, entry in de.reasons[0].text) == (True, is_told)
+    assert "is not at this site" in de.reasons[0].text
 
 
 def test_settling_ends_when_the_set_is_published():
@@ -225,3 +272,52 @@ def test_no_site_with_slots_has_all_the_data():
     endless = explained(away("DE", None, 4 * 2**20), known=knowledge())
     assert endless.wait.startswith("the job waits beside its data: no site with slots has all the data;")
     assert timedelta(seconds=4 * 2**20).days == 48
+
+
+def drone(site: str, share: float, **more: int) -> ClassAd:
+    """The offline ad of a type of drones at *site*."""
+    ad = slot(site, share)
+    ad["State"], ad["Offline"] = "Unclaimed", True
+    for name, value in more.items():
+        ad[name] = value
+    return ad
+
+
+def test_drone_that_would_match_is_named_where_no_slot_runs():
+    matched = {"MachineLastMatchTime": NOW - 20, "MachineMatchCount": 3}
+    answer = explained(
+        full(slot("UK", 0.0)),
+        mode="require",
+        drones={"nl_2core": drone("NL", 1.0, **matched), "de_2core": drone("DE", 0.0)},
+    )
+    assert not answer.could_run
+    assert answer.verdict == (
+        "it matches no slot now; it matches drones of type nl_2core, which do not run yet"
+    )
+    assert answer.remedy == "a drone of type nl_2core starts (then the job matches at NL)"
+    rows = {row[0]: row for row in render_answer(answer).rows if row[0]}
+    assert rows["NL"][1:3] == ("0", "0")
+    texts = {at.site: at.reasons[-1].text for at in answer.sites}
+    assert texts["NL"] == (
+        "a drone of type nl_2core would match; the negotiator last matched 3 jobs with it 20 s ago"
+    )
+    assert texts["DE"].startswith("a drone of type de_2core would not match either: ")
+    assert {each.name: each.is_match for at in answer.sites for each in at.drones} == {
+        "nl_2core": True,
+        "de_2core": False,
+    }
+
+
+def test_drone_too_small_for_the_job_is_named_with_its_size():
+    answer = explained(mode="require", drones={"nl_2core": drone("NL", 1.0)}, RequestCpus="16")
+    assert answer.verdict == "it cannot match: the pool has no slots"
+    [at] = answer.sites
+    assert at.reasons[-1].text == (
+        "a drone of type nl_2core would not match either:"
+        " it requests 16 cores; the largest slot there has 4 cores"
+    )
+
+
+def test_drones_of_a_site_with_a_matching_slot_are_not_named():
+    answer = explained(slot("NL", 1.0), mode="require", drones={"nl_2core": drone("NL", 1.0)})
+    assert [(at.site, at.drones, at.reasons) for at in answer.sites] == [("NL", (), ())]

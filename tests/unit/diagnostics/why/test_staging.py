@@ -9,7 +9,7 @@ from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.ports.staging import RequestState
 from hydrator.staging.overview import explain_for_job
 from hydrator.staging.policy import StagingMode
-from tests.factories import L1, L2
+from tests.factories import L1, L2, NOON
 from tests.staging_world import StagingWorld, need, policy
 from tests.unit.diagnostics.test_why import IDLE, FakePool, asked
 
@@ -35,10 +35,12 @@ def test_why_shows_the_request_its_progress_and_its_jobs():
     world = world_with(1)
     (handle,) = world.stager.rules
     world.stager.set_state(handle, RequestState.MOVING, files_done=81)
+    row = world.stager.rules[handle]
+    world.stager.rules[handle] = replace(row, rule=replace(row.rule, ready_at=NOON + timedelta(hours=3)))
     world.step(timedelta(minutes=5))
     (line,) = explain(world)
     assert line.startswith(f"{L1}: asked ")
-    for part in (f"request {handle}", "81 of 100 files", "3 jobs need it"):
+    for part in (f"request {handle}", "81 of 100 files", "ready about 15:00 UTC", "3 jobs need it"):
         assert part in line
 
 

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, Estimates
-from hydrator.domain.model import DatasetState, Did, Fact, Unseen
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, SiteSlots
+from hydrator.domain.model import DatasetState, Did, Fact, Unseen, to_unix
+from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, estimate
 from tests.factories import MINUTE, NOON
 from tests.unit.reconcile.estimates.worlds import (
@@ -180,6 +180,68 @@ def test_a_closed_source_opens_when_half_of_its_readers_have_left() -> None:
         estimation = busy(readers, estimation)
         is_open.append(numbers(estimation, PL)[0] is not None)
     assert is_open == [True, False, False, True, True]
+
+
+def test_readers_count_at_the_source_that_the_ad_named_at_their_start() -> None:
+    """UK and DE have the set, UK is nearer. When UK is full, the ads name DE, and new readers count there."""
+    rates = Rates(FAST, {(DE, PL): FAST / 10})
+    world = World({UK: ["t:a"], DE: ["t:a"], PL: []}, FULL, (idle(10, "t:a"),), sizes={"t:a": 100 * GB})
+    estimation: Estimation | None = None
+    starts: list[int] = []
+    shown = []
+    for minute, count in enumerate((3, 4, 5, 6, 7, 8, 9)):
+        when = NOON + minute * MINUTE
+        starts += [to_unix(when) - 1] * (count - len(starts))
+        jobs = replace(running(PL, "t:a", ages=[]), started_at=tuple(starts))
+        estimation = world.with_(running=(jobs,)).estimate(
+            rates, estimation, at=when, max_readers_per_source=4
+        )
+        one = at(estimation, PL)
+        shown.append((one.source, one.read_seconds is not None, dict(estimation.readers)))
+    assert shown == [
+        (UK, True, {UK: 3}),
+        (DE, True, {UK: 4}),
+        (DE, True, {UK: 4, DE: 1}),
+        (DE, True, {UK: 4, DE: 2}),
+        (DE, True, {UK: 4, DE: 3}),
+        (UK, False, {UK: 4, DE: 4}),
+        (UK, False, {UK: 5, DE: 4}),
+    ]
+
+
+def test_jobs_in_slots_that_drain_do_not_free_a_slot_for_others() -> None:
+    """Four jobs with 3,900 s left have the four slots that count; jobs of 50 s end in slots that drain."""
+    long = running(UK, "t:a", ages=[100] * 4, seconds=4000)
+    brief = replace(running(UK, "t:a", ages=[50] * 4), is_leaving=True)
+    queues = [at(BASE.with_(running=jobs).estimate(), DE).queue_seconds for jobs in ((long,), (long, brief))]
+    assert queues == [4096, 4096]
+    assert at(BASE.with_(running=(replace(brief, site=DE),)).estimate(), PL).source_readers == 4, "they read"
+
+
+def test_a_slot_that_begins_to_drain_does_not_end_its_job() -> None:
+    jobs = running(UK, "t:a", ages=[50, 50])
+    first = BASE.with_(running=(jobs,)).estimate()
+    one = replace(jobs, started_at=jobs.started_at[:1])
+    parts = (one, replace(one, is_leaving=True))
+    later = BASE.with_(running=parts).estimate(previous=first, at=NOON + MINUTE)
+    assert dict(later.history.samples) == {}
+    ended = BASE.with_(running=parts[1:]).estimate(previous=later, at=NOON + 2 * MINUTE)
+    assert set(ended.history.samples.values()) == {(140.0,)}
+
+
+@pytest.mark.parametrize("ahead", [0, 600, -600])
+def test_a_clock_of_a_schedd_that_is_wrong_changes_no_run_time(ahead: int) -> None:
+    """Jobs without a stated time ran for 400 s; then jobs of the same age run, and four wait."""
+    estimation = None
+    for seconds in (0, 200, 380, 420):
+        when = NOON + timedelta(seconds=seconds)
+        jobs = replace(running(UK, "t:a", ages=[0] * 4, seconds=None))
+        jobs = replace(jobs, started_at=tuple(start + ahead for start in jobs.started_at))
+        queue = ScheddLoad((idle(4, "t:a", seconds=None),), (jobs,) if seconds < 400 else (), ahead)
+        load = PoolLoad(when, {"ap1": queue}, FULL)
+        world = BASE.snapshot(), BASE.demand(), load, Rates()
+        estimation = estimate(*world, estimation, when, EstimatePolicy())
+    assert set(estimation.history.samples.values()) == {(400.0,) * 4}
 
 
 def test_a_slow_link_that_becomes_fast_is_published_at_once_after_many_changes() -> None:

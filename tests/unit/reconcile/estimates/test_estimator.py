@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryPoolLoads
@@ -77,13 +76,36 @@ def test_a_schedd_without_an_answer_keeps_the_last_complete_load() -> None:
     assert make(one, NOON + 10 * MINUTE).none_reason == "schedd ap2: timeout"
 
 
-def test_estimates_that_are_switched_off_query_nothing() -> None:
-    class Untouchable(MemoryPoolLoads):
-        def read_load(self) -> PoolLoad:
-            pytest.fail("the load was queried")
+def test_schedds_that_fail_in_turn_count_with_their_last_answers() -> None:
+    """Each answers every other minute, never both at once."""
+    jobs = {"ap1": ScheddLoad((idle(6, "t:a"),)), "ap2": ScheddLoad((idle(4, "t:a"),))}
+    loads = MemoryPoolLoads(PoolLoad(NOON, {**jobs}, BASE.slots))
+    one = estimator(loads)
+    assert numbers(make(one), DE) == (256, 256)
+    for minute in range(1, 12):
+        silent = ("ap1", "ap2")[minute % 2]
+        answers = {**jobs, silent: Unseen("timeout")}
+        loads.load = PoolLoad(NOON + minute * MINUTE, answers, BASE.slots)
+        assert numbers(make(one, NOON + minute * MINUTE), DE) == (256, 256), minute
+    for minute in (12, 16, 17):  # ap1 answered last in minute 11, and that counts for 5 minutes
+        loads.load = PoolLoad(NOON + minute * MINUTE, {**jobs, "ap1": Unseen("timeout")}, BASE.slots)
+        reason = make(one, NOON + minute * MINUTE).none_reason
+        assert reason == (None if minute <= 16 else "schedd ap1: timeout")
+    loads.load = PoolLoad(NOON + 30 * MINUTE, {"ap2": jobs["ap2"]}, BASE.slots)
+    assert make(one, NOON + 30 * MINUTE).none_reason is None, "a schedd that the pool no longer has"
 
-    one = estimator(Untouchable(BASE.load()), policy=EstimatePolicy(is_enabled=False))
+
+def test_estimates_that_are_switched_off_query_nothing() -> None:
+    queries = []
+
+    class Counted(MemoryPoolLoads):
+        def read_load(self) -> PoolLoad:
+            queries.append("the load")
+            return super().read_load()
+
+    one = estimator(Counted(BASE.load()), policy=EstimatePolicy(is_enabled=False))
     assert make(one).none_reason == "estimates are switched off ([estimates] enabled)"
+    assert queries == []
 
 
 class Slow(MemoryPoolLoads):

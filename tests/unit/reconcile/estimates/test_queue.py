@@ -40,3 +40,20 @@ def test_jobs_of_two_cores_wait_for_two_cores_however_they_are_shared(count: int
     ]
     queues = SiteQueues([SiteSlots(site, 3, 1, 2) for site in (A, B)], work, {}, {}, 100.0)
     assert [queues.own_seconds(site) for site in (A, B)] == [queues.seconds(site, 2) for site in (A, B)]
+
+
+def test_idle_jobs_that_no_slot_of_the_site_can_run_delay_nobody_there() -> None:
+    work = [QueuedWork(frozenset({A, B}), 2, 6, 600.0), QueuedWork(frozenset({A}), 3, 3, 300.0)]
+    queues = SiteQueues([SiteSlots(A, 2, 0, 2), SiteSlots(B, 4, 0, 1)], work, {}, {}, 100.0)
+    alone = SiteQueues([SiteSlots(A, 2, 0, 2), SiteSlots(B, 4, 0, 1)], work[1:], {}, {}, 100.0)
+    assert queues.own_seconds(A) == alone.own_seconds(A) < 1000
+    assert queues.describe(B).idle_jobs == 2
+
+
+def test_more_running_jobs_than_busy_cores_count_in_part() -> None:
+    """One core and two running jobs: the shorter one may run in a slot that is gone."""
+    slots, busy = [SiteSlots(A, 1, 0, 1)], {A: [(10.0, 1.0), (4000.0, 1.0)]}
+    both = SiteQueues(slots, [], busy, {A: 64.0}, 64.0).seconds(A, 1)
+    ends = [SiteQueues(slots, [], {A: [one]}, {A: 64.0}, 64.0).seconds(A, 1) for one in busy[A]]
+    assert ends == pytest.approx([10.0, 4000.0])
+    assert ends[0] < both < ends[1]

@@ -132,3 +132,11 @@ def test_without_an_experiment_nothing_changes():
     state = cycle(ReconcileState(), None, START)
     assert state.experiment is None
     assert "DataLocalityObserve" not in dict(state.ads[UK].content)
+
+
+def test_experiment_that_was_stopped_before_its_start_does_not_begin():
+    planned = advance_experiment(None, replace(POLICY, start=START + 24 * HOUR), START)
+    stopped = advance_experiment(planned, None, START + HOUR)
+    for time in (START + HOUR, START + 48 * HOUR):
+        assert stopped.describe(time).endswith("01:00 UTC, before it began")
+        assert not stopped.is_observing(time)

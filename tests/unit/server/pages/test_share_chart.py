@@ -1,16 +1,23 @@
 """The chart of shares by day, and its place on the overview page."""
 
+import re
 from datetime import date, timedelta
 
 import pytest
 
 from hydrator.diagnostics.counterfactual import Estimate
-from hydrator.diagnostics.locality_history import LocalityDay, LocalityOverview
+from hydrator.diagnostics.overview.locality_history import (
+    DAY,
+    WEEK,
+    LocalityDay,
+    LocalityOverview,
+    LocalitySpan,
+)
 from hydrator.domain.model import Snapshot
+from hydrator.server.pages.charts.share_chart import build_day_chart, build_hour_chart
 from hydrator.server.pages.overview import render_overview
-from hydrator.server.pages.share_chart import build_share_chart
 from hydrator.server.view import ServerState
-from tests.factories import NOON
+from tests.factories import HOUR, NOON
 
 TODAY = NOON.date()
 NOTHING = "No job with datasets has ended since the daemon began to count."
@@ -21,29 +28,67 @@ def page(overview: LocalityOverview) -> str:
 
 
 def test_day_has_a_bar_as_high_as_its_share_and_days_without_jobs_have_none():
-    chart = build_share_chart(
-        [(date(2026, 11, 19) + timedelta(n), s) for n, s in enumerate((0.0, None, 1.0))]
-    )
+    days = [date(2026, 11, 19) + timedelta(n) for n in range(3)]
+    chart = build_day_chart(list(zip(days, (0.0, None, 1.0), strict=True)))
     assert [(bar.left, bar.height) for bar in chart.bars] == [(0, 1), (16, chart.height)]
     assert (chart.width, chart.bars[1].text) == (24, "2026-11-21: 100 %")
     assert chart.text == "from 0 % to 100 % in 3 days, lately 100 %"
+    assert (chart.begin, chart.end) == (days[0], days[2])
+
+
+def test_hours_have_their_place_on_the_axis_and_older_ones_are_left_out():
+    now = NOON + timedelta(minutes=20)
+    hours = [
+        LocalitySpan(NOON - n * HOUR, 4, share) for n, share in ((60, 0.1), (47, 0.5), (2, None), (0, 1.0))
+    ]
+    chart = build_hour_chart([(hour.started_at, hour.share_of_jobs) for hour in hours], now=now)
+    assert [bar.left for bar in chart.bars] == [0, chart.width - chart.bar_width]
+    assert (chart.bars[0].text, chart.bars[1].text) == (
+        "2026-11-19 13:00 UTC: 50 %",
+        "2026-11-21 12:00 UTC: 100 %",
+    )
+    assert chart.text == "from 50 % to 100 % in 48 hours, lately 100 %"
+    assert (chart.begin, chart.end) == (NOON - 47 * HOUR, now)
+    assert build_hour_chart([(NOON - 60 * HOUR, 1.0)], now=NOON) is None
+
+
+def test_page_shows_the_shares_of_the_last_day_and_of_the_last_week():
+    days = (LocalityDay(TODAY, 4, 0.75, 0.8),)
+    last_day = LocalitySpan(NOON - DAY, 4, 0.75, 0.8)
+    last_week = LocalitySpan(NOON - WEEK, 40, 0.5, None)
+    text = page(LocalityOverview(days, last_day=last_day, last_week=last_week))
+    cards = re.findall(r"<li>(?:Jobs with all|Bytes at)[^<]*<br>(.*?)(?:<svg|</li>)", text)
+    shares = [" ".join(re.sub(r"<[^>]*>|&ensp;", " ", card).split()) for card in cards]
+    assert shares == ["75 % 24 h 50 % 7 days", "80 % 24 h ? 7 days"]
+    assert "4 jobs with datasets ended in the last 24 h, 40 in the last 7 days." in text
+
+
+def test_each_chart_has_the_time_at_both_of_its_ends():
+    days = (LocalityDay(TODAY - timedelta(29), 4, 0.5), LocalityDay(TODAY, 4, 0.75))
+    text = page(LocalityOverview(days, hours=(LocalitySpan(NOON - 2 * HOUR, 4, 0.5),)))
+    assert (
+        'aria-label="Jobs with all their data at their site, by hour: from 50 % to 50 % in 48 hours' in text
+    )
+    axes = re.findall(r'<small class="axis">(.*?)</small>', text)
+    ends = [" ".join(re.sub(r"<[^>]*>", " ", axis).split()) for axis in axes]
+    assert ends == ["1 d 23 h ago now", "2026-10-23 2026-11-21"]
+    assert '<time datetime="2026-11-19T13:00:00+00:00" data-age>' in axes[0]  # in the reader's zone
 
 
 def test_days_without_any_share_give_no_chart():
-    assert build_share_chart([(TODAY, None)]) is None
-    assert build_share_chart([]) is None
+    assert build_day_chart([(TODAY, None)]) is None
+    assert build_day_chart([]) is None
 
 
 def test_page_shows_both_shares_and_the_estimates():
     days = (LocalityDay(TODAY - timedelta(1), 4, 0.5, 0.25), LocalityDay(TODAY, 4, 0.75, 0.8))
     text = page(LocalityOverview(days, Estimate(2e12, -1e9, 3e12), Estimate(7200.0)))
-    assert (
-        'aria-label="Jobs with all their data at their site: from 50 % to 75 % in 2 days, lately 75 %"'
-        in text
-    )
-    assert 'aria-label="Bytes at the job&#39;s site: from 25 % to 80 %' in text.replace("'", "&#39;")
-    assert "<dd>2 TB (95 %: -1 GB to 3 TB)</dd>" in text
-    assert "<dd>2 h</dd>" in text
+    jobs_by_day = "Jobs with all their data at their site, by day: from 50 % to 75 % in 2 days, lately 75 %"
+    assert f'aria-label="{jobs_by_day}"' in text
+    assert 'aria-label="Bytes at the job&#39;s site, by day: from 25 % to 80 %' in text.replace("'", "&#39;")
+    assert "by hour" not in text  # nothing is known of the last hours
+    assert "bytes not moved in the last 7 days: 2 TB (95 %: -1 GB to 3 TB)." in text
+    assert "time of reading gained in the last 7 days: 2 h." in text
     assert NOTHING not in text
 
 
@@ -53,4 +98,4 @@ def test_page_without_known_shares_says_so(days):
 
 
 def test_page_without_an_estimate_says_so():
-    assert "<dd>none yet</dd>" in page(LocalityOverview((LocalityDay(TODAY, 4, 0.5),)))
+    assert "in the last 7 days: none yet." in page(LocalityOverview((LocalityDay(TODAY, 4, 0.5),)))

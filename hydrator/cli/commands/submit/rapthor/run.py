@@ -2,17 +2,16 @@
 
 import glob
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from hydrator.cli.output.printing import print_problems
-from hydrator.cli.output.progress import show_progress
+from hydrator.cli.output.progress import ReportingCatalogue, show_progress
 from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.domain.model import Did, Site, SiteFacts, Snapshot
-from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import format_count
 from hydrator.privacy.exchange import fetch_pseudonyms
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
@@ -93,7 +92,7 @@ def prepare_run(
     facts = _collect_site_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
     is_for_job = output.form is OutputFormat.JOB
-    listing = _list_files(settings, dids, output.allow_unknown) if is_for_job else Listing()
+    listing = _list_files(settings, dids, output) if is_for_job else Listing()
     paths = local_paths(settings.storage, dids, {**dict.fromkeys(listing.failures, ()), **listing.contents})
     label = run_name(name or file.stem)
     unique_name = label if name else f"{label}-{int(now.timestamp())}"
@@ -127,22 +126,21 @@ def _collect_site_facts(
     return {site: facts for site, facts in snapshot.sites.items() if not policy.is_retired(site)}
 
 
-def _list_files(settings: Settings, dids: Collection[Did], allow_unknown: bool) -> Listing:
+def _list_files(settings: Settings, dids: Collection[Did], output: OutputOptions) -> Listing:
     """List the files of *dids* if there is a [[storage]].
 
     Exit if the files cannot be listed and a path rule needs them.
     """
     if not settings.storage:
         return Listing()
-    listers = build_file_listers(settings)
-    try:
-        with show_progress("listing the files of the datasets"):
-            listing = list_files(dids, settings, listers)
-    finally:
+    task, steps = "listing the files of the datasets", len(set(dids))
+    with show_progress(task, steps=steps, as_json=output.as_json) as bar, ExitStack() as stack:
+        listers = build_file_listers(settings, bar)
         for lister in listers:
-            lister.close()
+            stack.callback(lister.close)
+        listing = list_files(dids, settings, listers)
     if has_file_rule(settings.storage):
-        if not allow_unknown or listing.has_too_many_files:
+        if not output.allow_unknown or listing.has_too_many_files:
             exit_on_problems(listing.problems, status=2 if listing.has_too_many_files else 1)
         print_problems(
             *listing.problems,
@@ -165,9 +163,13 @@ def _resolve_datasets(
     daemon = daemon_catalogues(settings) if output.dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
     try:
-        names = _expand(parset, settings, parts.catalogues, output.allow_unknown)
-        with show_progress("asking the catalogues for the sites of the datasets"):
-            resolution = resolve_names(names, settings, parts.catalogues, daemon)
+        with show_progress("searching for the datasets of the parset", as_json=output.as_json):
+            expansion = expand_globs(parset.input_globs, _glob_local_files, settings, parts.catalogues)
+        names = _check_expansion(parset, expansion, output.allow_unknown)
+        task, steps = "asking the catalogues for the sites of the datasets", len(parts.catalogues)
+        with show_progress(task, steps=steps, as_json=output.as_json) as bar:
+            reporting = [ReportingCatalogue(one, bar) for one in parts.catalogues]
+            resolution = resolve_names(names, settings, reporting, daemon)
         now = system_clock()
     finally:
         parts.close()
@@ -177,11 +179,8 @@ def _resolve_datasets(
     return resolution, now
 
 
-def _expand(
-    parset: Parset, settings: Settings, catalogues: Sequence[Catalogue], allow_unknown: bool
-) -> Sequence[str]:
+def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) -> Sequence[str]:
     """Return the measurement sets that match the globs of *parset*; exit if a glob matches nothing."""
-    expansion = expand_globs(parset.input_globs, _glob_local_files, settings, catalogues)
     for search, count in expansion.catalogue_counts.items():
         datasets = format_count(count, "dataset")
         print_problems(f"{search} matches nothing on this host; in the catalogues it matches {datasets}")

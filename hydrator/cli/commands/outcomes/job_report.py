@@ -1,0 +1,285 @@
+"""The report of ended jobs: which found their data at their site, and how long they waited."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydrator.cli.commands.history import parse_since
+from hydrator.cli.output import tables as show
+from hydrator.cli.output.printing import print_result
+from hydrator.cli.output.progress import show_progress
+from hydrator.config import Settings, load
+from hydrator.diagnostics.counterfactual import Counterfactual, compare
+from hydrator.diagnostics.counterfactual.placement import SlotTotals
+from hydrator.diagnostics.outcomes import (
+    AdHistory,
+    EndedJob,
+    LocalityResult,
+    OutcomeCounts,
+    OutcomeSummary,
+    median,
+    parse_ended_job,
+    quantile,
+    tally,
+)
+from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, ErrorSummary
+from hydrator.diagnostics.switchback import compare_blocks
+from hydrator.domain.ads.estimates import RateLookup
+from hydrator.domain.model import Did, Unseen, to_unix
+from hydrator.domain.pool_ports import EndedJobs
+from hydrator.domain.text import format_bytes, format_count, format_duration
+from hydrator.reconcile.estimates.predictions import EstimateKind
+from hydrator.reconcile.snapshot.update import sizes_of
+from hydrator.state.network_rows import load_network
+from hydrator.state.slot_totals import cores_by_site
+from hydrator.state.store import Store
+from hydrator.wiring import build_job_history, build_rate_table, network_policy, system_clock
+
+from .comparison import comparison_row, comparison_sentences, error_row, error_sentence
+from .switchback import load_experiment, print_experiment
+
+MAX_RUN = timedelta(days=31)
+"""Time before the period in which its jobs started: the daemon keeps the samples of the slots so long."""
+WAIT_EXPLANATION = (
+    "The wait is the time from submission to the first start. The added wait is the median wait of jobs\n"
+    "that name datasets, minus the median wait of jobs that name none. It is only an indication, because\n"
+    "the two medians are of different jobs."
+)
+
+
+def print_report(since: str, config: Path, *, is_experiment: bool, as_json: bool) -> list[str]:
+    """Print the report of the jobs that ended since *since*, or of the last experiment.
+
+    Returns:
+        the problems of the schedds' histories.
+    """
+    settings, now = load(config), system_clock()
+    plan = load_experiment(settings) if is_experiment else None
+    oldest = plan.started_at if plan else parse_since(since, now)
+    known = _load_state(settings, oldest, now)
+    answers = _read_histories(settings, oldest, as_json=as_json)
+    jobs = _parse_jobs(answers, settings.daemon.default_scope)
+    if plan:
+        result = compare_blocks(jobs, known.ad_history, known.sizes, plan)
+        print_experiment(result, plan, now, as_json=as_json)
+    else:
+        _print_outcomes(jobs, known, answers, oldest, now, as_json=as_json)
+    return _schedd_problems(answers)
+
+
+def _read_histories(
+    settings: Settings, oldest: datetime, *, as_json: bool
+) -> Mapping[str, EndedJobs | Unseen]:
+    with (
+        show_progress("querying the histories of the schedds", has_steps=True, as_json=as_json) as bar,
+        closing(build_job_history(settings, system_clock, bar)) as history,
+    ):
+        return history.read_ended_jobs(oldest)
+
+
+def _parse_jobs(answers: Mapping[str, EndedJobs | Unseen], default_scope: str | None) -> list[EndedJob]:
+    return [
+        parse_ended_job(row, default_scope)
+        for answer in answers.values()
+        if isinstance(answer, EndedJobs)
+        for row in answer.jobs
+    ]
+
+
+def _print_outcomes(
+    jobs: Sequence[EndedJob],
+    known: "_State",
+    answers: Mapping[str, EndedJobs | Unseen],
+    oldest: datetime,
+    now: datetime,
+    *,
+    as_json: bool,
+) -> None:
+    with show_progress(f"comparing {format_count(len(jobs), 'job')} with the ads", as_json=as_json):
+        outcomes = tally(jobs, known.ad_history, known.sizes)
+        comparison = compare(jobs, known.ad_history, known.sizes, known.slot_totals, known.rates)
+    errors = known.errors.summarize(oldest)
+    rows = report_json(outcomes, comparison, errors, answers, oldest, now)
+    print_result(as_json, rows, lambda: _print_report(outcomes, comparison, errors, oldest, now))
+
+
+class _State(NamedTuple):
+    ad_history: AdHistory
+    sizes: Mapping[Did, int]
+    slot_totals: SlotTotals
+    rates: RateLookup
+    errors: ErrorFactors
+
+
+def _load_state(settings: Settings, oldest: datetime, now: datetime) -> _State:
+    with Store.open_to_read(settings.daemon.state_dir) as store:
+        spans = store.available_spans.load()
+        return _State(
+            AdHistory(store.load_history(), store.history_begins.load(), lambda: spans),
+            sizes_of(store.load().memories),
+            cores_by_site(store.slot_totals.load(oldest - MAX_RUN)),
+            build_rate_table(load_network(store), network_policy(settings), now),
+            ErrorFactors.of_rows(store.load_report(REPORT_NAME)),
+        )
+
+
+def report_json(
+    results: OutcomeSummary,
+    comparison: Counterfactual,
+    errors: Mapping[EstimateKind, ErrorSummary],
+    answers: Mapping[str, EndedJobs | Unseen],
+    period_start: datetime,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the report as JSON values; docs/reference/report.md explains the keys."""
+    return {
+        "version": 1,
+        "since": to_unix(period_start),
+        "until": to_unix(now),
+        **_tally_row(results.total),
+        "never_started": results.never_started,
+        "datasets_without_size": results.datasets_without_size,
+        "missed_datasets": results.missed_datasets,
+        "lost_ads": [
+            {"site": site, "jobs": lost.job_count, "begin": to_unix(lost.begin)}
+            for site, lost in results.lost_ads.items()
+        ],
+        "wait_seconds": {
+            "named": _wait_row(results.wait_seconds),
+            "unnamed": _wait_row(results.other_wait_seconds),
+            "added": results.added_wait_seconds,
+        },
+        "estimate": comparison_row(comparison),
+        "estimate_error_factor": error_row(errors),
+        "sites": [{"site": site, **_tally_row(counts)} for site, counts in results.sites.items()],
+        "schedds": [
+            {
+                "schedd": schedd,
+                "jobs": len(answer.jobs) if isinstance(answer, EndedJobs) else None,
+                "complete": isinstance(answer, EndedJobs) and answer.is_complete,
+                "failure": answer.reason if isinstance(answer, Unseen) else None,
+            }
+            for schedd, answer in sorted(answers.items())
+        ],
+    }
+
+
+def _tally_row(summary: OutcomeCounts) -> dict[str, Any]:
+    return {
+        "jobs": {result.value: summary.job_counts[result] for result in LocalityResult},
+        "share_of_jobs": summary.share_of_jobs,
+        "bytes_at_site": summary.bytes_at_site,
+        "bytes_elsewhere": summary.bytes_elsewhere,
+        "share_of_bytes": summary.share_of_bytes,
+        "jobs_that_missed": summary.jobs_with_misses,
+    }
+
+
+def _wait_row(waits: Sequence[float]) -> dict[str, Any]:
+    return {"jobs": len(waits), "median": median(waits), "p90": quantile(waits, 0.9)}
+
+
+def _print_report(
+    results: OutcomeSummary,
+    comparison: Counterfactual,
+    errors: Mapping[EstimateKind, ErrorSummary],
+    period_start: datetime,
+    now: datetime,
+) -> None:
+    total = results.total
+    started_count = sum(total.job_counts.values())
+    if not started_count:
+        when, others = f"{period_start:%Y-%m-%d %H:%M} UTC", len(results.other_wait_seconds)
+        print(f"No job that named datasets ran and ended since {when}; {others} jobs without datasets did.")
+        return
+    columns = ("site", "jobs", "all there", "some", "none", "not known", "bytes there", "elsewhere", "missed")
+    rows = [(site, *_tally_cells(counts)) for site, counts in results.sites.items()]
+    show.print_table(columns, [*rows, ("all", *_tally_cells(total))])
+    print()
+    for line in _summary_sentences(results, started_count, period_start, now):
+        print(line)
+    print()
+    for line in comparison_sentences(comparison):
+        print(line)
+    print()
+    print(error_sentence(errors))
+
+
+def _tally_cells(summary: OutcomeCounts) -> tuple[str, ...]:
+    counts = [
+        str(summary.job_counts[result])
+        for result in (LocalityResult.SOME, LocalityResult.NONE, LocalityResult.UNKNOWN)
+    ]
+    return (
+        str(sum(summary.job_counts.values())),
+        f"{summary.job_counts[LocalityResult.ALL]}{_format_percent(summary.share_of_jobs)}",
+        *counts,
+        f"{format_bytes(summary.bytes_at_site)}{_format_percent(summary.share_of_bytes)}",
+        format_bytes(summary.bytes_elsewhere),
+        str(summary.jobs_with_misses),
+    )
+
+
+def _summary_sentences(
+    results: OutcomeSummary, started_count: int, period_start: datetime, now: datetime
+) -> list[str]:
+    total = results.total
+    within = format_duration((now - period_start).total_seconds())
+    unstarted_count = results.never_started
+    started_text = f"{format_count(started_count, 'job')} that named datasets ran and ended in {within}"
+    sentences = [f"{started_text}; {unstarted_count} more jobs with datasets never started."]
+    if unknown := total.job_counts[LocalityResult.UNKNOWN]:
+        sentences.append(
+            f"The result of {unknown} of these jobs is unknown. Either the schedd did not record the site\n"
+            "(hydrator submit pool-config), or the daemon's history does not have the site's ad of that time."
+        )
+    sentences += describe_lost_ads(results)
+    if results.datasets_without_size:
+        sentences.append(
+            f"The size of {results.datasets_without_size} of the jobs' datasets is unknown; the bytes above"
+            " exclude these datasets."
+        )
+    if missed_count := results.missed_datasets:
+        datasets = format_count(missed_count, "dataset")
+        sentences.append(
+            f"{format_count(total.jobs_with_misses, 'job')} could not read {datasets} that the slot listed."
+        )
+    wait, other_wait = median(results.wait_seconds), median(results.other_wait_seconds)
+    if wait is not None and other_wait is not None:
+        added_wait = f"{'-' if wait < other_wait else ''}{format_duration(abs(wait - other_wait))}"
+        ninth_decile = format_duration(quantile(results.wait_seconds, 0.9) or 0)
+        sentences.append(
+            f"Jobs with datasets waited {format_duration(wait)} (median; 90 % at most {ninth_decile}), "
+            f"jobs without datasets {format_duration(other_wait)} (median): added wait {added_wait}."
+        )
+        sentences.append(WAIT_EXPLANATION)
+    return sentences
+
+
+def describe_lost_ads(results: OutcomeSummary) -> list[str]:
+    """Return a sentence for each site with jobs that started before the history of the site's ad."""
+    return [
+        f"{format_count(lost.job_count, 'job')} of unknown result started at {site} before"
+        f" {lost.begin:%Y-%m-%d %H:%M} UTC: the daemon has\ndeleted older ads of {site}."
+        for site, lost in results.lost_ads.items()
+    ]
+
+
+def _format_percent(share: float | None) -> str:
+    return "" if share is None else f" ({int(share * 100)} %)"
+
+
+def _schedd_problems(answers: Mapping[str, EndedJobs | Unseen]) -> list[str]:
+    if not answers:
+        return ["the collector lists no schedd, so no history can be read"]
+    failures = [
+        f"schedd {name}: {answer.reason}" for name, answer in answers.items() if isinstance(answer, Unseen)
+    ]
+    truncations = [
+        f"schedd {name}: only the last {len(answer.jobs)} jobs were read; use a shorter --since"
+        for name, answer in answers.items()
+        if isinstance(answer, EndedJobs) and not answer.is_complete
+    ]
+    return failures + truncations

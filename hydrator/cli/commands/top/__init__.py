@@ -1,0 +1,1 @@
+"""``hydrator top``: the daemon's health, plots and sites in a terminal."""

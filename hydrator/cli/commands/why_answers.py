@@ -1,0 +1,373 @@
+"""The answers of ``hydrator why``: what pool, daemon and catalogues say of a job or of datasets."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydrator.cli.output import tables as show
+from hydrator.cli.output.printing import print_problems
+from hydrator.cli.output.progress import show_progress
+from hydrator.cli.output.rows import StateView
+from hydrator.config import Settings, load
+from hydrator.diagnostics.why.explain import explain_before_submit
+from hydrator.diagnostics.why.explanation import JobExplanation
+from hydrator.diagnostics.why.nowhere import explain_no_complete_site
+from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
+from hydrator.diagnostics.why.query import (
+    JOB_PATTERN,
+    StagingExplainer,
+    WhyPoolClient,
+    WhyQuery,
+    WhyResult,
+    ask_job,
+    datasets_over_budget,
+)
+from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer, render_answer
+from hydrator.domain.ads.classad import classad_string
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.errors import BadDid, CatalogueError, ConfigError, StateError
+from hydrator.domain.model import (
+    DaemonKnowledge,
+    Did,
+    Site,
+    SiteFacts,
+    Snapshot,
+    Survey,
+    Unseen,
+    parse_did,
+    to_unix,
+)
+from hydrator.domain.ports import Catalogue
+from hydrator.privacy.exchange import fetch_pseudonyms, pool_named
+from hydrator.privacy.pseudonyms import Privacy
+from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
+from hydrator.staging.overview import REPORT_NAME, StagingOverview, explain_for_job, overview_from_row
+from hydrator.state.store import Store
+from hydrator.submit.expressions import here_expression, spelling_expression
+from hydrator.submit.nearest_names import (
+    MAX_SEARCHED,
+    add_similar_names,
+    find_absent_dids,
+    similar_name_patterns,
+)
+from hydrator.wiring import (
+    assemble,
+    build_condor_client,
+    fetch_daemon_knowledge,
+    fetch_staging,
+    pool_policy,
+    privacy,
+    reconcile_policy,
+    system_clock,
+)
+
+
+def print_answers(
+    what: Sequence[str], config: Path, site: str | None, schedd: str | None, *, as_json: bool
+) -> bool:
+    """Explain the job or the datasets *what*; return True if each job would match now, runs, or has run.
+
+    Raises:
+        ConfigError: *what* is neither a job nor datasets, or *schedd* is given with datasets.
+    """
+    settings = load(config)
+    job = JOB_PATTERN.match(what[0]) if len(what) == 1 and site is None else None
+    dids = [] if job else _parse_dids(what, settings.daemon.default_scope)
+    if dids and schedd:
+        raise ConfigError(["--schedd applies to a job, not to datasets"])
+    names = fetch_pseudonyms(frozenset(dids), settings)
+    with (
+        closing(build_condor_client(settings.htcondor)) as client,
+        show_progress("asking the pool", as_json=as_json),
+    ):
+        query = _build_query(settings, client)
+        if job:
+            result = ask_job(query, int(job[1]), None if job[2] is None else int(job[2]), schedd)
+        else:
+            result = WhyResult((_explain_datasets(settings, query, names, Site(site) if site else None),))
+    print_result(result, query, as_json=as_json)
+    return all(answer.could_run for answer in result.answers)
+
+
+def _build_query(settings: Settings, client: WhyPoolClient) -> WhyQuery:
+    now, secrets = system_clock(), privacy(settings.private)
+    knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
+    return WhyQuery(
+        client,
+        settings.sites.slot_attributes,
+        knowledge,
+        settings.daemon.default_scope,
+        now,
+        knowledge_error,
+        secrets,
+        lambda dids: fetch_daemon_knowledge(settings, dids.difference(secrets.select_private(dids)), now),
+        NearNameSearch(lambda: _open_catalogues(settings)),
+        _build_staging_explainer(settings, secrets, now),
+        can_offer_release=True,
+    )
+
+
+def _build_staging_explainer(settings: Settings, secrets: Privacy, now: datetime) -> StagingExplainer:
+    """Return a function that explains requests of data, from the daemon's state, else over HTTP."""
+    if staging := _load_staging(settings):
+        return partial(explain_for_job, staging, now=now)
+    return lambda dids: () if secrets.select_private(dids) else fetch_staging(settings, dids)
+
+
+# --- before submitting --------------------------------------------------------------------------------
+
+
+def _parse_dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
+    """Parse the DIDs and sort them.
+
+    Raises:
+        ConfigError: lists every invalid text.
+    """
+    dids, problems = set(), []
+    for text in texts:
+        try:
+            dids.add(parse_did(text, default_scope))
+        except BadDid as bad:
+            problems.append(f"{bad.text[:300]!r} is neither a job (123 or 123.4) nor a dataset: {bad.reason}")
+    if problems:
+        raise ConfigError(problems)
+    return sorted(dids)
+
+
+def _explain_datasets(
+    settings: Settings,
+    query: WhyQuery,
+    names: Mapping[Did, Did],
+    site: Site | None,
+) -> JobExplanation:
+    """Explain where a job that requires these datasets could run; *names* has the pool's name of each DID."""
+    dids = sorted(names.values())
+    return explain_dids(
+        replace(query, knowledge=_gather_knowledge(settings, query.knowledge, names, query.now)),
+        dids,
+        site,
+        max_age=int(pool_policy(settings).max_age.total_seconds()),
+    )
+
+
+def _gather_knowledge(
+    settings: Settings,
+    knowledge: DaemonKnowledge | None,
+    names: Mapping[Did, Did],
+    now: datetime,
+) -> DaemonKnowledge:
+    """Return the daemon's knowledge, with catalogue answers about datasets that the daemon does not poll."""
+    pool_dids = frozenset(names.values())
+    knowledge_now = (
+        knowledge or fetch_daemon_knowledge(settings, pool_dids, now) or DaemonKnowledge(now, Snapshot({}))
+    )
+    with _open_catalogues(settings) as catalogues:
+        if catalogues and (new := pool_dids - knowledge_now.demanded_dids):
+            renamed = [pool_named(catalogue, names) for catalogue in catalogues]
+            knowledge_now = with_catalogue_answers(
+                knowledge_now, renamed, new, max_age=settings.daemon.max_age
+            )
+    return NearNameSearch(lambda: _open_catalogues(settings))(knowledge_now, pool_dids)
+
+
+def gather_knowledge(settings: Settings, names: Mapping[Did, Did], now: datetime) -> DaemonKnowledge:
+    """Return what the daemon and the catalogues know of datasets; *names* has the pool's name of each DID."""
+    state_knowledge, _ = _load_daemon_knowledge(settings, now)
+    return _gather_knowledge(settings, state_knowledge, names, now)
+
+
+def explain_groups_without_site(
+    knowledge: DaemonKnowledge, groups: Mapping[str, Collection[Did]]
+) -> dict[str, str]:
+    """Return, by group, why no site has all datasets of the group now; leave out a group if a site has all.
+
+    *groups* has the datasets of each job, or node of a DAG, under the pool's names.
+    """
+    texts = {group: explain_no_complete_site(knowledge, frozenset(dids)) for group, dids in groups.items()}
+    return {group: text for group, text in texts.items() if text}
+
+
+def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
+    """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s)."""
+    ad = {
+        "JobUniverse": "5",
+        "DataLocalityKey": classad_string(set_key(dids)),
+        "DataLocalityMaxAge": str(max_age),
+        "DataLocalitySpelled": spelling_expression(dids, classad_string(",".join(dids))),
+        HERE_ATTRIBUTE: here_expression(dids, "require"),
+        "Requirements": f"MY.{HERE_ATTRIBUTE}",
+    }
+    match_result = query.pool.evaluate_match(
+        ad, fact_expressions(dids, uses_sets=True), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
+    )
+    job = JobFacts("", "", 1, None, tuple(dids), max_age_seconds=max_age)
+    answer = explain_before_submit(
+        job, parse_slot_groups(match_result, dids), query.knowledge, now=query.now, only_site=site
+    )
+    return replace(answer, staging=query.explain_staging(dids) if query.explain_staging else ())
+
+
+class NearNameSearch:
+    """A search for catalogue names similar to a name that no catalogue has; it runs once for each such name.
+
+    Args:
+        catalogues: opens the catalogues for one search and closes them after the search.
+    """
+
+    def __init__(self, catalogues: Callable[[], AbstractContextManager[Sequence[Catalogue]]]) -> None:
+        self._catalogues = catalogues
+        self._near_names: dict[Did, frozenset[Did]] = {}
+
+    def __call__(self, knowledge: DaemonKnowledge, dids: frozenset[Did]) -> DaemonKnowledge:
+        """Return *knowledge* with similar names added for each of *dids* that no catalogue has."""
+        absent = [did for did in find_absent_dids(knowledge, dids) if did not in knowledge.similar_names]
+        new = [did for did in absent if did not in self._near_names][
+            : max(0, MAX_SEARCHED - len(self._near_names))
+        ]
+        if new:
+            names = self._search_catalogues(new)
+            self._near_names.update(dict.fromkeys(new, names))
+        return add_similar_names(
+            knowledge, absent, frozenset().union(*(self._near_names.get(did, ()) for did in absent))
+        )
+
+    def _search_catalogues(self, dids: Sequence[Did]) -> frozenset[Did]:
+        """Return the names in the catalogues that resemble *dids*; skip a catalogue that fails."""
+        names: set[Did] = set()
+        with self._catalogues() as catalogues:
+            for catalogue in catalogues:
+                with suppress(CatalogueError):
+                    names |= catalogue.find(similar_name_patterns(dids))
+        return frozenset(names)
+
+
+@contextmanager
+def _open_catalogues(settings: Settings) -> Iterator[Sequence[Catalogue]]:
+    with closing(assemble(settings, system_clock)) as parts:
+        yield parts.catalogues
+
+
+def with_catalogue_answers(
+    knowledge: DaemonKnowledge,
+    catalogues: Iterable[Catalogue],
+    dids: frozenset[Did],
+    *,
+    max_age: timedelta,
+) -> DaemonKnowledge:
+    """Query the catalogues about *dids*, which the daemon does not poll; add the answers to *knowledge*."""
+    memories = {}
+    for catalogue in catalogues:
+        answer: Survey | Unseen
+        try:
+            answer = catalogue.read(dids)
+        except CatalogueError as error:
+            answer = Unseen(error.reason)
+        memories[catalogue.name] = apply_survey(CatalogueMemory(), answer, dids, now=knowledge.now)
+    snapshot = build_snapshot(memories, dids, now=knowledge.now, max_age=max_age)
+    return replace(
+        knowledge,
+        snapshot=_merge_snapshots(knowledge.snapshot, snapshot),
+        queried_dids=knowledge.queried_dids | dids,
+    )
+
+
+def _merge_snapshots(first: Snapshot, second: Snapshot) -> Snapshot:
+    sites: dict[Site, SiteFacts] = {}
+    for site in sorted(first.sites.keys() | second.sites.keys()):
+        site_facts = [facts for facts in (first.sites.get(site), second.sites.get(site)) if facts]
+        all_facts = {did: fact for facts in site_facts for did, fact in facts.facts.items()}
+        sites[site] = SiteFacts(site_facts[0].as_of, all_facts)
+    return Snapshot(
+        sites,
+        {**first.unseen_reasons, **second.unseen_reasons},
+        (*first.case_collisions, *second.case_collisions),
+        {**first.bytes_total, **second.bytes_total},
+        {**first.misspelt_dids, **second.misspelt_dids},
+    )
+
+
+def _load_daemon_knowledge(settings: Settings, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:
+    """Return the knowledge in the daemon's state; if the state is unreadable, return None and the reason."""
+    policy = reconcile_policy(settings)
+    try:
+        with Store.open_to_read(settings.daemon.state_dir) as store:
+            view = StateView.from_store(store, policy, now=now)
+    except StateError as error:
+        if settings.submit.daemon_url:
+            return None, None  # the caller queries the daemon over HTTP later, when the datasets are known
+        return None, f"cannot read the daemon's state, so this answer uses the slot ads only: {error}"
+    omitted_dids = datasets_over_budget(view.snapshot, view.demand, policy.budget)
+    held_reasons = view.change_texts_by_site
+    return DaemonKnowledge(
+        now,
+        view.snapshot,
+        view.demand.dids,
+        dids_without_room=omitted_dids,
+        held_reasons=held_reasons,
+        estimates=view.estimates.estimates if view.estimates else None,
+        no_estimates_reason=view.estimates.none_reason if view.estimates else None,
+    ), None
+
+
+def _load_staging(settings: Settings) -> StagingOverview | None:
+    """Return what the daemon saved about its requests of data; None without staging or a readable state."""
+    with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
+        return overview_from_row(store.load_report(REPORT_NAME))
+    return None
+
+
+# --- printing -----------------------------------------------------------------------------------------
+
+
+def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result_json(result), indent=2))
+    else:
+        for number, answer in enumerate(result.answers):
+            if number:
+                print()
+            _print_answer(render_answer(answer))
+        if result.summary.jobs:
+            print(f"\n{result.summary.text}")
+    schedd_problems = [
+        f"schedd {name} did not answer: {reason}" for name, reason in result.unreachable_schedds.items()
+    ]
+    print_problems(*schedd_problems, query.knowledge_error)
+
+
+def result_json(result: WhyResult) -> dict[str, Any]:
+    """Return all answers as JSON values."""
+    return {
+        "answers": [answer_json(answer) for answer in result.answers],
+        "more": _to_json_value(asdict(result.summary)),
+        "unreachable_schedds": dict(result.unreachable_schedds),
+    }
+
+
+def answer_json(answer: JobExplanation) -> dict[str, Any]:
+    """Return *answer* as JSON values: the fields of the classes in why/explanation.py, statuses by name."""
+    return dict(_to_json_value(asdict(answer)))
+
+
+def _to_json_value(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, Mapping):
+        return {str(key): _to_json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json_value(item) for item in value]
+    if isinstance(value, datetime):
+        return to_unix(value)
+    return value.name.lower() if isinstance(value, IntEnum) else value
+
+
+def _print_answer(rendered_answer: RenderedAnswer) -> None:
+    print("\n".join(rendered_answer.lines))
+    if rendered_answer.rows:
+        show.print_table(COLUMNS, rendered_answer.rows)
+    if rendered_answer.remedy:
+        print(rendered_answer.remedy)

@@ -1,0 +1,219 @@
+"""How far a run or a cluster is: its jobs that run beside their data, those that wait, and for what. Pure.
+
+``RapthorRun`` names a run; the key of a set of datasets (``DataLocalityKey``) names the jobs of this set.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen
+from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
+from hydrator.domain.text import format_count
+from hydrator.staging.overview import StagingOverview
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSet:
+    """Idle jobs that need the same datasets; ``missing_dids`` are those that the best site lacks."""
+
+    job_count: int
+    dids: tuple[Did, ...]
+    site: Site | None
+    missing_dids: tuple[Did, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """The jobs of one run in the queues; ended jobs are not in it.
+
+    ``beside_count`` jobs run at a site that has all their data, ``elsewhere_count`` run at another site.
+    Of the other running jobs the site or the data is unknown. ``slot_count`` idle jobs have all their
+    data at a site and wait for a slot. The jobs in ``waiting`` wait for data, which is there at ``ready_at``;
+    None if that is unknown. The held jobs of a run are not read; those of a cluster are.
+    """
+
+    name: str
+    as_of: datetime
+    running_count: int
+    beside_count: int
+    elsewhere_count: int
+    slot_count: int
+    unknown_count: int
+    waiting: tuple[WaitingSet, ...] = ()
+    ready_at: datetime | None = None
+    running_by_site: tuple[tuple[Site, int], ...] = ()
+    held_count: int = 0
+
+    @property
+    def waiting_count(self) -> int:
+        return sum(each.job_count for each in self.waiting)
+
+    @property
+    def missing_dids(self) -> tuple[Did, ...]:
+        return tuple(sorted({did for each in self.waiting for did in each.missing_dids}))
+
+    @property
+    def job_count(self) -> int:
+        idle_count = self.slot_count + self.unknown_count + self.waiting_count
+        return self.running_count + idle_count + self.held_count
+
+    @property
+    def sentence(self) -> str:
+        """Return the counts in words, without the time at which the data is there."""
+        parts = [f"{self.beside_count} running beside their data"] if self.beside_count else []
+        if self.elsewhere_count:
+            parts.append(f"{self.elsewhere_count} running elsewhere")
+        if other := self.running_count - self.beside_count - self.elsewhere_count:
+            parts.append(f"{other} running")
+        if self.slot_count:
+            parts.append(f"{_verb(self.slot_count)} for a slot beside their data")
+        if self.unknown_count:
+            parts.append(_verb(self.unknown_count))
+        if self.held_count:
+            parts.append(f"{self.held_count} held")
+        if self.waiting_count:
+            datasets = format_count(len(self.missing_dids), "dataset")
+            parts.append(f"{_verb(self.waiting_count)} for {datasets}")
+        return f"{format_count(self.job_count, 'job')}: {', '.join(parts)}"
+
+
+def _verb(count: int) -> str:
+    return f"{count} waits" if count == 1 else f"{count} wait"
+
+
+def find_run(
+    name: str, load: PoolLoad, demand: Demand, snapshot: Snapshot, staging: StagingOverview | None
+) -> RunProgress | None:
+    """Return the progress of the jobs of run *name*, or with the key *name*; None if no job is in a queue."""
+    running = tuple(each for each in _running_jobs(load) if name in (each.run, each.key))
+    idle = tuple(each for each in _idle_jobs(load) if name in (each.run, each.key))
+    if not running and not idle:
+        return None
+    found = ClusterJobs(load.as_of, ScheddLoad(idle, running))
+    return measure_progress(name, found, demand, snapshot, staging)
+
+
+def count_idle_jobs(did: Did, load: PoolLoad, demand: Demand) -> int:
+    """Count the idle jobs that need *did*."""
+    dids_of = _DatasetsOfJobs.of(demand)
+    return sum(jobs.job_count for jobs in _idle_jobs(load) if did in dids_of.find(jobs))
+
+
+def measure_progress(
+    name: str, found: ClusterJobs, demand: Demand, snapshot: Snapshot, staging: StagingOverview | None
+) -> RunProgress:
+    """Count the jobs in *found* by where they run and what they wait for; *name* is their title."""
+    dids_of = _DatasetsOfJobs.of(demand)
+    by_site: dict[Site, int] = {}
+    beside = elsewhere = 0
+    for group in found.jobs.running:
+        count, dids = len(group.started_at), dids_of.find(group)
+        if group.site:
+            by_site[group.site] = by_site.get(group.site, 0) + count
+        if group.site and dids:
+            has_all = not _missing(dids, group.site, snapshot)
+            beside, elsewhere = beside + count * has_all, elsewhere + count * (not has_all)
+    waits, unknown_count = _group_idle_jobs(found.jobs.idle, dids_of)
+    sets = [
+        WaitingSet(count, dids, *_find_best_site(dids, snapshot)) for dids, count in sorted(waits.items())
+    ]
+    waiting = tuple(each for each in sets if each.missing_dids)
+    return RunProgress(
+        name,
+        found.as_of,
+        sum(len(group.started_at) for group in found.jobs.running),
+        beside,
+        elsewhere,
+        sum(each.job_count for each in sets if not each.missing_dids),
+        unknown_count,
+        waiting,
+        _find_ready_time(waiting, snapshot, staging),
+        tuple(sorted(by_site.items(), key=lambda each: (-each[1], each[0]))),
+        found.held_count,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _DatasetsOfJobs:
+    """The demanded sets, by key and by names: jobs without a key name their datasets."""
+
+    by_key: Mapping[str, tuple[Did, ...]]
+    by_names: Mapping[frozenset[str], tuple[Did, ...]]
+
+    @classmethod
+    def of(cls, demand: Demand) -> "_DatasetsOfJobs":
+        """Index the sets of *demand*."""
+        by_key: dict[str, tuple[Did, ...]] = {entry.key: entry.dids for entry in demand.entries}
+        return cls(by_key, {frozenset(entry.dids): entry.dids for entry in demand.entries})
+
+    def find(self, jobs: IdleJobs | RunningJobs) -> tuple[Did, ...]:
+        """Return the datasets of *jobs*; empty if they are unknown."""
+        return self.by_key.get(jobs.key or "") or self.by_names.get(frozenset(jobs.datasets), ())
+
+
+def _group_idle_jobs(
+    idle: Sequence[IdleJobs], dids_of: _DatasetsOfJobs
+) -> tuple[dict[tuple[Did, ...], int], int]:
+    """Count the idle jobs by datasets, and those whose datasets are unknown."""
+    waits: dict[tuple[Did, ...], int] = {}
+    unknown_count = 0
+    for jobs in idle:
+        if dids := dids_of.find(jobs):
+            waits[dids] = waits.get(dids, 0) + jobs.job_count
+        else:
+            unknown_count += jobs.job_count
+    return waits, unknown_count
+
+
+def _running_jobs(load: PoolLoad) -> Iterator[RunningJobs]:
+    for schedd in load.schedds.values():
+        if not isinstance(schedd, Unseen):
+            yield from schedd.running
+
+
+def _idle_jobs(load: PoolLoad) -> Iterator[IdleJobs]:
+    for schedd in load.schedds.values():
+        if not isinstance(schedd, Unseen):
+            yield from schedd.idle
+
+
+def _missing(dids: Sequence[Did], site: Site, snapshot: Snapshot) -> tuple[Did, ...]:
+    facts = snapshot.sites[site].facts if site in snapshot.sites else {}
+    return tuple(did for did in dids if did not in facts or facts[did].state is not DatasetState.AVAILABLE)
+
+
+def _find_best_site(dids: Sequence[Did], snapshot: Snapshot) -> tuple[Site | None, tuple[Did, ...]]:
+    """Return the site that lacks the fewest of *dids*, and these datasets."""
+    best: tuple[Site | None, tuple[Did, ...]] = (None, tuple(dids))
+    for site in sorted(snapshot.sites):
+        missing = _missing(dids, site, snapshot)
+        if best[0] is None or len(missing) < len(best[1]):
+            best = (site, missing)
+        if not missing:
+            break
+    return best
+
+
+def _find_ready_time(
+    waiting: Sequence[WaitingSet], snapshot: Snapshot, staging: StagingOverview | None
+) -> datetime | None:
+    """Return when the last of the missing datasets is expected; None if one of these times is unknown."""
+    times = []
+    for each in waiting:
+        for did in each.missing_dids:
+            known = [*_request_times(did, staging), *_catalogue_times(did, snapshot)]
+            if not known:
+                return None
+            times.append(min(known))
+    return max(times, default=None)
+
+
+def _request_times(did: Did, staging: StagingOverview | None) -> list[datetime]:
+    requests = staging.requests if staging else ()
+    return [row.ready_at for row in requests if row.did == did and row.ready_at and not row.is_complete]
+
+
+def _catalogue_times(did: Did, snapshot: Snapshot) -> list[datetime]:
+    facts = [each.facts[did] for each in snapshot.sites.values() if did in each.facts]
+    return [fact.provenance.ready_at for fact in facts if fact.provenance.ready_at]

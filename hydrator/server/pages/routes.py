@@ -1,0 +1,207 @@
+"""Routes of the pages for people, and of their script."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hydrator.diagnostics.overview.placement import Placement
+from hydrator.diagnostics.overview.runs import find_run, measure_progress
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Demand, Did, Site, Snapshot, Unseen
+from hydrator.domain.pool_ports import ClusterJobs
+from hydrator.reconcile.history import HistoryEntry
+from hydrator.server.api.live import LiveUpdates
+from hydrator.server.api.rows import MAX_NAME_COMPARED, find_similar_sites
+from hydrator.server.responses import bytes_response, html_response
+from hydrator.server.view import ServerState
+
+from .dataset import build_stays, is_dataset_known, render_dataset_page
+from .filters import MAX_FIELDS, parse_selection
+from .html import SCRIPT, PageContext, render_page
+from .overview import render_overview
+from .run import CLUSTER_PATTERN, ClusterQuestions, render_run_page
+from .site import is_site_known, render_site_page
+
+_STILL: Final = "still"
+"""A page with this field in its query does not load itself again."""
+_MAX_NAME_CHARS: Final = 500
+_MAX_SITE_CHANGES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PageHistory:
+    """The daemon's own history, as the pages show it; a function returns nothing if it cannot be read.
+
+    Attributes:
+        load_site_changes: returns the newest changes of a site's ad, newest first.
+        load_stays: returns, by site, the times in which the site's ad listed a dataset, in Unix s.
+    """
+
+    load_site_changes: Callable[[Site, int], Sequence[HistoryEntry]] = lambda _site, _limit: ()
+    load_stays: Callable[[Did], Mapping[Site, Sequence[tuple[float, float]]]] = lambda _did: {}
+
+
+@dataclass(eq=False)
+class PageRoutes:
+    """The pages; each shows one moment of the state.
+
+    Attributes:
+        get_state: returns the present state.
+        live: notifies open pages of changes.
+        can_explain_jobs: True if the overview page has the form that explains jobs.
+        history: the daemon's own history.
+        clusters: asks the schedds about clusters; None if the daemon asks no schedds.
+    """
+
+    get_state: Callable[[], ServerState]
+    live: LiveUpdates
+    can_explain_jobs: bool
+    history: PageHistory = field(default_factory=PageHistory)
+    clusters: ClusterQuestions | None = None
+
+    def overview(self, request: Request) -> Response:
+        """Return the overview."""
+        context, state = self._begin(request)
+        page = render_overview(
+            state,
+            parse_selection(request.scope["query_string"]),
+            can_explain_jobs=self.can_explain_jobs,
+            context=context,
+        )
+        return html_response(request, page)
+
+    def site(self, request: Request) -> Response:
+        """Return the page of one site."""
+        context, state = self._begin(request)
+        site = Site(_find_name(request, "site"))
+        if not is_site_known(site, state):
+            similar = find_similar_sites(site, _known_sites(state))
+            links = [(each, f"/site?site={quote(each, safe='')}") for each in similar]
+            sentence = f"The daemon knows no site {site[:MAX_NAME_COMPARED]!r}."
+            return _missing_response(request, "No such site", sentence, links)
+        changes = self.history.load_site_changes(site, _MAX_SITE_CHANGES)
+        facts = state.snapshot.sites.get(site) if state.snapshot else None
+        placement = Placement.of(Snapshot({site: facts} if facts else {}))
+        page = render_site_page(site, state, changes, placement=placement, context=context)
+        return html_response(request, page)
+
+    def dataset(self, request: Request) -> Response:
+        """Return the page of one dataset."""
+        context, state = self._begin(request)
+        did = Did(_find_name(request, "did"))
+        if not is_dataset_known(did, state):
+            sentence = (
+                f"No job, pin or pattern names the dataset {did[:MAX_NAME_COMPARED]!r}, so the daemon does"
+                " not ask the catalogues about it. Names are scope:name, in the letter case of the catalogue."
+            )
+            links = [("Find datasets with a similar name", f"/?find={quote(did[-40:], safe='')}#datasets")]
+            return _missing_response(request, "No such dataset", sentence, links if did else [])
+        stays = build_stays(self.history.load_stays(did))
+        return html_response(request, render_dataset_page(did, state, stays, context=context))
+
+    def run(self, request: Request) -> Response:
+        """Return the page of one run, of the jobs with one key, or of one cluster."""
+        context, state = self._begin(request)
+        if "cluster" in request.query_params:
+            return self._cluster(request, context, state)
+        name = _find_name(request, "run")
+        if state.load is None:
+            reason = state.no_estimates_reason or "the daemon has not read the queues yet"
+            sentence = f"The daemon does not know the jobs in the queues: {reason}."
+            return _missing_response(request, "The jobs are not known", sentence, [])
+        known = (state.demand or Demand(), state.snapshot or _NO_FACTS, state.staging)
+        progress = find_run(name, state.load, *known) if name else None
+        if progress is None:
+            sentence = (
+                f"No queued or running job belongs to the run {name[:MAX_NAME_COMPARED]!r} or has this key."
+                " Jobs that have ended are in hydrator report."
+            )
+            return _missing_response(request, "No such run", sentence, [])
+        return html_response(request, render_run_page(progress, context=context))
+
+    def _cluster(self, request: Request, context: PageContext, state: ServerState) -> Response:
+        """Return the page of one cluster; if several schedds have a cluster with this number, list them."""
+        text, schedd = _find_name(request, "cluster"), _find_name(request, "schedd") or None
+        if not CLUSTER_PATTERN.match(text):
+            sentence = f"{text[:MAX_NAME_COMPARED]!r} is not a cluster: write its number, such as 123."
+            return _missing_response(request, "Not a cluster", sentence, [], 400)
+        if self.clusters is None:
+            sentence = "The daemon does not ask the schedds about jobs: demand.ask_schedds is false."
+            return _missing_response(request, "The jobs are not known", sentence, [])
+        try:
+            answers = self.clusters.ask(int(text), schedd)
+        except PoolError as error:
+            return _missing_response(request, "The pool did not answer", f"{error}.", [], 502)
+        found = {name: each for name, each in answers.items() if isinstance(each, ClusterJobs)}
+        silent = "; ".join(
+            f"schedd {name} did not answer: {each.reason}"
+            for name, each in sorted(answers.items())
+            if isinstance(each, Unseen)
+        )
+        if len(found) != 1:
+            return _cluster_choice_response(request, int(text), sorted(found), silent)
+        ((name, jobs),) = found.items()
+        known = (state.demand or Demand(), state.snapshot or _NO_FACTS, state.staging)
+        progress = measure_progress(f"{int(text)} at {name}", jobs, *known)
+        note = "" if jobs.is_complete else "The cluster has more jobs than are counted here."
+        return html_response(request, render_run_page(progress, note=note, kind="Cluster", context=context))
+
+    async def script(self, request: Request) -> Response:
+        """Return the script of the pages; its address changes with its content."""
+        answer = bytes_response(request, SCRIPT, "text/javascript; charset=utf-8")
+        answer.headers["Cache-Control"] = "public, max-age=604800, immutable"
+        return answer
+
+    def _begin(self, request: Request) -> tuple[PageContext, ServerState]:
+        """Return the context of a page, and the state: the version first, so that no change is missed."""
+        version = self.live.current_id()
+        return PageContext(version, _find_still_url(request)), self.get_state()
+
+
+_NO_FACTS: Final = Snapshot({})
+
+
+def _cluster_choice_response(request: Request, cluster: int, schedds: Sequence[str], silent: str) -> Response:
+    """Return the page of a cluster that no schedd has, or several have."""
+    if not schedds:
+        where = "No schedd that answered has" if silent else "No schedd has"
+        sentence = f"{where} queued or running jobs of cluster {cluster}."
+        more = f" {silent}." if silent else " Jobs that have ended are in hydrator report."
+        return _missing_response(request, "No such cluster", sentence + more, [])
+    links = [
+        (f"{cluster} at {each}", f"/run?cluster={cluster}&schedd={quote(each, safe='')}") for each in schedds
+    ]
+    sentence = f"Several schedds have a cluster {cluster}: choose one."
+    return _missing_response(request, f"Which cluster {cluster}?", sentence, links, 400)
+
+
+def _missing_response(
+    request: Request, title: str, sentence: str, links: Sequence[tuple[str, str]], status: int = 404
+) -> Response:
+    """Return a page that says in one sentence why there is nothing to show."""
+    return html_response(request, render_page("missing.html", title, sentence=sentence, links=links), status)
+
+
+def _find_name(request: Request, field_name: str) -> str:
+    """Return a name in the query of a page; empty if the query has none."""
+    return request.query_params.get(field_name, "").strip()[:_MAX_NAME_CHARS]
+
+
+def _known_sites(state: ServerState) -> set[Site]:
+    return {*state.ads, *(state.snapshot.sites if state.snapshot else ())}
+
+
+def _find_still_url(request: Request) -> str:
+    """Return the address of this page without its refresh; empty if this is that page."""
+    text = request.scope["query_string"].decode("latin-1")
+    try:
+        fields = parse_qsl(text, errors="replace", max_num_fields=MAX_FIELDS)
+    except ValueError:
+        fields = []
+    if any(name == _STILL for name, _ in fields):
+        return ""
+    return f"{request.scope['path']}?{urlencode([*fields, (_STILL, '1')])}"

@@ -1,0 +1,115 @@
+"""One site: its tile on the overview, and its page. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from hydrator.diagnostics.overview.placement import Placement, SiteCounts
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Snapshot
+from hydrator.domain.text import comma_separated
+from hydrator.reconcile.history import HistoryEntry
+from hydrator.server.view import ServerState
+from hydrator.staging.overview import RequestRow
+
+from .charts.age_chart import build_age_chart
+from .charts.state_bar import StateBar, build_state_bar
+from .html import SIGNS, PageContext, render_page
+
+MAX_DATASETS: Final = 50
+"""Largest number of datasets that the page of a site lists: those that are not complete come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTile:
+    """One site in the grid; ``as_of`` is None if the daemon has never read facts about the site."""
+
+    site: Site
+    as_of: datetime | None
+    bar: StateBar | None
+    datasets: str
+    staging_count: int
+    trust: str
+    is_served: bool
+    is_held: bool
+
+    @classmethod
+    def of(cls, site: Site, server_state: ServerState, counts: SiteCounts | None) -> "SiteTile":
+        """Build the tile of *site*."""
+        ad = server_state.ads.get(site)
+        bar, datasets, as_of, staging = None, "not read yet", ad.as_of if ad else None, 0
+        if counts:
+            bar = build_state_bar(counts.by_state)
+            datasets = "none wanted here"
+            if counts.total:
+                datasets = f"{counts.complete:,} of {counts.total:,}"
+            staging = counts.by_state.get(DatasetState.STAGING, 0)
+            as_of = counts.as_of
+        is_held = site in server_state.held_reasons
+        return cls(site, as_of, bar, datasets, staging, trust_of(ad), ad is not None, is_held)
+
+
+def count_states(counts: Mapping[DatasetState, int]) -> str:
+    """Return the counts in words: ``812 available, 3 staging``."""
+    return comma_separated(
+        f"{counts[state]:,} {state.value.lower()}" for state in DatasetState if counts.get(state)
+    )
+
+
+def trust_of(ad: SiteAd | None) -> str:
+    """Return the trust of a site from 0 to 1, as its ad says; empty if every audited fact was true."""
+    trust = dict(ad.content).get("DataLocalityTrust", "1.000")[:4] if ad else "1.00"
+    return "" if trust == "1.00" else trust
+
+
+def is_site_known(site: Site, server_state: ServerState) -> bool:
+    """Return whether the site has facts or an ad."""
+    return site in server_state.ads or bool(server_state.snapshot and site in server_state.snapshot.sites)
+
+
+def render_site_page(
+    site: Site,
+    server_state: ServerState,
+    changes: Sequence[HistoryEntry],
+    *,
+    placement: Placement,
+    context: PageContext | None = None,
+) -> str:
+    """Render the page of *site* with its latest *changes*, newest first."""
+    snapshot = server_state.snapshot or Snapshot({})
+    facts = snapshot.sites[site].facts if site in snapshot.sites else {}
+    counts = placement.sites.get(site)
+    ad = server_state.ads.get(site)
+    rows = _sort_rows(facts)
+    return render_page(
+        "site.html",
+        f"Site {site}",
+        context=context,
+        now=server_state.now,
+        site=site,
+        ad=ad,
+        published_at=server_state.published_at.get(site),
+        counts=counts,
+        states=count_states(counts.by_state) if counts else "",
+        bar=build_state_bar(counts.by_state) if counts else None,
+        chart=build_age_chart(facts.values(), now=server_state.now, max_age=server_state.max_age),
+        trust=trust_of(ad) or "1.00",
+        held_reason=server_state.held_reasons.get(site),
+        needs=[need for need in server_state.health.needs if need.site == site],
+        omitted_count=len(server_state.omitted_dids.get(site, ())),
+        rows=rows[:MAX_DATASETS],
+        more_count=max(0, len(rows) - MAX_DATASETS),
+        requests=_find_requests(site, server_state),
+        signs=SIGNS,
+        changes=changes,
+    )
+
+
+def _sort_rows(facts: Mapping[Did, Fact]) -> list[tuple[Did, Fact]]:
+    """Return the facts by name; those of datasets that are not complete come first."""
+    return sorted(facts.items(), key=lambda row: (row[1].state is DatasetState.AVAILABLE, row[0]))
+
+
+def _find_requests(site: Site, server_state: ServerState) -> list[RequestRow]:
+    requests = server_state.staging.requests if server_state.staging else ()
+    return [row for row in requests if row.site == site][:MAX_DATASETS]

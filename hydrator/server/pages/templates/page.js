@@ -1,0 +1,114 @@
+// Renews the page when the daemon has something new, and shows times in the reader's zone.
+// Without this script the page shows UTC, and a meta refresh loads it again every minute.
+"use strict";
+(() => {
+  const POLL_MS = 30000; // when the daemon has no stream for this page
+  const body = document.body;
+  const status = document.getElementById("live");
+  let version = body.dataset.version;
+  let source = null;
+  let timer = null;
+  let isLoading = false;
+  let isDue = false;
+
+  const say = (text) => { if (status && status.textContent !== text) status.textContent = text; };
+
+  // times
+  const forms = {
+    short: { hour: "2-digit", minute: "2-digit" },
+    long: { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" },
+  };
+  const showTimes = (root) => {
+    for (const each of root.querySelectorAll("time[datetime]")) {
+      const moment = new Date(each.dateTime);
+      if (Number.isNaN(moment.getTime())) continue;
+      const isToday = moment.toDateString() === new Date().toDateString();
+      const local = moment.toLocaleString([], isToday ? forms.short : forms.long);
+      if (each.dataset.age === undefined) {
+        each.title = each.title || each.textContent.trim();
+        each.textContent = local;
+      } else {
+        each.title = local;
+      }
+    }
+  };
+
+  // renewal: replace each part that changed, and keep the focus, the open details and what is typed
+  const focusIn = (part) => {
+    const active = document.activeElement;
+    if (!part.contains(active)) return null;
+    return [...part.querySelectorAll("a,button,input,select,summary,[tabindex]")].indexOf(active);
+  };
+  const replacePart = (old, fresh) => {
+    const place = focusIn(old);
+    const open = new Set([...old.querySelectorAll("details[open]")].map((each) => each.dataset.name));
+    const node = document.importNode(fresh, true);
+    for (const each of node.querySelectorAll("details")) each.open = each.open || open.has(each.dataset.name);
+    showTimes(node);
+    old.replaceWith(node);
+    if (place !== null) {
+      const targets = node.querySelectorAll("a,button,input,select,summary,[tabindex]");
+      if (targets[place]) targets[place].focus({ preventScroll: true });
+    }
+  };
+  const seen = new Map();
+  for (const part of document.querySelectorAll("[data-live]")) seen.set(part.id, part.outerHTML);
+
+  const renew = async () => {
+    if (isLoading) { isDue = true; return; }
+    isLoading = true;
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
+      if (!answer.ok) throw new Error(String(answer.status));
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of fresh.querySelectorAll("[data-live]")) {
+        const old = document.getElementById(part.id);
+        const text = part.outerHTML;
+        if (!old) { location.reload(); return; }
+        if (text === seen.get(part.id)) continue;
+        replacePart(old, part);
+        seen.set(part.id, text);
+      }
+      document.title = fresh.title;
+      version = fresh.body.dataset.version;
+      say("live");
+    } catch (error) {
+      say("the daemon does not answer: trying again");
+    } finally {
+      isLoading = false;
+      if (isDue) { isDue = false; renew(); }
+    }
+  };
+
+  const stop = () => {
+    if (source) source.close();
+    source = null;
+    clearTimeout(timer);
+    timer = null;
+  };
+  const later = (text) => {
+    stop();
+    say(text);
+    timer = setTimeout(() => { timer = null; renew(); start(); }, POLL_MS);
+  };
+  const start = () => {
+    if (source || timer) return;
+    let failures = 0;
+    source = new EventSource("/live?have=" + encodeURIComponent(version));
+    source.addEventListener("open", () => { failures = 0; say("live"); });
+    source.addEventListener("change", (event) => { if (event.data !== version) renew(); });
+    source.addEventListener("error", () => {
+      failures += 1; // a stream that ended in good order has one; the browser opens the next
+      if (!source) return;
+      if (source.readyState === EventSource.CLOSED) later("renewed every 30 s");
+      else if (failures > 3) later("the daemon does not answer: trying again");
+    });
+  };
+
+  showTimes(document);
+  if (version === undefined) return;
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { stop(); say("paused"); } else { start(); }
+  });
+  if (!document.hidden) start();
+})();

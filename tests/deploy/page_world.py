@@ -1,0 +1,194 @@
+"""A pool for the pictures and the tests of the pages: twenty sites, data on its way, a week of ended jobs."""
+
+import hashlib
+import json
+import random
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from importlib.resources import files
+from pathlib import Path
+
+from hydrator.diagnostics.overview.locality_history import build_overview
+from hydrator.diagnostics.overview.parts import PartKind, PartStatus
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot
+from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad
+from hydrator.domain.ports.staging import StagingKind
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.server.view import ServerState
+from hydrator.staging.overview import RequestRow, StagingOverview
+from hydrator.state.locality_hours import LocalityHour
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
+
+OSO = Site("OSO")
+RUN = "cygnus-a"
+NEW = tuple(Did(f"lofar:L{number}") for number in (999_983, 999_991, 999_997))
+SITES = (CAM, RAL, OSO, *map(Site, (
+    "SURF", "JSC", "PSNC", "LBNL", "CSCS", "INAF-TRIESTE", "IAA-GRANADA", "NAC", "CFHT", "DESY-ZN",
+    "IRFU", "OBSPM", "SARA", "TLS", "UCT-IDIA", "UNIGE", "VIRAC",
+)))  # fmt: skip
+DATASETS = [Did(f"lofar:L{200_000 + n * 37}") for n in range(250)]
+SIZES = {did: 40_000_000_000 + 1_000_000 * n for n, did in enumerate(DATASETS)}
+
+
+RECORD = Path(__file__).parents[2] / "docs" / "pictures" / "page-sources.json"
+"""By picture, the hash of the sources with which it was made."""
+
+
+def hash_sources() -> str:
+    """Return a hash of what the pictures of the page show: its templates and this pool."""
+    templates = Path(str(files("hydrator.server.pages"))) / "templates"
+    sources = [*sorted(templates.iterdir()), Path(__file__)]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+def record_picture(name: str) -> None:
+    """Record that the picture *name* was made with the present sources."""
+    known = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+    RECORD.write_text(json.dumps({**known, name: hash_sources()}, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _facts(number: int) -> SiteFacts:
+    """All kinds of facts; most datasets of a site are complete."""
+    states = list(DatasetState)
+    facts = {}
+    for n, did in enumerate(DATASETS):
+        if (n + number) % 4 == 0 or (number > 12 and n % number):
+            continue
+        state = states[0 if n % 4 else (n // 4 + number) % 6]
+        age = ((n * 7 + number) % 380) * MINUTE if state is DatasetState.UNKNOWN else number * MINUTE / 4
+        reason = "the rule is OK" if state is DatasetState.AVAILABLE else "the rule is REPLICATING"
+        provenance = Provenance("list_replicas", reason=reason, rule="a1b2c3", account="lofar_ops")
+        facts[did] = Fact(state, NOON - age, 1.0 if state is DatasetState.AVAILABLE else 0.4, provenance)
+    return SiteFacts(NOON - (number + 1) * MINUTE / 4, facts)
+
+
+def request(did: Did, site: Site, share: float, *, minutes: int | None, jobs: int = 3) -> RequestRow:
+    """A request of data that is *share* done and ready after *minutes*."""
+    ready = None if minutes is None else NOON + minutes * MINUTE
+    size = SIZES.get(did, 10**12)
+    return RequestRow(
+        tag=f"tag-{did}",
+        batch=f"b-{did[-4:]}",
+        catalogue="rucio",
+        kind=StagingKind.STAGE,
+        site=site,
+        did=did,
+        state="moving",
+        bytes=size,
+        bytes_done=int(size * share),
+        files=244,
+        files_done=int(244 * share),
+        handle="a1b2c3",
+        user="",
+        job_count=jobs,
+        asked_at=NOON - HOUR,
+        expires_at=None,
+        ready_at=ready,
+        is_complete=False,
+        is_stuck=False,
+        reason="",
+        description=f"asked 11:00 UTC at {site}, request a1b2c3, {int(244 * share)} of 244 files",
+    )
+
+
+def _hours() -> list[LocalityHour]:
+    """A month of ended jobs: the share of those beside their data grows."""
+    dice = random.Random(1)
+    hours = []
+    for age in range(30 * 24, 0, -1):
+        share = min(0.97, 0.55 + 0.42 * (1 - age / 720) + dice.uniform(-0.06, 0.06))
+        jobs = dice.randint(20, 60)
+        local = int(jobs * share)
+        remote, size = jobs - local, jobs * 45_000_000_000
+        near = int(size * share)
+        sums = (local, remote // 2, remote - remote // 2, 0, near, size - near, local * 1e10, local * 240.0)
+        hours.append(LocalityHour(NOON - age * HOUR, *sums))
+    return hours
+
+
+def changes() -> list[HistoryEntry]:
+    """Some changes of ads, oldest first."""
+    came = DatasetChange(DATASETS[1], None, "AVAILABLE", "its catalogue says so")
+    left = DatasetChange(DATASETS[4], "AVAILABLE", None, "its catalogue says that it is gone")
+    return [
+        HistoryEntry(NOON - n * HOUR, ad(site=site, generation=n + 1), (change,))
+        for n, site, change in ((5, RAL, came), (3, OSO, left), (1, RAL, came))
+    ]
+
+
+def queues() -> PoolLoad:
+    """A run with 24 jobs: 18 run beside their data, and 6 wait for 3 datasets."""
+    waiting = tuple(IdleJobs(2, set_key([did]), (did,), "ann@example.org", run=RUN) for did in NEW)
+    start = int(NOON.timestamp()) - 1200
+    running = (
+        RunningJobs((start,) * 11, CAM, set_key([DATASETS[1]]), run=RUN),
+        RunningJobs((start,) * 7, RAL, set_key([DATASETS[2]]), run=RUN),
+    )
+    return PoolLoad(NOON - MINUTE, {"ap1": ScheddLoad(waiting, running)}, ())
+
+
+def world(**changed: object) -> ServerState:
+    """Twenty sites with all kinds of facts, a change that is held, and a catalogue that fails."""
+    facts = {site: _facts(number) for number, site in enumerate(SITES)}
+    held = HeldLoss(NOON - HOUR, NOON, dict.fromkeys(DATASETS[:30], 3), 166, HoldCause.SITE)
+    error = "no answer within 10 s"
+    parts = (
+        PartStatus(PartKind.CATALOGUE, "dmapi", error, NOON - 12 * MINUTE, error, NOON, NOON - 13 * MINUTE),
+        PartStatus(PartKind.CATALOGUE, "rucio", None, None, "HTTP 503", NOON - 7 * HOUR, NOON),
+        PartStatus(PartKind.PUBLISHER, "collector", last_ok_at=NOON),
+        PartStatus(PartKind.PUBLISHER, "http", last_ok_at=NOON),
+    )
+    staging = StagingOverview(
+        NOON - MINUTE,
+        "ask",
+        requests=(
+            request(NEW[0], CAM, 0.81, minutes=25, jobs=2),
+            request(NEW[1], CAM, 0.35, minutes=70, jobs=2),
+            request(NEW[2], CAM, 0.02, minutes=190, jobs=2),
+            request(DATASETS[8], OSO, 0.0, minutes=None, jobs=1),
+        ),
+    )
+    wants = [
+        *(want(did, jobs=n % 9 + 1) for n, did in enumerate(DATASETS)),
+        *(want(did, jobs=2) for did in NEW),
+        want(L2, L3, jobs=40),
+    ]
+    state = ServerState(
+        ads={site: ad(L1, site=site, generation=1_700_000_000 + k) for k, site in enumerate(SITES[:19])},
+        snapshot=Snapshot(
+            facts, unseen_reasons={L2: "the catalogue did not answer within 10 s"}, bytes_total=SIZES
+        ),
+        demand=demand(*wants),
+        not_ready_reason=None,
+        now=NOON,
+        held_reasons={CAM: held.text(20)},
+        held_losses={CAM: held},
+        troubles=(f"catalogue dmapi: {error}",),
+        changes=changes(),
+        parts=parts,
+        staging=staging,
+        locality=build_overview(_hours(), NOON),
+        load=queues(),
+    )
+    return replace(state, **changed)
+
+
+@dataclass
+class LivePool:
+    """A pool whose state a test replaces, as a cycle of the daemon does."""
+
+    state: ServerState = field(default_factory=world)
+    version: int = 0
+
+    def get_state(self) -> ServerState:
+        return self.state
+
+    def get_version(self) -> int:
+        return self.version
+
+    def change(self, **changed: object) -> None:
+        """Replace some values, as a cycle does: all at once, and with a new version."""
+        self.state = replace(self.state, now=self.state.now + timedelta(seconds=30), **changed)
+        self.version += 1

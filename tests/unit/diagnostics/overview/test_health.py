@@ -1,0 +1,139 @@
+"""Overall health: what needs a person, with the command, and what does not."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hydrator.diagnostics.credential_expiry import Credential, Renewer
+from hydrator.diagnostics.overview.health import HealthFacts, HealthStatus, assess_health
+from hydrator.diagnostics.overview.parts import PartKind, PartStatus
+from hydrator.domain.model import Did, Site
+from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.server.api.health import build_health_answer
+from hydrator.server.pages.overview import render_overview
+from hydrator.server.view import ServerState
+from hydrator.staging.overview import StagingOverview
+from tests.factories import CAM, HOUR, L1, MINUTE, NOON, RAL
+from tests.staging_world import StagingWorld, need
+
+QUIET = HealthFacts(NOON)
+
+
+def commands(facts: HealthFacts) -> list[str]:
+    return [each.command for each in assess_health(facts).needs]
+
+
+def test_all_is_well_if_nothing_needs_a_person():
+    health = assess_health(QUIET)
+    assert (health.status, health.summary, health.needs) == (HealthStatus.WELL, "all is well", ())
+
+
+def test_a_daemon_on_standby_needs_nobody():
+    health = assess_health(replace(QUIET, waiting_reason="daemon b publishes"))
+    assert (health.status, health.summary) == (HealthStatus.WAITING, "daemon b publishes")
+
+
+def test_two_needs_are_counted_and_the_most_urgent_is_first():
+    health = assess_health(
+        replace(QUIET, hang_reason="no progress for 5 min", held_reasons={RAL: "rolled back"})
+    )
+    assert health.summary == "2 things need you"
+    assert health.needs[0].text == "the daemon hangs: no progress for 5 min"
+
+
+def test_a_failing_catalogue_is_named_once_with_the_time_of_its_failure():
+    part = PartStatus(PartKind.CATALOGUE, "rucio", "timeout", NOON - 20 * MINUTE)
+    health = assess_health(replace(QUIET, parts=(part,), troubles=("catalogue rucio: timeout",)))
+    assert health.summary == "1 thing needs you"
+    assert health.needs[0].text == "catalogue rucio fails for 20 min: timeout"
+    assert health.needs[0].command == "hydrator check"
+
+
+def test_a_failure_without_a_part_is_a_need():
+    assert commands(replace(QUIET, troubles=("the state cannot be written",))) == ["hydrator check"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "command"),
+    [
+        (
+            {
+                "held_reasons": {Site("CAM X"): "2 of 3"},
+                "held_losses": {Site("CAM X"): HeldLoss(NOON, NOON, {L1: 1}, 3, HoldCause.SITE)},
+            },
+            "hydrator approve 'CAM X'",
+        ),
+        ({"held_reasons": {CAM: "rolled back"}}, "hydrator rollback CAM --end"),
+        ({"implausible_generations": {CAM: 9}}, "hydrator renumber CAM"),
+        ({"omitted_dids": {CAM: {L1}}}, "hydrator status"),
+        ({"reload_problems": ("daemon.poll_seconds: use a number",)}, "hydrator check"),
+    ],
+)
+def test_each_need_has_the_command_that_ends_it(facts, command):
+    assert commands(replace(QUIET, **facts)) == [command]
+
+
+def credential(name: str, left: timedelta, **changed: object) -> Credential:
+    """Return a credential of 100 hours that ends after *left*."""
+    one = Credential(name, "x509", Renewer.OPERATOR, NOON + left, NOON + left - 100 * HOUR)
+    return replace(one, **changed)
+
+
+def test_credentials_that_end_soon_or_ended_need_a_person_and_others_do_not():
+    facts = replace(
+        QUIET,
+        credentials=(
+            credential("catalogue rucio: client_cert", 9 * HOUR, renew_command="voms-proxy-init -out /p"),
+            credential("catalogue dmapi: token_file", -HOUR),
+            credential("publish.http.tls_certificate", 50 * HOUR),
+            credential("catalogue rucio: login", MINUTE, renewed_by=Renewer.DAEMON),
+        ),
+    )
+    needs = assess_health(facts).needs
+    assert [(each.subject, each.command) for each in needs] == [
+        ("credential catalogue dmapi: token_file", "hydrator check"),
+        ("credential catalogue rucio: client_cert", "voms-proxy-init -out /p"),
+    ]
+    assert needs[1].text == (
+        "catalogue rucio: client_cert ends 2026-11-21 21:00 UTC, in 9 h; renew it:"
+        " docs/reference/credentials.md#x509"
+    )
+
+
+def test_page_health_and_top_show_a_credential_that_ends_soon():
+    ending = credential("IDTOKEN of pool.a", HOUR, renew_command="condor_token_create -identity h@pool.a")
+    state = ServerState({}, None, None, None, NOON, credentials=(ending,))
+    (need,) = build_health_answer(state)["needs"]
+    assert (need["subject"], need["command"]) == (f"credential {ending.name}", ending.renew_command)
+    assert "condor_token_create -identity h@pool.a" in render_overview(state)
+
+
+def test_an_ad_that_the_daemon_withholds_by_itself_needs_nobody():
+    facts = replace(QUIET, held_reasons={CAM: "no answer yet"}, withheld_reasons={CAM: "no answer yet"})
+    assert commands(facts) == []
+
+
+def test_a_request_that_waits_for_approval_has_the_command():
+    world = StagingWorld(None, L2=3)
+    world.queue(need(Did("lofar:L2")))
+    world.step()
+    (planned,) = world.overview.planned
+    assert commands(replace(QUIET, staging=world.overview)) == [f"hydrator staging approve {planned.batch}"]
+
+
+def test_staging_that_the_operator_stopped_is_a_need_and_that_of_a_standby_daemon_is_not():
+    stopped = StagingOverview(NOON, "ask", "staging is stopped (space)")
+    assert commands(replace(QUIET, staging=stopped)) == ["hydrator staging resume"]
+    assert commands(replace(QUIET, staging=stopped, waiting_reason="daemon b publishes")) == []
+
+
+# parts over time
+
+
+def test_a_part_remembers_its_last_error_and_since_when_it_fails():
+    part = PartStatus(PartKind.CATALOGUE, "rucio").update("timeout", NOON).update("denied", NOON + MINUTE)
+    assert (part.error, part.failing_since, part.last_error_at) == ("denied", NOON, NOON + MINUTE)
+    works = part.update(None, NOON + HOUR)
+    assert (works.error, works.failing_since, works.last_error) == (None, None, "denied")
+    assert works.last_ok_at == NOON + timedelta(hours=1)

@@ -1,0 +1,173 @@
+"""The examples of docs/reference/file-formats.md, each read by the program that reads such files."""
+
+import json
+import re
+from contextlib import closing
+from dataclasses import fields
+from datetime import UTC, datetime
+
+from adapters.files.ad_files import AdFilePublisher
+from adapters.files.catalogue_format import STATE_BY_WORD, parse_file
+from adapters.files.sites_file import SitesFilePublisher
+from adapters.ska.stage_journal import StageEntry, StageJournal
+from hydrator import startd_cron
+from hydrator.cli.commands.submit.dataset_options import DatasetOptions
+from hydrator.domain.model import Site
+from hydrator.reconcile.publish.overrides import Approve
+from hydrator.server.auth import Role, parse_grants
+from hydrator.staging.commands import StagingCommand
+from hydrator.state import command_files
+from hydrator.state.database import connect
+from hydrator.state.staging import control_files
+from hydrator.submit import job_wrapper
+from tests.factories import HOUR, ad
+from tests.pages import ROOT, blocks
+from tests.unit.daemon.background.test_staging import Daemon, Store
+from toil_batch_system_classad_hydrator.affinity import SiteAffinity
+
+UK = Site("UK")
+PAGE = (ROOT / "docs" / "reference" / "file-formats.md").read_text("utf-8")
+WRITTEN_AT = datetime.fromtimestamp(1763690400, UTC)
+"""``written`` of the page's sites_by_dataset.json; the page's other times are close to it."""
+
+
+def example(words: str) -> str:
+    """Return the only block of the pages with these *words* behind its fence."""
+    [block] = blocks(words)
+    assert block.page == "file-formats.md"
+    return block.text
+
+
+def test_catalogue_file_example_has_a_dataset_in_every_form_of_a_state():
+    contents = parse_file(".toml", example("toml catalogue").encode(), None)
+    assert contents.sites == {"UK", "AU", "NL"}
+    [entry] = contents.datasets.values()
+    assert [replica.fraction for replica in entry.replicas] == [0.5, None, 0.1, None]
+    assert contents.as_of == datetime(2026, 11, 21, 2, tzinfo=UTC)
+    in_json = parse_file(".json", example("json catalogue").encode(), None)
+    assert in_json.as_of == contents.as_of
+    assert in_json.datasets.keys() == contents.datasets.keys()
+
+
+def test_page_lists_exactly_the_states_of_the_catalogue_file():
+    section = PAGE.partition("## The catalogue file")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == STATE_BY_WORD.keys()
+
+
+def test_list_of_datasets_example_names_two_datasets(tmp_path):
+    file = tmp_path / "list"
+    file.write_text(f"# a comment\n{example('text datasets')}")
+    options = DatasetOptions((), file, from_inputs=False, config=tmp_path / "none", gpus=())
+    assert options.file_dids == ["lofar:L667526_SB001", "lofar:L667526_SB002"]
+
+
+def test_tokens_file_example_grants_one_token():
+    grants, problems = parse_grants(example("text tokens"))
+    assert problems == ()
+    assert [(grant.role, grant.site) for grant in grants] == [(Role.SITE, UK)]
+
+
+def test_ad_example_is_read_by_the_hook_and_by_the_daemon(tmp_path):
+    text = example("text ad").encode()
+    read = startd_cron.read_ad(text, "UK", int(WRITTEN_AT.timestamp()))
+    assert list(read) == [name for name, _ in ad("lofar:L1", site=UK).attributes]
+    (tmp_path / "UK.v2.ad").write_bytes(text)
+    older = re.sub(rb"DataLocalitySets.*\n", b"", text).replace(b"Version = 2", b"Version = 1")
+    (tmp_path / "UK.ad").write_bytes(older)
+    publisher = AdFilePublisher(tmp_path, lambda: WRITTEN_AT)
+    assert publisher.published()[UK].generation == read["DataLocalityGeneration"] == 1763690000
+    assert publisher.rejected == {}
+
+
+def test_example_of_the_sites_file_is_what_the_daemon_reads_back(tmp_path):
+    [block] = blocks("json")
+    assert block.page == "file-formats.md"
+    file = tmp_path / "sites_by_dataset.json"
+    file.write_text(block.text)
+    publisher = SitesFilePublisher(file, valid_for=HOUR, max_age=HOUR, clock=lambda: WRITTEN_AT)
+    assert publisher.published()[UK].generation == 1763690000
+    assert publisher.rejected == {}
+
+
+def test_order_example_is_executed_as_an_approval(tmp_path):
+    queue = command_files.CommandQueue(tmp_path)
+    queue.prepare()
+    (tmp_path / command_files.FOLDER_NAME / "000001-5ad4c2f0.json").write_text(example("json order"))
+    pending = queue.read_pending()
+    assert pending.invalid_files == ()
+    assert [command for _, command in pending.commands] == [Approve(UK, frozenset({"lofar:L1"}))]
+
+
+def test_staging_example_is_executed_as_an_approval(tmp_path):
+    files = control_files.StagingFiles(tmp_path)
+    files.prepare()
+    (tmp_path / control_files.FOLDER_NAME / "000001-5ad4c2f0.json").write_text(example("json staging"))
+    assert files.read_commands() == (StagingCommand("approve", "0f3a8c21"),)
+
+
+def test_journal_example_has_every_field_of_a_request(tmp_path):
+    file = tmp_path / "staging.json"
+    file.write_text(example("json journal"))
+    [entry] = StageJournal("dmapi", file).read(WRITTEN_AT).values()
+    assert entry.did == "lofar:L1"
+    [row] = json.loads(example("json journal"))
+    assert list(row) == [each.name for each in fields(StageEntry)]
+
+
+def test_cache_example_is_used_by_the_hook(tmp_path):
+    settings = startd_cron.HookSettings(["--url", "https://hydrator.example.org", "--site", "UK"], {})
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    file = folder / startd_cron.cache_file_name(settings, "UK")
+    file.write_text(example("text hookcache"))
+    file.chmod(0o600)
+    cache = startd_cron.CacheDirectory(str(folder))
+    cached = startd_cron.read_cached_ad(cache, settings, "UK", int(WRITTEN_AT.timestamp()))
+    assert cached is not None
+    assert (cached.etag, cached.ad["AvailableDatasets"]) == ('"1763690000"', ["lofar:L1"])
+    assert f"{settings.location}\n{cached.text}" == example("text hookcache")
+
+
+def test_paths_example_has_a_place_of_the_dataset_at_both_sites(tmp_path):
+    file = tmp_path / "hydrator-paths.json"
+    file.write_text(example("json paths"))
+    inputs = job_wrapper.JobInputs(str(file))
+    [dataset] = inputs.datasets
+    assert (dataset.did, dataset.files) == ("lofar:L1", [("table.dat", 123)])
+    assert inputs.locations_at("AU") == {"lofar:L1": "/data/lofar/L1"}
+    [(folder, layout)] = inputs.locations_at("UK")["lofar:L1"]
+    assert (folder, layout in dataset.layouts) == ("/data/rucio", True)
+
+
+def test_site_file_example_is_the_site_of_a_run(tmp_path):
+    file = tmp_path / "site"
+    file.write_text(example("json affinity"))
+    assert SiteAffinity.load(str(file)).site == "UK"
+
+
+def test_log_example_has_exactly_the_keys_of_a_logged_request(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        logged = Daemon(tmp_path, store).step()
+    shown = json.loads(example("json log"))
+    [line] = [each for each in logged if each["event"] == shown["event"]]
+    assert set(line) - {"log_level", "why"} == set(shown) - {"level", "logger", "timestamp"}
+
+
+def test_page_names_every_table_of_the_state(tmp_path):
+    with closing(connect(tmp_path / "state.sqlite")) as database:
+        rows = database.execute("select name from sqlite_master where type = 'table'").fetchall()
+    section = PAGE.partition("| tables of `state.sqlite` |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", section)) - {"status"}
+    assert named >= {name for (name,) in rows if not name.startswith("sqlite_")}
+
+
+def test_page_names_every_path_below_the_state_directory():
+    """The code joins a path to ``state_dir``, or names its folder in a constant."""
+    joined = {
+        word
+        for file in (ROOT / "hydrator").rglob("*.py")
+        for word in re.findall(r'state_dir / "(\w+)"', file.read_text("utf-8"))
+    }
+    assert joined
+    folders = {command_files.FOLDER_NAME, control_files.FOLDER_NAME, *joined}
+    assert [name for name in sorted(folders) if f"`{name}/" not in PAGE] == []

@@ -1,0 +1,381 @@
+"""The pages of one site, one dataset and one run, and what a name that does not exist gets."""
+
+import asyncio
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot, Unseen
+from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.server.app import build_app
+from hydrator.server.pages.charts.stay_chart import build_stay_chart
+from hydrator.server.pages.dataset import build_stays
+from hydrator.server.pages.routes import PageHistory
+from hydrator.server.pages.run import ClusterQuestions, ClusterReader
+from hydrator.server.responses import HttpError
+from hydrator.server.view import ServerState
+from hydrator.staging.overview import StagingOverview
+from tests.deploy.page_world import request
+from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, want
+from tests.unit.server.pages.test_overview import HOSTILE, Parsed
+
+SAYS = Provenance("list_replicas", reason="the rule is OK", rule="a1b2", account="lofar_ops")
+FACTS = {
+    CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON, 1.0, SAYS)}),
+    RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
+}
+VIEW = ServerState(
+    {CAM: ad(L1, generation=42)},
+    Snapshot(FACTS, unseen_reasons={L2: "timeout"}, bytes_total={L1: 3 * 10**12}),
+    demand(want(L1, L2, jobs=3), want(L1, jobs=4)),
+    None,
+    NOON,
+)
+HISTORY = PageHistory(
+    lambda site, limit: [
+        HistoryEntry(NOON - HOUR, ad(site=site, generation=7), (DatasetChange(L1, None, "AVAILABLE", "why"),))
+    ],
+    lambda did: {
+        CAM: [
+            ((NOON - 9 * HOUR).timestamp(), (NOON - 8 * HOUR).timestamp()),
+            ((NOON - 2 * HOUR).timestamp(), float("inf")),
+        ]
+    },
+)
+
+
+def ask(
+    path: str,
+    state: ServerState = VIEW,
+    history: PageHistory = HISTORY,
+    read_cluster: ClusterReader | None = None,
+) -> httpx.Response:
+    asgi = build_app(
+        lambda: state,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        history=history,
+        read_cluster=read_cluster,
+    )
+
+    async def get() -> httpx.Response:
+        transport = httpx.ASGITransport(asgi)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.get(path)
+
+    return asyncio.run(get())
+
+
+def words(path: str, state: ServerState = VIEW) -> str:
+    answer = ask(path, state)
+    assert answer.status_code == 200
+    body = answer.text.partition("<main")[2]
+    return " ".join(re.sub(r"<[^>]*>", " ", body).split())
+
+
+# a dataset
+
+
+def test_dataset_page_says_where_since_when_and_who_said_so():
+    page = Parsed(ask(f"/dataset?did={L1}").text)
+    assert [CAM, "✔available", "10:00 UTC", "0 s ago", "the rule is OK; rule a1b2 of lofar_ops"] in page.rows
+    assert [RAL, "↻staging 25 %", "not known", "1 h ago", "the catalogue gives no reason"] in page.rows
+    text = words(f"/dataset?did={L1}")
+    assert "3 TB; 7 queued or running jobs name it." in text
+    assert "03:00 UTC CAM : complete until 04:00 UTC" in text
+    assert "10:00 UTC CAM : complete since then" in text
+
+
+def test_dataset_page_says_how_many_of_the_jobs_wait():
+    pool = load(
+        IdleJobs(2, set_key([L1, L2])),
+        IdleJobs(1, None, (L1,)),
+        IdleJobs(5, set_key([L2])),
+        IdleJobs(9, set_key([L3])),
+        running=(RunningJobs((1, 2), CAM, set_key([L1])),),
+    )
+    state = replace(
+        VIEW, demand=demand(want(L1, L2, jobs=3), want(L1, jobs=4), want(L2), want(L3)), load=pool
+    )
+    assert "7 queued or running jobs name it; 3 of these are idle." in words(f"/dataset?did={L1}", state)
+    silent = replace(pool, schedds={**pool.schedds, "ap2": Unseen("no answer in time")})
+    text = words(f"/dataset?did={L1}", replace(state, load=silent))
+    assert "name it; at least 3 of these are idle (schedd ap2: no answer in time)." in text
+    assert "7 queued or running jobs name it." in words(f"/dataset?did={L1}")  # the queues are not known
+
+
+def test_stays_are_bars_over_one_time_scale_with_a_row_for_each_site():
+    stays = build_stays(
+        {
+            CAM: [
+                ((NOON - 10 * HOUR).timestamp(), (NOON - 8 * HOUR).timestamp()),
+                ((NOON - 2 * HOUR).timestamp(), float("inf")),
+            ],
+            RAL: [((NOON - 5 * HOUR).timestamp(), (NOON - 5 * HOUR).timestamp())],
+        }
+    )
+    chart = build_stay_chart(stays, now=NOON)
+    assert [(row.site, [(bar.left, bar.width) for bar in row.bars]) for row in chart.rows] == [
+        (CAM, [(0.0, 20.0), (80.0, 20.0)]),
+        (RAL, [(50.0, 1.0)]),  # never too thin to see
+    ]
+    assert (chart.begin, chart.end) == (NOON - 10 * HOUR, NOON)
+    assert chart.text == "2 sites, from 2026-11-21 02:00 UTC to 2026-11-21 12:00 UTC; the list says the same"
+    assert build_stay_chart([], now=NOON) is None
+
+
+def test_a_stay_that_begins_now_or_ends_later_fits_into_the_chart():
+    later = (NOON + HOUR).timestamp()
+    chart = build_stay_chart(build_stays({CAM: [(NOON.timestamp(), later)]}), now=NOON)
+    assert [(bar.left, bar.width) for row in chart.rows for bar in row.bars] == [(0.0, 100.0)]
+
+
+def test_dataset_page_draws_the_stays_and_lists_them():
+    text = ask(f"/dataset?did={L1}").text.partition('id="dataset-history"')[2]
+    assert 'role="img" aria-label="1 site, from 2026-11-21 03:00 UTC to' in text
+    assert len(re.findall(r'<rect class="bar" x="(?:0.0|77.8)"', text)) == 2
+    assert "None" not in text
+
+
+def test_dataset_page_lists_the_requests_and_the_sets_of_the_jobs():
+    staging = StagingOverview(NOON, "ask", requests=(request(L1, RAL, 0.5, minutes=9),))
+    text = words(f"/dataset?did={L1}", replace(VIEW, staging=staging))
+    assert "RAL : asked 11:00 UTC at RAL, request a1b2c3, 122 of 244 files" in text
+    assert set_key([L1]) in text
+    assert "None is open." in words(f"/dataset?did={L1}")
+
+
+def test_a_dataset_that_no_catalogue_could_be_asked_about_says_so():
+    text = words(f"/dataset?did={L2}", replace(VIEW, demand=demand(want(L2))))
+    assert "No catalogue answered in the last cycle: timeout." in text
+    assert "Where it is, is not known." in text
+
+
+# a site
+
+
+def test_site_page_has_its_state_datasets_requests_and_changes():
+    staging = StagingOverview(NOON, "ask", requests=(request(L3, RAL, 0.5, minutes=9),))
+    text = words("/site?site=RAL", replace(VIEW, staging=staging, held_reasons={RAL: "rolled back"}))
+    assert "RAL is rolled back: hydrator rollback RAL --end" in text
+    assert "Datasets 1 staging" in text
+    assert "Ad not served" in text
+    assert f"{L3} : asked 11:00 UTC at RAL" in text
+    assert "11:00 UTC RAL : 1 came" in text
+    assert "Ad generation 42" in words("/site?site=CAM")
+
+
+def test_a_site_name_with_a_slash_and_a_space_is_found():
+    odd = Site("Žilina (CZ/2) 50% ad")
+    state = replace(VIEW, ads={odd: ad(L1, site=odd)})
+    page = Parsed(ask("/").text)
+    assert "/site?site=CAM" in {a.get("href") for a in page.attributes}
+    [link] = [a["href"] for a in Parsed(ask("/", state).text).attributes if "ilina" in a.get("href", "")]
+    answer = ask(link, state)
+    assert answer.status_code == 200
+    [to_ad] = [a["href"] for a in Parsed(answer.text).attributes if a.get("href", "").endswith("/ad")]
+    assert ask(to_ad, state).status_code in {200, 404}  # 404: this ad has contract 1 only
+    assert "no ad for site" not in ask(to_ad, state).text
+
+
+# a run
+
+
+def load(*idle: IdleJobs, running: tuple[RunningJobs, ...] = ()) -> PoolLoad:
+    return PoolLoad(NOON, {"ap1": ScheddLoad(idle, running)}, ())
+
+
+def test_run_page_counts_jobs_beside_their_data_and_what_the_others_wait_for():
+    key = set_key([L1])
+    state = replace(
+        VIEW,
+        demand=demand(want(L1), want(L2), want(L3)),
+        load=load(
+            IdleJobs(4, set_key([L2]), run="r1"),
+            IdleJobs(2, set_key([L3]), run="r1"),
+            IdleJobs(9, key, run="other"),
+            running=(RunningJobs((1,) * 18, CAM, key, run="r1"), RunningJobs((1,), RAL, key, run="r1")),
+        ),
+        staging=StagingOverview(
+            NOON,
+            "ask",
+            requests=(request(L2, CAM, 0.5, minutes=20), request(L3, CAM, 0.5, minutes=190)),
+        ),
+    )
+    text = words("/run?run=r1", state)
+    assert (
+        "25 jobs: 18 running beside their data, 1 running elsewhere, 6 wait for 2 datasets,"
+        " ready about 15:10 UTC"
+    ) in text
+    assert "Running at CAM (18), RAL (1)." in text
+    assert "9 jobs: 9 wait for a slot beside their data" in words("/run?run=other", state)
+    assert "28 jobs:" in words(f"/run?run={key}", state)  # all jobs that need this set
+
+
+def test_a_run_whose_data_has_no_expected_time_says_so():
+    state = replace(VIEW, demand=demand(want(L3)), load=load(IdleJobs(1, set_key([L3]), run="r1")))
+    assert "1 job: 1 waits for 1 dataset, it is not known when these are ready" in words("/run?run=r1", state)
+
+
+# a cluster
+
+
+def cluster_of(**answers: ClusterJobs | Unseen) -> ClusterReader:
+    """Return a reader of a pool whose schedds have these jobs of cluster 123, and no other cluster."""
+    return lambda cluster, schedd: {
+        name: each for name, each in answers.items() if cluster == 123 and schedd in {None, name}
+    }
+
+
+JOBS = ScheddLoad(
+    (IdleJobs(4, set_key([L2])), IdleJobs(1, None, (L3,)), IdleJobs(1, None, ("lofar:new",))),
+    (RunningJobs((1,) * 18, CAM, set_key([L1])),),
+)
+
+
+def test_cluster_page_says_what_the_run_page_says():
+    requests = (request(L2, CAM, 0.5, minutes=20), request(L3, CAM, 0.5, minutes=190))
+    state = replace(
+        VIEW,
+        demand=demand(want(L1), want(L2), want(L3)),
+        staging=StagingOverview(NOON, "ask", requests=requests),
+    )
+    jobs = ClusterJobs(NOON, JOBS, held_count=2)
+    answer = ask("/run?cluster=123", state, read_cluster=cluster_of(ap1=jobs))
+    assert answer.status_code == 200
+    assert "<title>Cluster 123 at ap1" in answer.text
+    assert "26 jobs: 18 running beside their data, 1 waits, 2 held, 5 wait for 2 datasets, ready about" in (
+        " ".join(answer.text.split())
+    )
+    assert "more jobs than are counted" not in answer.text
+    cut = ask("/run?cluster=123", read_cluster=cluster_of(ap1=replace(jobs, is_complete=False)))
+    assert "The cluster has more jobs than are counted here." in cut.text
+
+
+@pytest.mark.parametrize("text", ["abc", "", "12.0", "-1", "12345678901", "\u0661", "1%0A2", "1 2"])
+def test_a_text_that_is_not_a_cluster_gets_a_page_with_one_sentence(text):
+    answer = ask(f"/run?cluster={text}", read_cluster=cluster_of())
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "text/html; charset=utf-8")
+    assert "is not a cluster: write its number, such as 123." in answer.text
+
+
+def test_a_cluster_that_no_schedd_has_gets_a_page_with_one_sentence():
+    answer = ask("/run?cluster=5", read_cluster=cluster_of())
+    assert answer.status_code == 404
+    assert "No schedd has queued or running jobs of cluster 5." in answer.text
+    silent = ask("/run?cluster=123", read_cluster=cluster_of(ap2=Unseen("no answer in time")))
+    assert silent.status_code == 404
+    assert "No schedd that answered has" in silent.text
+    assert "schedd ap2 did not answer: no answer in time." in silent.text
+
+
+def test_a_cluster_at_several_schedds_offers_each_of_them():
+    read = cluster_of(**{"ap1": ClusterJobs(NOON, JOBS), "ap 2": ClusterJobs(NOON, JOBS)})
+    answer = ask("/run?cluster=123", read_cluster=read)
+    assert answer.status_code == 400
+    [other] = [a["href"] for a in Parsed(answer.text).attributes if "ap%202" in a.get("href", "")]
+    assert "<title>Cluster 123 at ap 2" in ask(other, read_cluster=read).text
+
+
+def test_a_pool_that_does_not_answer_and_a_daemon_without_schedds_say_so():
+    def fail(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
+        raise PoolError("collector", "no answer in time")
+
+    answer = ask("/run?cluster=123", read_cluster=fail)
+    assert (answer.status_code, "no answer in time" in answer.text) == (502, True)
+    answer = ask("/run?cluster=123")
+    assert (answer.status_code, "demand.ask_schedds is false" in answer.text) == (404, True)
+
+
+def test_questions_about_clusters_are_few_and_answers_are_kept_for_seconds():
+    asked: list[int] = []
+    clock = [0.0]
+
+    def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
+        asked.append(cluster)
+        return {}
+
+    questions = ClusterQuestions(read, lambda: clock[0])
+    for _ in range(50):
+        questions.ask(1, None)
+    assert asked == [1]
+    clock[0] = 60.0
+    for cluster in range(10):
+        questions.ask(cluster, None)
+    assert len(asked) == 11
+    with pytest.raises(HttpError) as refused:
+        questions.ask(99, None)
+    assert (refused.value.status_code, refused.value.headers) == (429, {"Retry-After": "2"})
+    clock[0] = 62.0
+    assert questions.ask(99, None) == {}
+
+
+def test_a_second_question_about_a_cluster_does_not_wait_for_the_first():
+    def read(cluster: int, schedd: str | None) -> dict[str, ClusterJobs | Unseen]:
+        with pytest.raises(HttpError, match="ask again"):
+            questions.ask(cluster, schedd)
+        return {}
+
+    questions = ClusterQuestions(read)
+    assert questions.ask(1, None) == {}
+
+
+# names that do not exist
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/site?site=CAMM", 404, "The daemon knows no site &#39;CAMM&#39;."),
+        ("/site", 404, "The daemon knows no site &#39;&#39;."),
+        (
+            "/dataset?did=lofar:nothing",
+            404,
+            "No job, pin or pattern names the dataset &#39;lofar:nothing&#39;",
+        ),
+        ("/run?run=r1", 404, "The daemon does not know the jobs in the queues: the daemon has not read"),
+    ],
+)
+def test_an_unknown_name_gets_a_page_with_one_sentence(path, status, sentence):
+    answer = ask(path)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
+    assert sentence in answer.text
+    assert ("/site?site=CAM" in answer.text) == (path == "/site?site=CAMM")
+
+
+def test_an_unknown_run_gets_a_page_with_one_sentence():
+    answer = ask("/run?run=r9", replace(VIEW, load=load(IdleJobs(1, run="r1"))))
+    assert answer.status_code == 404
+    assert "No queued or running job belongs to the run &#39;r9&#39;" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/site?site=", "/dataset?did=", "/run?run="])
+def test_hostile_names_are_shown_as_text(path):
+    site, did = Site(HOSTILE), Did(HOSTILE)
+    state = replace(
+        VIEW,
+        ads={site: replace(ad(L1), site=site)},
+        snapshot=Snapshot({site: SiteFacts(NOON, {did: Fact(DatasetState.STUCK, NOON, 0.1, SAYS)})}),
+        demand=demand(replace(want(L1), dids=(did,))),
+        load=load(IdleJobs(2, set_key([did]), run=HOSTILE)),
+    )
+    history = PageHistory(
+        lambda site, limit: [
+            HistoryEntry(NOON, replace(ad(), site=site), (DatasetChange(did, HOSTILE, HOSTILE, HOSTILE),))
+        ],
+        lambda did: {site: [(0.0, 1.0)]},
+    )
+    answer = ask(path + httpx.QueryParams({"x": HOSTILE}).get("x").replace("&", "%26"), state, history)
+    assert answer.status_code == 200
+    assert HOSTILE not in answer.text
+    assert Parsed(answer.text).outside == []
+    missing = ask(path + "%3Cscript%3E1", state, history)
+    assert missing.status_code == 404
+    assert Parsed(missing.text).tags.count("script") == 1
