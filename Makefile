@@ -10,8 +10,10 @@ PYTEST_ARGS ?=
 CELLS ?=
 # an OCI archive of the image, for make provenance
 IMAGE ?=
-# number of test files that run at the same time, each in one process: tests on pools mostly wait
-WORKERS ?= 4
+# make test-area AREA=faults: a folder of tests/, or a mark of pyproject.toml
+AREA ?=
+# processes of pytest in an area; 'make test-area WORKERS=1' keeps a busy machine usable
+WORKERS ?= 2
 UV ?= uv
 
 VENV := .venv
@@ -21,11 +23,13 @@ DOCS := .venv-docs
 PYTEST := $(BIN)/python -m pytest
 # some images set it: then each process compiles all modules again
 unexport PYTHONDONTWRITEBYTECODE
-# tests/order.py says which files begin first
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# tests that need no process, socket, thread or sleep; tests/conftest.py holds them to it
+INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts
+# what make test-all runs beside the gate, one after the other
+AREAS := outside contracts integration faults deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy wheels provenance packages docs demo playground bench benefit lock clean
+.PHONY: help setup prepare lint lint-style lint-types lint-calls lint-imports test test-area test-all wheels provenance packages docs demo playground bench benefit lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,30 +40,37 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup $(VENV)
 	@touch $@
 
-prepare: $(READY) ## download once what tests on real parts need: HTCondor, Rucio, a Debian with systemd, Helm, a browser…
-	$(BIN)/python -m testbed.prepare
+prepare: $(READY) ## download what tests on real parts need; PARTS='Rucio nginx' chooses (default: all, half an hour)
+	$(BIN)/python -m testbed.prepare $(PARTS)
 
 lint: $(READY) ## ruff, mypy (strict; of tests, only the calls) and the import contracts
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-calls lint-style lint-imports
+
+lint-style: $(READY)
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+
+lint-types: $(READY)
 	$(BIN)/mypy
+
+lint-calls: $(READY)
 	$(BIN)/mypy --config-file tests/mypy.ini tests
-	$(BIN)/lint-imports
 
-test: lint ## all tests except the slow ones, with a real HTCondor pool, Rucio, systemd, Helm, Prometheus and Chromium
-	$(PYTEST) $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
+lint-imports: $(READY)
+	$(BIN)/lint-imports --no-logo
 
-test-fast: $(READY) ## unit, property and contract tests: no HTCondor pool, no Rucio (about ten minutes on two cores)
-	$(PYTEST) -n 2 --dist loadfile -m "not slow and not pool and not rucio" tests/unit tests/properties tests/contracts $(PYTEST_ARGS)
+test: lint ## the gate: tests in one process, then a real HTCondor 25.14, a real Rucio and the wheel (under 12 minutes)
+	$(BIN)/python -m testbed.prepare "HTCondor 25.14" Rucio
+	$(PYTEST) --gate -n 2 --dist worksteal $(INSIDE) $(PYTEST_ARGS)
+	$(PYTEST) --gate --htcondor 25.14 tests/gate $(PYTEST_ARGS)
 
-test-slow: $(READY) ## tests that take minutes
-	$(PYTEST) $(PARALLEL) -m slow $(PYTEST_ARGS)
+test-area: $(READY) ## the tests of one area: AREA=integration, faults, unit/adapters, pool, rucio, slow, …
+	$(if $(AREA),,$(error name an area: make test-area AREA=faults))
+	$(PYTEST) -n $(WORKERS) --dist loadfile $(if $(wildcard tests/$(AREA)),tests/$(AREA),-m $(AREA)) $(PYTEST_ARGS)
 
-test-faults: $(READY) ## all fault tests in full, and kill -9 some hundreds of times (half an hour)
-	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py tests/unit/staging/test_kills.py $(PYTEST_ARGS)
-
-test-deploy: $(READY) ## tests of the deployment only: the systemd unit (booted), metrics, alerts, dashboard, chart, image, page
-	$(PYTEST) $(PARALLEL) tests/deploy $(PYTEST_ARGS)
+test-all: test ## the gate, then every area (hours)
+	@failed=; for area in $(AREAS); do $(MAKE) --no-print-directory test-area AREA=$$area || failed="$$failed $$area"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 docs: $(READY) $(DOCS)/.ready ## dist/docs/html; warnings are errors; the reference is built from the code
 	$(BIN)/python scripts/docs.py dist/docs/source

@@ -1,12 +1,11 @@
-"""Download, once, what the tests on real parts need: ``python -m testbed.prepare``.
+"""Download, once, what the tests on real parts need: ``python -m testbed.prepare [PART…]``.
 
-The first test that needs a part would do the same; this does it beforehand,
-all at once, so that CI can lint meanwhile.
+The first test that needs a part would do the same; this does it beforehand, one part after the other,
+so that no test waits for a download, or runs beside one.
 """
 
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 
 from . import (
     apache,
@@ -52,8 +51,24 @@ UNAVAILABLE = (
 )
 
 
-def main() -> int:
-    """Download all of it, first the parts of ``make test``; 1 when one of them is unavailable."""
+def main(chosen: Sequence[str]) -> int:
+    """Download the *chosen* parts, or all; 1 when one of them is unavailable, 2 for an unknown name."""
+    parts = _parts()
+    if unknown := [name for name in chosen if name not in parts]:
+        _say(f"{unknown[0]!r} is not a part: choose from {', '.join(parts)}")
+        return 2
+    failed = 0
+    for name in chosen or parts:
+        try:
+            _say(f"{name}: {parts[name]()}")
+        except UNAVAILABLE as reason:
+            _say(f"{name}: {reason}")
+            failed = 1
+    return failed
+
+
+def _parts() -> dict[str, Callable[[], object]]:
+    """Return the function that downloads a part, by its name."""
     parts: dict[str, Callable[[], object]] = {
         f"HTCondor {release}": lambda suite=suite: debian.tree(suite, _say)  # type: ignore[misc]
         for release, suite in debian.SUITES.items()
@@ -80,19 +95,11 @@ def main() -> int:
     parts["Helm 4"] = helm.engine
     parts["Helm 3 and models"] = nodejs.modules
     parts["Kubernetes' schemas"] = kubernetes.schemas
-    parts["RabbitMQ"] = lambda: rabbitmq.server()[0]  # from here on for slow tests
+    parts["RabbitMQ"] = lambda: rabbitmq.server()[0]
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     for which in toil.BINDINGS:
         parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepare(which)  # type: ignore[misc]
-    failed = 0
-    with ThreadPoolExecutor() as pool:
-        for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():
-            try:
-                _say(f"{name}: {done.result()}")
-            except UNAVAILABLE as reason:
-                _say(f"{name}: {reason}")
-                failed = 1
-    return failed
+    return parts
 
 
 def _say(text: str) -> None:
@@ -100,4 +107,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
