@@ -1,0 +1,55 @@
+"""The wheel, built from this checkout and installed into an environment that has nothing but its dependencies."""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import hydrator
+from testbed.wheelhouse import our_wheel
+
+ROOT = Path(__file__).parents[2]
+ALL_MODULES = """
+import importlib, pathlib, sys, sysconfig
+root = pathlib.Path(sysconfig.get_path("purelib"))
+files = [file for package in ("hydrator", "adapters") for file in sorted((root / package).rglob("*.py"))]
+names = {".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__") for file in files}
+for name in sorted(names):
+    module = importlib.import_module(name)
+    assert pathlib.Path(module.__file__).is_relative_to(root), module.__file__
+print(len(names))
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory) -> Path:
+    """Return the interpreter of a new environment with the wheel; the pinned dependencies are last on its path."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check")
+    wheel = our_wheel(tmp_path_factory.mktemp("wheel"))
+    subprocess.run([*pip, "-qq", "--no-deps", "--no-index", wheel], check=True)
+    site = output(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    (Path(site) / "dependencies.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
+    return python
+
+
+def output(*command: object) -> str:
+    """Return what *command* prints; isolated, and outside of the checkout."""
+    program, *words = map(str, command)
+    isolated = [program, "-I", *words] if program.endswith("python") else [program, *words]
+    return subprocess.run(isolated, stdout=subprocess.PIPE, text=True, check=True, cwd="/").stdout
+
+
+def test_installed_command_prints_its_version_and_the_hook(python):
+    command = python.with_name("hydrator")
+    assert output(command, "--version") == f"{hydrator.__version__}\n"
+    assert output(command, "hook") == (ROOT / "hydrator" / "startd_cron.py").read_text("utf-8")
+
+
+def test_every_module_of_the_wheel_can_be_imported(python):
+    modules = [file for package in ("hydrator", "adapters") for file in (ROOT / package).rglob("*.py")]
+    assert int(output(python, "-c", ALL_MODULES)) == len(modules)
