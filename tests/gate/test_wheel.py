@@ -1,4 +1,4 @@
-"""The wheel, built from this checkout and installed into an environment that has nothing but its dependencies."""
+"""The wheel, built from this checkout, in an environment that has nothing else but its dependencies."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ print(len(names))
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory) -> Path:
-    """Return the interpreter of a new environment with the wheel; the pinned dependencies are last on its path."""
+    """Return the Python of a new environment with the wheel and, last on its path, the dependencies."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin" / "python"
