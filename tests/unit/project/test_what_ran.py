@@ -66,7 +66,7 @@ def test_report_prints_what_tests_measured(tmp_path, capsys):
     assert "  tests.deploy.test_a.test_b: from install to ads: 16 s\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("missing", range(len(REAL)))
+@pytest.mark.parametrize("missing", [0, len(REAL) - 1])
 def test_a_part_that_was_skipped_everywhere_fails_and_is_named(report, tmp_path, capsys, missing):
     report("test", tuple(name for name in REAL if name != REAL[missing]), (REAL[missing],))
     assert what_ran.main(tmp_path, ["test"]) == 1
