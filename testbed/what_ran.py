@@ -26,7 +26,6 @@ MUST_RUN = {
     "both Helms": "deploy.test_helm_objects.test_helm_3_renders_the_same_objects",
     "a real Prometheus": "deploy.test_prometheus.",
     "a real browser": "deploy.test_page.",
-    "the benefit experiment": "test_benefit.test_pool_with_locality_is_faster",
     "the documentation, built": "deploy.test_docs.",
     "estimates in the slot ads of a pool": "test_auto_end_to_end.test_auto_job_waits",
     "links and sites that change": "test_auto_events.test_next_jobs_follow",

@@ -26,7 +26,6 @@ REAL = (
     "tests.deploy.test_helm_objects.test_helm_3_renders_the_same_objects",
     "tests.deploy.test_prometheus.test_z",
     "tests.deploy.test_page.test_z",
-    "tests.integration.test_benefit.test_pool_with_locality_is_faster_z",
     "tests.deploy.test_docs.test_z",
     "tests.integration.test_auto_end_to_end.test_auto_job_waits_z",
     "tests.integration.test_auto_events.test_next_jobs_follow_z",
