@@ -1,12 +1,8 @@
 """A pool for the pictures and the tests of the pages: twenty sites, data on its way, a week of ended jobs."""
 
-import hashlib
-import json
 import random
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from importlib.resources import files
-from pathlib import Path
 
 from hydrator.diagnostics.overview.locality_history import build_overview
 from hydrator.diagnostics.overview.parts import PartKind, PartStatus
@@ -30,23 +26,6 @@ SITES = (CAM, RAL, OSO, *map(Site, (
 )))  # fmt: skip
 DATASETS = [Did(f"lofar:L{200_000 + n * 37}") for n in range(250)]
 SIZES = {did: 40_000_000_000 + 1_000_000 * n for n, did in enumerate(DATASETS)}
-
-
-RECORD = Path(__file__).parents[2] / "docs" / "pictures" / "page-sources.json"
-"""By picture, the hash of the sources with which it was made."""
-
-
-def hash_sources() -> str:
-    """Return a hash of what the pictures of the page show: its templates and this pool."""
-    templates = Path(str(files("hydrator.server.pages"))) / "templates"
-    sources = [*sorted(templates.iterdir()), Path(__file__)]
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-
-
-def record_picture(name: str) -> None:
-    """Record that the picture *name* was made with the present sources."""
-    known = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
-    RECORD.write_text(json.dumps({**known, name: hash_sources()}, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def _facts(number: int) -> SiteFacts:

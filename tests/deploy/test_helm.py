@@ -42,10 +42,6 @@ def test_helm_lint_accepts_each_example(path):
     assert report["total_charts_linted"] == 1
 
 
-def test_chart_has_examples():
-    assert len(EXAMPLES) >= 2
-
-
 def test_chart_without_a_configuration_is_refused_with_one_sentence():
     with pytest.raises(helm.Refused, match=r"config is empty: give the text of config\.toml"):
         helm.render(CHART, {})

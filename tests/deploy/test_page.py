@@ -24,13 +24,11 @@ from testbed.browser import chromium, driver
 from testbed.patience import wait_for
 from tests.deploy.page_world import (
     DATASETS,
-    RECORD,
     RUN,
     SITES,
     LivePool,
     changes,
     queues,
-    record_picture,
     world,
 )
 from tests.factories import HOUR, NOON
@@ -418,5 +416,3 @@ def test_it_can_be_photographed(opened, tmp_path, name, kind, width, height, sch
     page.set_viewport_size({"width": width, "height": height})
     wait_for(lambda: photographed(page, taken), 10, "a picture of the page", step=1)
     assert taken.read_bytes().startswith(b"\x89PNG")
-    if folder.resolve() == RECORD.parent:
-        record_picture(name)

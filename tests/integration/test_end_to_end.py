@@ -4,7 +4,6 @@ UK has 8 cores, AU 4 and NL 2, so a stock negotiator would send every job to NL.
 """
 
 import json
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
-from testbed.pool import Pool, ToolFailed
+from testbed.pool import Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -229,39 +228,6 @@ def test_dataset_is_omitted_for_one_that_differs_in_case_without_demand_too(inst
         "the clash to be reported",
     )
     assert "twin:up" not in installed.states_at("NL")
-
-
-def test_ads_and_generations_survive_kill_9_of_the_daemon(installed):
-    installed.catalogue.add("kill:me", AU="available")
-    demand(installed, "kill:me")
-    known(installed, "kill:me", "AU", "AVAILABLE")
-    before = site_ads(installed)
-    installed.stop_daemon(signal.SIGKILL)
-    assert site_ads(installed) == before
-    assert installed.states_at("AU")["kill:me"] == "AVAILABLE"
-    installed.start_daemon()
-    installed.catalogue.add("kill:after", AU="available")
-    demand(installed, "kill:after")
-    known(installed, "kill:after", "AU", "AVAILABLE")
-    assert installed.states_at("AU")["kill:me"] == "AVAILABLE"
-    installed.pool.wait(lambda: site_ads(installed)["AU"] > before["AU"], 60, "the ad in the collector")
-    after = site_ads(installed)
-    assert after.keys() == before.keys()
-    assert all(after[site] >= before[site] for site in before)
-
-
-def site_ads(installed: Installation) -> dict[str, int]:
-    """Return by site the generation of its ad in the collector."""
-    ads = installed.pool.ads('MyType == "DataLocality"', "DataLocalitySite", "DataLocalityGeneration")
-    return {ad["DataLocalitySite"]: ad["DataLocalityGeneration"] for ad in ads}
-
-
-def test_malformed_list_of_datasets_is_rejected_with_a_sentence(installed):
-    for bad, sentence in ((["no_scope"], "scope"), (['quo"te:x'], ""), (["white space:x"], ""), ([], "")):
-        with pytest.raises(ToolFailed) as refused:
-            installed.submit([did.replace('"', '\\"') for did in bad])
-        assert "RequiredDatasets" in str(refused.value)
-        assert sentence in str(refused.value)
 
 
 def test_check_is_all_ok_and_the_print_format_shows_every_site(installed):

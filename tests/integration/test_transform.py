@@ -107,16 +107,6 @@ def test_key_of_several_datasets_is_kept_with_the_list(located, mode):
     assert "DataLocalityShares" not in ad
 
 
-@pytest.mark.parametrize(
-    "wrong", ['"ska:a"', '"s"', f'"{"s" * 22}"', f'"S{"a" * 20}"', f'"s{"1" * 20}"', "5", "word", "{}", "1/0"]
-)
-def test_key_that_is_not_one_of_several_datasets_is_dropped(located, wrong):
-    ad = located.ad(located.submit('{"ska:b", "ska:a"}', HELD, f"+DataLocalityKey = {wrong}"))
-    assert str(ad.lookup("DataLocalityKey")) == "undefined"
-    for name, expression in locality_expressions([A, B], "auto").items():
-        assert same(ad.lookup(name), expression), name
-
-
 # --- jobs that `hydrator submit` has prepared
 
 
@@ -146,12 +136,8 @@ def test_prepared_jobs_share_the_clause_and_the_requirements_of_their_submission
 @pytest.mark.parametrize(
     "last",
     [
-        "requirements = true",
         "requirements = MY.DataLocalityHere || true",
-        "+DataLocalityHere = true",
-        "+DataLocalityHere = MY.DataLocalityTransformed isnt true || true",
         '+DataLocalityKey = "ska:a"',
-        "MY.Requirements = TARGET.Cpus > 0",
     ],
 )
 def test_prepared_job_with_another_line_gets_the_clause_of_the_transform(located, last):
@@ -164,22 +150,6 @@ def test_prepared_job_with_another_line_gets_the_clause_of_the_transform(located
         ad.lookup("DataLocalityHere"), locality_expressions([A, B], "require", key)["DataLocalityHere"]
     )
     assert str(ad.lookup("Requirements")).endswith("&& MY.DataLocalityHere")
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("+DataLocalityMaxAge = 0", "whole numbers of seconds"),
-        ("+DataLocalityMaxWait = hour", "whole numbers of seconds"),
-        ("+DataLocalityMinFraction = 95", "a number from 0 to 1"),
-        ('+DataLocality = "maybe"', "DataLocality must be"),
-        ("+DataLocality = require", "DataLocality must be"),
-        ('+RequiredDatasets = {"ska:a", "b"}', "every item must be scope:name"),
-        ('+RequiredDatasets = {"ska:a", 5}', "every item must be a string"),
-    ],
-)
-def test_prepared_job_with_a_malformed_attribute_is_refused(located, line, sentence):
-    assert sentence in located.refusal(BOTH, *prepared(), line)
 
 
 def test_prepared_jobs_run_where_their_set_is_and_equal_keys_share_an_autocluster(located):
@@ -276,11 +246,6 @@ def test_duplicate_datasets_are_dropped_and_names_get_the_default_scope(located)
         assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
         assert set_key([Did("2lofar:L1")]) in str(ad.lookup("DataLocalityShares"))
         assert "neither part may be empty" in located.refusal('{"L1", ":b"}')
-
-
-@pytest.mark.parametrize("name", ["a/b:c/d", "a::b", "a:b@c=d+e~f-g.h_i", f"a:{'x' * 498}"])
-def test_any_did_that_the_model_accepts_is_accepted(located, name):
-    assert located.ad(located.submit(f'{{"{name}"}}', HELD))["RequiredDatasets"] == [name]
 
 
 @pytest.mark.parametrize("expression", ['split("ska:a ska:b")', '{strcat("ska", ":a"), "ska:b"}'])
@@ -385,80 +350,18 @@ def test_log_of_the_schedd_has_no_error_of_the_transforms(located):
 # --- what it refuses
 
 
-@pytest.mark.parametrize(
-    ("datasets", "sentence"),
-    [
-        ("ska", "must be a list of strings"),
-        ("undefined", "must be a list of strings"),
-        ('"ska:a"', "must be a list of strings"),
-        ("5", "must be a list of strings"),
-        ("{}", "is empty"),
-        ('{"ska:a", 5}', "every item must be a string"),
-        ('{"ska:a", true}', "every item must be a string"),
-        ('{"ska:a", undefined}', "every item must be a string"),
-        ('{{"ska:a"}}', "every item must be a string"),
-        ('{"ska:a b"}', "use letters, digits and . _ : / @ = + ~ - only; got ska:a b"),
-        (r'{"ska:\"a"}', "use letters"),
-        (r'{"ska:a\\b"}', "use letters"),
-        ('{"ska:é"}', "use letters"),
-        ('{"ska:a,ska:b"}', "use letters"),
-        ('{","}', "use letters"),
-        (
-            '{"a"}',
-            (
-                "every item must be scope:name, and neither part may be empty"
-                " (this schedd has no default scope); got a"
-            ),
-        ),
-        ('{""}', "every item must be scope:name"),
-        ('{"ska:a", ""}', "every item must be scope:name"),
-        ('{"ska:a,"}', "every item must be scope:name"),
-        ('{"ska:a,ska:b", ""}', "every item must be scope:name"),
-        ('{":a"}', "every item must be scope:name"),
-        ('{"ska:"}', "every item must be scope:name"),
-        (f'{{"ska:{"x" * 497}"}}', "more than 500 characters"),
-    ],
-)
-def test_invalid_list_of_datasets_is_rejected_with_a_sentence(located, datasets, sentence):
-    assert sentence in located.refusal(datasets)
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ('+DataLocality = "maybe"', 'DataLocality must be "auto", "require", "wait" or "prefer"'),
-        ("+DataLocality = 5", "DataLocality must be"),
-        ("+DataLocality = require", "DataLocality must be"),
-        ("+DataLocalityMaxWait = -1", "whole numbers of seconds"),
-        ("+DataLocalityMaxWait = 1.5", "whole numbers of seconds"),
-        ('+DataLocalityMaxWait = "1h"', "whole numbers of seconds"),
-        ("+DataLocalityMaxWait = hour", "whole numbers of seconds"),
-        ("+DataLocalityMaxAge = 0", "whole numbers of seconds"),
-        ("+DataLocalityMaxAge = 99999999999", "whole numbers of seconds"),
-        ("+DataLocalityExpectedSeconds = 0", "whole numbers of seconds"),
-        ("+DataLocalityExpectedSeconds = 1.5", "whole numbers of seconds"),
-        ('+DataLocalityExpectedSeconds = "1h"', "whole numbers of seconds"),
-        ("+DataLocalityExpectedSeconds = 31536001", "whole numbers of seconds"),
-        ("+DataLocalityExpectedSeconds = hour", "whole numbers of seconds"),
-        (
-            "+DataLocalityMinFraction = -0.1",
-            "DataLocalityMinFraction must be a number from 0 to 1, such as 0.95",
-        ),
-        ("+DataLocalityMinFraction = 1.01", "a number from 0 to 1"),
-        ("+DataLocalityMinFraction = most", "a number from 0 to 1"),
-        ('+DataLocalityMinFraction = "0.9"', "a number from 0 to 1"),
-        ("+DataLocalityMinFraction = true", "a number from 0 to 1"),
-        ("+DataLocalityTransformed = true", "leave DataLocalityTransformed out"),
-    ],
-)
-def test_invalid_options_beside_the_list_are_rejected_with_a_sentence(located, line, sentence):
-    assert sentence in located.refusal('{"ska:a"}', line)
-
-
-@pytest.mark.parametrize("lines", [("universe = java",), ("universe = parallel", "machine_count = 1")])
-def test_jobs_of_a_universe_that_no_transform_reaches_are_refused(located, lines):
-    assert "java, parallel and vm universes are not sent" in located.refusal('{"ska:a"}', *lines)
-    assert located.refusal(None, *lines) == ""
+def test_schedd_refuses_malformed_jobs_of_each_kind(located):
+    """Every other case is in tests/unit/submit/test_submit_requirements.py."""
+    late = {"queue": "queue 4"}
+    refusals = (
+        ("ska", ("max_materialize = 2",), late, "must be a list of strings"),
+        (r'{"ska:a\\b", "a"}', (), {}, "use letters"),
+        ('{"ska:a"}', ("+DataLocality = require",), {}, "DataLocality must be"),
+        (BOTH, (*prepared(), "+DataLocalityMaxAge = 0"), {}, "whole numbers of seconds"),
+        ('{"ska:a"}', ("universe = java",), {}, "java, parallel and vm universes are not sent"),
+    )
+    for datasets, lines, queue, sentence in refusals:
+        assert sentence in located.refusal(datasets, *lines, **queue), lines
 
 
 @pytest.mark.parametrize("universe", ["local", "scheduler"])
@@ -530,13 +433,6 @@ def test_late_materialization_with_a_list_for_each(located):
     jobs = located.pool.history(f"ClusterId == {cluster}", "ProcId", "RequiredDatasets", "LastRemoteHost")
     went = {job["ProcId"]: (*job["RequiredDatasets"], job["LastRemoteHost"].split("@")[1]) for job in jobs}
     assert went == {0: (A, "UK"), 1: (B, "AU"), 2: (A, "UK"), 3: (B, "AU")}
-
-
-@pytest.mark.parametrize(
-    ("datasets", "sentence"), [("{}", "is empty"), ("ska", "must be a list"), ('{"a"}', "scope:name")]
-)
-def test_late_materialization_of_a_bad_list_is_rejected_at_once(located, datasets, sentence):
-    assert sentence in located.refusal(datasets, "max_materialize = 2", queue="queue 4")
 
 
 def test_a_bad_list_among_late_ones_is_held_not_lost(located):
@@ -681,16 +577,6 @@ def test_required_datasets_do_not_match_facts_that_are_too_old(located):
     assert located.ran_at(old) == ["UK"]
 
 
-@pytest.mark.parametrize("mode", ["wait", "prefer"])
-def test_a_job_first_waits_and_then_runs_elsewhere(located, mode):
-    located.holds(UK={B: "AVAILABLE"})
-    cluster = located.submit('{"ska:a"}', f'+DataLocality = "{mode}"', "+DataLocalityMaxWait = 15")
-    deadline = located.ad(cluster)["DataLocalityAnyAfter"]
-    located.ran_at(cluster)
-    job = located.pool.history(f"ClusterId == {cluster}", "JobStartDate")[0]
-    assert deadline <= job["JobStartDate"] <= deadline + 100
-
-
 def test_a_released_job_goes_anywhere(located):
     located.holds()
     cluster = located.submit('{"ska:a"}', '+DataLocality = "require"')
@@ -758,31 +644,6 @@ def test_burst_runs_beside_its_data_with_a_depth_first_negotiator(located):
         located.pool.wait(lambda: time.time() > deadline, 15, "the jobs to have settled")
         located.pool.run("condor_release", str(cluster))
         assert located.ran_at(cluster, 6) == ["UK"] * 6
-
-
-# --- START
-
-
-def test_reused_claim_starts_no_job_after_its_dataset_left(located):
-    located.holds(UK={A: "AVAILABLE"})
-    cluster = located.submit(
-        '{"ska:a"}', '+DataLocality = "require"', "request_cpus = 8", queue="queue 8", run="/bin/sleep 2"
-    )
-    located.pool.wait(
-        lambda: located.pool.history(f"ClusterId == {cluster}", "ProcId"), 60, "a first job to end"
-    )
-    located.holds(UK={})
-    left = time.time()
-    other = located.submit(None, queue="queue 3")
-    located.ran_at(other, 3)
-    located.pool.wait(
-        lambda: not located.pool.jobs("JobStatus == 2", "ClusterId"), 30, "the last started job to end"
-    )
-    started = [job["JobStartDate"] for job in located.pool.history(f"ClusterId == {cluster}", "JobStartDate")]
-    assert 1 <= len(started) < 8
-    assert not [when for when in started if when > left + 1]
-    located.holds(UK={A: "AVAILABLE"})
-    assert located.ran_at(cluster, 8) == ["UK"] * 8
 
 
 # --- who starts pilots

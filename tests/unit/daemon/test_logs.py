@@ -1,12 +1,10 @@
 """Log lines: one JSON object a line, with a level and the id of the request or the number of the cycle."""
 
-import ast
 import io
 import json
 import logging
 import re
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import httpx
 import pytest
@@ -23,8 +21,6 @@ from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, demand
-
-ROOT = Path(__file__).parents[3]
 
 
 class Terminal(io.StringIO):
@@ -170,39 +166,3 @@ def test_log_lines_of_a_catalogue_have_the_number_of_the_cycle(logged):
     with structlog.contextvars.bound_contextvars(cycle=7):
         read_all(catalogues, {L1})
     assert [line["cycle"] for line in lines(stream)] == [7, 7]
-
-
-# the page of the docs
-
-
-def said_in_code() -> set[tuple[str, str]]:
-    """Every event of ours with its level; a part that is computed is ``…``."""
-    found = set()
-    for file in (file for folder in ("hydrator", "adapters") for file in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                continue
-            if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "_log"):
-                continue
-            level = {"exception": "error"}.get(node.func.attr, node.func.attr)
-            found |= {(text, level) for text in _texts(node.args[0])}
-    return found
-
-
-def _texts(node: ast.expr) -> list[str]:
-    if isinstance(node, ast.IfExp):
-        return [*_texts(node.body), *_texts(node.orelse)]
-    if isinstance(node, ast.JoinedStr):
-        return ["".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)]
-    return [node.value] if isinstance(node, ast.Constant) else []
-
-
-def test_every_event_that_the_page_names_is_logged_with_that_level():
-    rows = re.findall(
-        r"^\| `([^`]+)` \| (\w+) \|",
-        (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8"),
-        re.MULTILINE,
-    )
-    computed = {("cycle", level) for level in ("debug", "info", "warning")}  # its level is chosen
-    assert len(rows) > 20
-    assert set(rows) <= said_in_code() | computed

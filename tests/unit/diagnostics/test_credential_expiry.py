@@ -169,21 +169,6 @@ def test_check_advises_to_renew_expired_and_expiring_credentials():
     assert {finding.todo for finding in found} == {"renew it: docs/reference/credentials.md#tls", ""}
 
 
-def test_each_docs_section_of_credentials_is_a_heading_of_the_page(request):
-    page = (request.config.rootpath / "docs" / "reference" / "credentials.md").read_text("utf-8")
-    wiring = (request.config.rootpath / "hydrator" / "wiring" / "credentials.py").read_text("utf-8")
-    for recipe, heading in {
-        "idtokens": "IDTOKENs",
-        "token-files": "Token files",
-        "x509": "x509",
-        "logins": "Logins",
-        "tls": "TLS",
-    }.items():
-        assert f"\n## {heading}\n" in page
-        assert heading.lower().replace(" ", "-") == recipe
-        assert recipe in {"idtokens", "logins"} or f'"{recipe}"' in wiring
-
-
 def test_credential_rows_of_the_state_are_read_back_unchanged():
     found = [
         login_credential("catalogue rucio: login", TokenValidity(NOON, NOON + HOUR)),

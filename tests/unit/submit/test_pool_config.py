@@ -10,7 +10,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.model import MAX_DID_CHARS, Did
-from hydrator.submit.expressions import COMPACT_HERE, available_expression, here_expression
+from hydrator.submit.expressions import COMPACT_HERE, here_expression
 from hydrator.submit.pool_config import (
     IMMUTABLE_ATTRIBUTES,
     PRE_JOB_TERM,
@@ -23,7 +23,7 @@ from hydrator.submit.pool_config import (
     schedd_config,
     startd_config,
 )
-from tests.transform_oracle import compute_any_after, requirements_expression
+from tests.transform_oracle import compute_any_after
 
 A, B = Did("ska:a"), Did("ska:b")
 DEFAULT_PRE_JOB_RANK = (
@@ -114,10 +114,6 @@ def test_dataset_list_of_any_length_is_evaluated(datasets):
 
 
 # --- the negotiator's term
-
-
-def test_users_requirements_stay_in_parentheses():
-    assert requirements_expression("A || B") == "(A || B) && MY.DataLocalityHere"
 
 
 def pre_job_rank(job_ad: ClassAd, slot_ad: ClassAd, weight="1000000") -> float:
@@ -307,26 +303,9 @@ def test_expressions_that_a_transform_sets_have_no_backslash_but_before_a_quote(
         assert [line for line in lines if re.search(r'\\(?!")', line)] == []
 
 
-def test_printed_comment_lines_fit_on_a_screen():
-    for line in schedd_config(PoolPolicy(), {"JOB_TRANSFORM_NAMES": "X " * 9}).splitlines():
-        assert len(line) < 130 or not line.startswith("#")
-
-
 def test_negotiator_term_has_no_addend_without_a_previous_rank():
     lines = negotiator_config({"NEGOTIATOR_PRE_JOB_RANK": ""}).splitlines()
     assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM}" in lines
-
-
-@pytest.mark.parametrize("observe", [False, True])
-def test_schedd_text_has_claim_partitionable_leftovers_as_a_comment(observe):
-    lines = schedd_config(PoolPolicy(), {}, observe=observe).splitlines()
-    assert "# CLAIM_PARTITIONABLE_LEFTOVERS = False" in lines
-    assert not any(line.startswith("CLAIM_PARTITIONABLE_LEFTOVERS") for line in lines)
-
-
-def test_negotiator_text_does_not_offer_depth_first():
-    """Hold what benchmarks/bursts.py measured: it does not keep bursts of several datasets at their data."""
-    assert "DEPTH_FIRST" not in negotiator_config({})
 
 
 def test_observe_changes_no_requirements_no_start_and_refuses_no_job():
@@ -418,26 +397,5 @@ def test_removal_text_sets_nothing_and_lists_parameters_with_our_parts():
     assert "# The current values could not be read." in texts["negotiator"].splitlines()
 
 
-def test_removal_text_lists_nothing_in_a_pool_without_our_parts():
-    texts = removal_texts(
-        {
-            "schedd": {"JOB_TRANSFORM_NAMES": "PelicanRetry", "SUBMIT_REQUIREMENT_NAMES": "Not defined"},
-            "startd": {"START": "True"},
-            "negotiator": {"NEGOTIATOR_PRE_JOB_RANK": DEFAULT_PRE_JOB_RANK},
-        }
-    )
-    assert ["# No parameter has a part of DataLocality." in text.splitlines() for text in texts.values()] == [
-        True
-    ] * 3
-
-
 def test_schedd_and_model_accept_the_same_longest_did():
     assert f"{{1,{MAX_DID_CHARS}}}" in schedd_config(PoolPolicy(), {})
-
-
-def test_expression_of_one_dataset_equals_the_contract():
-    assert available_expression([A]) == (
-        '(TARGET.DatasetStates["ska:a"] =?= "AVAILABLE" && '
-        '((time() - (TARGET.DatasetAsOf["ska:a"] ?: TARGET.DataLocalityAsOf))'
-        " < MY.DataLocalityMaxAge) =?= true)"
-    )
