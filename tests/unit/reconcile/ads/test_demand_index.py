@@ -1,6 +1,7 @@
 """Index of the demand: its work grows with the demand, also if many sets share a dataset."""
 
 import tracemalloc
+from collections import UserList
 from collections.abc import Iterator, Sequence
 
 from hydrator.domain.model import DemandEntry, Did
@@ -10,7 +11,7 @@ from tests.factories import L1, L2, L3, want
 SHARED = Did("lofar:shared")
 
 
-class WatchedEntries(tuple[DemandEntry, ...]):
+class WatchedEntries(UserList[DemandEntry]):
     """Demand entries that count single reads, and the bytes that a reader allocates between two entries."""
 
     allocated_bytes = 0
@@ -18,10 +19,10 @@ class WatchedEntries(tuple[DemandEntry, ...]):
 
     def __getitem__(self, position: int) -> DemandEntry:
         self.read_count += 1
-        return super().__getitem__(position)
+        return self.data[position]
 
     def __iter__(self) -> Iterator[DemandEntry]:
-        for entry in super().__iter__():
+        for entry in self.data:
             before, _ = tracemalloc.get_traced_memory()
             tracemalloc.reset_peak()
             yield entry
