@@ -296,7 +296,7 @@ class Daemon:
         if old := self._context.runtime:
             self._lifecycle.retire(old)
             if old.settings.private != runtime.settings.private:
-                self._context.report = None  # the old report may name datasets that are private from now on
+                self._context.forget_report()  # the old report may name datasets that are private from now on
         self._lifecycle.continue_state(runtime.parts.pseudonym_store)
         old_server, self._http.server = self._http.server, server
         self._lifecycle.activate(runtime)

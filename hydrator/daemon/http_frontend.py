@@ -2,23 +2,21 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
-from hydrator.diagnostics.overview.placement import Placement
 from hydrator.diagnostics.why.query import WhyQuery, ask_job, datasets_over_budget
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
 from hydrator.domain.events import RejectReason
-from hydrator.domain.model import DaemonKnowledge, Did, Site, Snapshot, Unseen
+from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
 from hydrator.domain.pool_ports import ClusterJobs
-from hydrator.domain.ports import ServerEndpoint
+from hydrator.domain.ports import Clock, ServerEndpoint
 from hydrator.domain.redaction import escape_unprintable
-from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
 from hydrator.server.handlers import TokenServices
@@ -53,6 +51,7 @@ class HttpFrontend:
         get_hang_reason: returns why the daemon hangs, or None.
         get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
         history: the history in the state, for the pages.
+        clock: returns the present time.
     """
 
     context: DaemonContext
@@ -60,6 +59,7 @@ class HttpFrontend:
     get_hang_reason: Callable[[], str | None]
     get_standby_reason: Callable[[], str | None]
     history: PageHistory = field(default_factory=PageHistory)
+    clock: Clock = system_clock
     server: HttpServer | None = None
 
     @property
@@ -94,6 +94,8 @@ class HttpFrontend:
             self.history,
             self._read_cluster if settings.demand.ask_schedds else None,
         )
+        if self.context.report and self.context.cycle_state is None:  # a reload adds the server
+            self.context.cycle_state = ServerState.of_cycle(self.context.report)
         server.start(predecessor=self.server)
         return server
 
@@ -111,43 +113,30 @@ class HttpFrontend:
         )
 
     def build_state(self) -> ServerState:
-        """Build the values from which the HTTP server answers a request now."""
-        context = self.context
-        placement = context.placement
+        """Return the state now: that of the last cycle, with what has changed since the cycle.
+
+        Each request calls this, in the event loop. So the work must not grow with the number of datasets.
+        """
+        context, now = self.context, self.clock()
         report, standby_reason = context.report, self.get_standby_reason()
         served_ads = context.parts.served_ads if context.parts else None
-        evaluation = report.evaluation if report else None
-        experiment, now = context.state.experiment, system_clock()
-        if evaluation:
-            experiment = evaluation.state.experiment
+        experiment = (report.evaluation.state if report else context.state).experiment
         has_ads = report or context.state.ads
-        return ServerState(
+        return replace(
+            context.cycle_state or ServerState({}, None, None, None, now),
             ads=served_ads.ads() if served_ads and not standby_reason else {},
-            snapshot=evaluation.snapshot if evaluation else None,
-            demand=report.demand if report else None,
             not_ready_reason=standby_reason or (None if has_ads else "the first cycle has not ended yet"),
             now=now,
             published_at=served_ads.publish_times() if served_ads else {},
-            held_reasons=report.held_reasons if report else {},
             hang_reason=self.get_hang_reason(),
-            held_losses=evaluation.state.held_losses if evaluation else {},
             max_age=context.settings.daemon.max_age,
             changes=context.recent_changes,
-            omitted_dids=dids_without_room(evaluation.drafts) if evaluation else {},
-            troubles=report.failures if report else (),
-            locality=context.locality,
             experiment=experiment.describe(now) if experiment else None,
-            withheld_reasons=evaluation.withheld_reasons if evaluation else {},
-            estimates=report.estimates if report else None,
-            no_estimates_reason=report.estimation.none_reason if report else None,
-            set_estimator=report.estimation.set_estimator if report else None,
             staging=context.staging,
+            locality=context.locality,
             parts=context.part_statuses,
             reload_problems=context.reload_problems,
-            implausible_generations=report.implausible_generations if report else {},
-            load=report.estimation.load if report else None,
             credentials=context.credentials,
-            placement=placement if evaluation and _has_counts_of(placement, evaluation.snapshot) else None,
         )
 
     def _on_webhook_event(self, body: bytes) -> RejectReason | None:
@@ -177,11 +166,6 @@ class HttpFrontend:
         """Explain a job; called by threads of the HTTP server."""
         context = self.context
         return explain_job(context.settings, context.report, context.staging, cluster, proc, schedd)
-
-
-def _has_counts_of(placement: Placement | None, snapshot: Snapshot) -> bool:
-    """Return whether *placement* has the counts of *snapshot*: a cycle replaces them one after the other."""
-    return placement is not None and placement.snapshot is snapshot
 
 
 def _server_settings(settings: Settings) -> tuple[object, ...]:

@@ -133,7 +133,7 @@ class RuntimeLifecycle:
     def date_back(self, step: timedelta, parts: Parts) -> None:
         """Move all stored times back by *step* after the clock was set back: no fact may look too new."""
         self.context.state = shift_back(self.context.state, step)
-        self.context.report = None  # the clock was set back, so the report's times are now in the future
+        self.context.forget_report()  # the clock was set back, so the report's times are now in the future
         if parts.served_ads:
             served = parts.served_ads.ads()
             ads = [ad for site, ad in self.context.state.ads.items() if site in served]

@@ -10,13 +10,13 @@ from hydrator.config import Settings
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.parts import PartStatus
-from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.ports import EventSource
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
+from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from hydrator.wiring import (
     Parts,
@@ -49,8 +49,8 @@ class DaemonContext:
 
     Any thread may read a value: the daemon replaces a value by a new value, but never changes its content.
 
-    A new runtime continues from ``state``. ``report`` is the report of the last cycle, ``placement`` are the
-    counts of its snapshot (None without pages that show them), and
+    A new runtime continues from ``state``. ``report`` is the report of the last cycle, ``cycle_state`` is
+    what the HTTP server shows of it (None without this server), and
     ``recent_changes`` are the newest entries of the history. ``locality`` is the
     overview of ended jobs, and ``staging`` that of the last step of staging. ``part_statuses`` are the
     catalogues and publishers of the last cycle; ``reload_problems`` say why the last reload failed.
@@ -61,13 +61,17 @@ class DaemonContext:
     state: ReconcileState
     runtime: Runtime | None = None
     report: CycleReport | None = None
-    placement: Placement | None = None
+    cycle_state: ServerState | None = None
     recent_changes: tuple[HistoryEntry, ...] = ()
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     staging: StagingOverview | None = None
     part_statuses: tuple[PartStatus, ...] = ()
     reload_problems: tuple[str, ...] = ()
     credentials: tuple[Credential, ...] = ()
+
+    def forget_report(self) -> None:
+        """Forget the report of the last cycle: nothing shows its results any more."""
+        self.report = self.cycle_state = None
 
     def share_locality(self, overview: LocalityOverview) -> None:
         """Replace the overview of ended jobs."""

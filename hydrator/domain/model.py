@@ -258,6 +258,15 @@ class Demand:
     def dids(self) -> frozenset[Did]:
         return frozenset(did for want in self.entries for did in want.dids)
 
+    @cached_property
+    def job_counts(self) -> Mapping[Did, int]:
+        """The number of jobs that name each dataset."""
+        counts: dict[Did, int] = {}
+        for want in self.entries:
+            for did in want.dids:
+                counts[did] = counts.get(did, 0) + want.job_count
+        return counts
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:

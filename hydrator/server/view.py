@@ -15,7 +15,9 @@ from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.ads.estimates import Estimates, SetEstimator
 from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot
 from hydrator.domain.pool_ports import PoolLoad
+from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.staging.overview import StagingOverview
 
@@ -80,6 +82,32 @@ class ServerState:
     implausible_generations: Mapping[Site, int] = field(default_factory=dict)
     load: PoolLoad | None = None
     credentials: Sequence[Credential] = ()
+
+    @classmethod
+    def of_cycle(cls, report: CycleReport) -> "ServerState":
+        """Build what all requests until the next cycle share: the results of one cycle, and their counts.
+
+        Each request adds the time, the ads and the other values that change between two cycles.
+        """
+        evaluation, estimation = report.evaluation, report.estimation
+        return cls(
+            ads={},
+            snapshot=evaluation.snapshot,
+            demand=report.demand,
+            not_ready_reason=None,
+            now=report.started_at,
+            held_reasons=report.held_reasons,
+            held_losses=evaluation.state.held_losses,
+            omitted_dids=dids_without_room(evaluation.drafts),
+            troubles=report.failures,
+            withheld_reasons=evaluation.withheld_reasons,
+            estimates=report.estimates,
+            no_estimates_reason=estimation.none_reason,
+            set_estimator=estimation.set_estimator,
+            placement=Placement.of(evaluation.snapshot),
+            implausible_generations=report.implausible_generations,
+            load=estimation.load,
+        )
 
     @property
     def health(self) -> OverallHealth:

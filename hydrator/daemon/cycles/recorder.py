@@ -11,7 +11,6 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process.service_manager import ServiceManager
 from hydrator.daemon.runtime import DaemonContext
 from hydrator.diagnostics.overview.parts import update_parts
-from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.reconciler import Reconciler
@@ -19,6 +18,7 @@ from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.overview import MAX_CHANGES
+from hydrator.server.view import ServerState
 
 from .guard import TaskGuard
 from .saved_reports import SavedReports
@@ -63,10 +63,11 @@ class CycleRecorder:
     ) -> None:
         """Record the results of one cycle; *polled_at* is the start of the last poll."""
         context = self.context
-        self.guard.run_isolated("the pages", lambda: self._count_datasets(report))
-        context.state, context.report = reconciler.state, report
+        self.guard.run_isolated("the pages", lambda: self._build_cycle_state(report))
         context.part_statuses = update_parts(context.part_statuses, report)
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
+        # last, because open pages load again when there is another report
+        context.state, context.report = reconciler.state, report
         self.guard.run_isolated("events", lambda: self._end_poll(report, previous_memories, polled_at))
         self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
         self.saved_reports.save_credentials(context.credentials)
@@ -77,10 +78,10 @@ class CycleRecorder:
         self._log_estimates(report.estimation.none_reason)
         self._log_cycle(report, seconds)
 
-    def _count_datasets(self, report: CycleReport) -> None:
-        """Count where the datasets are, so that no reader of the pages waits for this."""
-        if self.context.settings.publish.http.enabled:
-            self.context.placement = Placement.of(report.evaluation.snapshot)
+    def _build_cycle_state(self, report: CycleReport) -> None:
+        """Build what the HTTP server shows of the cycle, so that no request waits for this."""
+        has_server = self.context.settings.publish.http.enabled
+        self.context.cycle_state = ServerState.of_cycle(report) if has_server else None
 
     def _log_estimates(self, none_reason: str | None) -> None:
         """Log the reason for missing estimates, but only when it changes."""

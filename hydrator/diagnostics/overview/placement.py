@@ -8,7 +8,9 @@ from datetime import datetime
 from itertools import compress, repeat
 from operator import attrgetter, is_
 
-from hydrator.domain.model import DatasetState, Demand, Did, Site, SiteFacts, Snapshot
+from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
+from hydrator.reconcile.snapshot.merge import FactRows
 
 _STATE_OF = attrgetter("state")
 _TIME_OF = attrgetter("as_of")
@@ -48,11 +50,12 @@ class Placement:
     def of(cls, snapshot: Snapshot) -> "Placement":
         """Count the facts of *snapshot*."""
         sites = {site: snapshot.sites[site] for site in sorted(snapshot.sites)}
-        states = {site: list(map(_STATE_OF, each.facts.values())) for site, each in sites.items()}
-        counts = {site: _count(each, states[site]) for site, each in sites.items()}
+        rows = {site: _stored_rows(each.facts) for site, each in sites.items()}
+        states = {site: list(map(_STATE_OF, each.values())) for site, each in rows.items()}
+        counts = {site: _count(each, rows[site], states[site]) for site, each in sites.items()}
         complete_by_site = [
-            set(compress(each.facts, map(is_, states[site], repeat(DatasetState.AVAILABLE))))
-            for site, each in sites.items()
+            set(compress(each, map(is_, states[site], repeat(DatasetState.AVAILABLE))))
+            for site, each in rows.items()
         ]
         dids = frozenset(snapshot.unseen_reasons).union(*(each.facts for each in snapshot.sites.values()))
         return cls(snapshot, counts, dids, complete_by_site, frozenset().union(*complete_by_site))
@@ -69,7 +72,14 @@ class Placement:
         return sum(entry.job_count for entry in demand.entries if self.is_complete_somewhere(entry.dids))
 
 
-def _count(site: SiteFacts, states: Sequence[DatasetState]) -> SiteCounts:
-    """Count *states*, which are those of the facts of *site*."""
-    oldest_at = min(set(map(_TIME_OF, site.facts.values())), default=None)
-    return SiteCounts(site.as_of, Counter(states), oldest_at)
+def _stored_rows(facts: Mapping[Did, Fact]) -> Mapping[Did, Fact]:
+    """Return *facts* as they are stored: :class:`FactRows` build a new fact for each look-up."""
+    return facts.rows if isinstance(facts, FactRows) else facts
+
+
+def _count(site: SiteFacts, rows: Mapping[Did, Fact], states: Sequence[DatasetState]) -> SiteCounts:
+    """Count *states*, which are those of the stored *rows* of *site*."""
+    times = set(map(_TIME_OF, rows.values()))
+    if isinstance(site.facts, FactRows) and AT_LAST_POLL in times:
+        times = times - {AT_LAST_POLL} | {site.facts.now}
+    return SiteCounts(site.as_of, Counter(states), min(times, default=None))

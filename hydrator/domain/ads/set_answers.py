@@ -6,7 +6,7 @@ give to the negotiator. An ad of contract 1 has no such entries. This module is 
 
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
@@ -47,7 +47,7 @@ class SiteAnswers:
     ``is_observing``: an observe-only block of an experiment runs, in which no answer may steer a job.
     """
 
-    by_key: Mapping[SetKey, SetAnswer]
+    by_key: Mapping[SetKey, SetAnswer] = field(default_factory=dict)
     own_queue_seconds: int = 0
     estimates_until: int | None = None
     is_observing: bool = False
@@ -73,8 +73,8 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
     lines = dict(ad.content)
     shares = _entries(lines.get("DataLocalitySets"))
     times = _entries(lines.get("DataLocalitySetsAsOf"))
-    until = ad.estimates_until
-    is_valid = until is not None and now < until
+    site = read_site_answers(ad, now)
+    is_valid = site.estimates_until is not None
     names = ("DataLocalityReadSeconds", "DataLocalityQueueSeconds", "DataLocalityReadFrom")
     reads, queues, sources = (_entries(lines.get(name) if is_valid else None) for name in names)
     answers = {
@@ -88,12 +88,18 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
         for key, share in shares.items()
         if (keys is None or key in keys) and _REAL.match(share)
     }
-    own = _integer(lines.get("DataLocalityOwnQueueSeconds")) if is_valid else None
+    return replace(site, by_key=answers)
+
+
+def read_site_answers(ad: SiteAd, now: datetime) -> SiteAnswers:
+    """Return what *ad* says about its site as a whole, without the answers about single sets."""
+    lines, until = dict(ad.content), ad.estimates_until
+    if until is None or now >= until:
+        return SiteAnswers(is_observing=lines.get(OBSERVE_ATTRIBUTE) == "true")
     return SiteAnswers(
-        answers,
-        own or 0,
-        to_unix(until) if until is not None and is_valid else None,
-        lines.get(OBSERVE_ATTRIBUTE) == "true",
+        own_queue_seconds=_integer(lines.get("DataLocalityOwnQueueSeconds")) or 0,
+        estimates_until=to_unix(until),
+        is_observing=lines.get(OBSERVE_ATTRIBUTE) == "true",
     )
 
 

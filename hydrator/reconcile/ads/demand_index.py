@@ -1,6 +1,6 @@
 """Index of the demand: by dataset, the demand entries that name it; and the keys of the demanded sets."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import overload
@@ -37,10 +37,13 @@ class DemandIndex:
         make_key: Callable[[DatasetSet], SetKey] = set_key,
     ) -> "DemandIndex":
         """Build the index of *entries*; *known_keys* are keys from an earlier index."""
-        naming: dict[Did, tuple[int, ...]] = {}
+        naming: dict[Did, list[int]] = {}
         for place, want in enumerate(entries):
             for did in want.dids:
-                naming[did] = (*naming[did], place) if did in naming else (place,)
+                if did in naming:
+                    naming[did].append(place)
+                else:
+                    naming[did] = [place]
         known = known_keys or {}
         keys = {
             want.dids: known.get(want.dids) or make_key(want.dids) for want in entries if len(want.dids) > 1
@@ -72,11 +75,11 @@ class DemandIndex:
     def key_of(self, dids: DatasetSet) -> SetKey:
         return self.keys[dids] if len(dids) > 1 else set_key(dids)
 
-    def sets_with(self, did: Did) -> Iterator[DatasetSet]:
-        """Yield the sets that contain *did*; the same set may come more than once."""
-        yield (did,)
-        for place in self.positions_by_did.get(did, ()):
-            yield self.entries[place].dids
+    def sets_with(self, dids: Iterable[Did]) -> set[DatasetSet]:
+        """Return the sets that contain one of *dids*, and each of *dids* as a set of its own."""
+        dids = frozenset(dids)
+        places = {place for did in dids for place in self.positions_by_did.get(did, ())}
+        return {*((did,) for did in dids), *(self.entries[place].dids for place in places)}
 
 
 def _find_unsettled_sets(entries: Sequence[DemandEntry]) -> frozenset[DatasetSet]:

@@ -156,9 +156,8 @@ class _DraftSteps:
         if last is None:
             return {}
         entries = dict(last.entries)
-        for did in chain(self.changed_dids.get(site, ()), self.changed_inputs):
-            for dids in self.demand_index.sets_with(did):
-                entries.pop(dids, None)
+        for dids in self.demand_index.sets_with(chain(self.changed_dids.get(site, ()), self.changed_inputs)):
+            entries.pop(dids, None)
         return entries
 
     def render(

@@ -7,10 +7,9 @@ from typing import Final, cast
 from urllib.parse import quote
 
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.set_answers import read_set_answers
-from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, to_unix
+from hydrator.domain.ads.set_answers import read_set_answers, read_site_answers
+from hydrator.domain.model import Demand, Did, Fact, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.provenance import public_provenance
-from hydrator.server.pages.overview import jobs_by_did
 from hydrator.server.view import ServerState, select_sets, total_bytes
 from hydrator.staging.overview import explain_for_job
 from hydrator.submit.nearest_names import add_similar_names
@@ -24,7 +23,7 @@ MAX_NAME_COMPARED: Final = 200
 def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
     """Build the row of a site with an ad; without a publication time, use the present time."""
     facts = state.snapshot.sites.get(ad.site) if state.snapshot else None
-    answers = read_set_answers(ad, state.now)
+    answers = read_site_answers(ad, state.now)
     return {
         "site": ad.site,
         "generation": ad.generation,
@@ -47,15 +46,14 @@ def build_dataset_rows(
     dids = list(dids)
     knowledge = state.knowledge
     similar = add_similar_names(knowledge, dids).similar_names if knowledge and should_suggest_names else {}
-    demanded = state.demand.dids if state.demand else frozenset()
-    jobs = jobs_by_did(state.demand)
+    demand = state.demand or Demand()
     collisions = {did: group for group in snapshot.case_collisions for did in group}
     collisions |= snapshot.misspelt_dids
     return [
         {
             "did": did,
-            "demanded": did in demanded,
-            "jobs": jobs.get(did, 0),
+            "demanded": did in demand.dids,
+            "jobs": demand.job_counts.get(did, 0),
             "bytes": snapshot.bytes_total.get(did),
             "unseen": snapshot.unseen_reasons.get(did),
             "clashes_with": [other for other in collisions.get(did, ()) if other != did],
@@ -74,7 +72,8 @@ def build_dataset_rows(
 def build_set_rows(state: ServerState, keys: Collection[str]) -> list[DatasetSetAnswer]:
     """Build the rows of the demanded sets in *keys*; without *keys*, of the sets that most jobs need."""
     sets = select_sets(state, keys)
-    answers = {site: read_set_answers(ad, state.now) for site, ad in sorted(state.ads.items())}
+    keys_of_sets = {entry.key for entry in sets}
+    answers = {site: read_set_answers(ad, state.now, keys_of_sets) for site, ad in sorted(state.ads.items())}
     return [
         {
             "key": entry.key,

@@ -215,7 +215,7 @@ class _DatasetTable:
 
 def _select_datasets(placement: Placement, demand: Demand | None, selection: Selection) -> _DatasetTable:
     """Select one page of datasets; a dataset that more jobs name comes first."""
-    jobs, snapshot = jobs_by_did(demand), placement.snapshot
+    jobs, snapshot = (demand or Demand()).job_counts, placement.snapshot
     dids = placement.dids | demand.dids if demand else placement.dids
     by_name = sorted(selection.filter_dids(dids, snapshot))
     wanted = sorted(filter(jobs.get, by_name), key=jobs.__getitem__, reverse=True)
@@ -237,13 +237,3 @@ def _select_datasets(placement: Placement, demand: Demand | None, selection: Sel
         page=page,
         page_count=page_count,
     )
-
-
-def jobs_by_did(demand: Demand | None) -> Mapping[Did, int]:
-    """Count the jobs that name each dataset."""
-    jobs: dict[Did, int] = {}
-    for entry in demand.entries if demand else ():
-        count = entry.job_count
-        for did in entry.dids:
-            jobs[did] = jobs.get(did, 0) + count
-    return jobs

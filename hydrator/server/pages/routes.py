@@ -85,7 +85,7 @@ class PageRoutes:
             return _missing_response(request, "No such site", sentence, links)
         changes = self.history.load_site_changes(site, _MAX_SITE_CHANGES)
         facts = state.snapshot.sites.get(site) if state.snapshot else None
-        placement = Placement.of(Snapshot({site: facts} if facts else {}))
+        placement = state.placement or Placement.of(Snapshot({site: facts} if facts else {}))
         page = render_site_page(site, state, changes, placement=placement, context=context)
         return html_response(request, page)
 

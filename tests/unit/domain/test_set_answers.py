@@ -1,9 +1,10 @@
 """Entries of a site's ad about sets of datasets, as programs read them back."""
 
+import tracemalloc
 from datetime import timedelta
 
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers
+from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers, read_site_answers
 from hydrator.domain.model import SiteAd, to_unix
 from tests.factories import CAM, L1, L2, MINUTE, NOON
 
@@ -59,3 +60,15 @@ def test_ads_of_contract_1_and_entries_that_cannot_be_read_have_no_answers():
     assert read_set_answers(old, NOON).by_key == {}
     odd = SiteAd(CAM, NOON, 7, (("DataLocalitySets", "[a=error;b=-1.0;c=1e999;d=0.5]"),), NOON + timedelta(1))
     assert list(read_set_answers(odd, NOON).by_key) == ["d"]
+
+
+def test_numbers_of_a_site_are_read_without_reading_its_sets():
+    peaks = []
+    for count in (10, 10_000):
+        sets = f"[{';'.join(f's{number:08}=0.5' for number in range(count))}]"
+        full = ad(DataLocalitySets=sets, DataLocalityOwnQueueSeconds="768")
+        tracemalloc.start()
+        assert read_site_answers(full, NOON).own_queue_seconds == 768
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 1000

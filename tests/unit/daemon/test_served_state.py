@@ -1,0 +1,228 @@
+"""The state that the HTTP server answers from: a cycle builds it once, and each request adds what is new."""
+
+from collections import UserList
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapters.http.publisher import ServedAds
+from adapters.memory import MemoryCatalogue
+from hydrator.config import HttpServerSettings
+from hydrator.daemon.cycles.recorder import CycleRecorder
+from hydrator.daemon.http_frontend import HttpFrontend
+from hydrator.daemon.runtime import DaemonContext
+from hydrator.diagnostics.overview.placement import Placement
+from hydrator.domain.model import Demand, DemandEntry, Origin, Replica, ReplicaState, Snapshot
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.state import ReconcileState
+from hydrator.server.api.rows import build_dataset_rows
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.pages.overview import render_overview
+from hydrator.server.view import ServerState
+from tests.factories import CAM, L1, NOON
+
+REQUESTS = (
+    f"/v1/sites/{CAM}/ad",
+    f"/v2/sites/{CAM}/ad",
+    "/v1/sites",
+    f"/v1/datasets?did={L1}",
+    "/v1/sets",
+    "/v1/health",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/",
+    f"/site?site={CAM}",
+    f"/dataset?did={L1}",
+)
+
+
+class CountedEntries(UserList[DemandEntry]):
+    """Demand entries that count their readers."""
+
+    read_count = 0
+
+    def __iter__(self) -> Iterator[DemandEntry]:
+        self.read_count += 1
+        return iter(self.data)
+
+
+class Cycles:
+    """Cycles of one catalogue, recorded as the daemon does it."""
+
+    def __init__(self, *, has_http: bool = True) -> None:
+        http = SimpleNamespace(enabled=has_http)
+        settings = SimpleNamespace(
+            publish=SimpleNamespace(http=http), daemon=SimpleNamespace(max_age=timedelta(hours=6))
+        )
+        self.now = NOON
+        self.hang_reason: str | None = None
+        self.standby_reason: str | None = None
+        self.served_ads = ServedAds()
+        self.context = DaemonContext(settings, ReconcileState())
+        parts = SimpleNamespace(
+            served_ads=self.served_ads, audit_runner=None, pool=SimpleNamespace(client=None)
+        )
+        self.context.runtime = SimpleNamespace(parts=parts, event_listener=None)
+        guard = SimpleNamespace(run_isolated=lambda _part, task: task())
+        self._recorder = CycleRecorder(self.context, Mock(), guard, Mock(), Mock(), lambda: None)
+        self._reconciler = Reconciler(
+            catalogues=[
+                MemoryCatalogue("it", (Replica(L1, CAM, ReplicaState.COMPLETE),), (CAM,), clock=self._clock)
+            ],
+            queues=None,
+            targets=(),
+            policy=ReconcilePolicy(pins=frozenset({L1})),
+            clock=self._clock,
+            state=ReconcileState(),
+            store=None,
+        )
+        self.frontend = HttpFrontend(
+            self.context,
+            CollectorRegistry(),
+            lambda: self.hang_reason,
+            lambda: self.standby_reason,
+            clock=self._clock,
+        )
+        asgi = build_app(self.frontend.build_state, CollectorRegistry(), max_age=timedelta(seconds=9))
+        self.server = HttpServer(asgi)
+
+    def _clock(self) -> datetime:
+        return self.now
+
+    def run(self, omitted_entries: Sequence[DemandEntry] = ()) -> None:
+        """Run a cycle that publishes the ads, but has no room for *omitted_entries*."""
+        report = self._reconciler.run()
+        evaluation = report.evaluation
+        drafts = {
+            site: replace(draft, omitted_entries=omitted_entries) for site, draft in evaluation.drafts.items()
+        }
+        self.served_ads.put(evaluation.ads.values(), self.now)
+        self.record(replace(report, evaluation=replace(evaluation, drafts=drafts)))
+
+    def record(self, report: CycleReport) -> None:
+        self._recorder.record(self._reconciler, {}, report, 0.1, NOON)
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.server.url}{path}", trust_env=False, timeout=120)
+
+    def get_dataset(self) -> dict:
+        return self.get(f"/v1/datasets?did={L1}").json()["datasets"][0]
+
+    def get_site(self) -> dict:
+        return self.get("/v1/sites").json()["sites"][0]
+
+
+@pytest.fixture
+def cycles():
+    made = Cycles()
+    with made.server:
+        yield made
+
+
+def test_requests_between_two_cycles_share_one_state(cycles):
+    omitted = CountedEntries([DemandEntry((L1,), 1, Origin.JOB, NOON)])
+    cycles.run(omitted)
+    read_count = omitted.read_count
+    for path in REQUESTS * 3:
+        assert cycles.get(path).status_code == 200, path
+    assert omitted.read_count == read_count
+    assert cycles.get_dataset()["left_out_at"] == [CAM]
+
+
+def test_answers_about_named_datasets_count_the_jobs_once():
+    entries = CountedEntries([DemandEntry((L1,), 3, Origin.JOB, NOON)])
+    view = ServerState({}, Snapshot({}), Demand(entries), None, NOON)
+    rows = [build_dataset_rows(view, Snapshot({}), [L1], should_suggest_names=False) for _ in range(5)]
+    assert {row["jobs"] for (row,) in rows} == {3}
+    assert entries.read_count <= 2  # for the jobs and for the names
+
+
+def test_answer_after_a_cycle_is_that_of_this_cycle(cycles):
+    assert cycles.get("/readyz").status_code == 503
+    cycles.run((DemandEntry((L1,), 1, Origin.JOB, NOON),))
+    assert cycles.get("/readyz").status_code == 200
+    assert cycles.get_dataset()["left_out_at"] == [CAM]
+    cycles.run()
+    assert cycles.get_dataset()["left_out_at"] == []
+
+
+def test_age_of_a_fact_grows_between_two_cycles(cycles):
+    cycles.run()
+    cycles.now += timedelta(minutes=5)
+    assert cycles.get_dataset()["sites"][0]["age_seconds"] == 300
+    assert cycles.get_site()["age_seconds"] == 300
+
+
+def test_estimates_end_between_two_cycles(cycles):
+    cycles.run()
+    ad = replace(cycles.served_ads.ads()[CAM], estimates_until=NOON + timedelta(minutes=5))
+    cycles.served_ads.put([ad], NOON)
+    until = [cycles.get_site()["estimates_until"]]
+    cycles.now += timedelta(minutes=5)
+    until.append(cycles.get_site()["estimates_until"])
+    assert until == [(NOON + timedelta(minutes=5)).timestamp(), None]
+
+
+def test_ad_is_served_when_it_is_published_not_when_the_cycle_ends(cycles):
+    cycles.run()
+    ad = replace(cycles.served_ads.ads()[CAM], generation=7)
+    cycles.served_ads.put([ad], NOON)
+    assert cycles.get(f"/v2/sites/{CAM}/ad").headers["ETag"] == '"7"'
+
+
+def test_health_and_readiness_change_between_two_cycles(cycles):
+    cycles.run()
+    cycles.hang_reason = "no step for an hour"
+    cycles.standby_reason = "another daemon publishes"
+    cycles.context.reload_problems = ("a bad line",)
+    assert cycles.get("/healthz").status_code == 503
+    assert cycles.get("/readyz").json()["detail"] == "another daemon publishes"
+    assert cycles.get(f"/v2/sites/{CAM}/ad").status_code == 503
+    needs = cycles.get("/v1/health").json()["needs"]
+    assert {need["subject"] for need in needs} == {"daemon", "configuration"}
+
+
+def test_a_page_after_a_cycle_counts_nothing_itself(cycles, monkeypatch):
+    for _ in range(2):
+        cycles.run()
+        state = cycles.frontend.build_state()
+        assert state.placement.snapshot is state.snapshot
+        with monkeypatch.context() as patch:
+            patch.setattr(Placement, "of", lambda _: pytest.fail("a reader waits for the counts"))
+            assert L1 in render_overview(state)
+            assert cycles.get(f"/site?site={CAM}").status_code == 200
+
+
+def test_state_of_a_forgotten_report_is_not_shown(cycles):
+    cycles.run()
+    cycles.context.forget_report()  # as after a reload that makes datasets private
+    state = cycles.frontend.build_state()
+    assert (state.snapshot, state.demand, state.placement) == (None, None, None)
+
+
+def test_a_daemon_without_pages_counts_nothing():
+    cycles = Cycles(has_http=False)
+    cycles.run()
+    assert cycles.context.cycle_state is None
+
+
+def test_server_that_a_reload_adds_shows_the_last_cycle():
+    cycles = Cycles(has_http=False)
+    cycles.run()
+    settings = SimpleNamespace(
+        publish=SimpleNamespace(http=HttpServerSettings(port=0)),
+        events=SimpleNamespace(webhook=False),
+        demand=SimpleNamespace(ask_schedds=False),
+    )
+    with cycles.frontend.server_for(settings):
+        assert L1 in cycles.frontend.build_state().snapshot.sites[CAM].facts
