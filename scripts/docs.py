@@ -275,13 +275,6 @@ ON_JOBS = {
         "nested ad",
         "the `DESIRED_Sites` that the daemon wrote, and the job's own value before the daemon's first edit",
     ),
-    "DataLocalityStaging": (
-        "string",
-        (
-            "what the daemon requested for the job's data, or why nothing, as of the time at its start; only"
-            " on idle jobs, in pools where the daemon writes it (`staging.job_ads`)"
-        ),
-    ),
 }
 
 ON_RUNS = {
