@@ -61,9 +61,7 @@ def test_jobs_that_wait_for_nothing_but_data_are_told_from_others(pool: "Pool", 
     names = f'{{"t:{mark}b","t:{mark}a"}}'
     key = f'+DataLocalityKey = "s{mark}"'
     waiting = JOB.format(requirements="true", here=NOWHERE, names=names, count=3, more=key)
-    bare = JOB.format(
-        requirements="true", here=NOWHERE, names=names, count=2, more="+DataLocalityMinFraction = 0.9"
-    )
+    bare = JOB.format(requirements="true", here=NOWHERE, names=names, count=2, more="")
     stuck = JOB.format(requirements=NOWHERE, here=NOWHERE, names=f'{{"t:{mark}c"}}', count=1, more="")
     held = JOB.format(requirements="true", here=NOWHERE, names=names, count=4, more="hold = true")
     with queue_of(pool, waiting, bare, stuck, held) as clusters:

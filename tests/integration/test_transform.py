@@ -171,7 +171,6 @@ def test_prepared_job_with_another_line_gets_the_clause_of_the_transform(located
     [
         ("+DataLocalityMaxAge = 0", "whole numbers of seconds"),
         ("+DataLocalityMaxWait = hour", "whole numbers of seconds"),
-        ("+DataLocalityMinFraction = 95", "a number from 0 to 1"),
         ('+DataLocality = "maybe"', "DataLocality must be"),
         ("+DataLocality = require", "DataLocality must be"),
         ('+RequiredDatasets = {"ska:a", "b"}', "every item must be scope:name"),
@@ -440,14 +439,6 @@ def test_invalid_list_of_datasets_is_rejected_with_a_sentence(located, datasets,
         ('+DataLocalityExpectedSeconds = "1h"', "whole numbers of seconds"),
         ("+DataLocalityExpectedSeconds = 31536001", "whole numbers of seconds"),
         ("+DataLocalityExpectedSeconds = hour", "whole numbers of seconds"),
-        (
-            "+DataLocalityMinFraction = -0.1",
-            "DataLocalityMinFraction must be a number from 0 to 1, such as 0.95",
-        ),
-        ("+DataLocalityMinFraction = 1.01", "a number from 0 to 1"),
-        ("+DataLocalityMinFraction = most", "a number from 0 to 1"),
-        ('+DataLocalityMinFraction = "0.9"', "a number from 0 to 1"),
-        ("+DataLocalityMinFraction = true", "a number from 0 to 1"),
         ("+DataLocalityTransformed = true", "leave DataLocalityTransformed out"),
     ],
 )
@@ -646,26 +637,6 @@ def test_required_datasets_run_only_at_a_site_with_all_of_them(located):
     located.holds(UK={A: "AVAILABLE", B: "AVAILABLE"}, AU={A: "AVAILABLE", B: "STAGING"}, NL={A: "AVAILABLE"})
     cluster = located.submit('{"ska:a", "ska:b"}', '+DataLocality = "require"', queue="queue 5")
     assert located.ran_at(cluster, 5) == ["UK"] * 5
-
-
-@pytest.mark.parametrize("prepare", [False, True], ids=["plain", "prepared"])
-def test_job_with_a_least_share_runs_where_that_share_of_each_dataset_is(located, prepare):
-    keys, whole_key = [set_key([did]) for did in (A, B)], set_key([A, B])
-    shares = {"UK": (1.0, 0.97), "AU": (1.0, 0.5), "NL": (1.0, 0.0)}
-    located.advertise(
-        {
-            site: f"DataLocalitySets = {record({**dict(zip(keys, each, strict=True)), whole_key: 0.98})}\n"
-            for site, each in shares.items()
-        }
-    )
-    lines = prepared('+DataLocality = "require"')[1:] if prepare else ('+DataLocality = "require"',)
-    several = located.submit(BOTH, *lines, "+DataLocalityMinFraction = 0.95", queue="queue 2")
-    one = located.submit('{"ska:b"}', '+DataLocality = "require"', "+DataLocalityMinFraction = 0.9")
-    whole = located.submit('{"ska:b"}', '+DataLocality = "require"')
-    assert located.ran_at(several, 2) == ["UK"] * 2
-    assert located.ran_at(one) == ["UK"]
-    located.pool.wait(lambda: located.pool.job(whole, "LastRejMatchTime"), 60, "its rejection")
-    assert located.pool.job(whole, "JobStatus")["JobStatus"] == 1
 
 
 def test_required_datasets_do_not_match_facts_that_are_too_old(located):
