@@ -16,17 +16,15 @@ from tests.rucio_fixtures import needs_postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(900)]
 
-RUCIO = ("locality", "rucio_clients", "rucio_polls", "rucio_sweeps")
+RUCIO = ("rucio_clients", "rucio_polls", "rucio_sweeps")
 STAGING = "staging"
-PREDICTIONS = "predictions"
-"""Its quick run takes minutes; tests/unit/benchmarks/test_predictions.py has its arithmetic."""
 EVENTS = "freshness_rucio"
 FIELDS = {
     *("name", "date", "command", "quick", "machine", "versions", "load_average", "how", "figures", "raw"),
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {*RUCIO, EVENTS, STAGING, PREDICTIONS}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {*RUCIO, EVENTS, STAGING}))
 def test_quick_run_writes_finite_figures_and_a_table(name: str, htcondor_release: str, tmp_path, monkeypatch):
     monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
     leaves_figures(name, tmp_path)
