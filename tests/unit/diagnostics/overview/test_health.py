@@ -135,4 +135,3 @@ def test_a_part_remembers_its_last_error_and_since_when_it_fails():
     assert (part.error, part.failing_since, part.last_error_at) == ("denied", NOON, NOON + MINUTE)
     works = part.update(None, NOON + HOUR)
     assert (works.error, works.failing_since, works.last_error) == (None, None, "denied")
-    assert works.last_ok_at == NOON + timedelta(hours=1)
