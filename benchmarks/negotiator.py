@@ -7,7 +7,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -63,13 +63,10 @@ PLAIN, AGAIN, OURS, MEMBER, BARE, ENCLOSED, LEAN = ARMS = (
 
 
 class Running:
-    """A pool of *slots* slot ads whose jobs match none of them.
+    """The pool of one arm. Its negotiator is stopped (SIGSTOP) except in measured cycles."""
 
-    Its negotiator is stopped (SIGSTOP) except in measured cycles.
-    """
-
-    def __init__(self, name: str, pool: Pool, slots: int, lines_of: Callable[[Site], str], jobs: str) -> None:
-        self.name = name
+    def __init__(self, arm: Arm, pool: Pool, slots: int, ads: Mapping[Site, SiteAd]) -> None:
+        self.arm = arm
         self.cpu: dict[str, list[float]] = {name: [] for name in ("cycle", *PHASES)}
         self.collector_cpu = 0.0
         self.memory: dict[str, float] = {}
@@ -77,12 +74,12 @@ class Running:
         self._negotiator = pool.pids("negotiator")[0]
         self._collector = pool.pids("collector")[0]
         self.memory["collector, empty"] = memory(self._collector)
-        text = slot_ads(real_slot_ad(pool), range(slots), lines_of)
+        text = slot_ads(real_slot_ad(pool), arm, range(slots), ads)
         self.ad_bytes = len(text) / slots
         for _ in range(3):  # as in a pool that has run for a while: every ad has been replaced
             pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
         pool.wait(lambda: len(pool.slots("Name")) == slots + 1, 300, "all slot ads in the collector")
-        pool.submit(jobs)
+        pool.submit(submission(arm))
         pool.wait(
             lambda: pool.logs("negotiator").count("no match found") >= AUTOCLUSTERS,
             300,
@@ -99,7 +96,7 @@ class Running:
         number = "LastNegotiationCycleTime0"
         wait(
             lambda: bool(self._ad()[number] > before[number]),
-            f"a cycle of the pool {self.name}",
+            f"a cycle of the pool {self.arm.name}",
             step=0.2,
         )
         os.kill(self._negotiator, signal.SIGSTOP)
@@ -138,7 +135,7 @@ def start(stack: ExitStack, arm: Arm, slots: int) -> Running:
         Pool.start(os.environ.get("HYDRATOR_TEST_HTCONDOR"), [SiteSpec(SITES[0], cpus=8)], extra)
     )
     ads = busy_site_ads(DATASETS, from_unix(time.time())).ads
-    running = Running(arm.name, pool, slots, lines_by_site(arm, ads), submission(arm))
+    running = Running(arm, pool, slots, ads)
     print(f"   {arm.name}: {slots} slot ads of {running.ad_bytes:,.0f} bytes", file=sys.stderr)
     return running
 
@@ -151,8 +148,8 @@ def real_slot_ad(pool: Pool) -> str:
     )
 
 
-def slot_ads(real: str, numbers: Iterable[int], lines_of: Callable[[Site], str]) -> str:
-    """Build an ad for each of *numbers* as text: *real* with another name, and its site's lines."""
+def slot_ads(real: str, arm: Arm, numbers: Iterable[int], ads: Mapping[Site, SiteAd]) -> str:
+    """Build an ad for each of *numbers* as text: *real* with another name and address."""
     port = re.search(r"(?m)^MyAddress = .*?:(\d+)", real)
     assert port
     texts = []
@@ -163,13 +160,10 @@ def slot_ads(real: str, numbers: Iterable[int], lines_of: Callable[[Site], str])
         text = re.sub(r"(?m)^Machine = .*$", f'Machine = "wn{number:04}.example.org"', text)
         text = re.sub(r"(?m)^GLIDEIN_Site = .*$", f'GLIDEIN_Site = "{site}"', text)
         text += "\nClassAdLifetime = 100000\n"
-        texts.append(text + lines_of(site))
+        if arm.ours:
+            text += our_lines(arm, ads[site])
+        texts.append(text)
     return "\n".join(texts)
-
-
-def lines_by_site(arm: Arm, ads: Mapping[Site, SiteAd]) -> Callable[[Site], str]:
-    """Return the function that builds the lines of a site's slots; without attributes there are none."""
-    return lambda site: our_lines(arm, ads[site]) if arm.ours else ""
 
 
 def our_lines(arm: Arm, ad: SiteAd) -> str:

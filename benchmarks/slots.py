@@ -11,7 +11,7 @@ from testbed.pool import Pool, SiteSpec
 
 from .material import SITES, busy_site_ads
 from .measure import cpu_with_children, memory
-from .negotiator import DATASETS, OURS, PLAIN, Arm, lines_by_site, real_slot_ad, slot_ads
+from .negotiator import DATASETS, OURS, PLAIN, Arm, real_slot_ad, slot_ads
 from .record import Figure, Result
 
 SLOTS = 200_000
@@ -38,8 +38,7 @@ def steps(arm: Arm, counts: Sequence[int]) -> tuple[list[dict[str, float]], str]
             for _ in range(2):  # the second time each ad replaces one, as in a pool that runs
                 before = cpu_with_children(collector)
                 for first in range(0, count, BATCH):
-                    numbers = range(first, min(first + BATCH, count))
-                    text = slot_ads(real, numbers, lines_by_site(arm, ads))
+                    text = slot_ads(real, arm, range(first, min(first + BATCH, count)), ads)
                     pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
                 pool.wait(lambda: len(pool.slots("Name")) == count + 1, 120, "all slot ads")  # noqa: B023
             spent = cpu_with_children(collector) - before

@@ -210,14 +210,6 @@ ON_JOBS = {
         "time from which the job may run anywhere; the schedd's job transform computes it",
     ),
     "DataLocalityMaxAge": ("integer, s", "the job does not use facts that are older than this"),
-    "DataLocalityMinFraction": (
-        "real, 0 to 1",
-        (
-            "the share of each dataset on disk at a site that is enough for the job to start there; default 1"
-            ". Sites publish shares in whole percents, rounded down, so above 0.99 the job waits for all."
-            " A job of several datasets with this attribute has no `DataLocalityKey`, so it has no estimates"
-        ),
-    ),
     "DataLocalityHere": (
         "expression",
         (
@@ -274,13 +266,6 @@ ON_JOBS = {
     "DataLocalityDesiredSitesKept": (
         "nested ad",
         "the `DESIRED_Sites` that the daemon wrote, and the job's own value before the daemon's first edit",
-    ),
-    "DataLocalityStaging": (
-        "string",
-        (
-            "what the daemon requested for the job's data, or why nothing, as of the time at its start; only"
-            " on idle jobs, in pools where the daemon writes it (`staging.job_ads`)"
-        ),
     ),
 }
 

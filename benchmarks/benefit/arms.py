@@ -17,17 +17,13 @@ class Arm:
     """One policy.
 
     ``lines`` are the submit commands of jobs with datasets; without them the pool is a stock pool without
-    the project. ``archived_lines`` replace them for jobs whose data is at no site with slots. With
-    ``stages``, the daemon stages data. ``rotated``: the catalogue lists each dataset at the next site, so all
-    answers are wrong.
+    the project. ``rotated``: the catalogue lists each dataset at the next site, so all answers are wrong.
     ``missing`` is the reason why the arm cannot run yet.
     """
 
     name: str
     what: str
     lines: str = ""
-    archived_lines: str = ""
-    stages: bool = False
     rotated: bool = False
     missing: str = ""
 
@@ -55,8 +51,6 @@ _NO_AUTO = "" if has_auto() else "this checkout has no mode auto"
 _EXPECTED = f"+DataLocalityExpectedSeconds = {round(COMPUTE_SECONDS)}\n"
 
 OFF, BEST = "off", "best"
-STAGED_WAIT = 600
-"""Seconds for which a job waits for data that is staged."""
 WAITS = (6, 12, 30, 60, 120)
 ARMS: Mapping[str, Arm] = {
     arm.name: arm
@@ -80,11 +74,8 @@ ARMS: Mapping[str, Arm] = {
         ),
         Arm(
             "staging",
-            "auto; jobs whose data is in the archive wait, and the daemon stages the data to a site",
-            _mode("auto", _EXPECTED),
-            archived_lines=_mode("wait", f"+DataLocalityMaxWait = {STAGED_WAIT}\n"),
-            stages=True,
-            missing=_NO_AUTO,
+            "auto, and the daemon stages data in",
+            missing="every dataset is at a site with slots, so the daemon stages nothing",
         ),
     )
 }
@@ -93,7 +84,7 @@ ARMS: Mapping[str, Arm] = {
 
 def listed_sites(arm: Arm, sites: tuple[str, ...]) -> tuple[str, ...]:
     """Return where the catalogue of *arm* lists a dataset that is at *sites*."""
-    if not arm.rotated or not set(sites) <= set(SITES):
-        return tuple(site for site in sites if site in SITES)
+    if not arm.rotated:
+        return sites
     wrong = {SITES[(SITES.index(site) + 1) % len(SITES)] for site in sites}
     return tuple(site for site in SITES if site in wrong)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .arms import BEST, OFF
 from .cells import CellFigures, by_arm
-from .workload import ARCHIVED, Cell
+from .workload import Cell
 
 AUTO = "auto"
 LEAST_SPEEDUP = 0.97
@@ -112,8 +112,7 @@ def _remote_reason(auto: CellFigures, arms: Mapping[str, CellFigures]) -> str:
     if best is not None and (share := best.remote_bytes_ratio) is not None and share > MOST_REMOTE:
         reasons.append(f"the fastest schedule found reads {share:.0%} of the stock pool's remote bytes")
     if least is not None and (reasons or least > MOST_REMOTE):
-        staging = " without staging" if auto.cell.layout in ARCHIVED else ""
-        reasons.append(f"any schedule{staging} as fast as auto reads {least:.0%} or more")
+        reasons.append(f"any schedule as fast as auto reads {least:.0%} or more")
     return "; ".join([*reasons, *_price(auto, arms)]) if reasons else ""
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.submit import job_wrapper
 
-from .arms import Arm
 from .links import Source
-from .workload import ARCHIVE, SITES, BenefitJob, Workload
+from .workload import SITES, BenefitJob, Workload
 
 START = """\
 #!/bin/bash
@@ -71,7 +70,7 @@ class Record:
 
 def write_files(folder: Path, workload: Workload, sources: Mapping[str, Source]) -> None:
     """Write data, programs and the wrapper's path files of *workload* into *folder*, which it creates."""
-    for name in ("paths", "sources", *(f"data/{site}" for site in (*SITES, ARCHIVE))):
+    for name in ("paths", "sources", *(f"data/{site}" for site in SITES)):
         (folder / name).mkdir(parents=True)
     for name, text in (("job", START), ("fetch", FETCH), ("compute", COMPUTE)):
         _write_program(folder / name, text)
@@ -95,26 +94,24 @@ def read_records(folder: Path) -> list[Record]:
     return records
 
 
-def submissions(workload: Workload, folder: Path, arm: Arm) -> dict[str, list[dict[str, object]]]:
+def submissions(workload: Workload, folder: Path, lines: str) -> dict[str, list[dict[str, object]]]:
     """Return by user the orders for :mod:`benchmarks.benefit.submitter`, in the order of the queue.
 
-    Consecutive jobs of one user, with the same submit commands and the same time, are one cluster.
+    Consecutive jobs of one user, with the same number of datasets and the same time, are one cluster.
 
     Args:
         workload: the jobs.
         folder: the folder of :func:`write_files`.
-        arm: has the submit commands for jobs with datasets; without any, their ads do not name the datasets.
+        lines: submit commands for jobs with datasets; empty: their ads do not name the datasets.
     """
     orders: dict[str, list[dict[str, object]]] = {}
     last: tuple[object, ...] = ()
     items: list[dict[str, str]] = []
     for job in workload.jobs:
-        lines = arm.archived_lines if workload.is_archived(job) and arm.archived_lines else arm.lines
-        lines = lines if job.datasets else ""
-        group = (job.user, bool(job.datasets), lines, job.submitted_at)
+        group = (job.user, bool(job.datasets), job.submitted_at)
         if group != last:
             last, items = group, []
-            text = _description(folder, lines)
+            text = _description(folder, lines if job.datasets else "")
             order: dict[str, object] = {"at": job.submitted_at, "text": text, "items": items}
             orders.setdefault(job.user, []).append(order)
         items.append(_item(workload, job))
@@ -145,9 +142,7 @@ def _paths(folder: Path, workload: Workload, job: BenefitJob) -> dict[str, objec
         "datasets": [{"did": each.did, "bytes": each.bytes} for each in datasets],
         "sites": {
             site: {
-                each.did: str(data_file(folder, site, each.did))
-                for each in datasets
-                if site in each.sites or ARCHIVE in each.sites  # the daemon may stage it to the site
+                each.did: str(_data_file(folder, site, each.did)) for each in datasets if site in each.sites
             }
             for site in SITES
         },
@@ -159,7 +154,7 @@ def _paths(folder: Path, workload: Workload, job: BenefitJob) -> dict[str, objec
 def _write_data(folder: Path, workload: Workload, sources: Mapping[str, Source]) -> None:
     """Write each dataset once, link it at each of its sites, and list its sources."""
     for dataset in workload.datasets:
-        first, *others = (data_file(folder, site, dataset.did) for site in dataset.sites)
+        first, *others = (_data_file(folder, site, dataset.did) for site in dataset.sites)
         first.write_bytes(os.urandom(1024) * (dataset.bytes // 1024) + bytes(dataset.bytes % 1024))
         for other in others:
             os.link(first, other)
@@ -168,8 +163,7 @@ def _write_data(folder: Path, workload: Workload, sources: Mapping[str, Source])
         (folder / "sources" / dataset.did.partition(":")[2]).write_text("\n".join(lines) + "\n", "ascii")
 
 
-def data_file(folder: Path, site: str, did: str) -> Path:
-    """Return the file of a dataset at a site."""
+def _data_file(folder: Path, site: str, did: str) -> Path:
     return folder / "data" / site / did.partition(":")[2]
 
 

@@ -95,27 +95,17 @@ class Links:
         return Source(site, host, int(port_file.read_text("ascii")))
 
 
-def read_bytes(source: Source, count: int) -> bytes:
-    """Read *count* bytes from *source*.
-
-    Raises:
-        OSError: the server does not answer, or ended the read too early.
-    """
-    found = bytearray()
-    with socket.create_connection((source.host, source.port), 30) as link:
-        link.sendall(f"{count}\n".encode())
-        while len(found) < count:
-            piece = link.recv(1 << 16)
-            if not piece:
-                raise OSError(f"{source.site} ended a read {count - len(found)} bytes too early")
-            found += piece
-    return bytes(found)
-
-
 def lone_read_seconds(source: Source, count: int) -> float:
     """Read *count* bytes from *source* as its only reader; return the seconds."""
     begun = time.monotonic()
-    read_bytes(source, count)
+    with socket.create_connection((source.host, source.port), 30) as link:
+        link.sendall(f"{count}\n".encode())
+        left = count
+        while left > 0:
+            piece = link.recv(1 << 16)
+            if not piece:
+                raise OSError(f"{source.site} ended a read {left} bytes too early")
+            left -= len(piece)
     return time.monotonic() - begun
 
 

@@ -11,18 +11,17 @@ from types import FrameType
 
 from . import links
 from .arms import ARMS
-from .pools import Finished, execute, median_gap
+from .pools import execute, median_gap
 from .runs import BenefitRun, JobSample, RunKey
-from .workload import Cell, Workload, generate
+from .workload import Cell, generate
 
 
 def run(key: RunKey, release: str | None = None) -> BenefitRun:
     """Run *key* on a fresh pool; a failed run is returned with its reason."""
     form = links.kind()
     machine: dict[str, object] = {"commit": commit(), "links": form, "at": int(time.time())}
-    workload = generate(key.cell, key.seed, key.count)
     try:
-        done = execute(workload, key.cell.x, ARMS[key.arm], form, release)
+        done = execute(generate(key.cell, key.seed, key.count), key.cell.x, ARMS[key.arm], form, release)
     except (AssertionError, OSError, RuntimeError, subprocess.SubprocessError) as failure:
         return BenefitRun(key, {}, machine, str(failure)[:2000] or type(failure).__name__)
     load = done.load
@@ -32,8 +31,6 @@ def run(key: RunKey, release: str | None = None) -> BenefitRun:
         "gap_seconds": round(median_gap(done.records), 2),
         "lone_seconds": [round(each, 2) for each in done.lone_seconds],
     }
-    if workload.archived:
-        machine["moved_bytes"] = _moved_bytes(done, workload)
     if done.estimate_errors:
         machine["estimate_errors"] = done.estimate_errors
     samples = {
@@ -46,12 +43,6 @@ def run(key: RunKey, release: str | None = None) -> BenefitRun:
         for each in done.records
     }
     return BenefitRun(key, samples, machine)
-
-
-def _moved_bytes(done: Finished, workload: Workload) -> dict[str, int]:
-    """Return the bytes that jobs read from elsewhere, and the bytes that were staged."""
-    read = sum(record.remote_bytes for record in done.records)
-    return {"read": read, "staged": sum(workload.archived[did] for did in done.staged)}
 
 
 def commit() -> str:

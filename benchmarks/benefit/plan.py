@@ -48,7 +48,6 @@ class CellSet:
         return [Cell(*fields) for fields in combined]
 
 
-_ARCHIVE = ("a third in an archive",)
 _MAIN = (OFF, "rank only", "wait 6", "wait 30", "require", "auto")
 _FEW = (OFF, "wait 30", "require", "auto")
 SETS: dict[str, CellSet] = {
@@ -59,7 +58,6 @@ SETS: dict[str, CellSet] = {
     "replicas": CellSet(_MAIN, 3, ("two replicas",), xs=(0.05, 0.5, 1.0, 2.0)),
     "mixes": CellSet(_FEW, 3, mixes=tuple(mix for mix in MIXES if mix != "one"), xs=(0.05, 0.5, 1.0)),
     "stream": CellSet(_MAIN, 3, submitted=("stream",), xs=(0.05, 0.5, 1.0, 2.0)),
-    "archive": CellSet((OFF, "auto", "staging"), 3, _ARCHIVE, ("field",), xs=(1.0,)),
     "waits": CellSet(
         ("wait 12", "wait 60", "wait 120", "prefer", "auto, no times"), 3, xs=(0.05, 0.5, 1.0, 2.0)
     ),

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,12 +19,10 @@ from hydrator.config.settings import Settings
 from testbed.installation import Installation
 from testbed.pool import Pool, SiteSpec
 
-from . import archive
-from .archive import Mover
 from .arms import STEP, Arm, listed_sites
-from .jobs import Record, data_file, read_records, submissions, write_files
-from .links import NAMESPACES, Links, lone_read_seconds, read_bytes
-from .workload import ARCHIVE, COMPUTE_SECONDS, JOB_BYTES, SITES, SLOTS, BenefitJob, Workload, link_rate
+from .jobs import Record, read_records, submissions, write_files
+from .links import NAMESPACES, Links, lone_read_seconds
+from .workload import COMPUTE_SECONDS, JOB_BYTES, SITES, SLOTS, BenefitJob, Workload, link_rate
 
 NEGOTIATOR_SECONDS = 5
 POOL = f"USE_PROCD = True\nNEGOTIATOR_INTERVAL = {NEGOTIATOR_SECONDS}\n"
@@ -42,7 +40,6 @@ class Finished:
     ``load`` has samples of the load average of a minute; ``lone_seconds`` are the seconds of a read of
     JOB_BYTES from each source without other readers, before the jobs; ``unfinished`` jobs never ran.
     ``estimate_errors`` is the key ``estimate_error_factor`` of ``hydrator report``; empty without a daemon.
-    ``staged`` has the datasets that were staged to a site.
     """
 
     began_at: float
@@ -52,7 +49,6 @@ class Finished:
     unfinished: frozenset[int]
     version: str
     estimate_errors: Mapping[str, Mapping[str, float | None]]
-    staged: Mapping[str, str]
 
 
 class ListedWorkload:
@@ -62,37 +58,18 @@ class ListedWorkload:
         self._file = folder / "catalogue.json"
         places = {each.did: listed_sites(arm, each.sites) for each in workload.datasets}
         self.counts = {site: sum(site in sites for sites in places.values()) for site in SITES}
-        self._datasets = {
+        datasets = {
             each.did: {"bytes": each.bytes, "sites": dict.fromkeys(places[each.did], "available")}
             for each in workload.datasets
         }
-        self.update({})
-
-    def update(self, staged: Mapping[str, tuple[str, str]]) -> None:
-        """Write the file; *staged* has the site and the state of datasets that the daemon has requested."""
-        sites = {did: {"sites": {site: state}} for did, (site, state) in staged.items()}
-        datasets = {did: {**each, **sites.get(did, {})} for did, each in self._datasets.items()}
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps({"sites": SITES, "datasets": datasets}), "utf-8")
-        fresh.rename(self._file)
+        self._file.write_text(json.dumps({"sites": SITES, "datasets": datasets}), "utf-8")
 
     def section(self) -> str:
         """Return its part of the daemon's configuration, in TOML."""
         return f'[[catalogue]]\ntype = "file"\nname = "embedded"\npath = "{self._file}"\n'
 
 
-Watch = Callable[[Pool], AbstractContextManager[object]]
-"""Makes a context around the jobs: it begins before the first submission, and ends after all jobs."""
-
-
-def execute(
-    workload: Workload,
-    x: float,
-    arm: Arm,
-    form: str,
-    release: str | None = None,
-    watch: Watch = lambda _pool: nullcontext(),
-) -> Finished:
+def execute(workload: Workload, x: float, arm: Arm, form: str, release: str | None = None) -> Finished:
     """Run *workload* once on a fresh pool under *arm*; links let a lone read of a mean job take x.
 
     Jobs that no site has all datasets of never run in the mode require; the run does not wait for them.
@@ -101,29 +78,23 @@ def execute(
         AssertionError: jobs did not end in time, with the pool's state.
     """
     with ExitStack() as stack:
-        pool, links = _start(stack, workload, x, form, release)
+        pool, links = _start(stack, x, form, release)
         folder = pool.shared / "benefit"
         folder.mkdir()
         write_files(folder, workload, links.sources)
         lone = tuple(lone_read_seconds(source, JOB_BYTES) for source in links.sources.values())
-        catalogue = ListedWorkload(pool.home, workload, arm)
-        mover = stack.enter_context(_mover(folder, workload, catalogue, links)) if arm.stages else None
-        installed = None if arm.is_stock else _install(stack, pool, catalogue, x, arm)
+        installed = None if arm.is_stock else _install(stack, pool, workload, x, arm)
         stuck = _never_run(workload, arm)
-        orders = submissions(workload, folder, arm)
-        with watch(pool):
-            start = _submit(stack, pool, orders)
-            load = _wait(pool, folder, len(workload.jobs) - len(stuck), _limit(workload, x))
+        orders = submissions(workload, folder, arm.lines)
+        start = _submit(stack, pool, orders)
+        load = _wait(pool, folder, len(workload.jobs) - len(stuck), _limit(workload, x))
         records = read_records(folder)
-        staged = dict(mover.staged) if mover else {}
-        _check(records, workload, stuck, staged)
+        _check(records, workload, stuck)
         errors = {} if installed is None else _estimate_errors(installed)
-        return Finished(start, tuple(records), tuple(load), lone, stuck, pool.version, errors, staged)
+        return Finished(start, tuple(records), tuple(load), lone, stuck, pool.version, errors)
 
 
-def _start(
-    stack: ExitStack, workload: Workload, x: float, form: str, release: str | None
-) -> tuple[Pool, Links]:
+def _start(stack: ExitStack, x: float, form: str, release: str | None) -> tuple[Pool, Links]:
     """Start pool and links, one at a time: side by side they would slow each other down most then."""
     with _STARTING.open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -131,30 +102,18 @@ def _start(
         pool = stack.enter_context(Pool.start(release, specs, {"all": POOL}, say=lambda _line: None))
         ports = pool.home / "links"
         ports.mkdir()
-        sources = (*SITES, ARCHIVE) if workload.archived else SITES
-        return pool, stack.enter_context(Links(sources, link_rate(x), ports, form))
+        return pool, stack.enter_context(Links(SITES, link_rate(x), ports, form))
 
 
-def _mover(folder: Path, workload: Workload, catalogue: ListedWorkload, links: Links) -> Mover:
-    """Return the mover of the archive's datasets: it reads each over the archive's link."""
-    sizes, source = workload.archived, links.sources[ARCHIVE]
-
-    def move(did: str, site: str) -> None:
-        fresh = folder / "staged"
-        fresh.write_bytes(read_bytes(source, sizes[did]))
-        fresh.rename(data_file(folder, site, did))
-
-    return Mover(folder / "archive", sizes, move, catalogue.update)
-
-
-def _install(stack: ExitStack, pool: Pool, catalogue: ListedWorkload, x: float, arm: Arm) -> Installation:
+def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Arm) -> Installation:
     """Install daemon, hook and pool configuration; return when the slots have every dataset."""
+    catalogue = ListedWorkload(pool.home, workload, arm)
     installed = Installation(
         pool,
         catalogue,
         poll_seconds=POLL_SECONDS,
         extra={"all": POOL, "schedd": STEP},
-        settings=_network(x) + (_staging(pool.shared / "benefit" / "archive") if arm.stages else ""),
+        settings=_network(x),
         demand='scope = "all"',
     )
     stack.enter_context(installed)
@@ -173,17 +132,6 @@ def _estimate_errors(installed: Installation) -> dict[str, dict[str, float | Non
         installed.run("report", "--json").stdout
     )
     return report["estimate_error_factor"]
-
-
-def _staging(folder: Path) -> str:
-    """Return the daemon's section [staging]: requests by the archive's command, without a wait."""
-    words = json.dumps([sys.executable, "-I", archive.__file__, str(folder)])
-    sites = "".join(f"[staging.sites.{site}]\npins = false\n" for site in SITES)
-    return (
-        f'[staging]\nmode = "ask"\nname = "benefit"\ninterval_seconds = {POLL_SECONDS}\n'
-        f"[staging.catalogues.embedded]\ncommand = {words}\npins = false\n{sites}"
-        "[staging.limits]\nhour_requests = 1000\n[staging.times]\nwait_minutes = 0\n"
-    )
 
 
 def _network(x: float) -> str:
@@ -269,10 +217,8 @@ def _wait(pool: Pool, folder: Path, count: int, seconds: float) -> list[float]:
     return load
 
 
-def _check(
-    records: list[Record], workload: Workload, stuck: frozenset[int], staged: Mapping[str, str]
-) -> None:
-    """Check that each job ran once, and that each read what it had to; data that was *staged* may be local.
+def _check(records: list[Record], workload: Workload, stuck: frozenset[int]) -> None:
+    """Check that each job ran once, and that each read what it had to.
 
     Raises:
         AssertionError: a job ran twice or not at all, or its bytes are wrong.
@@ -280,13 +226,8 @@ def _check(
     expected = {job.number: job for job in workload.jobs if job.number not in stuck}
     assert sorted(record.number for record in records) == sorted(expected), "each job runs exactly once"
     for record in records:
-        job = expected[record.number]
-        needed = workload.missing_bytes(job, record.site)
-        found = (workload.datasets[each] for each in job.datasets)
-        arrived = sum(each.bytes for each in found if staged.get(each.did) == record.site)
-        assert record.remote_bytes in {needed, needed - arrived}, (
-            f"job {record.number} at {record.site} read wrongly: {record}"
-        )
+        needed = workload.missing_bytes(expected[record.number], record.site)
+        assert record.remote_bytes == needed, f"job {record.number} at {record.site} read wrongly: {record}"
 
 
 def median_gap(records: tuple[Record, ...]) -> float:

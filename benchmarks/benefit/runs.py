@@ -36,9 +36,8 @@ class BenefitRun:
     """One run as it is stored.
 
     ``samples`` has the job's sample by number, without jobs that never ran. ``machine`` has facts about the
-    run: commit, release, links, load, gap_seconds, lone_seconds, estimate_errors; and, if data is in the
-    archive, moved_bytes: those that jobs read from elsewhere, and those that were staged. ``failure`` is the
-    reason why a run has no samples.
+    run: commit, release, links, load, gap_seconds, lone_seconds, estimate_errors. ``failure`` is the reason
+    why a run has no samples.
     """
 
     key: RunKey
@@ -88,10 +87,9 @@ class BenefitRun:
 class Outcome:
     """The figures of one run. Times are in seconds, from a job's submission; shares are from 0 to 1.
 
-    ``bytes_local`` is the share of bytes that were read at the job's own site. ``remote_bytes`` were read
-    from other sites or staged. ``no_data_mean`` is the mean turnaround of the jobs without datasets, None
-    without such jobs. ``never_ran`` counts jobs that waited for ever; the other figures leave these jobs
-    out. ``turnarounds`` has the time of each job by number.
+    ``bytes_local`` is the share of bytes that were read at the job's own site. ``no_data_mean`` is the mean
+    turnaround of the jobs without datasets, None without such jobs. ``never_ran`` counts jobs that waited
+    for ever; the other figures leave these jobs out. ``turnarounds`` has the time of each job by number.
     """
 
     makespan: float
@@ -118,7 +116,6 @@ def outcome(run: BenefitRun, workload: Workload | None = None) -> Outcome:
     jobs = {job.number: job for job in workload.jobs if job.number in run.samples}
     ends = {number: run.samples[number].ended - job.submitted_at for number, job in jobs.items()}
     remote = sum(workload.missing_bytes(job, run.samples[number].site) for number, job in jobs.items())
-    moved = run.machine.get("moved_bytes", {"read": remote, "staged": 0})
     total = sum(workload.bytes_of(job) for job in jobs.values())
     makespan = max(each.ended for each in run.samples.values())
     capacity = makespan * SLOTS * len(SITES)
@@ -126,8 +123,8 @@ def outcome(run: BenefitRun, workload: Workload | None = None) -> Outcome:
         makespan=makespan,
         turnaround_mean=statistics.fmean(ends.values()),
         turnaround_p95=percentile(ends.values(), 0.95),
-        bytes_local=1 - moved["read"] / total if total else 1.0,
-        remote_bytes=moved["read"] + moved["staged"],
+        bytes_local=1 - remote / total if total else 1.0,
+        remote_bytes=remote,
         slots_idle=1 - sum(each.ended - each.began for each in run.samples.values()) / capacity,
         slots_reading=_reading(run, jobs, workload) / capacity,
         no_data_mean=_mean([ends[number] for number, job in jobs.items() if not job.datasets]),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
-from .workload import ARCHIVE, SITES, SLOTS, BenefitJob, Workload, link_rate
+from .workload import SITES, SLOTS, BenefitJob, Workload, link_rate
 
 READERS = (1, 2, 3, 12)
 MARGINS = (0.5, 1.0, 2.0)
@@ -134,9 +134,7 @@ class _Model:
     now: float = 0.0
     free: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SITES, SLOTS))
     queue: list[BenefitJob] = field(default_factory=list)
-    reading: dict[str, dict[int, float]] = field(
-        default_factory=lambda: {site: {} for site in (*SITES, ARCHIVE)}
-    )
+    reading: dict[str, dict[int, float]] = field(default_factory=lambda: {site: {} for site in SITES})
     steps: dict[int, list[tuple[str, float]]] = field(default_factory=dict)
     places: dict[int, str] = field(default_factory=dict)
     ends: list[tuple[float, int]] = field(default_factory=list)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 SITES = ("DE", "NL", "PL")
-ARCHIVE = "AR"
-"""A site that stores data and has no slots."""
 SLOTS = 4
 """Slots of one core at each site."""
 COMPUTE_SECONDS = 6.0
@@ -29,11 +27,8 @@ LAYOUTS: dict[str, tuple[tuple[float, ...], int]] = {
     "62/32/6": ((0.62, 0.32, 0.06), 1),
     "even": ((1.0, 1.0, 1.0), 1),
     "two replicas": ((0.62, 0.32, 0.06), 2),
-    "a third in an archive": ((0.62, 0.32, 0.06), 1),
 }
 """The weight of each site of SITES, and the number of replicas of each dataset."""
-ARCHIVED = frozenset({"a third in an archive"})
-"""Layouts in which every third dataset is at ARCHIVE only."""
 SUBMISSIONS = {"batch": 0.0, "stream": 1.0}
 """Seconds between two jobs of the queue."""
 XS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -91,15 +86,6 @@ class Workload:
         """Return the bytes that *job* reads from elsewhere if it runs at *site*."""
         found = (self.datasets[each] for each in job.datasets)
         return sum(each.bytes for each in found if site not in each.sites)
-
-    @property
-    def archived(self) -> dict[str, int]:
-        """Return the bytes of the datasets that are at no site with slots, by DID."""
-        return {each.did: each.bytes for each in self.datasets if each.sites == (ARCHIVE,)}
-
-    def is_archived(self, job: BenefitJob) -> bool:
-        """Return True if *job* needs a dataset that is at no site with slots."""
-        return any(self.datasets[each].sites == (ARCHIVE,) for each in job.datasets)
 
     def homes(self, job: BenefitJob) -> tuple[str, ...]:
         """Return the sites that have all datasets of *job*: all sites for a job without datasets."""
@@ -168,8 +154,6 @@ def _place(chance: random.Random, layout: str, together: Sequence[int]) -> list[
                 site = chance.choices(list(rest), list(rest.values()))[0]
                 del rest[site]
             by_group[group] = tuple(site for site in SITES if site not in rest)
-            if layout in ARCHIVED and group % 3 == 1:
-                by_group[group] = (ARCHIVE,)
     return [by_group[group] for group in together]
 
 

@@ -29,7 +29,6 @@ from hydrator.cli.commands.submit.toil import toil_shim
 from hydrator.cli.commands.submit.wrap import filter_file, wrap
 from hydrator.cli.commands.submit.wrapper import wrapper
 from hydrator.cli.commands.token import token
-from hydrator.cli.commands.top.command import top
 from hydrator.cli.commands.why import why
 from hydrator.cli.options import command_of
 from hydrator.cli.output.examples import epilog
@@ -129,7 +128,7 @@ def hook() -> None:
 
 _COMMANDS: Sequence[Callable[..., None]] = (
     *(version, man, run, once, plan, status, sites, datasets, network, check, release, hook),
-    *(why, approve, history, rollback, renumber, top, command_of(InitOptions, init), report),
+    *(why, approve, history, rollback, renumber, command_of(InitOptions, init), report),
     command_of(ReplayOptions, replay),
 )
 _SUBMIT_COMMANDS: Mapping[str, Callable[..., None]] = {

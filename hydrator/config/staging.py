@@ -123,11 +123,6 @@ class StagingSettings(Section):
     call_seconds: float = Field(
         20, ge=1, le=300, description="time limit of one call that makes, renews or cancels requests"
     )
-    job_ads: bool = Field(
-        False,
-        description='in the mode "ask", write into idle jobs (DataLocalityStaging) what was requested for'
-        " them; needs a queue super user: docs/explanation/staging.md",
-    )
     catalogues: dict[Name, StagingCatalogueSettings] = Field(
         default_factory=dict,
         description="[staging.catalogues.rucio]: requests may be made at the catalogue with this name",
@@ -137,11 +132,6 @@ class StagingSettings(Section):
     )
     limits: StagingLimitSettings = StagingLimitSettings()
     times: StagingTimeSettings = StagingTimeSettings()
-
-    @property
-    def is_editing_jobs(self) -> bool:
-        """Return whether the daemon writes into the ads of jobs; only the mode ask changes anything."""
-        return self.job_ads and self.mode == "ask"
 
 
 def staging_problems(data: Mapping[str, Any]) -> list[str]:

@@ -135,21 +135,6 @@ class JobSites(Protocol):
         """Close connections, also during a call."""
 
 
-class JobAdTexts(Protocol):
-    """A port that writes a text for people into the ads of idle jobs, in ``DataLocalityStaging``."""
-
-    def set_staging_text(self, schedd: str, datasets: Sequence[str], text: str, *, max_jobs: int) -> int:
-        """Set the text of at most *max_jobs* idle jobs with these *datasets*; return the number of edits.
-
-        The names are those of ``RequiredDatasets``, in its order. Jobs that have *text* already are not
-        edited.
-
-        Raises:
-            PoolDenied: the schedd rejects the edit, or keeps the old value.
-            PoolError: the schedd could not be queried.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class SlotAdVersion:
     """The site and cores of one slot, and the generation of its site ad; None if it has no site ad.

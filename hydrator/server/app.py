@@ -128,7 +128,6 @@ def _build_data_routes(state: StateRoutes, ads: Mapping[int, AdRoute], guard: _G
         ),
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
         Route("/v1/sets", state.sets, middleware=guard(Role.READ)),
-        Route("/v1/health", state.health, middleware=guard(Role.READ)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),
         Route("/v1/openapi.json", state.openapi),
         Route("/healthz", state.healthz),

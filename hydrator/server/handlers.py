@@ -24,7 +24,6 @@ from hydrator.domain.model import Did, Site, SiteAd, to_unix
 
 from .api import models
 from .api.dataset_query import parse_dataset_query, parse_dids, parse_set_keys
-from .api.health import build_health_answer
 from .api.openapi import build_openapi
 from .api.rows import (
     MAX_NAME_COMPARED,
@@ -210,10 +209,6 @@ class StateRoutes:
             "sets": build_set_rows(state, keys),
         }
         return json_response(request, answer)
-
-    def health(self, request: Request) -> Response:
-        """Return the overall health, with everything that needs a person."""
-        return json_response(request, build_health_answer(self.get_state()))
 
     def metrics(self, request: Request) -> Response:
         """Return the registry in the format that the scraper asks for."""

@@ -23,7 +23,6 @@ from .executor import StagingExecutor
 from .ledger import Ledger, forget_old
 from .needs import DataUse, LiveNeed, LiveNeeds, apply_needs, apply_uses, update_needs
 from .overview import STATE_PROBLEM, StagingOverview, build_overview
-from .plans.job_ads import JobAdWriter
 from .plans.pin_plan import PinPlan, PinPlanner
 from .plans.pin_schedule import PinSchedule
 from .plans.stage_plan import CatalogueFacts, ExpectedSeconds, StagePlan, StagePlanner
@@ -75,7 +74,6 @@ class StagingController:
         control: the operator's switch and commands.
         is_retired: whether the operator retired a site.
         rates: returns the present rates between sites.
-        job_ads: writes into the ads of idle jobs what was requested for them; None if this is off.
     """
 
     def __init__(
@@ -91,7 +89,6 @@ class StagingController:
         is_retired: Callable[[Site], bool] = lambda _site: False,
         rates: Callable[[], RateLookup | None] = lambda: None,
         bugs: BugReporter | None = None,
-        job_ads: JobAdWriter | None = None,
     ) -> None:
         self._stagers = {
             name: one for name, one in stagers.items() if policy.mode_of_catalogue(name) > StagingMode.OFF
@@ -105,7 +102,6 @@ class StagingController:
         self._is_retired = is_retired
         self._rates = rates
         self._bugs = bugs or BugReporter()
-        self._job_ads = job_ads
         self._is_loaded = False
         self._needs = LiveNeeds()
         self._facts: dict[str, tuple[datetime, frozenset[Did], CatalogueFacts]] = {}
@@ -166,7 +162,7 @@ class StagingController:
         stop_reason = self._control.stop_reason
         if stop_reason is None:
             self._execute(plans, [*by_operator, *self._plan_upkeep(seen_names)])
-        overview = build_overview(
+        return build_overview(
             self._executor.ledger,
             self._policy,
             now,
@@ -176,18 +172,6 @@ class StagingController:
             problems=problems,
             stop_reason=stop_reason,
         )
-        return self._write_job_ads(overview) if stop_reason is None else overview
-
-    def _write_job_ads(self, overview: StagingOverview) -> StagingOverview:
-        """Write *overview* into the ads of idle jobs, if this is on; return it with the failures."""
-        if self._job_ads is None:
-            return overview
-        try:
-            failures = self._job_ads.write(overview, self._needs)
-        except Exception as error:  # noqa: BLE001 - a bug of the adapter
-            failures = {"": self._bugs.report("the texts in the ads of jobs", error)}
-        problems = {f"job ads {schedd}".strip(): reason for schedd, reason in failures.items()}
-        return replace(overview, problems={**overview.problems, **problems})
 
     def _read_progress(
         self, ledger: Ledger, now: datetime, problems: dict[str, str]

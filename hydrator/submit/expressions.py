@@ -29,11 +29,6 @@ _FRESH = (
 """The facts of the job's set are not too old; undefined or an error at a slot without facts."""
 LOCAL_EXPRESSION = f"(({_KEYED_SHARE} >= 1.0 && {_FRESH}) =?= true)"
 """The slot's site has all datasets of the job on disk, and the facts are not too old; never undefined."""
-ENOUGH_EXPRESSION = LOCAL_EXPRESSION.replace("1.0", "(MY.DataLocalityMinFraction ?: 1.0)")
-"""As LOCAL_EXPRESSION, but of jobs with ``DataLocalityMinFraction`` this share on disk is enough.
-
-For a job with one dataset only: the share of a set is that of all its bytes, not of each dataset.
-"""
 ESTIMATED_EXPRESSION = (
     "((time() < TARGET.DataLocalityEstimatesUntil"
     " && TARGET.DataLocalityQueueSeconds[MY.DataLocalityKey] >= 0) =?= true)"
@@ -139,21 +134,6 @@ BARE_RANK = (
 """``DataLocalityRank`` of bare jobs: the share of the datasets, not of the bytes, decides above the floor.
 
 The expression has no nested ad: there, the negotiator of HTCondor 23.9 finds no TARGET for the list's items.
-"""
-
-PARTIAL_KEYED_HERE = (
-    f'{ENOUGH_EXPRESSION} || MY.DataLocality =!= "require"'
-    f' && ({OBSERVED_EXPRESSION} || ifThenElse(MY.DataLocality =?= "auto" && {ESTIMATED_EXPRESSION},'
-    f' {CHEAPER_EXPRESSION}, {_WAITED_EXPRESSION} || MY.DataLocality =?= "auto" && {KNOWN_EXPRESSION}))'
-)
-"""``DataLocalityHere`` of a job with one dataset and ``DataLocalityMinFraction``, for all modes."""
-PARTIAL_BARE_HERE = (
-    'allCompare(">=", DataLocalityShares, DataLocalityMinFraction) =?= true || DataLocality =!= "require"'
-    f' && ({OBSERVED_EXPRESSION} || {_BARE_WAITED} || DataLocality =?= "auto" && {_BARE_KNOWN})'
-)
-"""``DataLocalityHere`` of a job with several datasets and ``DataLocalityMinFraction``, for all modes.
-
-Such a job has no key, because the least share of a set is not published.
 """
 
 

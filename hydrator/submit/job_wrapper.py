@@ -164,7 +164,6 @@ class Dataset:
         bad_size = WrapperError(
             "the size (bytes) of " + self.did + " in hydrator-paths.json is not a number of bytes"
         )
-        self.min_fraction = 1.0  # the share that is enough for the job; see :func:`read_min_fraction`
         self.bytes_total = require_size(entry.get("bytes"), bad_size)
         self.files, self.layouts = parse_files(entry, self.did)
 
@@ -332,22 +331,11 @@ def find_site(requested_site: str, keys: "list[str]", environ: "dict[str, str]")
 # ---------------------------------------------------------------- checks of files
 
 
-def read_min_fraction(environ: "dict[str, str]") -> float:
-    """Return DataLocalityMinFraction of the job's ad: the share of each dataset that is enough; else 1."""
-    try:
-        value = float(read_ad(environ.get("_CONDOR_JOB_AD", "")).get("datalocalityminfraction", ""))
-    except ValueError:
-        return 1.0
-    return value if 0 <= value <= 1 else 1.0
-
-
-def unreadable_reason(
-    path: str, size: "int | None", report_progress: "Callable[[], None]", min_fraction: float = 1.0
-) -> str:
+def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[[], None]") -> str:
     """Return the reason why the dataset at *path* cannot be read; empty if it is readable.
 
     A dataset is readable if its file opens, or all files of its folder open. If *size* is not None, the
-    file or the folder must also have at least *min_fraction* of *size* bytes.
+    file or the folder must also have at least *size* bytes.
     The function calls *report_progress* before each file of a folder.
     """
     try:
@@ -372,7 +360,7 @@ def unreadable_reason(
                     return "has a folder %s that %s" % (inside, why) if inside != "." else why
     except (OSError, ValueError) as trouble:
         return getattr(trouble, "strerror", None) or str(trouble)
-    if size is not None and size_found < size * min_fraction:
+    if size is not None and size_found < size:
         return "has only %d of %d bytes" % (size_found, size)
     return ""
 
@@ -405,11 +393,9 @@ def locate_files(
     """Find each file of *dataset* in the first folder of *shelves* where the file is readable.
 
     *shelves* are pairs of a folder and the name of a layout. A file is readable if it opens and has the size
-    from the catalogue. Return "" and the paths; the path of a file that is not readable is empty. If less
-    than ``dataset.min_fraction`` is readable, return the reason and no paths.
+    from the catalogue. Return "" and the paths. If a file is not readable, return the reason and no paths.
     """
     paths = []  # type: list[str]
-    found = []  # type: list[int]
     missing = []  # type: list[str]
     for at, (_, size) in enumerate(dataset.files):
         reason = "hydrator-paths.json has no path for this file at this site"
@@ -422,28 +408,17 @@ def locate_files(
             why = unreadable_file_reason(path, size)
             if not why:
                 paths.append(path)
-                found.append(at)
                 break
             reason = path + ": " + why
         else:
             missing.append(reason)
-            paths.append("")
-    if missing and (not found or share_of(dataset, found) < dataset.min_fraction):
+    if missing:
         return "%d of the dataset's %d files cannot be read; the first: %s" % (
             len(missing),
             len(dataset.files),
             missing[0],
         ), []
     return "", paths
-
-
-def share_of(dataset: Dataset, found: "list[int]") -> float:
-    """Return the share of *dataset* in its files *found*, by bytes; by files if a size is unknown."""
-    sizes = [size for _, size in dataset.files]
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes) or not sum(known):
-        return len(found) / len(sizes)
-    return sum(known[at] for at in found) / sum(known)
 
 
 def unreadable_file_reason(path: str, size: "int | None") -> str:
@@ -459,7 +434,7 @@ def check_dataset(
 ) -> "tuple[str, list[str]]":
     """Return why *dataset* is not readable at *place* ("" if readable), and its paths at *place*."""
     if isinstance(place, str):
-        why = unreadable_reason(place, dataset.bytes_total, report_progress, dataset.min_fraction)
+        why = unreadable_reason(place, dataset.bytes_total, report_progress)
         return (place + " " + why if why else ""), [place]
     if not dataset.files or not isinstance(place, list):
         return "hydrator-paths.json does not list the dataset's files", []
@@ -655,7 +630,7 @@ def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") ->
         else:
             sources = [(dataset.safe_basename, paths[0])]
     elif len(paths) == len(dataset.files):
-        sources = [(name, path) for (name, _), path in zip(dataset.files, paths) if path]
+        sources = [(name, path) for (name, _), path in zip(dataset.files, paths)]
     else:
         sources = [(os.path.basename(path), path) for path in paths]
     return [
@@ -701,8 +676,7 @@ def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratc
     paths = []  # type: list[str]
     for number, each in enumerate(pieces):
         with name_dataset(number):
-            is_whole = "" not in paths_found[number]
-            paths.append(build_dataset_folder(number, job.datasets[number], each, scratch, is_whole))
+            paths.append(build_dataset_folder(number, job.datasets[number], each, scratch))
     return paths
 
 
@@ -715,15 +689,10 @@ def name_dataset(number: int) -> "Iterator[None]":
         raise BadArchive(number, str(miss)) from miss
 
 
-def build_dataset_folder(
-    number: int, dataset: Dataset, entries: "list[FolderEntry]", scratch: str, is_whole: bool = True
-) -> str:
-    """Build the folder with the *entries* of dataset *number* (from 0); return the dataset's path.
-
-    If other files are absent (not *is_whole*), also a single file is in a folder.
-    """
+def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEntry]", scratch: str) -> str:
+    """Build the folder with the *entries* of dataset *number* (from 0); return the dataset's path."""
     archives = [piece.archive for piece in entries if piece.archive]
-    if len(entries) == 1 and not archives and is_whole:
+    if len(entries) == 1 and not archives:
         return entries[0].path
     folder = make_folder(
         scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.safe_basename
@@ -1405,15 +1374,6 @@ def find_paths_file(requested_path: str, scratch: str) -> str:
     return file_name if os.path.exists(file_name) or not os.path.exists(scratch_file) else scratch_file
 
 
-def print_absent_files(dataset: Dataset, paths: "list[str]") -> None:
-    """Print how many files of *dataset* are absent from *paths*, which are enough for the job."""
-    if "" in paths:
-        print_error(
-            "%d of the %d files of %s are not here; the job may start with a share of %g"
-            % (paths.count(""), len(dataset.files), dataset.did, dataset.min_fraction)
-        )
-
-
 def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
     """Return one path for each dataset: the data at the site, or else a fetched copy.
 
@@ -1423,8 +1383,6 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
         RetryElsewhere: a dataset is not readable and was not fetched; the job's ad now has the miss.
     """
     locations = job.locations_at(site)
-    for each in job.datasets:
-        each.min_fraction = read_min_fraction(environ)
     candidates = [(each, locations[each.did]) for each in job.datasets if each.did in locations]
     answers = iter(check_readable(candidates, CHECK_SECONDS) if candidates else [])
     paths_by_number = []  # type: list[list[str]]
@@ -1438,8 +1396,6 @@ def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str,
         paths_by_number.append(paths)
         if why:
             failures[at] = why
-        else:
-            print_absent_files(dataset, paths)
     reasons = ["%s (%s)" % (job.datasets[at].did, why) for at, why in failures.items()]
     missing = list(failures)
     try:

@@ -138,7 +138,7 @@ def assemble(
         settings, clock, pool.publishing_clients, served_ads, get_endpoint, pool.drones
     )
     pseudonymizer = pseudonym_store.pseudonymizer if pseudonym_store else None
-    staging = build_staging_parts(settings, clock, pseudonymizer, pool.editor)
+    staging = build_staging_parts(settings, clock, pseudonymizer)
     if pseudonym_store:
         catalogues = tuple(PseudonymizedCatalogue(each, pseudonym_store, clock) for each in catalogues)
     return Parts(

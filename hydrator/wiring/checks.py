@@ -41,16 +41,6 @@ def _drone_sites(drones: DronesSettings) -> frozenset[str]:
     return frozenset(each.site for each in drones.types) if drones.enabled else frozenset()
 
 
-def _list_job_edits(settings: Settings) -> dict[str, str]:
-    """Return the attributes of queued jobs that the daemon edits, and the setting of each."""
-    edits = {}
-    if settings.publish.desired_sites.enabled:
-        edits["DESIRED_Sites"] = "publish.desired_sites"
-    if settings.staging.is_editing_jobs:
-        edits["DataLocalityStaging"] = "staging.job_ads"
-    return edits
-
-
 def _count_readers(estimates: EstimatesSettings) -> int | None:
     return count_readers(estimates.max_readers_per_source) if estimates.enabled else None
 
@@ -73,8 +63,8 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         merge_interval_seconds=settings.publish.merge.interval_seconds,
         now=to_unix(system_clock()),
         editor=parts.pool.editor,
-        job_edits=_list_job_edits(settings),
-        is_editing_jobs=bool(parts.pool.editor) and not settings.publish.desired_sites.token_directory,
+        is_editing_jobs=settings.publish.desired_sites.enabled
+        and settings.publish.desired_sites.token_directory is None,
         secret_findings=[
             *examine_secrets(settings, lambda given: build_pseudonym_store(given, is_owner=False)),
             *examine_credentials(read_credentials(settings, parts), system_clock()),

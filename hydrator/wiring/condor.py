@@ -95,8 +95,7 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     needs_misses = slow_client and settings.audit.enabled and settings.audit.misses_seconds
     needs_slots = needs_pool and report.slots_seconds
     slots_client = slow_client or (build_condor_client(htcondor) if needs_slots else None)
-    is_editing = publish.desired_sites.enabled or settings.staging.is_editing_jobs
-    editor = build_editing_client(settings) if is_editing else None
+    editor = build_editing_client(settings) if publish.desired_sites.enabled else None
     return PoolParts(
         client=client,
         publishing_clients=(
@@ -119,11 +118,7 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
         drones=build_condor_client(htcondor) if publish.drones.enabled else None,
         editor=editor,
-        desired_sites=(
-            build_desired_sites_controller(settings, editor, clock)
-            if editor and publish.desired_sites.enabled
-            else None
-        ),
+        desired_sites=build_desired_sites_controller(settings, editor, clock) if editor else None,
     )
 
 

@@ -8,7 +8,6 @@ from hydrator.config import Settings
 from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import Site
-from hydrator.domain.pool_ports import JobAdTexts
 from hydrator.domain.ports import Clock
 from hydrator.domain.ports.data_needs import DataNeeds
 from hydrator.domain.ports.staging import Stager
@@ -16,7 +15,6 @@ from hydrator.privacy.pseudonyms import Pseudonymizer
 from hydrator.privacy.wrappers import PseudonymizedNeeds
 from hydrator.staging.controller import StagingController
 from hydrator.staging.executor import AuditLog, LedgerStore, StagingExecutor
-from hydrator.staging.plans.job_ads import JobAdWriter
 from hydrator.staging.policy import StagingMode, StagingPolicy
 from hydrator.state.staging.control_files import StagingFiles
 
@@ -27,16 +25,12 @@ from .policies import staging_policy
 
 @dataclass(frozen=True)
 class StagingParts:
-    """The parts of staging; without a stager, the mode is off and no catalogue is called.
-
-    With ``job_texts`` the daemon writes into the ads of jobs what was requested for them.
-    """
+    """The parts of staging; without a stager, the mode is off and no catalogue is called."""
 
     stagers: Mapping[str, Stager]
     needs: DataNeeds | None
     policy: StagingPolicy
     files: StagingFiles
-    job_texts: JobAdTexts | None = None
 
     @property
     def closables(self) -> Iterator[Closable]:
@@ -81,22 +75,16 @@ class StagingParts:
 
         stagers, policy = self.stagers, self.policy
         executor = StagingExecutor(stagers, store, policy, clock, guard_call, audit, bugs)
-        job_ads = JobAdWriter(self.job_texts, guard_call) if self.job_texts else None
         return StagingController(
             stagers, self.needs, executor, store.load, self.files, policy, clock,
-            is_retired=is_retired, rates=rates, bugs=bugs, job_ads=job_ads,
+            is_retired=is_retired, rates=rates, bugs=bugs,
         )  # fmt: skip
 
 
 def build_staging_parts(
-    settings: Settings,
-    clock: Clock,
-    pseudonymizer: Pseudonymizer | None = None,
-    job_texts: JobAdTexts | None = None,
+    settings: Settings, clock: Clock, pseudonymizer: Pseudonymizer | None = None
 ) -> StagingParts:
     """Build the parts of staging; with the mode off, none that calls a catalogue or a schedd.
-
-    *job_texts* edits jobs; it is used only if the settings allow it.
 
     Raises:
         ConfigError: a stager cannot be built.
@@ -105,8 +93,7 @@ def build_staging_parts(
     is_off = settings.staging.mode == "off"
     stagers = {} if is_off else build_stagers(settings, clock)
     needs = _build_needs(settings, clock, pseudonymizer) if stagers else None
-    texts = job_texts if settings.staging.is_editing_jobs else None
-    return StagingParts(stagers, needs, policy, files, texts)
+    return StagingParts(stagers, needs, policy, files)
 
 
 def _build_needs(settings: Settings, clock: Clock, pseudonymizer: Pseudonymizer | None) -> DataNeeds:

@@ -114,10 +114,10 @@ def world(**changed: object) -> ServerState:
     held = HeldLoss(NOON - HOUR, NOON, dict.fromkeys(DATASETS[:30], 3), 166, HoldCause.SITE)
     error = "no answer within 10 s"
     parts = (
-        PartStatus(PartKind.CATALOGUE, "dmapi", error, NOON - 12 * MINUTE, error, NOON, NOON - 13 * MINUTE),
-        PartStatus(PartKind.CATALOGUE, "rucio", None, None, "HTTP 503", NOON - 7 * HOUR, NOON),
-        PartStatus(PartKind.PUBLISHER, "collector", last_ok_at=NOON),
-        PartStatus(PartKind.PUBLISHER, "http", last_ok_at=NOON),
+        PartStatus(PartKind.CATALOGUE, "dmapi", error, NOON - 12 * MINUTE, error, NOON),
+        PartStatus(PartKind.CATALOGUE, "rucio", None, None, "HTTP 503", NOON - 7 * HOUR),
+        PartStatus(PartKind.PUBLISHER, "collector"),
+        PartStatus(PartKind.PUBLISHER, "http"),
     )
     staging = StagingOverview(
         NOON - MINUTE,

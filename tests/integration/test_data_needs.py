@@ -61,9 +61,7 @@ def test_jobs_that_wait_for_nothing_but_data_are_told_from_others(pool: "Pool", 
     names = f'{{"t:{mark}b","t:{mark}a"}}'
     key = f'+DataLocalityKey = "s{mark}"'
     waiting = JOB.format(requirements="true", here=NOWHERE, names=names, count=3, more=key)
-    bare = JOB.format(
-        requirements="true", here=NOWHERE, names=names, count=2, more="+DataLocalityMinFraction = 0.9"
-    )
+    bare = JOB.format(requirements="true", here=NOWHERE, names=names, count=2, more="")
     stuck = JOB.format(requirements=NOWHERE, here=NOWHERE, names=f'{{"t:{mark}c"}}', count=1, more="")
     held = JOB.format(requirements="true", here=NOWHERE, names=names, count=4, more="hold = true")
     with queue_of(pool, waiting, bare, stuck, held) as clusters:
@@ -101,29 +99,3 @@ def test_running_jobs_have_their_site_and_the_datasets_of_their_key(pool: "Pool"
             time.sleep(1)
     assert rows[0].datasets == (f"t:{mark}a",)
     assert rows[0].running_site is not None
-
-
-def test_an_edit_of_a_text_for_people_keeps_the_autocluster_of_an_idle_job(pool: "Pool") -> None:
-    """See docs/explanation/staging.md: the daemon may write DataLocalityStaging."""
-    mark = uuid4().hex[:8]
-    job = JOB.format(requirements="true", here=NOWHERE, names=f'{{"t:{mark}a"}}', count=1, more="")
-    with queue_of(pool, job) as [cluster]:
-
-        def autocluster_of_next_negotiation() -> int:
-            """Wait until the negotiator has looked at the job once more."""
-            since = pool.job(cluster, "LastRejMatchTime")
-            pool.wait(
-                lambda: (new := pool.job(cluster, "LastRejMatchTime")) and new != since, 120, "a negotiation"
-            )
-            return int((pool.job(cluster, "AutoClusterId") or {})["AutoClusterId"])
-
-        before = autocluster_of_next_negotiation()
-        pool.run("condor_qedit", str(cluster), "DataLocalityStaging", '"asked 14:02"', user="alice")
-        assert autocluster_of_next_negotiation() == before
-        pool.run("condor_qedit", str(cluster), "DataLocalityHere", f"{NOWHERE} && true", user="alice")
-        # the negotiator may have had the job's request already, when the edit came
-        pool.wait(
-            lambda: (pool.job(cluster, "AutoClusterId") or {}).get("AutoClusterId", before) != before,
-            120,
-            "another autocluster",
-        )

@@ -11,16 +11,11 @@ import httpx
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.data_needs import ScheddNeeds
 from adapters.condor.schedds import ScheddJobSites
 from hydrator.domain.errors import PoolDenied
-from hydrator.domain.model import Did, Site, SiteAd
+from hydrator.domain.model import Site, SiteAd
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController, DesiredSitesResult
 from hydrator.reconcile.desired_sites.decide import DesiredSitesStatus
-from hydrator.staging.candidates import NotAsked
-from hydrator.staging.needs import LiveNeeds, update_needs
-from hydrator.staging.overview import StagingOverview
-from hydrator.staging.plans.job_ads import SETTLE, JobAdWriter
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 
@@ -30,8 +25,6 @@ SUPER = "QUEUE_SUPER_USERS = $(QUEUE_SUPER_USERS), bob\n"
 PARIS = "Île-de-France (T2)"
 ASKS = "+DataLocalityDesiredSites = true\n"
 NEVER = "executable = /bin/sleep\narguments = 1\nrequirements = false\n"
-MORNING = datetime(2026, 11, 28, 8, tzinfo=UTC)
-STAGED = ("DataLocalityStaging", "ProcId")
 SAID = ("DESIRED_Sites", "DataLocalityDesiredSitesKept", "ProcId", "JobStatus")
 
 
@@ -302,71 +295,6 @@ def test_queue_super_user_edits_protected_attributes(queue, pool, desiring):
     finally:
         pool.reconfig(schedd=SUPER)
     assert said(queue, job) == ["UK"]
-
-
-# --- the texts about requests for data
-
-
-def staged(reason: str, at: datetime) -> StagingOverview:
-    """Return an overview in which the data of jobs for lofar:L1 is not requested, for *reason*."""
-    refusal = NotAsked((Did("lofar:L1"),), "alice", 1, "1.0", reason)
-    return StagingOverview(at, "ask", not_asked=(refusal,))
-
-
-def step_twice(writer: JobAdWriter, needs: ScheddNeeds, reason: str) -> dict[str, str]:
-    """Run two steps between which the reason lasts long enough; return the failures of the second."""
-    for wait in (timedelta(), SETTLE):
-        found = update_needs(LiveNeeds(), needs.read_needs(), now(), timedelta(hours=1), "lofar")
-        failures = writer.write(staged(reason, MORNING + wait), found)
-    return failures
-
-
-@pytest.fixture
-def needs(editor: CondorClient) -> ScheddNeeds:
-    return ScheddNeeds(editor, now, ["GLIDEIN_Site"])
-
-
-def texts(pool: Pool, cluster: int) -> list[str | None]:
-    return [one.get("DataLocalityStaging") for one in pool.jobs(f"ClusterId == {cluster}", *STAGED)]
-
-
-def test_idle_jobs_get_the_text_about_their_request_once_and_stay_in_their_autocluster(queue, editor, needs):
-    datasets = '"lofar:L1"'
-    jobs, one = submit(queue, datasets=datasets, count=3), submit(queue, datasets=datasets)
-    other, held = submit(queue, datasets='"lofar:L2"'), submit(queue, "hold = true", datasets=datasets)
-
-    def autoclusters(*, since: int = 0) -> set[int] | None:
-        """Return the autoclusters of the idle jobs, once the negotiator has rejected one after *since*."""
-        found = queue.jobs(f"ClusterId == {jobs} || ClusterId == {one}", "LastRejMatchTime", "AutoClusterId")
-        is_seen = any((each.get("LastRejMatchTime") or 0) > since for each in found)
-        known = {each["AutoClusterId"] for each in found if each.get("AutoClusterId") is not None}
-        return known if is_seen else None
-
-    before = queue.wait(autoclusters, 60, "a negotiation")
-    writer = JobAdWriter(editor, lambda: None)
-    reason = 'it is "too large": C:\\data\\, Île'
-    assert step_twice(writer, needs, reason) == {}
-    text = '2026-11-28 08:10 UTC: not asked: it is "too large": C:/data/, Île'
-    assert (texts(queue, jobs), texts(queue, one)) == ([text] * 3, [text])
-    assert (texts(queue, other), texts(queue, held)) == ([None], [None])
-    assert editor.set_staging_text(schedd_of(editor), ["lofar:L1"], text, max_jobs=500) == 0
-    assert editor.set_staging_text(schedd_of(editor), ["lofar:L1"], "later", max_jobs=2) == 2
-    assert (
-        sorted(str(each) for each in (*texts(queue, jobs), *texts(queue, one))) == [text] * 2 + ["later"] * 2
-    )
-    edited_at = int(now().timestamp()) + 1
-    assert queue.wait(lambda: autoclusters(since=edited_at), 60, "another negotiation") == before
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_schedd_that_refuses_the_text_about_a_request_says_why_in_one_sentence(queue, needs, count):
-    job = submit(queue, count=count)
-    with client(queue, "hydrator") as other:
-        failures = step_twice(JobAdWriter(other, lambda: None), needs, "it is too large")
-    (why,) = failures.values()
-    assert "hydrator@pool.test" in why
-    assert "\n" not in why
-    assert texts(queue, job) == [None] * count
 
 
 # --- taking it out

@@ -369,8 +369,6 @@ RUNS = {
     "hydrator replay --workload workload.json --policy off --policy auto --seeds 10": Typed(
         "10 runs a policy", files=WORKLOAD
     ),
-    "hydrator top": Typed("RAL"),
-    "hydrator top --url https://hydrator.example.org --token-file read-token": Typed("RAL"),
     "hydrator submit pool-config --role schedd > 60-hydrator.conf": Typed(),
     "hydrator submit pool-config --remove": Typed(),
     "hydrator submit rapthor field.parset --dry-run": Typed("RAL", files=PARSET),

@@ -29,16 +29,11 @@ pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 SCOPES = (f"stg-{number}" for number in itertools.count())
 DAY = 24 * 3600
 SPACE = 10**14
-EDITOR = "bob"
-"""A queue super user; in a test he also submits."""
 SETTINGS = """
 [staging]
 mode = "propose"
 name = "{scope}"
 interval_seconds = 1
-job_ads = true
-[publish.desired_sites]
-token_directory = "{editor}"
 [staging.catalogues.rucio]
 [staging.sites.UK]
 [staging.sites.AU]
@@ -62,9 +57,8 @@ class StagedInstallation(Installation):
         super().__init__(
             pool,
             holdings,
-            extra={**BRISK, "schedd": f"QUEUE_SUPER_USERS = $(QUEUE_SUPER_USERS), {EDITOR}\n"},
-            settings=SETTINGS.format(scope=scope, editor=pool.token(EDITOR)),
-            demand="settle_seconds = 0\n",
+            extra=BRISK,
+            settings=SETTINGS.format(scope=scope),
         )
         self.server = server
         self.scope = scope
@@ -93,14 +87,14 @@ class StagedInstallation(Installation):
     def ours(self, did: str) -> list[dict]:
         return [rule for rule in self.rules_on(did) if f"[hydrator:{self.scope}:" in (rule["comment"] or "")]
 
-    def convey(self, did: str, files: int = 1000) -> str:
-        """Wait for a rule for *did* on a disk, let Rucio transfer *files* files; return the site."""
+    def convey(self, did: str) -> str:
+        """Wait for a rule for *did* on a disk, let Rucio transfer the files; return the site."""
         disks = set(self.catalogue.disks.values())
         found = wait_for(
             lambda: {rule["rse"] for rule in self.rules_on(did)} & disks, 30, f"a rule for {did}"
         )
         [rse] = found
-        self.server.seed(("convey", {"rse": rse, "most": files}), ("abacus", {}))
+        self.server.seed(("convey", {"rse": rse}), ("abacus", {}))
         return next(site for site, disk in self.catalogue.disks.items() if disk == rse)
 
     def files_at(self, did: str, site: str) -> int:
@@ -152,7 +146,6 @@ def proposing(htcondor_release, rucio_server) -> Iterator[StagedInstallation]:
         Pool.start(htcondor_release) as pool,
         StagedInstallation(pool, rucio_server, next(SCOPES)) as installation,
     ):
-        pool.submit("executable = /bin/true\nhold = true\nqueue\n", EDITOR)  # gives the editor a user record
         yield installation
 
 
@@ -182,16 +175,10 @@ def test_propose_sends_nothing_and_a_reload_to_ask_brings_the_data_to_the_job(pr
     assert "the mode is propose" in proposing.type(look, os.environ)
     assert "the tape robot is down" in proposing.type(brake, os.environ)
     assert proposing.rules_on(did) == []
-    assert proposing.pool.job(job, "JobStatus", "DataLocalityStaging") == {"JobStatus": 1}
+    assert proposing.pool.job(job, "JobStatus") == {"JobStatus": 1}
 
     proposing.set_mode("ask")
-    said = proposing.pool.wait(
-        lambda: (proposing.pool.job(job, "DataLocalityStaging") or {}).get("DataLocalityStaging"),
-        60,
-        "the job's ad to say what was requested",
-    )
     site = proposing.convey(did)
-    assert re.match(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d UTC: {did}: asked \d\d:\d\d UTC at {site}, ", said), said
     assert proposing.ran_at(job) == [site]
     assert [(rule["rse"], rule["state"]) for rule in proposing.rules_on(did)] == [(proposing.rse(site), "OK")]
 
@@ -218,18 +205,6 @@ def test_jobs_of_two_users_that_need_the_same_data_make_one_rule(installed):
     assert rule["comment"].startswith(
         f"classad-hydrator stage for jobs at {site} [hydrator:{installed.scope}"
     )
-
-
-def test_a_part_of_the_data_starts_only_the_job_that_accepts_it(installed):
-    did = installed.add("partial")
-    strict = installed.submit([did], mode="require")
-    lenient = installed.submit([did], mode="require", more="+DataLocalityMinFraction = 0.75")
-    site = installed.convey(did, files=3)
-    assert installed.ran_at(lenient) == [site]
-    assert installed.files_at(did, site) == 3
-    assert installed.pool.job(strict, "JobStatus") == {"JobStatus": 1}
-    installed.convey(did)
-    assert installed.ran_at(strict) == [site]
 
 
 def test_two_datasets_of_one_job_come_to_one_site(installed):

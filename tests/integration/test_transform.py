@@ -544,26 +544,6 @@ def test_required_datasets_run_only_at_a_site_with_all_of_them(located):
     assert located.ran_at(cluster, 5) == ["UK"] * 5
 
 
-@pytest.mark.parametrize("prepare", [False, True], ids=["plain", "prepared"])
-def test_job_with_a_least_share_runs_where_that_share_of_each_dataset_is(located, prepare):
-    keys, whole_key = [set_key([did]) for did in (A, B)], set_key([A, B])
-    shares = {"UK": (1.0, 0.97), "AU": (1.0, 0.5), "NL": (1.0, 0.0)}
-    located.advertise(
-        {
-            site: f"DataLocalitySets = {record({**dict(zip(keys, each, strict=True)), whole_key: 0.98})}\n"
-            for site, each in shares.items()
-        }
-    )
-    lines = prepared('+DataLocality = "require"')[1:] if prepare else ('+DataLocality = "require"',)
-    several = located.submit(BOTH, *lines, "+DataLocalityMinFraction = 0.95", queue="queue 2")
-    one = located.submit('{"ska:b"}', '+DataLocality = "require"', "+DataLocalityMinFraction = 0.9")
-    whole = located.submit('{"ska:b"}', '+DataLocality = "require"')
-    assert located.ran_at(several, 2) == ["UK"] * 2
-    assert located.ran_at(one) == ["UK"]
-    located.pool.wait(lambda: located.pool.job(whole, "LastRejMatchTime"), 60, "its rejection")
-    assert located.pool.job(whole, "JobStatus")["JobStatus"] == 1
-
-
 def test_required_datasets_do_not_match_facts_that_are_too_old(located):
     located.holds(age=30000, UK={A: "AVAILABLE"})
     old = located.submit('{"ska:a"}', '+DataLocality = "require"')

@@ -22,8 +22,6 @@ from hydrator.submit.expressions import (
     KNOWN_FLOOR,
     MODES,
     OLDEST_EXPRESSION,
-    PARTIAL_BARE_HERE,
-    PARTIAL_KEYED_HERE,
     SETS_EXPRESSION,
     SLOT_EXPRESSIONS,
     SUBMITTED_HERE,
@@ -217,55 +215,6 @@ def test_short_expressions_of_bare_jobs_have_the_value_of_the_plain_ones(mode, a
     ad["PlainHere"], ad["PlainRank"] = map(ExprTree, plain_expressions(mode))
     assert is_here(ad, at) is value(ad, at, "PlainHere")
     assert rank(ad, at) == pytest.approx(value(ad, at, "PlainRank"), rel=1e-12)
-
-
-def partial_job(make, mode, fraction, after=LATER) -> ClassAd:
-    ad = make(mode, after, DataLocality=mode, DataLocalityMinFraction=fraction)
-    ad["DataLocalityHere"] = ExprTree(PARTIAL_KEYED_HERE if make is keyed_job else PARTIAL_BARE_HERE)
-    return ad
-
-
-@given(
-    kinds,
-    st.sampled_from(MODES),
-    st.one_of(any_slot(), slot_of_singles()),
-    st.sampled_from([NOW - 900, LATER]),
-    st.sampled_from([0.0, 0.4, 0.9, 1.0, 1]),
-)
-@settings(deadline=None, max_examples=400)
-def test_clause_of_a_job_with_a_least_share_is_that_of_its_mode_and_never_undefined(
-    kind, mode, at, after, fraction
-):
-    whole, partial = KINDS[kind](mode, after), partial_job(KINDS[kind], mode, fraction, after)
-    assert is_here(partial, at) in {True, False}
-    if fraction == 1:
-        assert is_here(partial, at) is is_here(whole, at)
-    elif is_here(whole, at):
-        assert is_here(partial, at) is True, "a smaller share is never a stricter one"
-
-
-@pytest.mark.parametrize(
-    ("shares_here", "fraction", "matches"),
-    [
-        ((1.0, 1.0, 1.0, 0.97), 0.95, True),
-        ((1.0, 1.0, 1.0, 0.97), 0.97, True),
-        ((1.0, 1.0, 1.0, 0.97), 0.98, False),
-        ((1.0, 1.0, 1.0, 0.0), 0.5, False),  # of each dataset, not of all bytes
-        ((1.0, 1.0, 1.0), 0.5, False),
-        ((0.0, 0.0, 0.0, 0.0), 0, True),
-    ],
-)
-def test_least_share_is_that_of_each_dataset(shares_here, fraction, matches):
-    at = singles(dict(zip(DIDS, shares_here, strict=False)))
-    assert is_here(partial_job(bare_job, "require", fraction), at) is matches
-    old = singles(dict(zip(DIDS, shares_here, strict=False)), as_of=NOW - 2 * MAX_AGE)
-    assert is_here(partial_job(bare_job, "require", fraction), old) is False
-
-
-@pytest.mark.parametrize(("share", "matches"), [(0.94, False), (0.95, True), (1.0, True)])
-def test_least_share_of_one_dataset_is_looked_up_by_its_key(share, matches):
-    assert is_here(partial_job(keyed_job, "require", 0.95), slot(share=share)) is matches
-    assert is_here(partial_job(keyed_job, "auto", 0.95), slot(share=share, read=90, queue=5)) is matches
 
 
 def test_clause_of_the_companion_is_written_as_unparse_prints_it():

@@ -83,16 +83,16 @@ class DesiredSitesEditor:
         edited = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(value)}"
         count = len(self.query_ids(edited, max_jobs))
         saved = _record_literal(value=value, own=original_value) if keep else "undefined"
-        self.edit_matching(edited, SAVED_ATTRIBUTE, saved)
+        self._edit_matching(edited, SAVED_ATTRIBUTE, saved)
         return count
 
     def _replace_value(self, has_token: str, row: Ad, value: str | None) -> None:
         """Set DESIRED_Sites of marked jobs whose value is still that of *row*; if this fails, unmark them."""
         unchanged = f"{has_token} && {DESIRED_SITES} =?= {_string_literal(row['desired'])}"
         unchanged_idle = f"{unchanged} && {IDLE_CONSTRAINT}"
-        self.edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
+        self._edit_matching(unchanged_idle, DESIRED_SITES, _string_literal(value))
         if ids := self.query_ids(unchanged_idle, 1):
-            self.edit_matching(unchanged, SAVED_ATTRIBUTE, _record_literal(**row["kept"] or {}))
+            self._edit_matching(unchanged, SAVED_ATTRIBUTE, _record_literal(**row["kept"] or {}))
             raise rejection(f"it keeps {DESIRED_SITES} of job {ids[0]} as submitted")
 
     def restore(self, constraint: str, should_opt_out: bool) -> int:
@@ -198,9 +198,10 @@ class DesiredSitesEditor:
             else f"DataLocality =?= {_string_literal(row['mode'])}",
         ]
         if row["datasets"]:
-            parts.append(datasets_constraint(row["datasets"]))
+            parts.append(f'join(",", RequiredDatasets) =?= {_string_literal(",".join(row["datasets"]))}')
         else:  # no constraint can select all jobs with the same invalid value: select one job by its id
-            parts.append(id_constraint(row["example"]))
+            cluster, _, proc = row["example"].partition(".")
+            parts.append(f"ClusterId == {int(cluster)} && ProcId == {int(proc)}")
         return " && ".join(parts)
 
     def query_ids(self, constraint: str, max_jobs: int | None = None) -> list[str]:
@@ -229,24 +230,13 @@ class DesiredSitesEditor:
             if remaining:
                 self._queue.edit(remaining, attribute, literal)
 
-    def edit_matching(self, constraint: str, attribute: str, literal: str) -> None:
+    def _edit_matching(self, constraint: str, attribute: str, literal: str) -> None:
         """Edit all matching jobs; ignore errors. The caller must query the result.
 
         If no job matches, the bindings raise the same error as for a denial.
         """
         with suppress(self._error_type):
             self._queue.edit(constraint, attribute, literal)
-
-
-def datasets_constraint(datasets: Sequence[str]) -> str:
-    """Return the constraint that selects the jobs with these *datasets*, as named and in this order."""
-    return f'join(",", RequiredDatasets) =?= {_string_literal(",".join(datasets))}'
-
-
-def id_constraint(job: str) -> str:
-    """Return the constraint that selects the job with this id, such as ``12.0``."""
-    cluster, _, proc = job.partition(".")
-    return f"ClusterId == {int(cluster)} && ProcId == {int(proc)}"
 
 
 def _string_literal(value: str | None) -> str:

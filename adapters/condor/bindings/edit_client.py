@@ -1,6 +1,6 @@
 """Calls that edit queued jobs, made in the child process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from .process import ProcessClient
@@ -52,11 +52,6 @@ class JobEditClient(ProcessClient):
             max_jobs=max_jobs,
         )
         return int(count)
-
-    def set_staging_text(self, schedd: str, datasets: Sequence[str], text: str, *, max_jobs: int) -> int:
-        """Set DataLocalityStaging of idle jobs; see :class:`hydrator.domain.pool_ports.JobAdTexts`."""
-        edit = {"datasets": list(datasets), "text": text, "max_jobs": max_jobs}
-        return int(self._call("set_staging_text", schedd=schedd, **edit))
 
     def restore_desired_sites(self, schedd: str, constraint: str = "true", *, should_opt_out: bool) -> int:
         """Restore the original DESIRED_Sites of queued jobs, and remove the daemon's marks.

@@ -44,7 +44,6 @@ TIMEOUT_FACTORS = {
     "read_job_groups": 6,
     "set_desired_sites": 3,
     "restore_desired_sites": 6,
-    "set_staging_text": 3,
 }
 """The limit of a call, as a number of timeouts; 2,000 slots and 244 datasets need 4 s plus the queries."""
 

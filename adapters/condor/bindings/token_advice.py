@@ -41,7 +41,6 @@ NEEDS = {
     "release": ("WRITE", _RELEASE_ADVICE),
     "set_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
     "restore_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
-    "set_staging_text": ("WRITE", _DESIRED_SITES_ADVICE),
 }
 """The authorization level that a call needs, and the advice after a denial; other calls: READ_NEED."""
 TOKEN_ADVICE = "provide an IDTOKEN of this pool (condor_token_create), in a private file of this user"  # noqa: S105

@@ -67,10 +67,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
             "the same on the jobs of a file",
         ),
     ],
-    "top": [
-        ("hydrator top", "on the daemon's host"),
-        ("hydrator top --url https://hydrator.example.org --token-file read-token", "on any host"),
-    ],
     "submit pool-config": [
         ("hydrator submit pool-config --role schedd > 60-hydrator.conf", "for the schedds"),
         ("hydrator submit pool-config --remove", "print the steps to remove it, and the parts that remain"),

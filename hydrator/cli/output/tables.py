@@ -310,16 +310,6 @@ def print_lines(lines: Iterable[str]) -> None:
         console.print(line)
 
 
-def print_renderable(part: RenderableType) -> None:
-    """Print a Rich renderable."""
-    _new_console().print(part)
-
-
-def terminal_width() -> int:
-    """Return the columns of the terminal."""
-    return _new_console().width
-
-
 def build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Build a table of *rows* below the names of their *columns*."""
     table = PlainTable(box=None, pad_edge=False, header_style="bold")

@@ -114,7 +114,7 @@ def _check_pool(
             "schedds", check_schedds, pool, inputs.queues, is_editing_jobs=inputs.is_editing_jobs
         )
     if inputs.editor:
-        findings += run_guarded("schedds", check_edit_access, inputs.editor, inputs.job_edits)
+        findings += run_guarded("schedds", check_edit_access, inputs.editor)
     on_step()
     findings += run_guarded("negotiator", check_negotiator, pool)
     on_step()

@@ -89,8 +89,6 @@ class CheckInputs:
     """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
     editor: "JobEditorClient | None" = None
-    job_edits: Mapping[str, str] = field(default_factory=dict)
-    """The attributes of queued jobs that the daemon edits, and the setting that switches each on."""
     is_editing_jobs: bool = False
     """True if the daemon's own identity edits jobs."""
     brokers: Sequence[EventSource] = ()

@@ -1,6 +1,6 @@
 """Examination of a pool: authorization, schedds and negotiator."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from hydrator.diagnostics.check.findings import (
@@ -187,27 +187,23 @@ def check_schedds(
         yield warning("schedds", "the collector lists no schedd", "check htcondor.collector")
 
 
-def check_edit_access(editor: JobEditorClient, edits: Mapping[str, str]) -> Iterator[Finding]:
-    """Check that every schedd accepts *edits* of queued jobs: attributes, and the setting of each.
+def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
+    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs.
 
     Report also the risk: a client with this permission can edit every job of every user.
     """
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
-        yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd, edits)
+        yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
 
 
-def _check_edit_access_at(
-    editor: JobEditorClient, schedd: str, edits: Mapping[str, str]
-) -> Iterator[Finding]:
+def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Finding]:
     answer = editor.ping("schedd", "WRITE", schedd)
     subject, who = f"schedd {schedd}", _identity_text(answer)
-    todo = f"or switch {' and '.join(edits.values())} off: docs/explanation/desired-sites.md"
-    names = " and ".join(edits)
-    effect = f"{names} of queued jobs {'stays' if len(edits) == 1 else 'stay'} unchanged"
+    todo = "or switch publish.desired_sites off: docs/explanation/desired-sites.md"
     if not answer.is_allowed:
         yield failure(
             subject,
-            f"refuses edits (WRITE) from {who}: {effect}",
+            f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays unchanged",
             answer.token_limit_advice
             or f"{_allow_line_advice('schedd', 'WRITE', answer)};"
             f" create the client's token with -authz WRITE; {todo}",
@@ -216,15 +212,16 @@ def _check_edit_access_at(
     identity = str(answer.identity)
     config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
     if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
-        message = f"does not list {who} in QUEUE_SUPER_USERS: {effect}"
+        message = f"does not list {who} in QUEUE_SUPER_USERS: DESIRED_Sites stays unchanged"
         yield failure(subject, message, f"add {identity} to the schedd's QUEUE_SUPER_USERS, {todo}")
     elif not editor.has_user_record(schedd, identity):
-        message = f"has no user record of {who}, so QUEUE_SUPER_USERS has no effect: {effect}"
+        message = (
+            f"has no user record of {who}, so QUEUE_SUPER_USERS has no effect: DESIRED_Sites stays unchanged"
+        )
         yield failure(subject, message, f"run condor_qusers -add {identity} at the schedd, {todo}")
-    elif forbidden := _list_forbidden(config, edits):
-        names = " and ".join(forbidden)
-        message = f"forbids changes of {names} of queued jobs (IMMUTABLE_JOB_ATTRS)"
-        yield failure(subject, message, f"remove {names} from the schedd's IMMUTABLE_JOB_ATTRS, {todo}")
+    elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
+        message = "forbids changes of DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
+        yield failure(subject, message, f"remove DESIRED_Sites from the schedd's IMMUTABLE_JOB_ATTRS, {todo}")
     else:
         yield advice(
             subject,
@@ -234,12 +231,6 @@ def _check_edit_access_at(
             " apart from the daemon's token (publish.desired_sites.token_directory):"
             " docs/explanation/desired-sites.md",
         )
-
-
-def _list_forbidden(config: Mapping[str, str | None], edits: Mapping[str, str]) -> list[str]:
-    """Return the attributes of *edits* that no user may edit."""
-    immutable = {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}
-    return [name for name in edits if name.lower() in immutable]
 
 
 def _split_list(text: str | None) -> set[str]:

@@ -1,1 +1,1 @@
-"""Overview of the running daemon: what the page and ``hydrator top`` show. Pure."""
+"""Overview of the running daemon: what the page shows. Pure."""

@@ -1,7 +1,4 @@
-"""Overall health of the running daemon: what needs an operator, each with the command to run. Pure.
-
-The page, ``/v1/health`` and ``hydrator top`` show the same health.
-"""
+"""Overall health of the running daemon: what needs an operator, each with the command to run. Pure."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

@@ -20,8 +20,7 @@ class PartStatus:
     """One catalogue or publisher: ``error`` is its present error; None if it works.
 
     ``failing_since`` is the first cycle of the present failure. ``last_error`` is the newest error, also
-    after its end; ``last_ok_at`` is the newest cycle in which the part worked. The daemon
-    forgets both when it restarts.
+    after its end. The daemon forgets it when it restarts.
     """
 
     kind: PartKind
@@ -30,12 +29,11 @@ class PartStatus:
     failing_since: datetime | None = None
     last_error: str | None = None
     last_error_at: datetime | None = None
-    last_ok_at: datetime | None = None
 
     def update(self, error: str | None, now: datetime) -> "PartStatus":
         """Return the status after a cycle at *now*."""
         if error is None:
-            return replace(self, error=None, failing_since=None, last_ok_at=now)
+            return replace(self, error=None, failing_since=None)
         since = self.failing_since or now
         return replace(self, error=error, failing_since=since, last_error=error, last_error_at=now)
 

@@ -173,8 +173,7 @@ def _explain_missing(
     provenance = _provenance_fields(fact, now)
     if slot_state.state is not None:
         state = _state_text(slot_state.state, slot_state.fraction)
-        enough = "" if job.min_fraction is None else f", and the job needs{format_percent(job.min_fraction)}"
-        text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}{enough}"
+        text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}"
         if (
             fact and fact.state != slot_state.state
         ):  # the provenance explains the daemon's state, not the slot's

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Annotated, Any
 
-from hydrator.diagnostics.units import Share, Title, UnixTime
+from hydrator.diagnostics.units import Title, UnixTime
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import BadDid
@@ -25,7 +25,7 @@ from hydrator.reconcile.audit.misses import (
     Miss,
     parse_misses,
 )
-from hydrator.submit.expressions import ENOUGH_EXPRESSION, available_expression, spelling_expression
+from hydrator.submit.expressions import LOCAL_EXPRESSION, available_expression, spelling_expression
 
 from .sets.facts import NO_SLOT_SET_FACTS, SET_EXPRESSIONS, SlotSetFacts, parse_set_facts
 from .sets.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
@@ -172,8 +172,6 @@ class JobFacts:
     """key by which the job's expressions look up its datasets; null: the job has no key"""
     uses_sets: bool = False
     """true if the job's expressions look up sets of datasets (contract 2), not single datasets"""
-    min_fraction: Share | None = None
-    """share of each dataset that is enough for the job; null: it needs all"""
     start: StartRecord | None = None
     """estimates of the slot at the job's last start; null: none, or the job never started"""
 
@@ -206,7 +204,6 @@ def parse_job(
         uses_sets="datalocalitysets" in ad.get(HERE_ATTRIBUTE.lower(), "").lower() or SHARES_ATTRIBUTE in ad,
         start=parse_start_record(parse_string_literal(ad.get(START_ATTRIBUTE.lower(), "")[:MAX_TEXT_CHARS])),
         any_after=parse_integer(ad.get("datalocalityanyafter")),
-        min_fraction=_valid_share(_parse_number(ad.get("datalocalityminfraction"))),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
         is_transformed=ad.get("datalocalitytransformed", "").lower() == "true",
         is_released=ad.get(HERE_ATTRIBUTE.lower(), "").lower() == "true",
@@ -267,7 +264,7 @@ def _usable_expression(did: Did, *, uses_sets: bool) -> str:
     by_state = f"{available_expression([did])} && {spelling_expression([did], classad_string(did))}"
     if not uses_sets:
         return by_state
-    by_set = ENOUGH_EXPRESSION.replace("MY.DataLocalityKey", classad_string(set_key([did])))
+    by_set = LOCAL_EXPRESSION.replace("MY.DataLocalityKey", classad_string(set_key([did])))
     return f"{by_set} || {by_state}"
 
 

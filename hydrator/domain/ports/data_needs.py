@@ -23,8 +23,7 @@ class DataNeed:
         matching_sites: the sites with a slot that matches the jobs, if the slot were empty and their data
             were there; None if this is unknown. Running jobs have None.
         is_data_missing: True if no slot matches the jobs, and one would if their data were there; None if
-            this is unknown. Only such jobs wait for nothing else but data. Held jobs do not, and jobs that
-            may start with a part of their data match the slots of a site that has this part.
+            this is unknown. Only such jobs wait for nothing else but data; held jobs do not.
     """
 
     datasets: tuple[str, ...]

@@ -210,10 +210,6 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         (400, 503),
         {"query": models.SetsParameters},
     ),
-    "/v1/health": _Route(
-        "Return the overall health, what needs a person, and the locality of the last week.",
-        _json_response(models.Overview),
-    ),
     "/v1/private": _Route(
         "Return the names that jobs use for datasets: pseudonyms for private data. Needs role submit.",
         _json_response(models.Names),
@@ -360,7 +356,6 @@ def _schemas() -> JsonObject:
         models.Sites,
         models.Datasets,
         models.Sets,
-        models.Overview,
         models.Names,
         models.Accepted,
         models.Health,

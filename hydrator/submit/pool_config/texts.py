@@ -45,7 +45,6 @@ IMMUTABLE_ATTRIBUTES = (
     "DataLocalityAnyAfter",
     "DataLocalityMaxAge",
     "DataLocalityExpectedSeconds",
-    "DataLocalityMinFraction",
     "DataLocalityRank",
     "DatasetsHere",
     "DataLocalityShares",
@@ -96,12 +95,9 @@ DATALOCALITY_SECONDS_GOOD = \
     ((DataLocalityMaxWait is undefined || (isInteger(DataLocalityMaxWait) && DataLocalityMaxWait >= 0 && DataLocalityMaxWait <= <year>)) && \
      (DataLocalityMaxAge is undefined || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)) && \
      (DataLocalityExpectedSeconds is undefined || (isInteger(DataLocalityExpectedSeconds) && DataLocalityExpectedSeconds > 0 && DataLocalityExpectedSeconds <= <year>)))
-DATALOCALITY_FRACTION_GOOD = \
-    (DataLocalityMinFraction is undefined || ((isReal(DataLocalityMinFraction) || isInteger(DataLocalityMinFraction)) && \
-     DataLocalityMinFraction >= 0 && DataLocalityMinFraction <= 1) =?= true)
 DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
     regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
-    $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD) && $(DATALOCALITY_FRACTION_GOOD)) =?= true
+    $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
 # true for a job of a late-materialization cluster; only the ad of the cluster itself has JobFactoryId
 DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
 # jobs that the transform leaves alone, and jobs that it holds
@@ -182,10 +178,6 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
             '"DataLocalityMaxWait, DataLocalityMaxAge and DataLocalityExpectedSeconds must be whole numbers of seconds,'
             ' up to a year; DataLocalityMaxAge and DataLocalityExpectedSeconds must be more than 0"'
         ),
-    ),
-    "DataLocalityFraction": (
-        "$(DATALOCALITY_FRACTION_GOOD)",
-        '"DataLocalityMinFraction must be a number from 0 to 1, such as 0.95"',
     ),
     "DataLocalityTransform": (
         "JobFactoryId isnt undefined || (DataLocalityTransformed =?= true && DataLocalityHere isnt undefined)",

@@ -18,8 +18,6 @@ from hydrator.submit.expressions import (
     COMPACT_HERE,
     MODES,
     OLDEST_EXPRESSION,
-    PARTIAL_BARE_HERE,
-    PARTIAL_KEYED_HERE,
     SETS_EXPRESSION,
     START_TEXT,
     SUBMITTED_HERE,
@@ -40,7 +38,6 @@ USER_ATTRIBUTES = (
     "DataLocalityMaxWait",
     "DataLocalityMaxAge",
     "DataLocalityExpectedSeconds",
-    "DataLocalityMinFraction",
 )
 
 _DID = f'(?=[^"]{{1,{MAX_DID_CHARS}}}")' + "[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++"
@@ -127,7 +124,6 @@ _IS_PREPARED = (
         for name, least in SECONDS.items()
     ),
     _NO_VOID,
-    "DataLocalityMinFraction is undefined",
     f"unparse(DataLocalityHere) =?= {_plain_literal(SUBMITTED_HERE)}",
     f"regexp({_plain_literal(BOUND_REQUIREMENTS)}, unparse(Requirements)) =?= true",
 )
@@ -162,9 +158,7 @@ _LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true
    EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
    if $(dl_good)
       # The submitting program makes the key of several datasets, because a transform cannot compute a hash.
-      # A job that may start with a part of several datasets gets no key: the share of a set is not that of each dataset.
-      EVALMACRO dl_partial (DataLocalityMinFraction < 1) =?= true
-      EVALMACRO dl_hashed regexp(<key>, DataLocalityKey) =?= true && ! $(dl_partial)
+      EVALMACRO dl_hashed regexp(<key>, DataLocalityKey) =?= true
       # make the list of datasets: with scopes, without duplicates
       EVALMACRO dl_csv  join(",", <distinct>)
       EVALMACRO dl_n    size(split("$(dl_csv)", ","))
@@ -225,13 +219,6 @@ _PLACE = r"""      # the slots where the job may run
             SET DataLocalityHere <bare_wait>
          endif
       endif
-      if $(dl_partial)
-         if $(dl_keyed)
-            SET DataLocalityHere <partial_keyed>
-         else
-            SET DataLocalityHere <partial_bare>
-         endif
-      endif
       DEFAULT Requirements true
       SET Requirements ($(MY.Requirements)) && MY.DataLocalityHere
 """
@@ -263,7 +250,7 @@ _LATE = f"""\
       if $(dl_late)
          SET PeriodicHold true
          SET PeriodicHoldSubCode {HOLD_SUBCODE}
-         SET PeriodicHoldReason "RequiredDatasets, DataLocality or one of their numbers is malformed: submit it alone to see why, then remove this job"
+         SET PeriodicHoldReason "RequiredDatasets, DataLocality or one of their times is malformed: submit it alone to see why, then remove this job"
          SET Requirements false
       endif
 """
@@ -292,8 +279,6 @@ def format_transforms(observe: bool) -> str:
         "limit": textwrap.indent(_LIMIT, "   "),
         **{f"keyed_{mode}": COMPACT_HERE[mode] for mode in MODES},
         **{f"bare_{mode}": BARE_HERE[mode] for mode in MODES},
-        "partial_keyed": PARTIAL_KEYED_HERE,
-        "partial_bare": PARTIAL_BARE_HERE,
         "late": "" if observe else _LATE,
     }
     names = f"JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}\n"

@@ -19,7 +19,6 @@ from benchmarks.benefit.plan import SETS
 from benchmarks.benefit.runs import BenefitRun, JobSample, RunKey, RunStore, outcome
 from benchmarks.benefit.schedule import best_found, least_remote_bytes, lower_bound
 from benchmarks.benefit.workload import (
-    ARCHIVE,
     BenefitJob,
     Cell,
     StoredDataset,
@@ -271,8 +270,9 @@ def test_least_remote_bytes_are_those_of_jobs_without_a_slot_beside_their_data()
     workload = Workload(datasets, tuple(pool_job(number, 6.0, number) for number in range(10)))
     assert least_remote_bytes(workload, 6.0) == pytest.approx(600)
     assert least_remote_bytes(workload, 15.0) == 0
-    away = replace(datasets[0], sites=(ARCHIVE,))
-    assert least_remote_bytes(replace(workload, datasets=(away, *datasets[1:])), 15.0) == 100
+    both = replace(workload.jobs[0], datasets=(0, 10))  # at no site together
+    apart = Workload((*datasets, StoredDataset("t:10", ("NL",), 70)), (both, *workload.jobs[1:]))
+    assert least_remote_bytes(apart, 15.0) == 70
 
 
 def test_control_fails_if_wrong_sites_do_not_slow_the_pool():
@@ -299,19 +299,9 @@ def test_result_file_has_a_cell_for_each_arm(tmp_path):
         } <= set(cell)
     assert document["commit"] == "abc"
     assert document["links"] == "token bucket"
-    assert document["arms"]["staging"] == ARMS["staging"].what
-
-
-def test_bytes_that_were_moved_replace_those_of_the_jobs_sites():
-    cell = Cell("a third in an archive", "field", "batch", 1.0)
-    workload = generate(cell, 1, 12)
-    samples = {job.number: JobSample("DE", 0.0, 1.0, 2.0) for job in workload.jobs}
-    run = BenefitRun(RunKey(cell, "staging", 1, 12), samples, MACHINE)
-    total = sum(map(workload.bytes_of, workload.jobs))
-    moved = replace(run, machine={**MACHINE, "moved_bytes": {"read": total // 4, "staged": 7}})
-    assert outcome(moved).remote_bytes == total // 4 + 7
-    assert outcome(moved).bytes_local == pytest.approx(0.75, abs=0.01)
-    assert outcome(run).remote_bytes == sum(workload.missing_bytes(job, "DE") for job in workload.jobs)
+    assert (
+        document["arms"]["staging"] == "every dataset is at a site with slots, so the daemon stages nothing"
+    )
 
 
 def test_no_result_file_without_a_run(tmp_path):
@@ -516,6 +506,6 @@ def test_unknown_choice_is_an_error_that_names_it(words, text):
         choose(parser().parse_args(words))
 
 
-def test_only_the_stock_pool_has_no_submit_commands_of_the_project():
-    assert not [arm.name for arm in ARMS.values() if arm.missing]
+def test_arms_that_cannot_run_yet_have_a_reason():
+    assert ARMS["staging"].missing == "every dataset is at a site with slots, so the daemon stages nothing"
     assert [arm.name for arm in ARMS.values() if arm.is_stock and not arm.missing] == ["off"]

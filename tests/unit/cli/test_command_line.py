@@ -1,4 +1,4 @@
-"""The command line for its users: help, man page, completion, exit statuses, `top`."""
+"""The command line for its users: help, man page, completion, exit statuses."""
 
 import contextlib
 import io
@@ -10,11 +10,10 @@ import subprocess
 import sys
 import termios
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 import typer
 from prometheus_client import CollectorRegistry
@@ -22,8 +21,6 @@ from structlog.testing import capture_logs
 
 from hydrator import __version__
 from hydrator.cli import main
-from hydrator.cli.commands.top.client import DaemonEndpoint, DaemonUnavailable, ServedState, fetch_state
-from hydrator.cli.commands.top.screen import summary_line, table_rows
 from hydrator.cli.output.examples import EXAMPLES, EXIT_STATUSES
 from hydrator.cli.output.manpage import build_manpage
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
@@ -192,7 +189,7 @@ def test_successful_command_exits_0(run):
     assert [run(*words).returncode for words in (("version",), ("--help",), ("hook",))] == [0, 0, 0]
 
 
-# top
+# an astronomer, on a host that has nothing
 
 
 def view() -> ServerState:
@@ -216,93 +213,6 @@ def daemon():
     made = Daemon()
     with capture_logs(), made.server:  # else its log is in what the command prints, if it is late
         yield made
-
-
-def test_top_without_a_terminal_prints_every_site_once(daemon, run):
-    done = run("top", "--url", daemon.server.url)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0] == "all is well"
-    assert lines[1].startswith("2026-11-21 12:00:00 UTC   1 of 2 wanted datasets available at a site")
-    assert lines[-2].split() == [CAM, "1", "h", "ago", "42", "1", "1", "0", "0"]
-    assert lines[-1].split() == [RAL, "?", "not", "served", "?", "0", "1", "1"]
-    assert "\x1b" not in done.stdout
-
-
-def test_top_exits_1_with_the_reason_if_the_daemon_does_not_answer(daemon, run):
-    daemon.view = replace(daemon.view, snapshot=None, not_ready_reason="no catalogue has been read yet")
-    refused = run("top", "--url", daemon.server.url)
-    daemon.view = view()
-    assert (
-        refused.returncode,
-        "refuses the query (503): no catalogue has been read yet" in refused.stderr,
-    ) == (
-        1,
-        True,
-    )
-    away = run("top", "--url", "http://127.0.0.1:1")
-    assert (away.returncode, "does not answer" in away.stderr, "Traceback" in away.stderr) == (1, True, False)
-
-
-def test_top_takes_the_daemons_address_from_the_configuration(daemon, tmp_path, run):
-    port = daemon.server.url.rpartition(":")[2]
-    config = tmp_path / "config.toml"
-    catalogue = '[[catalogue]]\ntype = "file"\npath = "c.toml"\n'
-    config.write_text(f"{catalogue}[publish.http]\nport = {port}\n")
-    assert run("top", "--once", "-c", str(config)).returncode == 0
-    config.write_text(f"{catalogue}[publish.http]\nenabled = false\n")
-    refused = run("top", "-c", str(config))
-    assert (refused.returncode, "give --url" in refused.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("url", ["http://203.0.113.7", "HTTP://203.0.113.7", "http://127.evil.example"])
-def test_top_sends_no_token_unencrypted_to_another_host(tmp_path, run, url):
-    (tmp_path / "token").write_text("secret-token")
-    refused = run("top", "--url", url, "--token-file", str(tmp_path / "token"))
-    assert (refused.returncode, "unencrypted" in refused.stderr) == (2, True)
-    assert "secret-token" not in refused.stderr
-
-
-def test_invalid_url_of_top_is_one_sentence(tmp_path, run):
-    (tmp_path / "token").write_text("secret-token")
-    refused = run("top", "--url", "http://[203.0.113.7", "--token-file", str(tmp_path / "token"))
-    assert (refused.returncode, "is not a URL" in refused.stderr) == (2, True)
-    assert "Traceback" not in refused.stderr
-
-
-def test_top_reports_a_server_that_is_not_a_hydrator_daemon():
-    client = httpx.Client(
-        base_url="http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, text="<html>"))
-    )
-    with pytest.raises(DaemonUnavailable, match="is not a hydrator daemon"), client:
-        fetch_state(client, DaemonEndpoint("http://x"))
-
-
-def test_top_reads_every_page_of_datasets():
-    pages = {"": (["a:1", "a:2"], "a:2"), "a:2": (["a:3"], None)}
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/v1/sites":
-            return httpx.Response(200, json={"now": 7, "sites": []})
-        dids, following = pages[request.url.params.get("after", "")]
-        rows = [{"did": did, "jobs": 1, "unseen": None, "sites": []} for did in dids]
-        return httpx.Response(200, json={"now": 7, "datasets": rows, "next": following})
-
-    with httpx.Client(base_url="http://x", transport=httpx.MockTransport(answer)) as client:
-        seen = fetch_state(client, DaemonEndpoint("http://x"))
-    assert [row["did"] for row in seen.datasets] == ["a:1", "a:2", "a:3"]
-
-
-def test_top_counts_unseen_datasets_and_shows_sites_without_facts():
-    dataset = {"did": L1, "jobs": 2, "unseen": "timeout", "sites": []}
-    site = {"site": CAM, "age_seconds": 61, "generation": 1, "known_datasets": None}
-    seen = ServedState(0, [site], [dataset])
-    assert table_rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
-    assert summary_line(seen).endswith("0 of 1 wanted dataset available at a site, named 2 times by jobs; "
-                                  "no catalogue answered about 1 dataset")  # fmt: skip
-
-
-# an astronomer, on a host that has nothing
 
 
 def test_configuration_for_submitters_in_the_docs_is_sufficient(daemon, tmp_path):

@@ -48,7 +48,6 @@ QUICK = {
     "token new": "writes a file",
     "token list": "reads a file",
     "token revoke": "writes a file",
-    "top": "renews itself",
     "version": "prints the version",
 }
 

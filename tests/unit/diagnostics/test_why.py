@@ -406,11 +406,6 @@ def test_state_has_its_fraction_and_meaning():
     assert lacking(told=SlotDatasetState(False, "STUCK")).reason is MissingReason.STATE
 
 
-def test_state_has_the_share_that_is_enough_for_the_job():
-    one = lacking(job=replace(JOB, min_fraction=0.99), told=SlotDatasetState(False, "STAGING", 0.97))
-    assert one.text == f"{L1} is STAGING 97 % (on its way), and the job needs 99 %"
-
-
 def test_stale_fact_has_its_age_and_the_jobs_limit():
     one = lacking(told=SlotDatasetState(False, "AVAILABLE", None, to_unix(NOON - 7 * HOUR)))
     assert one.reason is MissingReason.STALE

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from adapters.condor.bindings.calls.schedd_calls import STAGING_ATTRIBUTE
 from hydrator.config import load
 from hydrator.config.plugins import ENTRY_POINT_GROUP
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
@@ -108,7 +107,6 @@ def test_reference_lists_exactly_the_existing_attributes():
         *fixed,
         desired.ASKS_ATTRIBUTE,
         desired.SAVED_ATTRIBUTE,
-        STAGING_ATTRIBUTE,
         START_ATTRIBUTE,
     }
 

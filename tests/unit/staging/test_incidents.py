@@ -139,7 +139,7 @@ def test_crabserver_7900_two_of_6816_files_never_arrive():
     assert "2 files left" in row.description
     world.step(HOUR)
     assert world.overview.requests[0].is_stuck is False
-    world.queue(need(L1, is_data_missing=False))  # this job accepts 99 % and matches the slots of CAM
+    world.queue(need(L1, is_data_missing=False))  # this job matches the slots of CAM without its data
     world.step()
     assert world.stages == {(L1, CAM)}
     assert world.overview.requests[0].job_count == 1

@@ -153,54 +153,6 @@ def test_file_list_that_leads_out_of_the_folder_is_rejected(element, bad, where)
 # ------------------------------------------------------------------------------------- inside a folder
 
 
-@pytest.mark.parametrize(("fraction", "status"), [("0.8", 0), ("0.9", 85), ("nonsense", 85), ("7", 85)])
-def test_missing_files_are_accepted_up_to_the_least_share_of_the_job(element, fraction, status):
-    element.area("")
-    element.has(L1, {"lofar:L1.ms/a": b"12345678", "lofar:L1.ms/b": b"90"})
-    (element.storage / hash_path("lofar:L1.ms/b")).unlink()
-    element.ready()
-    ad = element.scratch / ".job.ad"
-    ad.write_text(f"DataLocalityMinFraction = {fraction}\n")
-    done = element.run("sh", "-c", 'ls "$INPUT_1"', _CONDOR_JOB_AD=str(ad))
-    assert done.returncode == status, done.stderr
-    if status == 0:
-        assert done.stdout == "a\n"
-        assert (
-            "1 of the 2 files of lofar:L1.ms are not here; the job may start with a share of 0.8"
-            in done.stderr
-        )
-
-
-def test_files_that_are_there_keep_their_places_in_the_folder(element):
-    element.area("")
-    names = ("ANTENNA/table.dat", "table.dat", "FIELD/table.dat")
-    element.has(L1, {f"lofar:L1.ms/{name}": name.encode() + b"\n" for name in names})
-    (element.storage / hash_path("lofar:L1.ms/FIELD/table.dat")).unlink()
-    element.ready()
-    ad = element.scratch / ".job.ad"
-    ad.write_text("DataLocalityMinFraction = 0.5\n")
-    done = element.run(*SHOW, _CONDOR_JOB_AD=str(ad))
-    listed = "./ANTENNA/table.dat\n./table.dat\nANTENNA/table.dat\ntable.dat\n"
-    assert (done.returncode, done.stdout) == (0, listed), done.stderr
-
-
-def test_no_share_is_small_enough_to_start_without_any_file(element):
-    element.area("")
-    element.has(L1, {"lofar:L1.ms/a": b"1", "lofar:L1.ms/b": b"2"})
-    for name in ("a", "b"):
-        (element.storage / hash_path(f"lofar:L1.ms/{name}")).unlink()
-    element.ready()
-    ad = element.scratch / ".job.ad"
-    ad.write_text("DataLocalityMinFraction = 0\n")
-    assert element.run("true", _CONDOR_JOB_AD=str(ad)).returncode == 85
-
-
-def test_folder_may_have_the_least_share_of_its_bytes(tmp_path):
-    (tmp_path / "one").write_bytes(b"x" * 95)
-    assert job_start.unreadable_reason(str(tmp_path), 100, lambda: None, 0.95) == ""
-    assert job_start.unreadable_reason(str(tmp_path), 100, lambda: None, 0.96) == "has only 95 of 100 bytes"
-
-
 def miss(element: Element, *, size: int | None = None) -> str:
     """Return the reason why the measurement set L1.ms, a folder on disk, is a miss."""
     entry = {"did": L1, "name": "x"} | ({"bytes": size} if size else {})

@@ -92,9 +92,6 @@ OPTIONS = {
         *(("DataLocalityMaxAge", value) for value in (0, 1.5, WORD, 99999999999)),
         *(("DataLocalityExpectedSeconds", value) for value in (0, 1.5, "1h", 31536001, WORD)),
     ],
-    "DataLocalityFraction": [
-        ("DataLocalityMinFraction", each) for each in (-0.1, 1.01, 95, WORD, "0.9", True)
-    ],
 }
 
 
@@ -111,8 +108,6 @@ def test_wrong_option_beside_the_list_is_refused_by_its_rule(name, option, value
     [
         {"DataLocality": "Require"},
         {"DataLocalityMaxWait": 0, "DataLocalityMaxAge": 1, "DataLocalityExpectedSeconds": 31536000},
-        {"DataLocalityMinFraction": 0},
-        {"DataLocalityMinFraction": 0.95},
     ],
     ids=repr,
 )
@@ -209,7 +204,6 @@ def test_prepared_job_is_taken_by_the_first_transform(changes):
         ("DataLocalityKey", '"ska:a"'),
         ("DataLocalityMaxAge", "0"),
         ("DataLocalityMaxWait", "hour"),
-        ("DataLocalityMinFraction", "95"),
         ("DataLocality", '"maybe"'),
         ("DataLocality", "require"),
         ("RequiredDatasets", '{"ska:a", "b"}'),

@@ -92,15 +92,6 @@ def test_a_mode_builds_the_controller_and_the_folder_of_commands(built, tmp_path
     assert parts.staging.needs in parts.closables
 
 
-@pytest.mark.parametrize(("mode", "is_on"), [("ask", True), ("propose", False), ("off", False)])
-def test_job_ads_are_written_only_in_the_mode_ask(built, mode, is_on):
-    parts = built((ON % mode).replace("[staging]", "[staging]\njob_ads = true"))
-    assert (parts.staging.job_texts is not None) is is_on
-    assert parts.staging.job_texts is parts.pool.editor
-    assert parts.pool.desired_sites is None
-    assert built(ON % mode).staging.job_texts is None
-
-
 def test_a_listed_catalogue_is_not_used_while_the_mode_is_off(built):
     assert built(ON % "off").staging.stagers == {}
 

@@ -5,21 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from adapters.condor.bindings.desired_sites import (
-    IDLE_CONSTRAINT,
-    QUEUED_CONSTRAINT,
-    DesiredSitesEditor,
-    datasets_constraint,
-    id_constraint,
-    rejection,
-)
+from adapters.condor.bindings.desired_sites import QUEUED_CONSTRAINT, DesiredSitesEditor, rejection
 from adapters.condor.bindings.library import Bindings
 from adapters.condor.bindings.values import Ad, choose_misses_fairly, expression_text, read_strings
-from hydrator.domain.ads.classad import classad_string
 
 REMOVED, COMPLETED = 3, 4  # JobStatus
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
-STAGING_ATTRIBUTE = "DataLocalityStaging"
 MAX_MISSES = 1000
 """Misses in one answer of a schedd; each user gets a fair share."""
 MAX_ENDED_JOBS = 20_000
@@ -121,27 +112,6 @@ class ScheddCalls(Bindings):
         """See :meth:`DesiredSitesEditor.restore`."""
         self.parse_expression(constraint, "the constraint")
         return self._sites_editor(schedd).restore(constraint, should_opt_out)
-
-    def set_staging_text(self, schedd: str, datasets: Sequence[str], text: str, max_jobs: int) -> int:
-        """See :class:`hydrator.domain.pool_ports.JobAdTexts`.
-
-        Edit all jobs by one constraint, unless there are *max_jobs* or more. Then edit those without the text
-        by their ids: if the schedd rejects this, it gives a reason. At last read one of these jobs back,
-        because a 23.9 schedd reports success even if it rejects an edit.
-        """
-        editor, literal = self._sites_editor(schedd), classad_string(text)
-        alike = datasets_constraint(datasets)
-        constraint = f"{IDLE_CONSTRAINT} && {STAGING_ATTRIBUTE} =!= {literal} && {alike}"
-        jobs = left = editor.query_ids(constraint, max_jobs)
-        if 1 < len(jobs) < max_jobs:
-            editor.edit_matching(constraint, STAGING_ATTRIBUTE, literal)
-            unedited = set(editor.query_ids(constraint, max_jobs))
-            left = [job for job in jobs if job in unedited]
-        if left:
-            editor.edit_all(left, STAGING_ATTRIBUTE, literal)
-            if editor.query_ids(f"{constraint} && {id_constraint(left[0])}", 1):
-                raise rejection(f"it keeps {STAGING_ATTRIBUTE} of job {left[0]} as it was")
-        return len(jobs)
 
     def _sites_editor(self, schedd: str) -> DesiredSitesEditor:
         group_by = self.htcondor.QueryOpt.GroupBy

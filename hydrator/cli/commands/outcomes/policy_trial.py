@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hydrator import __version__
 from hydrator.cli.commands.history import parse_since
-from hydrator.cli.output.progress import ProgressBar, show_progress
+from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, load
 from hydrator.diagnostics.outcomes import AdHistory
 from hydrator.diagnostics.replay.exports import swf_lines, wfformat
@@ -66,10 +66,8 @@ def try_policies(options: ReplayOptions) -> ReplayTable:
         return ReplayTable(first, (), "seeds", options.seeds, None)
     if first.recorded and RECORDED not in policies:
         policies = [*policies, RECORDED]
-    steps = len(policies) * options.seeds
-    task = f"replaying {format_count(first.job_count, 'job')}"
-    with show_progress(task, steps=steps, as_json=options.as_json) as bar:
-        runs = _run_all(policies, source, rules, options.seeds, bar)
+    with show_progress(f"replaying {format_count(first.job_count, 'job')}", as_json=options.as_json):
+        runs = _run_all(policies, source, rules, options.seeds)
     units = choose_units(first, is_generated)
     history = summarize([build_recorded_run(first)], units) if first.recorded else None
     results = tuple(summarize(each, units) for each in runs)
@@ -78,23 +76,16 @@ def try_policies(options: ReplayOptions) -> ReplayTable:
 
 
 def _run_all(
-    policies: Sequence[PolicyChoice],
-    source: WorkloadSource,
-    rules: PoolRules,
-    seed_count: int,
-    bar: ProgressBar,
+    policies: Sequence[PolicyChoice], source: WorkloadSource, rules: PoolRules, seed_count: int
 ) -> list[list[ReplayRun]]:
     """Run each policy with each seed; all policies have the same jobs for the same seed."""
     from hydrator.wiring import build_expression_evaluator
 
     evaluator = build_expression_evaluator()
-    runs: list[list[ReplayRun]] = []
-    for policy in policies:
-        runs.append([])
-        for seed in range(seed_count):
-            runs[-1].append(run_replay(source(seed), policy, rules, evaluator, seed))
-            bar.advance()
-    return runs
+    return [
+        [run_replay(source(seed), policy, rules, evaluator, seed) for seed in range(seed_count)]
+        for policy in policies
+    ]
 
 
 def _choose_workload(options: ReplayOptions) -> tuple[WorkloadSource, bool, PolicyDefaults, PoolRules]:

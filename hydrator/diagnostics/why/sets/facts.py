@@ -13,11 +13,11 @@ from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_bytes, format_duration, shorten
 from hydrator.domain.untrusted import valid_number
-from hydrator.submit.expressions import CHEAPER_EXPRESSION, ENOUGH_EXPRESSION, ESTIMATED_EXPRESSION
+from hydrator.submit.expressions import CHEAPER_EXPRESSION, ESTIMATED_EXPRESSION, LOCAL_EXPRESSION
 
 SET_EXPRESSIONS = (
     "TARGET.DataLocalityVersion",
-    ENOUGH_EXPRESSION,
+    LOCAL_EXPRESSION,
     ESTIMATED_EXPRESSION,
     CHEAPER_EXPRESSION,
     "TARGET.DataLocalitySets[MY.DataLocalityKey]",

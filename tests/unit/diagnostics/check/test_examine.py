@@ -421,7 +421,7 @@ class Editor(Pool):
 
 
 def editing(editor) -> Finding:
-    (found,) = ill(findings(Pool(), editor=editor, job_edits={"DESIRED_Sites": "publish.desired_sites"}))
+    (found,) = ill(findings(Pool(), editor=editor))
     assert found.subject == "schedd ap1"
     assert "docs/explanation/desired-sites.md" in found.todo
     return found
@@ -442,15 +442,6 @@ def test_each_obstacle_to_job_edits_is_a_failure_with_advice(editor, seen, todo)
     assert found.level is Level.FAIL
     assert seen in found.message
     assert todo in found.todo
-
-
-def test_a_missing_right_names_each_attribute_that_the_daemon_would_edit():
-    edits = {"DESIRED_Sites": "publish.desired_sites", "DataLocalityStaging": "staging.job_ads"}
-    (found,) = ill(findings(Pool(), editor=Editor(supers=""), job_edits=edits))
-    assert "DESIRED_Sites and DataLocalityStaging of queued jobs stay unchanged" in found.message
-    assert "or switch publish.desired_sites and staging.job_ads off" in found.todo
-    (found,) = ill(findings(Pool(), editor=Editor(immutable="DataLocalityStaging"), job_edits=edits))
-    assert found.message == "forbids changes of DataLocalityStaging of queued jobs (IMMUTABLE_JOB_ATTRS)"
 
 
 @pytest.mark.parametrize("supers", ["root editor", "editor@pool"])

@@ -10,7 +10,6 @@ from hydrator.diagnostics.overview.health import HealthFacts, HealthStatus, asse
 from hydrator.diagnostics.overview.parts import PartKind, PartStatus
 from hydrator.domain.model import Did, Site
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
-from hydrator.server.api.health import build_health_answer
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
@@ -101,11 +100,11 @@ def test_credentials_that_end_soon_or_ended_need_a_person_and_others_do_not():
     )
 
 
-def test_page_health_and_top_show_a_credential_that_ends_soon():
+def test_page_shows_a_credential_that_ends_soon():
     ending = credential("IDTOKEN of pool.a", HOUR, renew_command="condor_token_create -identity h@pool.a")
     state = ServerState({}, None, None, None, NOON, credentials=(ending,))
-    (need,) = build_health_answer(state)["needs"]
-    assert (need["subject"], need["command"]) == (f"credential {ending.name}", ending.renew_command)
+    (need,) = state.health.needs
+    assert (need.subject, need.command) == (f"credential {ending.name}", ending.renew_command)
     assert "condor_token_create -identity h@pool.a" in render_overview(state)
 
 
@@ -136,4 +135,3 @@ def test_a_part_remembers_its_last_error_and_since_when_it_fails():
     assert (part.error, part.failing_since, part.last_error_at) == ("denied", NOON, NOON + MINUTE)
     works = part.update(None, NOON + HOUR)
     assert (works.error, works.failing_since, works.last_error) == (None, None, "denied")
-    assert works.last_ok_at == NOON + timedelta(hours=1)

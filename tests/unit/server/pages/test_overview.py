@@ -181,7 +181,7 @@ def test_a_catalogue_that_does_not_answer_is_named_at_the_top():
 
 def test_catalogues_and_publishers_have_their_last_error():
     parts = (
-        PartStatus(PartKind.CATALOGUE, "rucio", None, None, "HTTP <503>", NOON - HOUR, NOON),
+        PartStatus(PartKind.CATALOGUE, "rucio", None, None, "HTTP <503>", NOON - HOUR),
         PartStatus(PartKind.PUBLISHER, "http", "no room", NOON - HOUR, "no room", NOON),
     )
     words = " ".join(re.sub(r"<[^>]*>", " ", render_overview(view(parts=parts))).split())

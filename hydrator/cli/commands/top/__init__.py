@@ -1,1 +1,0 @@
-"""``hydrator top``: the daemon's health, plots and sites in a terminal."""
