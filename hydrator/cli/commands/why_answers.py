@@ -62,10 +62,10 @@ from hydrator.wiring import (
     fetch_daemon_knowledge,
     fetch_staging,
     pool_policy,
-    privacy,
     reconcile_policy,
     system_clock,
 )
+from hydrator.wiring.policies import privacy
 
 
 def print_answers(
