@@ -1,5 +1,38 @@
-"""The command line: ``hydrator COMMAND``."""
+"""The command line: ``hydrator COMMAND``.
 
-from .app import main
+``hydrator --version`` and ``hydrator hook`` are answered here, without Typer: scripts on worker nodes and
+monitoring call them often, and Typer's import costs more than the answer.
+"""
 
-__all__ = ["main"]
+import os
+import sys
+
+import hydrator
+
+
+def main() -> None:
+    """Run the command that the arguments of this process name."""
+    words = sys.argv[1:]
+    if words not in (["--version"], ["-V"], ["version"], ["hook"]):
+        from .app import main as run_command
+
+        run_command()
+        return
+    try:
+        sys.stdout.write(hook_text() if words == ["hook"] else version_text())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stderr.close()  # Python's own complaint at its exit
+        sys.exit(1)
+
+
+def version_text() -> str:
+    """Return the line of ``hydrator --version``."""
+    return f"{hydrator.__version__}\n"
+
+
+def hook_text() -> str:
+    """Return the source of the STARTD_CRON hook."""
+    package = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 - pathlib is a third of the start
+    with open(os.path.join(package, "startd_cron.py"), encoding="utf-8") as file:  # noqa: PTH118, PTH123
+        return file.read()

@@ -1,6 +1,6 @@
 """Entry of ``python -m hydrator.cli``."""
 
-from .app import main
+from hydrator.cli import main
 
 if __name__ == "__main__":
     main()

@@ -1,53 +1,183 @@
-"""Registration of the commands.
-
-A command imports its modules only when it runs, so ``hydrator hook`` and ``--help`` start fast.
-"""
+"""The commands by name. The module of a command is imported only when the command is needed."""
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 import hydrator
-from hydrator.cli.commands.check import check
-from hydrator.cli.commands.control.approve import approve
-from hydrator.cli.commands.control.release import release
-from hydrator.cli.commands.control.renumber import renumber
-from hydrator.cli.commands.control.staging import staging
-from hydrator.cli.commands.history import history, rollback
-from hydrator.cli.commands.init import InitOptions, init
-from hydrator.cli.commands.inspect import datasets, network, sites, status
-from hydrator.cli.commands.outcomes.replay import ReplayOptions, replay
-from hydrator.cli.commands.outcomes.report import report
-from hydrator.cli.commands.run import once, plan, run
-from hydrator.cli.commands.submit.pool_config import pool_config
-from hydrator.cli.commands.submit.rapthor.command import submit_rapthor
-from hydrator.cli.commands.submit.toil import toil_shim
-from hydrator.cli.commands.submit.wrap import filter_file, wrap
-from hydrator.cli.commands.submit.wrapper import wrapper
-from hydrator.cli.commands.token import token
-from hydrator.cli.commands.why import why
-from hydrator.cli.options import command_of
-from hydrator.cli.output.examples import epilog
+from hydrator.cli import hook_text, version_text
+from hydrator.cli.groups import LazyGroup
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.stdio import make_plain, unwrap_stream
 from hydrator.domain.errors import ConfigError, HydratorError
-from hydrator.domain.text import docs_folder_note
+
+
+class _Commands(LazyGroup):
+    """The command line."""
+
+    table: ClassVar = {
+        "version": (
+            ".app:version",
+            "Print the version.",
+        ),
+        "man": (
+            ".app:man",
+            "Print the man page: hydrator man > /usr/local/share/man/man1/hydrator.1.",
+        ),
+        "run": (
+            ".commands.run:run",
+            "Run the daemon: SIGTERM ends the daemon, SIGHUP makes the daemon read the configuration again.",
+        ),
+        "once": (
+            ".commands.run:once",
+            (
+                "Run one cycle: read catalogues, publish ads, read them back. Exits 1 if a part of the"
+                " cycle failed."
+            ),
+        ),
+        "plan": (
+            ".commands.run:plan",
+            "Print the actions that `once` would take, without publishing or saving anything.",
+        ),
+        "status": (
+            ".commands.inspect:status",
+            "Print the daemon's state: catalogues, publishers, demand, held changes and credentials.",
+        ),
+        "sites": (
+            ".commands.inspect:sites",
+            (
+                "Print every site: datasets by state, age of the facts, generation, and publishers that"
+                " have its ad."
+            ),
+        ),
+        "datasets": (
+            ".commands.inspect:datasets",
+            (
+                "Print every wanted dataset: its state and age at each site, and the number of jobs that"
+                " name it."
+            ),
+        ),
+        "network": (
+            ".commands.inspect:network",
+            "Print the rate from each site to each other site, and where the figure comes from.",
+        ),
+        "check": (
+            ".commands.check:check",
+            "Examine an installation and give advice on each problem. Exits 1 if any finding is a failure.",
+        ),
+        "release": (
+            ".commands.control.release:release",
+            "Let queued jobs run anywhere: set their locality requirement to true.",
+        ),
+        "hook": (
+            ".app:hook",
+            "Print the STARTD_CRON hook, one Python file for worker nodes.",
+        ),
+        "why": (
+            ".commands.why:why",
+            "Explain why a job is idle at each site and what would help; or where a job with DIDs could run.",
+        ),
+        "approve": (
+            ".commands.control.approve:approve",
+            (
+                "Approve the held changes that `hydrator status` shows now; the daemon's next cycle"
+                " applies them."
+            ),
+        ),
+        "history": (
+            ".commands.history:history",
+            "Print each site's changes, newest first: added and removed datasets, reasons, and publishers.",
+        ),
+        "rollback": (
+            ".commands.history:rollback",
+            "Publish an earlier generation of a site's ad, with its old facts, until you end the rollback.",
+        ),
+        "renumber": (
+            ".commands.control.renumber:renumber",
+            "Give a site's ad a new generation, based on the current time, in the daemon's next cycle.",
+        ),
+        "init": (
+            ".commands.init:init_command",
+            "Write a first configuration: query the pool and the catalogue, and prompt for the rest.",
+        ),
+        "report": (
+            ".commands.outcomes.report:report",
+            (
+                "Report whether jobs found their data at their site. Exits 1 if a schedd's history is"
+                " incomplete."
+            ),
+        ),
+        "replay": (
+            ".commands.outcomes.replay:replay_command",
+            "Try policies on the pool's past jobs in a model of the pool, and compare the results.",
+        ),
+        "submit": (
+            ".app:submit",
+            "Prepare jobs and pool configuration for data locality.",
+        ),
+        "token": (
+            ".commands.token:token",
+            "Create, list and revoke tokens of the HTTP API.",
+        ),
+        "staging": (
+            ".commands.control.staging:staging",
+            "List, approve, cancel and stop the daemon's requests of data.",
+        ),
+    }
+
+
+class _SubmitCommands(LazyGroup):
+    """``hydrator submit``."""
+
+    prefix = "submit "
+    table: ClassVar = {
+        "pool-config": (
+            ".commands.submit.pool_config:pool_config",
+            "Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK.",
+        ),
+        "rapthor": (
+            ".commands.submit.rapthor.command:submit_rapthor",
+            "Turn a Rapthor parset into a job that runs where its measurement sets are.",
+        ),
+        "wrap": (
+            ".commands.submit.wrap:wrap",
+            (
+                "Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with that"
+                " command's status."
+            ),
+        ),
+        "filter": (
+            ".commands.submit.wrap:filter_file",
+            "Print a submit file or a DAG file with RequiredDatasets added; every other byte is unchanged.",
+        ),
+        "wrapper": (
+            ".commands.submit.wrapper:wrapper",
+            (
+                "Print the job wrapper: a script that finds a job's datasets at its site and runs the"
+                " job's command."
+            ),
+        ),
+        "toil-shim": (
+            ".commands.submit.toil:toil_shim",
+            (
+                "Print a toil-cwl-runner for Rapthor: Rapthor's Slurm jobs become HTCondor jobs where"
+                " their data is."
+            ),
+        ),
+    }
+
 
 app = typer.Typer(
     name="hydrator",
+    cls=_Commands,
     help="Advertise to an HTCondor pool which data each site has, so that jobs match where their data is.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-submit = typer.Typer(help="Prepare jobs and pool configuration for data locality.", no_args_is_help=True)
-app.add_typer(submit, name="submit")
-app.add_typer(token, name="token")
-app.add_typer(staging, name="staging")
+submit = typer.Typer(cls=_SubmitCommands, no_args_is_help=True, add_completion=False)
 
 
 def main() -> None:
@@ -59,10 +189,10 @@ def main() -> None:
     try:
         app(prog_name="hydrator")
     except ConfigError as error:
-        print_problems(*error.problems, docs_folder_note(*error.problems))
+        _print_with_docs_folder(*error.problems)
         sys.exit(2)
     except HydratorError as error:
-        print_problems(f"{error}", docs_folder_note(f"{error}"))
+        _print_with_docs_folder(f"{error}")
         sys.exit(1)
     except PermissionError as error:
         print_problems(f"{error.filename}: {error.strerror}; run this as the daemon's user or as root")
@@ -72,6 +202,12 @@ def main() -> None:
         sys.exit(1)
 
 
+def _print_with_docs_folder(*problems: str) -> None:
+    from hydrator.domain.text import docs_folder_note
+
+    print_problems(*problems, docs_folder_note(*problems))
+
+
 def _switch_colors_off(is_requested: bool) -> None:
     if is_requested:
         os.environ["NO_COLOR"] = "1"  # Rich and the daemon's log obey it, whoever set it
@@ -79,7 +215,7 @@ def _switch_colors_off(is_requested: bool) -> None:
 
 def _print_version(is_requested: bool) -> None:
     if is_requested:
-        print(hydrator.__version__)
+        version()
         raise typer.Exit
 
 
@@ -102,9 +238,14 @@ def _handle_global_options(
     """Advertise to an HTCondor pool which data each site has, so that jobs match where their data is."""
 
 
+@submit.callback()
+def _prepare_submission() -> None:
+    """Prepare jobs and pool configuration for data locality."""
+
+
 def version() -> None:
     """Print the version."""
-    print(hydrator.__version__)
+    sys.stdout.write(version_text())
 
 
 def man() -> None:
@@ -122,37 +263,4 @@ def hook() -> None:
 
     docs/how-to/operate/install/install-on-a-glidein.md explains how to install the hook.
     """
-    source = Path(__file__).parents[1].joinpath("startd_cron.py")
-    sys.stdout.write(source.read_text())
-
-
-_COMMANDS: Sequence[Callable[..., None]] = (
-    *(version, man, run, once, plan, status, sites, datasets, network, check, release, hook),
-    *(why, approve, history, rollback, renumber, command_of(InitOptions, init), report),
-    command_of(ReplayOptions, replay),
-)
-_SUBMIT_COMMANDS: Mapping[str, Callable[..., None]] = {
-    "pool-config": pool_config,
-    "rapthor": submit_rapthor,
-    "wrap": wrap,
-    "filter": filter_file,
-    "wrapper": wrapper,
-    "toil-shim": toil_shim,
-}
-for _command in _COMMANDS:
-    app.command()(_command)
-for _name, _command in _SUBMIT_COMMANDS.items():
-    submit.command(_name)(_command)
-
-
-def _add_examples(commands: typer.Typer, prefix: str = "") -> None:
-    """Add examples to the help of every command."""
-    for command in commands.registered_commands:
-        name = command.name or (command.callback.__name__ if command.callback else "")
-        command.epilog = epilog(f"{prefix}{name}")
-    for group in commands.registered_groups:
-        if group.typer_instance:
-            _add_examples(group.typer_instance, f"{prefix}{group.name} ")
-
-
-_add_examples(app)
+    sys.stdout.write(hook_text())

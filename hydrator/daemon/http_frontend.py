@@ -30,11 +30,11 @@ from hydrator.wiring import (
     build_cluster_queues,
     build_condor_client,
     build_redactor,
-    privacy,
     reconcile_policy,
     system_clock,
 )
 from hydrator.wiring.http_server import build_http_server
+from hydrator.wiring.policies import privacy
 
 from .runtime import DaemonContext
 

@@ -5,11 +5,7 @@ import traceback
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import PurePath
 
-import structlog
-
 from hydrator.domain.text import link_to_bug_report
-
-_log = structlog.get_logger("hydrator")
 
 
 def describe_bug(part: str, error: BaseException) -> str:
@@ -75,7 +71,9 @@ class BugReporter:
         sentence = describe_bug(part, error)
         self._count(part)
         if self._ongoing.begin(part, sentence):
-            _log.error(
+            import structlog  # it imports Rich and asyncio, which commands that meet no bug do not need
+
+            structlog.get_logger("hydrator").error(
                 f"{part} failed: this is a bug, please report it",
                 report_url=link_to_bug_report(),
                 exc_info=error,

@@ -4,9 +4,8 @@ import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
-
-import httpx
 
 from hydrator.config import Settings
 from hydrator.domain.errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
@@ -17,6 +16,9 @@ from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import is_loopback
 
 from .pseudonyms import Privacy, is_opaque, summarize_dids, with_did
+
+if TYPE_CHECKING:
+    import httpx
 
 NOTHING_SUBMITTED = "nothing was submitted"
 _MAX_QUERY_BYTES = 6000
@@ -80,7 +82,7 @@ def daemon_named(inner: Catalogue, settings: Settings) -> RenamedCatalogue:
 
 
 def fetch_pseudonyms(
-    dids: AbstractSet[Did], settings: Settings, transport: httpx.BaseTransport | None = None
+    dids: AbstractSet[Did], settings: Settings, transport: "httpx.BaseTransport | None" = None
 ) -> Mapping[Did, Did]:
     """Return, for each DID, its name in the pool: a pseudonym if the DID is private, else the DID itself.
 
@@ -99,6 +101,8 @@ def fetch_pseudonyms(
     names = {did: did for did in dids}
     if not private:
         return names
+    import httpx
+
     url, token = _daemon_url_and_token(settings, private)
     try:
         ca_cert = settings.submit.ca_cert
@@ -156,7 +160,7 @@ def _batches(dids: Sequence[Did]) -> Iterator[list[Did]]:
     yield batch
 
 
-def _fetch_batch(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Did, Did]:
+def _fetch_batch(client: "httpx.Client", url: str, dids: Sequence[Did]) -> dict[Did, Did]:
     """Return the daemon's pseudonyms of *dids*."""
     query = "&".join(f"did={quote(did, safe=':/')}" for did in dids)
     answer = client.get(f"{url}/v1/private?{query}")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, command_of
 from hydrator.cli.output.new_files import write_new_file
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
@@ -194,6 +194,9 @@ def init(options: InitOptions) -> None:
     _write_config(config, format_toml(data))
     print(f"wrote {config}")
     print_problems(f"next: hydrator check -c {config}, then hydrator plan -c {config}")
+
+
+init_command = command_of(InitOptions, init)
 
 
 def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:

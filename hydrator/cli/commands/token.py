@@ -10,11 +10,17 @@ from typing import Annotated
 
 import typer
 
+from hydrator.cli.groups import PlainGroup
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
 
-token = typer.Typer(help="Create, list and revoke tokens of the HTTP API.", no_args_is_help=True)
+token = typer.Typer(
+    cls=PlainGroup,
+    add_completion=False,
+    help="Create, list and revoke tokens of the HTTP API.",
+    no_args_is_help=True,
+)
 
 
 @token.command()

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydrator import wiring
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import show_progress
@@ -57,15 +58,12 @@ from hydrator.submit.nearest_names import (
     similar_name_patterns,
 )
 from hydrator.wiring import (
-    assemble,
     build_condor_client,
-    fetch_daemon_knowledge,
-    fetch_staging,
     pool_policy,
-    privacy,
     reconcile_policy,
     system_clock,
 )
+from hydrator.wiring.policies import privacy
 
 
 def print_answers(
@@ -106,7 +104,9 @@ def _build_query(settings: Settings, client: WhyPoolClient) -> WhyQuery:
         now,
         knowledge_error,
         secrets,
-        lambda dids: fetch_daemon_knowledge(settings, dids.difference(secrets.select_private(dids)), now),
+        lambda dids: wiring.fetch_daemon_knowledge(
+            settings, dids.difference(secrets.select_private(dids)), now
+        ),
         NearNameSearch(lambda: _open_catalogues(settings)),
         _build_staging_explainer(settings, secrets, now),
         can_offer_release=True,
@@ -117,7 +117,7 @@ def _build_staging_explainer(settings: Settings, secrets: Privacy, now: datetime
     """Return a function that explains requests of data, from the daemon's state, else over HTTP."""
     if staging := _load_staging(settings):
         return partial(explain_for_job, staging, now=now)
-    return lambda dids: () if secrets.select_private(dids) else fetch_staging(settings, dids)
+    return lambda dids: () if secrets.select_private(dids) else wiring.fetch_staging(settings, dids)
 
 
 # --- before submitting --------------------------------------------------------------------------------
@@ -165,14 +165,17 @@ def _gather_knowledge(
     """Return the daemon's knowledge, with catalogue answers about datasets that the daemon does not poll."""
     pool_dids = frozenset(names.values())
     knowledge_now = (
-        knowledge or fetch_daemon_knowledge(settings, pool_dids, now) or DaemonKnowledge(now, Snapshot({}))
+        knowledge
+        or wiring.fetch_daemon_knowledge(settings, pool_dids, now)
+        or DaemonKnowledge(now, Snapshot({}))
     )
-    with _open_catalogues(settings) as catalogues:
-        if catalogues and (new := pool_dids - knowledge_now.demanded_dids):
+    if new := pool_dids - knowledge_now.demanded_dids:
+        with _open_catalogues(settings) as catalogues:
             renamed = [pool_named(catalogue, names) for catalogue in catalogues]
-            knowledge_now = with_catalogue_answers(
-                knowledge_now, renamed, new, max_age=settings.daemon.max_age
-            )
+            if renamed:
+                knowledge_now = with_catalogue_answers(
+                    knowledge_now, renamed, new, max_age=settings.daemon.max_age
+                )
     return NearNameSearch(lambda: _open_catalogues(settings))(knowledge_now, pool_dids)
 
 
@@ -249,7 +252,7 @@ class NearNameSearch:
 
 @contextmanager
 def _open_catalogues(settings: Settings) -> Iterator[Sequence[Catalogue]]:
-    with closing(assemble(settings, system_clock)) as parts:
+    with closing(wiring.assemble(settings, system_clock)) as parts:
         yield parts.catalogues
 
 

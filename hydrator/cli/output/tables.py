@@ -1,10 +1,13 @@
 """Tables of the commands, from the same rows as their ``--json`` output."""
 
 import difflib
+import heapq
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from os.path import commonprefix
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -17,6 +20,7 @@ from hydrator.cli.output.json_models.status import (
     StatusJson,
     TrustJson,
 )
+from hydrator.cli.output.plain_table import format_table
 from hydrator.cli.output.rows import (
     StateView,
     dataset_rows,
@@ -37,6 +41,10 @@ from hydrator.reconcile.result import CycleReport
 
 _MAX_COMPARED_NAMES = 5000
 """Largest number of names to compare with a misspelt name."""
+_MAX_LIKELY_NAMES = 200
+"""Largest number of those names to compare letter by letter."""
+_MAX_MISSPELT_NAMES = 20
+"""Largest number of misspelt names in one table for which a similar name is sought."""
 
 
 def print_plan(report: CycleReport) -> None:
@@ -76,8 +84,8 @@ def print_status(view: StateView) -> None:
         ago = _ago_text(status["last_cycle"], view.now)
         console.print(f"last cycle: {ago}, {'complete' if status['complete'] else 'with failures'}")
     _print_warnings(console, _daemon_problem_lines(status, view.now))
-    console.print(_catalogue_table(status, view.now))
-    console.print(_publisher_table(status))
+    print_table(*_catalogue_table(status, view.now))
+    print_table(*_publisher_table(status))
     demand = status["demand"]
     console.print(f"{counted(demand['datasets'], 'dataset')} wanted by {counted(demand['jobs'], 'job')}")
     console.print(estimates_line(status["estimates"], view.now), highlight=False)
@@ -129,7 +137,11 @@ def _daemon_problem_lines(status: StatusJson, now: datetime) -> Iterable[str]:
         yield f"the daemon refused the reload {ago} and uses the previous configuration: {why}"
 
 
-def _catalogue_table(status: StatusJson, now: datetime) -> Table:
+_Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""The names of the columns, and the rows."""
+
+
+def _catalogue_table(status: StatusJson, now: datetime) -> _Table:
     rows = []
     for row in status["catalogues"]:
         trouble = row["failure"] or (
@@ -137,16 +149,16 @@ def _catalogue_table(status: StatusJson, now: datetime) -> Table:
         )
         read = _ago_text(row["read"], now)
         rows.append((row["catalogue"], read, str(len(row["sites"])), str(row["datasets"]), trouble))
-    return build_table(("catalogue", "read", "sites", "datasets", "trouble"), rows)
+    return ("catalogue", "read", "sites", "datasets", "trouble"), rows
 
 
-def _publisher_table(status: StatusJson) -> Table:
+def _publisher_table(status: StatusJson) -> _Table:
     rows = []
     for row in status["publishers"]:
         missing = ", ".join(row["not_read_back"])
         trouble = row["error"] or (f"ads sent, but not read back: {missing}" if missing else "")
         rows.append((row["publisher"], str(row["ads"]), trouble))
-    return build_table(("publisher", "ads read back", "trouble"), rows)
+    return ("publisher", "ads read back", "trouble"), rows
 
 
 def _ago_text(moment: int | None, now: datetime, missing: str = "never") -> str:
@@ -225,27 +237,48 @@ def trust_cell(row: TrustJson) -> str:
 
 
 def print_datasets(view: StateView, dids: Sequence[Did] | None) -> None:
-    names = find_present_datasets(view)
-    rows = [cells for row in dataset_rows(view, dids) for cells in _dataset_cells(row, names, view.now)]
+    suggest = _NameSuggestions(find_present_datasets(view))
+    rows = [cells for row in dataset_rows(view, dids) for cells in _dataset_cells(row, suggest, view.now)]
     print_table(("dataset", "jobs", "site", "state", "read", "note"), rows)
 
 
-def _dataset_cells(row: DatasetJson, names: Iterable[Did], now: datetime) -> Iterable[tuple[str, ...]]:
+def _dataset_cells(
+    row: DatasetJson, suggest: Callable[[str], str], now: datetime
+) -> Iterable[tuple[str, ...]]:
     dataset = (row["did"], str(row["jobs"]))
     note = _dataset_note(row)
     if not row["sites"]:
         nothing = "not known" if row["unseen"] else "nowhere"
         state = nothing if row["wanted"] else "not asked"
-        yield (*dataset, "-", state, "", note or _suggest_name(row["did"], names))
+        yield (*dataset, "-", state, "", note or suggest(row["did"]))
     for site, fact in row["sites"].items():
         fraction = "" if fact["fraction"] is None else f" {fact['fraction']:.0%}"
         yield (*dataset, site, fact["state"] + fraction, _ago_text(fact["as_of"], now), note)
 
 
-def _suggest_name(did: str, names: Iterable[Did]) -> str:
-    """Suggest the most similar one of *names* for a dataset that no catalogue has."""
-    near = difflib.get_close_matches(did, sorted(names)[:_MAX_COMPARED_NAMES], n=1, cutoff=0.8)
-    return "no catalogue has this dataset: check the spelling" + (f"; {near[0]} exists" if near else "")
+class _NameSuggestions:
+    """Notes for datasets that no catalogue has, the first of them with the most similar one of *names*."""
+
+    def __init__(self, names: Iterable[Did]) -> None:
+        self._names = sorted(names)[:_MAX_COMPARED_NAMES]
+        self._left = _MAX_MISSPELT_NAMES
+
+    def __call__(self, did: str) -> str:
+        note = "no catalogue has this dataset: check the spelling"
+        self._left -= 1
+        if self._left < 0:
+            return note
+        # difflib takes 0.1 ms for each name: it gets only those that begin and end most alike
+        alike = partial(_count_common_ends, did)
+        likely = heapq.nlargest(_MAX_LIKELY_NAMES, self._names, key=alike)
+        near = difflib.get_close_matches(did, likely, n=1, cutoff=0.8)
+        return note + (f"; {near[0]} exists" if near else "")
+
+
+def _count_common_ends(first: str, second: str) -> int:
+    """Return the length of the common start and of the common end of two texts together."""
+    start = len(commonprefix((first, second)))  # noqa: RUF071 - of texts
+    return start + len(commonprefix((first[start:][::-1], second[start:][::-1])))  # noqa: RUF071
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
@@ -300,7 +333,10 @@ def _dataset_note(row: DatasetJson) -> str:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print *rows* below the names of their *columns*."""
-    _new_console().print(build_table(columns, rows))
+    console = _new_console()
+    head, body = format_table(console, columns, rows)
+    console.print("\n".join(head), style="bold", soft_wrap=True)
+    sys.stdout.write("".join(f"{line}\n" for line in body))
 
 
 def print_lines(lines: Iterable[str]) -> None:

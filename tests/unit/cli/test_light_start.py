@@ -3,9 +3,25 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
+from datetime import timedelta
 
+import pytest
+import typer
+
+from hydrator.cli.app import app
+from hydrator.domain.model import QueuedJobs, ScheddDemand
+from hydrator.reconcile.demand import DemandMemory, update_demand_memory
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
+from tests.factories import L1, NOON, holding, memory, replica
+
+DAEMON = ("apscheduler", "htcondor2", "httpx", "hydrator.daemon", "hydrator.server", "jinja2", "rucio")
+DAEMON += ("prometheus_client", "stamina", "starlette", "uvicorn")
+TREE = typer.main.get_command(app)
 HEAVY = ("adapters", "asyncio", "httpx", "hydrator.config", "hydrator.diagnostics", "hydrator.reconcile")
-HEAVY += ("hydrator.staging", "hydrator.wiring", "importlib.metadata", "pydantic", "sqlite3", "structlog")
+HEAVY += ("hydrator.staging", "hydrator.wiring", "importlib.metadata", "pydantic", "rich", "sqlite3")
+HEAVY += ("structlog",)
 
 
 def loaded(*statements: str) -> list[str]:
@@ -14,16 +30,85 @@ def loaded(*statements: str) -> list[str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def heavy(modules: list[str]) -> list[str]:
+def loaded_parts(modules: Iterable[str], *names: str) -> list[str]:
+    """Return those of *modules* that are one of the packages *names*, or in one of them."""
+    return [
+        module for module in sorted(modules) if f"{module}.".startswith(tuple(f"{one}." for one in names))
+    ]
+
+
+def heavy(modules: Iterable[str]) -> list[str]:
     return [name for name in modules if name.startswith(HEAVY)]
 
 
-def test_command_line_loads_no_command_before_it_runs():
-    assert heavy(loaded("import hydrator.cli")) == []
+def run(*words: str) -> set[str]:
+    """Return the modules that ``hydrator`` with *words* loads, beyond those of Python itself."""
+    call = f"sys.argv[1:] = {list(words)}"
+    imports = "from contextlib import suppress; from hydrator.cli import main"
+    return {*loaded(call, imports, "with suppress(SystemExit): main()")} - {*loaded()}
 
 
-def test_hook_is_printed_without_the_daemon():
-    assert heavy(loaded("from hydrator.cli.app import hook", "hook()")) == []
+@pytest.mark.parametrize(("words", "most"), [(["hook"], 10), (["--help"], 160)], ids=str)
+def test_frequent_call_loads_few_modules(words, most):
+    modules = run(*words)
+    assert heavy(modules) == []
+    assert len(modules) <= most
+
+
+@pytest.mark.parametrize("word", ["--version", "-V", "version"])
+def test_version_loads_little_beside_the_reader_of_it(word):
+    modules = run(word)
+    assert [name for name in heavy(modules) if not name.startswith("importlib.metadata")] == []
+    assert len(modules) <= 120
+
+
+@pytest.mark.parametrize("words", [["--version"], ["hook"]], ids=str)
+def test_answers_without_typer(words):
+    assert [name for name in run(*words) if name.startswith("typer")] == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["submit", "--help"]], ids=str)
+def test_help_of_a_group_loads_no_command(words):
+    assert [name for name in run(*words) if name.startswith("hydrator.cli.commands.")] == []
+
+
+@pytest.mark.parametrize("group", [TREE, TREE.commands["submit"]], ids=["hydrator", "submit"])
+def test_help_of_a_group_is_that_of_its_commands(group):
+    helps = {name: command.help.partition("\n\n")[0] for name, command in group.commands.items()}
+    assert {name: group.help_of(name) for name in helps} == {
+        name: " ".join(text.split()) for name, text in helps.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The configuration of a daemon that saved a state in which a job wants a dataset."""
+    folder = tmp_path_factory.mktemp("state")
+    file = folder / "config.toml"
+    file.write_text(
+        f'[daemon]\nstate_dir = "{folder}/state"\n'
+        '[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
+    )
+    queue = ScheddDemand(NOON, (QueuedJobs((L1,), 1),))
+    wanted = update_demand_memory(
+        DemandMemory(), {"schedd": queue}, default_scope=None, keep_for=timedelta(1), now=NOON
+    )
+    with Store.open_to_write(folder / "state") as store:
+        store.save(ReconcileState(memories={"list": memory(holding(replica()))}, demand=wanted))
+    return f"{file}"
+
+
+@pytest.mark.parametrize("command", ["status", "sites", "datasets"])
+def test_command_that_reads_the_state_loads_no_adapter(command, config):
+    modules = run(command, "--json", "-c", config)
+    assert "hydrator.state.store" in modules
+    assert loaded_parts(modules, *DAEMON, "adapters", "structlog") == []
+
+
+def test_why_loads_no_http_client_for_a_dataset_that_the_daemon_polls(config):
+    modules = run("why", "--json", L1, "-c", config)
+    assert "adapters.condor" in modules
+    assert loaded_parts(modules, *DAEMON) == []
 
 
 def test_child_of_the_bindings_loads_neither_daemon_nor_version():

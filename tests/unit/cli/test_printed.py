@@ -14,8 +14,10 @@ import pytest
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from hydrator.cli.output import tables as show
+from hydrator.cli.output.plain_table import format_table
 from hydrator.cli.output.rows import StateView, status_rows
 from hydrator.cli.output.stdio import PlainStream
 from hydrator.daemon.logs import configure_logs
@@ -48,6 +50,26 @@ def test_tables_show_unprintable_characters_as_escapes():
         show.PlainConsole().print(EVIL, style="yellow")
     assert harmless(out.getvalue())
     assert "pwned" in out.getvalue()
+
+
+CELLS = st.text("abcdef  \n\u00e9\u3042", max_size=60)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=4))
+def test_table_keeps_every_character_within_the_width(width, rows):
+    console = show.PlainConsole(width=width)
+    head, body = format_table(console, ("dataset", "jobs", "note"), rows)
+    assert {cell_len(line) for line in (*head, *body)} == {cell_len(head[0])}
+    assert cell_len(head[0]) <= width
+    shown = "".join(body).replace(" ", "")
+    assert sorted(shown) == sorted("".join(map("".join, rows)).replace(" ", "").replace("\n", ""))
+
+
+def test_table_folds_only_the_widest_column():
+    console = show.PlainConsole(width=20)
+    _, body = format_table(console, ("did", "note"), [("lofar:L1", "no site has it"), ("lofar:L2", "")])
+    assert [line.rstrip() for line in body] == ["lofar:L1  no site", "          has it", "lofar:L2"]
 
 
 @given(st.text(max_size=30))

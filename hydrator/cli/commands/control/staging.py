@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hydrator.cli.groups import PlainGroup
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_result
 from hydrator.domain.errors import ConfigError
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from hydrator.state.staging.control_files import StagingFiles
 
 staging = typer.Typer(
-    help="List, approve, cancel and stop the daemon's requests of data.", no_args_is_help=True
+    cls=PlainGroup,
+    add_completion=False,
+    help="List, approve, cancel and stop the daemon's requests of data.",
+    no_args_is_help=True,
 )
 _MAX_REASON_CHARS = 190
 BatchArgument = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, command_of
 from hydrator.cli.output.printing import print_result
 
 
@@ -69,3 +69,6 @@ def replay(options: ReplayOptions) -> None:
 
     table = try_policies(options)
     print_result(options.as_json, replay_json(table), lambda: print_policy_table(table))
+
+
+replay_command = command_of(ReplayOptions, replay)
