@@ -195,9 +195,10 @@ def explain_groups_without_site(
 
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
     """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s)."""
+    key = set_key(dids)
     ad = {
         "JobUniverse": "5",
-        "DataLocalityKey": classad_string(set_key(dids)),
+        "DataLocalityKey": classad_string(key),
         "DataLocalityMaxAge": str(max_age),
         "DataLocalitySpelled": spelling_expression(dids, classad_string(",".join(dids))),
         HERE_ATTRIBUTE: here_expression(dids, "require"),
@@ -206,7 +207,7 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
     match_result = query.pool.evaluate_match(
         ad, fact_expressions(dids, uses_sets=True), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
     )
-    job = JobFacts("", "", 1, None, tuple(dids), max_age_seconds=max_age)
+    job = JobFacts("", "", 1, None, tuple(dids), key=key, uses_sets=True, max_age_seconds=max_age)
     answer = explain_before_submit(
         job, parse_slot_groups(match_result, dids), query.knowledge, now=query.now, only_site=site
     )
