@@ -14,8 +14,8 @@ import typer
 import hydrator
 from hydrator.cli.commands.check import check
 from hydrator.cli.commands.control.approve import approve
-from hydrator.cli.commands.control.release import release
 from hydrator.cli.commands.control.renumber import renumber
+from hydrator.cli.commands.control.run_anywhere import run_anywhere
 from hydrator.cli.commands.control.staging import staging
 from hydrator.cli.commands.history import history, rollback
 from hydrator.cli.commands.init import InitOptions, init
@@ -128,7 +128,7 @@ def hook() -> None:
 
 
 _COMMANDS: Sequence[Callable[..., None]] = (
-    *(version, man, run, once, plan, status, sites, datasets, network, check, release, hook),
+    *(version, man, run, once, plan, status, sites, datasets, network, check, run_anywhere, hook),
     *(why, approve, history, rollback, renumber, top, command_of(InitOptions, init), report),
     command_of(ReplayOptions, replay),
 )

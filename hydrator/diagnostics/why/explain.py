@@ -157,7 +157,7 @@ def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
 
 def _insists_on_data(job: JobFacts, now: datetime) -> bool:
     is_waiting = job.any_after is None or to_unix(now) < job.any_after
-    return not job.is_released and job.mode != AUTO and is_waiting
+    return not job.is_freed and job.mode != AUTO and is_waiting
 
 
 def _group_by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[tuple[str, Site], Iterable[SlotGroup]]]:
