@@ -101,11 +101,11 @@ _ERROR = "no answer within 10 s"
 def _parts() -> tuple[PartStatus, ...]:
     """Return three catalogues and two publishers; one of each had an error."""
     return (
-        PartStatus(PartKind.CATALOGUE, "rucio", last_ok_at=NOW),
+        PartStatus(PartKind.CATALOGUE, "rucio"),
         PartStatus(PartKind.CATALOGUE, "dmapi", _ERROR, NOW - timedelta(minutes=9), _ERROR, NOW),
-        PartStatus(PartKind.CATALOGUE, "files", last_ok_at=NOW),
-        PartStatus(PartKind.PUBLISHER, "collector", None, None, "HTTP 503", NOW - timedelta(hours=7), NOW),
-        PartStatus(PartKind.PUBLISHER, "http", last_ok_at=NOW),
+        PartStatus(PartKind.CATALOGUE, "files"),
+        PartStatus(PartKind.PUBLISHER, "collector", None, None, "HTTP 503", NOW - timedelta(hours=7)),
+        PartStatus(PartKind.PUBLISHER, "http"),
     )
 
 

@@ -214,8 +214,8 @@ ON_JOBS = {
         "expression",
         (
             "clause of the job's Requirements that looks for the job's data in the slot ad;"
-            " `hydrator release` sets this attribute to true; jobs of `hydrator submit` with several datasets"
-            " bring their own text of it, which the job transform checks"
+            " `hydrator run-anywhere` sets this attribute to true; jobs of `hydrator submit` with several"
+            " datasets bring their own text of it, which the job transform checks"
         ),
     ),
     "DataLocalityRank": (

@@ -67,8 +67,8 @@ class _Commands(LazyGroup):
             ".commands.check:check",
             "Examine an installation and give advice on each problem. Exits 1 if any finding is a failure.",
         ),
-        "release": (
-            ".commands.control.release:release",
+        "run-anywhere": (
+            ".commands.control.run_anywhere:run_anywhere",
             "Let queued jobs run anywhere: set their locality requirement to true.",
         ),
         "hook": (

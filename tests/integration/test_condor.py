@@ -481,11 +481,11 @@ def test_bad_constraint_is_rejected_with_its_text(connect: Connect):
         connect().slots(["Name"], "Cpus >")
 
 
-# release
+# run anywhere
 
 
 def tied(unique: str, jobs: int) -> str:
-    """Return jobs as the transform leaves them, as far as release reads them."""
+    """Return jobs as the transform leaves them, as far as run_anywhere reads them."""
     return (
         f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\n+DataLocalityTransformed = true\n'
         f"+DataLocalityHere = TARGET.NoSlotHasThis =?= true\nqueue {jobs}"
@@ -497,23 +497,23 @@ def held_back(pool: "Pool", cluster: int) -> list[str]:
     return out.splitlines()
 
 
-def test_release_lets_transformed_jobs_go_anywhere_and_counts_them_once(
+def test_run_anywhere_lets_transformed_jobs_go_anywhere_and_counts_them_once(
     pool: "Pool", connect: Connect, unique: str
 ):
     client = connect("alice")
     with queued(pool, tied(unique, 3), f"{NEVER_RUNS}\nqueue") as (cluster, plain):
         constraint = f"ClusterId == {cluster} || ClusterId == {plain}"
-        assert client.release(the_schedd(client), constraint) == 3
+        assert client.run_anywhere(the_schedd(client), constraint) == 3
         assert held_back(pool, cluster) == ["true"] * 3
         assert held_back(pool, plain) == ["undefined"]
-        assert client.release(the_schedd(client), constraint) == 0
+        assert client.run_anywhere(the_schedd(client), constraint) == 0
 
 
-def test_release_of_jobs_of_another_user_is_denied(pool: "Pool", connect: Connect, unique: str):
+def test_freeing_jobs_of_another_user_is_denied(pool: "Pool", connect: Connect, unique: str):
     with queued(pool, tied(unique, 2)) as (cluster,):
         other = connect("hydrator")
         with pytest.raises(PoolDenied, match="queue super user"):
-            other.release(the_schedd(other), f"ClusterId == {cluster}")
+            other.run_anywhere(the_schedd(other), f"ClusterId == {cluster}")
         assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
 
 
@@ -532,15 +532,15 @@ def test_protected_clause_needs_a_queue_super_user_and_an_immutable_one_stays(
             wait_for_config(pool, bob, "IMMUTABLE_JOB_ATTRS")
             for client in (alice, bob):
                 with pytest.raises(PoolDenied, match="no user may edit those in IMMUTABLE_JOB_ATTRS"):
-                    client.release(the_schedd(client), mine)
+                    client.run_anywhere(the_schedd(client), mine)
             pool.reconfig(
                 schedd=f"{bob_is_super}PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DataLocalityHere"
             )
             wait_for_config(pool, bob, "PROTECTED_JOB_ATTRS")
             with pytest.raises(PoolDenied, match="queue super user"):
-                alice.release(the_schedd(alice), mine)
+                alice.run_anywhere(the_schedd(alice), mine)
             assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
-            assert bob.release(the_schedd(bob), mine) == 2
+            assert bob.run_anywhere(the_schedd(bob), mine) == 2
             assert held_back(pool, cluster) == ["true"] * 2
     finally:
         pool.reconfig(schedd="")
@@ -554,7 +554,20 @@ def wait_for_config(pool: "Pool", client: CondorClient, knob: str) -> None:
     pool.wait(known, 20, f"the schedd to know {knob}")
 
 
-def test_release_with_a_bad_constraint_is_rejected(connect: Connect):
+@pytest.mark.parametrize(
+    ("constraint", "fault"), [("ClusterId ==", "not a ClassAd expression"), ("178", "asks nothing of a job")]
+)
+def test_constraint_that_selects_no_jobs_of_its_own_is_refused(connect: Connect, constraint: str, fault: str):
     client = connect()
-    with pytest.raises(ConfigError, match=r"not a ClassAd expression"):
-        client.release(the_schedd(client), "ClusterId ==")
+    with pytest.raises(ConfigError, match=fault):
+        client.run_anywhere(the_schedd(client), constraint)
+
+
+def test_names_of_a_constraint_and_a_match_in_the_queue_are_found(
+    pool: "Pool", connect: Connect, unique: str
+):
+    client = connect()
+    with queued(pool, tied(unique, 1)) as (cluster,):
+        assert client.has_queued_job(the_schedd(client), f"ClusterId == {cluster}")
+        assert not client.has_queued_job(the_schedd(client), f"ClusterId == {cluster} && Owner == alice")
+    assert client.read_constraint_names("MY.Owner == alice") == ["Owner", "alice"]

@@ -300,7 +300,7 @@ def test_queue_super_user_edits_protected_attributes(queue, pool, desiring):
 # --- taking it out
 
 
-def test_release_restores_all_lists_except_those_that_users_edited(queue, desiring, editor):
+def test_run_anywhere_restores_all_lists_except_those_that_users_edited(queue, desiring, editor):
     own, none, edited = submit(queue, '+DESIRED_Sites = "UK,NL"'), submit(queue, count=2), submit(queue)
     held = submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
@@ -312,7 +312,7 @@ def test_release_restores_all_lists_except_those_that_users_edited(queue, desiri
     assert editor.restore_desired_sites(schedd_of(editor), should_opt_out=False) == 0
 
 
-def test_a_released_job_gets_no_list_any_more(queue, desiring, editor):
+def test_a_freed_job_gets_no_list_any_more(queue, desiring, editor):
     job, other = submit(queue), submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
     editor.restore_desired_sites(schedd_of(editor), f"ClusterId == {job}", should_opt_out=True)
@@ -320,7 +320,7 @@ def test_a_released_job_gets_no_list_any_more(queue, desiring, editor):
     assert (said(queue, job), said(queue, other)) == ([None], ["UK"])
 
 
-def test_denied_release_restores_nothing_and_is_reported(queue, desiring):
+def test_denied_run_anywhere_restores_nothing_and_is_reported(queue, desiring):
     job = submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
     with client(queue, "hydrator") as other, pytest.raises(PoolDenied):
@@ -352,7 +352,7 @@ def installed(pool: Pool) -> Iterator[Installation]:
         installation.stop_daemon()
 
 
-def test_daemon_updates_desired_sites_as_data_moves_and_release_removes_them(queue, installed):
+def test_daemon_updates_desired_sites_as_data_moves_and_run_anywhere_ends_it(queue, installed):
     job = submit(queue, '+DESIRED_Sites = "UK,NL,AU"')
     queue.wait(lambda: said(queue, job) == ["UK"], 60, "the list to be there")
     installed.catalogue.hold({"lofar:L1": {"UK": "available", "NL": "available"}})
@@ -362,11 +362,13 @@ def test_daemon_updates_desired_sites_as_data_moves_and_release_removes_them(que
         line.startswith("hydrator_desired_sites_jobs{") and 'status="set"} 1' in line for line in lines
     )
     installed.stop_daemon()
-    (given_back,) = json.loads(installed.run("release", "--desired-sites", "--json").stdout).values()
+    (given_back,) = json.loads(
+        installed.run("run-anywhere", "--all", "--desired-sites", "--json").stdout
+    ).values()
     assert (given_back, said(queue, job), marks(queue, job)) == (1, ["UK,NL,AU"], [None])
     installed.start_daemon()
     queue.wait(lambda: said(queue, job) == ["NL,UK"], 60, "the list to be there again")
-    installed.run("release", f"ClusterId == {job}")
+    installed.run("run-anywhere", str(job))
     asked = queue.jobs(f"ClusterId == {job}", "DataLocalityDesiredSites")
     assert (said(queue, job), asked) == (["UK,NL,AU"], [{"DataLocalityDesiredSites": False}])
 

@@ -274,10 +274,11 @@ def test_submit_file_lines_of_a_page_are_accepted_and_transformed(operator, bloc
 ODD = {
     "hydrator check": {0, 1},  # the pool may lack what the pages advise
     "hydrator why 1234": {0, 3},
+    "HYDRATOR_HTCONDOR__TOKEN_DIRECTORY=DIR hydrator run-anywhere 1234": {0, 1},  # no such job
     "hydrator submit pool-config --role schedd > new": {0, 1},  # diff: the text may differ by now
 }
 """By the beginning of a command, the exit statuses that are none of its faults."""
-LAST = ("release", "rollback", "--remove")
+LAST = ("run-anywhere", "rollback", "--remove")
 """Words of commands that end something: they are typed after all others."""
 
 

@@ -113,10 +113,8 @@ def test_job_whose_required_dataset_is_nowhere_stays_idle_and_others_start(insta
     installed.catalogue.add("pass:by", NL="available")
     assert installed.ran_at(installed.submit(["pass:by"], mode="require")) == ["NL"]
     assert installed.pool.job(stuck, "JobStatus") == {"JobStatus": 1}
-    released = json.loads(
-        installed.run("release", f"ClusterId == {stuck}", "--json", check=False).stdout or "{}"
-    )
-    assert released == {}, "hydrator@ is not a queue super user here"
+    freed = json.loads(installed.run("run-anywhere", str(stuck), "--json", check=False).stdout or "{}")
+    assert freed == {}, "hydrator@ is not a queue super user here"
     installed.pool.run("condor_rm", str(stuck), user="alice")
 
 

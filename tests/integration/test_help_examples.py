@@ -198,6 +198,11 @@ def place(htcondor_release: str, tmp_path_factory: pytest.TempPathFactory) -> It
                 yield Place(installed, desk, {"PYTHONPATH": str(names), **trust})
 
 
+def queue_a_job(place: Place) -> None:
+    """Queue a job of alice that stays in the queue."""
+    place.installed.pool.submit(f"{SHORT}hold = true\nqueue\n")
+
+
 def prepare_staging(place: Place) -> None:
     """Make the folder that a daemon with staging makes."""
     (place.installed.home / "state" / "staging").mkdir(exist_ok=True)
@@ -348,8 +353,8 @@ RUNS = {
     "hydrator datasets lofar:L123 --why": Typed("RAL"),
     "hydrator check": Typed("RAL"),
     "hydrator check --dmapi https://dm.example.org/api/v1": Typed("list_path"),
-    "hydrator release 'Owner == \"alice\"'": Typed("released"),
-    "hydrator release --desired-sites": Typed("restored DESIRED_Sites"),
+    "hydrator run-anywhere 'Owner == \"alice\"'": Typed("may run anywhere", before=queue_a_job),
+    "hydrator run-anywhere --all --desired-sites": Typed("restored DESIRED_Sites"),
     "hydrator hook > classad-hydrator-hook && chmod 755 classad-hydrator-hook": Typed(),
     "hydrator why 123.4": Typed("123.4"),
     "hydrator why lofar:L123 lofar:L124 --site RAL": Typed("RAL"),

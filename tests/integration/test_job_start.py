@@ -266,7 +266,7 @@ def test_why_names_dataset_site_and_time_of_a_miss_and_no_requirement(storage):
     (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
     assert [reason["cause"] for reason in nl["reasons"]] == ["missed"]
     assert nl["reasons"][0]["text"].startswith("the job could not read once:m at this site ")
-    assert "release" not in (answer["remedy"] or "")
+    assert "run-anywhere" not in (answer["remedy"] or "")
     storage.pool.run("condor_rm", str(cluster), user="alice")
 
 

@@ -352,7 +352,7 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     pool.run("condor_rm", str(job), user="alice")
 
 
-def test_typo_gets_the_nearest_name_and_no_offer_of_a_release(installed: Installation):
+def test_typo_gets_the_nearest_name_and_no_offer_to_run_anywhere(installed: Installation):
     installed.catalogue.hold({**HOLDINGS, "why:L1234_SB001.ms": {"UK": "available"}})
     job = installed.submit(["why:L1243_SB001.ms"], mode="require", more="hold = true")
 
@@ -371,11 +371,11 @@ def test_typo_gets_the_nearest_name_and_no_offer_of_a_release(installed: Install
     assert (
         uk["remedy"]["text"] == "submit the job again with why:L1234_SB001.ms instead of why:L1243_SB001.ms"
     )
-    assert not answer["job"]["can_release"]
+    assert not answer["job"]["can_free"]
     installed.pool.run("condor_rm", str(job), user="alice")
 
 
-def test_release_is_offered_to_a_queue_super_user_alone(installed: Installation):
+def test_run_anywhere_is_offered_to_a_queue_super_user_alone(installed: Installation):
     job = installed.submit(["why:uk"], mode="require", more="hold = true")
     installed.pool.submit("executable = /bin/true\nhold = true\nqueue", user="bob")  # a user record for bob
     super_user = installed.home / "bob.toml"
@@ -384,9 +384,9 @@ def test_release_is_offered_to_a_queue_super_user_alone(installed: Installation)
     super_user.write_text(text.replace(config_file, f'config_file = "{installed.pool.client("bob")}"'))
     done = installed.run("why", str(job), "--json", "--config", str(super_user), check=False)
     (answer,) = json.loads(done.stdout)["answers"]
-    assert answer["job"]["can_release"]
+    assert answer["job"]["can_free"]
     (answer,) = ask(installed, str(job))
-    assert not answer["job"]["can_release"]
+    assert not answer["job"]["can_free"]
     installed.pool.run("condor_rm", str(job), user="alice")
     installed.pool.run("condor_rm", "bob", user="bob")
 

@@ -10,14 +10,27 @@ from .values import Ad
 class JobEditClient(ProcessClient):
     """Edits of queued jobs, and the queries that these edits need."""
 
-    def release(self, schedd: str, constraint: str = "true") -> int:
-        """Release queued jobs from their data: they may run anywhere. Return the number of these jobs.
+    def read_constraint_names(self, constraint: str) -> list[str]:
+        """Return the attributes of jobs that *constraint* refers to.
+
+        Raise ConfigError if the constraint is no expression or asks nothing of a job, such as a number.
+        """
+        return list(self._call("read_constraint_names", constraint=constraint))
+
+    def has_queued_job(self, schedd: str, constraint: str) -> bool:
+        """Return True if a queued job of *schedd* matches *constraint*."""
+        return bool(self._call("has_queued_job", schedd=schedd, constraint=constraint))
+
+    def run_anywhere(self, schedd: str, constraint: str | None) -> int:
+        """Free queued jobs from their data: they may run anywhere. Return the number of these jobs.
+
+        *constraint* selects the jobs; None is every job. A constraint that asks nothing of a job is refused.
 
         The job transform bound the jobs to their data by Requirements that refer to DataLocalityHere. Set
         this attribute to true and read it back. Raise PoolDenied if a job stayed unchanged; the call may
-        have released other jobs before.
+        have freed other jobs before.
         """
-        return int(self._call("release", schedd=schedd, constraint=constraint))
+        return int(self._call("run_anywhere", schedd=schedd, constraint=constraint))
 
     def read_job_groups(self, schedd: str) -> list[Ad]:
         """Return groups of idle jobs that opted in to edits of DESIRED_Sites, or have a mark of such an edit.
@@ -53,9 +66,12 @@ class JobEditClient(ProcessClient):
         )
         return int(count)
 
-    def restore_desired_sites(self, schedd: str, constraint: str = "true", *, should_opt_out: bool) -> int:
+    def restore_desired_sites(
+        self, schedd: str, constraint: str | None = None, *, should_opt_out: bool
+    ) -> int:
         """Restore the original DESIRED_Sites of queued jobs, and remove the daemon's marks.
 
+        *constraint* selects the jobs, as in :meth:`run_anywhere`.
         With *should_opt_out*, also opt the jobs out, so that the daemon never sets their DESIRED_Sites
         again. Return the number of jobs. Raise PoolDenied if a job stayed unchanged.
         """

@@ -36,7 +36,11 @@ MAX_CALLS_OF_CHILD = 10_000
 """Answers after which a new child starts instead: the bindings leak some 0.7 kB a call (benchmarks, soak)."""
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child then queries another collector first, if any."""
-LOCAL_CALLS = {"parse": "the ClassAd parser", "token_folders": "HTCondor's configuration"}
+LOCAL_CALLS = {
+    "parse": "the ClassAd parser",
+    "read_constraint_names": "the ClassAd parser",
+    "token_folders": "HTCondor's configuration",
+}
 """Calls that contact no daemon, each with the part that answers it, as messages name it."""
 TIMEOUT_FACTORS = {
     "evaluate_match": 6,

@@ -14,7 +14,7 @@ _ADVERTISE_NEED = (
     "DAEMON",
     "the client needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md",
 )
-_RELEASE_ADVICE = (
+_RUN_ANYWHERE_ADVICE = (
     "only a queue super user with a user record in the schedd (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit the attributes in PROTECTED_JOB_ATTRS; no user may edit those in IMMUTABLE_JOB_ATTRS"
 )
@@ -38,7 +38,7 @@ NEEDS = {
     "merge": ("NEGOTIATOR", MERGE_ADVICE),
     "advertise_drones": _DRONES_NEED,
     "invalidate_drones": _DRONES_NEED,
-    "release": ("WRITE", _RELEASE_ADVICE),
+    "run_anywhere": ("WRITE", _RUN_ANYWHERE_ADVICE),
     "set_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
     "restore_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
 }

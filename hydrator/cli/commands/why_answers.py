@@ -75,8 +75,7 @@ def print_answers(
         ConfigError: *what* is neither a job nor datasets, or *schedd* is given with datasets.
     """
     settings = load(config)
-    job = JOB_PATTERN.match(what[0]) if len(what) == 1 and site is None else None
-    dids = [] if job else _parse_dids(what, settings.daemon.default_scope)
+    job, dids = parse_words(what, site, settings.daemon.default_scope)
     if dids and schedd:
         raise ConfigError(["--schedd applies to a job, not to datasets"])
     names = fetch_pseudonyms(frozenset(dids), settings)
@@ -86,7 +85,7 @@ def print_answers(
     ):
         query = _build_query(settings, client)
         if job:
-            result = ask_job(query, int(job[1]), None if job[2] is None else int(job[2]), schedd)
+            result = ask_job(query, *job, schedd)
         else:
             result = WhyResult((_explain_datasets(settings, query, names, Site(site) if site else None),))
     print_result(result, query, as_json=as_json)
@@ -109,7 +108,7 @@ def _build_query(settings: Settings, client: WhyPoolClient) -> WhyQuery:
         ),
         NearNameSearch(lambda: _open_catalogues(settings)),
         _build_staging_explainer(settings, secrets, now),
-        can_offer_release=True,
+        can_offer_run_anywhere=True,
     )
 
 
@@ -121,6 +120,26 @@ def _build_staging_explainer(settings: Settings, secrets: Privacy, now: datetime
 
 
 # --- before submitting --------------------------------------------------------------------------------
+
+
+def parse_words(
+    what: Sequence[str], site: str | None, default_scope: str | None
+) -> tuple[tuple[int, int | None] | None, list[Did]]:
+    """Return the job, as cluster and process, or the datasets that a user typed.
+
+    Raises:
+        ConfigError: *what* is neither, or has a job beside other words or beside *site*.
+    """
+    jobs = [job for text in what if (job := JOB_PATTERN.match(text))]
+    if jobs and (len(what) > 1 or site is not None):
+        text = jobs[0][0]
+        raise ConfigError(
+            [f"{text} is a job: give one job alone and without --site; a dataset {text} needs its scope"]
+        )
+    if jobs:
+        cluster, proc = jobs[0].groups()
+        return (int(cluster), None if proc is None else int(proc)), []
+    return None, _parse_dids(what, default_scope)
 
 
 def _parse_dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
@@ -198,9 +217,10 @@ def explain_groups_without_site(
 
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
     """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s)."""
+    key = set_key(dids)
     ad = {
         "JobUniverse": "5",
-        "DataLocalityKey": classad_string(set_key(dids)),
+        "DataLocalityKey": classad_string(key),
         "DataLocalityMaxAge": str(max_age),
         "DataLocalitySpelled": spelling_expression(dids, classad_string(",".join(dids))),
         HERE_ATTRIBUTE: here_expression(dids, "require"),
@@ -209,7 +229,7 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
     match_result = query.pool.evaluate_match(
         ad, fact_expressions(dids, uses_sets=True), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
     )
-    job = JobFacts("", "", 1, None, tuple(dids), max_age_seconds=max_age)
+    job = JobFacts("", "", 1, None, tuple(dids), key=key, uses_sets=True, max_age_seconds=max_age)
     answer = explain_before_submit(
         job, parse_slot_groups(match_result, dids), query.knowledge, now=query.now, only_site=site
     )

@@ -32,9 +32,9 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator check", "after installation, and whenever something looks wrong"),
         ("hydrator check --dmapi https://dm.example.org/api/v1", "before you configure that service"),
     ],
-    "release": [
-        ("hydrator release 'Owner == \"alice\"'", "let alice's queued jobs run anywhere"),
-        ("hydrator release --desired-sites", "after you switched publish.desired_sites off"),
+    "run-anywhere": [
+        ("hydrator run-anywhere 'Owner == \"alice\"'", "let alice's queued jobs run anywhere"),
+        ("hydrator run-anywhere --all --desired-sites", "after you switched publish.desired_sites off"),
     ],
     "hook": [
         (

@@ -48,7 +48,7 @@ _MODELS: Mapping[str, Any] = {
     "report": ReportJson,
     "report --experiment": ExperimentReportJson,
     "replay": ReplayJson,
-    "release": BySchedd[Count],
+    "run-anywhere": BySchedd[Count],
     "submit rapthor --dry-run": OutlookJson,
     "submit rapthor --as ad": JobAdJson,
     "token list": list[TokenJson],

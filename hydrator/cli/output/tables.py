@@ -200,7 +200,7 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
         yield f"the daemon advertises none of these sets, which have the same key, by first dataset: {names}"
     if nowhere := demand_row["absent_datasets"]:
         many = f"no site has {counted(len(nowhere), 'wanted dataset')}, for example {nowhere[0]}"
-        yield f"{many}: check the spelling with hydrator datasets; hydrator release does not help"
+        yield f"{many}: check the spelling with hydrator datasets; hydrator run-anywhere does not help"
     for site, wants in demand_row["left_out"].items():
         jobs = sum(max(1, want["jobs"]) for want in wants)
         job_text = counted(jobs, "job")

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from itertools import groupby
 
-from hydrator.domain.model import DaemonKnowledge, Site, to_unix
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Site, to_unix
 from hydrator.domain.text import comma_separated, format_count
 
 from .explanation import JobExplanation, MismatchCause, Reason, SiteMatch
@@ -18,7 +18,7 @@ from .nowhere import add_drones
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
-from .sets.reasons import AUTO, add_estimate_details
+from .sets.reasons import AUTO, add_estimate_details, set_reason_text, without_room
 from .verdict import find_block_reason, list_notes, verdict_text, wait_text
 
 
@@ -157,7 +157,7 @@ def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
 
 def _insists_on_data(job: JobFacts, now: datetime) -> bool:
     is_waiting = job.any_after is None or to_unix(now) < job.any_after
-    return not job.is_released and job.mode != AUTO and is_waiting
+    return not job.is_freed and job.mode != AUTO and is_waiting
 
 
 def _group_by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[tuple[str, Site], Iterable[SlotGroup]]]:
@@ -198,20 +198,42 @@ def _explain_site_before_submit(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> SiteMatch:
     slots = sum(group.slots for group in groups)
-    lacking_groups = [
-        group for group in groups if not all(state.is_usable for state in group.dataset_states.values())
-    ]
+    lacking_groups = [group for group in groups if not _has_all_data(group)]
     if not lacking_groups and not job.invalid_names:
         return SiteMatch(site, slots, slots)
+    example = (lacking_groups or groups)[0]
+    is_published = any(group.set_facts.share is not None for group in lacking_groups)
     missing = list_missing_datasets(job, site, lacking_groups or groups, knowledge, now)
-    is_coming = all(one.reason is MissingReason.NOT_IN_DEMAND and one.state == "AVAILABLE" for one in missing)
+    missing = without_room(job, example, missing)
+    is_coming = not is_published and all(
+        one.reason in _REASONS_THAT_A_JOB_ENDS and one.state == DatasetState.AVAILABLE for one in missing
+    )
     is_hydrated = all(group.generation is not None for group in lacking_groups)
-    text = data_text(job, missing, now)
+    states = data_text(job, missing, now) if missing else ""
+    set_text = set_reason_text(job, example, missing) if is_published else ""
+    text = "; ".join(filter(None, (states, set_text)))
     reason = Reason(MismatchCause.DATA, True, sum(group.slots for group in lacking_groups), text, (), missing)
     remedy = None if is_coming else find_data_remedy(job, (reason,), now)
     matching = slots if is_coming and is_hydrated else slots - reason.slots
     held_change = knowledge.held_reasons.get(site) if knowledge else None
     return SiteMatch(site, slots, matching, (reason,), remedy, count_datasets(job, missing), held_change)
+
+
+_REASONS_THAT_A_JOB_ENDS = {MissingReason.NOT_IN_DEMAND, MissingReason.NOT_YET_IN_SLOTS}
+"""Reasons that end once a job names the set, because ads have room for sets before single datasets.
+
+The ad of a site with many datasets may never list a dataset of other sets, which then is NOT_YET_IN_SLOTS.
+"""
+
+
+def _has_all_data(group: SlotGroup) -> bool:
+    """Return True if the job could use all its data at the slots: by the entry of its set, if there is one.
+
+    The expressions of the job look up this entry alone. Without the entry the states of the datasets decide.
+    """
+    if group.set_facts.share is not None:
+        return group.set_facts.is_local
+    return all(state.is_usable for state in group.dataset_states.values())
 
 
 def _sites_without_slots(

@@ -146,8 +146,8 @@ class JobFacts:
     """largest age of a fact that the job accepts, in seconds"""
     is_transformed: bool = False
     """true if the schedd's DataLocality transform was applied to the job"""
-    is_released: bool = False
-    """true if `hydrator release` lets the job run anywhere"""
+    is_freed: bool = False
+    """true if `hydrator run-anywhere` has freed the job: it may run anywhere"""
     opens_paths: bool = False
     """true if the job opens paths at the site and cannot fetch data"""
     misses: tuple[Miss, ...] = ()
@@ -162,8 +162,8 @@ class JobFacts:
     """jobs of the same user at the schedd that send input files or wait to send them"""
     max_uploads: int | None = None
     """limit of uploads: at this number, the schedd requests no slots for the user"""
-    can_release: bool = False
-    """true if the caller may release the job with `hydrator release`"""
+    can_free: bool = False
+    """true if the caller may free the job with `hydrator run-anywhere`"""
     requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
     """resources that the job requests"""
     status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
@@ -206,7 +206,7 @@ def parse_job(
         any_after=parse_integer(ad.get("datalocalityanyafter")),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
         is_transformed=ad.get("datalocalitytransformed", "").lower() == "true",
-        is_released=ad.get(HERE_ATTRIBUTE.lower(), "").lower() == "true",
+        is_freed=ad.get(HERE_ATTRIBUTE.lower(), "").lower() == "true",
         opens_paths=PATHS_ATTRIBUTE.lower() in ad,
         misses=parse_misses({MISSES_ATTRIBUTE: parse_string_list(ad.get(MISSES_ATTRIBUTE.lower()))}),
         missed_sites=tuple(dict.fromkeys(parse_string_list(ad.get(SITES_ATTRIBUTE.lower()))[:MAX_SITES])),

@@ -29,7 +29,7 @@ from .pool_facts import (
     parse_string_literal,
     with_requests,
 )
-from .schedd_facts import ScheddFacts, can_release, fetch_schedd_facts
+from .schedd_facts import ScheddFacts, can_free_jobs, fetch_schedd_facts
 from .sets.start_record import START_ATTRIBUTE, parse_start_record, start_text
 from .summary import JobSummary, summarize_jobs
 
@@ -75,8 +75,8 @@ class WhyQuery:
     add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
     """Adds similar names that exist, for each given dataset that no catalogue has."""
     explain_staging: StagingExplainer | None = None
-    can_offer_release: bool = False
-    """True if the answer may propose `hydrator release`; the schedd must allow the release too."""
+    can_offer_run_anywhere: bool = False
+    """True if the answer may propose `hydrator run-anywhere`; the schedd must allow it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,9 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
         with_requests(job, match_result),
         max_uploads=facts.max_uploads,
         uploads=_count_uploads(query, schedd, row["ad"], facts),
-        can_release=query.can_offer_release and job.is_transformed and can_release(query.pool, schedd, facts),
+        can_free=query.can_offer_run_anywhere
+        and job.is_transformed
+        and can_free_jobs(query.pool, schedd, facts),
     )
     drones = parse_drones(match_result, job.datasets)
     answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now, drones=drones)

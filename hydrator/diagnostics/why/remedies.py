@@ -89,10 +89,10 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
     if missing:
         ways += _combined_arrival_remedies(missing)
-    releasable = job.is_transformed and not (job.is_released or job.opens_paths)
-    if job.can_release and releasable and all(one.is_at_site for one in missing):
+    is_bound = job.is_transformed and not (job.is_freed or job.opens_paths)
+    if job.can_free and is_bound and all(one.is_at_site for one in missing):
         cluster = job.name.partition(".")[0]
-        text = f"hydrator release 'ClusterId == {cluster}' lets the job run anywhere, even without its data"
+        text = f"hydrator run-anywhere {cluster} lets the job run anywhere, even without its data"
         ways.append(Remedy(6, text))
     best = min(ways, key=lambda way: way.cost, default=None)
     if best is None:

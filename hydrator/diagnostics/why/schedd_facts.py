@@ -78,7 +78,7 @@ def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
     )
 
 
-def can_release(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
+def can_free_jobs(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
     """Return whether the client may edit DataLocalityHere of any user's queued job at *schedd*.
 
     The client must be a queue super user, and the schedd must have a user record of the client.

@@ -128,9 +128,9 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
             " not installed when the job was submitted; the job keeps its own expressions, so data"
             " locality does not restrict it"
         )
-    elif job.is_released:
-        notes.append("the job was released: its data no longer decides where it runs")
-    if job.has_wrong_key and not (job.mode == AUTO or job.is_released):
+    elif job.is_freed:
+        notes.append("hydrator run-anywhere freed the job: its data no longer decides where it runs")
+    if job.has_wrong_key and not (job.mode == AUTO or job.is_freed):
         notes.append(WRONG_KEY)
     if job.status in _STARTED and (started := start_text(job.start)):
         notes.append(started)
@@ -154,7 +154,7 @@ def wait_text(
 
     In mode auto, the sentence has the two estimates that decide.
     """
-    if not (job.is_transformed and job.has_required_datasets) or job.is_released:
+    if not (job.is_transformed and job.has_required_datasets) or job.is_freed:
         return None
     if job.mode == AUTO and job.key is not None:
         return auto_wait_text(job, groups, knowledge, now)

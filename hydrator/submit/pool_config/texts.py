@@ -55,7 +55,7 @@ IMMUTABLE_ATTRIBUTES = (
 )
 """Attributes that not even a super user may edit on a queued job: the job's expressions depend on them."""
 PROTECTED_ATTRIBUTES = ("DataLocalityHere",)
-"""Job attributes that only a queue super user may edit: ``hydrator release`` sets them to true."""
+"""Job attributes that only a queue super user may edit: ``hydrator run-anywhere`` sets them to true."""
 MACHINE_ATTRIBUTES = ("DataLocalitySite",)
 """Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
 SIGNIFICANT_ATTRIBUTES = ("DataLocalityKey", "DataLocalityMaxAge", "DataLocalityAnyAfter")
@@ -81,7 +81,7 @@ HEAD = """\
 REMOVAL = """\
 # To remove DataLocality from {where}: delete the file that `hydrator submit pool-config` printed, then
 # run condor_reconfig. Every parameter that the file extended then has its former value. Jobs already queued keep their
-# expressions; `hydrator release` lets them run anywhere."""
+# expressions; `hydrator run-anywhere` lets them run anywhere."""
 
 SHARED_MACROS = (
     r"""# --- macros of the transform and the submit requirements; DATALOCALITY_LISTED is RequiredDatasets as
@@ -199,7 +199,7 @@ SUBMIT_REQUIREMENTS = tuple(SUBMIT_REQUIREMENT_TEXTS)
 ATTRIBUTE_LISTS = f"""\
 # --- attributes that cannot be edited after the submission, because the transform made expressions from them
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
-# the attribute that only a queue super user may edit; `hydrator release` edits it
+# the attribute that only a queue super user may edit; `hydrator run-anywhere` edits it
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
 # the slot attribute (the site) that the schedd copies into a job's ad, for `hydrator report`
 SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}

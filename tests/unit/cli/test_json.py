@@ -238,7 +238,7 @@ EXAMPLES = {
     "report": report,
     "report --experiment": switchback,
     "replay": trial,
-    "release": lambda: {"ap1": 3},
+    "run-anywhere": lambda: {"ap1": 3},
     "submit rapthor --dry-run": lambda: {
         "run": "run1", "datasets": 2, "answers": {"list": "answered"},
         "sites": outlook_rows([SiteOutlook(CAM, 1, {L2: "PARTIAL"}, 100, 60, True)]),

@@ -16,7 +16,7 @@ SLOW = {
     "init": "asks the pool and the catalogue",
     "once": "asks schedds and catalogues",
     "plan": "asks schedds and catalogues",
-    "release": "edits the queues of all schedds",
+    "run-anywhere": "edits the queues of all schedds",
     "replay": "reads the histories of the schedds",
     "report": "reads the histories of the schedds",
     "submit filter": "asks the daemon, or the catalogues",

@@ -13,6 +13,7 @@ from hydrator.cli.commands.why_answers import (
     answer_json,
     ask_job,
     explain_dids,
+    parse_words,
     with_catalogue_answers,
 )
 from hydrator.diagnostics.why.explain import explain, explain_before_submit
@@ -164,44 +165,44 @@ def test_data_that_arrives_is_a_cheaper_remedy_than_a_wait_of_an_hour():
         assert answer.remedy == f"{L1} arrives (STAGING) (then the job matches at CAM)"
 
 
-RELEASE = "hydrator release 'ClusterId == 7' lets the job run anywhere, even without its data"
+RUN_ANYWHERE = "hydrator run-anywhere 7 lets the job run anywhere, even without its data"
 
 
-def test_release_is_not_offered_to_a_job_that_opens_local_paths():
-    """A released job of this kind would start, not find its data and be held."""
+def test_run_anywhere_is_not_offered_to_a_job_that_opens_local_paths():
+    """A freed job of this kind would start, not find its data and be held."""
     left_out = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
     left_out = replace(left_out, dids_without_room={CAM: {L1}})
     text = {"ClusterId": "7", "DataLocality": '"require"', "DataLocalityTransformed": "true"}
     for more, advice in (
-        ({}, RELEASE),
+        ({}, RUN_ANYWHERE),
         ({"DataLocalityPathSites": '{"CAM"}'}, "the operator raises budget.line_bytes"),
     ):
         job = parse_job({**text, "RequiredDatasets": f'{{"{L1}"}}', **more}, [0], "schedd")
-        job = replace(job, can_release=True)
+        job = replace(job, can_free=True)
         answer = explain(job, [slots(MISSING)], left_out, now=NOON)
         assert answer.remedy == f"{advice} (then the job matches at CAM)"
 
 
 @pytest.mark.parametrize("state", ["PARTIAL", "NEARLINE", "STUCK"])
-def test_release_is_not_offered_for_incomplete_data(state):
-    asks = replace(JOB, can_release=True)
+def test_run_anywhere_is_not_offered_for_incomplete_data(state):
+    asks = replace(JOB, can_free=True)
     answer = explain(asks, [slots(MISSING, told=SlotDatasetState(False, state))], None, now=NOON)
     assert "release" not in answer.remedy
 
 
-def test_release_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
-    asks = replace(JOB, can_release=True)
+def test_run_anywhere_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
+    asks = replace(JOB, can_free=True)
     typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
     assert typo.remedy == "submit the job again with another dataset name (then the job matches at CAM)"
     down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert "release" not in down.remedy
 
 
-def test_release_is_offered_for_complete_data_to_those_who_may():
+def test_run_anywhere_is_offered_for_complete_data_to_those_who_may():
     known = replace(beliefs(CAM={L1: fact(DatasetState.AVAILABLE)}), dids_without_room={CAM: {L1}})
     for may, offered in ((True, True), (False, False)):
-        job = replace(JOB, can_release=may)
-        assert (RELEASE in explain(job, [slots(MISSING)], known, now=NOON).remedy) is offered
+        job = replace(JOB, can_free=may)
+        assert (RUN_ANYWHERE in explain(job, [slots(MISSING)], known, now=NOON).remedy) is offered
 
 
 MISSED_HERE = Clause(
@@ -519,8 +520,8 @@ def test_job_without_locality_requirement_has_a_note():
     never = explain(replace(JOB, is_transformed=False), [slots(CORES)], None, now=NOON)
     assert "transform was not applied" in never.notes[0]
     assert never.wait is None
-    released = explain(replace(JOB, is_released=True), [slots(CORES)], None, now=NOON)
-    assert "released" in released.notes[0]
+    freed = explain(replace(JOB, is_freed=True), [slots(CORES)], None, now=NOON)
+    assert "freed" in freed.notes[0]
 
 
 def test_job_is_parsed_from_the_text_of_its_ad():
@@ -696,11 +697,11 @@ def test_schedd_is_queried_for_flocking_uploads_and_super_users():
         "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "true", "MAX_CONCURRENT_UPLOADS_PER_USER": "-1",
         "MAX_CONCURRENT_UPLOADS": "100",
     }  # fmt: skip
-    (answer,) = ask_job(replace(asked(pool), can_offer_release=True), 7, None, None).answers
+    (answer,) = ask_job(replace(asked(pool), can_offer_run_anywhere=True), 7, None, None).answers
     assert pool.flocked == ("cm2:9618", "cm3")
-    assert (answer.job.uploads, answer.job.max_uploads, answer.job.can_release) == (30, 20, True)
+    assert (answer.job.uploads, answer.job.max_uploads, answer.job.can_free) == (30, 20, True)
     (answer,) = ask_job(asked(pool), 7, None, None).answers
-    assert not answer.job.can_release
+    assert not answer.job.can_free
 
 
 @pytest.mark.parametrize(
@@ -833,3 +834,17 @@ def test_brief_row_of_the_queue_is_summed_up_only():
     pool = FakePool({"a": [*IDLE, {**IDLE[0], "procs": [2, 3, 4], "brief": True}]})
     found = ask_job(asked(pool), 7, None, None)
     assert (len(found.answers), found.summary.job_kinds, found.summary.jobs) == (1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "site"), [(["178", "179"], None), (["178"], "UK"), (["L1", "178.0"], None), (["178.0"], "UK")]
+)
+def test_number_is_a_job_and_never_a_dataset_of_the_default_scope(words, site):
+    with pytest.raises(ConfigError, match="is a job"):
+        parse_words(words, site, "lofar")
+
+
+def test_words_are_one_job_or_datasets():
+    assert parse_words(["178"], None, "lofar") == ((178, None), [])
+    assert parse_words(["178.3"], None, "lofar") == ((178, 3), [])
+    assert parse_words(["L2", "lofar:L1", "lofar:178"], "UK", "lofar") == (None, ["lofar:178", L1, L2])

@@ -1,12 +1,13 @@
 """Calls to schedds, in the child process: queries of queues and histories, and edits of queued jobs."""
 # ruff: noqa: ANN401  (the bindings have no types)
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from adapters.condor.bindings.desired_sites import QUEUED_CONSTRAINT, DesiredSitesEditor, rejection
-from adapters.condor.bindings.library import Bindings
+from adapters.condor.bindings.library import Bindings, CallError
 from adapters.condor.bindings.values import Ad, choose_misses_fairly, expression_text, read_strings
 
 REMOVED, COMPLETED = 3, 4  # JobStatus
@@ -25,6 +26,11 @@ OUTCOME_ATTRIBUTES = (
     *("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus"),
     *("Owner", "RequestCpus", "DataLocality", "DataLocalityMaxWait", "DataLocalityExpectedSeconds"),
 )
+
+
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"')
+_BARE_NUMBER = re.compile(r"(?:^|\|\||&&)[\s(!]*(\d[\w.+]*)[\s)]*(?:\|\||&&|$)")
+"""A number where a condition must be, such as 179 in ``ClusterId == 178 || 179``."""
 
 
 class ScheddCalls(Bindings):
@@ -80,15 +86,24 @@ class ScheddCalls(Bindings):
         ordered = sorted(counts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
         return [(list(datasets), jobs, key) for (datasets, key), jobs in ordered if jobs]
 
-    def release(self, schedd: str, constraint: str) -> int:
+    def read_constraint_names(self, constraint: str) -> list[str]:
+        """Return the attributes of jobs that *constraint* refers to; refuse it as the edits do."""
+        return self._read_constraint(constraint)[1]
+
+    def has_queued_job(self, schedd: str, constraint: str) -> bool:
+        """Return True if a queued job matches *constraint*."""
+        selection = self._select_jobs(constraint)
+        return bool(self._sites_editor(schedd).query_ids(f"({selection}) && {QUEUED_CONSTRAINT}", 1))
+
+    def run_anywhere(self, schedd: str, constraint: str | None) -> int:
         """Set DataLocalityHere of queued jobs to true, and check the result; return the number of jobs.
 
         The check is a query, because a 23.9 schedd reports success even if it rejects an edit.
         """
+        selection = self._select_jobs(constraint)
         editor = self._sites_editor(schedd)
-        self.parse_expression(constraint, "the constraint")
         withheld = (
-            f"({constraint}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true "
+            f"({selection}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true "
             f"&& {QUEUED_CONSTRAINT}"
         )
         jobs = editor.query_ids(withheld)
@@ -108,10 +123,33 @@ class ScheddCalls(Bindings):
         """See :meth:`DesiredSitesEditor.set_desired_sites`."""
         return self._sites_editor(schedd).set_desired_sites(**edit)
 
-    def restore_desired_sites(self, schedd: str, constraint: str, should_opt_out: bool) -> int:
+    def restore_desired_sites(self, schedd: str, constraint: str | None, should_opt_out: bool) -> int:
         """See :meth:`DesiredSitesEditor.restore`."""
-        self.parse_expression(constraint, "the constraint")
-        return self._sites_editor(schedd).restore(constraint, should_opt_out)
+        selection = self._select_jobs(constraint)
+        return self._sites_editor(schedd).restore(selection, should_opt_out)
+
+    def _select_jobs(self, constraint: str | None) -> str:
+        """Return *constraint* as the bindings read it, for a query; None is every job."""
+        return "true" if constraint is None else self._read_constraint(constraint)[0]
+
+    def _read_constraint(self, constraint: str) -> tuple[str, list[str]]:
+        """Return *constraint* as the bindings read it, and the attributes of jobs that it refers to.
+
+        Raises:
+            CallError: the constraint is no expression, is true or false for all jobs alike, or has a bare
+                number as a condition, which is true for all jobs.
+        """
+        expression = self.parse_expression(constraint, "the constraint")
+        scoped = [name.split(".") for name in self.classad.ClassAd().externalRefs(expression) if name]
+        bare = [names[1:] if names[0].lower() == "my" else names for names in scoped]
+        first = {names[0].lower(): names[0] for names in bare if names and names[0].lower() != "target"}
+        if not first:
+            advice = "name a job (123 or 123.4), an attribute (ClusterId == 123), or --all"
+            raise CallError("usage", f"the constraint {constraint[:200]} asks nothing of a job: {advice}")
+        if number := _BARE_NUMBER.search(_STRING.sub('""', str(expression))):
+            advice = f"write ClusterId == {number[1]} for a job"
+            raise CallError("usage", f"the constraint has a bare {number[1]}, true for all jobs: {advice}")
+        return str(expression), sorted(first.values())
 
     def _sites_editor(self, schedd: str) -> DesiredSitesEditor:
         group_by = self.htcondor.QueryOpt.GroupBy

@@ -63,9 +63,7 @@ def pool_config(
         print(texts[part])
     print_problems(*unread)
     if remove:
-        print_problems(
-            "jobs already queued keep their expressions; hydrator release lets these jobs run anywhere"
-        )
+        print_problems("jobs already queued keep their expressions; hydrator run-anywhere --all frees them")
 
 
 def _config_texts(

@@ -3,7 +3,9 @@
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any, cast
 
 import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
@@ -11,6 +13,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from adapters.condor.bindings.matchmaking import JobMatch
+from hydrator.cli.commands.why_answers import explain_dids
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import (
@@ -21,6 +24,7 @@ from hydrator.diagnostics.why.pool_facts import (
     parse_slot_groups,
     with_requests,
 )
+from hydrator.diagnostics.why.query import WhyQuery
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
@@ -321,3 +325,63 @@ def test_drone_too_small_for_the_job_is_named_with_its_size():
 def test_drones_of_a_site_with_a_matching_slot_are_not_named():
     answer = explained(slot("NL", 1.0), mode="require", drones={"nl_2core": drone("NL", 1.0)})
     assert [(at.site, at.drones, at.reasons) for at in answer.sites] == [("NL", (), ())]
+
+
+# before the submission
+
+
+class Slots:
+    """A pool of the given slots, whose matches HTCondor's own library evaluates."""
+
+    def __init__(self, *slots: ClassAd) -> None:
+        self._slots = [(one, None) for one in slots]
+
+    def evaluate_match(self, texts, facts, site_attributes, *, atomic_attributes=(), flock=()):
+        ad = ClassAd()
+        for name, text in texts.items():
+            ad[name] = ExprTree(text)
+        return JobMatch(classad2, ad, facts, site_attributes, atomic_attributes).evaluate_slots(self._slots)
+
+
+def explained_before(*slots: ClassAd, known: DaemonKnowledge | None = None) -> JobExplanation:
+    query = WhyQuery(cast("Any", Slots(*slots)), ["Site"], known, None, from_unix(NOW))
+    return explain_dids(query, [L1, L2], None, max_age=20700)
+
+
+def known_at(*sites: str) -> DaemonKnowledge:
+    fact = Fact(DatasetState.AVAILABLE, from_unix(NOW))
+    facts = {Site(site): SiteFacts(from_unix(NOW), {L1: fact, L2: fact}) for site in sites}
+    return replace(knowledge(), snapshot=Snapshot(facts))
+
+
+FIRST_ALONE = "['lofar:L1'=\"AVAILABLE\"]"
+"""The states in an ad that had room for the first dataset only."""
+
+
+@pytest.mark.parametrize("known", [None, known_at("UK")])
+def test_set_without_room_for_each_dataset_has_one_answer_before_and_after(known):
+    slots = slot("UK", 1.0, DatasetStates=FIRST_ALONE), slot("DE", 0.4, DatasetStates=FIRST_ALONE)
+    before, queued = explained_before(*slots, known=known), explained(*slots, mode="require", known=known)
+    assert before.matching_sites == queued.matching_sites == ("UK",)
+    assert before.could_run
+    (there,) = [at for at in before.sites if at.site == "DE"]
+    (there_queued,) = [at for at in queued.sites if at.site == "DE"]
+    assert there.reasons[0].text == there_queued.reasons[0].text
+    assert "40 % of the job's data is here" in there.reasons[0].text
+
+
+def test_set_of_no_job_counts_where_its_datasets_are_though_ads_had_no_room():
+    slots = slot("UK", DatasetStates=FIRST_ALONE), slot("DE", DatasetStates=FIRST_ALONE)
+    assert explained_before(*slots, known=known_at("UK")).matching_sites == ("UK",)
+
+
+def test_set_without_room_in_any_ad_is_at_no_site_before_the_submission():
+    full_site = {Site("UK"): frozenset({L1, L2})}
+    known = replace(known_at("UK"), dids_without_room=full_site)
+    assert not explained_before(slot("UK"), known=known).could_run
+
+
+def test_set_with_facts_too_old_is_at_no_site_before_the_submission():
+    states = "['lofar:L1'=\"AVAILABLE\";'lofar:L2'=\"AVAILABLE\"]"
+    answer = explained_before(slot("UK", 1.0, age=20800, DatasetStates=states), known=known_at("UK"))
+    assert not answer.could_run

@@ -1,0 +1,128 @@
+"""``hydrator run-anywhere``: free queued jobs from their locality requirement.
+
+A number is a job, never a constraint: as a ClassAd expression, ``178`` is true for every job of all users.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Annotated, Any
+
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
+from hydrator.cli.output.progress import show_progress
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.text import format_count
+
+
+def run_anywhere(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Jobs, as 123 or 123.4; or one ClassAd expression that selects jobs.",
+            metavar="JOB…|CONSTRAINT",
+        ),
+    ] = None,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
+    all_jobs: Annotated[bool, typer.Option("--all", help="Every queued job, of all users.")] = False,
+    lists: Annotated[
+        bool,
+        typer.Option(
+            "--desired-sites",
+            help="Only restore the DESIRED_Sites that each job had before the daemon changed this attribute.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let queued jobs run anywhere: set their locality requirement to true.
+
+    The schedd allows this only to a queue super user. Exits 1 if no queued job matches.
+    """
+    constraint = select_jobs(jobs or (), all_jobs=all_jobs)
+    from hydrator.config import load
+    from hydrator.wiring import build_editing_client
+
+    with closing(build_editing_client(load(config))) as client:
+        edit_jobs(client, schedd, constraint, lists=lists, as_json=as_json)
+
+
+def select_jobs(texts: Sequence[str], *, all_jobs: bool) -> str | None:
+    """Return the constraint of the jobs that a user named; None: every queued job.
+
+    Raises:
+        ConfigError: the words name no job, or jobs in two ways.
+    """
+    from hydrator.diagnostics.why.query import JOB_PATTERN
+
+    if all_jobs and texts:
+        raise ConfigError(["--all is every queued job: give no job and no constraint beside it"])
+    if all_jobs:
+        return None
+    if not texts:
+        raise ConfigError(
+            ["name the jobs: 123, 123.4, a constraint, or --all for every queued job of all users"]
+        )
+    ids = [match for text in texts if (match := JOB_PATTERN.match(text))]
+    if len(ids) == len(texts):
+        return " || ".join(_id_constraint(cluster, proc) for cluster, proc in (one.groups() for one in ids))
+    if len(texts) > 1:
+        raise ConfigError(["give jobs (123 or 123.4) only, or one constraint only, as one quoted argument"])
+    return texts[0]
+
+
+def _id_constraint(cluster: str, proc: str | None) -> str:
+    return f"ClusterId == {int(cluster)}" + ("" if proc is None else f" && ProcId == {int(proc)}")
+
+
+def edit_jobs(
+    client: Any,  # noqa: ANN401 - the pool's client, which only wiring imports
+    schedd: str | None,
+    constraint: str | None,
+    *,
+    lists: bool,
+    as_json: bool,
+) -> None:
+    """Edit the jobs that match *constraint* (None: every job), and print their number by schedd.
+
+    Raises:
+        ConfigError: the constraint asks nothing of a job, or it is not an expression.
+        typer.Exit: no queued job matches the constraint.
+    """
+    names = [] if constraint is None else client.read_constraint_names(constraint)
+    freed_jobs: dict[str, int] = {}
+    restored_jobs: dict[str, int] = {}
+    with show_progress("editing the queued jobs of the schedds", has_steps=True, as_json=as_json) as bar:
+        schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
+        bar.set_steps(2 * len(schedds))
+        for name in schedds:
+            freed_jobs[name] = 0 if lists else client.run_anywhere(name, constraint)
+            bar.advance()
+        for name in schedds:
+            restored_jobs[name] = client.restore_desired_sites(name, constraint, should_opt_out=not lists)
+            bar.advance()
+    counts, text = (
+        (restored_jobs, "with restored DESIRED_Sites") if lists else (freed_jobs, "may run anywhere now")
+    )
+    lines = [f"{name}: {format_count(jobs, 'job')} {text}" for name, jobs in counts.items()]
+    print_result(as_json, counts, lambda: print("\n".join(lines)))
+    if constraint is not None and not any(client.has_queued_job(name, constraint) for name in schedds):
+        print_problems(_no_match_text(client, schedds, constraint, names))
+        raise typer.Exit(1)
+
+
+def _no_match_text(
+    client: Any,  # noqa: ANN401 - as in edit_jobs
+    schedds: Sequence[str],
+    constraint: str,
+    names: Sequence[str],
+) -> str:
+    """Return a sentence for a constraint that no job matches; it names what a user may have misspelt."""
+    unknown = [
+        name
+        for name in names
+        if not any(client.has_queued_job(schedd, f"{name} isnt undefined") for schedd in schedds)
+    ]
+    hint = f"; no queued job has an attribute {' or '.join(unknown)} (a text needs quotes)" if unknown else ""
+    return f"no queued job matches {constraint}{hint}"

@@ -1,0 +1,90 @@
+"""`hydrator run-anywhere`: which jobs the words on the command line select."""
+
+import pytest
+import typer
+
+from hydrator.cli.commands.control.run_anywhere import edit_jobs, select_jobs
+from hydrator.domain.errors import ConfigError
+
+
+class Schedds:
+    """Two schedds; *matching* has the constraints that a queued job matches, and the jobs at ``ap1``."""
+
+    def __init__(self, matching: dict[str, int], names: tuple[str, ...] = ()) -> None:
+        self._matching = matching
+        self._names = names
+        self.restored: list[tuple[str, str | None, bool]] = []
+
+    def schedds(self):
+        return [{"Name": "ap1"}, {"Name": "ap2"}]
+
+    def read_constraint_names(self, constraint):
+        return list(self._names)
+
+    def has_queued_job(self, schedd, constraint):
+        return schedd == "ap1" and constraint in self._matching
+
+    def run_anywhere(self, schedd, constraint):
+        return self._matching.get(constraint, 0) if schedd == "ap1" else 0
+
+    def restore_desired_sites(self, schedd, constraint, *, should_opt_out):
+        self.restored.append((schedd, constraint, should_opt_out))
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("words", "constraint"),
+    [
+        (["178"], "ClusterId == 178"),
+        (["178.0"], "ClusterId == 178 && ProcId == 0"),
+        (["178", "180.2"], "ClusterId == 178 || ClusterId == 180 && ProcId == 2"),
+        (['Owner == "alice"'], 'Owner == "alice"'),
+    ],
+)
+def test_number_is_a_job_and_other_text_a_constraint(words, constraint):
+    assert select_jobs(words, all_jobs=False) == constraint
+
+
+def test_all_jobs_are_selected_by_the_option_all_alone():
+    assert select_jobs([], all_jobs=True) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "all_jobs"), [([], False), (["178"], True), (["178", 'Owner == "alice"'], False), ([""], True)]
+)
+def test_unclear_selection_is_refused(words, all_jobs):
+    with pytest.raises(ConfigError):
+        select_jobs(words, all_jobs=all_jobs)
+
+
+def test_jobs_are_counted_by_schedd(capsys):
+    edit_jobs(Schedds({"A": 3}), None, "A", lists=False, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "ap1: 3 jobs may run anywhere now",
+        "ap2: 0 jobs may run anywhere now",
+    ]
+
+
+def test_jobs_that_already_run_anywhere_are_no_fault(capsys):
+    edit_jobs(Schedds({"A": 0}), None, "A", lists=False, as_json=True)
+    edit_jobs(Schedds({}), None, None, lists=False, as_json=True)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_constraint_without_a_match_names_what_no_job_has_and_exits_1(capsys, lists):
+    client = Schedds({"Owner isnt undefined": 2}, ("Owner", "alice"))
+    with pytest.raises(typer.Exit) as ended:
+        edit_jobs(client, None, "Owner == alice", lists=lists, as_json=True)
+    assert ended.value.exit_code == 1
+    said = capsys.readouterr()
+    assert said.out.split() == ["{", '"ap1":', "0,", '"ap2":', "0", "}"]
+    assert "no queued job matches Owner == alice" in said.err
+    assert "no queued job has an attribute alice" in said.err
+    assert "Owner," not in said.err
+
+
+def test_only_the_named_schedd_is_edited():
+    client = Schedds({"A": 1})
+    edit_jobs(client, "ap1", "A", lists=True, as_json=True)
+    assert client.restored == [("ap1", "A", False)]
