@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -38,6 +36,7 @@ from hydrator.reconcile.result import summary
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
+from tests.command_line import run_hydrator
 from tests.factories import CAM, L1, NOON, RAL, ad
 
 LATEST = to_unix(NOON) + int(MAX_AHEAD.total_seconds()) - 1
@@ -396,11 +395,11 @@ def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
     )
 
     def run(*words: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "hydrator.cli", *words, "-c", str(tmp_path / "config.toml")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == status, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        done = run_hydrator(*words, "-c", tmp_path / "config.toml")
+        said = (done.stdout + done.stderr).decode()
+        assert done.returncode == status, said
+        assert "Traceback" not in said
+        return said
 
     run("renumber", status=1)
     run("once")

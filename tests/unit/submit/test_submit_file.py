@@ -13,6 +13,7 @@ from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import add_datasets, check_items, input_names
 from hydrator.submit.submit_files.description import SubmitFileError
 from hydrator.submit.submit_files.keys import CLAUSE_LINES
+from tests.command_line import run_hydrator
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
@@ -213,14 +214,14 @@ def test_vars_of_all_nodes_apply_to_each_node():
 # --- the commands
 
 
-def hydrator(*words: str, cwd: Path, **more: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "hydrator.cli", "submit", *words],
-        cwd=cwd,
-        capture_output=True,
-        check=False,
-        **more,  # type: ignore[call-overload]
-    )
+def hydrator(*words: str, cwd: Path, **more: bytes) -> subprocess.CompletedProcess[bytes]:
+    return run_hydrator("submit", *words, cwd=cwd, **more)
+
+
+def hydrator_process(*words: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a command that condor_submit replaces, in a process of its own."""
+    command = [sys.executable, "-m", "hydrator.cli", "submit", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, check=False)
 
 
 @pytest.fixture
@@ -251,7 +252,7 @@ def test_help_shows_section_names_in_square_brackets(tmp_path, command):
 
 def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
     (tmp_path / "dids").write_text("# mine\no:1\n\n  o:2  \n")
-    done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, input=b"queue\n")
+    done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, stdin=b"queue\n")
     lines = ['+RequiredDatasets = {"o:1", "o:2"}', f"+DataLocalityKey = {key('o:1', 'o:2')}", *CLAUSE_LINES]
     assert done.stdout.decode().splitlines() == [*lines, "queue"]
 
@@ -313,7 +314,7 @@ def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path,
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
     tool.chmod(0o755)
-    done = hydrator("wrap", "-d", str(A), "--", str(tool), *words, cwd=tmp_path)
+    done = hydrator_process("wrap", "-d", str(A), "--", str(tool), *words, cwd=tmp_path)
     assert done.returncode == 7
     assert done.stdout.decode().splitlines() == (passed or ["-append", LINE.decode().strip(), *words])
 
@@ -415,7 +416,9 @@ def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
     tool.write_text('#!/bin/sh\ncat "$2"\nexit 7\n')
     tool.chmod(0o755)
     (tmp_path / "list").write_text("".join(f"o:{'x' * 50}{number}\n" for number in range(2500)))
-    done = hydrator("wrap", "--datasets-file", "list", "--", str(tool), "-verbose", "x.sub", cwd=tmp_path)
+    done = hydrator_process(
+        "wrap", "--datasets-file", "list", "--", str(tool), "-verbose", "x.sub", cwd=tmp_path
+    )
     assert done.returncode == 7, done.stderr
     assert done.stdout.startswith(b"+RequiredDatasets = {")
     assert {path.name for path in tmp_path.iterdir()} == {"x.sub", "list", victim.name, tool.name}
@@ -552,7 +555,7 @@ def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     tool.chmod(0o755)
-    done = hydrator("wrap", "--gpu", "prefer", "--", str(tool), "x.sub", cwd=tmp_path)
+    done = hydrator_process("wrap", "--gpu", "prefer", "--", str(tool), "x.sub", cwd=tmp_path)
     words = done.stdout.decode().splitlines()
     assert words[::2][:-1] == ["-append"] * (len(words) // 2)
     assert "request_cpus = ((TARGET.GPUs >= 1) =?= true) ? 4 : 16" in words
@@ -631,7 +634,7 @@ def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     tool.chmod(0o755)
-    done = hydrator("wrap", "-d", "o:1,o:2", "--", str(tool), "x.sub", cwd=tmp_path)
+    done = hydrator_process("wrap", "-d", "o:1,o:2", "--", str(tool), "x.sub", cwd=tmp_path)
     assert done.stdout.decode().splitlines() == ['MY.RequiredDatasets={"o:1", "o:2"}', "x.sub"]
     assert b"may set RequiredDatasets itself" in done.stderr
 

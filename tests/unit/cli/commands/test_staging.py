@@ -1,7 +1,5 @@
 """`hydrator staging`: the requests in the daemon's state, and the operator's commands as files."""
 
-import subprocess
-import sys
 from datetime import timedelta
 
 import pytest
@@ -18,6 +16,7 @@ from hydrator.staging.policy import StagingMode
 from hydrator.state.staging.control_files import StagingFiles
 from hydrator.state.store import Store
 from testbed.shaped import conforms
+from tests.command_line import run_hydrator
 from tests.factories import CAM, L1, L2, L3
 from tests.staging_world import StagingWorld, need, policy
 
@@ -180,10 +179,9 @@ def test_reason_of_a_stop_is_one_short_line(desk, reason):
 
 
 def test_bad_id_is_one_sentence_and_exit_status_2(desk):
-    words = [sys.executable, "-m", "hydrator.cli", "staging", "approve", "12", "-c", str(desk.config)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_hydrator("staging", "approve", "12", "-c", desk.config)
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [
+    assert done.stderr.decode().splitlines() == [
         "hydrator: staging approve 12: no such request waits; see hydrator staging list"
     ]
 
