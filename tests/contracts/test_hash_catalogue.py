@@ -159,6 +159,7 @@ def test_bad_options_are_refused_with_a_reason(options, text):
     assert isinstance(refusal.value, ValidationError)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("word", "state", "fraction"), [("first choice", "PARTIAL", "0.50"), ("available", "AVAILABLE", None)]
 )

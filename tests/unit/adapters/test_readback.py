@@ -309,6 +309,7 @@ def spoilt(cycle: Reconciler) -> ReconcileState:
     return replace(cycle.state, ads=ads)
 
 
+@pytest.mark.outside
 def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_check(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         cycle = cycle_over(ReconcileState(), Forged("collector", clock=lambda: NOON), store, None)
@@ -325,6 +326,7 @@ def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_c
     assert finding.todo
 
 
+@pytest.mark.outside
 def test_a_damaged_generation_is_reported_with_its_hooks(tmp_path):
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     with Store.open_to_write(tmp_path) as store:
@@ -341,6 +343,7 @@ def test_a_damaged_generation_is_reported_with_its_hooks(tmp_path):
     assert registry.get_sample_value("hydrator_implausible_generations") == 1
 
 
+@pytest.mark.outside
 def test_a_damaged_state_is_repaired_by_one_command(tmp_path):
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     orders = CommandQueue(tmp_path)
@@ -354,6 +357,7 @@ def test_a_damaged_state_is_repaired_by_one_command(tmp_path):
     assert cycle.run().evaluation.ads[CAM].generation == to_unix(NOON)
 
 
+@pytest.mark.outside
 def test_renumbering_ends_no_rollback_and_a_good_generation_goes_on_upwards(tmp_path):
     orders = CommandQueue(tmp_path)
     orders.prepare()
@@ -364,6 +368,7 @@ def test_renumbering_ends_no_rollback_and_a_good_generation_goes_on_upwards(tmp_
     assert cycle.run().evaluation.ads[CAM].generation == first + 1
 
 
+@pytest.mark.outside
 def test_a_damaged_generation_ends_with_its_content():
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     changed = replace(state.ads[CAM], content=state.ads[CAM].content[:-1])
@@ -371,6 +376,7 @@ def test_a_damaged_generation_ends_with_its_content():
     assert ads.run().evaluation.ads[CAM].generation == to_unix(NOON)
 
 
+@pytest.mark.outside
 def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
     (tmp_path / "list.json").write_text(
         json.dumps({"count": 1, "datasets": {L1: {"sites": {"CAM": "available"}}}})

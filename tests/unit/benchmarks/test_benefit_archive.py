@@ -14,6 +14,8 @@ from hydrator.domain.ports.staging import RequestState, StagingKind, StagingOrde
 from testbed.patience import wait_for
 from tests.factories import NOON
 
+pytestmark = pytest.mark.outside
+
 L1, L2, DE = Did("benefit:d001"), Did("benefit:d002"), Site("DE")
 SIZES = {L1: 400, L2: 300}
 

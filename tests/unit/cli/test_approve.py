@@ -9,6 +9,8 @@ import pytest
 from testbed.shaped import conforms
 from tests.command_line import run_hydrator
 
+pytestmark = pytest.mark.outside
+
 DIDS = [f"lofar:L{n}" for n in range(6)]
 
 

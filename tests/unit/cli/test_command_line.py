@@ -135,6 +135,7 @@ def test_man_page_escapes_texts_that_look_like_roff():
     assert page.isascii()
 
 
+@pytest.mark.outside
 @pytest.mark.skipif(not shutil.which("groff"), reason="NO GROFF, SO THE MAN PAGE IS NOT FORMATTED")
 def test_groff_finds_nothing_wrong_with_the_man_page(run):
     groff = ["groff", "-man", "-Tutf8", "-ww"]
@@ -166,6 +167,7 @@ def test_bash_completes_commands_subcommands_and_options(run):
     assert completed(run, "hydrator why --sch") == ["--schedd"]
 
 
+@pytest.mark.outside
 def test_the_script_for_bash_can_be_shown(run):
     script = run(_HYDRATOR_COMPLETE="source_bash").stdout
     assert "complete -o default -F" in script
@@ -218,6 +220,7 @@ def daemon():
         yield made
 
 
+@pytest.mark.outside
 def test_top_without_a_terminal_prints_every_site_once(daemon, run):
     done = run("top", "--url", daemon.server.url)
     assert (done.returncode, done.stderr) == (0, "")
@@ -229,6 +232,7 @@ def test_top_without_a_terminal_prints_every_site_once(daemon, run):
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.outside
 def test_top_exits_1_with_the_reason_if_the_daemon_does_not_answer(daemon, run):
     daemon.view = replace(daemon.view, snapshot=None, not_ready_reason="no catalogue has been read yet")
     refused = run("top", "--url", daemon.server.url)
@@ -244,6 +248,7 @@ def test_top_exits_1_with_the_reason_if_the_daemon_does_not_answer(daemon, run):
     assert (away.returncode, "does not answer" in away.stderr, "Traceback" in away.stderr) == (1, True, False)
 
 
+@pytest.mark.outside
 def test_top_takes_the_daemons_address_from_the_configuration(daemon, tmp_path, run):
     port = daemon.server.url.rpartition(":")[2]
     config = tmp_path / "config.toml"
@@ -305,6 +310,7 @@ def test_top_counts_unseen_datasets_and_shows_sites_without_facts():
 # an astronomer, on a host that has nothing
 
 
+@pytest.mark.outside
 def test_configuration_for_submitters_in_the_docs_is_sufficient(daemon, tmp_path):
     """Run the page docs/how-to/submit/write-a-job.md with another address and an empty HOME."""
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "submit" / "write-a-job.md").read_text()
@@ -338,6 +344,7 @@ def read_all(main_end: int) -> str:
     return seen.decode()
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("columns", [60, 80, 132])
 def test_table_fits_the_terminal_and_loses_no_text(planned, tmp_path, columns):
     site = "A-SITE-OF-A-LONG-NAME-" * 3

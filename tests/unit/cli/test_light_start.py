@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.outside
+
 HEAVY = ("adapters", "asyncio", "httpx", "hydrator.config", "hydrator.diagnostics", "hydrator.reconcile")
 HEAVY += ("hydrator.staging", "hydrator.wiring", "importlib.metadata", "pydantic", "sqlite3", "structlog")
 

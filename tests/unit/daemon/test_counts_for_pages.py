@@ -19,6 +19,8 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.overview import render_overview
 from tests.factories import CAM, L1, NOON
 
+pytestmark = pytest.mark.outside
+
 
 class Cycles:
     """Cycles of one catalogue, recorded as the daemon does it."""

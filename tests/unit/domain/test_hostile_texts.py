@@ -41,6 +41,8 @@ from hydrator.server.view import ServerState
 from tests.factories import NOON, demand
 from tests.slowness import grows_evenly
 
+pytestmark = pytest.mark.outside
+
 VEIL = Pseudonymizer(Privacy(("*:secret_*", "*a*a*b*")), (bytes(range(40)),))
 HIDE = Redactor(redact_further=VEIL.redact)
 PIECES = ["a.", "a/", "eyJabcde-", "token ", "%3A", ":", "\\\\", '\\"', " ", "a:secret_", "é", '"a",']

@@ -220,6 +220,7 @@ def test_unprintable_characters_are_escaped(text):
     escape_unprintable(text).encode()
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     "piece",
     ["eyJabcde-", "token ", "password= ", "bearer  ", "\\n", "c4nary-0123456789 ", "c4nary-01234567 "],

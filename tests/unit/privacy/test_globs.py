@@ -42,6 +42,7 @@ def test_one_of_several_globs_is_enough():
     assert not matches_any("lofar:L1", [])
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("pattern", ["*a*a*a*b", "*[ab]*[ab]?b", "*:*a*b", "?*a?*b"])
 def test_time_of_a_glob_grows_no_faster_than_its_text(pattern):
     grows_evenly(lambda size: compile_glob(pattern).matches("a" * size), 20_000)

@@ -132,6 +132,7 @@ def test_a_private_did_is_found_inside_other_words(text):
 HOSTILE = ["a.", "a/", "a:", ":", "a", "%3A", "%", "embargo", "Embargo:", "private:", ":secret_", "é", " "]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("piece", HOSTILE)
 @pytest.mark.parametrize("patterns", [("*:secret_*",), ("*a*a*a*b9", "*?a?*"), ("embargo:*", "*:*ab*")])
 def test_time_to_scrub_grows_no_faster_than_the_text(piece, patterns):
@@ -140,6 +141,7 @@ def test_time_to_scrub_grows_no_faster_than_the_text(piece, patterns):
     grows_evenly(lambda size: veil.privacy.find_mentions(piece * (size // len(piece))), 2_000)
 
 
+@pytest.mark.outside
 def test_time_to_scrub_hardly_depends_on_how_many_were_asked_for():
     text = "no rule for embargo:L1 " * 50
     asked = {size: {Did(f"embargo:L{n}"): SECRET for n in range(size)} for size in (2000, 8000)}

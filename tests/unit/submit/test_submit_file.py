@@ -257,6 +257,7 @@ def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
     assert done.stdout.decode().splitlines() == [*lines, "queue"]
 
 
+@pytest.mark.outside
 def test_filter_takes_datasets_from_inputs_by_names_and_patterns(configured):
     (configured / "x.sub").write_text("transfer_input_files = /d/L1.ms, S7.ms.tar, x.txt\nqueue\n")
     done = hydrator("filter", "x.sub", "--from-inputs", "--config", "config.toml", cwd=configured)
@@ -264,6 +265,7 @@ def test_filter_takes_datasets_from_inputs_by_names_and_patterns(configured):
     assert b'+RequiredDatasets = {"lofar:L1"' in done.stdout
 
 
+@pytest.mark.outside
 def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     (configured / "n.sub").write_text("arguments = $(ms)\nqueue\n")
     (configured / "x.dag").write_text('JOB A n.sub\nJOB B n.sub\nVARS A ms="L1.ms"\nVARS B ms="S7.ms"\n')
@@ -300,6 +302,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("words", "passed"),
     [
@@ -319,6 +322,7 @@ def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path,
     assert done.stdout.decode().splitlines() == (passed or ["-append", LINE.decode().strip(), *words])
 
 
+@pytest.mark.outside
 def test_wrap_submits_a_copy_of_a_dag_from_its_folder(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")
@@ -341,6 +345,7 @@ def dag_tool(folder: Path, script: str = 'printf "%s\\n" "$@"') -> Path:
     return tool
 
 
+@pytest.mark.outside
 def test_wrap_does_not_follow_a_link_with_the_copys_name(tmp_path):
     (tmp_path / "x.dag").write_text("JOB A a.sub\n")
     victim = tmp_path / "victim"
@@ -353,6 +358,7 @@ def test_wrap_does_not_follow_a_link_with_the_copys_name(tmp_path):
     assert "RequiredDatasets" in (tmp_path / "x.2.hydrator.dag").read_text()
 
 
+@pytest.mark.outside
 def test_wrap_reuses_an_equal_copy_so_that_dagman_finds_its_rescue_file(nested):
     assert wrapped(nested, "-d", "o:1").stdout == b"root.hydrator.dag\n"
     before = {path: path.stat().st_mtime_ns for path in nested.rglob("*.hydrator.dag")}
@@ -360,6 +366,7 @@ def test_wrap_reuses_an_equal_copy_so_that_dagman_finds_its_rescue_file(nested):
     assert {path: path.stat().st_mtime_ns for path in nested.rglob("*.hydrator.dag")} == before
 
 
+@pytest.mark.outside
 def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
     assert wrapped(nested, "-d", "o:1").returncode == 0
     before = {path: path.read_bytes() for path in nested.rglob("*.dag")}
@@ -372,6 +379,7 @@ def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
     assert "o:2" in (nested / "deep" / "d.D.2.hydrator.dag").read_text()
 
 
+@pytest.mark.outside
 def test_rejected_dag_leaves_no_copy_and_keeps_those_of_a_running_one(nested):
     assert wrapped(nested, "-d", "o:1").returncode == 0
     before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
@@ -383,12 +391,14 @@ def test_rejected_dag_leaves_no_copy_and_keeps_those_of_a_running_one(nested):
         assert {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.outside
 def test_interrupted_submission_keeps_its_dag_copies(nested):
     dag_tool(nested, "kill -INT $$")
     assert wrapped(nested, "-d", "o:1").returncode == 130
     assert (nested / "root.hydrator.dag").exists()
 
 
+@pytest.mark.outside
 def test_unwritable_copy_is_one_sentence_and_leaves_no_copies(nested):
     big = "# " + "x" * 9000 + "\n"
     (nested / "root.dag").write_text(big + (nested / "root.dag").read_text())
@@ -408,6 +418,7 @@ def test_unwritable_copy_is_one_sentence_and_leaves_no_copies(nested):
     assert list(nested.rglob("*.hydrator.dag")) == []
 
 
+@pytest.mark.outside
 def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
     (tmp_path / "x.sub").write_text("queue\n")
     victim = tmp_path / ".x.sub.hydrator"
@@ -425,6 +436,7 @@ def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
     assert victim.read_text() == "mine"
 
 
+@pytest.mark.outside
 def test_copy_of_a_splice_is_in_the_folder_of_its_file(nested):
     (nested / "root.dag").write_text("SPLICE ../x/S s.dag DIR sub\n")
     done = wrapped(nested, "-d", "o:1")
@@ -432,6 +444,7 @@ def test_copy_of_a_splice_is_in_the_folder_of_its_file(nested):
     assert (nested / "sub" / "s...-x-S.hydrator.dag").exists()
 
 
+@pytest.mark.outside
 def test_usedagdir_reads_node_files_from_the_dags_folder(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")
@@ -475,6 +488,7 @@ def wrapped(folder: Path, *options: str, dag: str = "root.dag") -> subprocess.Co
     return hydrator("wrap", *options, "--", str(folder / "condor_submit_dag"), dag, cwd=folder)
 
 
+@pytest.mark.outside
 def test_wrap_follows_splices_sub_dags_and_includes_byte_for_byte(nested):
     before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
     done = wrapped(nested, *[w for n in ("R", "S+A", "S+T+B", "D+C", "I") for w in ("-d", f"{n}=o:{n[-1]}")])
@@ -495,6 +509,7 @@ def test_wrap_follows_splices_sub_dags_and_includes_byte_for_byte(nested):
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.outside
 def test_dag_file_without_new_datasets_is_not_copied(nested):
     done = wrapped(nested, "-d", "S+T+B=o:1")
     assert done.returncode == 0, done.stderr
@@ -503,6 +518,7 @@ def test_dag_file_without_new_datasets_is_not_copied(nested):
     assert b"no dataset is known for node C" in done.stderr
 
 
+@pytest.mark.outside
 def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
     (nested / "two.dag").write_text("SPLICE x.dag x.dag\nSPLICE Y x.dag\n")
     (nested / "x.dag").write_text("JOB A n.sub\n")
@@ -542,6 +558,7 @@ def test_unreadable_nested_dag_is_one_sentence_and_submits_nothing(nested, chang
     assert "Traceback" not in done.stderr.decode()
 
 
+@pytest.mark.outside
 def test_gpu_lines_of_a_node_are_appended_to_its_description(nested):
     done = wrapped(nested, "--gpu", "S+A=prefer")
     assert done.returncode == 0, done.stderr
@@ -550,6 +567,7 @@ def test_gpu_lines_of_a_node_are_appended_to_its_description(nested):
     assert all(line.startswith("VARS A APPEND ") for line in added)
 
 
+@pytest.mark.outside
 def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
     (tmp_path / "x.sub").write_text("executable = a\nqueue\n")
     tool = tmp_path / "condor_submit"
@@ -565,6 +583,7 @@ def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
 # --- several DAG files, nodes of other kinds, files that are neither
 
 
+@pytest.mark.outside
 def test_wrap_gives_the_nodes_of_several_dag_files_their_own_datasets(nested):
     (nested / "one.dag").write_text("JOB A n.sub\nJOB B n.sub\n")
     (nested / "two.dag").write_text("JOB A n.sub\nJOB C n.sub\nSPLICE S s.dag DIR sub\n")
@@ -629,6 +648,7 @@ def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text
     assert b"does not begin like a submit file or a DAG file" in done.stderr
 
 
+@pytest.mark.outside
 def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
     (tmp_path / "x.sub").write_text("include command : /bin/true\nexecutable = a\nqueue\n")
     tool = tmp_path / "condor_submit"

@@ -15,6 +15,8 @@ from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUn
 from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, stream
 from testbed.patience import wait_for
 
+pytestmark = pytest.mark.outside
+
 LIMITS = HttpLimits(
     timeout=timedelta(seconds=0.3), deadline=timedelta(seconds=0.8), attempts=1, max_bytes=300_000
 )

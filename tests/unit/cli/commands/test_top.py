@@ -236,6 +236,7 @@ def watch(monkeypatch, url: str, key: str, *words: str, **environment: str) -> t
     return seen.decode(), ended.value.code or 0
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("key", ["q", "\x1b", "\x04"])
 def test_key_quits_and_the_terminal_is_as_before(monkeypatch, daemon, key):
     seen, status = watch(monkeypatch, daemon.url, key)
@@ -264,6 +265,7 @@ def test_screen_is_drawn_again_in_a_new_size_and_key_r_ends_the_wait():
     assert draws == [80, 40]
 
 
+@pytest.mark.outside
 def test_screen_has_colours_unless_the_user_wants_none(monkeypatch, daemon):
     colour = re.compile(r"\x1b\[[0-9;]*\b3[0-9]m")
     assert colour.search(watch(monkeypatch, daemon.url, "q")[0])

@@ -16,6 +16,8 @@ from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUn
 from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, rows_of, stream
 from testbed.patience import wait_for
 
+pytestmark = pytest.mark.outside
+
 ROWS = "Content-Type: application/x-json-stream"
 PACKED = "Content-Encoding: gzip"
 LONGEST_SECONDS = 60.0
