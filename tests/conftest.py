@@ -2,13 +2,13 @@
 
 import gc
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from hydrator.domain.redaction import SECRETS
 from testbed import debian
@@ -17,16 +17,11 @@ from tests.order import seconds
 from tests.parts import MISSED, NO_POOL, without
 from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 
+pytest_plugins = ["tests.inside"]
 __all__ = ["rucio_on_postgres", "rucio_server"]
 
 SITE_ADS = 'MyType == "DataLocality"'
-MARKS_OF_SUITES = {"slow": "mark.slow", "pool and not slow": "mark.pool"}
-"""What a file of tests contains if the suite with that ``-m`` has tests of it."""
 _MISSING = pytest.StashKey[dict[str, str]]()
-
-# a law must not fail because the machine is busy
-settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy machine")
 
 
 def pytest_configure() -> None:
@@ -63,11 +58,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import files without a test of the suite: each worker would take half a minute for all files."""
-    mark = MARKS_OF_SUITES.get(config.option.markexpr)
-    if mark is None or not collection_path.match("test_*.py"):
+    """Do not import a file whose text shows that ``-m`` selects no test of it: each worker would."""
+    marks = config.option.markexpr
+    if not collection_path.match("test_*.py") or not re.fullmatch(r"(not )?\w+( and (not )?\w+)*", marks):
         return None
-    return None if mark in collection_path.read_text("utf-8") else True
+    text = collection_path.read_text("utf-8")
+    for mark in marks.split(" and "):
+        if mark.startswith("not "):
+            if re.search(rf"^pytestmark = .*\bmark\.{mark[4:]}\b", text, re.MULTILINE):
+                return True
+        elif f"mark.{mark}" not in text:
+            return True
+    return None
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 
-@cache
 def pythons() -> list[str]:
-    """Find the interpreters on PATH and of pyenv, as they call themselves.
+    """Find the interpreters on PATH and of pyenv, and start none: tests are parametrized with them.
 
     A shim of pyenv is not an interpreter, and a slow script; its interpreter is in the folder of versions.
     """
@@ -19,9 +17,7 @@ def pythons() -> list[str]:
     for name in [*(f"python3.{minor}" for minor in range(6, 15)), *pyenv.glob("versions/3.*/bin/python3")]:
         path = shutil.which(name)
         if path and Path(path).parent != pyenv / "shims":
-            ask = [path, "-c", "import sys; print(sys.executable)"]
-            done = subprocess.run(ask, capture_output=True, text=True, check=False)
-            found |= {done.stdout.strip()} if done.returncode == 0 else set()
+            found.add(str(Path(path).resolve()))
     return sorted(found)
 
 

@@ -25,6 +25,8 @@ from tests.contracts import archive_command
 from tests.contracts.stager import CAM, FILE_BYTES, FILES, RAL, StagerContract, make_order
 from tests.factories import NOON
 
+pytestmark = pytest.mark.outside
+
 BEGIN = 1_795_000_000
 L1 = Did("lofar:L1")
 REQUEST = OwnRequest("a:1", "handle", StagingKind.STAGE, CAM, L1)

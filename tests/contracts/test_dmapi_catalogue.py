@@ -16,6 +16,8 @@ from hydrator.testing.scenarios import RECORDS_STATES_ONLY, SCENARIOS
 from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import NOON
 
+pytestmark = pytest.mark.outside
+
 FILES = 4
 FAST = HttpLimits(
     timeout=timedelta(seconds=5), attempts=2, pause=timedelta(milliseconds=1), calls_per_second=10_000

@@ -27,6 +27,8 @@ from tests.contracts.stager import CAM, FILE_BYTES, FILES, RAL, StagerContract
 from tests.contracts.test_dmapi_catalogue import FAST, standin_server
 from tests.factories import NOON
 
+pytestmark = pytest.mark.outside
+
 __all__ = ["standin_server"]
 
 

@@ -1,7 +1,5 @@
 """The hash catalogue: the contract, where homes are, that they stay, and the ads of a daemon with it."""
 
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -13,6 +11,7 @@ from adapters.hash_placement import catalogue
 from hydrator.domain.model import Did, ReplicaState, Site
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import CAM, RAL, RECORDS_STATES_ONLY
+from tests.command_line import run_hydrator
 from tests.factories import NOON
 
 SITES = {"KIT": 2.0, "DESY": 1.0, "LRZ": 1.0}
@@ -160,13 +159,14 @@ def test_bad_options_are_refused_with_a_reason(options, text):
     assert isinstance(refusal.value, ValidationError)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("word", "state", "fraction"), [("first choice", "PARTIAL", "0.50"), ("available", "AVAILABLE", None)]
 )
 def test_daemon_publishes_each_dataset_at_its_home_and_nowhere_else(tmp_path, word, state, fraction):
     (tmp_path / "config.toml").write_text(CONFIGURATION.replace("<state>", word))
-    command = [sys.executable, "-m", "hydrator.cli", "once", "--config", str(tmp_path / "config.toml")]
-    subprocess.run(command, check=True, capture_output=True)
+    done = run_hydrator("once", "--config", tmp_path / "config.toml")
+    assert done.returncode == 0, done.stderr
     for site in SITES:
         here = [did for did, home in zip(DIDS, EXPECTED[:3], strict=False) if home == site]
         states = ";".join(f"'{did}'=\"{state}\"" for did in here)

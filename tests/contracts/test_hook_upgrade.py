@@ -25,6 +25,8 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.contracts.publisher import site_ad
 
+pytestmark = pytest.mark.outside
+
 OLD_HOOK = Path(__file__).with_name("hook_of_contract_1.txt")
 NEW_HOOK = Path(startd_cron.__file__)
 SOURCES = ("url", "file", "collector")

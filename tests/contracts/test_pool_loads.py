@@ -116,6 +116,7 @@ class TestMemoryPoolLoads(PoolLoadsContract):
         return MemoryPoolLoads(LOAD, is_broken=True)
 
 
+@pytest.mark.outside
 class TestScheddLoads(PoolLoadsContract):
     def loads(self) -> ScheddLoads:
         return schedd_loads(Client())
@@ -124,6 +125,7 @@ class TestScheddLoads(PoolLoadsContract):
         return schedd_loads(Client(is_broken=True))
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(("age", "is_seen"), [(0, True), (740, True), (760, False), (None, True)])
 def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen: bool) -> None:
     """A killed startd leaves its ads behind; an ad without the time of its update counts."""
@@ -135,6 +137,7 @@ def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen:
     assert bool(classad2.ExprTree(client.constraint).eval(ad)) is is_seen
 
 
+@pytest.mark.outside
 def test_jobs_on_slots_that_take_no_further_jobs_are_leaving() -> None:
     slots = ("drains@uk", "slot1@uk")
     client = Client([{**ALIKE, "site": "UK", "slot": name, "started_at": [7]} for name in slots])
@@ -159,6 +162,7 @@ def test_clock_of_a_schedd_is_wrong_if_it_is_outside_the_time_of_the_query(
     assert find_clock_error(schedd_time, 1000.0, 1030.0) == error
 
 
+@pytest.mark.outside
 def test_load_has_the_error_of_the_schedds_clock() -> None:
     client = Client()
     client.clock_ahead = 7
@@ -167,6 +171,7 @@ def test_load_has_the_error_of_the_schedds_clock() -> None:
     assert ap1.clock_ahead == 7
 
 
+@pytest.mark.outside
 def test_forged_values_of_jobs_do_not_count() -> None:
     """Anybody can write these attributes into a job ad."""
     odd = {**ALIKE, "cpus": float("inf"), "expected_seconds": 10**30, "site": "UK", "slot": None}
@@ -190,6 +195,7 @@ def test_a_dynamic_slot_belongs_to_its_partitionable_slot(remote_host: object, e
     assert _slot_of(remote_host) == expected
 
 
+@pytest.mark.outside
 def test_cluster_has_its_jobs_and_the_sites_of_slots_that_the_schedd_did_not_record() -> None:
     client = Client()
     jobs = ScheddLoad(LOAD.schedds["ap1"].idle[:1], LOAD.schedds["ap1"].running)  # type: ignore[union-attr]
@@ -199,6 +205,7 @@ def test_cluster_has_its_jobs_and_the_sites_of_slots_that_the_schedd_did_not_rec
     assert [bool(classad2.ExprTree(client.constraint).eval(ad)) for ad in ads] == [True, True, False]
 
 
+@pytest.mark.outside
 def test_cluster_of_one_schedd_is_asked_there_only() -> None:
     client = Client()
     assert list(schedd_clusters(client).read_cluster(7, "ap1")) == ["ap1"]

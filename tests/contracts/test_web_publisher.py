@@ -22,6 +22,8 @@ from hydrator.server.view import ServerState
 from tests.contracts.publisher import PublisherContract, site_ad
 from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
 
+pytestmark = pytest.mark.outside
+
 
 def shown(board: ServedAds) -> ServerState:
     return ServerState(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())

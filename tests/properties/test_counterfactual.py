@@ -98,6 +98,7 @@ def test_every_job_beside_its_data_gains_unless_all_sites_have_it(seed, samples_
         assert result.bytes_not_moved.value == pytest.approx(0.75 * 100 * len(pool))
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("basis", ["slots", "jobs without data", "jobs with data"])
 def test_pool_that_ran_at_random_has_an_interval_around_0(basis):
     """Of 40 pools that a stock negotiator ran, nearly all intervals (95 %) have 0 inside, on no side more."""

@@ -96,6 +96,7 @@ def honest(draw: st.DrawFn) -> bytes:
 usual = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
 
 
+@pytest.mark.outside
 @usual
 @given(answer=honest())
 def test_an_honest_answer_is_printed_and_htcondor_reads_literals(server, answer):
@@ -142,6 +143,7 @@ HOSTILE_HEADS = st.sampled_from(
 )
 
 
+@pytest.mark.outside
 @settings(usual, max_examples=150)
 @given(answer=honest(), data=st.data())
 def test_no_damage_to_an_answer_passes(server, answer, data):
@@ -155,6 +157,7 @@ def test_no_damage_to_an_answer_passes(server, answer, data):
     assert not out or literals(out)
 
 
+@pytest.mark.outside
 @usual
 @given(
     noise=st.binary(max_size=600), began=st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 304 X\r\n"])
@@ -164,6 +167,7 @@ def test_noise_prints_nothing(server, noise, began):
     assert asked(server) == ""
 
 
+@pytest.mark.outside
 @usual
 @given(ad=ads(), data=st.data())
 def test_a_304_gives_back_what_was_kept_and_no_more(server, ad, data):
@@ -178,6 +182,7 @@ def test_a_304_gives_back_what_was_kept_and_no_more(server, ad, data):
     assert "START" not in out
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("answer", "told"),
     [

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -46,6 +47,8 @@ from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 from tests.faults.length import chosen
 from tests.properties.witness import Witness
+
+pytestmark = pytest.mark.outside
 
 SITES = tuple(Site(name) for name in "ABC")
 DIDS = tuple(Did(f"s:{n}") for n in range(8))

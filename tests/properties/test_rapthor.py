@@ -4,6 +4,7 @@ import configparser
 import subprocess
 from contextlib import suppress
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ def test_the_parset_that_travels_says_the_same_but_where_it_runs(input_ms, more)
     assert there["cluster"] == {"batch_system": "single_machine"}
 
 
+@pytest.mark.outside
 @given(DIDS, st.text("abc 0'$\"`\\&|><()", max_size=20))
 @settings(max_examples=40, deadline=None)
 def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, rank):

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -21,6 +22,8 @@ from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
 from hydrator.testing.memory_stager import OUR_ACCOUNT, Fault
 from tests.factories import CAM, NOON
 from tests.staging_world import SITES, StagingWorld, need, policy, run
+
+pytestmark = pytest.mark.outside
 
 DATASETS = [Did(f"lofar:D{n}") for n in range(6)]
 USERS = ["ann@x", "bob@x", "eve@x"]

@@ -187,6 +187,7 @@ def test_estimates_without_an_end_in_sight_are_rejected():
     assert "the ad's estimates end 86701 s in the future" in refusal(ad_text(**{UNTIL: str(latest + 1)}))
 
 
+@pytest.mark.outside
 def test_headers_set_the_end_of_the_estimates(run, server):
     server.respond = ok(X_DataLocality_EstimatesUntil=str(NOW + 1800))
     assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 1800)
@@ -195,6 +196,7 @@ def test_headers_set_the_end_of_the_estimates(run, server):
     assert (done.returncode, printed(done)[UNTIL]) == (0, str(NOW + 2700))
 
 
+@pytest.mark.outside
 def test_old_304_does_not_shorten_the_estimates(run, server):
     server.respond = ok(X_DataLocality_EstimatesUntil=str(NOW + 1800))
     run("--site", "UK", "--url", server.url)
@@ -202,6 +204,7 @@ def test_old_304_does_not_shorten_the_estimates(run, server):
     assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 1800)
 
 
+@pytest.mark.outside
 def test_304_without_the_end_of_the_estimates_leaves_it(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
@@ -209,6 +212,7 @@ def test_304_without_the_end_of_the_estimates_leaves_it(run, server):
     assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 900)
 
 
+@pytest.mark.outside
 def test_estimates_that_only_a_header_has_survive_in_the_local_copy(run, server):
     server.respond = ok(ad_text(**{UNTIL: None}), X_DataLocality_EstimatesUntil=str(NOW + 1800))
     assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 1800)
@@ -216,6 +220,7 @@ def test_estimates_that_only_a_header_has_survive_in_the_local_copy(run, server)
     assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 1800)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("odd", ["soon", "-1", "99999999999"])
 def test_end_of_the_estimates_that_is_none_leaves_the_last_answer(run, server, odd):
     server.respond = ok()
@@ -225,6 +230,7 @@ def test_end_of_the_estimates_that_is_none_leaves_the_last_answer(run, server, o
     assert (done.returncode, printed(done)[UNTIL]) == (1, str(NOW + 900))
 
 
+@pytest.mark.outside
 def test_copy_after_the_daemons_death_keeps_the_end_of_its_estimates(run, server):
     server.respond = ok(X_DataLocality_EstimatesUntil=str(NOW + 1800))
     run("--site", "UK", "--url", server.url)
@@ -234,6 +240,7 @@ def test_copy_after_the_daemons_death_keeps_the_end_of_its_estimates(run, server
     assert (done.returncode, as_of(done), printed(done)[UNTIL]) == (1, NOW, str(NOW + 1800))
 
 
+@pytest.mark.outside
 def test_clock_that_is_ahead_does_not_shift_a_copy_twice(run, server):
     now = int(time.time())
     ahead = {"X_DataLocality_AsOf": str(now + 200), "X_DataLocality_EstimatesUntil": str(now + 1100)}
@@ -277,6 +284,7 @@ def paths(server: Server) -> list[str]:
     return found
 
 
+@pytest.mark.outside
 def test_hook_asks_a_new_daemon_once(run, server):
     server.respond = NEW_DAEMON
     for _ in range(3):
@@ -285,6 +293,7 @@ def test_hook_asks_a_new_daemon_once(run, server):
         assert paths(server) == [NEWEST]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("python", pythons())
 def test_hook_asks_an_old_daemon_twice_only_in_its_first_run(run, server, python):
     server.respond = OLD_DAEMON
@@ -297,6 +306,7 @@ def test_hook_asks_an_old_daemon_twice_only_in_its_first_run(run, server, python
         assert paths(server) == requests
 
 
+@pytest.mark.outside
 def test_upgraded_daemon_is_noticed_after_half_an_hour(run, server):
     server.respond = OLD_DAEMON
     run("--site", "UK", "--url", server.url)
@@ -310,6 +320,7 @@ def test_upgraded_daemon_is_noticed_after_half_an_hour(run, server):
     assert done.stdout.endswith("- locality update:true\n"), "the same generation, but more attributes"
 
 
+@pytest.mark.outside
 def test_old_daemon_is_asked_twice_again_after_half_an_hour(run, server):
     server.respond = OLD_DAEMON
     run("--site", "UK", "--url", server.url)
@@ -321,6 +332,7 @@ def test_old_daemon_is_asked_twice_again_after_half_an_hour(run, server):
     assert paths(server) == [OLDEST]
 
 
+@pytest.mark.outside
 def test_a_refusal_from_the_future_does_not_last_for_ever(run, server):
     server.respond = OLD_DAEMON
     run("--site", "UK", "--url", server.url)
@@ -338,6 +350,7 @@ def make_older(run: Run, seconds: int) -> None:
     copy.write_text(f"{first}\n{etag} {int(refused_at) - seconds}\n{rest}")
 
 
+@pytest.mark.outside
 def test_downgraded_daemon_answers_with_the_older_contract(run, server):
     server.respond = NEW_DAEMON
     run("--site", "UK", "--url", server.url)
@@ -347,6 +360,7 @@ def test_downgraded_daemon_answers_with_the_older_contract(run, server):
     assert paths(server) == [NEWEST, NEWEST, OLDEST]
 
 
+@pytest.mark.outside
 def test_etag_of_one_contract_is_not_sent_to_the_other(run, server):
     """The ads of both contracts have the same generation, and so the same ETag."""
     server.respond = OLD_DAEMON
@@ -358,6 +372,7 @@ def test_etag_of_one_contract_is_not_sent_to_the_other(run, server):
     assert [("if-none-match" in fields) for _, fields in server.asked] == [False]
 
 
+@pytest.mark.outside
 def test_copy_of_an_older_hook_is_used_but_its_etag_is_not(run, server):
     server.respond = OLD_DAEMON
     run("--site", "UK", "--url", server.url)
@@ -373,6 +388,7 @@ def test_copy_of_an_older_hook_is_used_but_its_etag_is_not(run, server):
     assert (done.returncode, printed(done)["DataLocalityVersion"]) == (1, "1")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("status", [401, 403, 410, 500, 503, 302])
 def test_only_404_means_that_the_daemon_is_older(run, server, status):
     server.respond = by_path({OLDEST: ok(old_ad_text()), NEWEST: raw(status, {})})
@@ -380,11 +396,13 @@ def test_only_404_means_that_the_daemon_is_older(run, server, status):
     assert paths(server) == [NEWEST]
 
 
+@pytest.mark.outside
 def test_site_that_no_daemon_has_is_reported_with_the_newest_path(run, server):
     server.respond = by_path({})
     failed(run("--site", "UK", "--url", server.url), 1, f"{server.url}{NEWEST} has no such site (404)")
 
 
+@pytest.mark.outside
 def test_malformed_new_ad_is_one_reason_and_the_last_answer(run, server):
     server.respond = NEW_DAEMON
     run("--site", "UK", "--url", server.url)
@@ -395,11 +413,13 @@ def test_malformed_new_ad_is_one_reason_and_the_last_answer(run, server):
     assert "in DataLocalityReadSeconds" in done.stdout.split("- trouble")[0]
 
 
+@pytest.mark.outside
 def test_malformed_new_ad_without_a_copy_prints_only_the_reason(run, server):
     server.respond = ok(gzip.compress(ad_text(DataLocalitySets="[]]").encode()), Content_Encoding="gzip")
     failed(run("--site", "UK", "--url", server.url), 1, "in DataLocalitySets")
 
 
+@pytest.mark.outside
 def test_url_with_a_placeholder_is_requested_unchanged(run, server):
     for text, version in ((old_ad_text(), "1"), (ad_text(), "2")):
         server.respond = ok(text, ETag=f'"{version}"')
@@ -409,6 +429,7 @@ def test_url_with_a_placeholder_is_requested_unchanged(run, server):
             assert paths(server) == ["/ads/UK"]
 
 
+@pytest.mark.outside
 def test_daemon_with_contract_1_only_through_a_placeholder_gets_its_etag(run, server):
     server.respond = ok(old_ad_text())
     for _ in range(2):
@@ -432,6 +453,7 @@ def version_in(run: Run, folder: Path) -> str:
     return printed(done)["DataLocalityVersion"]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("python", pythons())
 def test_folder_with_both_contracts_is_read_on_each_python(run, folder, python):
     wrote(folder / "UK.ad", old_ad_text())
@@ -442,6 +464,7 @@ def test_folder_with_both_contracts_is_read_on_each_python(run, folder, python):
     assert printed(done) == {**ad_lines(), **ADDED}
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("lag", "version"), [(-(10**6), "2"), (0, "2"), (900, "2"), (901, "1"), (86400, "1")]
 )
@@ -451,6 +474,7 @@ def test_ad_left_over_by_a_downgraded_daemon_does_not_count(run, folder, lag, ve
     assert version_in(run, folder) == version
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     "text",
     ["", "noise", "DataLocalityAsOf = 9\n", old_ad_text(DatasetStates="?", DataLocalityAsOf="1863690400")],
@@ -461,22 +485,26 @@ def test_invalid_older_ad_does_not_hide_a_valid_new_one(run, folder, text):
     assert version_in(run, folder) == "2"
 
 
+@pytest.mark.outside
 def test_malformed_new_file_is_one_reason_and_not_the_older_ad(run, folder):
     wrote(folder / "UK.ad", old_ad_text())
     wrote(folder / "UK.v2.ad", ad_text()[:-30])
     failed(run("--site", "UK", "--file", folder), 1, "UK.v2.ad is not valid", "truncated")
 
 
+@pytest.mark.outside
 def test_new_file_that_cannot_be_read_is_an_error(run, folder):
     wrote(folder / "UK.ad", old_ad_text())
     (folder / "UK.v2.ad").mkdir()
     failed(run("--site", "UK", "--file", folder), 1, "cannot read", "UK.v2.ad")
 
 
+@pytest.mark.outside
 def test_folder_without_the_site_names_the_older_file(run, folder):
     failed(run("--site", "UK", "--file", folder), 1, f"cannot read {folder}/UK.ad", "--site")
 
 
+@pytest.mark.outside
 def test_site_that_looks_like_a_contract_does_not_take_the_other_sites_ad(run, folder):
     wrote(folder / "UK.v2.ad", ad_text())
     wrote(folder / "UK%2Ev2.ad", old_ad_text(DataLocalitySite='"UK.v2"'))
@@ -484,6 +512,7 @@ def test_site_that_looks_like_a_contract_does_not_take_the_other_sites_ad(run, f
     assert printed(run("--site", "UK", "--file", folder))["DataLocalitySite"] == '"UK"'
 
 
+@pytest.mark.outside
 def test_path_with_a_placeholder_is_read_unchanged(run, folder):
     wrote(folder / "UK.ad", old_ad_text())
     wrote(folder / "UK.v2.ad", ad_text())
@@ -517,6 +546,7 @@ def chosen(*texts: str) -> int:
     return hook.contract_of(hook.read_classads("\n".join(texts).encode(), "UK", NOW))
 
 
+@pytest.mark.outside
 def test_a_stand_in_condor_status_is_asked_for_the_new_attributes(run, tmp_path):
     (tmp_path / "out").write_text(COLLECTOR_23_9)
     tools = stand_in(
@@ -527,11 +557,13 @@ def test_a_stand_in_condor_status_is_asked_for_the_new_attributes(run, tmp_path)
     assert "DataLocalityEstimatesUntil" in (tmp_path / "asked").read_text()
 
 
+@pytest.mark.outside
 def test_help_of_the_hook_names_both_contracts(run):
     text = run("--help").stdout
     assert all(each in text for each in ("/v2/sites/SITE/ad", "/v1/sites/SITE/ad", "SITE.v2.ad", "SITE.ad"))
 
 
+@pytest.mark.outside
 def test_glidein_with_an_old_daemon_gets_its_ad(run, server, tmp_path):
     server.respond = OLD_DAEMON
     path = glidein_config(tmp_path, HYDRATOR_URL=server.url, GLIDEIN_ResourceName="UK")

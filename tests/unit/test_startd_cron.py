@@ -85,6 +85,7 @@ def refusal(text: str | bytes, site: str = "UK", now: int = NOW) -> str:
 # ------------------------------------------------------------------------------------- the file itself
 
 
+@pytest.mark.outside
 def test_hook_compiles_on_python_3_6():
     vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
     done = subprocess.run([vermin, "-t=3.6-", "--no-tips", HOOK], capture_output=True, text=True, check=False)
@@ -107,6 +108,7 @@ def test_the_hook_has_the_version_of_the_distribution():
     assert project["project"]["version"] == hook.VERSION
 
 
+@pytest.mark.outside
 def test_first_lines_of_the_hook_start_an_isolated_python(tmp_path):
     copy = tmp_path / "hook"
     shutil.copy(HOOK, copy)
@@ -117,6 +119,7 @@ def test_first_lines_of_the_hook_start_an_isolated_python(tmp_path):
     assert done.stdout == f"hydrator hook {hook.VERSION}, contract 2\n"
 
 
+@pytest.mark.outside
 def test_node_without_python_reports_it_and_does_not_end_the_glidein(tmp_path):
     empty = {"PATH": str(tmp_path)}
     if Path("/usr/libexec/platform-python").exists():
@@ -278,6 +281,7 @@ def test_fact_is_never_younger_than_its_ad():
     assert ad["DatasetAsOf"] == {"c:3": NOW}
 
 
+@pytest.mark.outside
 def test_sixty_kilobyte_lines_are_read_in_milliseconds():
     text = big_ad()
     assert max(map(len, text.split("\n"))) > 58_000
@@ -570,6 +574,7 @@ def wrote(path: Path, text: str | None = None) -> Path:
     return path
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("form", ["UK.ad", "", "{site}.ad"])
 def test_a_file_a_directory_and_a_pattern_are_sources(run, tmp_path, form):
     wrote(tmp_path / "ads" / "UK.ad")
@@ -578,23 +583,28 @@ def test_a_file_a_directory_and_a_pattern_are_sources(run, tmp_path, form):
     assert printed(done) == {**ad_lines(), **ADDED}
 
 
+@pytest.mark.outside
 def test_a_site_with_a_slash_stays_in_the_directory(run, tmp_path):
     wrote(tmp_path / "ads" / "%2E.%2Fx.ad".replace("%2E", "."), ad_text(DataLocalitySite='"../x"'))
     assert printed(run("--site", "../x", "--file", tmp_path / "ads"))["DataLocalitySite"] == '"../x"'
 
 
+@pytest.mark.outside
 def test_a_missing_file_prints_nothing(run, tmp_path):
     failed(run("--site", "UK", "--file", tmp_path / "ads.txt"), 1, "ads.txt", "No such file")
 
 
+@pytest.mark.outside
 def test_a_torn_file_prints_nothing(run, tmp_path):
     failed(run("--site", "UK", "--file", wrote(tmp_path / "x", ad_text()[:-3])), 1, "truncated")
 
 
+@pytest.mark.outside
 def test_ad_file_over_the_limit_is_rejected(run):
     failed(run("--site", "UK", "--file", "/dev/zero"), 1, "over 1048576 bytes")
 
 
+@pytest.mark.outside
 def test_a_file_that_never_answers_ends_at_the_time_limit(run, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     failed(
@@ -605,6 +615,7 @@ def test_a_file_that_never_answers_ends_at_the_time_limit(run, tmp_path):
     )
 
 
+@pytest.mark.outside
 def test_update_true_is_printed_when_the_generation_is_new_to_this_startd(run, tmp_path):
     path = wrote(tmp_path / "UK.ad")
     ends = [run("--site", "UK", "--file", path).stdout.split("\n")[-2] for _ in range(2)]
@@ -615,6 +626,7 @@ def test_update_true_is_printed_when_the_generation_is_new_to_this_startd(run, t
     assert ends == ["- locality update:true", "- locality", "- locality", "- locality update:true"]
 
 
+@pytest.mark.outside
 def test_another_startd_gets_its_own_update(run, tmp_path):
     path = wrote(tmp_path / "UK.ad")
     command = [
@@ -642,6 +654,7 @@ def test_another_startd_gets_its_own_update(run, tmp_path):
     assert second.endswith("- locality update:true\n")
 
 
+@pytest.mark.outside
 def test_without_a_safe_directory_every_run_asks_for_an_update_and_says_why(run, tmp_path):
     path = wrote(tmp_path / "UK.ad")
     for _ in range(2):
@@ -651,6 +664,7 @@ def test_without_a_safe_directory_every_run_asks_for_an_update_and_says_why(run,
         assert "set --cache-dir" in done.stderr
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("spoil", ["writable", "link", "file"])
 def test_unsafe_cache_directory_is_rejected(run, tmp_path, spoil):
     cache = tmp_path / "unsafe"
@@ -666,6 +680,7 @@ def test_unsafe_cache_directory_is_rejected(run, tmp_path, spoil):
     failed(done, 2, "--cache-dir", "cannot be used")
 
 
+@pytest.mark.outside
 def test_default_cache_directory_is_private(run, tmp_path):
     run("bare", "--site", "UK", "--file", wrote(tmp_path / "UK.ad"))
     made = tmp_path / "home" / ".cache" / "classad-hydrator" / "hook"
@@ -691,12 +706,14 @@ def stand_in(directory: Path, name: str, script: str) -> Path:
     return path.parent
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", ["GLIDEIN_Site", "_condor_GLIDEIN_Site", "_CONDOR_GLIDEIN_SITE"])
 def test_site_is_found_in_the_environment(run, tmp_path, name):
     done = run("--file", wrote(tmp_path / "UK.ad"), **{name: '"UK"'})
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.outside
 def test_site_keys_are_tried_in_their_configurable_order(run, tmp_path):
     path = wrote(tmp_path / "UK.ad")
     places = {"GLIDEIN_Site": "AU", "GLIDEIN_ResourceName": "UK"}
@@ -705,6 +722,7 @@ def test_site_keys_are_tried_in_their_configurable_order(run, tmp_path):
     assert run("--file", path, "--site-keys", "Mine", Mine="UK").returncode == 0
 
 
+@pytest.mark.outside
 def test_last_line_of_a_key_in_glidein_config_counts(run, tmp_path):
     path = glidein_config(tmp_path, HYDRATOR_FILE=str(wrote(tmp_path / "UK.ad")))
     with Path(path).open("a") as config:
@@ -713,18 +731,21 @@ def test_last_line_of_a_key_in_glidein_config_counts(run, tmp_path):
     assert (done.returncode, printed(done)["DataLocalitySite"]) == (0, '"UK"')
 
 
+@pytest.mark.outside
 def test_glidein_config_is_found_beside_condor_config(run, tmp_path):
     glidein_config(tmp_path, GLIDEIN_ResourceName="UK")
     done = run("--file", wrote(tmp_path / "UK.ad"), CONDOR_CONFIG=str(tmp_path / "condor_config"))
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.outside
 def test_condor_config_val_is_queried_last_for_the_site(run, tmp_path):
     tools = stand_in(tmp_path, "condor_config_val", 'echo "Not defined: $1" >&2; echo "\\"UK\\""; exit 1\n')
     done = run("--file", wrote(tmp_path / "UK.ad"), PATH=f"{tools}:/usr/bin:/bin")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.outside
 def test_missing_site_is_a_configuration_error(run, tmp_path):
     tools = stand_in(tmp_path, "condor_config_val", "exit 1\n")
     failed(
@@ -732,11 +753,13 @@ def test_missing_site_is_a_configuration_error(run, tmp_path):
     )
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("site", ['U"K', "U\\K", "UK\nSTART = true", "ÜK", "x" * 201, "U'K"])
 def test_site_name_with_quotes_is_rejected(run, tmp_path, site):
     failed(run("--site", site, "--file", wrote(tmp_path / "UK.ad")), 2, "the site")
 
 
+@pytest.mark.outside
 def test_a_glidein_is_never_ended_by_the_hook(run, tmp_path):
     path = glidein_config(tmp_path, HYDRATOR_FILE="/nowhere", GLIDEIN_ResourceName="UK")
     at_start = run(path, "main")
@@ -750,6 +773,7 @@ def test_a_glidein_is_never_ended_by_the_hook(run, tmp_path):
     assert "no source" in wrong.stderr
 
 
+@pytest.mark.outside
 def test_glidein_has_its_cache_in_its_own_directory(run, tmp_path):
     path = glidein_config(tmp_path, HYDRATOR_FILE=str(wrote(tmp_path / "UK.ad")), GLIDEIN_ResourceName="UK")
     run("bare", path, "main", GLIDEIN_PERIODIC_SCRIPT="true")
@@ -759,6 +783,7 @@ def test_glidein_has_its_cache_in_its_own_directory(run, tmp_path):
 # ----------------------------------------------------------------------------------------- collector
 
 
+@pytest.mark.outside
 def test_a_stand_in_condor_status_is_asked_for_our_ad_only(run, tmp_path):
     (tmp_path / "out").write_text(COLLECTOR_23_9)
     tools = stand_in(
@@ -771,6 +796,7 @@ def test_a_stand_in_condor_status_is_asked_for_our_ad_only(run, tmp_path):
     assert 'MyType == "DataLocality" && DataLocalitySite =?= "UK"' in asked
 
 
+@pytest.mark.outside
 def test_a_stand_in_condor_status_is_found_by_condor_dir(run, tmp_path):
     (tmp_path / "out").write_text(COLLECTOR_23_9)
     tools = stand_in(tmp_path, "condor_status", f"exec /bin/cat {tmp_path}/out\n")
@@ -780,6 +806,7 @@ def test_a_stand_in_condor_status_is_found_by_condor_dir(run, tmp_path):
     assert printed(run(path, "main", GLIDEIN_PERIODIC_SCRIPT="true"))["DataLocalitySite"] == '"UK"'
 
 
+@pytest.mark.outside
 def test_a_stand_in_condor_status_that_fails_leaves_the_last_answer(run, tmp_path):
     (tmp_path / "out").write_text(COLLECTOR_23_9)
     tools = stand_in(tmp_path, "condor_status", f"/bin/cat {tmp_path}/out\n")
@@ -791,6 +818,7 @@ def test_a_stand_in_condor_status_that_fails_leaves_the_last_answer(run, tmp_pat
     assert "Error: communication error" in second.stderr
 
 
+@pytest.mark.outside
 def test_a_stand_in_condor_status_that_hangs_is_killed(run, tmp_path):
     tools = stand_in(tmp_path, "condor_status", f"echo $$ > {tmp_path}/pid; exec /bin/sleep 600\n")
     failed(
@@ -921,6 +949,7 @@ def raw(
     return respond
 
 
+@pytest.mark.outside
 def test_hook_prints_an_ad_from_http(run, server):
     server.respond = ok()
     done = run("--site", "UK", "--url", server.url)
@@ -932,11 +961,13 @@ def test_hook_prints_an_ad_from_http(run, server):
     assert "if-none-match" not in asked
 
 
+@pytest.mark.outside
 def test_as_of_header_sets_the_age(run, server):
     server.respond = ok(X_DataLocality_AsOf=str(NOW + 60))
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW + 60
 
 
+@pytest.mark.outside
 def test_304_prints_the_local_copy_with_the_new_age(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
@@ -946,6 +977,7 @@ def test_304_prints_the_local_copy_with_the_new_age(run, server):
     assert (done.returncode, as_of(done), printed(done)["DatasetStates"]) == (0, NOW + 300, STATES)
 
 
+@pytest.mark.outside
 def test_old_304_does_not_make_the_ad_older(run, server):
     server.respond = ok(X_DataLocality_AsOf=str(NOW + 300))
     run("--site", "UK", "--url", server.url)
@@ -953,11 +985,13 @@ def test_old_304_does_not_make_the_ad_older(run, server):
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW + 300
 
 
+@pytest.mark.outside
 def test_unrequested_304_is_an_error(run, server):
     server.respond = raw(304, {"X-DataLocality-AsOf": str(NOW)})
     failed(run("--site", "UK", "--url", server.url), 1, "304")
 
 
+@pytest.mark.outside
 def test_unreachable_server_leaves_the_local_copy_with_its_old_as_of(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
@@ -973,6 +1007,7 @@ def test_unreachable_server_leaves_the_local_copy_with_its_old_as_of(run, server
         assert "printed the last answer of the source" in done.stderr
 
 
+@pytest.mark.outside
 def test_dead_server_without_a_local_copy_prints_only_the_trouble(run):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -980,6 +1015,7 @@ def test_dead_server_without_a_local_copy_prints_only_the_trouble(run):
         failed(run("--site", "UK", "--url", url), 1, "Connection refused", url)
 
 
+@pytest.mark.outside
 def test_local_copy_is_not_shared_between_servers_or_sites(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
@@ -987,6 +1023,7 @@ def test_local_copy_is_not_shared_between_servers_or_sites(run, server):
     failed(run("--site", "UK", "--url", "http://127.0.0.1:1"), 1, "127.0.0.1:1")
 
 
+@pytest.mark.outside
 def test_damaged_local_copy_is_ignored(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
@@ -996,6 +1033,7 @@ def test_damaged_local_copy_is_ignored(run, server):
     failed(run("--site", "UK", "--url", server.url), 1, "503")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
 def test_server_error_leaves_the_last_answer(run, server, status):
     server.respond = ok()
@@ -1006,6 +1044,7 @@ def test_server_error_leaves_the_last_answer(run, server, status):
     assert f"answers {status}" in done.stderr
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("status", "words"),
     [(401, "--token-file"), (403, "--token-file"), (404, "--site"), (302, "redirects"), (407, "login")],
@@ -1017,6 +1056,7 @@ def test_rejection_by_the_server_discards_the_local_copy(run, server, status, wo
     failed(run("--site", "UK", "--url", server.url), 1, str(status), words)
 
 
+@pytest.mark.outside
 def test_token_is_sent_and_never_follows_a_redirect(run, server, tmp_path):
     (tmp_path / "token").write_text("secret\n")
     other = Server()
@@ -1054,6 +1094,7 @@ GARBLED = {
 }
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("kind", GARBLED)
 def test_garbled_answer_leaves_the_last_answer(run, server, kind):
     respond, words = GARBLED[kind]
@@ -1067,12 +1108,14 @@ def test_garbled_answer_leaves_the_last_answer(run, server, kind):
     assert words in done.stderr
 
 
+@pytest.mark.outside
 def test_gzip_answer_is_read(run, server):
     server.respond = ok(gzip.compress(ad_text().encode()), Content_Encoding="gzip")
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW
     assert server.asked[0][1]["accept-encoding"] == "gzip"
 
 
+@pytest.mark.outside
 def test_chunked_answer_is_read(run, server):
     data = ad_text().encode()
     chunks = (
@@ -1082,6 +1125,7 @@ def test_chunked_answer_is_read(run, server):
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW
 
 
+@pytest.mark.outside
 def test_body_that_ends_with_the_connection_is_read(run, server):
     server.respond = ok(Content_Length="")
     assert as_of(run("--site", "UK", "--url", server.url)) == NOW
@@ -1112,6 +1156,7 @@ def dripping(pieces: bytes) -> Iterator[str]:
     listener.close()
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     "pieces", [b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100, b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1000]
 )
@@ -1122,6 +1167,7 @@ def test_slow_answer_ends_at_the_time_limit(run, pieces):
         assert time.monotonic() - started < 60
 
 
+@pytest.mark.outside
 def test_answer_that_is_not_http_is_reported(run):
     with dripping(b"SSH\n") as url:
         failed(run("--site", "UK", "--url", url), 1, "does not answer in HTTP")
@@ -1146,12 +1192,14 @@ def secure(certificate) -> Iterator[Server]:
     running.stop()
 
 
+@pytest.mark.outside
 def test_https_checks_the_certificate(run, secure, certificate):
     secure.respond = ok()
     failed(run("--site", "UK", "--url", secure.url), 1, "certificate")
     assert as_of(run("--site", "UK", "--url", secure.url, "--ca-file", certificate)) == NOW
 
 
+@pytest.mark.outside
 def test_proxy_gets_the_whole_url(run, server):
     server.respond = ok()
     done = run("--site", "UK", "--url", "http://far.example:8080/h", http_proxy=server.url)
@@ -1159,6 +1207,7 @@ def test_proxy_gets_the_whole_url(run, server):
     assert server.asked[0][1]["host"] == "far.example:8080"
 
 
+@pytest.mark.outside
 def test_proxy_of_the_glidein_is_used(run, server, tmp_path):
     server.respond = ok()
     path = glidein_config(
@@ -1171,6 +1220,7 @@ def test_proxy_of_the_glidein_is_used(run, server, tmp_path):
     assert as_of(run(path, "main", GLIDEIN_PERIODIC_SCRIPT="true")) == NOW
 
 
+@pytest.mark.outside
 def test_https_goes_through_a_proxy_by_connect(run, server, secure, certificate):
     secure.respond = ok()
     done = run("--site", "UK", "--url", secure.url, "--ca-file", certificate, https_proxy=server.url)
@@ -1178,6 +1228,7 @@ def test_https_goes_through_a_proxy_by_connect(run, server, secure, certificate)
     assert server.asked[0][0] == secure.url.removeprefix("https://")
 
 
+@pytest.mark.outside
 def test_dead_proxy_is_named_in_the_trouble(run):
     done = run("--site", "UK", "--url", "http://far.example", http_proxy="http://127.0.0.1:1")
     failed(done, 1, "through proxy 127.0.0.1:1", "Connection refused")
@@ -1186,6 +1237,7 @@ def test_dead_proxy_is_named_in_the_trouble(run):
 # ------------------------------------------------------------------------------ towards the startd
 
 
+@pytest.mark.outside
 def test_hook_waits_until_its_pipe_is_empty(run, tmp_path):
     path = wrote(tmp_path / "UK.ad", big_ad(1250))
     child = subprocess.Popen(
@@ -1203,6 +1255,7 @@ def test_hook_waits_until_its_pipe_is_empty(run, tmp_path):
     child.stdout.close()
 
 
+@pytest.mark.outside
 def test_run_that_gets_sigterm_finishes_its_output(run, tmp_path):
     """KILL = True: SIGTERM, SIGKILL a second later; seen on 25.14.1 as half a line in its log."""
     path = wrote(tmp_path / "UK.ad", big_ad())
@@ -1220,6 +1273,7 @@ def test_run_that_gets_sigterm_finishes_its_output(run, tmp_path):
     assert got.endswith(b"- locality update:true\n")
 
 
+@pytest.mark.outside
 def test_slow_reader_gets_the_whole_output(run, tmp_path):
     path = wrote(tmp_path / "UK.ad", big_ad())
     child = subprocess.Popen(
@@ -1239,6 +1293,7 @@ def test_slow_reader_gets_the_whole_output(run, tmp_path):
     assert got == hook.trouble_block("") + hook.locality_block(read, is_update=True)
 
 
+@pytest.mark.outside
 def test_closed_output_gives_no_traceback(run, tmp_path):
     path = wrote(tmp_path / "UK.ad", big_ad())
     near, far = os.pipe()
@@ -1255,6 +1310,7 @@ def test_closed_output_gives_no_traceback(run, tmp_path):
     assert (done.returncode, done.stderr) == (1, "hydrator hook: the startd closed the output: Broken pipe\n")
 
 
+@pytest.mark.outside
 def test_unread_output_is_not_stored_as_printed(run, tmp_path):
     test_closed_output_gives_no_traceback(run, tmp_path)
     assert not list(run.cache.glob("startd-*"))
@@ -1272,6 +1328,7 @@ def test_bug_in_the_hook_is_reported_in_one_line(capfd, monkeypatch):
     assert "RuntimeError: odd environment: this is a bug" in err
 
 
+@pytest.mark.outside
 def test_help_names_every_option_and_goes_to_stdout(run):
     done = run("--help")
     assert done.returncode == 0
@@ -1279,6 +1336,7 @@ def test_help_names_every_option_and_goes_to_stdout(run):
         assert f"--{option} " in done.stdout
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("python", pythons())
 def test_hook_runs_on_each_python_of_this_machine(run, server, tmp_path, python):
     server.respond = ok()
@@ -1310,6 +1368,7 @@ def foreign_certificate(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("python", pythons())
 def test_a_certificate_of_another_host_prints_the_copy_and_the_trouble(
     run, secure, certificate, foreign_certificate, python
@@ -1392,6 +1451,7 @@ def kept_by(run: Run, server: Server) -> hook.HookSettings:
     return settings("--url", server.url, "--jitter", "0", "--cache-dir", str(run.cache))
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("odd", [{"timeout_seconds": "soon"}, {"proxy": object()}, {"token": 7}])
 def test_bug_while_asking_prints_the_local_copy(run, server, odd):
     found = kept_by(run, server)
@@ -1402,6 +1462,7 @@ def test_bug_while_asking_prints_the_local_copy(run, server, odd):
     assert wrong
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("trouble", [MemoryError, RecursionError, KeyboardInterrupt, SystemExit])
 def test_nothing_that_is_raised_while_asking_passes(run, server, trouble):
     found = kept_by(run, server)
@@ -1419,6 +1480,7 @@ def test_nothing_that_is_raised_while_asking_passes(run, server, trouble):
     assert trouble.__name__ in wrong
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("spoil", ["folder", "fifo", "link", "others", "binary"])
 def test_unreadable_local_copy_is_ignored(run, server, tmp_path, spoil):
     server.respond = ok()
@@ -1440,6 +1502,7 @@ def test_unreadable_local_copy_is_ignored(run, server, tmp_path, spoil):
     failed(run("--site", "UK", "--url", server.url), 1, "503")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("spoil", ["link", "file", "others", "dangling"])
 def test_occupied_name_in_tmp_does_not_prevent_a_local_copy(run, server, tmp_path, spoil):
     """Without a home the folder's name in /tmp can be foretold, and so taken."""
@@ -1468,6 +1531,7 @@ def test_occupied_name_in_tmp_does_not_prevent_a_local_copy(run, server, tmp_pat
     assert not list((tmp_path / "theirs").iterdir() if spoil == "link" else [])
 
 
+@pytest.mark.outside
 def test_non_utf8_arguments_and_environment_are_one_sentence(run, tmp_path):
     path = wrote(tmp_path / "UK.ad")
     odd = b"\xff\xfe\x80".decode("utf-8", "surrogateescape")
@@ -1478,6 +1542,7 @@ def test_non_utf8_arguments_and_environment_are_one_sentence(run, tmp_path):
     failed(run("--site", "UK", "--url", f"https://{odd}"), 2, "cannot be used")
 
 
+@pytest.mark.outside
 def test_clock_set_back_rejects_a_copy_from_the_future(run, server):
     ahead = ad_text(DataLocalityAsOf=str(int(time.time()) + 7200))
     server.respond = ok(ahead, X_DataLocality_AsOf="")
@@ -1497,6 +1562,7 @@ def test_generation_far_in_the_future_is_rejected():
     assert "hydrator renumber" in refusal(ad_text(DataLocalityGeneration=str(latest + 1)))
 
 
+@pytest.mark.outside
 def test_a_hook_comes_back_by_itself_after_a_forged_generation(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
@@ -1509,6 +1575,7 @@ def test_a_hook_comes_back_by_itself_after_a_forged_generation(run, server):
     assert done.stdout.endswith("- locality update:true\n")
 
 
+@pytest.mark.outside
 def test_local_copy_with_a_forged_generation_is_ignored(run, server):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)

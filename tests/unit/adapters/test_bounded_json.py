@@ -98,6 +98,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_compression_bomb_takes_no_more_memory_than_its_bounds(bomb):
     code = f"""

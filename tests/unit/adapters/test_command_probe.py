@@ -16,20 +16,24 @@ def probe(*command: str, path: str | None = "/data/L1", **more) -> CommandProbe:
     return CommandProbe([ProbeCommand(command, **more)], lambda site, did: path)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(("status", "seen"), [(0, True), (1, False), (2, None), (127, None)])
 def test_the_exit_status_of_a_probe_is_its_result(status, seen):
     assert probe(PYTHON, "-c", f"raise SystemExit({status})").check_dataset("rucio", L1, UK) is seen
 
 
+@pytest.mark.outside
 def test_a_killed_probe_command_has_no_result():
     killed = "import os; os.kill(os.getpid(), 9)"
     assert probe(PYTHON, "-c", killed).check_dataset("rucio", L1, UK) is None
 
 
+@pytest.mark.outside
 def test_a_missing_probe_command_has_no_result():
     assert probe("/no/such/command").check_dataset("rucio", L1, UK) is None
 
 
+@pytest.mark.outside
 def test_a_slow_probe_is_killed_with_its_child_processes(tmp_path):
     started = tmp_path / "started"
     script = f": > {started}; sleep 1000 & wait"
@@ -38,6 +42,7 @@ def test_a_slow_probe_is_killed_with_its_child_processes(tmp_path):
     assert started.exists()
 
 
+@pytest.mark.outside
 def test_placeholders_are_filled_in_and_no_shell_reads_them(tmp_path):
     seen = tmp_path / "seen"
     script = f"import sys; open({str(seen)!r}, 'w').write('|'.join(sys.argv[1:]))"
@@ -48,11 +53,13 @@ def test_placeholders_are_filled_in_and_no_shell_reads_them(tmp_path):
     assert seen.read_text() == "--at=U K; $(touch x) {did}|lofar:L1|/data/L1//data/L1|{else}"
 
 
+@pytest.mark.outside
 def test_no_probe_runs_without_the_path_that_it_needs():
     assert probe(PYTHON, "-c", "", "{path}", path=None).check_dataset("rucio", L1, UK) is None
     assert probe(PYTHON, "-c", "", "{did}", path=None).check_dataset("rucio", L1, UK) is True
 
 
+@pytest.mark.outside
 def test_the_first_probe_for_a_site_and_its_catalogue_is_run():
     probes = [
         ProbeCommand((PYTHON, "-c", "raise SystemExit(1)"), sites=("U*",), catalogues=("rucio",)),

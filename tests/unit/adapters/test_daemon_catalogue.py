@@ -75,6 +75,7 @@ def fact(state: DatasetState, minutes: int = 1, fraction: float | None = None) -
     return Fact(state, NOON - timedelta(minutes=minutes), fraction)
 
 
+@pytest.mark.outside
 def test_a_reading_has_the_sites_and_the_age_of_the_oldest_fact():
     shown = view(CAM={L1: fact(DatasetState.AVAILABLE, 9)}, RAL={L1: fact(DatasetState.STAGING, 1, 0.5)})
     survey = Daemon(shown).read(L1)
@@ -90,6 +91,7 @@ def test_a_reading_has_the_sites_and_the_age_of_the_oldest_fact():
     assert survey.started_at == NOON + timedelta(minutes=5)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("state", [state for state in DatasetState if state is not DatasetState.UNKNOWN])
 def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
     from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
@@ -101,6 +103,7 @@ def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
     assert folded.sites[CAM].facts[L1].state is state
 
 
+@pytest.mark.outside
 def test_a_dataset_that_is_not_in_demand_is_unseen_and_not_absent():
     readings = Daemon(view(wanted=(L1,), CAM={})).read(L1, L2).readings
     assert readings[L2] == Unseen(NOT_IN_DEMAND)
@@ -108,11 +111,13 @@ def test_a_dataset_that_is_not_in_demand_is_unseen_and_not_absent():
     assert readings[L1].replicas == ()
 
 
+@pytest.mark.outside
 def test_an_unseen_dataset_of_the_daemon_is_unseen_with_its_reason():
     readings = Daemon(view(unseen={L1: "rucio: timeout"}, CAM={})).read(L1).readings
     assert readings[L1] == Unseen("rucio: timeout")
 
 
+@pytest.mark.outside
 def test_a_site_with_too_old_a_fact_is_unreachable():
     shown = view(CAM={L1: fact(DatasetState.UNKNOWN, 600)}, RAL={L1: fact(DatasetState.AVAILABLE)})
     reading = Daemon(shown).read(L1).readings[L1]
@@ -121,6 +126,7 @@ def test_a_site_with_too_old_a_fact_is_unreachable():
     assert [replica.site for replica in reading.replicas] == [RAL]
 
 
+@pytest.mark.outside
 def test_many_datasets_are_split_into_queries_of_an_accepted_length():
     many = frozenset(Did(f"lofar:{'x' * 100}{number}") for number in range(244))
     daemon = Daemon(view(wanted=tuple(many), CAM={}))

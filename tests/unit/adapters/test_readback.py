@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -38,6 +36,7 @@ from hydrator.reconcile.result import summary
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
+from tests.command_line import run_hydrator
 from tests.factories import CAM, L1, NOON, RAL, ad
 
 LATEST = to_unix(NOON) + int(MAX_AHEAD.total_seconds()) - 1
@@ -310,6 +309,7 @@ def spoilt(cycle: Reconciler) -> ReconcileState:
     return replace(cycle.state, ads=ads)
 
 
+@pytest.mark.outside
 def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_check(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         cycle = cycle_over(ReconcileState(), Forged("collector", clock=lambda: NOON), store, None)
@@ -326,6 +326,7 @@ def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_c
     assert finding.todo
 
 
+@pytest.mark.outside
 def test_a_damaged_generation_is_reported_with_its_hooks(tmp_path):
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     with Store.open_to_write(tmp_path) as store:
@@ -342,6 +343,7 @@ def test_a_damaged_generation_is_reported_with_its_hooks(tmp_path):
     assert registry.get_sample_value("hydrator_implausible_generations") == 1
 
 
+@pytest.mark.outside
 def test_a_damaged_state_is_repaired_by_one_command(tmp_path):
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     orders = CommandQueue(tmp_path)
@@ -355,6 +357,7 @@ def test_a_damaged_state_is_repaired_by_one_command(tmp_path):
     assert cycle.run().evaluation.ads[CAM].generation == to_unix(NOON)
 
 
+@pytest.mark.outside
 def test_renumbering_ends_no_rollback_and_a_good_generation_goes_on_upwards(tmp_path):
     orders = CommandQueue(tmp_path)
     orders.prepare()
@@ -365,6 +368,7 @@ def test_renumbering_ends_no_rollback_and_a_good_generation_goes_on_upwards(tmp_
     assert cycle.run().evaluation.ads[CAM].generation == first + 1
 
 
+@pytest.mark.outside
 def test_a_damaged_generation_ends_with_its_content():
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     changed = replace(state.ads[CAM], content=state.ads[CAM].content[:-1])
@@ -372,6 +376,7 @@ def test_a_damaged_generation_ends_with_its_content():
     assert ads.run().evaluation.ads[CAM].generation == to_unix(NOON)
 
 
+@pytest.mark.outside
 def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
     (tmp_path / "list.json").write_text(
         json.dumps({"count": 1, "datasets": {L1: {"sites": {"CAM": "available"}}}})
@@ -396,11 +401,11 @@ def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
     )
 
     def run(*words: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "hydrator.cli", *words, "-c", str(tmp_path / "config.toml")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == status, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        done = run_hydrator(*words, "-c", tmp_path / "config.toml")
+        said = (done.stdout + done.stderr).decode()
+        assert done.returncode == status, said
+        assert "Traceback" not in said
+        return said
 
     run("renumber", status=1)
     run("once")

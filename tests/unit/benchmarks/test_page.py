@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry
 from benchmarks.page import GOAL_KB, PATHS, view
 from hydrator.server.app import build_app
 
+pytestmark = pytest.mark.outside
+
 SECTIONS = ("health", "locality", "arrivals", "sites", "datasets", "jobs", "sets", "staging", "changes")
 
 

@@ -1,16 +1,16 @@
 """`hydrator approve`, `status`, `plan`, `once` and `check` with a catalogue that is suddenly empty."""
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from testbed.shaped import conforms
+from tests.command_line import run_hydrator
 
-HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
+pytestmark = pytest.mark.outside
+
 DIDS = [f"lofar:L{n}" for n in range(6)]
 
 
@@ -49,15 +49,11 @@ class Place:
         )
 
     def run(self, *words: str, status: int = 0) -> str:
-        done = subprocess.run(
-            [*HYDRATOR, *words, "-c", self.folder / "config.toml"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        done = run_hydrator(*words, "-c", self.folder / "config.toml")
+        said = (done.stdout + done.stderr).decode()
+        assert done.returncode == status, said
+        assert "Traceback" not in said
+        return said
 
     def json(self, *words: str):
         return conforms(words, self.run(*words, "--json"))

@@ -132,6 +132,7 @@ def test_man_page_escapes_texts_that_look_like_roff():
     assert page.isascii()
 
 
+@pytest.mark.outside
 @pytest.mark.skipif(not shutil.which("groff"), reason="NO GROFF, SO THE MAN PAGE IS NOT FORMATTED")
 def test_groff_finds_nothing_wrong_with_the_man_page(run):
     groff = ["groff", "-man", "-Tutf8", "-ww"]
@@ -163,6 +164,7 @@ def test_bash_completes_commands_subcommands_and_options(run):
     assert completed(run, "hydrator why --sch") == ["--schedd"]
 
 
+@pytest.mark.outside
 def test_the_script_for_bash_can_be_shown(run):
     script = run(_HYDRATOR_COMPLETE="source_bash").stdout
     assert "complete -o default -F" in script
@@ -215,6 +217,7 @@ def daemon():
         yield made
 
 
+@pytest.mark.outside
 def test_configuration_for_submitters_in_the_docs_is_sufficient(daemon, tmp_path):
     """Run the page docs/how-to/submit/write-a-job.md with another address and an empty HOME."""
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "submit" / "write-a-job.md").read_text()
@@ -248,6 +251,7 @@ def read_all(main_end: int) -> str:
     return seen.decode()
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("columns", [60, 80, 132])
 def test_table_fits_the_terminal_and_loses_no_text(planned, tmp_path, columns):
     site = "A-SITE-OF-A-LONG-NAME-" * 3

@@ -16,6 +16,8 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import L1, NOON, holding, memory, replica
 
+pytestmark = pytest.mark.outside
+
 DAEMON = ("apscheduler", "htcondor2", "httpx", "hydrator.daemon", "hydrator.server", "jinja2", "rucio")
 DAEMON += ("prometheus_client", "stamina", "starlette", "uvicorn")
 TREE = typer.main.get_command(app)

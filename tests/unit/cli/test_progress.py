@@ -19,6 +19,8 @@ from hydrator.domain.errors import CatalogueError
 from hydrator.reconcile.reconciler import read_all
 from tests.factories import CAM, L1, NOON, replica
 
+pytestmark = pytest.mark.outside
+
 
 @pytest.fixture
 def planned(tmp_path):

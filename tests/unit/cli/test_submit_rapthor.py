@@ -104,6 +104,7 @@ def host(tmp_path, monkeypatch, capsys) -> Host:
     return Host(tmp_path, monkeypatch, capsys)
 
 
+@pytest.mark.outside
 def test_submit_rapthor_prints_the_description_and_writes_no_file(host):
     before = set(host.folder.iterdir())
     done = host.submit("[L1.ms, /x/L2.ms/]")
@@ -113,6 +114,7 @@ def test_submit_rapthor_prints_the_description_and_writes_no_file(host):
     assert set(host.folder.iterdir()) - before == {host.folder / "run1.parset"}
 
 
+@pytest.mark.outside
 def test_job_folder_has_all_files_of_the_job(host):
     (host.folder / "sky.txt").write_text("a model")
     done = host.submit("L1.ms", "-o", "job", "--name", "my run", more="input_skymodel = sky.txt\n")
@@ -142,6 +144,7 @@ def test_job_folder_has_all_files_of_the_job(host):
     assert (job / "hydrator-job-start.py").stat().st_mode & 0o111
 
 
+@pytest.mark.outside
 def test_submit_rapthor_lists_cluster_options_that_the_job_replaces(host):
     cluster = "[cluster]\nbatch_system = slurm\nmax_cores = 96\nmax_threads = 0\ndir_local = None\n"
     done = host.submit("L1.ms", more=cluster)
@@ -152,6 +155,7 @@ def test_submit_rapthor_lists_cluster_options_that_the_job_replaces(host):
     assert "[cluster]" not in host.submit("L1.ms", more="[cluster]\nbatch_system = single_machine\n").stderr
 
 
+@pytest.mark.outside
 def test_two_parset_files_with_one_name_are_rejected(host):
     for folder in ("a", "b"):
         (host.folder / folder).mkdir()
@@ -161,6 +165,7 @@ def test_two_parset_files_with_one_name_are_rejected(host):
     assert "two files of the parset are called sky.txt" in messages
 
 
+@pytest.mark.outside
 def test_submit_rapthor_without_storage_is_rejected(host):
     host.configure("")
     assert "no [[storage]] gives" in host.refusal("L1.ms")[0]
@@ -170,6 +175,7 @@ def test_submit_rapthor_without_storage_is_rejected(host):
     assert host.submit("L1.ms").returncode == 0
 
 
+@pytest.mark.outside
 def test_run_is_limited_to_sites_with_all_paths_unless_it_can_fetch(host):
     aus = STORAGE.replace("UK", "AU") + 'table = { "lofar:L2.ms" = "x" }\n'
     host.configure(STORAGE + aus.replace('"name"', '"table"'))
@@ -181,6 +187,7 @@ def test_run_is_limited_to_sites_with_all_paths_unless_it_can_fetch(host):
     assert "DataLocalityPathSites" not in host.submit("L1.ms").stdout
 
 
+@pytest.mark.outside
 def test_dry_run_shows_a_site_with_the_data_and_without_storage(host):
     host.configure(STORAGE.replace("UK", "AU"))
     done = host.submit("L1.ms", "--dry-run")
@@ -192,6 +199,7 @@ def test_dry_run_shows_a_site_with_the_data_and_without_storage(host):
     ]
 
 
+@pytest.mark.outside
 def test_gpu_is_preferred_by_the_configuration_or_by_an_option(host):
     plain = host.submit("L1.ms").stdout
     assert "request_cpus = 16\n" in plain
@@ -205,6 +213,7 @@ def test_gpu_is_preferred_by_the_configuration_or_by_an_option(host):
     assert "GPU" not in host.submit("L1.ms", "--gpu", "no").stdout
 
 
+@pytest.mark.outside
 def test_require_gpus_must_be_a_classad_expression(host):
     host.configure(STORAGE + '[submit]\nrequire_gpus = "Capability >="\n')
     assert "[submit].require_gpus is not a ClassAd expression" in host.refusal("L1.ms", "--gpu", "prefer")[0]
@@ -214,6 +223,7 @@ def test_gpu_option_is_for_the_run_as_a_job_only(host):
     assert "Toil's steps use [submit].gpu" in host.refusal("L1.ms", "--gpu", "prefer", "--as", "env")[0]
 
 
+@pytest.mark.outside
 def test_modes_wait_and_prefer_need_a_stage_in_command(host):
     assert "stage_in" in host.refusal("L1.ms", "--mode", "prefer")[0]
     host.configure('[submit]\nstage_in = "get {did} {path}"\n')
@@ -221,12 +231,14 @@ def test_modes_wait_and_prefer_need_a_stage_in_command(host):
     assert json.loads(done.stdout)["DataLocalityMaxWait"] == 60
 
 
+@pytest.mark.outside
 def test_toil_exports_accept_mode_prefer_without_a_stage_in_command(host):
     done = host.submit("L1.ms", "--as", "env", "--mode", "prefer")
     assert done.returncode == 0, done.stderr
     assert "export _CONDOR_DataLocality='\"prefer\"'" in done.stdout
 
 
+@pytest.mark.outside
 def test_exports_warn_if_no_site_has_all_datasets_for_toils_steps(host):
     (host.folder / "catalogue.toml").write_text(
         CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
@@ -259,6 +271,7 @@ def test_option_with_several_lines_is_rejected_with_one_sentence(host, options, 
     assert told in output
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -278,12 +291,14 @@ def test_parset_file_with_an_unusable_name_is_rejected(host, name, told):
     assert not (host.folder / "job").exists()
 
 
+@pytest.mark.outside
 def test_macro_in_a_file_name_is_escaped(host):
     (host.folder / "sky$(X).txt").write_text("a model")
     done = host.submit("L1.ms", more="input_skymodel = sky$(X).txt\n")
     assert f"{host.folder}/sky$(DOLLAR)(X).txt" in done.stdout
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", ["run1\nqueue 99\n.parset", os.fsdecode(b"run\xff.parset")])
 def test_parset_with_special_characters_in_its_name_becomes_a_job(host, name):
     (host.folder / name).write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
@@ -294,6 +309,7 @@ def test_parset_with_special_characters_in_its_name_becomes_a_job(host, name):
     assert "queue 99" not in (host.job() / "run.parset").read_text().split("\n", 1)[1]
 
 
+@pytest.mark.outside
 def test_submit_rapthor_does_not_change_files_and_links_of_the_user(host):
     """A user's file may have the name of a file of the job, and be in the same folder."""
     own = {name: f"{name} of the user" for name in ("run1.sub", "hydrator-paths.json", "sky.txt")}
@@ -311,6 +327,7 @@ def test_submit_rapthor_does_not_change_files_and_links_of_the_user(host):
     assert (host.job(".") / "hydrator-job-start.py").stat().st_mode & 0o777 == 0o755
 
 
+@pytest.mark.outside
 def test_each_of_many_submissions_at_once_has_a_folder_of_its_own(tmp_path):
     """Twenty processes want the same name in the same second."""
     words = (
@@ -360,6 +377,7 @@ def test_unwritable_job_folder_leaves_no_files(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.outside
 def test_full_disk_is_one_sentence_and_leaves_no_files(host):
     """A limit for the size of files replaces a full disk: the wrapper is larger than 8 blocks."""
     before = set(host.folder.iterdir())
@@ -383,6 +401,7 @@ def test_full_disk_is_one_sentence_and_leaves_no_files(host):
     assert {path.name for path in set(host.folder.iterdir()) - before} <= {"run1.parset", "state"}
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_unwritable_output_folder_is_one_sentence(host, place):
     (host.folder / "file").write_text("mine")
@@ -400,6 +419,7 @@ def condor_submit(host: Host, script: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
 
 
+@pytest.mark.outside
 def test_submit_option_submits_from_the_jobs_final_folder(host, monkeypatch):
     condor_submit(host, 'pwd > ../where; ls > ../files; test -f "$1"', monkeypatch)
     done = host.submit("L1.ms", "--submit", "-o", "jobs")
@@ -414,6 +434,7 @@ def test_submit_option_submits_from_the_jobs_final_folder(host, monkeypatch):
     )
 
 
+@pytest.mark.outside
 def test_keep_on_eviction_transfers_the_working_folder(host):
     lines = host.submit("L1.ms", "--keep-on-eviction").stdout.splitlines()
     assert "when_to_transfer_output = ON_EXIT_OR_EVICT" in lines
@@ -423,6 +444,7 @@ def test_keep_on_eviction_transfers_the_working_folder(host):
     assert "evicted" not in done.stderr
 
 
+@pytest.mark.outside
 def test_second_submission_does_not_change_the_first_folder(host, monkeypatch):
     condor_submit(host, "exit 0", monkeypatch)
     assert host.submit("L1.ms", "--submit").returncode == 0
@@ -434,6 +456,7 @@ def test_second_submission_does_not_change_the_first_folder(host, monkeypatch):
     assert "L2.ms" in (second / "hydrator-paths.json").read_text()
 
 
+@pytest.mark.outside
 def test_nothing_is_left_of_a_submission_that_is_refused(host, monkeypatch):
     condor_submit(host, "touch run1.out; echo no >&2; exit 4", monkeypatch)
     (output,) = host.refusal("L1.ms", "--submit", "-o", "jobs/deep", status=1)
@@ -442,6 +465,7 @@ def test_nothing_is_left_of_a_submission_that_is_refused(host, monkeypatch):
     assert list(host.folder.rglob(".*.new")) == []
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("script", "how"),
     [
@@ -460,6 +484,7 @@ def test_where_there_may_be_a_job_its_files_stay(host, monkeypatch, script, how)
     assert (host.job(".") / "run1.sub").exists()
 
 
+@pytest.mark.outside
 def test_world_writable_output_folder_is_rejected(host):
     (host.folder / "job").mkdir()
     (host.folder / "job").chmod(0o777)
@@ -476,10 +501,12 @@ def test_submit_option_without_condor_submit_writes_no_files(host, monkeypatch):
     assert {path.name for path in set(host.folder.iterdir()) - before} <= {"run1.parset"}
 
 
+@pytest.mark.outside
 def test_one_dataset_under_two_names_is_rejected(host):
     assert "these are the same dataset, lofar:L1.ms" in host.refusal("[/a/L1.ms, /b/L1.ms]")[0]
 
 
+@pytest.mark.outside
 def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
     messages = host.refusal("[L8.ms, L1.ms, L9.ms]")
     assert [line.partition(";")[0] for line in messages] == [
@@ -494,6 +521,7 @@ def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
     host.refusal("[L8.ms, b d.ms]", "--allow-unknown")
 
 
+@pytest.mark.outside
 def test_glob_without_local_match_is_searched_in_the_catalogues_with_a_note(host):
     done = host.submit("/far/L*.ms", "--as", "ad")
     assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L2.ms"}')
@@ -503,6 +531,7 @@ def test_glob_without_local_match_is_searched_in_the_catalogues_with_a_note(host
     assert here.stdout.startswith('RequiredDatasets = {"lofar:L1.ms"}')
 
 
+@pytest.mark.outside
 def test_dry_run_shows_sites_bytes_and_missing_datasets(host):
     done = host.submit("[L1.ms, L2.ms]", "--dry-run")
     assert [line.split()[:5] for line in done.stdout.splitlines()[1:3]] == [
@@ -526,12 +555,14 @@ def test_parset_that_is_not_utf_8_is_one_sentence(host):
     assert done.stderr == "hydrator: latin.parset: not UTF-8 text (byte 39): save the parset as UTF-8\n"
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", ['quo"te.ms', "back\\slash.ms", "semi;colon.ms", "dollar$(X).ms"])
 def test_measurement_set_name_that_cannot_be_a_did_is_rejected(host, name):
     (messages,) = host.refusal(f"['{name}']".replace("\\", "\\\\"))
     assert messages.startswith(f"{name}: no catalogue has a dataset of that name")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("stage_in", ["", '[submit]\nstage_in = "fetch {did} {path}"\n'])
 def test_did_that_could_leave_the_storage_prefix_is_rejected(host, stage_in):
     host.configure(STORAGE + stage_in)
@@ -551,6 +582,7 @@ def test_stage_in_command_with_an_open_quote_is_rejected(host):
     assert output == "[submit].stage_in cannot be parsed (No closing quotation): quote it as for a shell"
 
 
+@pytest.mark.outside
 def test_run_that_no_site_can_start_warns_or_exits_with_3(host):
     done = host.submit("[L1.ms, L2.ms]", "-o", "here")
     assert (done.returncode, "no site has" in done.stderr) == (0, False)
@@ -572,6 +604,7 @@ def test_run_that_no_site_can_start_warns_or_exits_with_3(host):
     assert host.submit("[L1.ms, L2.ms]", "--dry-run").returncode == 0
 
 
+@pytest.mark.outside
 def test_job_is_held_after_misses_at_all_sites_with_its_data(host):
     done = host.submit("[L1.ms, L2.ms]")
     (hold,) = [line for line in done.stdout.splitlines() if line.startswith("periodic_hold =")]
@@ -579,6 +612,7 @@ def test_job_is_held_after_misses_at_all_sites_with_its_data(host):
     assert '"AU"' not in hold
 
 
+@pytest.mark.outside
 def test_misspelled_name_is_rejected_with_and_without_dry_run(host):
     """The daemon, which a dry run queries, has only the datasets that jobs name."""
     view = ServerState({}, Snapshot({}), demand(), None, NOON)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.outside
+
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 PLUGIN = """
 from adapters.memory import MemoryCatalogue

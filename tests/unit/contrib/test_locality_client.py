@@ -20,6 +20,8 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.factories import MINUTE, NOON, demand, want
 
+pytestmark = pytest.mark.outside
+
 ROOT = Path(__file__).parents[3]
 HEAD = {"version": 1, "sites": []}
 

@@ -178,6 +178,7 @@ def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
     assert [line["why"] for line in warned] == ["it closed the connection"]
 
 
+@pytest.mark.outside
 def test_events_from_many_threads_are_all_counted():
     heard = Heard(per_second=1e6)
     threads = [

@@ -119,6 +119,7 @@ def served(logged, proxied):
         yield daemon, client, stream
 
 
+@pytest.mark.outside
 def test_log_lines_of_a_request_have_the_id_of_its_answer(served):
     _, client, stream = served
     ids = [client.get(path).headers["X-Request-Id"] for path in ("/", "/healthz", "/nowhere?token=secret")]
@@ -137,6 +138,7 @@ def test_log_lines_of_a_request_have_the_id_of_its_answer(served):
     assert "secret" not in stream.getvalue()
 
 
+@pytest.mark.outside
 def test_a_bug_is_logged_with_the_id_that_the_client_was_given(served):
     daemon, client, stream = served
     daemon.broken = True
@@ -147,6 +149,7 @@ def test_a_bug_is_logged_with_the_id_that_the_client_was_given(served):
     assert "Content-Security-Policy" in answer.headers
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("given", ["from-the-proxy.1", "x" * 65, "two words", ""])
 def test_an_id_is_taken_over_from_a_proxy_only_and_only_if_it_is_one(served, proxied, given):
     _, client, _ = served
@@ -155,6 +158,7 @@ def test_an_id_is_taken_over_from_a_proxy_only_and_only_if_it_is_one(served, pro
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", taken)
 
 
+@pytest.mark.outside
 def test_log_lines_of_a_catalogue_have_the_number_of_the_cycle(logged):
     class Loud(MemoryCatalogue):
         def read(self, dids):

@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from benchmarks.benefit.arms import OFF
 from benchmarks.benefit.runs import BenefitRun, outcome
 from benchmarks.benefit.workload import JOB_BYTES, JOBS, SITES, SLOTS, link_rate
@@ -16,6 +18,8 @@ from hydrator.domain.ads.estimates import Rate
 from hydrator.domain.model import Site
 from tests.factories import NOON
 from tests.unit.diagnostics.replay.benefit_cells import build_ads, build_history_rows, load_runs
+
+pytestmark = pytest.mark.outside
 
 DAY = timedelta(days=1)
 STOCK_DEVIATION = 0.1

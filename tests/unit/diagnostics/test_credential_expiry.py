@@ -190,6 +190,7 @@ def test_metrics_of_removed_credentials_disappear():
     assert registry.get_sample_value(expiry, labels) is None
 
 
+@pytest.mark.outside
 def test_token_for_job_edits_is_listed_separately(tmp_path):
     folders = {"own": 30 * DAY, "editor": DAY}
     for name, lasts in folders.items():

@@ -16,6 +16,8 @@ from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.experiment import Experiment, mark_observed
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, RAL, ad
 
+pytestmark = pytest.mark.outside
+
 SIZES = {L1: 100}
 
 

@@ -12,6 +12,8 @@ from hydrator.domain.model import Unseen
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, OSO, RAL
 
+pytestmark = pytest.mark.outside
+
 LIED = Audit(
     {CAM: AuditTally({1: (97, 3)}, 0.97, NOON), RAL: AuditTally({1: (5, 0)}, 1.0, NOON)},
     {(Claim("rucio", L1, CAM), VerificationMethod.FILES): Correction(NOON, NOON)},

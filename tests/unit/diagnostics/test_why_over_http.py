@@ -42,6 +42,8 @@ from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
 from tests.unit.diagnostics.test_why import JOB, MISSING, slots
 
+pytestmark = pytest.mark.outside
+
 RIGHT, TYPO = Did("lofar:L1234_SB001.ms"), Did("lofar:L1243_SB001.ms")
 CLASHING, TWIN = Did("lofar:Case"), Did("lofar:case")
 BOTH = set_key([L1, L2])

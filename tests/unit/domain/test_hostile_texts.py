@@ -22,6 +22,8 @@ from hydrator.domain.redaction import Redactor
 from hydrator.privacy.pseudonyms import HIDDEN_DID, Privacy, Pseudonymizer
 from tests.factories import NOON
 
+pytestmark = pytest.mark.outside
+
 VEIL = Pseudonymizer(Privacy(("*:secret_*", "*a*a*b*")), (bytes(range(40)),))
 HIDE = Redactor(redact_further=VEIL.redact)
 PIECES = ["a.", "a/", "eyJabcde-", "token ", "%3A", ":", "\\\\", '\\"', " ", "a:secret_", "é", '"a",']

@@ -147,6 +147,7 @@ def elements(source, tmp_path, **sites):
     return RseDirectory(Rucio(settings), source).read(NOON)
 
 
+@pytest.mark.outside
 def test_rse_without_site_attribute_is_at_its_sites_in_site_capabilities(capabilities, tmp_path):
     standin, source = capabilities
     for site, name in (("CAM", "B"), ("RAL", "B"), ("ELSEWHERE", "A")):
@@ -158,12 +159,14 @@ def test_rse_without_site_attribute_is_at_its_sites_in_site_capabilities(capabil
     assert [one.site for one in replicas] == [CAM, RAL]
 
 
+@pytest.mark.outside
 def test_the_configured_site_of_an_rse_wins_over_all(capabilities, tmp_path):
     standin, source = capabilities
     standin.add_area("RAL", "B")
     assert elements(source, tmp_path, B="CAM")["B"].sites == (CAM,)
 
 
+@pytest.mark.outside
 def test_a_downtime_in_site_capabilities_closes_the_rse_for_rucio_too(capabilities, tmp_path):
     standin, source = capabilities
     around = f"{(NOON - HOUR).isoformat()} to {(NOON + HOUR).isoformat()}"
@@ -174,6 +177,7 @@ def test_a_downtime_in_site_capabilities_closes_the_rse_for_rucio_too(capabiliti
     assert (found["A"].is_readable, found["B"].is_readable) == (False, True)
 
 
+@pytest.mark.outside
 def test_rucio_lists_unmapped_storages_while_site_capabilities_is_unreachable(capabilities, tmp_path):
     standin, source = capabilities
     standin.habits.status = 500

@@ -22,6 +22,8 @@ from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from tests.factories import L1, NOON, demand, replica
 
+pytestmark = pytest.mark.outside
+
 CANARY, OTHER = Did("embargo:canary-1"), Did("embargo:a/b+c=1~2")
 VEIL = Pseudonymizer(Privacy(("embargo:*",)), (bytes(range(40)),))
 

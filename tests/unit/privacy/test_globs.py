@@ -41,6 +41,7 @@ def test_one_of_several_globs_is_enough():
     assert not matches_any("lofar:L1", [])
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("pattern", ["*a*a*a*b", "*[ab]*[ab]?b", "*:*a*b", "?*a?*b"])
 def test_glob_of_many_stars_ends_on_a_long_text(pattern):
     """A search that goes back takes days; then the limit of a test ends it."""

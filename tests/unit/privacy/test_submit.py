@@ -13,6 +13,8 @@ from hydrator.privacy.pseudonyms import find_leaks
 from hydrator.submit.job_wrapper import JobInputs as TravellingJob
 from tests.unit.privacy.test_exchange import VEIL, Daemon
 
+pytestmark = pytest.mark.outside
+
 CANARY = "embargo:canary-1.ms"
 CONFIG = """
 [daemon]

@@ -38,6 +38,8 @@ from hydrator.privacy.exchange import fetch_pseudonyms
 from hydrator.reconcile.poll.intake import CleanCatalogue
 from tests.rucio_fixtures import catalogues
 
+pytestmark = pytest.mark.outside
+
 L1 = Did("lofar:L1")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECRET, TOKEN, LOGIN = (f"c4nary{word}-/+&=0123456789" for word in ("Secret", "Token", "Login"))

@@ -30,6 +30,8 @@ from testbed.installation import wait_for
 from tests.contracts.publisher import site_ad
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 
+pytestmark = pytest.mark.outside
+
 AWKWARD = Site("Žilina (CZ/2) 50% ad")
 
 

@@ -217,6 +217,7 @@ def served(made):
 READ_ONLY = ["/", "/v1/sites", "/v1/datasets", "/metrics"]
 
 
+@pytest.mark.outside
 def test_site_token_reads_the_ad_of_its_own_site_only(served):
     assert served("/v1/sites/CAM/ad", "cam").text == contract_1(ad(L1, site=CAM)).text
     other = served("/v1/sites/RAL/ad", "cam")
@@ -224,11 +225,13 @@ def test_site_token_reads_the_ad_of_its_own_site_only(served):
     assert "DataLocality" not in other.text
 
 
+@pytest.mark.outside
 def test_site_token_gets_equal_answers_for_existing_and_unknown_sites(served):
     assert served("/v1/sites/RAL/ad", "cam").json() == served("/v1/sites/NONE/ad", "cam").json()
     assert served("/v2/sites/RAL/ad", "cam").json() == served("/v1/sites/NONE/ad", "cam").json()
 
 
+@pytest.mark.outside
 def test_site_token_without_an_ad_sees_no_names_of_other_sites(served, made):
     tokens, file = made
     tokens["camm"], grant = create_token(Role.SITE, Site("CAMM"), DAY)
@@ -238,6 +241,7 @@ def test_site_token_without_an_ad_sees_no_names_of_other_sites(served, made):
     assert served("/v1/sites/CAMM/ad", "read").json()["similar_sites"] == ["CAM"]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("path", [*READ_ONLY, "/v1/sites/CAM/ad"])
 def test_everything_but_health_asks_for_a_token(served, path):
     answer = served(path)
@@ -248,11 +252,13 @@ def test_everything_but_health_asks_for_a_token(served, path):
     assert served(path, "submit").status_code == 200
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("path", READ_ONLY)
 def test_a_site_reads_nothing_but_its_ad(served, path):
     assert served(path, "cam").status_code == 403
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("path", ["/v1/locality", "/v1/locality/set"])
 def test_locality_asks_for_a_token_that_reads_everything(served, path):
     statuses = {
@@ -263,15 +269,18 @@ def test_locality_asks_for_a_token_that_reads_everything(served, path):
     assert "CAM" not in served(path, "cam", {"datasets": [L1], "sites": ["CAM"]}).text.replace("site:CAM", "")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_health_is_open(served, path):
     assert served(path).status_code == 200
 
 
+@pytest.mark.outside
 def test_ads_behind_tokens_are_private_to_shared_caches(served):
     assert served("/v1/sites/CAM/ad", "cam").headers["Cache-Control"].startswith("private, ")
 
 
+@pytest.mark.outside
 def test_token_in_the_url_is_ignored(served, made):
     assert served(f"/v1/sites?token={made[0]['read']}").status_code == 401
 

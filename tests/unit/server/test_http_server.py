@@ -32,6 +32,8 @@ from hydrator.wiring import system_clock
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
+pytestmark = pytest.mark.outside
+
 HOOK = Path(__file__).parents[3] / "hydrator" / "startd_cron.py"
 
 

@@ -30,6 +30,8 @@ from hydrator.wiring.http_server import build_http_server
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
+pytestmark = pytest.mark.outside
+
 VIEW = ServerState({CAM: ad(L1), RAL: ad(L1, site=RAL)}, Snapshot({}), demand(), None, NOON)
 
 

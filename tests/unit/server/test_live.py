@@ -16,6 +16,8 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.factories import NOON
 
+pytestmark = pytest.mark.outside
+
 STREAM = {"Accept": "text/event-stream"}
 STATE = ServerState({}, Snapshot({}), None, None, NOON)
 SOON = timedelta(milliseconds=20)

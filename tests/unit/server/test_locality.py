@@ -196,6 +196,7 @@ def test_page_ends_early_with_one_dataset_at_least_when_its_time_is_over():
     assert lines_of(LocalityRequest((L1,), after=L2))[1:] == [{"next": None}]
 
 
+@pytest.mark.outside
 def test_stream_of_10000_datasets_needs_little_memory():
     dids = tuple(Did(f"s:d{number:05}") for number in range(10_000))
     held = {did: Fact(DatasetState.AVAILABLE, NOON) for did in dids}
@@ -326,6 +327,7 @@ def large_state(count: int, sites: int) -> tuple[ServerState, list[Did]]:
     return replace(STATE, snapshot=snapshot, demand=demand(want(*dids))), dids
 
 
+@pytest.mark.outside
 def test_server_streams_lines_of_json_also_gzipped():
     with (server := Server(STATE)).http:
         plain = server.post(datasets=[L2, L1], headers={"Accept-Encoding": "identity"})
@@ -339,6 +341,7 @@ def test_server_streams_lines_of_json_also_gzipped():
     assert one.json()["sites"][0]["share"] == 1.0
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("path", ["/v1/locality", "/v1/locality/set"])
 def test_server_refuses_what_it_cannot_answer_with_one_sentence(path):
     with (server := Server(replace(STATE, snapshot=None, not_ready_reason="no poll yet"))).http:
@@ -350,6 +353,7 @@ def test_server_refuses_what_it_cannot_answer_with_one_sentence(path):
     assert got.json()["detail"].startswith("this path accepts only POST")
 
 
+@pytest.mark.outside
 def test_answer_that_a_client_reads_slowly_has_several_whole_pages_and_is_never_cut():
     """A page must end before the server's time limit, with the tail that waits in the sockets' buffers."""
     state, dids = large_state(6000, 30)
@@ -401,6 +405,7 @@ def unchunk(answer: bytes) -> bytes:
     return bytes(body)
 
 
+@pytest.mark.outside
 def test_server_answers_few_requests_at_a_time_and_recovers():
     server = Server(STATE)
     with server.http:
@@ -422,6 +427,7 @@ def test_server_answers_few_requests_at_a_time_and_recovers():
         assert server.post(datasets=[L1]).status_code == 200
 
 
+@pytest.mark.outside
 def test_client_that_leaves_in_the_middle_frees_its_place():
     state, dids = large_state(3000, 30)
     with (server := Server(state)).http:

@@ -28,6 +28,8 @@ from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
 
+pytestmark = pytest.mark.outside
+
 SITES = (CAM, RAL, Site("Žilina (CZ/2) 50% ad"))
 FACTS = {
     CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),

@@ -19,6 +19,8 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand
 
+pytestmark = pytest.mark.outside
+
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "get"]
 EVENT = json.dumps({"event_type": "close", "payload": {"scope": "lofar", "name": "L1", "state": "LOST"}})
 BODIES = [b"", b'{"site": "CAM", "ads": []}', ad(L2, generation=99).text.encode(), EVENT.encode()]

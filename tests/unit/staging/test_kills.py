@@ -5,12 +5,16 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from hydrator.domain.ports.staging import RequestState
 from hydrator.staging.ledger import EntryState
 from hydrator.staging.policy import TERABYTE
 from hydrator.state.store import Store
 from tests.faults.length import chosen, seeded
 from tests.unit.staging.staging_process import LIMITS, build_world, run_steps
+
+pytestmark = pytest.mark.outside
 
 KILLS = chosen(20, 500)
 LONGEST = timedelta(days=15)

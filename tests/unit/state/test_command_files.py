@@ -99,6 +99,7 @@ print(len(waiting.commands), waiting.problem)
 """
 
 
+@pytest.mark.outside
 def test_orders_that_could_not_be_taken_away_are_not_followed(open_folder):
     orders = CommandQueue(open_folder)
     orders.prepare()

@@ -234,6 +234,7 @@ def test_a_report_comes_back_and_a_missing_one_is_empty(tmp_path):
 # ---- one owner
 
 
+@pytest.mark.outside
 def test_a_second_owner_is_refused_with_a_sentence_that_names_the_first(tmp_path):
     with Store.open_to_write(tmp_path):
         with pytest.raises(StateError) as refused:
@@ -245,6 +246,7 @@ def test_a_second_owner_is_refused_with_a_sentence_that_names_the_first(tmp_path
     Store.open_to_write(tmp_path).close()
 
 
+@pytest.mark.outside
 def test_second_close_is_not_an_error_and_frees_no_other_lock(tmp_path):
     first = Store.open_to_write(tmp_path)
     first.close()
@@ -294,6 +296,7 @@ def test_lock_shows_that_a_daemon_runs(tmp_path):
     assert owner_of(tmp_path) is None
 
 
+@pytest.mark.outside
 def test_daemon_starts_while_a_command_reads_its_lock(tmp_path):
     with Store.open_to_write(tmp_path):
         pass
@@ -304,6 +307,7 @@ def test_daemon_starts_while_a_command_reads_its_lock(tmp_path):
         assert owner_of(tmp_path) == str(os.getpid())
 
 
+@pytest.mark.outside
 def test_the_lock_of_a_killed_owner_is_free(tmp_path):
     child = saving(tmp_path)
     try:
@@ -314,6 +318,7 @@ def test_the_lock_of_a_killed_owner_is_free(tmp_path):
     Store.open_to_write(tmp_path).close()
 
 
+@pytest.mark.outside
 def test_kill_9_at_any_moment_of_a_save_leaves_the_old_or_the_new_state_whole(tmp_path):
     whole = [big("old"), big("new")]
     for attempt in range(20):
@@ -325,6 +330,7 @@ def test_kill_9_at_any_moment_of_a_save_leaves_the_old_or_the_new_state_whole(tm
             assert store.load() in whole
 
 
+@pytest.mark.outside
 def test_others_can_look_while_a_daemon_owns_and_saves(tmp_path):
     child = saving(tmp_path)
     try:
@@ -364,6 +370,7 @@ def test_missing_state_is_reported_in_a_sentence(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.outside
 def test_unreadable_state_is_reported_with_who_may_read_it(open_folder):
     state = open_folder / "state"
     Store.open_to_write(state).close()
@@ -569,6 +576,7 @@ def test_reports_are_plain_json(tmp_path):
     assert json.loads(body) == {"at": 1}
 
 
+@pytest.mark.outside
 def test_anybody_who_may_read_can_look_after_a_clean_stop(open_folder):
     with Store.open_to_write(open_folder) as store:
         store.save(big("old"))

@@ -44,6 +44,7 @@ print(json.dumps([[by.path(*did.split(":", 1)) for by in each] for did in json.l
 """
 
 
+@pytest.mark.outside
 def test_hash_and_identity_rules_equal_rucios_own_code(tmp_path):
     """In a process of its own: Rucio reads its configuration when it is imported."""
     dids = [

@@ -104,6 +104,7 @@ class Node:
 # ------------------------------------------------------------------------------------- the file itself
 
 
+@pytest.mark.outside
 def test_wrapper_compiles_on_python_3_6():
     vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
     done = subprocess.run([vermin, "-t=3.6-", "--no-tips", FILE], capture_output=True, text=True, check=False)
@@ -121,6 +122,7 @@ def test_wrapper_imports_only_the_standard_library():
     assert found <= set(sys.stdlib_module_names)
 
 
+@pytest.mark.outside
 def test_submit_wrapper_command_prints_the_wrapper():
     done = subprocess.run(
         [sys.executable, "-m", "hydrator.cli", "submit", "wrapper"],
@@ -138,6 +140,7 @@ def test_wrapper_and_submit_side_have_equal_constants():
         assert f'"{attribute}"' in FILE.read_text()
 
 
+@pytest.mark.outside
 def test_wrapper_without_python_ends_with_85_and_a_sentence(node):
     sh = shutil.which("sh")
     assert sh
@@ -158,6 +161,7 @@ def test_wrapper_without_python_ends_with_85_and_a_sentence(node):
 # ------------------------------------------------------------------------------- what the command sees
 
 
+@pytest.mark.outside
 def test_command_gets_the_paths_of_its_data_as_variables(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     node.holds("L1.ms", "one")
@@ -167,6 +171,7 @@ def test_command_gets_the_paths_of_its_data_as_variables(node):
     assert (done.returncode, done.stdout, done.stderr) == (0, "onetwo at UK\n", "")
 
 
+@pytest.mark.outside
 def test_arguments_that_name_a_dataset_become_its_path(node):
     node.takes("lofar:L1.ms")
     path = str(node.holds("L1.ms"))
@@ -175,6 +180,7 @@ def test_arguments_that_name_a_dataset_become_its_path(node):
     assert done.stdout.splitlines() == [path, path, path, f"--in={path}", "xlofar:L1.ms", "$INPUT_9"]
 
 
+@pytest.mark.outside
 def test_parset_copy_gets_this_sites_paths_and_the_original_is_unchanged(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     one, two = node.holds("L1.ms"), node.holds("L2.ms")
@@ -264,6 +270,7 @@ def test_parset_that_cannot_be_parsed_is_unchanged(machine, parset):
     assert job_start.fit_to_slot(parset, machine, "/scratch") == (parset, [])
 
 
+@pytest.mark.outside
 def test_wrapper_reports_cluster_options_that_it_changed(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
@@ -291,6 +298,7 @@ def fill(node: Node, **files: str) -> None:
             (folder / file).write_text(file)
 
 
+@pytest.mark.outside
 def test_evicted_job_continues_after_its_finished_operations(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
@@ -301,6 +309,7 @@ def test_evicted_job_continues_after_its_finished_operations(node):
     assert operations(node) == {}  # its output is the rest of the folder
 
 
+@pytest.mark.outside
 def test_eviction_removes_unfinished_operations(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
@@ -321,6 +330,7 @@ def test_eviction_removes_unfinished_operations(node):
     assert operations(node) == {"calibrate_1": [".done"]}
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("words", "status"), [(("sh", "-c", "kill -SEGV $$"), -signal.SIGSEGV), (("nowhere-at-all",), 127)]
 )
@@ -335,6 +345,7 @@ def test_parset_without_input_ms_is_rejected():
         job_start.rewrite_input_ms(b"[cluster]\ninput_ms = a\n", ["/x"])
 
 
+@pytest.mark.outside
 def test_command_gets_its_arguments_and_the_job_its_status(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
@@ -342,6 +353,7 @@ def test_command_gets_its_arguments_and_the_job_its_status(node):
     assert (done.returncode, done.stdout) == (37, "2 two words\n")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGKILL])
 def test_command_gets_signals_and_the_job_ends_by_the_same_signal(node, number):
     node.takes("lofar:L1.ms")
@@ -355,6 +367,7 @@ def test_command_gets_signals_and_the_job_ends_by_the_same_signal(node, number):
         assert running.wait(120) == -number
 
 
+@pytest.mark.outside
 def test_command_gets_default_sigpipe_and_the_jobs_locale(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
@@ -366,6 +379,7 @@ def test_command_gets_default_sigpipe_and_the_jobs_locale(node):
     assert (locale, ours) == ("unset", "1")
 
 
+@pytest.mark.outside
 def test_missing_command_ends_with_127_and_a_sentence(node):
     node.takes("lofar:L1.ms")
     node.holds("L1.ms")
@@ -376,6 +390,7 @@ def test_missing_command_ends_with_127_and_a_sentence(node):
     )
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -395,6 +410,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(node, words, sentence):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "datasets": [], "sites": {}}', "\x00"]
 )
@@ -426,6 +442,7 @@ def test_site_comes_from_the_slot_ad_then_its_glidein_attributes(tmp_path):
 # ---------------------------------------------------------------------------------------- what misses
 
 
+@pytest.mark.outside
 def test_missing_dataset_ends_with_85_and_is_reported_in_the_job_ad(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     node.holds("L2.ms")
@@ -443,6 +460,7 @@ def test_missing_dataset_ends_with_85_and_is_reported_in_the_job_ad(node):
     assert (miss.site, miss.did) == ("UK", "lofar:L1.ms")
 
 
+@pytest.mark.outside
 def test_report_keeps_earlier_misses_in_the_job_ad(node):
     node.takes("lofar:L1.ms")
     node.job.write_text(
@@ -454,6 +472,7 @@ def test_report_keeps_earlier_misses_in_the_job_ad(node):
     assert '","12 lofar:L1.ms NL"}' in messages.read_text()
 
 
+@pytest.mark.outside
 def test_empty_folder_and_dangling_link_are_misses(node):
     node.takes("lofar:L1.ms")
     path = node.storage / "L1.ms"
@@ -464,6 +483,7 @@ def test_empty_folder_and_dangling_link_are_misses(node):
     assert node.run("true").returncode == 85
 
 
+@pytest.mark.outside
 def test_dataset_smaller_than_its_catalogue_size_is_a_miss(node):
     path = node.holds("L1.ms", "1234")
     body = {"version": 1, "sites": {"UK": {"lofar:L1.ms": str(path)}}}
@@ -473,6 +493,7 @@ def test_dataset_smaller_than_its_catalogue_size_is_a_miss(node):
         assert node.run("true").returncode == status
 
 
+@pytest.mark.outside
 def test_path_with_non_ascii_letters_is_found_in_any_locale(node):
     node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": str(node.storage / "é.ms")}})
     node.holds("é.ms")
@@ -483,12 +504,14 @@ def test_path_with_non_ascii_letters_is_found_in_any_locale(node):
     assert '/é.ms"]' in done.stdout
 
 
+@pytest.mark.outside
 def test_invalid_path_is_a_miss_and_leaves_no_child_process(node):
     node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": "/data/\0"}})
     done = node.run("true")
     assert (done.returncode, done.stderr.count("\n")) == (85, 1)
 
 
+@pytest.mark.outside
 def test_site_without_storage_misses_every_dataset(node):
     node.takes("lofar:L1.ms", sites={})
     done = node.run("true")
@@ -496,6 +519,7 @@ def test_site_without_storage_misses_every_dataset(node):
     assert "hydrator-paths.json has no path for this dataset" in done.stderr
 
 
+@pytest.mark.outside
 def test_file_server_without_an_answer_is_a_miss(tmp_path):
     os.mkfifo(tmp_path / "never")
     (tmp_path / "file").write_text("x")
@@ -504,12 +528,14 @@ def test_file_server_without_an_answer_is_a_miss(tmp_path):
     assert looked == [("", [str(tmp_path / "file")]), ("no answer within 0.5 s", [])]
 
 
+@pytest.mark.outside
 def test_failing_condor_chirp_does_not_change_the_exit_status(node):
     node.takes("lofar:L1.ms")
     node.chirp(status=1)
     assert node.run("true").returncode == 85
 
 
+@pytest.mark.outside
 def test_wrapper_uses_the_chirp_protocol_without_condor_chirp(node, tmp_path):
     request: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -535,6 +561,7 @@ def answer_chirp(server: socket.socket, heard: list[bytes], connections: int) ->
                 stream.flush()
 
 
+@pytest.mark.outside
 def test_missing_output_files_become_sockets_that_file_transfer_skips(node):
     node.takes("lofar:L1.ms")
     (node.scratch / "there").write_text("kept")
@@ -560,6 +587,7 @@ def test_attributes_written_into_the_job_ad_have_bounded_length():
 # ------------------------------------------------------------------------------------------- fetching
 
 
+@pytest.mark.outside
 def test_private_dataset_is_fetched_by_did_and_reported_by_opaque_name(node):
     name = "private:" + "0" * 32
     messages = node.chirp()
@@ -573,6 +601,7 @@ def test_private_dataset_is_fetched_by_did_and_reported_by_opaque_name(node):
     assert "embargo" not in messages.read_text()
 
 
+@pytest.mark.outside
 def test_unreadable_dataset_is_fetched(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'mkdir $0/x; echo $1 > $0/x/f' {path} {did}")
     here = node.holds("L2.ms")
@@ -580,6 +609,7 @@ def test_unreadable_dataset_is_fetched(node):
     assert done.stdout == f"lofar:L1.ms\n{here}\n"
 
 
+@pytest.mark.outside
 def test_fetched_dataset_is_reported_and_is_a_miss_if_advertised(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'echo x > $0/f' {path}")
     node.machine.write_text(
@@ -612,6 +642,7 @@ def test_advertised_state_is_read_by_exact_dataset_name(states, said):
     assert job_start.is_advertised_available(states, "a:1") is said
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("command", "below"),
     [
@@ -629,6 +660,7 @@ def test_result_of_the_stage_in_command_is_found(node, command, below):
     assert done.stdout.strip() == str(node.scratch / "hydrator-inputs" / below)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
@@ -646,6 +678,7 @@ def test_dataset_that_cannot_be_fetched_is_a_miss(node, command, sentence):
     assert sentence in done.stderr
 
 
+@pytest.mark.outside
 def test_signal_ends_the_stage_in_command_too(node):
     left = node.scratch / "left"
     node.takes("lofar:L1.ms", stage_in=f"sh -c 'echo $$ > {left}; exec sleep 60'")
@@ -710,6 +743,7 @@ def read_reports(messages: Path) -> list[str]:
     return re.findall(r'"([^"]*)"', attributes.get("ChirpDataLocalityReads", ""))
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("named", "others", "source"),
     [
@@ -734,6 +768,7 @@ def test_rate_of_a_fetched_dataset_is_reported_if_its_source_is_known(node, name
     assert [bool(re.fullmatch(expected, each)) for each in read_reports(messages)] == [True] * bool(source)
 
 
+@pytest.mark.outside
 def test_rate_of_a_small_dataset_or_a_local_one_is_not_reported(node):
     messages = node.chirp()
     node.takes(
@@ -745,6 +780,7 @@ def test_rate_of_a_small_dataset_or_a_local_one_is_not_reported(node):
     assert read_reports(messages) == []
 
 
+@pytest.mark.outside
 def test_earlier_rates_of_the_job_stay_and_the_list_fits(node):
     messages = node.chirp()
     old = [f"NL:{n}00000000:9.0:1:UK" for n in range(1, 30)]

@@ -65,6 +65,7 @@ WHOLE = {"L1.MS": None, "L1.MS/table.dat": b"table", "L1.MS/ANTENNA/table.dat": 
 # ------------------------------------------------------------------------------------- files of a dataset
 
 
+@pytest.mark.outside
 def test_dataset_of_several_files_becomes_a_folder_of_links(element):
     element.area("")
     element.has(L1, {"lofar:L1.ms/table.dat": b"one\n", "lofar:L1.ms/ANTENNA/table.dat": b"two\n"})
@@ -75,6 +76,7 @@ def test_dataset_of_several_files_becomes_a_folder_of_links(element):
     assert str(link.readlink()) == str(element.storage / hash_path("lofar:L1.ms/table.dat"))
 
 
+@pytest.mark.outside
 def test_dataset_of_one_file_is_that_file(element):
     element.area("")
     element.has(L1, {"lofar:raw/one": b"data\n"})
@@ -83,6 +85,7 @@ def test_dataset_of_one_file_is_that_file(element):
     assert done.stdout == f"{element.storage / hash_path('lofar:raw/one')}\ndata\n", done.stderr
 
 
+@pytest.mark.outside
 def test_parset_lists_each_measurement_set_of_a_dataset(element):
     element.area("")
     files = {f"lofar:obs/{ms}/table.dat": b"x" for ms in ("b.ms", "a.ms")}
@@ -94,6 +97,7 @@ def test_parset_lists_each_measurement_set_of_a_dataset(element):
     assert f'["{folder}/a.ms", "{folder}/b.ms"]' in done.stdout, done.stderr
 
 
+@pytest.mark.outside
 def test_files_of_one_dataset_may_be_in_two_storage_elements_of_a_site(element):
     element.area("first")
     element.area("second")
@@ -103,6 +107,7 @@ def test_files_of_one_dataset_may_be_in_two_storage_elements_of_a_site(element):
     assert element.run(*SHOW).stdout == "./a\n./b\n12"
 
 
+@pytest.mark.outside
 def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     element.area("")
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2", "lofar:c": b"3"})
@@ -118,6 +123,7 @@ def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     assert "lofar:L1.ms UK" in messages.read_text()
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("off", [1, -1])
 def test_file_with_another_size_is_a_miss(element, off):
     element.area("")
@@ -128,6 +134,7 @@ def test_file_with_another_size_is_a_miss(element, off):
     assert f"has 5 of {5 + off} bytes" in done.stderr
 
 
+@pytest.mark.outside
 def test_dataset_with_a_missing_file_is_fetched_with_a_stage_in_command(element):
     element.area("")
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2"})
@@ -137,6 +144,7 @@ def test_dataset_with_a_missing_file_is_fetched_with_a_stage_in_command(element)
     assert (done.returncode, done.stdout) == (0, "fetched\n"), done.stderr
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("bad", ["../b", "/etc/passwd", "a//b", ".", ""])
 @pytest.mark.parametrize("where", ["files", "layouts"])
 def test_file_list_that_leads_out_of_the_folder_is_rejected(element, bad, where):
@@ -161,6 +169,7 @@ def miss(element: Element, *, size: int | None = None) -> str:
     return done.stderr if done.returncode else ""
 
 
+@pytest.mark.outside
 def test_check_reads_every_file_of_a_folder(element):
     path = element.holds("L1.ms")
     (path / "ANTENNA").mkdir()
@@ -170,12 +179,14 @@ def test_check_reads_every_file_of_a_folder(element):
     assert "has a file ANTENNA/table.f0 that cannot be read: No such file or directory" in miss(element)
 
 
+@pytest.mark.outside
 def test_folder_with_too_few_bytes_is_a_miss(element):
     element.holds("L1.ms", "12345")
     assert miss(element, size=5) == ""
     assert "has only 5 of 6 bytes" in miss(element, size=6)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("left", ["", None])
 def test_casacore_table_without_table_dat_is_a_miss(element, left):
     path = element.holds("L1.ms")
@@ -192,6 +203,7 @@ def test_casacore_table_without_table_dat_is_a_miss(element, left):
 # ------------------------------------------------------------------------------------- archives
 
 
+@pytest.mark.outside
 def test_archive_is_unpacked_and_the_parset_lists_its_content(element):
     element.area("")
     element.has(L1, {"lofar:L1_abc.ms.tar": tar_of(WHOLE)})
@@ -205,6 +217,7 @@ def test_archive_is_unpacked_and_the_parset_lists_its_content(element):
     assert done.stdout.endswith("table")
 
 
+@pytest.mark.outside
 def test_archives_are_unpacked_next_to_links_to_other_files(element):
     element.area("")
     archives = {f"lofar:{n}.MS.TAR": tar_of({f"{n}.ms/table.dat": b"x"}) for n in (1, 2)}
@@ -214,6 +227,7 @@ def test_archives_are_unpacked_next_to_links_to_other_files(element):
     assert done.stdout == "./1.ms/table.dat\n./2.ms/table.dat\n./README\n", done.stderr
 
 
+@pytest.mark.outside
 def test_archive_at_a_single_path_is_unpacked(element):
     element.area("", rule="name")
     element.put(element.storage / "lofar" / "L1.ms.tar", tar_of({"./": None, **WHOLE}))
@@ -221,6 +235,7 @@ def test_archive_at_a_single_path_is_unpacked(element):
     assert element.run("cat", "$INPUT_1/table.dat").stdout == "table"
 
 
+@pytest.mark.outside
 def test_archive_in_a_fetched_folder_is_unpacked(element):
     source = element.scratch.parent / "source.ms.tar"
     source.write_bytes(tar_of(WHOLE))
@@ -229,6 +244,7 @@ def test_archive_in_a_fetched_folder_is_unpacked(element):
     assert (done.returncode, done.stdout) == (0, "table"), done.stderr
 
 
+@pytest.mark.outside
 def test_archive_is_not_unpacked_without_unpack_patterns(element):
     element.area("")
     element.has(L1, {"lofar:L1.ms.tar": tar_of(WHOLE)})
@@ -307,6 +323,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("python", pythons())
 def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, python):
     """Since Python 3.12 tarfile refuses some of it by itself; the Pythons of worker nodes refuse nothing."""
@@ -322,6 +339,7 @@ def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, pyth
     assert [why for line, (_, why) in zip(output, archives, strict=True) if why not in line] == []
 
 
+@pytest.mark.outside
 def test_invalid_archive_is_a_miss_of_its_dataset_and_leaves_no_files(element):
     element.area("")
     element.has("lofar:good", {"lofar:good": b"x"})
@@ -337,6 +355,7 @@ def test_invalid_archive_is_a_miss_of_its_dataset_and_leaves_no_files(element):
     assert not (element.scratch / "hydrator-inputs").exists()
 
 
+@pytest.mark.outside
 def test_archive_too_large_for_the_scratch_folder_is_a_node_failure(element):
     """The dataset is there: the job keeps away from the site, and the catalogue is not in doubt."""
     element.area("")

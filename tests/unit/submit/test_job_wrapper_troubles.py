@@ -13,6 +13,8 @@ import pytest
 from tests.pythons import python_3_6
 from tests.unit.submit.test_job_wrapper import FILE, PARSET, Node
 
+pytestmark = pytest.mark.outside
+
 PYTHON_3_6 = python_3_6()
 HOOK_SCRIPT = Path(__file__).parents[3] / "deploy" / "pilots" / "locality_hook.sh"
 FETCH = "sh -c 'echo x > $0/f' {path}"

@@ -13,6 +13,7 @@ from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import add_datasets, check_items, input_names
 from hydrator.submit.submit_files.description import SubmitFileError
 from hydrator.submit.submit_files.keys import CLAUSE_LINES
+from tests.command_line import run_hydrator
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
@@ -213,14 +214,14 @@ def test_vars_of_all_nodes_apply_to_each_node():
 # --- the commands
 
 
-def hydrator(*words: str, cwd: Path, **more: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "hydrator.cli", "submit", *words],
-        cwd=cwd,
-        capture_output=True,
-        check=False,
-        **more,  # type: ignore[call-overload]
-    )
+def hydrator(*words: str, cwd: Path, **more: bytes) -> subprocess.CompletedProcess[bytes]:
+    return run_hydrator("submit", *words, cwd=cwd, **more)
+
+
+def hydrator_process(*words: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a command that condor_submit replaces, in a process of its own."""
+    command = [sys.executable, "-m", "hydrator.cli", "submit", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, check=False)
 
 
 @pytest.fixture
@@ -251,11 +252,12 @@ def test_help_shows_section_names_in_square_brackets(tmp_path, command):
 
 def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
     (tmp_path / "dids").write_text("# mine\no:1\n\n  o:2  \n")
-    done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, input=b"queue\n")
+    done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, stdin=b"queue\n")
     lines = ['+RequiredDatasets = {"o:1", "o:2"}', f"+DataLocalityKey = {key('o:1', 'o:2')}", *CLAUSE_LINES]
     assert done.stdout.decode().splitlines() == [*lines, "queue"]
 
 
+@pytest.mark.outside
 def test_filter_takes_datasets_from_inputs_by_names_and_patterns(configured):
     (configured / "x.sub").write_text("transfer_input_files = /d/L1.ms, S7.ms.tar, x.txt\nqueue\n")
     done = hydrator("filter", "x.sub", "--from-inputs", "--config", "config.toml", cwd=configured)
@@ -263,6 +265,7 @@ def test_filter_takes_datasets_from_inputs_by_names_and_patterns(configured):
     assert b'+RequiredDatasets = {"lofar:L1"' in done.stdout
 
 
+@pytest.mark.outside
 def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     (configured / "n.sub").write_text("arguments = $(ms)\nqueue\n")
     (configured / "x.dag").write_text('JOB A n.sub\nJOB B n.sub\nVARS A ms="L1.ms"\nVARS B ms="S7.ms"\n')
@@ -299,6 +302,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("words", "passed"),
     [
@@ -313,11 +317,12 @@ def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path,
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
     tool.chmod(0o755)
-    done = hydrator("wrap", "-d", str(A), "--", str(tool), *words, cwd=tmp_path)
+    done = hydrator_process("wrap", "-d", str(A), "--", str(tool), *words, cwd=tmp_path)
     assert done.returncode == 7
     assert done.stdout.decode().splitlines() == (passed or ["-append", LINE.decode().strip(), *words])
 
 
+@pytest.mark.outside
 def test_wrap_submits_a_copy_of_a_dag_from_its_folder(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")
@@ -340,6 +345,7 @@ def dag_tool(folder: Path, script: str = 'printf "%s\\n" "$@"') -> Path:
     return tool
 
 
+@pytest.mark.outside
 def test_wrap_does_not_follow_a_link_with_the_copys_name(tmp_path):
     (tmp_path / "x.dag").write_text("JOB A a.sub\n")
     victim = tmp_path / "victim"
@@ -352,6 +358,7 @@ def test_wrap_does_not_follow_a_link_with_the_copys_name(tmp_path):
     assert "RequiredDatasets" in (tmp_path / "x.2.hydrator.dag").read_text()
 
 
+@pytest.mark.outside
 def test_wrap_reuses_an_equal_copy_so_that_dagman_finds_its_rescue_file(nested):
     assert wrapped(nested, "-d", "o:1").stdout == b"root.hydrator.dag\n"
     before = {path: path.stat().st_mtime_ns for path in nested.rglob("*.hydrator.dag")}
@@ -359,6 +366,7 @@ def test_wrap_reuses_an_equal_copy_so_that_dagman_finds_its_rescue_file(nested):
     assert {path: path.stat().st_mtime_ns for path in nested.rglob("*.hydrator.dag")} == before
 
 
+@pytest.mark.outside
 def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
     assert wrapped(nested, "-d", "o:1").returncode == 0
     before = {path: path.read_bytes() for path in nested.rglob("*.dag")}
@@ -371,6 +379,7 @@ def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
     assert "o:2" in (nested / "deep" / "d.D.2.hydrator.dag").read_text()
 
 
+@pytest.mark.outside
 def test_rejected_dag_leaves_no_copy_and_keeps_those_of_a_running_one(nested):
     assert wrapped(nested, "-d", "o:1").returncode == 0
     before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
@@ -382,12 +391,14 @@ def test_rejected_dag_leaves_no_copy_and_keeps_those_of_a_running_one(nested):
         assert {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.outside
 def test_interrupted_submission_keeps_its_dag_copies(nested):
     dag_tool(nested, "kill -INT $$")
     assert wrapped(nested, "-d", "o:1").returncode == 130
     assert (nested / "root.hydrator.dag").exists()
 
 
+@pytest.mark.outside
 def test_unwritable_copy_is_one_sentence_and_leaves_no_copies(nested):
     big = "# " + "x" * 9000 + "\n"
     (nested / "root.dag").write_text(big + (nested / "root.dag").read_text())
@@ -407,6 +418,7 @@ def test_unwritable_copy_is_one_sentence_and_leaves_no_copies(nested):
     assert list(nested.rglob("*.hydrator.dag")) == []
 
 
+@pytest.mark.outside
 def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
     (tmp_path / "x.sub").write_text("queue\n")
     victim = tmp_path / ".x.sub.hydrator"
@@ -415,13 +427,16 @@ def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
     tool.write_text('#!/bin/sh\ncat "$2"\nexit 7\n')
     tool.chmod(0o755)
     (tmp_path / "list").write_text("".join(f"o:{'x' * 50}{number}\n" for number in range(2500)))
-    done = hydrator("wrap", "--datasets-file", "list", "--", str(tool), "-verbose", "x.sub", cwd=tmp_path)
+    done = hydrator_process(
+        "wrap", "--datasets-file", "list", "--", str(tool), "-verbose", "x.sub", cwd=tmp_path
+    )
     assert done.returncode == 7, done.stderr
     assert done.stdout.startswith(b"+RequiredDatasets = {")
     assert {path.name for path in tmp_path.iterdir()} == {"x.sub", "list", victim.name, tool.name}
     assert victim.read_text() == "mine"
 
 
+@pytest.mark.outside
 def test_copy_of_a_splice_is_in_the_folder_of_its_file(nested):
     (nested / "root.dag").write_text("SPLICE ../x/S s.dag DIR sub\n")
     done = wrapped(nested, "-d", "o:1")
@@ -429,6 +444,7 @@ def test_copy_of_a_splice_is_in_the_folder_of_its_file(nested):
     assert (nested / "sub" / "s...-x-S.hydrator.dag").exists()
 
 
+@pytest.mark.outside
 def test_usedagdir_reads_node_files_from_the_dags_folder(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")
@@ -472,6 +488,7 @@ def wrapped(folder: Path, *options: str, dag: str = "root.dag") -> subprocess.Co
     return hydrator("wrap", *options, "--", str(folder / "condor_submit_dag"), dag, cwd=folder)
 
 
+@pytest.mark.outside
 def test_wrap_follows_splices_sub_dags_and_includes_byte_for_byte(nested):
     before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
     done = wrapped(nested, *[w for n in ("R", "S+A", "S+T+B", "D+C", "I") for w in ("-d", f"{n}=o:{n[-1]}")])
@@ -492,6 +509,7 @@ def test_wrap_follows_splices_sub_dags_and_includes_byte_for_byte(nested):
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.outside
 def test_dag_file_without_new_datasets_is_not_copied(nested):
     done = wrapped(nested, "-d", "S+T+B=o:1")
     assert done.returncode == 0, done.stderr
@@ -500,6 +518,7 @@ def test_dag_file_without_new_datasets_is_not_copied(nested):
     assert b"no dataset is known for node C" in done.stderr
 
 
+@pytest.mark.outside
 def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
     (nested / "two.dag").write_text("SPLICE x.dag x.dag\nSPLICE Y x.dag\n")
     (nested / "x.dag").write_text("JOB A n.sub\n")
@@ -539,6 +558,7 @@ def test_unreadable_nested_dag_is_one_sentence_and_submits_nothing(nested, chang
     assert "Traceback" not in done.stderr.decode()
 
 
+@pytest.mark.outside
 def test_gpu_lines_of_a_node_are_appended_to_its_description(nested):
     done = wrapped(nested, "--gpu", "S+A=prefer")
     assert done.returncode == 0, done.stderr
@@ -547,12 +567,13 @@ def test_gpu_lines_of_a_node_are_appended_to_its_description(nested):
     assert all(line.startswith("VARS A APPEND ") for line in added)
 
 
+@pytest.mark.outside
 def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
     (tmp_path / "x.sub").write_text("executable = a\nqueue\n")
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     tool.chmod(0o755)
-    done = hydrator("wrap", "--gpu", "prefer", "--", str(tool), "x.sub", cwd=tmp_path)
+    done = hydrator_process("wrap", "--gpu", "prefer", "--", str(tool), "x.sub", cwd=tmp_path)
     words = done.stdout.decode().splitlines()
     assert words[::2][:-1] == ["-append"] * (len(words) // 2)
     assert "request_cpus = ((TARGET.GPUs >= 1) =?= true) ? 4 : 16" in words
@@ -562,6 +583,7 @@ def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
 # --- several DAG files, nodes of other kinds, files that are neither
 
 
+@pytest.mark.outside
 def test_wrap_gives_the_nodes_of_several_dag_files_their_own_datasets(nested):
     (nested / "one.dag").write_text("JOB A n.sub\nJOB B n.sub\n")
     (nested / "two.dag").write_text("JOB A n.sub\nJOB C n.sub\nSPLICE S s.dag DIR sub\n")
@@ -626,12 +648,13 @@ def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text
     assert b"does not begin like a submit file or a DAG file" in done.stderr
 
 
+@pytest.mark.outside
 def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
     (tmp_path / "x.sub").write_text("include command : /bin/true\nexecutable = a\nqueue\n")
     tool = tmp_path / "condor_submit"
     tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     tool.chmod(0o755)
-    done = hydrator("wrap", "-d", "o:1,o:2", "--", str(tool), "x.sub", cwd=tmp_path)
+    done = hydrator_process("wrap", "-d", "o:1,o:2", "--", str(tool), "x.sub", cwd=tmp_path)
     assert done.stdout.decode().splitlines() == ['MY.RequiredDatasets={"o:1", "o:2"}', "x.sub"]
     assert b"may set RequiredDatasets itself" in done.stderr
 

@@ -16,6 +16,8 @@ from testbed.loaded_cli import run_hydrator
 from testbed.patience import wait_for
 from testbed.processes import parents
 
+pytestmark = pytest.mark.outside
+
 ROOT = Path(__file__).parents[3]
 
 

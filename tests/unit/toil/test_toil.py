@@ -403,6 +403,7 @@ def test_shim_names_inputs_that_cannot_be_read(operation):
         shim.translate_call(words, {})
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(("words", "status"), [((), 2), (("/nowhere/toil-cwl-runner", "x.cwl"), 127)])
 def test_shim_that_cannot_start_the_real_program_prints_one_sentence(words, status):
     program = "toil_batch_system_classad_hydrator.shim"
@@ -439,6 +440,7 @@ def toil_standin(folder: Path, python: str) -> Path:
     return folder
 
 
+@pytest.mark.outside
 def test_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation):
     import sys
 
@@ -451,6 +453,7 @@ def test_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation)
     assert done.stdout.endswith('"calibrate_1"\n')
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("path", "reason"),
     [("{front}:/usr/bin:/bin", "no other toil-cwl-runner"), ("{front}:{bare}:/usr/bin:/bin", "no python3")],
@@ -465,6 +468,7 @@ def test_shim_reports_a_missing_toil_cwl_runner(front, tmp_path, path, reason):
     assert reason in done.stderr
 
 
+@pytest.mark.outside
 def test_shim_reports_a_missing_batch_system(front, tmp_path):
     import sys
 

@@ -7,6 +7,8 @@ import pytest
 from hydrator.config import load
 from hydrator.wiring import assemble, build_check_inputs, system_clock
 
+pytestmark = pytest.mark.outside
+
 CONFIG = """
 [daemon]
 state_dir = "state"

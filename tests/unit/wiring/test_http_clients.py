@@ -27,6 +27,7 @@ def standin():
         yield running
 
 
+@pytest.mark.outside
 def test_dmapi_and_site_capabilities_let_us_in_as_the_client_that_is_configured(standin, tmp_path):
     holdings = DmapiHoldings(standin, tmp_path, ["UK"])
     holdings.put("testing:L1", {"UK": "available"})

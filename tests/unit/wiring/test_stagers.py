@@ -87,6 +87,7 @@ def test_a_catalogue_without_requests_needs_a_command(stagers):
         stagers("[staging.catalogues.file]")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", ["file", "rucio", "dmapi"])
 def test_a_command_comes_before_the_catalogue_itself(stagers, name):
     words = f'["{sys.executable}", "-c", "while True: pass"]'

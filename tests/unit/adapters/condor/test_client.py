@@ -82,6 +82,7 @@ def test_no_child_is_started_before_it_is_needed(bench: Bench):
     assert bench.started == []
 
 
+@pytest.mark.outside
 def test_child_after_its_last_call_is_replaced_without_counting_as_a_restart(bench: Bench):
     client = bench.client(max_calls_of_child=3)
     pids = [ask(client, str(n))["pid"] for n in range(7)]
@@ -90,6 +91,7 @@ def test_child_after_its_last_call_is_replaced_without_counting_as_a_restart(ben
     assert not any(exists(pid) for pid in bench.started[:-1])
 
 
+@pytest.mark.outside
 def test_one_child_serves_all_calls(bench: Bench):
     client = bench.client()
     pids = {ask(client, str(n))["pid"] for n in range(5)}
@@ -97,10 +99,12 @@ def test_one_child_serves_all_calls(bench: Bench):
     assert client.restart_count == 0
 
 
+@pytest.mark.outside
 def test_output_that_a_child_prints_is_not_part_of_its_answers(bench: Bench):
     assert ask(bench.client(), "fine")["seen"] == "fine"
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("how", ["hang", "hang, ignoring signals"])
 def test_a_child_that_hangs_is_killed_in_time_and_the_next_call_has_a_new_one(bench: Bench, how: str):
     client = bench.client(seconds=5)
@@ -113,6 +117,7 @@ def test_a_child_that_hangs_is_killed_in_time_and_the_next_call_has_a_new_one(be
     assert client.restart_count == 1
 
 
+@pytest.mark.outside
 def test_a_child_that_is_killed_costs_one_call(bench: Bench):
     client = bench.client()
     with pytest.raises(PoolError, match="was killed by SIGKILL"):
@@ -121,6 +126,7 @@ def test_a_child_that_is_killed_costs_one_call(bench: Bench):
     assert not exists(bench.started[0])
 
 
+@pytest.mark.outside
 def test_a_child_that_died_between_calls_costs_one_call(bench: Bench):
     client = bench.client()
     ask(client, "fine")
@@ -131,6 +137,7 @@ def test_a_child_that_died_between_calls_costs_one_call(bench: Bench):
     assert ask(client, "fine")["seen"] == "fine"
 
 
+@pytest.mark.outside
 def test_fatal_error_in_the_bindings_is_reported_by_its_last_line_without_token(bench: Bench):
     with pytest.raises(PoolError) as caught:
         ask(bench.client(), "fatal")
@@ -141,6 +148,7 @@ def test_fatal_error_in_the_bindings_is_reported_by_its_last_line_without_token(
     )
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("how", ["garbage", "another answer", "half an answer"])
 def test_child_with_an_unreadable_answer_is_replaced(bench: Bench, how: str):
     client = bench.client()
@@ -150,6 +158,7 @@ def test_child_with_an_unreadable_answer_is_replaced(bench: Bench, how: str):
     assert ask(client, "fine")["seen"] == "fine"
 
 
+@pytest.mark.outside
 def test_a_denial_is_an_error_of_its_own_and_costs_no_child(bench: Bench):
     client = bench.client()
     with pytest.raises(
@@ -159,6 +168,7 @@ def test_a_denial_is_an_error_of_its_own_and_costs_no_child(bench: Bench):
     assert client.restart_count == 0
 
 
+@pytest.mark.outside
 def test_child_that_never_starts_is_an_error_each_time_with_growing_pauses(bench: Bench):
     client = bench.client("stillborn")
     for _ in range(3):
@@ -168,12 +178,14 @@ def test_child_that_never_starts_is_an_error_each_time_with_growing_pauses(bench
     assert not any(exists(pid) for pid in bench.started)
 
 
+@pytest.mark.outside
 def test_a_child_that_cannot_be_started_is_an_error():
     client = CondorClient(CondorSettings(), ("/no/such/program",))
     with client, pytest.raises(PoolError, match="could not be started"):
         client.site_ads()
 
 
+@pytest.mark.outside
 def test_calls_from_many_threads_each_get_their_own_answer(bench: Bench):
     client = bench.client()
     names = [f"schedd{n}" for n in range(40)]
@@ -183,6 +195,7 @@ def test_calls_from_many_threads_each_get_their_own_answer(bench: Bench):
     assert len(bench.started) == 1
 
 
+@pytest.mark.outside
 def test_the_child_outlives_the_thread_that_first_needed_it(bench: Bench):
     client = bench.client("with the real one's safety")
     thread = threading.Thread(target=ask, args=(client, "fine"))
@@ -192,6 +205,7 @@ def test_the_child_outlives_the_thread_that_first_needed_it(bench: Bench):
     assert client.restart_count == 0
 
 
+@pytest.mark.outside
 def test_closing_ends_the_child_and_closing_twice_is_not_an_error(bench: Bench):
     client = bench.client()
     ask(client, "fine")
@@ -202,6 +216,7 @@ def test_closing_ends_the_child_and_closing_twice_is_not_an_error(bench: Bench):
         ask(client, "fine")
 
 
+@pytest.mark.outside
 def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench):
     client = bench.client(seconds=100)
     ask(client, "fine")
@@ -227,6 +242,7 @@ client.config_of("schedd", [], name=sys.argv[1]) if sys.argv[1] != "idle" else t
 """
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("busy", ["idle", "hang, ignoring signals"])
 def test_the_child_dies_with_its_parent_even_when_it_hangs(bench: Bench, busy: str):
     command = bench.command("with the real one's safety")

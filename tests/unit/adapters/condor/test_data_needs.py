@@ -12,6 +12,8 @@ from hydrator.privacy.wrappers import PseudonymizedNeeds
 from hydrator.wiring.policies import privacy
 from tests.factories import NOON
 
+pytestmark = pytest.mark.outside
+
 SINCE = to_unix(NOON) - 600
 IDLE = {
     "datasets": ["lofar:L1"],

@@ -14,6 +14,8 @@ from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen, to_unix
 from hydrator.domain.pool_ports import EndedJobs
 from tests.factories import L1, NOON
 
+pytestmark = pytest.mark.outside
+
 STALL = timedelta(milliseconds=20)
 BUDGET = timedelta(milliseconds=200)
 TIMEOUT = 0.4

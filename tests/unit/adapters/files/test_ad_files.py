@@ -200,6 +200,7 @@ def test_leftovers_of_a_killed_daemon_are_removed_and_fresh_ones_left(publisher,
     assert sorted(path.name for path in folder.iterdir()) == [".hydrator-new.tmp", "CAM.ad", "other.tmp"]
 
 
+@pytest.mark.outside
 def test_a_reader_never_sees_half_an_ad(publisher, folder):
     ads = [ad(L1, generation=1), ad(*(f"a:{n}" for n in range(500)), generation=2)]
     publisher.publish(ads[:1])

@@ -397,6 +397,7 @@ def test_a_replaced_file_with_the_old_times_is_read_again(toml, tmp_path):
     assert bytes_known(made) == 2
 
 
+@pytest.mark.outside
 def test_an_unchanged_file_that_has_settled_is_not_read_again(toml, tmp_path):
     reads = []
     made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_descriptor(fd))
@@ -478,6 +479,7 @@ def test_a_file_that_never_stops_changing_is_unreachable(toml, tmp_path):
         toml(sized(1), read_all=meddling).read({L1})
 
 
+@pytest.mark.outside
 def test_a_file_that_is_replaced_often_is_always_read_complete(toml, tmp_path):
     path = tmp_path / "datasets.toml"
     texts = ["".join(f'[datasets."v{v}:{n}"]\nbytes = {v}\n' for n in range(50)) for v in (1, 2)]

@@ -13,6 +13,8 @@ from hydrator.domain.model import Did, ReplicaState
 from testbed.rucio_standin import FILES, RucioStandIn
 from tests.factories import NOON
 
+pytestmark = pytest.mark.outside
+
 DID = Did("lofar:L1")
 
 

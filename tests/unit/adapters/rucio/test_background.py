@@ -76,6 +76,7 @@ def threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name == "rucio-background"]
 
 
+@pytest.mark.outside
 def test_a_poll_at_rest_counts_nothing_and_all_is_verified_beside_polls(asking, server):
     catalogue = asking()
     assert set(states(catalogue).values()) == {ReplicaState.COMPLETE}
@@ -87,6 +88,7 @@ def test_a_poll_at_rest_counts_nothing_and_all_is_verified_beside_polls(asking, 
     wait_for(lambda: set(server.counted()) == {did[6:] for did in DIDS}, 10, "each count is verified")
 
 
+@pytest.mark.outside
 def test_a_file_that_went_bad_without_a_recount_is_found_by_verifying(asking, server):
     catalogue = asking()
     states(catalogue)
@@ -96,6 +98,7 @@ def test_a_file_that_went_bad_without_a_recount_is_found_by_verifying(asking, se
     assert set(states(catalogue).values()) == {ReplicaState.COMPLETE}, "what disagrees is counted in the poll"
 
 
+@pytest.mark.outside
 def test_a_count_never_reads_newer_than_the_poll_that_confirmed_it(asking, server):
     catalogue = asking()
     for _ in range(3):
@@ -105,6 +108,7 @@ def test_a_count_never_reads_newer_than_the_poll_that_confirmed_it(asking, serve
     assert all(counted.counted_at <= catalogue._clock() for counted in catalogue._counter._counts.values())
 
 
+@pytest.mark.outside
 def test_the_background_starts_no_query_during_a_poll(asking, server):
     catalogue = asking()
     states(catalogue)
@@ -122,11 +126,13 @@ def test_the_background_starts_no_query_during_a_poll(asking, server):
     wait_for(server.counted, 10, "verification goes on after the poll")
 
 
+@pytest.mark.outside
 def test_a_single_poll_starts_no_background_thread(asking):
     states(asking())
     assert threads() == []
 
 
+@pytest.mark.outside
 def test_the_poll_counts_all_and_has_no_thread_if_verify_every_is_zero(asking, server):
     catalogue = asking(verify_every=timedelta(0))
     for _ in range(3):
@@ -136,6 +142,7 @@ def test_the_poll_counts_all_and_has_no_thread_if_verify_every_is_zero(asking, s
     assert threads() == []
 
 
+@pytest.mark.outside
 def test_close_ends_the_background_under_a_question_that_hangs(asking, server):
     catalogue = asking(timeout=timedelta(seconds=60))
     states(catalogue)
@@ -147,6 +154,7 @@ def test_close_ends_the_background_under_a_question_that_hangs(asking, server):
     wait_for(lambda: not closing.is_alive() and not threads(), 8, "the thread ended", step=0.02)
 
 
+@pytest.mark.outside
 def test_a_silent_dataset_holds_up_one_poll_and_is_seen_again_when_it_answers(asking, server):
     server.silent = "/L07/datasets"
     catalogue = asking(timeout=timedelta(seconds=3))
@@ -162,6 +170,7 @@ def test_a_silent_dataset_holds_up_one_poll_and_is_seen_again_when_it_answers(as
     wait_for(lambda: states(catalogue)["lofar:L07"] is ReplicaState.COMPLETE, 20, "it is seen again")
 
 
+@pytest.mark.outside
 def test_a_failed_verification_makes_only_its_dataset_unseen(asking, server):
     catalogue = asking(timeout=timedelta(seconds=5))
     states(catalogue)
@@ -271,6 +280,7 @@ def test_failed_queries_back_off_until_another_one_is_answered():
     assert asked[-1] - asked[-2] <= 30 * 5
 
 
+@pytest.mark.outside
 def test_a_bug_in_the_background_is_raised_in_the_next_poll_and_once(asking, server):
     catalogue = asking()
     states(catalogue)

@@ -508,6 +508,7 @@ def fails_as(kind: type[CatalogueError], *words: str):
     assert "\n" not in text
 
 
+@pytest.mark.outside
 def test_the_stand_in_is_read_like_a_real_server(asking):
     survey = asking().read({L1})
     assert survey.sites == {UK}
@@ -536,6 +537,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("path", EVERYWHERE)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_failing_server_is_never_an_empty_catalogue(asking, stand_in, path, fault):
@@ -550,6 +552,7 @@ NONSENSE = ("not json", '{"rse": ', '"text"', "[1]", '{"rse": 7}', '{"scope": "l
 RECORDS = NONSENSE[-2:]  # a fair answer where any attribute may be
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("path", "text"),
     [(p, t) for p in EVERYWHERE[1:] for t in NONSENSE if not (p.endswith("/attr/") and t in RECORDS)],
@@ -560,12 +563,14 @@ def test_a_server_with_unreadable_answers_is_garbled(asking, stand_in, path, tex
         asking().read({L1})
 
 
+@pytest.mark.outside
 def test_a_server_without_storage_elements_is_an_error(asking, stand_in):
     stand_in.answers["/rses/"] = json_lines()
     with fails_as(CatalogueGarbled, "storage elements"):
         asking().read(frozenset())
 
 
+@pytest.mark.outside
 def test_a_query_is_repeated_after_a_503(asking, stand_in):
     good, left = stand_in.answers["/rses/"], [True, True]
     stand_in.answers["/rses/"] = one_of(body("", status=503), good, lambda: bool(left and left.pop()))
@@ -575,6 +580,7 @@ def test_a_query_is_repeated_after_a_503(asking, stand_in):
         asking().read(frozenset())
 
 
+@pytest.mark.outside
 def test_a_query_is_repeated_after_a_short_pause(asking, stand_in):
     good, left = stand_in.answers["/rses/"], [True, True]
     for status in (429, 503):
@@ -584,6 +590,7 @@ def test_a_query_is_repeated_after_a_short_pause(asking, stand_in):
         assert asking().read(frozenset()).sites == {UK}
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_is_not_queried_during_the_pause_that_it_asked_for(asking, stand_in, status):
     good = stand_in.answers["/rses/"]
@@ -598,6 +605,7 @@ def test_a_server_is_not_queried_during_the_pause_that_it_asked_for(asking, stan
     assert len(stand_in.asked) == asked
 
 
+@pytest.mark.outside
 def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
     path = "/replicas/lofar/L2/datasets"
     stand_in.answers[path] = body("", status=429, Retry_After="300")
@@ -623,6 +631,7 @@ def test_a_retry_after_is_seconds_or_a_date(header, seconds):
     assert retry_after(header, NOON) == seconds
 
 
+@pytest.mark.outside
 def test_calls_are_spaced(asking, stand_in):
     began = time.monotonic()
     asking(calls_per_second=20).read(frozenset())
@@ -632,6 +641,7 @@ def test_calls_are_spaced(asking, stand_in):
 SIZED = CHUNKED.replace("Transfer-Encoding: chunked", "Content-Length: 99999")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("path", ["/rses/", "/replicas/lofar/L1/datasets"])
 @pytest.mark.parametrize("start", ["HTTP/1.1 200 O", CHUNKED + "fffff\r\n", SIZED])
 def test_an_endless_slow_answer_ends_at_the_deadline(asking, stand_in, path, start):
@@ -642,6 +652,7 @@ def test_an_endless_slow_answer_ends_at_the_deadline(asking, stand_in, path, sta
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.outside
 def test_after_a_deadline_the_next_poll_is_a_new_one(asking, stand_in):
     good = stand_in.answers["/rses/"]
     stand_in.answers["/rses/"] = raw(CHUNKED, drip=True)
@@ -652,6 +663,7 @@ def test_after_a_deadline_the_next_poll_is_a_new_one(asking, stand_in):
     assert isinstance(catalogue.read({L1}).readings[L1], Seen)
 
 
+@pytest.mark.outside
 def test_a_server_that_never_answers_meets_the_timeout(asking, stand_in):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         catalogue = asking(url=f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=timedelta(seconds=0.2))
@@ -659,6 +671,7 @@ def test_a_server_that_never_answers_meets_the_timeout(asking, stand_in):
             catalogue.read(frozenset())
 
 
+@pytest.mark.outside
 def test_an_uncountable_dataset_is_unseen_and_the_others_are_seen(asking, stand_in):
     stand_in.answers["/replicas/lofar/L2/datasets"] = body("oh", status=500)
     readings = asking().read({L1, L2}).readings
@@ -667,6 +680,7 @@ def test_an_uncountable_dataset_is_unseen_and_the_others_are_seen(asking, stand_
     assert "HTTP 500" in readings[L2].reason
 
 
+@pytest.mark.outside
 def test_an_answer_about_another_dataset_does_not_make_a_dataset_absent(asking, stand_in):
     stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "scope": "elsewhere"})
     readings = asking().read({L1, L2}).readings
@@ -678,6 +692,7 @@ def about_l2(stand_in: StandIn) -> Callable[[], bool]:
     return lambda: '"L2"' in stand_in.asked[-1][1]
 
 
+@pytest.mark.outside
 def test_a_batch_that_fails_leaves_the_other_batches_seen(asking, stand_in):
     path = "/replicas/datasets_bulk"
     stand_in.answers[path] = one_of(body("", status=429), stand_in.answers[path], about_l2(stand_in))
@@ -685,6 +700,7 @@ def test_a_batch_that_fails_leaves_the_other_batches_seen(asking, stand_in):
     assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
 
 
+@pytest.mark.outside
 def test_a_name_that_fails_its_batch_is_found_by_halving(asking, stand_in):
     path = "/replicas/datasets_bulk"
     stand_in.answers[path] = one_of(body("", status=500), stand_in.answers[path], about_l2(stand_in))
@@ -692,6 +708,7 @@ def test_a_name_that_fails_its_batch_is_found_by_halving(asking, stand_in):
     assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
 
 
+@pytest.mark.outside
 def test_a_server_that_fails_for_every_name_gets_few_queries(asking, stand_in):
     stand_in.answers["/dids/bulkmeta"] = body("", status=500)
     with fails_as(CatalogueUnreachable):
@@ -699,6 +716,7 @@ def test_a_server_that_fails_for_every_name_gets_few_queries(asking, stand_in):
     assert len(stand_in.asked) < 200
 
 
+@pytest.mark.outside
 def test_a_name_that_the_bulk_answer_leaves_out_is_absent_only_after_a_404(asking, stand_in):
     stand_in.answers["/dids/bulkmeta"] = json_lines()
     assert asking().read({L1}).readings[L1].replicas == ()
@@ -708,6 +726,7 @@ def test_a_name_that_the_bulk_answer_leaves_out_is_absent_only_after_a_404(askin
         asking().read({L1})
 
 
+@pytest.mark.outside
 def test_data_at_an_unlisted_element_makes_the_dataset_unseen(asking, stand_in):
     stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "rse": "NEW"})
     readings = asking().read({L1, L2}).readings
@@ -715,6 +734,7 @@ def test_data_at_an_unlisted_element_makes_the_dataset_unseen(asking, stand_in):
     assert isinstance(readings[L2], Seen)
 
 
+@pytest.mark.outside
 def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
     catalogue = asking(attributes_every=timedelta(0))
     assert catalogue.read(frozenset()).sites == {UK}
@@ -722,12 +742,14 @@ def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
     assert catalogue.read(frozenset()).sites == {UK}
 
 
+@pytest.mark.outside
 def test_readings_are_valid_without_a_search_for_case_variants(asking, stand_in):
     stand_in.answers["/scopes/"] = body("", status=500)
     reading = asking().read({L1}).readings[L1]
     assert (reading.replicas[0].state, reading.case_variants) == (COMPLETE, frozenset())
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("path", ["/scopes/", "/dids/lofar/dids/search"])
 def test_find_returns_all_matches_or_fails(asking, stand_in, path):
     assert asking().find(["lofar:L*"]) == {L1, L2}
@@ -737,6 +759,7 @@ def test_find_returns_all_matches_or_fails(asking, stand_in, path):
             asking().find(["lofar:L*"])
 
 
+@pytest.mark.outside
 def test_a_rucio_cfg_of_another_user_is_ignored(asking, tmp_path, monkeypatch):
     broken = tmp_path / "rucio.cfg"
     broken.write_text("no section = here\n")
@@ -744,12 +767,14 @@ def test_a_rucio_cfg_of_another_user_is_ignored(asking, tmp_path, monkeypatch):
     assert asking().read(frozenset()).sites == {UK}
 
 
+@pytest.mark.outside
 def test_the_program_keeps_its_name(asking, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/hydrator", "run"])
     asking().read(frozenset())
     assert sys.argv == ["/usr/bin/hydrator", "run"]
 
 
+@pytest.mark.outside
 def test_two_virtual_organisations_of_one_server_have_separate_tokens(asking, stand_in, tmp_path):
     for vo in ("ska", "lofar"):
         assert asking(name=vo, vo=vo, account=vo).read(frozenset()).catalogue == vo
@@ -784,6 +809,7 @@ def by_query(answers: dict[str, Answer], other: Answer) -> Answer:
     return lambda request: answers.get(request.path.partition("?")[2], other)(request)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(("datasets", "asked_alone"), [(3, 3), (30, 0)])
 def test_rules_of_many_datasets_are_queried_together_and_once(asking, stand_in, datasets, asked_alone):
     names = [f"M{n}" for n in range(datasets)]
@@ -796,6 +822,7 @@ def test_rules_of_many_datasets_are_queried_together_and_once(asking, stand_in, 
     assert sum(path.startswith("/rules/of-") for path, _ in stand_in.asked) == asked_alone
 
 
+@pytest.mark.outside
 def test_only_complete_datasets_are_seen_if_rules_cannot_be_queried(asking, stand_in):
     half_way(stand_in, "M1")
     stand_in.answers["/dids/bulkmeta"] = json_lines(
@@ -815,6 +842,7 @@ def test_only_complete_datasets_are_seen_if_rules_cannot_be_queried(asking, stan
     assert "HTTP 500" in readings[Did("lofar:M1")].reason
 
 
+@pytest.mark.outside
 def test_all_rules_are_read_again_if_the_server_cannot_list_changes(asking, stand_in):
     half_way(stand_in, "M1")
     catalogue = asking(twins_every=None)
@@ -848,6 +876,7 @@ def counted_at(stand_in: StandIn) -> list[str]:
     return asked
 
 
+@pytest.mark.outside
 def test_what_is_due_to_be_counted_anew_stays_seen_while_the_budget_is_spent(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
@@ -855,6 +884,7 @@ def test_what_is_due_to_be_counted_anew_stays_seen_while_the_budget_is_spent(ask
     assert Counter(counted_at(stand_in)) == {"M0": 2, "M1": 2, "M2": 1, "M3": 1}
 
 
+@pytest.mark.outside
 def test_changed_datasets_are_counted_before_due_ones(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
@@ -868,6 +898,7 @@ def test_changed_datasets_are_counted_before_due_ones(asking, stand_in):
     assert counted_at(stand_in) == ["M1", "M2"]
 
 
+@pytest.mark.outside
 def test_a_tenth_of_the_budget_is_for_what_is_due_however_much_else_there_is_to_count(asking, stand_in):
     first = whole(stand_in, "A0", "A1")
     catalogue = asking(twins_every=None, deep_calls=10, verify_every=timedelta(0), calls_per_second=1000)
@@ -878,6 +909,7 @@ def test_a_tenth_of_the_budget_is_for_what_is_due_however_much_else_there_is_to_
     assert counted_at(stand_in)[0] == "A0"
 
 
+@pytest.mark.outside
 def test_complete_cheap_rows_may_be_trusted_until_the_first_count(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     rows = [{**ROW, "name": f"M{n}"} for n in range(3)]
@@ -908,6 +940,7 @@ def test_settings_do_not_show_the_password(tmp_path):
     assert "a-secret-word" not in repr(settings)
 
 
+@pytest.mark.outside
 def test_a_deleted_storage_element_has_no_site_and_is_not_queried(asking, stand_in):
     gone = {"rse": "UK-OLD", "rse_type": "DISK", "deleted": True}
     stand_in.answers["/rses/"] = json_lines({"rse": "UK-DISK", "rse_type": "DISK", "deleted": False}, gone)

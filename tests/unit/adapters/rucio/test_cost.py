@@ -10,6 +10,8 @@ from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.model import Did, ReplicaState
 from testbed.rucio_standin import RucioStandIn
 
+pytestmark = pytest.mark.outside
+
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SOON = "Sat, 21 Nov 2026 13:00:00 UTC"
 

@@ -12,6 +12,8 @@ from hydrator.domain.model import Did, Reading, ReplicaState, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues
 
+pytestmark = pytest.mark.outside
+
 DIDS = [Did(f"lofar:L{n}") for n in range(6)]
 SICK = DIDS[2]
 BOX = Did("lofar:box")

@@ -13,6 +13,8 @@ from hydrator.domain.errors import CatalogueDenied, CatalogueError
 from hydrator.domain.model import Did
 from testbed.rucio_standin import RucioStandIn
 
+pytestmark = pytest.mark.outside
+
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DID = Did("lofar:L1")
 

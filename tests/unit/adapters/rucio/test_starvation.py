@@ -14,6 +14,8 @@ from testbed.patience import wait_for
 from testbed.rucio_standin import RucioStandIn
 from tests.rucio_fixtures import catalogues
 
+pytestmark = pytest.mark.outside
+
 DIDS = [Did(f"lofar:L{n:02}") for n in range(61)]
 FORBIDDEN = (403, {"ExceptionClass": "AccessDenied"})
 BROKEN = (500, {"ExceptionClass": "DatabaseException"})

@@ -175,6 +175,7 @@ def complete(reading):
     return [(each.site, each.state) for each in reading.replicas] == [("CAM", ReplicaState.COMPLETE)]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("garble", GARBLED_LOCATIONS)
 def test_a_garbled_location_makes_its_dataset_unseen_with_the_evidence_and_no_other(
     standin, catalogue, garble
@@ -187,6 +188,7 @@ def test_a_garbled_location_makes_its_dataset_unseen_with_the_evidence_and_no_ot
     assert complete(readings[L2])
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("garble", GARBLED_SIZES)
 def test_garbled_metadata_make_their_dataset_unseen_and_no_other(standin, catalogue, garble):
     standin.habits.answers[f"/metadata/{L1.replace(':', '/')}"] = {**METADATA, **GARBLED_SIZES[garble]}
@@ -196,6 +198,7 @@ def test_garbled_metadata_make_their_dataset_unseen_and_no_other(standin, catalo
     assert complete(readings[L2])
 
 
+@pytest.mark.outside
 def test_an_unreadable_namespace_affects_no_dataset(standin, catalogue):
     standin.habits.answers["/data/list"] = ["testing", 7, "\ud800"]
     assert complete(catalogue.read({L1}).readings[L1])

@@ -101,6 +101,7 @@ def test_an_impossible_downtime_closes_no_area_and_raises_no_error():
     assert area.closure_reason(NOON) == ""
 
 
+@pytest.mark.outside
 def test_a_dataset_in_a_garbled_area_is_unseen_and_others_are_read(tmp_path):
     with DmapiStandIn() as standin:
         standin.add_area("CAM", "CAM-DISK")

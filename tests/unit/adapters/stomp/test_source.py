@@ -145,6 +145,7 @@ def listen(broker):
         source.stop()
 
 
+@pytest.mark.outside
 def test_events_reach_the_handler_unchanged(broker, listen, tmp_path):
     (tmp_path / "secret").write_text("geheim\n")
     ears = listen(username="hydrator", password_file=tmp_path / "secret", virtual_host="/")
@@ -160,6 +161,7 @@ def test_events_reach_the_handler_unchanged(broker, listen, tmp_path):
     assert broker.subscriptions[0]["destination"] == "/topic/rucio"
 
 
+@pytest.mark.outside
 def test_the_source_reconnects_and_reads_the_password_again(broker, listen, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("one")
@@ -175,6 +177,7 @@ def test_the_source_reconnects_and_reads_the_password_again(broker, listen, tmp_
     assert len(ears.states) >= 3
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     "nonsense", [b"HTTP/1.1 200 OK\r\n\r\n", encode_frame(Frame("ERROR", {"message": "no such queue"}))]
 )
@@ -186,6 +189,7 @@ def test_an_invalid_frame_or_error_ends_only_its_connection(broker, listen, nons
     assert ears.states[1] in {"the data is not a STOMP frame", "the broker sent an error: no such queue"}
 
 
+@pytest.mark.outside
 def test_a_broker_that_stops_its_heartbeats_counts_as_lost(broker, listen):
     broker.beats = "100,0"
     ears = listen(beat=0.1)
@@ -193,6 +197,7 @@ def test_a_broker_that_stops_its_heartbeats_counts_as_lost(broker, listen):
     assert ears.states[1].startswith("the broker sent no heartbeat")
 
 
+@pytest.mark.outside
 def test_heartbeats_keep_an_idle_connection(broker, listen):
     broker.beats = "0,100"
     ears = listen(beat=0.1)
@@ -202,6 +207,7 @@ def test_heartbeats_keep_an_idle_connection(broker, listen):
     assert ears.states == ["connected"]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
@@ -220,6 +226,7 @@ def test_a_broker_that_refuses_the_login_is_reported_and_tried_again(broker, lis
     ears.up()
 
 
+@pytest.mark.outside
 def test_a_missing_broker_or_password_file_is_reported(broker, listen, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -231,6 +238,7 @@ def test_a_missing_broker_or_password_file_is_reported(broker, listen, tmp_path)
     assert not broker.logins
 
 
+@pytest.mark.outside
 def test_the_source_stops_soon_while_the_broker_is_silent(broker):
     broker.mute = True
     ears = Ears()
@@ -243,6 +251,7 @@ def test_the_source_stops_soon_while_the_broker_is_silent(broker):
     assert ears.states == []
 
 
+@pytest.mark.outside
 def test_the_source_checks_the_certificate_of_the_broker(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -291,6 +300,7 @@ def a_source(port: int, destination: str = "/topic/rucio", **changes) -> StompSo
     return StompSource(replace(settings, **changes), Ears())
 
 
+@pytest.mark.outside
 def test_a_broker_is_tried_once_and_left(broker, tmp_path):
     (tmp_path / "secret").write_text("geheim")
     source = a_source(broker.port, username="hydrator", password_file=tmp_path / "secret")
@@ -299,11 +309,13 @@ def test_a_broker_is_tried_once_and_left(broker, tmp_path):
     assert len(broker.subscriptions) == 1
 
 
+@pytest.mark.outside
 def test_a_connection_test_takes_no_event_from_a_queue(broker):
     assert a_source(broker.port, "/queue/rucio").test_connection() == "accepts the login"
     assert broker.subscriptions == []
 
 
+@pytest.mark.outside
 def test_a_connection_test_reports_why_it_failed(broker, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -20,6 +20,8 @@ from hydrator.server.view import ServerState
 from tests.factories import MINUTE, NOON
 from tests.unit.reconcile.estimates.worlds import DE, GB, UK, World, running
 
+pytestmark = pytest.mark.outside
+
 CONFIG = """
 [daemon]
 state_dir = "state"

@@ -48,6 +48,7 @@ def test_init_with_state_dir_puts_the_ad_files_below_it(run, folder):  # noqa: F
     assert settings.publish.file.directory == folder / "var" / "ads"
 
 
+@pytest.mark.outside
 def test_init_without_a_collector_names_the_option_collector(run, folder, monkeypatch):  # noqa: F811
     monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
     given = [word for word in words(folder) if word != "--untried"]
@@ -58,6 +59,7 @@ def test_init_without_a_collector_names_the_option_collector(run, folder, monkey
     assert not (folder / "new" / "config.toml").exists()
 
 
+@pytest.mark.outside
 def test_plan_runs_with_a_dmapi_configuration_of_init(run, tmp_path):  # noqa: F811
     config = tmp_path / "config.toml"
     with DmapiStandIn() as dmapi:
@@ -108,6 +110,7 @@ def test_init_without_a_terminal_names_the_missing_or_wrong_option(run, tmp_path
     assert not config.exists()
 
 
+@pytest.mark.outside
 def test_init_writes_nothing_if_the_collector_does_not_answer(run, folder):  # noqa: F811
     given = [word for word in words(folder, "--collector", "127.0.0.1:1") if word != "--untried"]
     done = run(*given)
@@ -170,6 +173,7 @@ def test_toml_of_init_keeps_quotes_backslashes_and_emoji(tmp_path):
     assert load(tmp_path / "c.toml").catalogue[0].path == tmp_path / odd
 
 
+@pytest.mark.outside
 def test_init_at_a_terminal_prompts_for_missing_values(folder):
     config = folder / "asked.toml"
     main, terminal = pty.openpty()
@@ -189,6 +193,7 @@ def test_init_at_a_terminal_prompts_for_missing_values(folder):
     assert load(config).catalogue[0].path == folder / "list.json"
 
 
+@pytest.mark.outside
 def test_login_method_decides_the_further_prompts_of_init(folder):
     config = folder / "asked.toml"
     main, terminal = pty.openpty()

@@ -1,7 +1,5 @@
 """`hydrator staging`: the requests in the daemon's state, and the operator's commands as files."""
 
-import subprocess
-import sys
 from datetime import timedelta
 
 import pytest
@@ -18,6 +16,7 @@ from hydrator.staging.policy import StagingMode
 from hydrator.state.staging.control_files import StagingFiles
 from hydrator.state.store import Store
 from testbed.shaped import conforms
+from tests.command_line import run_hydrator
 from tests.factories import CAM, L1, L2, L3
 from tests.staging_world import StagingWorld, need, policy
 
@@ -70,6 +69,7 @@ def world_with(*terabytes: float, rules=None) -> StagingWorld:
     return world
 
 
+@pytest.mark.outside
 def test_list_shows_the_progress_of_a_request_and_its_jobs(desk):
     world = world_with(1)
     handle = next(iter(world.stager.rules))
@@ -85,6 +85,7 @@ def test_list_shows_the_progress_of_a_request_and_its_jobs(desk):
     assert row["batch"] in text
 
 
+@pytest.mark.outside
 def test_list_shows_what_the_mode_propose_would_request(desk):
     world = world_with(1, rules=policy(StagingMode.PROPOSE))
     desk.save(world)
@@ -94,6 +95,7 @@ def test_list_shows_what_the_mode_propose_would_request(desk):
     assert world.stager.own_rules() == []
 
 
+@pytest.mark.outside
 def test_list_shows_why_nothing_is_requested(desk):
     desk.save(world_with(6.1))
     (row,) = desk.json("list")["not_asked"]
@@ -101,6 +103,7 @@ def test_list_shows_why_nothing_is_requested(desk):
     assert f"not asked: {L1}: {row['reason']}" in desk.run("list")
 
 
+@pytest.mark.outside
 def test_list_shows_the_operators_stop_before_the_next_step(desk):
     desk.save(world_with(1))
     desk.run("stop", "--reason", "tape robot is down")
@@ -113,6 +116,7 @@ def test_list_before_the_first_step_says_so(desk):
     assert desk.json("list")["mode"] is None
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", ["approve", "reject"])
 def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
     world = world_with(3)
@@ -125,6 +129,7 @@ def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
     assert [did for did, _ in world.stages] == ([L1] if name == "approve" else [])
 
 
+@pytest.mark.outside
 def test_unknown_id_is_refused_with_the_ids_that_wait(desk):
     world = world_with(3)
     desk.save(world)
@@ -134,6 +139,7 @@ def test_unknown_id_is_refused_with_the_ids_that_wait(desk):
     assert desk.files.read_commands() == ()
 
 
+@pytest.mark.outside
 def test_approval_of_a_proposal_says_that_the_mode_is_propose(desk):
     world = world_with(1, rules=policy(StagingMode.PROPOSE))
     desk.save(world)
@@ -141,6 +147,7 @@ def test_approval_of_a_proposal_says_that_the_mode_is_propose(desk):
         desk.run("approve", world.overview.planned[0].batch)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("key", ["batch", "tag"])
 def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
     world = world_with(1)
@@ -153,12 +160,14 @@ def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
     assert world.stages == set()
 
 
+@pytest.mark.outside
 def test_cancel_of_an_unknown_request_is_refused(desk):
     desk.save(world_with(1))
     with pytest.raises(ConfigError, match="staging cancel 12: the daemon has no such request; ids: "):
         desk.run("cancel", "12")
 
 
+@pytest.mark.outside
 def test_resume_ends_a_stop(desk):
     desk.save(world_with(1))
     desk.run("stop")
@@ -172,6 +181,7 @@ def test_stop_without_staging_names_the_missing_folder(desk):
         desk.run("stop")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("reason", ["x" * 191, "two\nlines"])
 def test_reason_of_a_stop_is_one_short_line(desk, reason):
     desk.save(world_with(1))
@@ -180,10 +190,9 @@ def test_reason_of_a_stop_is_one_short_line(desk, reason):
 
 
 def test_bad_id_is_one_sentence_and_exit_status_2(desk):
-    words = [sys.executable, "-m", "hydrator.cli", "staging", "approve", "12", "-c", str(desk.config)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_hydrator("staging", "approve", "12", "-c", desk.config)
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [
+    assert done.stderr.decode().splitlines() == [
         "hydrator: staging approve 12: no such request waits; see hydrator staging list"
     ]
 
@@ -197,6 +206,7 @@ def test_progress_is_a_bar_of_files(files_done, files, text):
     assert describe_progress(row) == text
 
 
+@pytest.mark.outside
 def test_site_is_in_the_text_of_each_request(desk):
     world = world_with(1)
     desk.save(world)
@@ -204,6 +214,7 @@ def test_site_is_in_the_text_of_each_request(desk):
     assert CAM in desk.run("list")
 
 
+@pytest.mark.outside
 def test_status_shows_what_the_mode_propose_would_request(desk):
     desk.save(world_with(1, rules=policy(StagingMode.PROPOSE)))
     text = " ".join(desk.run_command("status").split())
@@ -213,6 +224,7 @@ def test_status_shows_what_the_mode_propose_would_request(desk):
     assert row["planned_bytes"] == 10**12
 
 
+@pytest.mark.outside
 def test_status_shows_bytes_on_the_way_and_why_staging_stopped(desk):
     world = world_with(1)
     world.control.stop_reason = "stopped by the operator (tape)"
@@ -223,6 +235,7 @@ def test_status_shows_bytes_on_the_way_and_why_staging_stopped(desk):
     assert "staging requests and renews nothing: stopped by the operator (tape)" in text
 
 
+@pytest.mark.outside
 def test_status_without_staging_does_not_mention_it(desk):
     desk.save(world_with(1, rules=policy(StagingMode.OFF)))
     assert "staging" not in desk.run_command("status")

@@ -46,6 +46,7 @@ def test_turn_ended_by_its_fence_is_not_a_bug():
     slots._run_turn(Fence(), "slots", look)
 
 
+@pytest.mark.outside
 def test_an_auditor_that_would_end_us_is_asked_again():
     bugs, asked = [], []
 

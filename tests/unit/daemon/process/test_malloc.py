@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.outside
+
 POOLS = """
 import ctypes, sys, threading
 from pathlib import Path

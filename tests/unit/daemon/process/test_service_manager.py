@@ -35,6 +35,7 @@ def supervisor(manager, tmp_path):
     return ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify")})
 
 
+@pytest.mark.outside
 def test_service_manager_sends_the_notifications_of_systemd(manager, supervisor):
     supervisor.notify_ready()
     supervisor.set_status("3 sites,\n  4 datasets")
@@ -44,6 +45,7 @@ def test_service_manager_sends_the_notifications_of_systemd(manager, supervisor)
     assert said == [["READY=1"], ["STATUS=3 sites, 4 datasets"], ["WATCHDOG=1"], ["STOPPING=1"]]
 
 
+@pytest.mark.outside
 def test_a_reload_says_when_it_began_by_the_clock_that_systemd_reads(manager, supervisor):
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     supervisor.notify_reloading()
@@ -52,6 +54,7 @@ def test_a_reload_says_when_it_began_by_the_clock_that_systemd_reads(manager, su
     assert before <= int(when.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
 
 
+@pytest.mark.outside
 def test_notify_socket_that_begins_with_an_at_sign_is_abstract():
     name = f"hydrator-test-{os.getpid()}"
     manager = Manager(b"\0" + name.encode())
@@ -66,6 +69,7 @@ def test_without_notify_socket_nothing_is_sent():
     assert logs == []
 
 
+@pytest.mark.outside
 def test_unreachable_service_manager_is_logged_once(tmp_path):
     supervisor = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
     with capture_logs() as logs:

@@ -57,6 +57,7 @@ def standin():
         yield running
 
 
+@pytest.mark.outside
 def test_check_dmapi_reads_openapi_above_the_version_without_a_token(standin):
     for url in (standin.url, standin.url + "/", standin.url.removesuffix("/api/v1")):
         done = check(url, "--json")
@@ -65,10 +66,12 @@ def test_check_dmapi_reads_openapi_above_the_version_without_a_token(standin):
     assert "/token" not in standin.calls
 
 
+@pytest.mark.outside
 def test_check_dmapi_fails_for_a_server_that_is_not_dmapi(standin):
     assert check(standin.capabilities_url).exit_code == 1
 
 
+@pytest.mark.outside
 def test_check_dmapi_names_the_url_that_it_tried(standin):
     problems = check(standin.root + "/nowhere/api/v1").exception.problems
     assert "no openapi.json at" in problems[0]

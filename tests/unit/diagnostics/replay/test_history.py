@@ -268,6 +268,7 @@ def as_history(run: ReplayRun) -> HistoryInputs:
     )
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("policy", [wait(300), wait(0), AUTO, REQUIRE], ids=lambda policy: policy.name)
 def test_replay_of_the_policy_that_ran_gives_its_local_share_again(policy):
     rules = PoolRules(is_published_beforehand=True)

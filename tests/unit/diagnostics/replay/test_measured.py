@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
+import pytest
+
 from benchmarks.benefit.runs import RunKey
 from benchmarks.benefit.workload import Cell as BenefitCell
 from hydrator.diagnostics.replay.model import PoolRules
@@ -20,6 +22,8 @@ from . import benefit_cells
 from .benefit_cells import NOT_MODELLED, POLICIES, ComparedCell, ComparedRun, compare_all, group_runs
 from .measured import CELLS, MAKESPAN_MISSES, SHARE_MISSES, Cell
 from .worlds import ANY, OFF, REQUIRE, lofar, play, wait
+
+pytestmark = pytest.mark.outside
 
 ARMS = {"off": OFF, "any": ANY, "w30": wait(30), "require": REQUIRE}
 RULES = PoolRules(

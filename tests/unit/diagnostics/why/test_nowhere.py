@@ -86,6 +86,7 @@ def wrapped(desk: Path, did: str, *options: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.outside
 def test_wrap_warns_of_jobs_without_a_site_and_refuses_them_on_request(desk):
     fine = wrapped(desk, "lofar:L1234.ms")
     assert (fine.returncode, fine.stdout, fine.stderr) == (0, "submitted\n", "")
@@ -107,6 +108,7 @@ def test_site_with_a_part_of_the_dataset_is_named():
     assert "CAM has 0 of 1" in explain_no_complete_site(known(CAM={L1: fact(DatasetState.PARTIAL)}), {L1})
 
 
+@pytest.mark.outside
 def test_wrap_names_dag_nodes_without_a_site_and_writes_no_refused_dag(desk):
     (desk / "x.dag").write_text("JOB A job.sub\nJOB B job.sub\nJOB C job.sub\n")
     (desk / "condor_submit_dag").write_text("#!/bin/sh\n")

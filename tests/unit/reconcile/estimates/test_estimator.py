@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryPoolLoads
@@ -44,6 +45,7 @@ def make(one: Estimator, now: datetime = NOON, *, ask: bool = True) -> Estimatio
     return one.last
 
 
+@pytest.mark.outside
 def test_estimates_are_made_from_the_last_load() -> None:
     loads = MemoryPoolLoads(BASE.load())
     one = estimator(loads)
@@ -58,6 +60,7 @@ def test_without_a_query_there_are_no_estimates() -> None:
     assert make(estimator(None)).none_reason == "the daemon does not query the schedds ([demand] ask_schedds)"
 
 
+@pytest.mark.outside
 def test_a_failed_query_keeps_the_last_load_until_it_is_too_old() -> None:
     loads = MemoryPoolLoads(BASE.load())
     one = estimator(loads)
@@ -67,6 +70,7 @@ def test_a_failed_query_keeps_the_last_load_until_it_is_too_old() -> None:
     assert "broken" in str(make(one, NOON + 6 * MINUTE).none_reason)
 
 
+@pytest.mark.outside
 def test_a_schedd_without_an_answer_keeps_the_last_complete_load() -> None:
     loads = MemoryPoolLoads(BASE.load())
     one = estimator(loads)
@@ -76,6 +80,7 @@ def test_a_schedd_without_an_answer_keeps_the_last_complete_load() -> None:
     assert make(one, NOON + 10 * MINUTE).none_reason == "schedd ap2: timeout"
 
 
+@pytest.mark.outside
 def test_schedds_that_fail_in_turn_count_with_their_last_answers() -> None:
     """Each answers every other minute, never both at once."""
     jobs = {"ap1": ScheddLoad((idle(6, "t:a"),)), "ap2": ScheddLoad((idle(4, "t:a"),))}
@@ -122,6 +127,7 @@ class Slow(MemoryPoolLoads):
         return super().read_load()
 
 
+@pytest.mark.outside
 def test_a_slow_query_delays_no_cycle_and_is_not_repeated_meanwhile() -> None:
     loads = Slow(BASE.load())
     one = estimator(loads)
@@ -150,6 +156,7 @@ class BuggyRates(Rates):
         raise ZeroDivisionError
 
 
+@pytest.mark.outside
 def test_a_bug_in_a_query_or_in_rates_means_no_estimates() -> None:
     counted: list[str] = []
     bugs = BugReporter(counted.append)
@@ -177,6 +184,7 @@ LOAD = PoolLoad(
 )
 
 
+@pytest.mark.outside
 def test_the_first_cycle_with_a_dataset_has_its_estimates() -> None:
     world = cycles(MemoryPoolLoads(LOAD))
     world.cycle.refresh_demand()
@@ -186,6 +194,7 @@ def test_the_first_cycle_with_a_dataset_has_its_estimates() -> None:
     assert (estimate.read_seconds, estimate.queue_seconds) == (256, 256)
 
 
+@pytest.mark.outside
 def test_ads_without_rates_have_the_own_queue_alone() -> None:
     world = cycles(MemoryPoolLoads(LOAD), rates=None)
     world.cycle.refresh_demand()
@@ -204,6 +213,7 @@ def test_ads_without_rates_have_the_own_queue_alone() -> None:
     assert registry.get_sample_value("hydrator_site_own_queue_seconds", {"site": CAM}) == 256
 
 
+@pytest.mark.outside
 def test_ads_that_change_for_estimates_alone_are_counted() -> None:
     loads = MemoryPoolLoads(LOAD)
     world = cycles(loads)
@@ -227,6 +237,7 @@ def test_ads_that_change_for_estimates_alone_are_counted() -> None:
     assert run() == [2, 1], "RAL has the dataset now, so its ad changes for another reason"
 
 
+@pytest.mark.outside
 def test_a_pool_without_an_answer_stops_no_cycle() -> None:
     world = cycles(MemoryPoolLoads(LOAD, is_broken=True))
     world.cycle.refresh_demand()
@@ -237,6 +248,7 @@ def test_a_pool_without_an_answer_stops_no_cycle() -> None:
     assert set(world.collector.ads) == {CAM, RAL}
 
 
+@pytest.mark.outside
 def test_the_state_has_the_estimates_of_the_last_cycle(tmp_path) -> None:
     with Store.open_to_write(tmp_path) as store:
         world = cycles(MemoryPoolLoads(LOAD), store=store)
@@ -250,6 +262,7 @@ def test_the_state_has_the_estimates_of_the_last_cycle(tmp_path) -> None:
     assert restarted.estimates == report.estimates
 
 
+@pytest.mark.outside
 def test_a_restarted_daemon_has_the_run_times_of_jobs_that_ended(tmp_path) -> None:
     """A job that is 400 s old at noon has ended a minute later: the daemon takes 430 s, half of it."""
     with Store.open_to_write(tmp_path) as store:

@@ -90,6 +90,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(Predictions().update(sets, 1).queues) == {key("t:b")}
 
 
+@pytest.mark.outside
 def test_jobs_of_a_pool_are_compared_with_what_the_estimator_said() -> None:
     """From the load of the pool in memory to the metrics, for a job beside its data and one elsewhere."""
     world = World(

@@ -21,6 +21,8 @@ from hydrator.reconcile.state import ReconcileState
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
 
+pytestmark = pytest.mark.outside
+
 POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 SOON = timedelta(seconds=2)
 """How long a cycle waits here for somebody who hangs: long enough for the healthy on a busy machine."""

@@ -61,6 +61,7 @@ def test_draining_one_kind_waits_for_no_other():
         assert not fence.drain(0)
 
 
+@pytest.mark.outside
 def test_a_close_waits_for_the_step_under_way():
     fence, inside, go_on = Fence(), threading.Event(), threading.Event()
 
@@ -78,6 +79,7 @@ def test_a_close_waits_for_the_step_under_way():
     working.join()
 
 
+@pytest.mark.outside
 def test_a_turn_that_waits_for_another_of_its_kind_ends_with_the_fence():
     fence, waiting = Fence(), []
 
@@ -123,6 +125,7 @@ def cycle_over(publisher, store, fence) -> Reconciler:
     )
 
 
+@pytest.mark.outside
 def test_cycle_of_replaced_parts_saves_and_sends_nothing(tmp_path):
     fence, publisher = Fence(), Blocked(clock=lambda: NOON)
     ended = []
@@ -148,6 +151,7 @@ def test_cycle_of_replaced_parts_saves_and_sends_nothing(tmp_path):
     assert cycle.saved_state == ReconcileState()
 
 
+@pytest.mark.outside
 def test_parts_after_a_reload_continue_from_saved_state_and_newer_demand(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         cycle = cycle_over(MemoryPublisher("collector", clock=lambda: NOON), store, Fence())
@@ -159,6 +163,7 @@ def test_parts_after_a_reload_continue_from_saved_state_and_newer_demand(tmp_pat
         assert cycle.saved_state.held_losses == {}
 
 
+@pytest.mark.outside
 def test_schedule_shut_down_with_a_due_job_ends_without_an_error():
     class Slow(DaemonScheduler):
         def _lookup_executor(self, alias):
@@ -184,6 +189,7 @@ def test_schedule_shut_down_with_a_due_job_ends_without_an_error():
     assert broken == []
 
 
+@pytest.mark.outside
 def test_queued_background_work_does_not_begin_after_a_reload():
     class Merges(BackgroundWorker):
         EXECUTOR_NAMES = ("merge",)

@@ -358,12 +358,14 @@ def answer():
         yield client.get(f"{server.url}/?find=L1&page=7")
 
 
+@pytest.mark.outside
 def test_it_is_html_of_this_moment(answer):
     assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert 'value="L1"' in answer.text
 
 
+@pytest.mark.outside
 def test_content_security_policy_allows_only_the_own_style_script_and_form(answer):
     (style,) = re.findall("<style>(.*?)</style>", answer.text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

@@ -26,6 +26,8 @@ from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, want
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 
+pytestmark = pytest.mark.outside
+
 SAYS = Provenance("list_replicas", reason="the rule is OK", rule="a1b2", account="lofar_ops")
 FACTS = {
     CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON, 1.0, SAYS)}),

@@ -24,6 +24,8 @@ from tests.factories import NOON, demand
 from tests.unit.diagnostics.test_why import IDLE, FakePool, asked
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 
+pytestmark = pytest.mark.outside
+
 SITE_TOKEN, READ_TOKEN = "site", "read"
 
 

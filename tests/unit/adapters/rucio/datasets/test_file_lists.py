@@ -17,6 +17,8 @@ from hydrator.domain.errors import (
 from hydrator.domain.model import DatasetFile, Did
 from testbed.rucio_standin import RucioStandIn
 
+pytestmark = pytest.mark.outside
+
 DID = Did("lofar:L1")
 OTHER = Did("lofar:L2")
 

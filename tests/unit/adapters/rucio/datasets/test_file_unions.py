@@ -10,6 +10,8 @@ from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues
 
+pytestmark = pytest.mark.outside
+
 DIDS = [Did(f"lofar:L{n}") for n in range(4)]
 FIRST, SECOND = {0, 1}, {2, 3}
 LIST = "/replicas/list"

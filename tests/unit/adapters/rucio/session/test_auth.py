@@ -13,6 +13,8 @@ from hydrator.domain.errors import CatalogueDenied
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.factories import MINUTE, NOON
 
+pytestmark = pytest.mark.outside
+
 
 def jwt(**claims) -> str:
     part = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")

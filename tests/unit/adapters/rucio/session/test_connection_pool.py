@@ -15,6 +15,8 @@ from hydrator.domain.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn
 from tests.rucio_fixtures import catalogues
 
+pytestmark = pytest.mark.outside
+
 DIDS = [Did(f"lofar:L{n}") for n in range(8)]
 PATIENCE = 60  # seconds, for what must happen
 
