@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contracts import test_rucio_catalogue as common
+from tests import rucio_contract as common
 
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -12,6 +12,6 @@ def seeded(rucio_on_postgres):
     return common.with_storages(rucio_on_postgres)
 
 
-class TestRucioCatalogueOnPostgres(common.TestRucioCatalogue):
+class TestRucioCatalogueOnPostgres(common.RucioCatalogueContract):
     def catalogue(self, **changes):
         return super().catalogue(**{"concurrent_calls": 3, "batch": 1, **changes})

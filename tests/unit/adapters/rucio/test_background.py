@@ -144,7 +144,7 @@ def test_close_ends_the_background_under_a_question_that_hangs(asking, server):
     assert server.held_up.wait(60)
     closing = threading.Thread(target=catalogue.close)
     closing.start()
-    wait_for(lambda: not closing.is_alive() and not threads(), 8, "the thread ended", step=0.02)
+    wait_for(lambda: not closing.is_alive() and not threads(), 8, "the thread ended")
 
 
 def test_a_silent_dataset_holds_up_one_poll_and_is_seen_again_when_it_answers(asking, server):
@@ -276,7 +276,7 @@ def test_a_bug_in_the_background_is_raised_in_the_next_poll_and_once(asking, ser
     states(catalogue)
     states(catalogue)
     catalogue._background._verify = lambda *_: 1 // 0
-    wait_for(lambda: catalogue._background._unexpected_error, 10, "it was met", step=0.02)
+    wait_for(lambda: catalogue._background._unexpected_error, 10, "it was met")
     catalogue._background._verify = catalogue._verify
     with pytest.raises(ZeroDivisionError):
         states(catalogue)
