@@ -26,11 +26,11 @@ def by_set(mark: int, many: int = DATASETS) -> dict[str, object]:
     }
 
 
-def ad_text(generation: int, as_of: int, many: int = DATASETS) -> str:
-    """Return UK's ad; its datasets follow from its generation."""
+def ad_text(generation: int, as_of: int, many: int = DATASETS, site: str = "UK") -> str:
+    """Return the ad of *site*; its datasets follow from its generation."""
     dids = datasets(generation, many)
     values = {
-        "DataLocalitySite": "UK",
+        "DataLocalitySite": site,
         "AvailableDatasets": dids,
         "DatasetStates": dict.fromkeys(dids, "AVAILABLE"),
         "DatasetFractions": {dids[0]: 0.5},
@@ -53,17 +53,18 @@ def put(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def whole(ad: dict[str, object]) -> bool:
+def whole(ad: dict[str, object], many: int = DATASETS, site: str = "UK") -> bool:
     """Return True if *ad* has all attributes that one run of the hook printed, and none of another run."""
     generation = int(str(ad["DataLocalityGeneration"]))
-    dids = datasets(generation)
+    dids = datasets(generation, many)
+    sets = by_set(generation, many)
     return (
         ad.get("AvailableDatasets") == dids
         and ad["DatasetStates"] == dict.fromkeys(dids, "AVAILABLE")
         and ad["DatasetFractions"] == {dids[0]: 0.5}
         and ad["DatasetAsOf"] == {dids[1]: OLD_FACT + generation % 1000}
-        and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == ("UK", "hook")
+        and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == (site, "hook")
         and (ad["DataLocalityTrust"], ad["DataLocalityTruncated"], ad["DataLocalityVersion"])
         == (1.0, False, 2)
-        and by_set(generation) == {name: ad.get(name) for name in by_set(generation)}
+        and sets == {name: ad.get(name) for name in sets}
     )

@@ -72,7 +72,7 @@ def test_burst_of_six_jobs_without_a_mode_runs_beside_its_data_at_once(installed
 def first_job(installed):
     installed.catalogue.add("first:ever", UK="available")
     before = installed.states_at("UK")
-    return installed.submit(["first:ever"], mode="prefer"), before
+    return installed.submit(["first:ever"], mode="auto"), before
 
 
 def test_first_job_for_a_dataset_does_not_race_its_publication(installed, begun):
