@@ -99,16 +99,12 @@ STARTD_CRON_MAX_JOB_LOAD = 1.0
                 f"{site} to say {state} of {did}",
             )
 
-    def until_rejected(self, *clusters: int) -> None:
-        """Wait until the negotiator has rejected the first job of each cluster."""
-        for cluster in clusters:
-            self.pool.wait(
-                lambda cluster=cluster: (self.pool.job(cluster, "LastRejMatchTime") or {}).get(
-                    "LastRejMatchTime"
-                ),
-                0,
-                f"the negotiator to reject job {cluster}",
-            )
+    def until_rejected(self, cluster: int, *, since: float = 0) -> None:
+        """Wait until the negotiator has rejected the first job of *cluster* after *since* (Unix s)."""
+        rejected = f"ClusterId == {cluster} && LastRejMatchTime > {int(since)}"
+        self.pool.wait(
+            lambda: self.pool.jobs(rejected, "ProcId"), 0, f"the negotiator to reject job {cluster}"
+        )
 
     def is_idle(self, cluster: int) -> bool:
         """Return True if the first job of *cluster* is idle."""
@@ -136,14 +132,16 @@ def installed(htcondor_release: str, rucio_server: RucioServer) -> Iterator[Gate
     with Pool.start(htcondor_release) as pool:
         holdings = Holdings(pool.home, RucioHoldings(rucio_server, pool.home, SITES, scope="gate"))
         extra = {"negotiator": "NEGOTIATOR_DEPTH_FIRST = True\n"}
-        with Gate(pool, holdings, settings=SETTINGS, demand='pins = ["hand:written"]', extra=extra) as installation:
+        with Gate(
+            pool, holdings, settings=SETTINGS, demand='pins = ["hand:written"]', extra=extra
+        ) as installation:
             yield installation
 
 
 class Begun(Protocol):
     """Return the result of a function that `begin_early` has marked; raise what it raised."""
 
-    def __call__(self, begin: Callable[[Gate], Any]) -> Any: ...  # noqa: ANN401 - each has its own
+    def __call__(self, begin: Callable[[Gate], Any]) -> Any: ...
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +154,7 @@ def begun(installed: Gate) -> Begun:
         except Exception as failure:  # noqa: BLE001 - it fails the test of this scenario only
             outcomes[begin] = failure
 
-    def result(begin: Callable[[Gate], Any]) -> Any:  # noqa: ANN401
+    def result(begin: Callable[[Gate], Any]) -> Any:
         outcome = outcomes[begin]
         if isinstance(outcome, Exception):
             raise outcome

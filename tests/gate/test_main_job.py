@@ -1,7 +1,7 @@
 """Jobs with ``+RequiredDatasets`` follow their data: real pool, daemon, hook and transform."""
 
 import json
-from pathlib import Path
+import time
 
 import pytest
 
@@ -9,7 +9,6 @@ from tests.gate.early import begin_early
 
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 SMALL = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
 
 
@@ -70,16 +69,22 @@ def test_burst_of_six_jobs_without_a_mode_runs_beside_its_data_at_once(installed
 
 @begin_early
 def first_job(installed):
-    installed.catalogue.add("first:ever", UK="available")
-    before = installed.states_at("UK")
-    return installed.submit(["first:ever"], mode="auto"), before
+    """No catalogue has the dataset yet, and no job named it before, so no slot advertises it."""
+    installed.catalogue.add("first:later", NL="available")
+    return installed.submit(["first:ever"], mode="auto"), installed.submit(
+        ["first:later"], more="hold = true"
+    )
 
 
 def test_first_job_for_a_dataset_does_not_race_its_publication(installed, begun):
-    """No job named this dataset before, so no slot advertised that it is at UK."""
-    job, before = begun(first_job)
-    assert "first:ever" not in before
+    """The daemon has met the job once the slots show the dataset of a later one."""
+    job, later = begun(first_job)
+    installed.until_states("first:later", NL="AVAILABLE")
+    installed.until_rejected(job, since=time.time())
+    assert installed.is_idle(job)
+    installed.catalogue.add("first:ever", UK="available")
     assert installed.ran_at(job) == ["UK"]
+    installed.remove(later)
 
 
 @begin_early

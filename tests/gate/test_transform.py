@@ -1,4 +1,4 @@
-"""The schedd's transforms on a real pool: the ad of a job, and lists that are refused. All jobs are on hold."""
+"""The schedd's transforms on a real pool: the ads of jobs on hold, and lists that are refused."""
 
 import re
 import time

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 
 @begin_early
 def matching_and_not(installed):
-    """Submit two jobs on hold: one may run at AU, the other asks AU, where its data is, for too many cores."""
+    """Submit two jobs on hold, whose data is at AU: one of them wants more cores than AU has."""
     installed.catalogue.add("why:au", AU="available", NL="staging")
     held = "hold = true\n"
     return (
@@ -37,11 +37,10 @@ def test_why_says_of_a_match_and_of_a_miss_what_the_negotiator_does(installed, b
         "NL": {"cores", "data:state"},
     }
 
-    released_at = int(time.time())
+    released_at = time.time()
     pool.run("condor_release", str(matches), str(misses), user="alice")
     assert installed.ran_at(matches) == ["AU"]
-    rejected = f"ClusterId == {misses} && LastRejMatchTime > {released_at}"
-    pool.wait(lambda: pool.jobs(rejected, "ProcId"), 0, "the negotiator to reject the other")
+    installed.until_rejected(misses, since=released_at)
     assert installed.is_idle(misses)
     installed.remove(misses)
 
@@ -55,9 +54,7 @@ def reasons(answer):
     """Return the reasons by site: what a slot lacks, and for data what lacks there."""
     return {
         at["site"]: {reason["cause"] for reason in at["reasons"] if not reason["missing_datasets"]}
-        | {
-            f"data:{missing['reason']}" for reason in at["reasons"] for missing in reason["missing_datasets"]
-        }
+        | {f"data:{missing['reason']}" for reason in at["reasons"] for missing in reason["missing_datasets"]}
         for at in answer["sites"]
         if at["reasons"]
     }
