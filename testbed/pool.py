@@ -497,11 +497,10 @@ class Pool:
             site for site in self.sites if "COLLECTOR_HOST" not in site.extra
         ]  # without those of another pool
         wanted = {"Collector": 1, "Negotiator": 1, "Scheduler": 1, "Machine": len(here)}
-        started_at = time.monotonic()
 
         def there() -> bool:
             # on a busy machine condor_master's process may still be the shell that starts it
-            if not self.pids("master") and time.monotonic() - started_at > 5:
+            if not set(self.processes()) - {self._init}:
                 last = (self.logs("master") or self.logs("start.log")).strip().splitlines()[-1:]
                 raise PoolUnavailable(f"condor_master ended at once: {' '.join(last)}")
             kinds = [ad["MyType"] for ad in self.ads("true", "MyType")]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from testbed.installation import wait_for
 from testbed.loaded_cli import run_hydrator
+from testbed.patience import LIMIT_SECONDS, wait_for
 from testbed.ports import free_port
 from testbed.shaped import conforms
 
@@ -82,7 +82,10 @@ class Running:
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(
-            f"{self.scheme}://127.0.0.1:{self.port}{path}", trust_env=False, timeout=120, verify=False
+            f"{self.scheme}://127.0.0.1:{self.port}{path}",
+            trust_env=False,
+            timeout=LIMIT_SECONDS,
+            verify=False,
         )
 
     def page_events(self, have: str, *, until: float) -> Iterator[str]:
@@ -112,4 +115,4 @@ class Running:
 
     def end(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
-        return self.process.wait(120)
+        return self.process.wait(LIMIT_SECONDS)
