@@ -101,7 +101,7 @@ def measure_starts(plan: StartPlan, release: str | None) -> tuple[list[float], s
             )
         )
         jobs = {did: installed.submit([did], mode="wait") for did in dids}
-        wait_for(lambda: all(server.do("rules_on", did=did) for did in dids), 120, "all rules", step=2)
+        wait_for(lambda: all(server.do("rules_on", did=did) for did in dids), 120, "all rules")
         _convey_all(plan, server, holdings)
         ended = {f"bench:{name}": when for name, _, when in server.do("completed", scope="bench")}
         for job in jobs.values():
@@ -263,7 +263,8 @@ def open_steps(requests: int) -> Iterator[tuple[StagingSteps, RucioServer, str]]
 def measure_calls(requests: int, minutes: int) -> dict[str, list[int]]:
     """Return the calls of each step with *requests* requests: in flight, complete, and at their renewal."""
     with open_steps(requests) as (steps, server, disk):
-        wait_for(lambda: steps.step() and steps.open_count == requests, 3600, "all requests", step=0)
+        while not (steps.step() and steps.open_count == requests):
+            pass
         in_flight = steps.steps(minutes)
         server.seed(("convey", {"rse": disk, "most": 10 * requests}), ("abacus", {}))
         steps.steps(2)

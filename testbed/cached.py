@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,32 @@ def built(name: str, recipe: bytes, build: Callable[[Path], None]) -> Path:
     return home
 
 
+_NO_BUILD = '''\
+"""A build backend that only names the package: pip downloads a source, but asks its backend for metadata."""
+
+from pathlib import Path
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    return []
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    lines = Path("PKG-INFO").read_text().splitlines()
+    name, version = (
+        next(line.split()[1] for line in lines if line.startswith(f"{field}: "))
+        for field in ("Name", "Version")
+    )
+    folder = Path(metadata_directory) / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+    (folder / "WHEEL").write_text(
+        "Wheel-Version: 1.0\\nGenerator: testbed\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    )
+    return folder.name
+'''
+
+
 class PipFailed(Exception):
     """pip could not install; the text ends with its error."""
 
@@ -77,3 +104,40 @@ def venv_python(name: str, lock: Path, *options: str) -> Path:
     # other files of the same versions need no other environment
     pins = re.sub(rb" \\\n +--hash=\S+", b"", lock.read_bytes())
     return built(name, pins, build) / "bin" / "python"
+
+
+@contextmanager
+def source_archive(project: str, version: str, sha256: str, *, backend: str) -> Iterator[tarfile.TarFile]:
+    """Download the source of *project* from the package index, and open it. Nothing is built.
+
+    Args:
+        project: the name as in the file PROJECT-VERSION.tar.gz.
+        version: its version.
+        sha256: the hash of the file.
+        backend: the module of its build backend: pip asks it for metadata, and gets them from a stand-in.
+
+    Raises:
+        PipFailed: pip could not download it, or it is not the expected file.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        package, _, module = backend.partition(".")
+        stand_in = Path(scratch) / "backend" / package
+        stand_in.mkdir(parents=True)
+        (stand_in / "__init__.py").touch()
+        (stand_in / f"{module}.py").write_text(_NO_BUILD, "utf-8")
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        options = ["--no-binary", ":all:", "--no-build-isolation", "--dest", scratch]
+        done = subprocess.run(
+            [*pip, *options, f"{project}=={version}"],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(stand_in.parent)},
+        )
+        if done.returncode != 0:
+            raise PipFailed(f"cannot download the source of {project}: {done.stderr.strip()[-600:]}")
+        source = Path(scratch) / f"{project}-{version}.tar.gz"
+        if hashlib.sha256(source.read_bytes()).hexdigest() != sha256:
+            raise PipFailed(f"{source.name} is not the file it was")
+        with tarfile.open(source) as archive:
+            yield archive

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, Self
 
 from .loaded_cli import run_hydrator
 from .metrics import total
-from .patience import wait_for
+from .patience import LIMIT_SECONDS, wait_for
 from .pool import DOMAIN, Pool
 from .ports import free_port
 from .processes import end
@@ -183,7 +183,7 @@ port = {self._port}
         if self._daemon is None:
             return None
         ended, self._daemon = self._daemon, None
-        return end(ended, 60, how)
+        return end(ended, LIMIT_SECONDS, how)
 
     def configure_pool(self) -> None:
         """Install the output of ``hydrator submit pool-config``, and the hook in every startd."""
@@ -257,7 +257,7 @@ port = {self._port}
         """See :func:`testbed.metrics.total`."""
         import httpx
 
-        return total(httpx.get(f"{self.url}/metrics", trust_env=False, timeout=120).text, series)
+        return total(httpx.get(f"{self.url}/metrics", trust_env=False, timeout=LIMIT_SECONDS).text, series)
 
     def _ready(self) -> bool:
         assert self._daemon is not None
@@ -269,7 +269,7 @@ port = {self._port}
                 return False
         import httpx
 
-        return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=60).status_code == 200
+        return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=LIMIT_SECONDS).status_code == 200
 
 
 def _mortal() -> tuple[str, ...]:

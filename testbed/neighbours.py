@@ -4,42 +4,16 @@ PanDA's server is on PyPI as source only. Its build writes into system folders, 
 they unpack the source and use its packages ``pandajedi`` and ``pandaserver`` as they are.
 """
 
-import hashlib
 import os
-import subprocess
-import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
-from .cached import PipFailed, built, venv_python
+from .cached import PipFailed, built, source_archive, venv_python
 
 PANDA_VERSION = "1.0.4"
 PANDA_SHA256 = "f77a8b62511c11e224eb270a4abf48ee07e89fe791e2e1f8460390cbe2285620"
 """Of panda_server-1.0.4.tar.gz on PyPI."""
 _HERE = Path(__file__).parent
-_NO_BUILD = '''\
-"""A build backend that only names the package: pip downloads a source, but asks its backend for metadata."""
-
-from pathlib import Path
-
-
-def get_requires_for_build_wheel(config_settings=None):
-    return []
-
-
-def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    (version,) = (
-        line.split()[1] for line in Path("PKG-INFO").read_text().splitlines() if line.startswith("Version: ")
-    )
-    folder = Path(metadata_directory) / f"panda_server-{version}.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\\nName: panda-server\\nVersion: {version}\\n")
-    (folder / "WHEEL").write_text(
-        "Wheel-Version: 1.0\\nGenerator: testbed\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
-    )
-    return folder.name
-'''
 
 
 class NeighbourUnavailable(Exception):
@@ -75,27 +49,11 @@ def panda_python() -> tuple[Path, str]:
 
 
 def _fetch_panda(home: Path) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        backend = Path(scratch) / "hatchling"
-        backend.mkdir()
-        (backend / "__init__.py").touch()
-        (backend / "build.py").write_text(_NO_BUILD, "utf-8")
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        options = ["--no-binary", ":all:", "--no-build-isolation", "--dest", scratch]
-        done = subprocess.run(
-            [*pip, *options, f"panda-server=={PANDA_VERSION}"],
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": scratch},
-        )
-        if done.returncode != 0:
-            raise PipFailed(f"cannot download the source of panda-server: {done.stderr.strip()[-600:]}")
-        source = Path(scratch) / f"panda_server-{PANDA_VERSION}.tar.gz"
-        if hashlib.sha256(source.read_bytes()).hexdigest() != PANDA_SHA256:
-            raise PipFailed(f"{source.name} is not the file it was")
-        with tarfile.open(source) as archive:
-            archive.extractall(scratch, filter="data")
+    with (
+        source_archive("panda_server", PANDA_VERSION, PANDA_SHA256, backend="hatchling.build") as archive,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
+        archive.extractall(scratch, filter="data")
         home.mkdir()
         for package in ("pandajedi", "pandaserver"):
             (Path(scratch) / f"panda_server-{PANDA_VERSION}" / package).rename(home / package)

@@ -1,43 +1,49 @@
-"""Waiting for a condition, with long time limits: they cost nothing when all is well."""
+"""Waiting for a condition, with one long time limit: it costs nothing when all is well."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 PATIENCE = 6
 """Factor by which a step may take longer than on a quiet machine; test machines are shared and slow."""
 
-LONGEST_PAUSE = 3.0
-"""Longest time between two polls, in seconds."""
+LIMIT_SECONDS = 300.0
+"""The limit of every wait: it ends a test that hangs, and says nothing about speed."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 
 _T = TypeVar("_T")
 
 
-def wait_for(condition: Callable[[], _T], seconds: float, what: str, step: float = 0.1) -> _T:
+def wait_for(condition: Callable[[], _T], seconds: float, what: str) -> _T:
     """Poll until *condition* is true, and return its value.
 
     Args:
-        seconds: how long that may take on a quiet machine; the limit is PATIENCE times as long.
+        seconds: how long that takes at most on a quiet machine; it matters above LIMIT_SECONDS only.
         what: the condition in words, for the failure.
-        step: seconds between two polls; more if a poll itself takes longer, see :func:`pause`.
 
     Raises:
-        AssertionError: it was not true in time.
+        AssertionError: it was not true within LIMIT_SECONDS, or *seconds* where that is longer.
     """
-    deadline = time.monotonic() + seconds * PATIENCE
-    while True:
-        begun = time.monotonic()
-        late = begun > deadline
+    limit = max(LIMIT_SECONDS, seconds)
+    for _ in polls(limit):
         if answer := condition():
             return answer
-        if late:
-            raise AssertionError(f"not within {seconds * PATIENCE:g} s: {what}")
-        pause(begun, step)
+    raise AssertionError(f"not within {limit:g} s: {what}")
 
 
-def pause(begun: float, step: float) -> None:
-    """Wait before the next poll, at least twice as long as the one took that began at *begun* (monotonic).
+def polls(limit_seconds: float) -> Iterator[None]:
+    """Yield once for each poll until the limit, with longer and longer pauses, so that few polls see much.
 
-    So the polls of many tests that wait at the same time do not use up a busy machine.
+    The pause is also at least twice the time of the last poll: so the polls of many tests that wait at the
+    same time do not use up a busy machine. The last poll begins after the limit.
     """
-    time.sleep(max(step, min(2 * (time.monotonic() - begun), LONGEST_PAUSE)))
+    deadline = time.monotonic() + limit_seconds
+    pause = _FIRST_PAUSE
+    is_late = False
+    while not is_late:
+        begun = time.monotonic()
+        is_late = begun > deadline
+        yield
+        time.sleep(max(pause, min(2 * (time.monotonic() - begun), 3 * _LONGEST_PAUSE)))
+        pause = min(1.5 * pause, _LONGEST_PAUSE)

@@ -39,7 +39,7 @@ import classad2
 from . import debian, keeper, processes
 from .cached import cache_folder
 from .debian import PoolUnavailable
-from .patience import PATIENCE, pause
+from .patience import LIMIT_SECONDS, PATIENCE, polls
 from .ports import free_port
 
 __all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed"]
@@ -315,7 +315,7 @@ class Pool:
         input: str | None = None,  # noqa: A002 - as in subprocess.run
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        timeout: float = 60,
+        timeout: float = LIMIT_SECONDS,
     ) -> subprocess.CompletedProcess[str]:
         """Run a tool inside the pool.
 
@@ -475,19 +475,17 @@ class Pool:
         Raises:
             AssertionError: it was not true in time, or the pool has ended; with *what*, queue and slots.
         """
-        deadline = time.monotonic() + seconds * PATIENCE
-        while True:
-            failure, begun = "", time.monotonic()
+        limit, failure = max(LIMIT_SECONDS, seconds), ""
+        for _ in polls(limit):
+            failure = ""
             try:
                 if answer := condition():
                     return answer
             except (ToolFailed, subprocess.TimeoutExpired) as failed:
                 failure = f"\n{failed}"
-            if time.monotonic() > deadline:
-                raise AssertionError(f"waited {seconds * PATIENCE:g} s for {what}{failure}\n{self._state()}")
             if self._keeper is not None and self._keeper.poll() is not None:
                 raise AssertionError(f"the pool ended while we waited for {what}")
-            pause(begun, 0.4)
+        raise AssertionError(f"waited {limit:g} s for {what}{failure}\n{self._state()}")
 
     def wait_ready(self, seconds: float = 60) -> None:
         """Wait until central manager, schedd and all slots are in the collector.
@@ -499,11 +497,10 @@ class Pool:
             site for site in self.sites if "COLLECTOR_HOST" not in site.extra
         ]  # without those of another pool
         wanted = {"Collector": 1, "Negotiator": 1, "Scheduler": 1, "Machine": len(here)}
-        started_at = time.monotonic()
 
         def there() -> bool:
             # on a busy machine condor_master's process may still be the shell that starts it
-            if not self.pids("master") and time.monotonic() - started_at > 5:
+            if not set(self.processes()) - {self._init}:
                 last = (self.logs("master") or self.logs("start.log")).strip().splitlines()[-1:]
                 raise PoolUnavailable(f"condor_master ended at once: {' '.join(last)}")
             kinds = [ad["MyType"] for ad in self.ads("true", "MyType")]
@@ -571,7 +568,7 @@ class Pool:
         *,
         input: str | None = None,  # noqa: A002
         cwd: Path | None = None,
-        timeout: float = 60,
+        timeout: float = LIMIT_SECONDS,
     ) -> subprocess.CompletedProcess[str]:
         """Run *command* inside, with a clean environment and without raising."""
         return subprocess.run(
@@ -862,8 +859,8 @@ PREEMPT = False
 KILL = False
 # a starter whose shadow went during the removal of a job waits 40 minutes for it; the default is 10 minutes
 MachineMaxVacateTime = 60
-# each starter starts each plugin once: those of Box, Google Drive and OneDrive need 0.4 s of CPU each
-FILETRANSFER_PLUGINS = $(LIBEXEC)/curl_plugin, $(LIBEXEC)/data_plugin
+# each startd and starter starts each plugin: those of Box, Google Drive and OneDrive need 0.4 s of CPU each
+FILETRANSFER_PLUGINS = $(LIBEXEC)/curl_plugin
 
 {f"MACHINE_RESOURCE_INVENTORY_GPUs = {home}/etc/gpus" if any(site.gpus for site in pool.sites) else ""}
 {"".join(_site_config(pool, site) for site in pool.sites)}

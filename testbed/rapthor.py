@@ -6,18 +6,14 @@
 The environment (1.1 GB) is built once into the cache folder from ``rapthor.lock``.
 """
 
-import hashlib
 import json
 import subprocess
-import sys
-import tarfile
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .cached import PipFailed, built, venv_python
+from .cached import PipFailed, built, source_archive, venv_python
 
 VERSION = "2.1.post1"
 SOURCE_SHA256 = "c21e960f001ff05d1329a4fc0be6dfed24b3756fc4b9ae7ce698a6be3df1a7e6"
@@ -91,20 +87,11 @@ def examples() -> dict[str, str]:
 
 
 def _fetch_example(home: Path) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        words = [*pip, "--no-binary", ":all:", "--dest", scratch, f"rapthor=={VERSION}"]
-        done = subprocess.run(words, check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise PipFailed(f"cannot download the source of Rapthor: {done.stderr.strip()[-600:]}")
-        source = Path(scratch) / f"rapthor-{VERSION}.tar.gz"
-        if hashlib.sha256(source.read_bytes()).hexdigest() != SOURCE_SHA256:
-            raise PipFailed(f"{source.name} is not the file it was")
-        with tarfile.open(source) as archive:
-            found = archive.extractfile(f"rapthor-{VERSION}/examples/rapthor.parset")
-            assert found is not None
-            home.mkdir()
-            (home / "rapthor.parset").write_bytes(found.read())
+    with source_archive("rapthor", VERSION, SOURCE_SHA256, backend="setuptools.build_meta") as archive:
+        found = archive.extractfile(f"rapthor-{VERSION}/examples/rapthor.parset")
+        assert found is not None
+        home.mkdir()
+        (home / "rapthor.parset").write_bytes(found.read())
 
 
 class RapthorReader:

@@ -6,7 +6,7 @@ from adapters.rucio.auditor import RucioAuditor
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import Did, ReplicaState
 from tests.contracts.auditor import CAM, RAL, AuditorContract
-from tests.contracts.test_rucio_catalogue import (
+from tests.rucio_contract import (
     COMPLETE,
     INCOMING,
     ON_TAPE,

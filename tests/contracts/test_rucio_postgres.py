@@ -8,8 +8,8 @@ import pytest
 
 from hydrator.domain.model import Did, Seen
 from hydrator.testing.catalogue_contract import CAM, RAL
-from tests.contracts import test_rucio_catalogue as common
-from tests.contracts.test_rucio_catalogue import COMPLETE, INCOMING, PARTIAL, STUCK
+from tests import rucio_contract as common
+from tests.rucio_contract import COMPLETE, INCOMING, PARTIAL, STUCK
 
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(300)]
 

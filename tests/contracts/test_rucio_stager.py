@@ -12,7 +12,7 @@ from adapters.rucio.rules.staging.stager import RucioStager
 from hydrator.domain.model import Did
 from testbed.rucio import RucioServer
 from tests.contracts.stager import FILE_BYTES, FILES, StagerContract
-from tests.contracts.test_rucio_catalogue import RucioTests, seeded
+from tests.rucio_contract import RucioTests, seeded
 
 __all__ = ["seeded"]
 pytestmark = pytest.mark.rucio

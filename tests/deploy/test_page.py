@@ -414,5 +414,5 @@ def test_it_can_be_photographed(opened, tmp_path, name, kind, width, height, sch
     taken = folder / f"{name}.png"
     page = opened(PATHS[kind], color_scheme=scheme, timezone_id="UTC")
     page.set_viewport_size({"width": width, "height": height})
-    wait_for(lambda: photographed(page, taken), 10, "a picture of the page", step=1)
+    wait_for(lambda: photographed(page, taken), 10, "a picture of the page")
     assert taken.read_bytes().startswith(b"\x89PNG")

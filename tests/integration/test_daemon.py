@@ -6,120 +6,15 @@ import re
 import secrets
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
-import trustme
 
 from testbed.installation import wait_for
-from testbed.loaded_cli import run_hydrator
 from testbed.metrics import total
 from testbed.patience import PATIENCE
-from testbed.ports import free_port
-from testbed.shaped import conforms
-
-HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
-
-
-class Running:
-    """One daemon with a folder of its own, and a catalogue file that tests rewrite."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = free_port()
-        self.process: subprocess.Popen | None = None
-        self.scheme = "http"
-        self.log = folder / "log"
-        self.environ: dict[str, str] = {}
-        self.hang_seconds = 600
-        self.configure()
-        self.catalogue({"lofar:L1": {"CAM": "available"}})
-
-    def configure(self, extra: str = "", poll: float = 0.2) -> None:
-        (self.folder / "config.toml").write_text(
-            f"""
-            [daemon]
-            state_dir = "state"
-            poll_seconds = {poll}
-            hang_seconds = {self.hang_seconds}
-            [[catalogue]]
-            type = "file"
-            path = "catalogue.json"
-            [demand]
-            scope = "all"
-            ask_schedds = false
-            [publish.collector]
-            enabled = false
-            [publish.file]
-            directory = "ads"
-            [publish.http]
-            port = {self.port}
-            {extra}
-            """
-        )
-
-    def catalogue(self, datasets: dict) -> None:
-        text = json.dumps(
-            {"sites": ["CAM", "RAL"], "datasets": {d: {"sites": s} for d, s in datasets.items()}}
-        )
-        fresh = self.folder / "fresh"
-        fresh.write_text(text)
-        fresh.rename(self.folder / "catalogue.json")
-
-    def start(self) -> None:
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [*HYDRATOR, "run", "-c", self.folder / "config.toml"],
-                stderr=log,
-                env={**os.environ, **self.environ},
-            )
-        wait_for(self.ready, 20, f"readiness; {self.log.read_text()}")
-
-    def ready(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        try:
-            return self.get("/readyz").status_code == 200
-        except httpx.TransportError:
-            return False
-
-    def get(self, path: str) -> httpx.Response:
-        return httpx.get(
-            f"{self.scheme}://127.0.0.1:{self.port}{path}", trust_env=False, timeout=120, verify=False
-        )
-
-    def page_events(self, have: str, *, until: float) -> Iterator[str]:
-        """Open /live as a browser does, and again when it ends; return the versions in its events."""
-        headers = {"Accept": "text/event-stream"}
-        while time.monotonic() < until:
-            url = f"http://127.0.0.1:{self.port}/live?have={have}"
-            with httpx.stream("GET", url, headers=headers, trust_env=False, timeout=120) as answer:
-                for line in answer.iter_lines():
-                    if line.startswith("data: "):
-                        have = line.removeprefix("data: ")
-                        yield have
-
-    def ad(self, site: str = "CAM") -> str:
-        return self.get(f"/v1/sites/{site}/ad").text
-
-    def generation(self, site: str = "CAM") -> int:
-        sites = self.get("/v1/sites").json()["sites"]
-        return next(row["generation"] for row in sites if row["site"] == site)
-
-    def command(self, *words: str) -> subprocess.CompletedProcess:
-        config = str(self.folder / "config.toml")
-        done = run_hydrator([*words, "-c", config])
-        if "--json" in words:
-            conforms(words, done.stdout)
-        return done
-
-    def end(self, how: int = signal.SIGTERM) -> int:
-        self.process.send_signal(how)
-        return self.process.wait(120)
+from tests.daemon import Running
 
 
 @pytest.fixture
@@ -129,22 +24,6 @@ def daemon(tmp_path):
     if running.process and running.process.poll() is None:
         running.process.kill()
         running.process.wait()
-
-
-def test_daemon_follows_the_catalogue_file_and_ends_on_sigterm(daemon):
-    daemon.start()
-    wait_for(lambda: 'AvailableDatasets = {"lofar:L1"}' in daemon.ad(), 10, "the first dataset")
-    first = daemon.generation()
-    daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "staging"}})
-    wait_for(lambda: "'lofar:L2'=\"STAGING\"" in daemon.ad(), 10, "the second dataset")
-    assert daemon.generation() > first
-    assert daemon.end() == 0
-    lines = [json.loads(line) for line in daemon.log.read_text().splitlines()]
-    assert [line["event"] for line in (lines[0], lines[-1])] == ["running", "stopped"]
-    changed = [line for line in lines if line["event"] == "cycle"]
-    assert len(changed) == 2  # of many cycles, those that changed something say so, and why
-    assert changed[0]["cycle"] < changed[1]["cycle"]
-    assert all("CAM in file" in line["changed"] for line in changed)
 
 
 def test_open_page_gets_an_event_after_which_it_shows_a_changed_catalogue(daemon):
@@ -267,20 +146,6 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
     assert '"event": "daemon hangs"' in daemon.log.read_text()
 
 
-def test_daemon_after_kill_9_serves_at_once_and_no_generation_goes_back(daemon):
-    daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
-    before = daemon.generation()
-    daemon.end(signal.SIGKILL)
-    (daemon.folder / "catalogue.json").unlink()  # the catalogue is away when it starts again
-    daemon.start()
-    assert 'AvailableDatasets = {"lofar:L1"}' in daemon.ad()
-    assert daemon.generation() == before
-    daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
-    wait_for(lambda: "lofar:L2" in daemon.ad(), 10, "the next change")
-    assert daemon.generation() > before
-
-
 def test_a_lost_state_does_not_set_the_generation_back(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
@@ -302,21 +167,6 @@ def test_second_daemon_on_the_same_state_ends_with_one_sentence(daemon):
     assert f"in use by another hydrator (process {daemon.process.pid})" in second.stderr
     assert "Traceback" not in second.stderr
     assert daemon.command("plan").returncode == 0
-
-
-def test_sighup_reads_the_configuration_again_and_keeps_the_old_one_when_it_is_broken(daemon):
-    daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
-    daemon.configure("[sites]\nretired = ['RAL']")
-    daemon.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the site to be retired")
-    wait_for(lambda: not list((daemon.folder / "ads").glob("RAL.*")), 10, "its files to go, too")
-    daemon.configure("[sites]\nretired = 7")
-    daemon.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "reload refused" in daemon.log.read_text(), 10, "the refusal")
-    assert "sites.retired" in daemon.log.read_text()
-    assert "lofar:L1" in daemon.ad()
-    assert daemon.end() == 0
 
 
 def test_address_in_use_is_one_sentence_and_exit_status_2(daemon):
@@ -377,26 +227,6 @@ def test_missing_secret_at_the_start_is_reported_with_exit_status_1(daemon):
         assert daemon.command("run").returncode == 1
         (daemon.folder / "key").write_text(secrets.token_hex(32))
         assert daemon.command("run").returncode == 2  # the address that is taken
-
-
-def test_daemon_publishes_over_https_and_ends_if_its_certificate_is_invalid(daemon, tmp_path):
-    ours = trustme.CA().issue_cert("localhost")
-    ours.private_key_pem.write_to_path(str(tmp_path / "key"))
-    ours.cert_chain_pems[0].write_to_path(str(tmp_path / "pem"))
-    daemon.configure('tls_certificate = "pem"\ntls_key = "key"')
-    daemon.scheme = "https"
-    daemon.start()
-
-    def read_back() -> bool:
-        rows = json.loads(daemon.command("status", "--json").stdout)["publishers"]
-        return {row["publisher"]: row["error"] for row in rows} == {"file": None, "http": None}
-
-    wait_for(read_back, 10, "a cycle that reads back what it serves")
-    assert daemon.end() == 0
-    (tmp_path / "pem").write_text("no certificate")
-    refused = daemon.command("run")
-    assert (refused.returncode, "publish.http.tls_certificate: " in refused.stderr) == (2, True)
-    assert "Traceback" not in refused.stderr
 
 
 def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_anybody(daemon, tmp_path):

@@ -58,32 +58,6 @@ def demand(installed: Installation, did: str) -> None:
     installed.submit([did], more="hold = True")
 
 
-def test_a_required_dataset_decides_where_a_job_runs(installed):
-    installed.catalogue.add("req:uk", UK="available")
-    installed.catalogue.add("req:au", AU="available")
-    installed.catalogue.add("req:nl", NL="available", UK="staging", AU="partial")
-    jobs = {did: installed.submit([did], mode="require") for did in ("req:uk", "req:au", "req:nl")}
-    assert {did: installed.ran_at(job) for did, job in jobs.items()} == {
-        "req:uk": ["UK"],
-        "req:au": ["AU"],
-        "req:nl": ["NL"],
-    }
-
-
-def test_a_job_that_needs_two_datasets_runs_where_both_are(installed):
-    installed.catalogue.add("two:a", UK="available", NL="available")
-    installed.catalogue.add("two:b", AU="available", UK="available")
-    assert installed.ran_at(installed.submit(["two:a", "two:b"], mode="require")) == ["UK"]
-
-
-def test_dataset_names_with_slashes_and_of_250_characters_work(installed):
-    long = "long:" + "x" * 245
-    installed.catalogue.add("srcnet_test.comm:eb_001.prod_001/a/b.fits", AU="available")
-    installed.catalogue.add(long, AU="available")
-    job = installed.submit(["srcnet_test.comm:eb_001.prod_001/a/b.fits", long], mode="require")
-    assert installed.ran_at(job) == ["AU"]
-
-
 def test_preferring_jobs_run_beside_their_data_also_in_a_burst_of_six(installed):
     installed.catalogue.add("pref:one", UK="available")
     installed.catalogue.add("pref:six", UK="available")
@@ -127,15 +101,6 @@ def test_jobs_without_a_site_do_not_starve_a_job_that_can_run(installed):
     pool.run("condor_rm", *map(str, nowhere), user="alice")
 
 
-def test_a_dataset_that_arrives_lets_a_waiting_job_start_there(installed):
-    job = installed.submit(["late:arrival"], mode="require")
-    installed.catalogue.add("late:arrival", AU="staging")
-    known(installed, "late:arrival", "AU", "STAGING")
-    assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
-    installed.catalogue.add("late:arrival", AU="available")
-    assert installed.ran_at(job) == ["AU"]
-
-
 def test_reused_claim_starts_no_job_after_its_dataset_left(installed):
     """The schedd reuses a claim by the ad that it saw at the claim; only START reads the present ad."""
     installed.catalogue.add("leave:soon", NL="available")
@@ -156,44 +121,6 @@ def test_reused_claim_starts_no_job_after_its_dataset_left(installed):
     started = pool.history(f"ClusterId == {queue}", "JobStartDate")
     assert all(job["JobStartDate"] <= left_at for job in started)
     pool.run("condor_rm", str(queue), user="alice")
-
-
-def test_dagman_nodes_follow_their_data(installed):
-    pool = installed.pool
-    installed.catalogue.add("dag:a", AU="available")
-    installed.catalogue.add("dag:b", NL="available")
-    home = pool.user_home("alice")
-    for node, did in (("A", "dag:a"), ("B", "dag:b")):
-        (home / f"{node}.sub").write_text(
-            "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
-            f'+RequiredDatasets = {{"{did}"}}\n+DataLocality = "require"\nlog = dag.log\nqueue\n'
-        )
-    (home / "two.dag").write_text("JOB A A.sub\nJOB B B.sub\nPARENT A CHILD B\n")
-    pool.run("condor_submit_dag", "-f", "two.dag", user="alice", cwd=str(home))
-    nodes = 'DAGNodeName isnt undefined && regexp("^dag:", RequiredDatasets[0]) =?= true'
-    pool.wait(lambda: len(pool.history(nodes, "DAGNodeName")) == 2, 120, "both nodes to end")
-    ended = {
-        job["DAGNodeName"]: job["LastRemoteHost"]
-        for job in pool.history(nodes, "DAGNodeName", "LastRemoteHost")
-    }
-    assert {node: host.split("@")[1] for node, host in ended.items()} == {"A": "AU", "B": "NL"}
-
-
-def test_items_of_late_materialization_follow_their_data(installed):
-    installed.catalogue.add("mat:a", UK="available")
-    installed.catalogue.add("mat:b", NL="available")
-    pool = installed.pool
-    cluster = pool.submit(
-        "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
-        '+RequiredDatasets = {"$(item)"}\n+DataLocality = "require"\nmax_materialize = 1\n'
-        "queue item from (\nmat:a\nmat:b\n)\n"
-    )
-    pool.wait(lambda: pool.done(cluster, 2), 120, "both items to end")
-    ended = pool.history(f"ClusterId == {cluster}", "RequiredDatasets", "LastRemoteHost")
-    assert {",".join(job["RequiredDatasets"]): job["LastRemoteHost"].split("@")[1] for job in ended} == {
-        "mat:a": "UK",
-        "mat:b": "NL",
-    }
 
 
 def test_two_datasets_that_differ_in_letter_case_only_are_omitted_and_reported(installed):

@@ -19,15 +19,11 @@ import pytest
 from hydrator import startd_cron as hook
 from hydrator.submit.expressions import LIMIT_EXPRESSIONS, SLOT_EXPRESSIONS
 from testbed.glidein_standin import Glidein
-from testbed.patience import PATIENCE
 from testbed.pool import Pool, SiteSpec
+from tests.hook_ads import OURS, ad_text, datasets, put, whole
 from tests.parts import NO_POOL, needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
-
-DATASETS = 2000
-OLD_FACT = 1_700_000_000
-OURS = [*hook.READERS, "DatasetLetters", "DataLocalityVia"]
 
 
 @pytest.fixture(scope="module", params=os.environ.get("HYDRATOR_TEST_HTCONDOR", "25.14,23.9").split(","))
@@ -76,96 +72,9 @@ def said(folder: Path) -> str:
     return (folder / "said").read_text() if (folder / "said").exists() else ""
 
 
-def datasets(mark: int, many: int = DATASETS) -> list[str]:
-    return [f"s{mark % 10}:d{number:05}" for number in range(many)]
-
-
-def by_set(mark: int, many: int = DATASETS) -> dict[str, object]:
-    """Return the answers for half as many sets, which follow from *mark*; every set lacks data here."""
-    keys = [f"s{mark % 10}{number:019}" for number in range(many // 2)]
-    return {
-        "DataLocalitySets": dict.fromkeys(keys, 0.25),
-        "DataLocalitySetsAsOf": {keys[0]: OLD_FACT + mark % 1000},
-        "DataLocalityReadSeconds": dict.fromkeys(keys, 256),
-        "DataLocalityQueueSeconds": dict.fromkeys(keys, 1024),
-        "DataLocalityReadFrom": dict.fromkeys(keys, "RAL; no 2"),
-        "DataLocalityOwnQueueSeconds": mark % 1000,
-    }
-
-
-def ad_text(generation: int, as_of: int, many: int = DATASETS) -> str:
-    """Return UK's ad; its datasets follow from its generation."""
-    dids = datasets(generation, many)
-    values = {
-        "DataLocalitySite": "UK",
-        "AvailableDatasets": dids,
-        "DatasetStates": dict.fromkeys(dids, "AVAILABLE"),
-        "DatasetFractions": {dids[0]: 0.5},
-        "DatasetAsOf": {dids[1]: OLD_FACT + generation % 1000},
-        "DataLocalityTruncated": False,
-        "DataLocalityTrust": 1.0,
-        **by_set(generation, many),
-        "DataLocalityEstimatesUntil": as_of + 900,
-        "DataLocalityObserve": False,
-        "DataLocalityAsOf": as_of,
-        "DataLocalityGeneration": generation,
-        "DataLocalityVersion": 2,
-    }
-    return hook.ad_text(values)
-
-
-def put(path: Path, text: str) -> None:
-    draft = path.with_suffix(".new")
-    draft.write_text(text)
-    draft.replace(path)
-
-
 def slot(pool: Pool, *attributes: str) -> dict[str, object]:
     """Return these attributes of the slot in the collector, those of locality by default."""
     return pool.slots(*(attributes or OURS))[0]
-
-
-def whole(ad: dict[str, object]) -> bool:
-    """Return True if *ad* has all attributes that one run of the hook printed, and none of another run."""
-    generation = int(str(ad["DataLocalityGeneration"]))
-    dids = datasets(generation)
-    return (
-        ad.get("AvailableDatasets") == dids
-        and ad["DatasetStates"] == dict.fromkeys(dids, "AVAILABLE")
-        and ad["DatasetFractions"] == {dids[0]: 0.5}
-        and ad["DatasetAsOf"] == {dids[1]: OLD_FACT + generation % 1000}
-        and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == ("UK", "hook")
-        and (ad["DataLocalityTrust"], ad["DataLocalityTruncated"], ad["DataLocalityVersion"])
-        == (1.0, False, 2)
-        and by_set(generation) == {name: ad.get(name) for name in by_set(generation)}
-    )
-
-
-def test_hook_output_of_2000_datasets_a_second_stays_complete_over_55_runs(pool, place):
-    """Each generation is new, so each run is an update: a lost tail or a merged line would be visible."""
-    begun = int(time.time())
-    put(place / "UK.ad", ad_text(begun, begun))
-    before = len(pool.logs("startd:UK"))
-    pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place)))
-    pool.wait(lambda: "DataLocalityGeneration" in slot(pool), 30, "the first run")
-    first = runs(place)
-    seen = set()
-    # 25.14 sends the slot with each run; 23.9 sends the daemon's ad only, and the slot on its interval
-    enough = 40 if pool.version >= "25" else 10
-    end = time.monotonic() + 60 * PATIENCE
-    while (count := runs(place) - first) < 55 or len(seen) < enough:
-        assert time.monotonic() < end, f"too slow: {count} runs of the hook, {len(seen)} generations seen"
-        now = int(time.time())
-        put(place / "UK.ad", ad_text(now, now))
-        ad = slot(pool)
-        assert set(ad) == set(OURS)
-        assert whole(ad), ad
-        seen.add(ad["DataLocalityGeneration"])
-        time.sleep(max(0.0, now + 1 - time.time()))
-    log = pool.logs("startd:UK")[before:]
-    print(f"{pool.version}: {runs(place) - first} runs, {len(seen)} generations seen, none damaged")
-    assert not re.search("Can't insert|DatasetStates|AvailableDatasets|DataLocality", log), log[-3000:]
-    assert said(place) == ""
 
 
 class Answers:

@@ -85,12 +85,12 @@ def test_a_cycle_that_hangs_ends_with_the_reload_and_undoes_no_approved_release(
     assert listed(daemon) == len(HELD)
 
     first = Trap(daemon.folder, "000001-trap.json")
-    wait_for(first.sprung, 20, "a cycle to hang", step=0.02)
+    wait_for(first.sprung, 20, "a cycle to hang")
     approved = daemon.command("approve", "CAM")
     assert approved.returncode == 0, approved.stderr
     second = Trap(daemon.folder, "999999-trap.json")
     first.let_go()
-    wait_for(second.sprung, 20, "a cycle that knows of the approval to hang", step=0.02)
+    wait_for(second.sprung, 20, "a cycle that knows of the approval to hang")
 
     daemon.configure(BREAKER + "\n" + SITES_RETIRED)
     reload(daemon)
@@ -110,7 +110,7 @@ def test_reloaded_parts_work_while_a_cycle_of_the_old_ones_hangs(daemon):
     daemon.start()
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     trap = Trap(daemon.folder, "000001-trap.json")
-    wait_for(trap.sprung, 20, "a cycle to hang", step=0.02)
+    wait_for(trap.sprung, 20, "a cycle to hang")
     daemon.configure(SITES_RETIRED)
     reload(daemon)
     wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the new parts to publish")

@@ -48,20 +48,6 @@ def fraction_at(installed: Installation, site: str, did: str) -> float | None:
     return (slots[0].get("DatasetFractions") or {}).get(did)
 
 
-def test_jobs_run_where_the_dataset_is_complete_on_disk_and_follow_it_when_it_moves(installed, rucio):
-    did = f"{rucio.scope}:moving"
-    rucio.put(did, {"UK": "available", "AU": "staging", "NL": "nearline"})
-    assert installed.ran_at(installed.submit([did], mode="wait")) == ["UK"]
-    told(installed, did, UK="AVAILABLE", AU="STAGING", NL="NEARLINE")
-    assert fraction_at(installed, "AU", did) == 0.5
-
-    rucio.arrive(did, "AU")
-    rucio.leave(did, "UK")
-    assert rucio.available()[did] == {"AU"}
-    told(installed, did, UK=None, AU="AVAILABLE", NL="NEARLINE")
-    assert installed.ran_at(installed.submit([did], mode="wait")) == ["AU"]
-
-
 def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed, rucio):
     did = f"{rucio.scope}:awaited"
     rucio.put(did, {"UK": "partial", "AU": "staging", "NL": "stuck"})
@@ -76,22 +62,6 @@ def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed,
     rucio.arrive(did, "NL")
     told(installed, did, NL="AVAILABLE")
     assert installed.ran_at(job) == ["NL"]
-
-
-def test_new_rule_is_in_the_slots_until_its_transfers_end(installed, rucio):
-    did = f"{rucio.scope}:conveyed"
-    rucio.put(did, {})
-    job = installed.submit([did], mode="wait")
-    told(installed, did, UK=None, AU=None, NL=None)
-    rucio.promise(did, "AU")
-    told(installed, did, AU="STAGING")
-    assert fraction_at(installed, "AU", did) is None
-    rucio.convey("AU", files=2)
-    installed.pool.wait(lambda: fraction_at(installed, "AU", did) == 0.5, 60, "half of it at AU")
-    told(installed, did, UK=None, AU="STAGING", NL=None)
-    rucio.convey("AU", files=2)
-    told(installed, did, UK=None, AU="AVAILABLE", NL=None)
-    assert installed.ran_at(job) == ["AU"]
 
 
 def test_recall_from_tape_is_in_the_slots_until_the_data_is_on_disk(installed, rucio):

@@ -14,9 +14,9 @@ from hydrator.domain.ports.staging import StagingKind
 from hydrator.staging.policy import StagingLimits, StagingMode
 from testbed.faults import FAULTS, FaultProxy
 from tests.contracts.stager import CAM, RAL
-from tests.contracts.test_rucio_catalogue import RucioTests, seeded, utc_now
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
 from tests.factories import HOUR, MINUTE
+from tests.rucio_contract import RucioTests, seeded, utc_now
 from tests.staging_world import ANN, BOB, StagingWorld, need, policy, run
 
 __all__ = ["seeded"]

@@ -37,8 +37,8 @@ from testbed.faults import (
 )
 from testbed.patience import PATIENCE, wait_for
 from tests.contracts.stager import CAM, LIFETIME, RAL, make_order
-from tests.contracts.test_rucio_catalogue import RucioTests, seeded, utc_now
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
+from tests.rucio_contract import RucioTests, seeded, utc_now
 
 __all__ = ["seeded"]
 pytestmark = pytest.mark.rucio
@@ -360,7 +360,7 @@ from adapters.rucio.catalogue import RucioSettings
 from adapters.rucio.rules.staging.destinations import RuleOptions
 from adapters.rucio.rules.staging.stager import RucioStager
 from tests.contracts.stager import make_order
-from tests.contracts.test_rucio_catalogue import utc_now
+from tests.rucio_contract import utc_now
 
 url, account, username, password, folder, tag, did = sys.argv[1:]
 settings = RucioSettings("rucio", url, account, Path(folder), username=username, password=password)

@@ -25,7 +25,6 @@ from tests.located import HELD, POLICY, Located, configured, description, record
 from tests.transform_oracle import (
     compute_any_after,
     locality_expressions,
-    requirements_expression,
 )
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -91,10 +90,6 @@ def test_list_of_datasets_alone_gets_all_attributes_of_the_contract(located, mod
         assert ad["DataLocalityMaxWait"] == wait
         assert ad["DataLocalityAnyAfter"] % step == 0
         assert before + wait <= ad["DataLocalityAnyAfter"] <= time.time() + wait + step
-
-
-def test_job_without_a_mode_gets_mode_auto(located):
-    assert located.ad(located.submit('{"ska:a"}', HELD))["DataLocality"] == "auto"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -222,18 +217,6 @@ def test_ad_of_a_job_with_50_datasets_is_small(located):
     assert ad_bytes(listed) <= FORMER_AD_BYTES / 4
 
 
-def test_the_users_requirements_stay_in_parentheses_and_rank_is_unchanged(located):
-    own = (
-        r'requirements = TARGET.Cpus > 99 || regexp("^a\\.\"b\"", TARGET.Machine)',
-        "rank = TARGET.Mips - 5",
-    )
-    plain = located.ad(located.submit(None, HELD, *own))
-    ad = located.ad(located.submit('{"ska:a"}', HELD, *own))
-    wanted = ExprTree(requirements_expression(str(plain.lookup("Requirements"))))
-    assert str(ad.lookup("Requirements")) == str(wanted)
-    assert same(ad.lookup("Rank"), str(plain.lookup("Rank")))
-
-
 def test_frontends_of_glideinwms_get_the_datasets_as_one_text(located):
     with configured(located, PoolPolicy(glideinwms=True)):
         assert located.ad(located.submit('{"ska:b", "ska:a"}', HELD))["RequiredDatasetsCSV"] == "ska:a,ska:b"
@@ -260,18 +243,6 @@ def test_jobs_without_datasets_and_of_other_universes_stay_unchanged(located):
     for universe in ("scheduler", "local"):
         ad = located.ad(located.submit("{}", HELD, f"universe = {universe}"))
         assert not [name for name in ad if "DataLocality" in name]
-
-
-def test_transformed_job_is_not_transformed_again(located):
-    cluster = located.submit('{"ska:a", "ska:b"}', HELD, "rank = TARGET.Mips")
-    once = located.pool.run("condor_q", f"{cluster}.0", "-long").stdout
-    file = located.pool.shared / "once.ad"
-    file.write_text(once)
-    done = located.pool.run(  # it ends with 1 whatever it did
-        "condor_transform_ads", "-jobtransforms", "DataLocality", "-long", file, check=False
-    )
-    again = done.stdout
-    assert expressions(classad2.parseOne(again)) == expressions(classad2.parseOne(once))
 
 
 def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companion_computes(located):

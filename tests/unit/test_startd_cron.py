@@ -1238,24 +1238,6 @@ def test_dead_proxy_is_named_in_the_trouble(run):
 
 
 @pytest.mark.outside
-def test_hook_waits_until_its_pipe_is_empty(run, tmp_path):
-    path = wrote(tmp_path / "UK.ad", big_ad(1250))
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", HOOK, "--site", "UK", "--file", path, "--cache-dir", run.cache],
-        stdout=subprocess.PIPE,
-        env=run.environ,
-    )
-    assert child.stdout
-    until(lambda: hook.unread_byte_count(child.stdout.fileno()) > 50_000)
-    time.sleep(0.2)
-    assert child.poll() is None
-    got = child.stdout.read()
-    assert child.wait(120) == 0
-    assert got.endswith(b"- locality update:true\n")
-    child.stdout.close()
-
-
-@pytest.mark.outside
 def test_run_that_gets_sigterm_finishes_its_output(run, tmp_path):
     """KILL = True: SIGTERM, SIGKILL a second later; seen on 25.14.1 as half a line in its log."""
     path = wrote(tmp_path / "UK.ad", big_ad())

@@ -151,7 +151,7 @@ def test_close_ends_the_background_under_a_question_that_hangs(asking, server):
     assert server.held_up.wait(60)
     closing = threading.Thread(target=catalogue.close)
     closing.start()
-    wait_for(lambda: not closing.is_alive() and not threads(), 8, "the thread ended", step=0.02)
+    wait_for(lambda: not closing.is_alive() and not threads(), 8, "the thread ended")
 
 
 @pytest.mark.outside
@@ -286,7 +286,7 @@ def test_a_bug_in_the_background_is_raised_in_the_next_poll_and_once(asking, ser
     states(catalogue)
     states(catalogue)
     catalogue._background._verify = lambda *_: 1 // 0
-    wait_for(lambda: catalogue._background._unexpected_error, 10, "it was met", step=0.02)
+    wait_for(lambda: catalogue._background._unexpected_error, 10, "it was met")
     catalogue._background._verify = catalogue._verify
     with pytest.raises(ZeroDivisionError):
         states(catalogue)

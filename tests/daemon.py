@@ -1,0 +1,118 @@
+"""One daemon as a process with a folder of its own, without a pool."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from testbed.loaded_cli import run_hydrator
+from testbed.patience import LIMIT_SECONDS, wait_for
+from testbed.ports import free_port
+from testbed.shaped import conforms
+
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
+
+
+class Running:
+    """One daemon with a folder of its own, and a catalogue file that tests rewrite."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.process: subprocess.Popen | None = None
+        self.scheme = "http"
+        self.log = folder / "log"
+        self.environ: dict[str, str] = {}
+        self.hang_seconds = 600
+        self.configure()
+        self.catalogue({"lofar:L1": {"CAM": "available"}})
+
+    def configure(self, extra: str = "", poll: float = 0.2) -> None:
+        (self.folder / "config.toml").write_text(
+            f"""
+            [daemon]
+            state_dir = "state"
+            poll_seconds = {poll}
+            hang_seconds = {self.hang_seconds}
+            [[catalogue]]
+            type = "file"
+            path = "catalogue.json"
+            [demand]
+            scope = "all"
+            ask_schedds = false
+            [publish.collector]
+            enabled = false
+            [publish.file]
+            directory = "ads"
+            [publish.http]
+            port = {self.port}
+            {extra}
+            """
+        )
+
+    def catalogue(self, datasets: dict) -> None:
+        text = json.dumps(
+            {"sites": ["CAM", "RAL"], "datasets": {d: {"sites": s} for d, s in datasets.items()}}
+        )
+        fresh = self.folder / "fresh"
+        fresh.write_text(text)
+        fresh.rename(self.folder / "catalogue.json")
+
+    def start(self) -> None:
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [*HYDRATOR, "run", "-c", self.folder / "config.toml"],
+                stderr=log,
+                env={**os.environ, **self.environ},
+            )
+        wait_for(self.ready, 20, f"readiness; {self.log.read_text()}")
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(
+            f"{self.scheme}://127.0.0.1:{self.port}{path}",
+            trust_env=False,
+            timeout=LIMIT_SECONDS,
+            verify=False,
+        )
+
+    def page_events(self, have: str, *, until: float) -> Iterator[str]:
+        """Open /live as a browser does, and again when it ends; return the versions in its events."""
+        headers = {"Accept": "text/event-stream"}
+        while time.monotonic() < until:
+            url = f"http://127.0.0.1:{self.port}/live?have={have}"
+            with httpx.stream("GET", url, headers=headers, trust_env=False, timeout=120) as answer:
+                for line in answer.iter_lines():
+                    if line.startswith("data: "):
+                        have = line.removeprefix("data: ")
+                        yield have
+
+    def ad(self, site: str = "CAM") -> str:
+        return self.get(f"/v1/sites/{site}/ad").text
+
+    def generation(self, site: str = "CAM") -> int:
+        sites = self.get("/v1/sites").json()["sites"]
+        return next(row["generation"] for row in sites if row["site"] == site)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess:
+        config = str(self.folder / "config.toml")
+        done = run_hydrator([*words, "-c", config])
+        if "--json" in words:
+            conforms(words, done.stdout)
+        return done
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(LIMIT_SECONDS)

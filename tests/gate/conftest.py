@@ -1,0 +1,173 @@
+"""One real pool with one daemon, and one real Rucio server, for all scenarios of the gate.
+
+UK has 8 cores, AU 4 and NL 2, so a stock negotiator sends every job to NL. FAR stores data and has no slots.
+No test changes the configuration of the pool or of its daemon, each uses datasets of its own, and none
+depends on another. All jobs are submitted before the first test waits for one: see `begin_early`.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from hydrator import startd_cron as hook
+from testbed.demo import RucioHoldings
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import Pool
+from testbed.rucio import RucioServer
+from tests.daemon import Running
+from tests.gate.early import BEGINNINGS
+
+SITES = ("UK", "AU", "NL")
+SETTINGS = """\
+[jobs]
+rounding_seconds = 5
+settle_seconds = 600
+auto_settle_seconds = 600
+[sites]
+include = ["UK", "AU", "NL", "FAR"]
+[network.uplinks.FAR]
+gbit_per_second = 8
+"""
+RUCIO_SITES = """\
+[catalogue.rse_sites]
+GATE-ORIGIN = "FAR"
+ORIGIN = "FAR"
+"""
+BULK_HOOK = """\
+#!/bin/sh
+# one run for each ad that the test has put there; between two ads nothing runs
+cd {folder} || exit 1
+[ -e NL.ad ] || exit 0
+printf x >> runs
+exec ./hook --site NL --file {folder} --cache-dir {folder}/cache --jitter 0 2>> said
+"""
+
+
+class Holdings(ListedCatalogue):
+    """The datasets of the file catalogue, beside those of Rucio; tests add their own to it."""
+
+    def __init__(self, folder: Path, rucio: RucioHoldings) -> None:
+        self.rucio = rucio
+        self._held: dict[str, dict[str, Any]] = {}
+        super().__init__(folder, (*SITES, "FAR"))
+
+    def section(self) -> str:
+        return super().section() + self.rucio.section() + RUCIO_SITES
+
+    def add(self, did: str, size_bytes: int | None = None, **sites: str) -> None:
+        """Set the state of *did* at each site, and its size."""
+        self._held[did] = {"sites": sites, **({"bytes": size_bytes} if size_bytes else {})}
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(json.dumps({"sites": self._sites, "datasets": self._held}), "utf-8")
+        fresh.rename(self._file)
+
+
+class Gate(Installation):
+    """The installation of all scenarios: the daemon on both catalogues, and a second hook at NL."""
+
+    catalogue: Holdings
+
+    def cron_config(self) -> str:
+        """Add the hook of `test_hook.py`: each second, of an ad of its own, and under names of its own."""
+        self.bulk = self.pool.shared / "bulk"
+        self.bulk.mkdir()
+        self.bulk.chmod(0o777)
+        shutil.copy(hook.__file__, self.bulk / "hook")
+        (self.bulk / "hook").chmod(0o755)
+        (self.bulk / "run").write_text(BULK_HOOK.format(folder=self.bulk))
+        (self.bulk / "run").chmod(0o755)
+        return f"""{super().cron_config()}
+NL.STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) BULK
+STARTD_CRON_BULK_EXECUTABLE = {self.bulk}/run
+STARTD_CRON_BULK_PREFIX = Bulk
+STARTD_CRON_BULK_PERIOD = 1s
+STARTD_CRON_BULK_MODE = Periodic
+STARTD_CRON_BULK_KILL = True
+STARTD_CRON_MAX_JOB_LOAD = 1.0
+"""
+
+    def until_states(self, did: str, **states: str | None) -> None:
+        """Wait until the slots of each site advertise this state of *did* (None: nothing)."""
+        for site, state in states.items():
+            self.pool.wait(
+                lambda site=site, state=state: self.states_at(site).get(did) == state,
+                0,
+                f"{site} to say {state} of {did}",
+            )
+
+    def until_rejected(self, cluster: int, *, since: float = 0) -> None:
+        """Wait until the negotiator has rejected the first job of *cluster* after *since* (Unix s)."""
+        rejected = f"ClusterId == {cluster} && LastRejMatchTime > {int(since)}"
+        self.pool.wait(
+            lambda: self.pool.jobs(rejected, "ProcId"), 0, f"the negotiator to reject job {cluster}"
+        )
+
+    def is_idle(self, cluster: int) -> bool:
+        """Return True if the first job of *cluster* is idle."""
+        return self.pool.job(cluster, "JobStatus") == {"JobStatus": 1}
+
+    def remove(self, *clusters: int) -> None:
+        """Take jobs that have been judged from the queue."""
+        self.pool.run("condor_rm", *map(str, clusters))
+
+    def submit_waiting(self, datasets: Sequence[str], go: Path, count: int = 1, more: str = "") -> int:
+        """Submit jobs that end once the file *go* exists."""
+        script = go.with_suffix(".sh")
+        script.write_text(f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.5; done\n")
+        script.chmod(0o755)
+        wanted = ", ".join(f'"{did}"' for did in datasets)
+        return self.pool.submit(
+            f"executable = {script}\ntransfer_executable = false\nrequest_cpus = 1\nrequest_memory = 10\n"
+            f"request_disk = 1\n+RequiredDatasets = {{{wanted}}}\n{more}\nqueue {count}\n"
+        )
+
+
+@pytest.fixture(scope="session")
+def installed(htcondor_release: str, rucio_server: RucioServer) -> Iterator[Gate]:
+    """Start the pool with the installation of all scenarios."""
+    with Pool.start(htcondor_release) as pool:
+        holdings = Holdings(pool.home, RucioHoldings(rucio_server, pool.home, SITES, scope="gate"))
+        extra = {"negotiator": "NEGOTIATOR_DEPTH_FIRST = True\n"}
+        with Gate(
+            pool, holdings, settings=SETTINGS, demand='pins = ["hand:written"]', extra=extra
+        ) as installation:
+            yield installation
+
+
+class Begun(Protocol):
+    """Return the result of a function that `begin_early` has marked; raise what it raised."""
+
+    def __call__(self, begin: Callable[[Gate], Any]) -> Any: ...
+
+
+@pytest.fixture(scope="session")
+def begun(installed: Gate) -> Begun:
+    """Begin all scenarios, so that their jobs wait for HTCondor side by side; each test judges its own."""
+    outcomes: dict[Callable[..., Any], Any] = {}
+    for begin in BEGINNINGS:
+        try:
+            outcomes[begin] = begin(installed)
+        except Exception as failure:  # noqa: BLE001 - it fails the test of this scenario only
+            outcomes[begin] = failure
+
+    def result(begin: Callable[[Gate], Any]) -> Any:
+        outcome = outcomes[begin]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return result
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Running]:
+    """A daemon of the test's own, without a pool."""
+    running = Running(tmp_path)
+    yield running
+    if running.process and running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()

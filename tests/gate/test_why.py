@@ -1,0 +1,60 @@
+"""``hydrator why`` beside the real negotiator: the same jobs, the same slots, the same verdict."""
+
+import json
+import time
+
+import pytest
+
+from tests.gate.early import begin_early
+
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
+
+
+@begin_early
+def matching_and_not(installed):
+    """Submit two jobs on hold, whose data is at AU: one of them wants more cores than AU has."""
+    installed.catalogue.add("why:au", AU="available", NL="staging")
+    held = "hold = true\n"
+    return (
+        installed.submit(["why:au"], mode="require", more=held),
+        installed.submit(["why:au"], mode="require", more=f"request_cpus = 5\n{held}"),
+    )
+
+
+def test_why_says_of_a_match_and_of_a_miss_what_the_negotiator_does(installed, begun):
+    pool = installed.pool
+    matches, misses = begun(matching_and_not)
+    installed.until_states("why:au", UK=None, AU="AVAILABLE", NL="STAGING")
+
+    (match,) = ask(installed, matches)
+    assert match["matching_sites"] == ["AU"]
+    assert reasons(match) == {"UK": {"data:elsewhere"}, "NL": {"data:state"}}
+    (miss,) = ask(installed, misses)
+    assert miss["matching_sites"] == []
+    assert reasons(miss) == {
+        "UK": {"data:elsewhere"},
+        "AU": {"cores"},
+        "NL": {"cores", "data:state"},
+    }
+
+    released_at = time.time()
+    pool.run("condor_release", str(matches), str(misses), user="alice")
+    assert installed.ran_at(matches) == ["AU"]
+    installed.until_rejected(misses, since=released_at)
+    assert installed.is_idle(misses)
+    installed.remove(misses)
+
+
+def ask(installed, cluster):
+    done = installed.run("why", str(cluster), "--json", check=False)
+    return json.loads(done.stdout)["answers"]
+
+
+def reasons(answer):
+    """Return the reasons by site: what a slot lacks, and for data what lacks there."""
+    return {
+        at["site"]: {reason["cause"] for reason in at["reasons"] if not reason["missing_datasets"]}
+        | {f"data:{missing['reason']}" for reason in at["reasons"] for missing in reason["missing_datasets"]}
+        for at in answer["sites"]
+        if at["reasons"]
+    }
