@@ -19,8 +19,6 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.overview import render_overview
 from tests.factories import CAM, L1, NOON
 
-pytestmark = pytest.mark.outside
-
 
 class Cycles:
     """Cycles of one catalogue, recorded as the daemon does it."""

@@ -16,8 +16,6 @@ from hydrator.testing.memory_stager import Fault
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO
 from tests.staging_world import BOB, SCHEDD, StagingWorld, need, policy, run
 
-pytestmark = pytest.mark.outside
-
 OTHER = "ap2.example.org"
 
 
