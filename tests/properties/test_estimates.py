@@ -283,6 +283,7 @@ def add_readers(
     ]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(("mean", "seed"), [(1, 15), (3, 15), (3, 16)])
 def test_readers_that_come_and_go_rewrite_at_most_one_ad_in_a_hundred(mean: int, seed: int) -> None:
     """A steady pool for 1,000 cycles, with the same noise; no source has as many readers as it may have."""

@@ -44,6 +44,7 @@ def test_module_2(module): pass
 def test_function(function): pass
 def test_late(late): pass
 def test_pure(): socket.socketpair()
+def test_poll(): threading.Thread(target=print, name="catalogue rucio").start()
 
 def test_handled():
     with suppress(BaseException):

@@ -9,8 +9,6 @@ import pytest
 from testbed.shaped import conforms
 from tests.command_line import run_hydrator
 
-pytestmark = pytest.mark.outside
-
 DIDS = [f"lofar:L{n}" for n in range(6)]
 
 

@@ -285,7 +285,6 @@ def test_every_command_with_json_has_a_schema():
         assert not option or f"--{option.split()[0]}" in options[path]
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_json_output_matches_its_schema_and_has_every_key(name):
     value = json.loads(json.dumps(EXAMPLES[name]()))

@@ -30,6 +30,8 @@ from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, NOON
 
+pytestmark = pytest.mark.outside
+
 REQUESTS = (
     f"/v1/sites/{CAM}/ad",
     f"/v2/sites/{CAM}/ad",

@@ -41,6 +41,7 @@ def test_reason_of_an_error_has_no_python_notation(error):
     assert not RAW.search(reason_of(error))
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("get", [requests.get, httpx.get], ids=["requests", "httpx"])
 def test_reason_of_a_refused_connection_is_the_systems_own(get):
     """Regression: ``ConnectionError: PlainPool(host='127.0.0.1', port=1): Max retries exceeded …``."""

@@ -455,7 +455,6 @@ def run(register, *names, replicas, outlet=None):
     return cycle.run(), cycle.state, collector.ads
 
 
-@pytest.mark.outside
 def test_a_private_dataset_is_advertised_under_its_opaque_name_with_its_state(register):
     register.exchange([CANARY])
     report, state, ads = run(register, NAME, "lofar:L1", replicas=[replica(CANARY, CAM), replica(L1, CAM)])
@@ -464,7 +463,6 @@ def test_a_private_dataset_is_advertised_under_its_opaque_name_with_its_state(re
         assert "canary" not in str(text).lower()
 
 
-@pytest.mark.outside
 def test_a_plain_private_name_is_known_demand_and_never_advertised(register):
     report, state, ads = run(
         register, "embargo:canary-1", "lofar:L1", replicas=[replica(CANARY, CAM), replica(L1, CAM)]
@@ -477,7 +475,6 @@ def test_a_plain_private_name_is_known_demand_and_never_advertised(register):
         assert "canary" not in str(text).lower()
 
 
-@pytest.mark.outside
 def test_private_case_twins_are_both_advertised_since_their_opaque_names_differ(register):
     names = register.exchange([CANARY, TWIN])
     report, _, ads = run(register, *names.values(), replicas=[replica(CANARY, CAM), replica(TWIN, RAL)])

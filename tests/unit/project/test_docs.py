@@ -23,6 +23,8 @@ from tests.command_tree import COMMANDS, options
 from tests.factories import ad
 from tests.pages import CHART, PAGES, ROOT, blocks
 
+pytestmark = pytest.mark.outside
+
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n.*?^\1```$", re.DOTALL | re.MULTILINE)
 
 

@@ -143,6 +143,7 @@ def test_site_file_example_is_the_site_of_a_run(tmp_path):
     assert SiteAffinity.load(str(file)).site == "UK"
 
 
+@pytest.mark.outside
 def test_log_example_has_exactly_the_keys_of_a_logged_request(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         logged = Daemon(tmp_path, store).step()

@@ -16,6 +16,8 @@ from testbed.glidein_standin import PATH, Ended, Glidein, Ran
 from testbed.glideinwms_standin import parse_frontend
 from tests.parts import NO_READER, needs
 
+pytestmark = pytest.mark.outside
+
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SCRIPT = DEPLOY / "pilots" / "locality_hook.sh"
 HOOK = Path(startd_cron.__file__)

@@ -22,6 +22,8 @@ from testbed.glideinwms_standin import (
     select_jobs,
 )
 
+pytestmark = pytest.mark.outside
+
 DEPLOY = Path(__file__).parents[3] / "deploy" / "glideinwms"
 GROUPS = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)
 LOCAL, OVERFLOW = GROUPS["locality_local"], GROUPS["locality_overflow"]

@@ -23,6 +23,8 @@ from testbed.provenance import NAME as PROVENANCE
 from testbed.sbom import SBOM, write_sbom
 from testbed.wheelhouse import dependencies, main, runtime_lock
 
+pytestmark = pytest.mark.outside
+
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = f"classad_hydrator-{PROJECT['version']}"

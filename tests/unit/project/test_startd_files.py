@@ -14,6 +14,8 @@ from scripts.packages.targets import CONFIG_FOLDER, HOOK, TARGETS
 from scripts.packages.tree import build_tree
 from scripts.startd_files import DEPLOY, FILES, outdated
 
+pytestmark = pytest.mark.outside
+
 BASE = "START = (Cpus > 1)\nSTARTD_ATTRS = Own\n"
 SOURCE = "DATALOCALITY_HOOK_ARGS = --url https://hydrator.example.org\n"
 KNOBS = ("DATALOCALITY_READERS", "DATALOCALITY_TURN")

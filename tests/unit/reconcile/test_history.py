@@ -72,7 +72,6 @@ def world(tmp_path):
     made.store.close()
 
 
-@pytest.mark.outside
 def test_history_has_every_generation_with_changes_and_reasons(world):
     assert world.changes() == [(L1, None, "AVAILABLE", "its catalogue says so")]
     world.run(replica(L1, state=ReplicaState.PARTIAL), replica(L2))
@@ -87,7 +86,6 @@ def test_history_has_every_generation_with_changes_and_reasons(world):
     assert world.entries()[-1].ad == world.ad()
 
 
-@pytest.mark.outside
 def test_cycle_without_changes_adds_no_history_entry_and_updates_the_last_age(world):
     for _ in range(3):
         world.run(replica(L1))
@@ -96,7 +94,6 @@ def test_cycle_without_changes_adds_no_history_entry_and_updates_the_last_age(wo
     assert [one.ad.as_of for one in world.entries()] == [NOON + 3 * MINUTE, NOON + 4 * MINUTE]
 
 
-@pytest.mark.outside
 def test_history_says_why_a_dataset_left(world, tmp_path):
     world.rules = replace(world.rules, pins=frozenset({L2}))
     world.cycle = world.started()
@@ -109,7 +106,6 @@ def test_history_says_why_a_dataset_left(world, tmp_path):
     assert world.changes() == [(L1, "AVAILABLE", None, "only letter case tells it from another")]
 
 
-@pytest.mark.outside
 def test_history_names_unknown_and_released_datasets_as_such(world):
     world.rules = replace(world.rules, breaker_limits=BreakerLimits(confirming_polls=1, min_datasets=1))
     world.cycle = world.started()
@@ -124,7 +120,6 @@ def test_history_names_unknown_and_released_datasets_as_such(world):
     ]
 
 
-@pytest.mark.outside
 def test_history_notes_when_a_publisher_first_shows_a_generation(world):
     world.publisher.is_broken = True
     world.run(replica(L2))
@@ -212,7 +207,6 @@ def test_history_forgets_a_dataset_that_becomes_private(tmp_path):
 # ---- back to a generation
 
 
-@pytest.mark.outside
 def test_rollback_publishes_an_earlier_generation_with_its_ages(world):
     world.run(replica(L1))
     world.run(replica(L2), after=HOUR)
@@ -240,7 +234,6 @@ def test_rollback_publishes_an_earlier_generation_with_its_ages(world):
     assert world.ad() == held
 
 
-@pytest.mark.outside
 def test_a_rollback_outlives_a_restart_and_ends_with_a_new_generation(world):
     world.run(replica(L2))
     world.orders.submit(Return(world.entries()[0].ad))
@@ -257,7 +250,6 @@ def test_a_rollback_outlives_a_restart_and_ends_with_a_new_generation(world):
     assert world.cycle.state.rollbacks == {}
 
 
-@pytest.mark.outside
 def test_approving_the_site_ends_a_rollback_too(world):
     world.orders.submit(Return(world.entries()[0].ad))
     world.run(replica(L2))
@@ -266,7 +258,6 @@ def test_approving_the_site_ends_a_rollback_too(world):
     assert dict(world.ad().content)["AvailableDatasets"] == f'{{"{L2}"}}'
 
 
-@pytest.mark.outside
 def test_rollback_never_makes_a_fact_younger(world):
     """What was read longer ago than the bound reads UNKNOWN, at once or while the rollback lasts."""
     world.run(replica(L2))
@@ -279,7 +270,6 @@ def test_rollback_never_makes_a_fact_younger(world):
     assert world.ad().as_of == NOON
 
 
-@pytest.mark.outside
 def test_rollback_keeps_facts_older_that_were_older(world):
     world.run(replica(L1), replica(L2))
     world.catalogue.unseen_reasons = {L1: "timeout"}
@@ -293,7 +283,6 @@ def test_rollback_keeps_facts_older_that_were_older(world):
     assert world.ad().content == kept.content
 
 
-@pytest.mark.outside
 def test_a_retired_site_is_withdrawn_also_when_it_was_rolled_back(world):
     world.orders.submit(Return(world.entries()[0].ad))
     world.run(replica(L1))
@@ -303,7 +292,6 @@ def test_a_retired_site_is_withdrawn_also_when_it_was_rolled_back(world):
     assert CAM not in world.publisher.ads
 
 
-@pytest.mark.outside
 def test_an_order_is_followed_once_and_planning_follows_none(world):
     world.orders.submit(Return(world.entries()[0].ad))
     world.cycle.plan()
@@ -314,7 +302,6 @@ def test_an_order_is_followed_once_and_planning_follows_none(world):
     assert set(world.cycle.state.rollbacks) == {CAM}
 
 
-@pytest.mark.outside
 def test_a_dataset_named_like_no_other_comes_back_whole(world):
     odd = Did("a.b-c~d:e/f=g@h+i_j")
     world.rules = replace(world.rules, pins=frozenset({odd}))

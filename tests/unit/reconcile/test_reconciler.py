@@ -98,7 +98,6 @@ def actions(report: CycleReport, publisher="collector") -> list[type]:
     return [type(action) for o in report.results if o.publisher == publisher for action in o.plan]
 
 
-@pytest.mark.outside
 def test_demanded_dataset_is_read_and_published_everywhere():
     world = World(replica(L1, CAM), replica(L3, CAM))
     report = world.run()
@@ -108,7 +107,6 @@ def test_demanded_dataset_is_read_and_published_everywhere():
     assert set(world.file.ads) == {CAM, RAL}
 
 
-@pytest.mark.outside
 def test_a_second_cycle_rests_and_later_ones_refresh_without_a_new_generation():
     world = World(replica(L1, CAM))
     world.run()
@@ -120,7 +118,6 @@ def test_a_second_cycle_rests_and_later_ones_refresh_without_a_new_generation():
     assert again.as_of == NOON + 6 * MINUTE
 
 
-@pytest.mark.outside
 def test_a_dataset_that_leaves_is_taken_out_with_a_new_generation():
     world = World(replica(L1, CAM))
     world.run()
@@ -130,7 +127,6 @@ def test_a_dataset_that_leaves_is_taken_out_with_a_new_generation():
     assert world.collector.ads[CAM].generation == to_unix(NOON + MINUTE)
 
 
-@pytest.mark.outside
 def test_a_catalogue_that_fails_leaves_every_ad_standing_with_its_age():
     world = World(replica(L1, CAM))
     world.run()
@@ -144,7 +140,6 @@ def test_a_catalogue_that_fails_leaves_every_ad_standing_with_its_age():
     assert "broken" in report.catalogue_errors["rucio"]
 
 
-@pytest.mark.outside
 def test_one_catalogue_that_fails_leaves_the_facts_of_the_other():
     world = World(replica(L1, CAM))
     world.other.replicas = (replica(L2, CAM),)
@@ -156,7 +151,6 @@ def test_one_catalogue_that_fails_leaves_the_facts_of_the_other():
     assert report.catalogue_errors == {"rucio": report.catalogue_errors["rucio"], "dmapi": None}
 
 
-@pytest.mark.outside
 def test_one_dataset_that_cannot_be_asked_never_ages_its_site():
     world = World(replica(L1, CAM), replica(L2, CAM))
     world.run()
@@ -166,7 +160,6 @@ def test_one_dataset_that_cannot_be_asked_never_ages_its_site():
     assert world.collector.ads[CAM].as_of == NOON + 10 * MINUTE
 
 
-@pytest.mark.outside
 def test_unreachable_site_keeps_its_ad_and_age_and_others_go_on():
     world = World(replica(L1, CAM), replica(L1, RAL))
     world.run()
@@ -180,7 +173,6 @@ def test_unreachable_site_keeps_its_ad_and_age_and_others_go_on():
     assert states(world.collector) == f"['{L1}'=\"UNKNOWN\"]"
 
 
-@pytest.mark.outside
 def test_after_the_bound_what_cannot_be_asked_reads_unknown():
     world = World(replica(L1, CAM))
     world.run()
@@ -192,7 +184,6 @@ def test_after_the_bound_what_cannot_be_asked_reads_unknown():
     assert world.collector.ads[CAM].as_of == NOON
 
 
-@pytest.mark.outside
 def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
     world = World(replica(L1, CAM), replica(L2, CAM))
     ticking = Clock()
@@ -208,7 +199,6 @@ def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
     assert ages(world.collector) == "[]"
 
 
-@pytest.mark.outside
 def test_one_publisher_that_fails_leaves_the_others():
     world = World(replica(L1, CAM))
     world.collector.is_broken = True
@@ -238,7 +228,6 @@ class Refusing(MemoryPublisher):
         super().publish(ads)
 
 
-@pytest.mark.outside
 def test_ad_that_is_not_read_back_is_not_published():
     world = World(replica(L1, CAM))
     cycle = world.restarted(targets=[PublishTarget(Deaf("deaf", clock=world.clock), POLICY)])
@@ -279,7 +268,6 @@ def test_a_plan_that_sends_nothing_only_looks():
     assert (set(outcome.published), outcome.unconfirmed_sites) == ({CAM}, ())
 
 
-@pytest.mark.outside
 def test_planning_sends_nothing_and_saves_nothing(tmp_path):
     world = World()
     with Store.open_to_write(tmp_path) as store:
@@ -291,14 +279,12 @@ def test_planning_sends_nothing_and_saves_nothing(tmp_path):
         assert store.load_report("cycle") == {}
 
 
-@pytest.mark.outside
 def test_plan_leaves_the_state_unchanged():
     world = World(replica(L1, CAM), rules=ReconcilePolicy(patterns=("*",)))
     world.cycle.plan()
     assert world.cycle.state == ReconcileState()
 
 
-@pytest.mark.outside
 def test_run_does_exactly_the_planned_actions():
     world = World(replica(L1, CAM))
     for _ in range(2):
@@ -318,7 +304,6 @@ class Watching(MemoryPublisher):
         super().publish(ads)
 
 
-@pytest.mark.outside
 def test_the_state_is_on_disk_before_anything_is_sent(tmp_path):
     world = World(replica(L1, CAM))
     with Store.open_to_write(tmp_path) as store:
@@ -343,7 +328,6 @@ class Full:
         raise StateError("the state cannot be read or written: disk is full")
 
 
-@pytest.mark.outside
 def test_failed_save_stops_no_publishing_and_is_reported():
     world = World(replica(L1, CAM))
     report = world.restarted(store=Full()).run()
@@ -354,7 +338,6 @@ def test_failed_save_stops_no_publishing_and_is_reported():
     )
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("ahead_at", ["collector", "file"])
 def test_daemon_without_state_continues_from_the_highest_published_generation(ahead_at):
     world = World(replica(L1, CAM))
@@ -368,7 +351,6 @@ def test_daemon_without_state_continues_from_the_highest_published_generation(ah
     assert report.is_complete
 
 
-@pytest.mark.outside
 def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
     world = World(replica(L1, CAM))
     with Store.open_to_write(tmp_path) as store:
@@ -380,7 +362,6 @@ def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
         assert "broken" in store.load_report("cycle")["publishers"]["collector"]["error"]
 
 
-@pytest.mark.outside
 def test_a_restart_with_its_state_changes_nothing():
     world = World(replica(L1, CAM))
     world.run()
@@ -388,7 +369,6 @@ def test_a_restart_with_its_state_changes_nothing():
     assert actions(cycle.run()) == [NoOp, NoOp]
 
 
-@pytest.mark.outside
 def test_a_restart_while_the_catalogue_is_away_empties_no_ad():
     world = World(replica(L1, CAM))
     world.run()
@@ -398,7 +378,6 @@ def test_a_restart_while_the_catalogue_is_away_empties_no_ad():
     assert "AVAILABLE" in states(world.collector)
 
 
-@pytest.mark.outside
 def test_restart_without_state_and_catalogue_holds_published_ads():
     world = World(replica(L1, CAM))
     world.run()
@@ -408,7 +387,6 @@ def test_restart_without_state_and_catalogue_holds_published_ads():
     assert "AVAILABLE" in states(world.collector)
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     "rules",
     [ReconcilePolicy(retired=frozenset({RAL})), ReconcilePolicy(include_sites=("C*", "OSO"))],
@@ -424,7 +402,6 @@ def test_a_retired_site_is_withdrawn_and_not_published_again(rules):
     assert actions(cycle.run()) == [NoOp]
 
 
-@pytest.mark.outside
 def test_a_site_that_the_catalogue_no_longer_names_keeps_its_ad():
     world = World(replica(L1, OSO))
     world.run()
@@ -436,7 +413,6 @@ def test_a_site_that_the_catalogue_no_longer_names_keeps_its_ad():
     assert "AVAILABLE" in states(world.collector, OSO)
 
 
-@pytest.mark.outside
 def test_letter_case_clashes_are_reported_and_in_no_ad():
     world = World(replica(L1, CAM), replica(LOWER, RAL), rules=ReconcilePolicy(pins=frozenset({L1})))
     report = world.run()
@@ -494,7 +470,6 @@ def test_demand_survives_a_restart():
     assert world.restarted(state=world.cycle.state).demand.dids == {L1}
 
 
-@pytest.mark.outside
 def test_pattern_matches_are_demanded_and_kept_while_the_search_fails():
     world = World(replica(L1), replica("ska:9"), rules=ReconcilePolicy(patterns=("lofar:*",)))
     assert world.run().demand.dids == {L1}
@@ -507,7 +482,6 @@ def test_pattern_matches_are_demanded_and_kept_while_the_search_fails():
     assert world.run(MINUTE).demand.dids == frozenset()
 
 
-@pytest.mark.outside
 def test_former_pattern_match_stays_demanded_until_it_is_read():
     world = World(replica(L1), rules=ReconcilePolicy(patterns=("lofar:*",)))
     world.run()
@@ -520,7 +494,6 @@ def test_former_pattern_match_stays_demanded_until_it_is_read():
     assert states(world.collector) == "[]"
 
 
-@pytest.mark.outside
 def test_narrower_pattern_drops_its_former_matches():
     world = World(replica(L1), replica(L2), rules=ReconcilePolicy(patterns=("lofar:*",)))
     world.run()
@@ -530,7 +503,6 @@ def test_narrower_pattern_drops_its_former_matches():
     assert states(world.collector) == f"['{L1}'=\"AVAILABLE\"]"
 
 
-@pytest.mark.outside
 def test_catalogues_are_not_searched_without_patterns():
     world = World(replica(L1))
     world.catalogue.find = pytest.fail
@@ -538,7 +510,6 @@ def test_catalogues_are_not_searched_without_patterns():
     assert world.cycle.state.pattern_matches == {}
 
 
-@pytest.mark.outside
 def test_a_catalogue_never_found_anything_when_it_could_never_say():
     world = World(rules=ReconcilePolicy(patterns=("*",)))
     world.catalogue.is_broken = True
@@ -546,7 +517,6 @@ def test_a_catalogue_never_found_anything_when_it_could_never_say():
     assert world.cycle.state.pattern_matches == {"rucio": frozenset(), "dmapi": frozenset()}
 
 
-@pytest.mark.outside
 def test_every_catalogue_answers_for_itself():
     fine, broken = (
         MemoryCatalogue("a", [replica(L1)], clock=lambda: NOON),
@@ -558,7 +528,6 @@ def test_every_catalogue_answers_for_itself():
     assert read_all([], {L1}) == {}
 
 
-@pytest.mark.outside
 def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
     class Buggy(MemoryCatalogue):
         def read(self, dids):
@@ -597,7 +566,6 @@ def wanted_by_two():
     return lost(world)
 
 
-@pytest.mark.outside
 def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wanted_by_two):
     world = wanted_by_two
     before = dict(world.collector.ads)
@@ -614,7 +582,6 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     assert report.evaluation.state.ads == {}
 
 
-@pytest.mark.outside
 def test_withheld_ad_is_published_once_the_schedd_answers(wanted_by_two):
     world = wanted_by_two
     world.cycle.refresh_demand()
@@ -629,7 +596,6 @@ def test_withheld_ad_is_published_once_the_schedd_answers(wanted_by_two):
     assert world.run(MINUTE).held_reasons == {}  # it answered once: its demand is kept
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("leaves", [False, True])
 def test_silent_schedd_withholds_ads_for_ten_minutes(wanted_by_two, leaves):
     world = wanted_by_two
@@ -646,7 +612,6 @@ def test_silent_schedd_withholds_ads_for_ten_minutes(wanted_by_two, leaves):
     assert states(world.collector) == f"['{L2}'=\"AVAILABLE\"]"
 
 
-@pytest.mark.outside
 def test_lost_state_and_unlisted_schedds_leave_published_ads_unchanged(wanted_by_two):
     world = wanted_by_two
     world.queues.is_broken = True
@@ -661,7 +626,6 @@ def test_lost_state_and_unlisted_schedds_leave_published_ads_unchanged(wanted_by
     assert world.cycle.state.ads.keys() == {CAM, RAL}
 
 
-@pytest.mark.outside
 def test_lost_state_leaves_published_ads_unchanged_until_schedds_answer(wanted_by_two):
     assert (
         wanted_by_two.run(MINUTE).held_reasons[CAM].startswith("the demand of all schedds is not known yet")
@@ -669,7 +633,6 @@ def test_lost_state_leaves_published_ads_unchanged_until_schedds_answer(wanted_b
     assert L1 in states(wanted_by_two.collector)
 
 
-@pytest.mark.outside
 def test_lost_state_withholds_ads_while_a_listed_schedd_is_silent_and_then_unlisted(wanted_by_two):
     world = wanted_by_two
     world.cycle.refresh_demand()
@@ -682,7 +645,6 @@ def test_lost_state_withholds_ads_while_a_listed_schedd_is_silent_and_then_unlis
     assert L1 in states(world.collector)
 
 
-@pytest.mark.outside
 def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by_two):
     world = wanted_by_two
     for publisher in (world.collector, world.file):
@@ -691,7 +653,6 @@ def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by
     assert actions(world.run(MINUTE)) == [Hold, Publish]
 
 
-@pytest.mark.outside
 def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_by_two):
     world = wanted_by_two
     world.queues.queues = {"ap2": queue(L2)}
@@ -704,7 +665,6 @@ def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_
     assert states(world.collector) == "[]"
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("how", ["broken", "unseen"])
 def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     world = World(replica(L1, CAM))
@@ -724,7 +684,6 @@ def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     assert L2 in states(world.collector)
 
 
-@pytest.mark.outside
 def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
     world = lost(wanted_by_two, rules=ReconcilePolicy(pins=frozenset({L2}), retired=frozenset({RAL})))
     world.cycle.refresh_demand()
@@ -772,7 +731,6 @@ def test_a_catalogue_taken_out_of_the_configuration_is_forgotten():
     assert set(after.snapshot.sites[CAM].facts) == {L1}
 
 
-@pytest.mark.outside
 def test_summary_of_a_cycle_names_all_that_an_operator_needs():
     world = World(replica(L1, CAM))
     world.queues.queues = {"ap1": ScheddDemand(NOON, (QueuedJobs(("no scope",), 1), QueuedJobs((L1,), 3)))}
@@ -788,7 +746,6 @@ def test_summary_of_a_cycle_names_all_that_an_operator_needs():
     assert set(told["unseen"]) == {L1, L2}
 
 
-@pytest.mark.outside
 def test_held_loss_is_in_summary_log_and_metrics():
     many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
     world = World(*many, rules=ReconcilePolicy(pins=frozenset(one.did for one in many)))
@@ -809,7 +766,6 @@ def test_held_loss_is_in_summary_log_and_metrics():
     assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) is None
 
 
-@pytest.mark.outside
 def test_running_block_of_an_experiment_is_in_the_metrics():
     plan = ExperimentPolicy(2 * HOUR, 8 * HOUR, seed=7)
     world = World(rules=ReconcilePolicy(experiment=plan))
@@ -847,7 +803,6 @@ class Unplaced(MemoryCatalogue):
         return replace(super().read(dids), unmapped_storages=self.unmapped)
 
 
-@pytest.mark.outside
 def test_storage_elements_without_a_site_are_counted_by_catalogue_also_while_it_fails():
     world = World(replica(L1, CAM))
     unplaced = Unplaced("unplaced", clock=world.clock)
@@ -869,7 +824,6 @@ def test_storage_elements_without_a_site_are_counted_by_catalogue_also_while_it_
     assert counted("unplaced") == 0
 
 
-@pytest.mark.outside
 def test_misses_before_the_first_cycle_are_counted_at_their_sites():
     world = World(replica(L1, CAM), rules=ReconcilePolicy(pins=frozenset({L1})))
     registry = CollectorRegistry()
@@ -885,7 +839,6 @@ def test_misses_before_the_first_cycle_are_counted_at_their_sites():
     assert (counted(CAM), counted("unknown")) == (2, 1)
 
 
-@pytest.mark.outside
 def test_emptied_catalogue_is_held_too_with_patterns_only():
     many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
     world = World(*many, rules=ReconcilePolicy(patterns=("*",)))
@@ -901,7 +854,6 @@ def test_emptied_catalogue_is_held_too_with_patterns_only():
     assert world.run(MINUTE).demand.dids == frozenset()
 
 
-@pytest.mark.outside
 def test_summary_names_the_omitted_jobs_by_site():
     world = World(replica(L1, CAM), replica(L2, CAM))
     cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1}), budget=Budget(line_bytes=45)))
@@ -910,7 +862,6 @@ def test_summary_names_the_omitted_jobs_by_site():
     assert summary(cycle.run())["left_out"] == {CAM: [{"datasets": 1, "first": L2, "jobs": 4}]}
 
 
-@pytest.mark.outside
 def test_unnamed_site_reads_unknown_past_max_age():
     world = World(replica(L1, CAM), replica(L2, RAL))
     world.run()
@@ -923,7 +874,6 @@ def test_unnamed_site_reads_unknown_past_max_age():
     assert late.as_of == NOON
 
 
-@pytest.mark.outside
 def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
     world = World(replica(L1, CAM))
     state = world.run().evaluation.state
@@ -937,7 +887,6 @@ def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
         assert thought.ads[CAM].as_of == NOON
 
 
-@pytest.mark.outside
 def test_older_fact_of_an_unnamed_site_reads_unknown_first():
     """The age of a site says nothing of a dataset that could not be asked about long before."""
     world = World(replica(L1, CAM), replica(L2, CAM))
@@ -963,7 +912,6 @@ def refuted(did=L1, site=CAM, at=NOON):
     return Verdict(Claim("rucio", did, site), VerificationMethod.FILES, at, is_true=False)
 
 
-@pytest.mark.outside
 def test_disproved_claim_leaves_the_ad_and_costs_trust_when_repeated():
     found = [[], [refuted(at=NOON + MINUTE)], [], []]
     world = World(replica(L1, CAM), replica(L2, CAM), take_verdicts=lambda: found.pop(0))
@@ -984,7 +932,6 @@ def test_disproved_claim_leaves_the_ad_and_costs_trust_when_repeated():
     assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
 
 
-@pytest.mark.outside
 def test_what_is_held_stays_though_the_same_catalogue_says_again_that_it_is_gone_until_the_storage_does():
     """An emptied list answers the expensive question just as it answers the cheap one."""
     many = [Did(f"lofar:M{n}") for n in range(6)]
@@ -1004,7 +951,6 @@ def test_what_is_held_stays_though_the_same_catalogue_says_again_that_it_is_gone
     assert left == set(many) - {many[1]}
 
 
-@pytest.mark.outside
 def test_a_catalogue_that_answers_the_audit_alone_lets_go_a_few_until_a_poll_is_answered_again():
     many = [Did(f"lofar:M{n}") for n in range(20)]
     world = World(
@@ -1024,7 +970,6 @@ def test_a_catalogue_that_answers_the_audit_alone_lets_go_a_few_until_a_poll_is_
     )  # it lies, and was read
 
 
-@pytest.mark.outside
 def test_audit_removes_all_disproved_facts_without_a_breaker():
     many = [Did(f"lofar:M{n}") for n in range(6)]
     found = [[], [refuted(did, at=NOON + MINUTE) for did in many]]
@@ -1035,7 +980,6 @@ def test_audit_removes_all_disproved_facts_without_a_breaker():
     assert world.run(after=2 * MINUTE).evaluation.snapshot.sites[CAM].facts.keys() == set()
 
 
-@pytest.mark.outside
 def test_restart_keeps_the_audits_results(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         world = World(replica(L1, CAM), store=store, take_verdicts=lambda: [refuted(at=NOON - MINUTE)])
@@ -1047,7 +991,6 @@ def test_restart_keeps_the_audits_results(tmp_path):
     assert states(world.collector) == "[]"
 
 
-@pytest.mark.outside
 def test_site_without_demand_keeps_its_trust():
     world = World(replica(L1, CAM), take_verdicts=lambda: [refuted(at=NOON - MINUTE)])
     state = world.run().evaluation.state
@@ -1056,7 +999,6 @@ def test_site_without_demand_keeps_its_trust():
     assert dict(thought.ads[CAM].content)["DataLocalityTrust"] == "0.980"
 
 
-@pytest.mark.outside
 def test_metrics_have_poll_seconds_by_catalogue_and_bytes_by_ad():
     world = World(replica(L1, CAM))
     read = world.catalogue.read

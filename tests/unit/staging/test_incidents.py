@@ -16,8 +16,6 @@ from hydrator.testing.memory_stager import Fault
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.staging_world import ANN, BOB, SCHEDD, SITES, StagingWorld, need, policy
 
-pytestmark = pytest.mark.outside
-
 DAY = timedelta(days=1)
 HUGE = SiteSpace(10_000 * TERABYTE, 20_000 * TERABYTE, NOON)
 

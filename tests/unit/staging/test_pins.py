@@ -10,8 +10,6 @@ from hydrator.testing.memory_stager import Fault
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL
 from tests.staging_world import SITES, StagingWorld, need, policy, run
 
-pytestmark = pytest.mark.outside
-
 DAY = timedelta(days=1)
 
 

@@ -14,8 +14,6 @@ from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, Stagin
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.staging_world import BOB, SCHEDD, SITES, StagingWorld, need, policy, run
 
-pytestmark = pytest.mark.outside
-
 
 def test_data_that_no_site_has_is_asked_for_at_one_site():
     world = StagingWorld(L1=0.5, L2=1)

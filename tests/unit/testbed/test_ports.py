@@ -7,6 +7,8 @@ import pytest
 
 from testbed.ports import free_ports
 
+pytestmark = pytest.mark.outside
+
 FEW = range(32_000, 32_010)
 LEASE_ALL = """
 import sys

@@ -13,8 +13,6 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.wiring import assemble, build_pseudonym_store, system_clock
 from tests.factories import NOON
 
-pytestmark = pytest.mark.outside
-
 KEY = bytes(range(40))
 
 

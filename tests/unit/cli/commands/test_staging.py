@@ -69,7 +69,6 @@ def world_with(*terabytes: float, rules=None) -> StagingWorld:
     return world
 
 
-@pytest.mark.outside
 def test_list_shows_the_progress_of_a_request_and_its_jobs(desk):
     world = world_with(1)
     handle = next(iter(world.stager.rules))
@@ -85,7 +84,6 @@ def test_list_shows_the_progress_of_a_request_and_its_jobs(desk):
     assert row["batch"] in text
 
 
-@pytest.mark.outside
 def test_list_shows_what_the_mode_propose_would_request(desk):
     world = world_with(1, rules=policy(StagingMode.PROPOSE))
     desk.save(world)
@@ -95,7 +93,6 @@ def test_list_shows_what_the_mode_propose_would_request(desk):
     assert world.stager.own_rules() == []
 
 
-@pytest.mark.outside
 def test_list_shows_why_nothing_is_requested(desk):
     desk.save(world_with(6.1))
     (row,) = desk.json("list")["not_asked"]
@@ -103,7 +100,6 @@ def test_list_shows_why_nothing_is_requested(desk):
     assert f"not asked: {L1}: {row['reason']}" in desk.run("list")
 
 
-@pytest.mark.outside
 def test_list_shows_the_operators_stop_before_the_next_step(desk):
     desk.save(world_with(1))
     desk.run("stop", "--reason", "tape robot is down")
@@ -116,7 +112,6 @@ def test_list_before_the_first_step_says_so(desk):
     assert desk.json("list")["mode"] is None
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("name", ["approve", "reject"])
 def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
     world = world_with(3)
@@ -129,7 +124,6 @@ def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
     assert [did for did, _ in world.stages] == ([L1] if name == "approve" else [])
 
 
-@pytest.mark.outside
 def test_unknown_id_is_refused_with_the_ids_that_wait(desk):
     world = world_with(3)
     desk.save(world)
@@ -139,7 +133,6 @@ def test_unknown_id_is_refused_with_the_ids_that_wait(desk):
     assert desk.files.read_commands() == ()
 
 
-@pytest.mark.outside
 def test_approval_of_a_proposal_says_that_the_mode_is_propose(desk):
     world = world_with(1, rules=policy(StagingMode.PROPOSE))
     desk.save(world)
@@ -147,7 +140,6 @@ def test_approval_of_a_proposal_says_that_the_mode_is_propose(desk):
         desk.run("approve", world.overview.planned[0].batch)
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("key", ["batch", "tag"])
 def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
     world = world_with(1)
@@ -160,14 +152,12 @@ def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
     assert world.stages == set()
 
 
-@pytest.mark.outside
 def test_cancel_of_an_unknown_request_is_refused(desk):
     desk.save(world_with(1))
     with pytest.raises(ConfigError, match="staging cancel 12: the daemon has no such request; ids: "):
         desk.run("cancel", "12")
 
 
-@pytest.mark.outside
 def test_resume_ends_a_stop(desk):
     desk.save(world_with(1))
     desk.run("stop")
@@ -181,7 +171,6 @@ def test_stop_without_staging_names_the_missing_folder(desk):
         desk.run("stop")
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("reason", ["x" * 191, "two\nlines"])
 def test_reason_of_a_stop_is_one_short_line(desk, reason):
     desk.save(world_with(1))
@@ -206,7 +195,6 @@ def test_progress_is_a_bar_of_files(files_done, files, text):
     assert describe_progress(row) == text
 
 
-@pytest.mark.outside
 def test_site_is_in_the_text_of_each_request(desk):
     world = world_with(1)
     desk.save(world)
@@ -214,7 +202,6 @@ def test_site_is_in_the_text_of_each_request(desk):
     assert CAM in desk.run("list")
 
 
-@pytest.mark.outside
 def test_status_shows_what_the_mode_propose_would_request(desk):
     desk.save(world_with(1, rules=policy(StagingMode.PROPOSE)))
     text = " ".join(desk.run_command("status").split())
@@ -224,7 +211,6 @@ def test_status_shows_what_the_mode_propose_would_request(desk):
     assert row["planned_bytes"] == 10**12
 
 
-@pytest.mark.outside
 def test_status_shows_bytes_on_the_way_and_why_staging_stopped(desk):
     world = world_with(1)
     world.control.stop_reason = "stopped by the operator (tape)"
@@ -235,7 +221,6 @@ def test_status_shows_bytes_on_the_way_and_why_staging_stopped(desk):
     assert "staging requests and renews nothing: stopped by the operator (tape)" in text
 
 
-@pytest.mark.outside
 def test_status_without_staging_does_not_mention_it(desk):
     desk.save(world_with(1, rules=policy(StagingMode.OFF)))
     assert "staging" not in desk.run_command("status")

@@ -30,8 +30,6 @@ from tests.factories import CAM, HOUR, L1, MINUTE
 from tests.staging_world import SITES, StagingWorld, need, policy
 from tests.unit.daemon.background.shared_pool import LEASE_SECONDS, SharedPool
 
-pytestmark = pytest.mark.outside
-
 
 class Lease:
     """A leadership that a test ends."""

@@ -13,8 +13,6 @@ from hydrator.staging.policy import TERABYTE, StagingMode
 from tests.factories import CAM, L1, L2, OSO
 from tests.staging_world import ANN, StagingWorld, need, policy
 
-pytestmark = pytest.mark.outside
-
 
 class Recorder:
     """The metrics of a world, recorded after each step."""

@@ -113,7 +113,6 @@ def test_an_ad_that_the_daemon_withholds_by_itself_needs_nobody():
     assert commands(facts) == []
 
 
-@pytest.mark.outside
 def test_a_request_that_waits_for_approval_has_the_command():
     world = StagingWorld(None, L2=3)
     world.queue(need(Did("lofar:L2")))

@@ -4,8 +4,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-import pytest
-
 from hydrator.diagnostics.why.query import ask_job
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.ports.staging import RequestState
@@ -14,8 +12,6 @@ from hydrator.staging.policy import StagingMode
 from tests.factories import L1, L2, NOON
 from tests.staging_world import StagingWorld, need, policy
 from tests.unit.diagnostics.test_why import IDLE, FakePool, asked
-
-pytestmark = pytest.mark.outside
 
 
 def explain(world: StagingWorld) -> list[str]:

@@ -74,7 +74,6 @@ def test_a_garbled_reading_is_unseen_and_the_others_count(reading):
     assert [one.site for one in readings[L2].replicas] == [RAL]
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("reading", GARBLED.values(), ids=GARBLED)
 def test_a_cycle_goes_on_with_a_garbled_reading(reading):
     cycle = Reconciler(

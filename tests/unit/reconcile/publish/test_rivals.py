@@ -18,8 +18,6 @@ from hydrator.reconcile.result import CycleReport, summary
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
 
-pytestmark = pytest.mark.outside
-
 POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 
 

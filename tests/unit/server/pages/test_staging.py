@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from hydrator.domain.model import Did, Snapshot
 from hydrator.domain.ports.staging import RequestState
 from hydrator.server.pages.overview import render_overview
@@ -13,8 +11,6 @@ from hydrator.staging.policy import StagingMode
 from tests.factories import CAM, L1, L2, L3, demand
 from tests.staging_world import ANN, StagingWorld, need, policy
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
-
-pytestmark = pytest.mark.outside
 
 
 def render(world: StagingWorld) -> str:
