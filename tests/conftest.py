@@ -13,7 +13,6 @@ import pytest
 from hydrator.domain.redaction import SECRETS
 from testbed import debian
 from testbed.pool import Pool, PoolUnavailable
-from tests.order import seconds
 from tests.parts import MISSED, NO_POOL, without
 from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 
@@ -77,13 +76,6 @@ def no_secrets_of_other_tests() -> Iterator[None]:
     """Let this process forget at each test's end what its adapters showed to servers."""
     yield
     SECRETS.forget()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several workers long files begin first; alone, tests stay grouped by the pool they share."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: -seconds(item.nodeid))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -10,8 +10,7 @@ from functools import partial
 from os.path import commonprefix
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.console import Console
 
 from hydrator.cli.output.json_models.facts import DatasetJson, SiteJson
 from hydrator.cli.output.json_models.status import (
@@ -344,23 +343,6 @@ def print_lines(lines: Iterable[str]) -> None:
     console = _new_console()
     for line in lines:
         console.print(line)
-
-
-def build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Build a table of *rows* below the names of their *columns*."""
-    table = PlainTable(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-class PlainTable(Table):
-    """A table that escapes unprintable characters in its cells."""
-
-    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:  # noqa: ANN401 - Rich's own
-        super().add_row(*map(_to_printable, cells), **more)
 
 
 class PlainConsole(Console):

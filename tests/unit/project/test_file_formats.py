@@ -5,6 +5,8 @@ import re
 from dataclasses import fields
 from datetime import UTC, datetime
 
+import pytest
+
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.catalogue_format import STATE_BY_WORD, parse_file
 from adapters.files.sites_file import SitesFilePublisher
