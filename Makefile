@@ -25,8 +25,8 @@ PYTEST := $(BIN)/python -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 # tests that need no process, socket, thread or sleep; tests/conftest.py holds them to it
 INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts
-# what make test-all runs beside the gate, one after the other
-AREAS := outside contracts integration faults deploy
+# what make test-all runs after the gate, one after the other; their random examples are new in each run
+AREAS := unit properties contracts integration faults deploy
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lint lint-style lint-types lint-calls lint-imports test test-area test-all wheels provenance packages docs demo playground bench benefit lock clean

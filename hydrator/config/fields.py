@@ -23,7 +23,7 @@ Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 class Section(BaseModel):
     """A frozen table of the configuration that rejects unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 V = TypeVar("V")
