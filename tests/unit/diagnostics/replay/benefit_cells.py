@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.benefit.arms import ARMS
 from benchmarks.benefit.pools import POLL_SECONDS, UNKNOWN_RUN
 from benchmarks.benefit.runs import BenefitRun, RunKey, RunStore, outcome
-from benchmarks.benefit.workload import ARCHIVED, COMPUTE_SECONDS, SITES, SLOTS, Cell, generate, link_rate
+from benchmarks.benefit.workload import COMPUTE_SECONDS, SITES, SLOTS, Cell, generate, link_rate
 from hydrator.diagnostics.outcomes import AdHistory
 from hydrator.diagnostics.replay.expressions import TurnRules
 from hydrator.diagnostics.replay.history import HistoryInputs, build_history_workload
@@ -110,12 +110,8 @@ class ComparedCell:
 
 @cache
 def load_runs() -> tuple[BenefitRun, ...]:
-    """Return the last run of each key, without runs that failed and without data in the archive.
-
-    The model does not stage, and the daemon does not know what is in the archive.
-    """
-    runs = [run for run in RunStore(RESULTS).load() if run.samples and run.key.cell.layout not in ARCHIVED]
-    return tuple({run.key: run for run in runs}.values())
+    """Return the last run of each key, without runs that failed."""
+    return tuple({run.key: run for run in RunStore(RESULTS).load() if run.samples}.values())
 
 
 def modelled_runs() -> list[BenefitRun]:
