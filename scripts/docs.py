@@ -691,7 +691,6 @@ REFERENCE = {
     "commands": command_line,
     "json": json_shapes,
     "http": http,
-    "code": architecture.markdown,
 }
 """By page of docs/reference/generated, the function that builds it."""
 GENERATED = ROOT / "docs" / "reference" / "generated"
@@ -740,15 +739,15 @@ def prepare(folder: Path) -> None:
     """Write the source for Sphinx into *folder*; replace the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("docs.*", "_*"))
+    made_folder = folder / "reference" / "generated"
+    (made_folder / "code.md").write_text(architecture.markdown(picture=architecture.PICTURE), "utf-8")
+    (made_folder / architecture.PICTURE).write_text(architecture.cycle_picture(), "utf-8")
     pages = []
     for page in sorted(folder.rglob("*.md")):
         path = page.relative_to(folder)
         page.write_text(keep_links_inside(page.read_text("utf-8"), path), "utf-8")
         if path.stem != "index":
             pages.append(str(path.with_suffix("")))
-    made_folder = folder / "reference" / "generated"
-    (made_folder / "code.md").write_text(architecture.markdown(picture=architecture.PICTURE), "utf-8")
-    (made_folder / architecture.PICTURE).write_text(architecture.cycle_picture(), "utf-8")
     index = folder / "index.md"
     listed = [page for page in re.findall(r"\]\(([\w/-]+)\.md\)", index.read_text("utf-8")) if page in pages]
     order = [*dict.fromkeys([*listed, *pages])]
