@@ -24,7 +24,7 @@ from tests.gate.early import BEGINNINGS
 
 SITES = ("UK", "AU", "NL")
 PINS = ["hand:written", "late:arrival", "gone:require"]
-"""Slots advertise the share of a pinned dataset at once, that of a new job's dataset only where it is whole."""
+"""Of a pinned dataset, slots advertise the share at once; of a new job's, only where it is whole."""
 SETTINGS = """\
 [jobs]
 rounding_seconds = 5
