@@ -7,6 +7,7 @@ depends on another. All jobs are submitted before the first test waits for one: 
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +23,8 @@ from tests.daemon import Running
 from tests.gate.early import BEGINNINGS
 
 SITES = ("UK", "AU", "NL")
+PINS = ["hand:written", "late:arrival", "gone:require"]
+"""Of a pinned dataset, slots advertise the share at once; of a new job's, only where it is whole."""
 SETTINGS = """\
 [jobs]
 rounding_seconds = 5
@@ -99,9 +102,9 @@ STARTD_CRON_MAX_JOB_LOAD = 1.0
                 f"{site} to say {state} of {did}",
             )
 
-    def until_rejected(self, cluster: int, *, since: float = 0) -> None:
-        """Wait until the negotiator has rejected the first job of *cluster* after *since* (Unix s)."""
-        rejected = f"ClusterId == {cluster} && LastRejMatchTime > {int(since)}"
+    def until_rejected(self, cluster: int) -> None:
+        """Wait until the negotiator has rejected the first job of *cluster* at the slots as they are now."""
+        rejected = f"ClusterId == {cluster} && LastRejMatchTime > {int(time.time())}"
         self.pool.wait(
             lambda: self.pool.jobs(rejected, "ProcId"), 0, f"the negotiator to reject job {cluster}"
         )
@@ -132,9 +135,7 @@ def installed(htcondor_release: str, rucio_server: RucioServer) -> Iterator[Gate
     with Pool.start(htcondor_release) as pool:
         holdings = Holdings(pool.home, RucioHoldings(rucio_server, pool.home, SITES, scope="gate"))
         extra = {"negotiator": "NEGOTIATOR_DEPTH_FIRST = True\n"}
-        with Gate(
-            pool, holdings, settings=SETTINGS, demand='pins = ["hand:written"]', extra=extra
-        ) as installation:
+        with Gate(pool, holdings, settings=SETTINGS, demand=f"pins = {PINS}", extra=extra) as installation:
             yield installation
 
 

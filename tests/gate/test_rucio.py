@@ -46,16 +46,16 @@ def conveyed(installed):
 def test_a_new_rule_becomes_a_replica_and_the_waiting_job_starts_there(installed, begun):
     rucio, job = installed.catalogue.rucio, begun(conveyed)
     installed.until_states(CONVEYED, UK=None, AU=None, NL=None)
-    rucio.promise(CONVEYED, "AU")
-    installed.until_states(CONVEYED, AU="STAGING")
-    assert fraction_at(installed, "AU", CONVEYED) is None
-    rucio.convey("AU", files=2)
-    installed.pool.wait(lambda: fraction_at(installed, "AU", CONVEYED) == 0.5, 0, "half of it at AU")
+    rucio.promise(CONVEYED, "UK")  # at AU, Rucio would first transfer the files of MOVING
+    installed.until_states(CONVEYED, UK="STAGING")
+    assert fraction_at(installed, "UK", CONVEYED) is None
+    rucio.convey("UK", files=2)
+    installed.pool.wait(lambda: fraction_at(installed, "UK", CONVEYED) == 0.5, 0, "half of it at UK")
     installed.until_rejected(job)
     assert installed.is_idle(job)
-    rucio.convey("AU", files=2)
-    installed.until_states(CONVEYED, UK=None, AU="AVAILABLE", NL=None)
-    assert installed.ran_at(job) == ["AU"]
+    rucio.convey("UK", files=2)
+    installed.until_states(CONVEYED, UK="AVAILABLE", AU=None, NL=None)
+    assert installed.ran_at(job) == ["UK"]
 
 
 class TestRucioCatalogue(RucioCatalogueContract):

@@ -1,5 +1,6 @@
 """The wheel, built from this checkout, in an environment that has nothing else but its dependencies."""
 
+import os
 import subprocess
 import sys
 import venv
@@ -46,10 +47,11 @@ def python(tmp_path_factory) -> Path:
 
 
 def output(*command: object) -> str:
-    """Return what *command* prints; isolated, and outside of the checkout."""
-    program, *words = map(str, command)
-    isolated = [program, "-I", *words] if program.endswith("python") else [program, *words]
-    return subprocess.run(isolated, stdout=subprocess.PIPE, text=True, check=True, cwd="/").stdout
+    """Return what *command* prints outside of the checkout, and without a PYTHONPATH, which may name it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, cwd="/", env=environment)
+    return done.stdout
 
 
 def test_installed_command_prints_its_version_and_the_hook(python):
