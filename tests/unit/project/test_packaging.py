@@ -168,39 +168,6 @@ def _said(python: Path, program: str, cwd: Path | None = None) -> str:
     return done.stdout.strip()
 
 
-def test_the_installed_wheel_answers(installed, tmp_path):
-    done = subprocess.run(
-        [str(installed.with_name("hydrator")), "version"],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{PROJECT['version']}\n", "")
-
-
-def test_the_installed_wheel_prints_the_hook(installed, tmp_path):
-    done = subprocess.run(
-        [str(installed.with_name("hydrator")), "hook"],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == (ROOT / "hydrator" / "startd_cron.py").read_text()
-
-
-def test_every_module_of_the_installed_wheel_can_be_imported(installed, tmp_path):
-    modules = [
-        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for name in sorted(sources("adapters", "hydrator"))
-        if name.endswith(".py")
-    ]
-    program = (
-        f"import importlib, pathlib, sys\n"
-        f"for name in {modules!r}:\n"
-        f"    module = importlib.import_module(name)\n"
-        f"    assert pathlib.Path(module.__file__).is_relative_to(sys.prefix), module.__file__\n"
-        f"print('all')"
-    )
-    assert _said(installed, program, tmp_path) == "all"
-
-
 THEIRS = """
 from adapters.memory import MemoryCatalogue
 from hydrator.testing.catalogue_contract import CatalogueContract
