@@ -40,7 +40,7 @@ class LazyGroup(PlainGroup):
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's own
         super().__init__(**attributes)
-        self.commands = _LazyCommands(self.table, self.prefix)  # type: ignore[assignment] # nobody adds one
+        self.commands = _LazyCommands(self.table, self.prefix)  # type: ignore[assignment] # no command is added later
 
     def help_of(self, name: str) -> str:
         """Return the first paragraph of the help of the command *name*, without the command."""

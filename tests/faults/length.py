@@ -1,4 +1,4 @@
-"""Length of the fault tests: short for every commit, long for ``make test-faults``."""
+"""Length of the fault tests: short for every commit, long with HYDRATOR_FAULTS=long."""
 
 import os
 import random

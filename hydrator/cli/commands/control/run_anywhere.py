@@ -107,7 +107,9 @@ def edit_jobs(
     )
     lines = [f"{name}: {format_count(jobs, 'job')} {text}" for name, jobs in counts.items()]
     print_result(as_json, counts, lambda: print("\n".join(lines)))
-    if constraint is not None and not any(client.has_queued_job(name, constraint) for name in schedds):
+    if constraint is None or any(freed_jobs.values()) or any(restored_jobs.values()):
+        return  # an edited job may not match the constraint again
+    if not any(client.has_queued_job(name, constraint) for name in schedds):
         print_problems(_no_match_text(client, schedds, constraint, names))
         raise typer.Exit(1)
 

@@ -65,6 +65,14 @@ def test_jobs_are_counted_by_schedd(capsys):
     ]
 
 
+def test_freed_jobs_that_the_constraint_no_longer_matches_are_no_fault(capsys):
+    """`DataLocalityHere =!= true` matches no job once these jobs may run anywhere."""
+    client = Schedds({"A": 3})
+    client.has_queued_job = lambda _schedd, _constraint: False
+    edit_jobs(client, None, "A", lists=False, as_json=True)
+    assert capsys.readouterr().err == ""
+
+
 def test_jobs_that_already_run_anywhere_are_no_fault(capsys):
     edit_jobs(Schedds({"A": 0}), None, "A", lists=False, as_json=True)
     edit_jobs(Schedds({}), None, None, lists=False, as_json=True)
