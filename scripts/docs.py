@@ -170,10 +170,6 @@ ON_SLOTS_ONLY = {
         "program that added the locality attributes to the slot ad: `hook`, or `merge` (the daemon)",
     ),
 }
-OFFLINE_ADS = (
-    "An [offline ad of drones](../how-to/operate/connect/drones.md) has the attributes of its site's ad, and"
-    " `DataLocalityDrone` (string): the name of the drone type.\n"
-)
 ON_JOBS = {
     "RequiredDatasets": ("list of string", "DIDs that the job reads"),
     "RequiredBytes": (
@@ -349,7 +345,6 @@ def attributes() -> str:
             "Only slots have these:\n",
             table(head, rows(ON_SLOTS_ONLY)),
             'Only site ads have `MyType` (string): "DataLocality".\n',
-            OFFLINE_ADS,
             "## On jobs\n",
             table(head, rows(ON_JOBS)),
             "## On jobs that `hydrator submit` makes\n",

@@ -26,7 +26,6 @@ from . import (
     recipes,
     rucio,
     stepped,
-    tardis,
     toil,
     wheelhouse,
 )
@@ -39,7 +38,6 @@ UNAVAILABLE = (
     rucio.RucioUnavailable,
     rapthor.RapthorUnavailable,
     recipes.RecipesUnavailable,
-    tardis.TardisUnavailable,
     toil.ToilUnavailable,
     helm.HelmUnavailable,
     kubernetes.SchemasUnavailable,
@@ -83,7 +81,6 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["dask-jobqueue and HTMap"] = recipes.python
     parts["PanDA"] = neighbours.panda_python
     parts["DIRAC"] = neighbours.dirac_python
-    parts["COBalD/TARDIS"] = tardis.python
     parts["rattler-build"] = conda.python
     parts["Debian 12 under systemd"] = machine.base
     parts["Debian 13 under systemd"] = machine.layers

@@ -20,7 +20,6 @@ from testbed.prometheus import PromtoolUnavailable
 from testbed.rapthor import RapthorUnavailable
 from testbed.recipes import RecipesUnavailable
 from testbed.rucio import RucioUnavailable
-from testbed.tardis import TardisUnavailable
 from testbed.toil import ToilUnavailable
 from testbed.wheelhouse import WheelsUnavailable
 
@@ -36,7 +35,6 @@ NO_RECIPES = "no dask-jobqueue"
 NO_PANDA = "no PanDA"
 NO_DIRAC = "no DIRAC"
 NO_CURL = "no curl or jq"
-NO_TARDIS = "no COBalD/TARDIS"
 NO_SYSTEMD = "no systemd"
 NO_CONDA = "no rattler-build"
 NO_IMAGE = "no container image"
@@ -60,7 +58,6 @@ MISSED = {
     NO_PANDA: "A REAL PANDA",
     NO_DIRAC: "A REAL DIRAC",
     NO_CURL: "CURL AND JQ",
-    NO_TARDIS: "A REAL COBALD/TARDIS",
     NO_SYSTEMD: "A REAL SYSTEMD",
     NO_CONDA: "RATTLER-BUILD",
     NO_IMAGE: "A CONTAINER IMAGE",
@@ -76,7 +73,7 @@ MISSED = {
 UNAVAILABLE = (
     BrowserUnavailable, CondaUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
     NeighbourUnavailable, NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable,
-    RecipesUnavailable, RucioUnavailable, SchemasUnavailable, TardisUnavailable, ToilUnavailable,
+    RecipesUnavailable, RucioUnavailable, SchemasUnavailable, ToilUnavailable,
     WheelsUnavailable,
 )  # fmt: skip
 

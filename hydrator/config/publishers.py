@@ -1,25 +1,13 @@
 """The section [publish] of the configuration: the destinations of site ads."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from hydrator.domain.untrusted import is_loopback
 
-from .fields import HostName, Name, Section, SiteName
-
-
-def _reject_own_attribute(name: str) -> str:
-    if name.lower().startswith(("datalocality", "dataset", "availabledatasets")):
-        raise ValueError("the daemon itself writes the attributes of data locality")
-    return name
-
-
-AttributeName = Annotated[
-    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"), AfterValidator(_reject_own_attribute)
-]
+from .fields import HostName, Section
 
 
 class CollectorSettings(Section):
@@ -176,49 +164,6 @@ class DesiredSitesSettings(Section):
     )
 
 
-class DroneTypeSettings(Section):
-    """One type of drones: the slot that the collector would list if such a drone ran."""
-
-    name: Name = Field(
-        description="name of the type; for COBalD/TARDIS its site and machine type in small letters:"
-        " SITE_MACHINETYPE"
-    )
-    site: SiteName = Field(description="site at which these drones start, as `hydrator sites` lists it")
-    cpus: int = Field(1, ge=1, le=100_000, description="cores of one drone")
-    memory_mib: int = Field(2048, ge=1, le=10**9, description="memory of one drone, in MiB")
-    disk_gib: float = Field(20, gt=0, le=10**9, description="disk space of one drone, in GiB")
-    start: str = Field(
-        "true", min_length=1, max_length=4000, description="START of these drones, as a ClassAd expression"
-    )
-    attributes: Mapping[AttributeName, bool | int | float | str] = Field(
-        {},
-        description="further attributes of the slots of these drones that jobs test, such as"
-        ' {HasSingularity = true, OpSysAndVer = "AlmaLinux9"}',
-    )
-
-
-class DronesSettings(Section):
-    """Offline ads: one slot ad for each type of drones that could start, for COBalD/TARDIS.
-
-    See docs/how-to/operate/connect/drones.md.
-    """
-
-    enabled: bool = False
-    lifetime_seconds: float = Field(
-        900, ge=60, le=86_400, description="lifetime of an offline ad in the collector"
-    )
-    types: list[DroneTypeSettings] = Field([], description="the types of drones")
-
-    @model_validator(mode="after")
-    def _check_types(self) -> Self:
-        names = [each.name.lower() for each in self.types]
-        if self.enabled and not names:
-            raise ValueError("add [[publish.drones.types]], one for each type of drones")
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two types of drones have the same name: {', '.join(repeated)}")
-        return self
-
-
 class PublishSettings(Section):
     """The destinations of site ads."""
 
@@ -228,4 +173,3 @@ class PublishSettings(Section):
     sites: SitesFileSettings = SitesFileSettings()
     merge: SlotMergeSettings = SlotMergeSettings()
     desired_sites: DesiredSitesSettings = DesiredSitesSettings()
-    drones: DronesSettings = DronesSettings()

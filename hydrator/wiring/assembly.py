@@ -134,9 +134,7 @@ def assemble(
     audit_runner = build_audit_runner(settings, clock, pseudonym_store) if settings.audit.enabled else None
     pool = build_pool_parts(settings, clock)
     network = build_network_parts(settings, clock)
-    targets = build_publish_targets(
-        settings, clock, pool.publishing_clients, served_ads, get_endpoint, pool.drones
-    )
+    targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_endpoint)
     pseudonymizer = pseudonym_store.pseudonymizer if pseudonym_store else None
     staging = build_staging_parts(settings, clock, pseudonymizer)
     if pseudonym_store:

@@ -2,7 +2,6 @@
 
 from hydrator.config import Settings
 from hydrator.config.daemon import DaemonSettings, EstimatesSettings
-from hydrator.config.publishers import DronesSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.last_cycle import (
     check_generations,
@@ -37,10 +36,6 @@ class _NullEventHandler:
         pass
 
 
-def _drone_sites(drones: DronesSettings) -> frozenset[str]:
-    return frozenset(each.site for each in drones.types) if drones.enabled else frozenset()
-
-
 def _count_readers(estimates: EstimatesSettings) -> int | None:
     return count_readers(estimates.max_readers_per_source) if estimates.enabled else None
 
@@ -59,7 +54,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
         is_advertising=settings.publish.collector.enabled,
         is_merging=settings.publish.merge.enabled,
-        drone_sites=_drone_sites(settings.publish.drones),
         merge_interval_seconds=settings.publish.merge.interval_seconds,
         now=to_unix(system_clock()),
         editor=parts.pool.editor,

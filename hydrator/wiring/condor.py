@@ -56,7 +56,6 @@ class PoolParts:
     slots: PoolSlots | None
     peers: CollectorPeers | None
     merger: SlotMerger | None
-    drones: CondorClient | None
     editor: CondorClient | None
     desired_sites: DesiredSitesController | None
 
@@ -77,7 +76,6 @@ class PoolParts:
             self.merger,
             self.desired_sites,
             self.editor,
-            self.drones,
             self.client,
             *self.collectors.values(),
         )
@@ -116,7 +114,6 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         else None,
         peers=_build_peers(settings.standby, client, clock) if client and settings.standby.enabled else None,
         merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
-        drones=build_condor_client(htcondor) if publish.drones.enabled else None,
         editor=editor,
         desired_sites=build_desired_sites_controller(settings, editor, clock) if editor else None,
     )
@@ -124,7 +121,7 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
 
 def _needs_pool(settings: Settings) -> bool:
     publish = settings.publish
-    publishers = (publish.collector, publish.merge, publish.drones)
+    publishers = (publish.collector, publish.merge)
     return settings.demand.ask_schedds or any(each.enabled for each in publishers)
 
 

@@ -5,18 +5,13 @@ from datetime import timedelta
 
 from adapters.condor import CondorClient
 from adapters.condor.collector import CollectorPublisher
-from adapters.condor.drones import DronePublisher, DroneType
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.http.publisher import ServedAds, WebPublisher
 from hydrator.config import Settings
-from hydrator.config.fields import build_from_section
-from hydrator.domain.model import Site
 from hydrator.domain.ports import Clock, ServerEndpoint
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
-from hydrator.submit.expressions import SLOT_EXPRESSIONS
-from hydrator.submit.pool_config import START_CLAUSE
 
 from .policies import max_age_of
 
@@ -27,13 +22,11 @@ def build_publish_targets(
     collectors: Mapping[str, CondorClient],
     served_ads: ServedAds | None,
     get_endpoint: Callable[[], ServerEndpoint | None] | None,
-    drones_client: CondorClient | None = None,
 ) -> Sequence[PublishTarget]:
     """Build every target to which *settings* publish.
 
     *collectors* has one client for each collector, by the name of the publisher. The HTTP server is a
-    target only if *served_ads* and *get_endpoint* are given, and offline ads of drones only with
-    *drones_client*.
+    target only if *served_ads* and *get_endpoint* are given.
     """
     targets = []
     publish = settings.publish
@@ -54,23 +47,4 @@ def build_publish_targets(
         others = settings.standby.identities
         publisher = CollectorPublisher(client, name=name, lifetime=lifetime, clock=clock, identities=others)
         targets.append(PublishTarget(publisher, policy))
-    if drones_client:
-        targets.append(_build_drones_target(settings, clock, drones_client))
     return targets
-
-
-def _build_drones_target(settings: Settings, clock: Clock, client: CondorClient) -> PublishTarget:
-    """Build the target of offline ads; it gets only the ads of sites with a type of drones."""
-    drones = settings.publish.drones
-    lifetime = timedelta(seconds=drones.lifetime_seconds)
-    publisher = DronePublisher(
-        client,
-        types=[build_from_section(DroneType, each, site=Site(each.site)) for each in drones.types],
-        expressions=SLOT_EXPRESSIONS,
-        start_clause=START_CLAUSE,
-        lifetime=lifetime,
-        clock=clock,
-        identities=settings.standby.identities,
-    )
-    policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), has_expiring_ads=True)
-    return PublishTarget(publisher, policy, publisher.sites)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from adapters.condor.bindings.calls.drone_calls import DroneCalls
+from adapters.condor.bindings.calls.collector_calls import CollectorCalls
 from adapters.condor.bindings.calls.need_calls import NeedCalls
 from adapters.condor.bindings.calls.schedd_calls import ScheddCalls
 from adapters.condor.bindings.calls.transfer_calls import TransferCalls
@@ -26,7 +26,7 @@ from .library import CallError, failure_of
 PR_SET_PDEATHSIG = 1
 
 
-class PoolCalls(DroneCalls, ScheddCalls, NeedCalls, TransferCalls):
+class PoolCalls(CollectorCalls, ScheddCalls, NeedCalls, TransferCalls):
     """All calls that the parent may request, one method each; arguments and results are JSON."""
 
 

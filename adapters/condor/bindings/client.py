@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from hydrator.domain.errors import PoolDenied
 
@@ -87,24 +87,6 @@ class CollectorClient(DaemonClient):
         """Remove the site ads with these names; a missing ad is not an error."""
         if names:
             self._call("invalidate", names=names)
-
-    def drone_ads(self) -> list[Ad]:
-        """Return the scalars of all offline ads of drones; a missing attribute is None."""
-        return list(self._call("drone_ads"))
-
-    def advertise_drones(self, ads: Sequence[Mapping[str, Any]], lifetime: timedelta) -> int | None:
-        """Send offline ads to every collector, as :meth:`advertise` does with site ads.
-
-        :meth:`adapters.condor.bindings.calls.drone_calls.DroneCalls.advertise_drones` describes *ads*.
-        """
-        seconds = int(lifetime.total_seconds())
-        received_at: int | None = self._call("advertise_drones", ads=ads, lifetime=seconds)
-        return received_at
-
-    def invalidate_drones(self, names: Sequence[str]) -> None:
-        """Remove the offline ads with these names; a missing ad is not an error."""
-        if names:
-            self._call("invalidate_drones", names=names)
 
     def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
         """Send the heartbeat ad of the hydrator daemon *name*; return the ads of all hydrator daemons.
@@ -326,7 +308,6 @@ class MatchClient(DaemonClient):
 
         Returns:
             ``unreachable_pools``: by collector of *flock*, the reason why it did not answer.
-            ``drones``: groups of offline ads with ``drone`` (its type), ``matched_at`` and ``matched_jobs``.
             ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value
             of ``RequestCpus`` and so on. ``groups``: alike slots with their number ``slots``, an
             ``example``, ``site``, ``advertised_site`` (DataLocalitySite), ``generation``, ``as_of``,

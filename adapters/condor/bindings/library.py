@@ -15,14 +15,10 @@ from .values import FIRST_COLLECTOR, Ad, expression_text, is_plain
 
 NOT_DEFINED = "Not defined"
 """A daemon returns this text for a setting that HTCondor knows but that has no value."""
-REAL_SLOT = "IsDataSlot =!= true && DataLocalityDrone =?= undefined"
-"""The constraint of all queries for slots: neither a data slot nor a drone's offline ad runs a job.
-
-HTCondor 25 keeps common input files on slots of their own (``data1_1@…``). The daemon writes the offline
-ads itself, see :mod:`adapters.condor.drones`.
+REAL_SLOT = "IsDataSlot =!= true"
+"""The constraint of all queries for slots. A data slot of HTCondor 25 (``data1_1@…``) runs no job: it keeps
+common input files.
 """
-OFFLINE_DRONE = "DataLocalityDrone isnt undefined && Offline =?= true"
-"""The constraint of queries for the offline ads of drones."""
 LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV1")
 """Attributes of a daemon's ad that the bindings need to connect to it."""
 

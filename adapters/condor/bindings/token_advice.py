@@ -23,21 +23,12 @@ _DESIRED_SITES_ADVICE = (
     "(QUEUE_SUPER_USERS, condor_qusers -add); no user may edit the attributes in IMMUTABLE_JOB_ATTRS: "
     "docs/explanation/desired-sites.md"
 )
-_DRONES_NEED = (
-    "ADVERTISE_STARTD",
-    (
-        "the client needs ADVERTISE_STARTD at the collector, "
-        "see ALLOW_ADVERTISE_STARTD and docs/how-to/operate/connect/drones.md"
-    ),
-)
 NEEDS = {
     "ping": ("", ""),
     "advertise": _ADVERTISE_NEED,
     "invalidate": _ADVERTISE_NEED,
     "heartbeat": _ADVERTISE_NEED,
     "merge": ("NEGOTIATOR", MERGE_ADVICE),
-    "advertise_drones": _DRONES_NEED,
-    "invalidate_drones": _DRONES_NEED,
     "run_anywhere": ("WRITE", _RUN_ANYWHERE_ADVICE),
     "set_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
     "restore_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),

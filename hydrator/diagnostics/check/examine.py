@@ -27,8 +27,6 @@ from hydrator.diagnostics.check.installation import (
 )
 from hydrator.diagnostics.check.pool import (
     check_advertise_access,
-    check_drone_sites,
-    check_drones_access,
     check_edit_access,
     check_merge_access,
     check_negotiator,
@@ -105,8 +103,6 @@ def _check_pool(
     on_step()
     if not answering_collectors:  # only a collector has the addresses of the other daemons
         return findings
-    if failed_subjects.isdisjoint(catalogue.name for catalogue in inputs.catalogues):
-        findings += check_drone_sites(inputs.drone_sites - sites)
     if inputs.is_merging:
         findings += check_merge_access(pool, collectors.keys() - answering_collectors.keys())
     if inputs.queues:
@@ -139,16 +135,7 @@ def _check_collectors(
     findings = [finding for each in read_findings.values() for finding in each]
     answering_collectors = {name: one for name, one in collectors.items() if not read_findings[name]}
     for name, one in answering_collectors.items() if inputs.is_advertising else ():
-        findings += run_guarded(
-            name,
-            check_advertise_access,
-            name,
-            one,
-            is_merging=inputs.is_merging,
-            has_drones=bool(inputs.drone_sites),
-        )
-    for name, one in answering_collectors.items() if inputs.drone_sites else ():
-        findings += run_guarded(name, check_drones_access, name, one)
+        findings += run_guarded(name, check_advertise_access, name, one, is_merging=inputs.is_merging)
     return findings, answering_collectors
 
 

@@ -1,7 +1,6 @@
 """Findings of an examination, and the ports that the examinations need."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -81,8 +80,6 @@ class CheckInputs:
     warn_below: float = 1.0
     sites_file: Path | None = None
     is_merging: bool = False
-    drone_sites: AbstractSet[str] = frozenset()
-    """The sites of the drones whose offline ads the daemon publishes."""
     merge_interval_seconds: float = 60
     """Seconds between two merges; a startd's update removes the merged attributes."""
     now: int = 0

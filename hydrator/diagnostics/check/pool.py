@@ -98,16 +98,13 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
 
 
 def check_advertise_access(
-    subject: str, collector: CheckPoolClient, *, is_merging: bool, has_drones: bool = False
+    subject: str, collector: CheckPoolClient, *, is_merging: bool
 ) -> Iterator[Finding]:
     answer = collector.ping("collector", "DAEMON")
     identity = _identity_text(answer)
     if answer.is_allowed:
         yield ok(subject, f"accepts site ads (DAEMON) from {identity}")
-        needed = {
-            *(["NEGOTIATOR"] if is_merging else []),
-            *(["ADVERTISE_STARTD"] if has_drones else []),
-        }
+        needed = ["NEGOTIATOR"] if is_merging else []
         # the level DAEMON implies some of these levels unless the pool denies them
         for level, action in _UNNEEDED_LEVELS.items():
             if level not in needed and collector.ping("collector", level).is_allowed:
@@ -115,7 +112,7 @@ def check_advertise_access(
                     subject,
                     f"also lets {identity} {action} ({level}), which the daemon does not need",
                     "limit the token: condor_token_create -identity … -authz READ -authz DAEMON"
-                    + "".join(f" -authz {one}" for one in sorted(needed)),
+                    + "".join(f" -authz {one}" for one in needed),
                 )
     else:
         yield failure(
@@ -124,39 +121,6 @@ def check_advertise_access(
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'DAEMON', answer)};"
             " never add the line to the configuration of the whole pool",
-        )
-
-
-def check_drones_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
-    """Check that the collector accepts offline ads of drones.
-
-    A pool without ALLOW_ADVERTISE_STARTD takes ALLOW_DAEMON in its place. There a line with the daemon's
-    identity alone would lock out all startds, so the advice has no such line.
-    """
-    answer = collector.ping("collector", "ADVERTISE_STARTD")
-    if answer.is_allowed:
-        yield ok(subject, "accepts offline ads of drones (ADVERTISE_STARTD)")
-        return
-    if collector.ping("collector", "DAEMON").is_allowed:
-        advised = f"add {answer.identity} to the list ALLOW_ADVERTISE_STARTD that this collector has"
-    else:
-        advised = "grant DAEMON first: in a pool without ALLOW_ADVERTISE_STARTD, it includes ADVERTISE_STARTD"
-    yield failure(
-        subject,
-        f"refuses offline ads of drones (ADVERTISE_STARTD) from {_identity_text(answer)}",
-        f"{answer.token_limit_advice or advised}; or switch publish.drones off:"
-        " docs/how-to/operate/connect/drones.md",
-    )
-
-
-def check_drone_sites(unknown_sites: AbstractSet[str]) -> Iterator[Finding]:
-    """Report drones at sites that no catalogue has: they get no offline ad."""
-    if unknown_sites:
-        yield warning(
-            "drones",
-            f"no catalogue has the sites of these types of drones: {', '.join(sorted(unknown_sites))}",
-            "write each site of publish.drones.types as hydrator sites lists it, or translate it by"
-            " sites.aliases",
         )
 
 

@@ -14,7 +14,6 @@ from hydrator.domain.text import comma_separated, format_count
 
 from .explanation import JobExplanation, MismatchCause, Reason, SiteMatch
 from .missing_data import MissingReason, count_datasets, data_text, list_missing_datasets
-from .nowhere import add_drones
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
@@ -28,7 +27,6 @@ def explain(
     knowledge: DaemonKnowledge | None,
     *,
     now: datetime,
-    drones: Sequence[SlotGroup] = (),
 ) -> JobExplanation:
     """Explain for every site why *job* does not match there, and which change would help.
 
@@ -37,7 +35,6 @@ def explain(
         groups: the pool's slots, with the values of the clauses.
         knowledge: the daemon's knowledge; None if the daemon's state is unreadable.
         now: aware UTC time.
-        drones: the slots that drones would have that do not run yet.
     """
     groups = add_estimate_details(job, groups, knowledge)
     sites = [
@@ -45,7 +42,6 @@ def explain(
         for (pool, site), site_groups in _group_by_site(groups)
     ]
     sites += _sites_without_slots(job, {at.site for at in sites}, knowledge, now)
-    sites = add_drones(job, sites, drones, knowledge, now)
     matches = tuple(at.display_name for at in sites if at.matching_slots)
     is_idle = job.status in {None, JobStatus.IDLE}
     block_reason = find_block_reason(job, matches, now)

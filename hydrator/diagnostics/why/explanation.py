@@ -7,7 +7,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hydrator.diagnostics.units import UnixTime
 from hydrator.domain.model import Site
 
 from .missing_data import (
@@ -66,20 +65,6 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class DroneMatch:
-    """A type of drones (pilots) that could start at a site, with the slot that such a drone would have."""
-
-    name: str
-    """type of drones: a name in [[publish.drones.types]]"""
-    is_match: bool
-    """true if the job matches the slot of such a drone"""
-    matched_at: UnixTime | None = None
-    """time at which the negotiator last matched waiting jobs with this type; null: never"""
-    matched_jobs: int | None = None
-    """number of jobs that the negotiator then matched"""
-
-
-@dataclass(frozen=True, slots=True)
 class SiteMatch:
     """One site: its slots, the matching slots, the obstacles at the other slots, and the cheapest remedy."""
 
@@ -99,8 +84,6 @@ class SiteMatch:
     """change of the site's ad that the daemon holds back"""
     pool: str = ""
     """collector of the other pool, if the job's schedd flocks there"""
-    drones: tuple[DroneMatch, ...] = ()
-    """types of drones that could start at the site; only for sites with no slot that matches now"""
 
     @property
     def display_name(self) -> str:

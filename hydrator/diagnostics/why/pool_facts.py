@@ -36,8 +36,6 @@ SHARES_ATTRIBUTE = "datalocalityshares"
 NO_SITE = Site("(no site)")
 MAX_TEXT_CHARS = 2000
 """Longer texts of the job's owner, such as a hold reason, are cut at this length."""
-MAX_DRONE_CHARS = 100
-"""Longer names of types of drones are cut at this length."""
 MAX_LIST_CHARS = 1 << 18
 """Largest length of ``RequiredDatasets``; a longer text is not parsed as a list."""
 MAX_SITES = 50
@@ -85,15 +83,6 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class DroneAd:
-    """The offline ad of a type of drones, and when the negotiator last matched waiting jobs with it."""
-
-    name: str
-    matched_at: int | None = None
-    matched_jobs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SlotGroup:
     """Slots of one site that are equal for the job.
 
@@ -113,7 +102,6 @@ class SlotGroup:
     pool: str = ""  # the collector of another pool if the schedd flocks there; else empty
     largest_resources: Mapping[str, float] = field(default_factory=dict)
     set_facts: SlotSetFacts = NO_SLOT_SET_FACTS
-    drone: DroneAd | None = None
 
     @property
     def can_run_now(self) -> bool:
@@ -274,21 +262,6 @@ def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> l
         _parse_slot_group(row, match_result["clauses"], dids)
         for row in match_result["groups"]
         if not row["dynamic"]
-    ]
-
-
-def parse_drones(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
-    """Parse the offline ads of drones in an answer of ``evaluate_match``, as groups of one slot."""
-    return [
-        replace(
-            _parse_slot_group(row, match_result["clauses"], dids),
-            drone=DroneAd(
-                truncate_at_name(str(row["drone"]), MAX_DRONE_CHARS),
-                _to_integer(row["matched_at"]),
-                _to_integer(row["matched_jobs"]),
-            ),
-        )
-        for row in match_result.get("drones") or ()
     ]
 
 

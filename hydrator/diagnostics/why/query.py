@@ -23,7 +23,6 @@ from .pool_facts import (
     JobFacts,
     JobStatus,
     fact_expressions,
-    parse_drones,
     parse_job,
     parse_slot_groups,
     parse_string_literal,
@@ -157,8 +156,7 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
         and job.is_transformed
         and can_free_jobs(query.pool, schedd, facts),
     )
-    drones = parse_drones(match_result, job.datasets)
-    answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now, drones=drones)
+    answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now)
     notes = [
         f"pool {pool}, to which the job's schedd flocks, did not answer: {why}"
         for pool, why in (match_result.get("unreachable_pools") or {}).items()

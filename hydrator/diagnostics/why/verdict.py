@@ -56,9 +56,6 @@ def verdict_text(
 
 
 def _no_match_text(sites: Sequence[SiteMatch]) -> str:
-    if drones := deduplicate(each.name for at in sites for each in at.drones if each.is_match):
-        types = shorten_list(drones)
-        return f"it matches no slot now; it matches drones of type {types}, which do not run yet"
     if not any(at.slots for at in sites):
         return "it cannot match: the pool has no slots"
     return "it matches no slot now"

@@ -23,23 +23,14 @@ PlanOrError = Plan | PublishError
 
 @dataclass(frozen=True, slots=True)
 class PublishTarget:
-    """A publisher, and its rule for sending an unchanged ad again.
-
-    It gets the ads of *sites* only; None means the ads of all sites.
-    """
+    """A publisher, and its rule for sending an unchanged ad again."""
 
     publisher: Publisher
     policy: Policy
-    sites: frozenset[Site] | None = None
 
     @property
     def name(self) -> str:
         return self.publisher.name
-
-    def select(self, ads: Mapping[Site, SiteAd]) -> Mapping[Site, SiteAd]:
-        """Return the ads that the publisher should have."""
-        sites = self.sites
-        return ads if sites is None else {site: ad for site, ad in ads.items() if site in sites}
 
 
 class PublishTargets:
@@ -103,7 +94,7 @@ class PublishTargets:
             try:
                 return plan(
                     published_ads,
-                    target.select(ads),
+                    ads,
                     retired=frozenset(filter(is_retired, published_ads)),
                     now=now,
                     policy=target.policy,

@@ -269,7 +269,7 @@ DATALOCALITY_OTHERS_WEIGHT = {others_weight}
 # With this term data locality counts more than the size of a slot. By default the negotiator sorts slots by
 # size, and a job's Rank decides among slots of equal size only. DataLocalityRank is in seconds; of slots with the
 # same DataLocalityRank the former terms choose. The GPU part is 0 for jobs that request no GPU, and for jobs that
-# run only with a GPU. Offline ads (machines and drones that do not run yet) come last: a job matches one only if it
+# run only with a GPU. Offline ads (machines that do not run yet) come last: a job matches one only if it
 # matches no slot.
 NEGOTIATOR_PRE_JOB_RANK = {term}{found}
 """

@@ -41,7 +41,6 @@ from hydrator.diagnostics.prediction_errors import ErrorSummary
 from hydrator.diagnostics.replay.statistics import summarize
 from hydrator.diagnostics.switchback import MEASURES, Arm, LeftOut, Switchback
 from hydrator.diagnostics.why.explanation import (
-    DroneMatch,
     JobExplanation,
     MismatchCause,
     Reason,
@@ -166,7 +165,6 @@ def answers() -> dict:
     )  # fmt: skip
     counts = DatasetCounts(1, {"partial": 1}, 5, True, 1_700_000_000)
     where = SiteMatch(CAM, 3, 0, (reason,), Remedy(1, "wait"), counts, "5 of 6 datasets would leave", "cm2")
-    where = replace(where, drones=(DroneMatch("cam_8core", True, 1_700_000_000, 3),))
     answer = JobExplanation(
         job, "it waits", (RAL,), False, ("a note",), "until noon", "3 of 3", "wait", (where,)
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from adapters.condor.bindings.clauses import find_names
-from adapters.condor.bindings.library import OFFLINE_DRONE, Bindings, CallError
+from adapters.condor.bindings.library import Bindings, CallError
 from adapters.condor.bindings.matchmaking import RESOURCES, JobMatch
 from adapters.condor.bindings.values import SITE_WIDE_ATTRIBUTES, Ad, expression_text
 
@@ -21,8 +21,6 @@ MATCH_SLOT_ATTRIBUTES = (
     "DataLocalityVersion",
     "DataLocalityVia",
 )
-DRONE_ATTRIBUTES = ("DataLocalityDrone", "MachineLastMatchTime", "MachineMatchCount")
-MAX_DRONES = 100
 MAX_JOB_GROUPS = 20
 JOB_KIND_ATTRIBUTES = (
     "JobStatus",
@@ -127,7 +125,6 @@ class MatchCalls(Bindings):
         own_slots = fetch(own_collectors or [""])
         own_names = {self.scalar(ad, "Name") for ad, _ in own_slots}
         answer = match.evaluate_slots(own_slots)
-        answer["drones"] = self._evaluate_drones(match, attributes, site_attributes)
         failures = {}
         for address in [one for one in flock if one not in own_collectors]:
             try:
@@ -140,21 +137,6 @@ class MatchCalls(Bindings):
                 {**group, "pool": address} for group in match.evaluate_slots(slots)["groups"]
             ]
         return {**answer, "unreachable_pools": failures}
-
-    def _evaluate_drones(
-        self, match: JobMatch, attributes: set[str], site_attributes: Sequence[str]
-    ) -> list[Ad]:
-        """Evaluate the offline ads of drones in the job's own pool, each as a group of one slot."""
-
-        def query(names: Sequence[str], constraint: str) -> list[Any]:
-            return self.query_ads("Startd", names, f"({constraint}) && {OFFLINE_DRONE}")[:MAX_DRONES]
-
-        rows = []
-        for pair in self._fetch_match_slots(query, attributes | set(DRONE_ATTRIBUTES), site_attributes):
-            drone, matched_at, matched_jobs = (self.scalar(pair[0], name) for name in DRONE_ATTRIBUTES)
-            (group,) = match.evaluate_slots([pair])["groups"]
-            rows.append({**group, "drone": drone, "matched_at": matched_at, "matched_jobs": matched_jobs})
-        return rows
 
     def _build_slot_query(self, addresses: Sequence[str]) -> SlotQuery:
         """Return a function that queries the slots of all collectors at *addresses*, each slot once.

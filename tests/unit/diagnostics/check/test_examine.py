@@ -583,27 +583,3 @@ def test_a_token_that_is_limited_to_read_is_not_called_a_missing_allow_entry():
     limited = "its token allows only READ: create a token that also allows DAEMON"
     (found,) = ill(findings(Pool(ping_answer=Answer(is_allowed=False, token_limit_advice=limited))))
     assert (found.level, found.todo) == (Level.FAIL, limited)
-
-
-@pytest.mark.parametrize(
-    ("pool", "todo"),
-    [
-        (Pool(), "add hydrator@pool to the list ALLOW_ADVERTISE_STARTD"),
-        (Pool(addresses=TWO, denying=frozenset(TWO)), "grant DAEMON first"),
-    ],
-)
-def test_refused_offline_ads_are_a_failure_without_a_line_that_locks_out_startds(pool, todo):
-    found = [each for each in findings(pool, drone_sites={CAM}) if "offline ads of drones" in each.message]
-    assert {each.level for each in found} == {Level.FAIL}
-    assert all(todo in each.todo for each in found)
-    assert not any("ALLOW_ADVERTISE_STARTD = " in each.todo for each in found)
-
-
-def test_drones_need_advertise_startd_and_a_site_of_a_catalogue():
-    pool = Pool(too_much=frozenset({"ADVERTISE_STARTD"}))
-    found = findings(pool, drone_sites={CAM, "DE"})
-    texts = " ".join(each.message for each in found)
-    assert "accepts offline ads of drones" in texts
-    assert "replace slot ads" not in texts
-    [drones] = [each for each in found if each.subject == "drones"]
-    assert (drones.level, "DE" in drones.message, CAM in drones.message) == (Level.WARN, True, False)

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -19,7 +18,6 @@ from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,
     fact_expressions,
-    parse_drones,
     parse_job,
     parse_slot_groups,
     with_requests,
@@ -86,7 +84,6 @@ def explained(
     *slots: ClassAd,
     mode: str = "auto",
     known: DaemonKnowledge | None = None,
-    drones: Mapping[str, ClassAd] | None = None,
     **more: str,
 ) -> JobExplanation:
     now = NOW
@@ -112,13 +109,8 @@ def explained(
     facts = fact_expressions(job.datasets, uses_sets=job.uses_sets)
     match = JobMatch(classad2, ad, facts, ["Site"], [HERE_ATTRIBUTE])
     judged = match.evaluate_slots([(one, None) for one in slots])
-    judged["drones"] = [
-        {**match.evaluate_slots([(one, None)])["groups"][0], "drone": name}
-        | {"matched_at": one.get("MachineLastMatchTime"), "matched_jobs": one.get("MachineMatchCount")}
-        for name, one in (drones or {}).items()
-    ]
-    groups, offline = parse_slot_groups(judged, job.datasets), parse_drones(judged, job.datasets)
-    answer = explain(with_requests(job, judged), groups, known, now=from_unix(now), drones=offline)
+    groups = parse_slot_groups(judged, job.datasets)
+    answer = explain(with_requests(job, judged), groups, known, now=from_unix(now))
     here = {str(one["DataLocalitySite"]) for one in slots if ad.symmetricMatch(one)}
     assert set(answer.matching_sites) == here
     return answer
@@ -276,55 +268,6 @@ def test_no_site_with_slots_has_all_the_data():
     endless = explained(away("DE", None, 4 * 2**20), known=knowledge())
     assert endless.wait.startswith("the job waits beside its data: no site with slots has all the data;")
     assert timedelta(seconds=4 * 2**20).days == 48
-
-
-def drone(site: str, share: float, **more: int) -> ClassAd:
-    """The offline ad of a type of drones at *site*."""
-    ad = slot(site, share)
-    ad["State"], ad["Offline"] = "Unclaimed", True
-    for name, value in more.items():
-        ad[name] = value
-    return ad
-
-
-def test_drone_that_would_match_is_named_where_no_slot_runs():
-    matched = {"MachineLastMatchTime": NOW - 20, "MachineMatchCount": 3}
-    answer = explained(
-        full(slot("UK", 0.0)),
-        mode="require",
-        drones={"nl_2core": drone("NL", 1.0, **matched), "de_2core": drone("DE", 0.0)},
-    )
-    assert not answer.could_run
-    assert answer.verdict == (
-        "it matches no slot now; it matches drones of type nl_2core, which do not run yet"
-    )
-    assert answer.remedy == "a drone of type nl_2core starts (then the job matches at NL)"
-    rows = {row[0]: row for row in render_answer(answer).rows if row[0]}
-    assert rows["NL"][1:3] == ("0", "0")
-    texts = {at.site: at.reasons[-1].text for at in answer.sites}
-    assert texts["NL"] == (
-        "a drone of type nl_2core would match; the negotiator last matched 3 jobs with it 20 s ago"
-    )
-    assert texts["DE"].startswith("a drone of type de_2core would not match either: ")
-    assert {each.name: each.is_match for at in answer.sites for each in at.drones} == {
-        "nl_2core": True,
-        "de_2core": False,
-    }
-
-
-def test_drone_too_small_for_the_job_is_named_with_its_size():
-    answer = explained(mode="require", drones={"nl_2core": drone("NL", 1.0)}, RequestCpus="16")
-    assert answer.verdict == "it cannot match: the pool has no slots"
-    [at] = answer.sites
-    assert at.reasons[-1].text == (
-        "a drone of type nl_2core would not match either:"
-        " it requests 16 cores; the largest slot there has 4 cores"
-    )
-
-
-def test_drones_of_a_site_with_a_matching_slot_are_not_named():
-    answer = explained(slot("NL", 1.0), mode="require", drones={"nl_2core": drone("NL", 1.0)})
-    assert [(at.site, at.drones, at.reasons) for at in answer.sites] == [("NL", (), ())]
 
 
 # before the submission
