@@ -530,7 +530,7 @@ def check_generation(generation: object, now: int) -> None:
     if ahead > MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
         raise InvalidAd(
             f"the ad's generation {generation} is {ahead} s in the future: "
-            "run hydrator renumber on the daemon's host, or correct this node's clock"
+            "correct this node's clock, or the clock of the daemon's host"
         )
 
 

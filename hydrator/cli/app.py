@@ -94,10 +94,6 @@ class _Commands(LazyGroup):
             ".commands.history:rollback",
             "Publish an earlier generation of a site's ad, with its old facts, until you end the rollback.",
         ),
-        "renumber": (
-            ".commands.control.renumber:renumber",
-            "Give a site's ad a new generation, based on the current time, in the daemon's next cycle.",
-        ),
         "init": (
             ".commands.init:init_command",
             "Write a first configuration: query the pool and the catalogue, and prompt for the rest.",

@@ -19,7 +19,7 @@ from hydrator.reconcile.result import CycleReport
 
 _FAILURE_KEYS = (
     "catalogues", "publishers", "not_read_back", "unsaved", "held", "rolled_back", "withheld", "rejected",
-    "rivals", "implausible_generations",
+    "rivals",
 )  # fmt: skip
 """Fields of a cycle's line that an operator must act on if they last."""
 
@@ -155,10 +155,6 @@ def _publish_problems(report: CycleReport) -> dict[str, Any]:
             for name, why in ads.items()
         },
         "rivals": dict(report.rivals),
-        "implausible_generations": {
-            site: f"hooks refuse {generation}; run: hydrator renumber {site}"
-            for site, generation in report.implausible_generations.items()
-        },
         "invalid_commands": report.commands.problems,
     }
 

@@ -119,7 +119,6 @@ def evaluate(
     policy: ReconcilePolicy,
     now: datetime,
     approved_losses: Mapping[Site, AbstractSet[Did]] | None = None,
-    sites_to_renumber: AbstractSet[Site] = frozenset(),
     previous: Evaluation | None = None,
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
@@ -132,7 +131,6 @@ def evaluate(
         published_generations: by site, the highest generation read back from any publisher.
         now: aware UTC time at which this cycle began. A reading with a later time gets this time.
         approved_losses: by site, the held datasets whose loss the operator approved.
-        sites_to_renumber: sites whose ads must get a new generation, by command of the operator.
         previous: the evaluation of the last cycle. Without *previous*, the result is the same but slower.
         polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
         withheld_reasons: sites whose published ads must stay, each with the reason (``publish/withhold.py``).
@@ -148,7 +146,7 @@ def evaluate(
     experiment = advance_experiment(state.experiment, policy.experiment, now)
     if experiment and experiment.is_observing(now):
         drafts = mark_observed(drafts)
-    ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations, sites_to_renumber)
+    ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations)
     results = cycle.results_to_reuse(breaker, merged, draft_set)
     new_state = replace(cycle.next_state(breaker, audit, ads), experiment=experiment)
     return Evaluation(
@@ -314,7 +312,6 @@ class _Cycle:
         drafts: Mapping[Site, Draft],
         withheld_sites: Collection[Site],
         published_generations: Mapping[Site, int],
-        sites_to_renumber: AbstractSet[Site],
     ) -> dict[Site, SiteAd]:
         """Return an ad with a generation for every draft, except for sites whose published ads must stay."""
         return assign_generations(
@@ -322,7 +319,6 @@ class _Cycle:
             self.state.ads,
             published_generations=published_generations,
             now=self.now,
-            sites_to_renumber=sites_to_renumber,
         )
 
     def next_state(self, breaker: BreakerResult, audit: Audit, ads: Mapping[Site, SiteAd]) -> ReconcileState:

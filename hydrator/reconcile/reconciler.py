@@ -24,7 +24,6 @@ from hydrator.domain.model import (
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, Clock
 from hydrator.reconcile.ads.generations import find_estimate_rewrites
-from hydrator.reconcile.ads.site_ads import implausible_generations
 from hydrator.reconcile.audit.ledger import Audit, Verdict, record_verdicts
 from hydrator.reconcile.estimates.estimator import Estimator
 from hydrator.reconcile.estimates.report import EstimatesSaver
@@ -275,7 +274,6 @@ class Reconciler:
             poll_durations=polls.durations(now),
             pending_since=polls.pending_since,
             rejected=rejected,
-            implausible_generations=implausible_generations(evaluation.ads, now),
             rivals=self._targets.find_rivals(published, evaluation.ads.keys(), now),
             estimation=self._estimator.last,
             estimate_rewrites=find_estimate_rewrites(state.ads, evaluation.ads),
@@ -303,7 +301,6 @@ class Reconciler:
             policy=self._policy,
             now=now,
             approved_losses=commands.approvals,
-            sites_to_renumber=commands.sites_to_renumber,
             previous=self._previous,
             withheld_reasons=self._withholding.choose_sites(state, answers, generations, sources, now),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},

@@ -39,7 +39,6 @@ class CycleReport:
     ``history_entries`` are the ads that got a new generation.
     ``estimate_rewrites`` are the sites whose ads have other estimates than before, and nothing else is new.
     ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
-    ``implausible_generations`` has, by site, a generation in the future, which every hook rejects.
     ``rivals`` has, by publisher, the evidence that another daemon writes to the publisher.
     ``estimation`` has the estimates of reads and queues, or the reason why there are none.
     """
@@ -55,7 +54,6 @@ class CycleReport:
     poll_durations: Mapping[str, timedelta] = field(default_factory=dict)
     history_entries: tuple[HistoryEntry, ...] = ()
     rejected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    implausible_generations: Mapping[Site, int] = field(default_factory=dict)
     pending_since: Mapping[str, datetime] = field(default_factory=dict)
     rivals: Mapping[str, str] = field(default_factory=dict)
     estimation: Estimation = field(default_factory=Estimation)
@@ -140,7 +138,6 @@ def summary(report: CycleReport) -> dict[str, Any]:
         "key_collisions": [[dids[0] for dids in sets] for sets in report.evaluation.key_collisions],
         "held": report.held_reasons,
         "rejected": {name: dict(ads) for name, ads in report.rejected.items()},
-        "implausible_generations": dict(report.implausible_generations),
         "rivals": dict(report.rivals),
     }
 

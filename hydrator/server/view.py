@@ -51,7 +51,6 @@ class ServerState:
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
         parts: the catalogues and publishers, each with its last error.
         reload_problems: why the daemon does not use the configuration on disk.
-        implausible_generations: by site, a generation in the future, which every hook rejects.
         load: the jobs in the queues; None if they are unknown.
         credentials: the tokens and certificates that the daemon presents.
     """
@@ -79,7 +78,6 @@ class ServerState:
     parts: Sequence[PartStatus] = ()
     placement: Placement | None = None
     reload_problems: Sequence[str] = ()
-    implausible_generations: Mapping[Site, int] = field(default_factory=dict)
     load: PoolLoad | None = None
     credentials: Sequence[Credential] = ()
 
@@ -105,7 +103,6 @@ class ServerState:
             no_estimates_reason=estimation.none_reason,
             set_estimator=estimation.set_estimator,
             placement=Placement.of(evaluation.snapshot),
-            implausible_generations=report.implausible_generations,
             load=estimation.load,
         )
 
@@ -123,7 +120,6 @@ class ServerState:
                 self.held_losses,
                 self.withheld_reasons,
                 self.omitted_dids,
-                self.implausible_generations,
                 self.reload_problems,
                 self.staging,
                 self.credentials,

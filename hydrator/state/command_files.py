@@ -15,7 +15,7 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.files import replace_file
 from hydrator.domain.model import Site, SiteAd, from_unix, parse_did
 from hydrator.reconcile.ads.site_ads import facts_of
-from hydrator.reconcile.publish.overrides import Approve, Command, PendingCommands, Renumber, Resume, Return
+from hydrator.reconcile.publish.overrides import Approve, Command, PendingCommands, Resume, Return
 
 FOLDER_NAME: Final = "orders"
 MAX_COMMAND_BYTES: Final = 64 * 2**20
@@ -109,8 +109,6 @@ def _encode_command(command: Command) -> dict[str, Any]:
         return {"order": "approve", "site": command.site, "datasets": sorted(command.datasets)}
     if isinstance(command, Resume):
         return {"order": "resume", "site": command.site}
-    if isinstance(command, Renumber):
-        return {"order": "renumber", "site": command.site}
     ad = command.ad
     return {
         "order": "return",
@@ -132,8 +130,6 @@ def _decode_command(path: Path) -> Command:
         return Approve(site, frozenset(parse_did(did) for did in body["datasets"]))
     if body["order"] == "resume":
         return Resume(site)
-    if body["order"] == "renumber":
-        return Renumber(site)
     if body["order"] != "return":
         raise ValueError(f"unknown order: {str(body['order'])[:50]!r}")
     content = tuple((str(name), str(literal)) for name, literal in body["content"])

@@ -4,7 +4,6 @@ from hydrator.config import Settings
 from hydrator.config.daemon import DaemonSettings, EstimatesSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.last_cycle import (
-    check_generations,
     check_last_cycle,
     check_private_names,
     hung_after_seconds,
@@ -92,7 +91,7 @@ def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[F
                 store.load_report("cycle"), now, hung_after, is_running=is_running
             )
             private_findings = check_private_names(store.load_report("private").get("trouble"))
-            return state, [*cycle_findings, *check_generations(state.ads, now), *private_findings]
+            return state, [*cycle_findings, *private_findings]
     except StateMissing:
         return ReconcileState(), []
     except StateError as error:

@@ -368,7 +368,6 @@ RUNS = {
     "hydrator history --site RAL --since 6h": Typed("generation"),
     f"hydrator rollback RAL {GENERATION}": Typed(str(GENERATION)),
     "hydrator rollback RAL --end": Typed("follows the catalogues", before=roll_back),
-    "hydrator renumber": Typed(),
     "hydrator report --since 7d": Typed("7 d"),
     "hydrator replay --since 30d --policy prefer --policy wait:1h --policy auto": Typed("replay"),
     "hydrator replay --workload workload.json --policy off --policy auto --seeds 10": Typed(

@@ -1541,7 +1541,7 @@ def test_hook_and_daemon_have_the_same_limit_for_generations():
 def test_generation_far_in_the_future_is_rejected():
     latest = NOW + hook.MAX_AHEAD_SECONDS + hook.MAX_SKEW_SECONDS
     assert read(ad_text(DataLocalityGeneration=str(latest)))["DataLocalityGeneration"] == latest
-    assert "hydrator renumber" in refusal(ad_text(DataLocalityGeneration=str(latest + 1)))
+    assert "clock" in refusal(ad_text(DataLocalityGeneration=str(latest + 1)))
 
 
 @pytest.mark.outside

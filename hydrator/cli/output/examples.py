@@ -55,7 +55,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator rollback RAL 1763726400", "return to that generation"),
         ("hydrator rollback RAL --end", "resume following the catalogues"),
     ],
-    "renumber": [("hydrator renumber", "replace generations that hooks refuse, such as forged ones")],
     "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
     "replay": [
         (

@@ -42,7 +42,6 @@ _MODELS: Mapping[str, Any] = {
     "history": list[HistoryEntryJson],
     "rollback": RollbackJson,
     "approve": BySite[Count],
-    "renumber": BySite[Count],
     "check": list[FindingJson],
     "why": WhyJson,
     "report": ReportJson,

@@ -31,7 +31,6 @@ from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows, parse_credential_rows
 from hydrator.domain.model import DatasetState, Demand, Did, PublishedAd, Site, SiteAd, Snapshot, to_unix
-from hydrator.reconcile.ads.site_ads import implausible_generations
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, apply_corrections
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.estimates.report import REPORT_NAME, SavedEstimates, parse_estimates
@@ -198,7 +197,6 @@ def status_rows(view: StateView) -> StatusJson:
         "staging": staging_status_row(view.staging),
         "rejected": report.get("rejected", {}),
         "rivals": report.get("rivals", {}),
-        "implausible_generations": dict(implausible_generations(view.ads, view.now)),
         "trust": {site: trust_row(view.audit, site) for site in sorted(view.ads)},
         "credentials": cast("list[CredentialJson]", credential_rows(view.credentials)),
         "reload": cast("ReloadFailureJson | None", dict(view.failed_reload) or None),

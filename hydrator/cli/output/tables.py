@@ -173,11 +173,6 @@ def _ad_problem_lines(rows: StatusJson) -> Iterable[str]:
             yield f"publisher {publisher} has an ad {name} that the daemon does not adopt: {why}"
     for publisher, why in rows["rivals"].items():
         yield f"publisher {publisher}: {why}: docs/how-to/operate/run/stand-by.md"
-    for site, generation in rows["implausible_generations"].items():
-        yield (
-            f"hooks refuse generation {generation} of {site}, which is in the future"
-            f" (hydrator renumber {shlex.quote(site)})"
-        )
 
 
 def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:

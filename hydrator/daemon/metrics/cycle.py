@@ -106,7 +106,6 @@ def _record_publish_results(metrics: Instruments, report: CycleReport) -> None:
     metrics.clear_gauges("rejected_ads")
     for publisher, ads in report.rejected.items():
         metrics.set("rejected_ads", len(ads), publisher)
-    metrics.set("implausible_generations", len(report.implausible_generations))
     for result in report.results:
         publisher = result.publisher
         metrics.set("rivals", publisher in report.rivals, publisher)

@@ -125,11 +125,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ),
         ("publisher",),
     ),
-    (
-        "implausible_generations",
-        "Sites whose generation is a day or more ahead of the clock; every hook refuses their ads.",
-        (),
-    ),
     ("rivals", "1 if another daemon overwrites the ads of this daemon, 0 otherwise.", ("publisher",)),
     ("state_saved", "1 if the last cycle saved the state to disk, 0 if it could not.", ()),
     (

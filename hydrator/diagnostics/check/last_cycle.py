@@ -9,9 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from hydrator.diagnostics.check.findings import Finding, failure, ok, warning
-from hydrator.domain.model import Site, SiteAd, to_unix
+from hydrator.domain.model import to_unix
 from hydrator.domain.text import format_count, format_duration
-from hydrator.reconcile.ads.site_ads import implausible_generations
 
 _CHECK_SERVICE_TODO = "run systemctl status hydrator, or kubectl get pods; the daemon's log has the reason"
 
@@ -154,17 +153,6 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
     for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/run/stand-by.md"
         yield failure("daemon", f"publisher {name}: {why}", todo)
-
-
-def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
-    """Yield a finding for each of the daemon's *ads* that every hook refuses because of its generation."""
-    for site, generation in implausible_generations(ads, now).items():
-        message = f"every hook refuses the site's ad, because its generation {generation} is in the future"
-        yield failure(
-            f"site {site}",
-            message,
-            f"run hydrator renumber {site}: docs/how-to/operate/run/refused-generation.md",
-        )
 
 
 def check_private_names(trouble: str | None) -> Iterator[Finding]:

@@ -51,7 +51,6 @@ class HealthFacts:
     Attributes:
         waiting_reason: why the daemon publishes nothing at present; None if it publishes.
         reload_problems: why the daemon does not use the configuration on disk.
-        implausible_generations: by site, a generation in the future, which every hook rejects.
         credentials: the tokens and certificates that the daemon presents.
     """
 
@@ -64,7 +63,6 @@ class HealthFacts:
     held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
     omitted_dids: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
-    implausible_generations: Mapping[Site, int] = field(default_factory=dict)
     reload_problems: Sequence[str] = ()
     staging: StagingOverview | None = None
     credentials: Sequence[Credential] = ()
@@ -128,9 +126,6 @@ def _find_credential_needs(credentials: Sequence[Credential], now: datetime) -> 
 
 
 def _find_site_needs(facts: HealthFacts) -> Iterator[Need]:
-    for site, generation in sorted(facts.implausible_generations.items()):
-        text = f"every hook refuses the ad of {site}: its generation {generation} is in the future"
-        yield Need(f"site {site}", text, f"hydrator renumber {shlex.quote(site)}", site)
     for site, reason in sorted(facts.held_reasons.items()):
         if site in facts.held_losses:
             command = f"hydrator approve {shlex.quote(site)}"

@@ -1,7 +1,6 @@
 """Generations of site ads: a new number if, and only if, the content of an ad changes."""
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from hydrator.domain.ads.contract import ESTIMATE_ATTRIBUTES
@@ -17,13 +16,12 @@ def assign_generations(
     *,
     published_generations: Mapping[Site, int],
     now: datetime,
-    sites_to_renumber: AbstractSet[Site] = frozenset(),
 ) -> dict[Site, SiteAd]:
     """Return the ad of every draft, with a new generation only if the content changed.
 
     A generation is a Unix time. If a generation is ``MAX_AHEAD`` or more ahead of *now*, the
-    generation was forged or the clock was wrong. Hooks reject an ad with this generation, so the next
-    generation starts from *now*.
+    generation was forged or the clock was wrong. Hooks reject an ad with this generation, so the ad gets
+    a new generation, which starts from *now*.
 
     Args:
         drafts: by site, the content to advertise.
@@ -31,7 +29,6 @@ def assign_generations(
         published_generations: by site, the highest generation read back from any publisher, so that a
             daemon that lost its state does not send a lower generation.
         now: aware UTC time of this cycle.
-        sites_to_renumber: sites whose ad gets a new generation even if its content is unchanged.
     """
     ads = {}
     for site, draft in drafts.items():
@@ -41,7 +38,7 @@ def assign_generations(
             old
             and old.content == draft.content
             and old.generation >= published_generation
-            and site not in sites_to_renumber
+            and not is_ahead(old.generation, now)
         ):
             generation = old.generation
         else:
@@ -70,8 +67,3 @@ def _without_estimates(ad: SiteAd) -> list[tuple[str, str]]:
 def _plausible_generation(generation: int, now: datetime) -> int:
     """Return *generation*, or 0 if it is so far ahead of *now* that hooks reject it."""
     return 0 if is_ahead(generation, now) else generation
-
-
-def implausible_generations(ads: Mapping[Site, SiteAd], now: datetime) -> dict[Site, int]:
-    """Return, by site, the generations of *ads* that are so far ahead of *now* that hooks reject them."""
-    return {site: ad.generation for site, ad in sorted(ads.items()) if is_ahead(ad.generation, now)}

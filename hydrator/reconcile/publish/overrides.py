@@ -1,4 +1,4 @@
-"""Commands of the operator: approve a loss, roll an ad back, end a rollback, renumber an ad."""
+"""Commands of the operator: approve a loss, roll an ad back and end a rollback."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,14 +46,7 @@ class Resume:
     site: Site
 
 
-@dataclass(frozen=True, slots=True)
-class Renumber:
-    """Give the ad of the site a new generation, from the time of the cycle that executes this command."""
-
-    site: Site
-
-
-Command = Approve | Return | Resume | Renumber
+Command = Approve | Return | Resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +72,12 @@ class PendingCommands:
                 approved[order.site] = approved.get(order.site, frozenset()) | order.datasets
         return approved
 
-    @property
-    def sites_to_renumber(self) -> frozenset[Site]:
-        """Return the sites whose ads get a new generation."""
-        return frozenset(order.site for _, order in self.commands if isinstance(order, Renumber))
-
     def apply_to_rollbacks(self, current: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
         """Return the rollbacks after the commands; Resume and Approve end the rollback of a site."""
         rollbacks = dict(current)
         for _, order in self.commands:
             if isinstance(order, Return):
                 rollbacks[order.ad.site] = Rollback(now, order.ad)
-            elif not isinstance(order, Renumber):
+            else:
                 rollbacks.pop(order.site, None)
         return rollbacks

@@ -22,21 +22,17 @@ from adapters.readback import MOST_REJECTED, ReadBackAds, parse_published_ad
 from hydrator.cli.output.rows import StateView, status_rows
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
-from hydrator.diagnostics.check.last_cycle import check_generations, check_last_cycle
+from hydrator.diagnostics.check.last_cycle import check_last_cycle
 from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
-from hydrator.reconcile.ads.site_ads import implausible_generations
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.overrides import Renumber
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import summary
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
-from tests.command_line import run_hydrator
 from tests.factories import CAM, L1, NOON, RAL, ad
 
 LATEST = to_unix(NOON) + int(MAX_AHEAD.total_seconds()) - 1
@@ -285,9 +281,7 @@ class Forged(MemoryPublisher):
     rejected: ClassVar = {"EVIL": "evil@example.org sent it, not this daemon"}
 
 
-def cycle_over(
-    state: ReconcileState, publisher: MemoryPublisher, store: Store | None, orders: CommandQueue | None
-) -> Reconciler:
+def cycle_over(state: ReconcileState, publisher: MemoryPublisher, store: Store | None) -> Reconciler:
     held = [Replica(L1, CAM, ReplicaState.COMPLETE)]
     catalogue = MemoryCatalogue("memory", held, [CAM], clock=lambda: NOON)
     return Reconciler(
@@ -298,12 +292,11 @@ def cycle_over(
         clock=lambda: NOON,
         state=state,
         store=store,
-        commands=orders,
     )
 
 
 def spoilt(cycle: Reconciler) -> ReconcileState:
-    """Return the state after a cycle, with a generation as an older version adopted it."""
+    """Return the state after a cycle, with a generation that a wrong clock or a forger made."""
     cycle.run()
     ads = {CAM: replace(cycle.state.ads[CAM], generation=FORGED)}
     return replace(cycle.state, ads=ads)
@@ -312,7 +305,7 @@ def spoilt(cycle: Reconciler) -> ReconcileState:
 @pytest.mark.outside
 def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_check(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        cycle = cycle_over(ReconcileState(), Forged("collector", clock=lambda: NOON), store, None)
+        cycle = cycle_over(ReconcileState(), Forged("collector", clock=lambda: NOON), store)
         report = cycle.run()
         told = store.load_report("cycle")
         known = StateView.from_store(store, ReconcilePolicy(), now=NOON)
@@ -327,104 +320,21 @@ def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_c
 
 
 @pytest.mark.outside
-def test_a_damaged_generation_is_reported_with_its_hooks(tmp_path):
-    state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
-    with Store.open_to_write(tmp_path) as store:
-        report = cycle_over(state, MemoryPublisher(clock=lambda: NOON), store, None).run()
-        known = StateView.from_store(store, ReconcilePolicy(), now=NOON)
-        told = store.load_report("cycle")
-    assert report.implausible_generations == {CAM: FORGED} == status_rows(known)["implausible_generations"]
-    assert "hydrator renumber CAM" in cycle_log_fields(report, 1.0)["implausible_generations"][CAM]
-    assert told["implausible_generations"] == {CAM: FORGED}
-    (finding,) = check_generations(state.ads, NOON)
-    assert "hydrator renumber CAM" in finding.todo
-    registry = CollectorRegistry()
-    Metrics(registry, "1").record_cycle(report, 1.0)
-    assert registry.get_sample_value("hydrator_implausible_generations") == 1
-
-
-@pytest.mark.outside
-def test_a_damaged_state_is_repaired_by_one_command(tmp_path):
-    state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
-    orders = CommandQueue(tmp_path)
-    orders.prepare()
+def test_the_next_cycle_replaces_a_damaged_generation():
+    state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None))
     publisher = MemoryPublisher(clock=lambda: NOON)
-    cycle = cycle_over(state, publisher, None, orders)
-    assert cycle.run().implausible_generations == {CAM: FORGED}
-    orders.submit(Renumber(CAM))
-    assert cycle.run().implausible_generations == {}
+    cycle = cycle_over(state, publisher, None)
+    cycle.run()
     assert publisher.ads[CAM].generation == cycle.state.ads[CAM].generation == to_unix(NOON)
     assert cycle.run().evaluation.ads[CAM].generation == to_unix(NOON)
 
 
-@pytest.mark.outside
-def test_renumbering_ends_no_rollback_and_a_good_generation_goes_on_upwards(tmp_path):
-    orders = CommandQueue(tmp_path)
-    orders.prepare()
-    cycle = cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, orders)
-    first = cycle.run().evaluation.ads[CAM].generation
-    orders.submit(Renumber(CAM))
-    assert orders.read_pending().apply_to_rollbacks({CAM: "stays"}, NOON) == {CAM: "stays"}  # type: ignore[dict-item]
-    assert cycle.run().evaluation.ads[CAM].generation == first + 1
-
-
-@pytest.mark.outside
-def test_a_damaged_generation_ends_with_its_content():
-    state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
-    changed = replace(state.ads[CAM], content=state.ads[CAM].content[:-1])
-    ads = cycle_over(replace(state, ads={CAM: changed}), MemoryPublisher(clock=lambda: NOON), None, None)
-    assert ads.run().evaluation.ads[CAM].generation == to_unix(NOON)
-
-
-@pytest.mark.outside
-def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
-    (tmp_path / "list.json").write_text(
-        json.dumps({"count": 1, "datasets": {L1: {"sites": {"CAM": "available"}}}})
-    )
-    (tmp_path / "config.toml").write_text(
-        f"""
-        [daemon]
-        state_dir = "state"
-        [[catalogue]]
-        type = "file"
-        path = "list.json"
-        [demand]
-        pins = ["{L1}"]
-        ask_schedds = false
-        [publish.collector]
-        enabled = false
-        [publish.file]
-        directory = "ads"
-        [publish.http]
-        enabled = false
-        """
-    )
-
-    def run(*words: str, status: int = 0) -> str:
-        done = run_hydrator(*words, "-c", tmp_path / "config.toml")
-        said = (done.stdout + done.stderr).decode()
-        assert done.returncode == status, said
-        assert "Traceback" not in said
-        return said
-
-    run("renumber", status=1)
-    run("once")
-    assert "hooks accept" in run("renumber")
-    with Store.open_to_write(tmp_path / "state") as store:
-        state = store.load()
-        store.save(replace(state, ads={CAM: replace(state.ads[CAM], generation=FORGED)}))
-    assert str(FORGED) in run("status")
-    assert str(FORGED) in run("check", status=1)
-    assert "RAL: the daemon has no ad of this site; sites with an ad: CAM" in run("renumber", "RAL", status=2)
-    assert json.loads(run("renumber", "--json")) == {"CAM": FORGED}
-    run("once")
-    assert str(FORGED) not in run("status")
-    assert str(FORGED) not in (tmp_path / "ads" / "CAM.ad").read_text()
-
-
-def test_a_generation_a_day_ahead_is_implausible():
-    good, bad = ad(L1, generation=LATEST), replace(ad(L1, generation=LATEST + 1), site=RAL)
-    assert implausible_generations({CAM: good, RAL: bad}, NOON) == {RAL: LATEST + 1}
+def test_the_latest_plausible_generation_stays():
+    cycle = cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None)
+    cycle.run()
+    latest = replace(cycle.state.ads[CAM], generation=LATEST)
+    cycle = cycle_over(replace(cycle.state, ads={CAM: latest}), MemoryPublisher(clock=lambda: NOON), None)
+    assert cycle.run().evaluation.ads[CAM].generation == LATEST
 
 
 def test_an_update_time_may_be_a_datetime_or_seconds():

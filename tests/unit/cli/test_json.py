@@ -230,7 +230,6 @@ EXAMPLES = {
     "history": lambda: history_rows([HistoryEntry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
     "rollback": lambda: {"site": CAM, "generation": 7},
     "approve": lambda: {CAM: 2},
-    "renumber": lambda: {CAM: 999_999_999_999_999},
     "check": lambda: finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
     "why": answers,
     "report": report,

@@ -32,7 +32,6 @@ QUICK = {
     "hook": "prints a file",
     "man": "prints its own help",
     "network": "reads the last report",
-    "renumber": "writes a command file",
     "rollback": "reads the state and writes a command file",
     "run": "is the daemon",
     "sites": "reads the last report",

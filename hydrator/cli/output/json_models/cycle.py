@@ -72,8 +72,6 @@ class PublisherProblemsJson(TypedDict):
     """ads read back there and not adopted, with the reason"""
     rivals: ByPublisher[str]
     """evidence that another daemon publishes there"""
-    implausible_generations: BySite[Count]
-    """generations that hooks refuse; `hydrator renumber` replaces them"""
 
 
 class OnceJson(DemandProblemsJson, PublisherProblemsJson):

@@ -64,7 +64,6 @@ def test_a_failure_without_a_part_is_a_need():
             "hydrator approve 'CAM X'",
         ),
         ({"held_reasons": {CAM: "rolled back"}}, "hydrator rollback CAM --end"),
-        ({"implausible_generations": {CAM: 9}}, "hydrator renumber CAM"),
         ({"omitted_dids": {CAM: {L1}}}, "hydrator status"),
         ({"reload_problems": ("daemon.poll_seconds: use a number",)}, "hydrator check"),
     ],
