@@ -118,12 +118,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             (('sum by (collector) (rate(hydrator_merge_slot_seconds_total{covered="yes"}[$__rate_interval]))'
              " / (sum by (collector) (rate(hydrator_merge_slot_seconds_total[$__rate_interval])) > 0)"), "{{collector}}"),
         ]),
-        ("Jobs that ask for DESIRED_Sites", "short", "timeseries",
-         [("hydrator_desired_sites_jobs", "{{schedd}} {{status}}")]),
-        ("Edits of DESIRED_Sites, and failures", "ops", "timeseries", [
-            (_rate("hydrator_desired_sites_edits_total", "schedd"), "edited: {{schedd}}"),
-            (_rate("hydrator_desired_sites_errors_total", "schedd"), "failed: {{schedd}}"),
-        ]),
         ("Who publishes", "short", "timeseries", [("hydrator_leads", "{{instance}}")]),
         ("Failures to publish", "ops", "timeseries",
          [(_rate("hydrator_publish_errors_total", "publisher"), "{{publisher}}")]),

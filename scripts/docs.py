@@ -28,7 +28,6 @@ from hydrator import __version__
 from hydrator.cli.app import app
 from hydrator.cli.output import json_schema as shapes
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
-from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
@@ -255,14 +254,6 @@ ON_JOBS = {
         ),
     ),
     "DataLocalityTransformed": ("boolean", "true: the schedd's job transform has changed this job"),
-    "DataLocalityDesiredSites": (
-        "boolean",
-        "true: the job asks the daemon to write `DESIRED_Sites`, in pools where the daemon does so",
-    ),
-    "DataLocalityDesiredSitesKept": (
-        "nested ad",
-        "the `DESIRED_Sites` that the daemon wrote, and the job's own value before the daemon's first edit",
-    ),
 }
 
 ON_RUNS = {
@@ -535,7 +526,6 @@ def registry() -> CollectorRegistry:
     HttpMetrics(made, [Route("/", lambda _: None)])
     build_cut_counter(made)
     EventMetrics(made)
-    DesiredSitesMetrics(made)
     StagingMetrics(made)
     return made
 

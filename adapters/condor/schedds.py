@@ -1,12 +1,11 @@
-"""Schedds of a pool: query each schedd for demand, misses and ended jobs, and edit DESIRED_Sites."""
+"""Schedds of a pool: query each schedd for demand, misses and ended jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
-from hydrator.domain.pool_ports import EndedJobs, JobGroup, SavedDesiredSites
+from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.ports import Clock, StepReporter
 from hydrator.domain.untrusted import valid_time
 
@@ -144,33 +143,3 @@ def _find_median_end(jobs: Sequence[Mapping[str, Any]]) -> datetime | None:
     """Return the median end of *jobs*, in whole seconds; None without a valid end."""
     ends = sorted(end for job in jobs if (end := valid_time(job.get("EnteredCurrentStatus"))) is not None)
     return ends[len(ends) // 2] if ends else None
-
-
-class ScheddJobSites(ScheddRounds):
-    """A ``JobSites`` port: query groups of jobs for DESIRED_Sites, and edit DESIRED_Sites of these jobs."""
-
-    def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
-        """See :class:`hydrator.domain.pool_ports.JobSites`."""
-        return self.ask(
-            lambda client, schedd: [_build_job_group(row) for row in client.read_job_groups(schedd)]
-        )
-
-    def set_desired_sites(
-        self,
-        schedd: str,
-        group: JobGroup,
-        value: str | None,
-        original_value: str | None,
-        *,
-        should_keep_mark: bool,
-        max_jobs: int,
-    ) -> int:
-        """See :class:`hydrator.domain.pool_ports.JobSites`."""
-        return self._client.set_desired_sites(
-            schedd, asdict(group), value, original_value, keep=should_keep_mark, max_jobs=max_jobs
-        )
-
-
-def _build_job_group(row: Mapping[str, Any]) -> JobGroup:
-    saved = SavedDesiredSites(**row["kept"]) if row["kept"] else None
-    return JobGroup(**{**row, "kept": saved, "datasets": tuple(row["datasets"])})

@@ -148,22 +148,6 @@ class SlotMergeSettings(Section):
     )
 
 
-class DesiredSitesSettings(Section):
-    """Edits of ``DESIRED_Sites`` in jobs that ask for these edits: docs/explanation/desired-sites.md."""
-
-    enabled: bool = False
-    interval_seconds: float = Field(
-        60,
-        ge=1,
-        le=3600,
-        description="interval between queries of the schedds for jobs that ask for DESIRED_Sites",
-    )
-    jobs_per_second: float = Field(100, ge=1, le=10_000, description="maximum rate of edits at one schedd")
-    token_directory: Path | None = Field(
-        None, description="folder with the IDTOKEN for edits of jobs; default: htcondor.token_directory"
-    )
-
-
 class PublishSettings(Section):
     """The destinations of site ads."""
 
@@ -172,4 +156,3 @@ class PublishSettings(Section):
     http: HttpServerSettings = HttpServerSettings()
     sites: SitesFileSettings = SitesFileSettings()
     merge: SlotMergeSettings = SlotMergeSettings()
-    desired_sites: DesiredSitesSettings = DesiredSitesSettings()

@@ -173,7 +173,7 @@ class Daemon:
                 self._context.share_credentials,
                 staging.add_ended_jobs,
             ),
-            PoolEdits(metrics, report_bug, registry, self._build_cycle_output),
+            PoolEdits(metrics, report_bug, self._build_cycle_output),
             NetworkTasks(metrics, report_bug, self._store, lambda: frozenset(self._context.state.ads)),
             staging,
         )

@@ -56,9 +56,7 @@ class BackgroundWorkers:
         settings, parts, scheduler, fence = runtime.settings, runtime.parts, runtime.scheduler, runtime.fence
         self.audit_tasks.schedule(scheduler, fence, settings.audit, parts.audit_runner, parts.pool.misses)
         self.maintenance_tasks.schedule(scheduler, fence, settings, parts, runtime.reconciler)
-        self.pool_edits.schedule(
-            scheduler, fence, settings.publish, parts.policy, parts.pool.merger, parts.pool.desired_sites
-        )
+        self.pool_edits.schedule(scheduler, fence, settings.publish, parts.policy, parts.pool.merger)
         self.heartbeat.schedule(scheduler, fence, settings.standby, parts.pool.peers)
         self.network_tasks.schedule(scheduler, fence, parts.network, settings.network.interval_seconds)
         self.staging_tasks.schedule(scheduler, fence, settings.staging, parts)

@@ -55,9 +55,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         is_merging=settings.publish.merge.enabled,
         merge_interval_seconds=settings.publish.merge.interval_seconds,
         now=to_unix(system_clock()),
-        editor=parts.pool.editor,
-        is_editing_jobs=settings.publish.desired_sites.enabled
-        and settings.publish.desired_sites.token_directory is None,
         secret_findings=[
             *examine_secrets(settings, lambda given: build_pseudonym_store(given, is_owner=False)),
             *examine_credentials(read_credentials(settings, parts), system_clock()),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from adapters.condor import CondorClient, CondorSettings
@@ -16,7 +15,7 @@ from adapters.condor.collector import PoolSlots
 from adapters.condor.expressions import ClassAdEvaluator
 from adapters.condor.peers import CollectorPeers
 from adapters.condor.pool_load import ScheddClusters, ScheddLoads
-from adapters.condor.schedds import ScheddHistory, ScheddJobSites, ScheddMisses, ScheddQueues
+from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings, StandbySettings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings
@@ -24,10 +23,7 @@ from hydrator.config.fields import build_from_section
 from hydrator.domain.errors import PoolError
 from hydrator.domain.pool_ports import JobHistory
 from hydrator.domain.ports import Clock, StepReporter
-from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from hydrator.submit.pool_config import NEGOTIATOR_PARAMETERS, SCHEDD_PARAMETERS, STARTD_PARAMETERS
-
-from .policies import max_age_of
 
 _T = TypeVar("_T")
 
@@ -56,8 +52,6 @@ class PoolParts:
     slots: PoolSlots | None
     peers: CollectorPeers | None
     merger: SlotMerger | None
-    editor: CondorClient | None
-    desired_sites: DesiredSitesController | None
 
     @property
     def collectors(self) -> dict[str, CondorClient]:
@@ -71,16 +65,10 @@ class PoolParts:
 
     @property
     def closables(self) -> Iterator[Closable]:
-        """Yield the parts to close: first the parts that edit jobs and slots, then their clients."""
-        edits = (
-            self.merger,
-            self.desired_sites,
-            self.editor,
-            self.client,
-            *self.collectors.values(),
-        )
+        """Yield the parts to close: first the part that edits slots."""
         queries = (self.misses, self.history, self.slots, self.schedds, self.loads)
-        return (part for part in (*edits, *queries) if part)
+        parts = (self.merger, self.client, *self.collectors.values(), *queries)
+        return (part for part in parts if part)
 
 
 def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
@@ -93,7 +81,6 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     needs_misses = slow_client and settings.audit.enabled and settings.audit.misses_seconds
     needs_slots = needs_pool and report.slots_seconds
     slots_client = slow_client or (build_condor_client(htcondor) if needs_slots else None)
-    editor = build_editing_client(settings) if publish.desired_sites.enabled else None
     return PoolParts(
         client=client,
         publishing_clients=(
@@ -114,8 +101,6 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         else None,
         peers=_build_peers(settings.standby, client, clock) if client and settings.standby.enabled else None,
         merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
-        editor=editor,
-        desired_sites=build_desired_sites_controller(settings, editor, clock) if editor else None,
     )
 
 
@@ -155,18 +140,12 @@ def _build_peers(standby: StandbySettings, client: CondorClient, clock: Clock) -
     return CollectorPeers(client, lifetime, clock, standby.identities)
 
 
-def build_condor_client(
-    htcondor: HTCondorSettings, tokens: Path | None = None, collector: str | None = None
-) -> CondorClient:
+def build_condor_client(htcondor: HTCondorSettings, collector: str | None = None) -> CondorClient:
     """Build a supervised child process with the HTCondor bindings; it starts at the first query.
 
-    With the folder *tokens* the child uses only the credentials in this folder. With *collector* the child
-    connects only to this collector, not to the other configured collectors.
+    With *collector* the child connects only to this collector, not to the other configured collectors.
     """
     settings = build_from_section(CondorSettings, htcondor)
-    if tokens:
-        params = {"SEC_TOKEN_SYSTEM_DIRECTORY": str(tokens)}
-        settings = replace(settings, token_directory=tokens, params=params)
     return CondorClient(replace(settings, collector=collector) if collector else settings)
 
 
@@ -201,26 +180,6 @@ def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
         slots_per_second=merge.slots_per_second,
         interval=timedelta(seconds=merge.interval_seconds),
         clock=clock,
-    )
-
-
-def build_editing_client(settings: Settings) -> CondorClient:
-    """Build a client for edits of queued jobs, with publish.desired_sites.token_directory if it is set."""
-    return build_condor_client(settings.htcondor, settings.publish.desired_sites.token_directory)
-
-
-def build_desired_sites_controller(
-    settings: Settings, client: CondorClient, clock: Clock
-) -> DesiredSitesController:
-    """Build the controller that edits ``DESIRED_Sites`` of queued jobs through *client*."""
-    desired_sites = settings.publish.desired_sites
-    return DesiredSitesController(
-        ScheddJobSites(client),
-        clock,
-        max_age=max_age_of(settings.daemon),
-        default_scope=settings.daemon.default_scope,
-        edits_per_second=desired_sites.jobs_per_second,
-        interval=timedelta(seconds=desired_sites.interval_seconds),
     )
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,6 @@ def read_credentials(settings: Settings, parts: Parts) -> list[Credential]:
     credentials.append(_read_certificate("publish.http.tls_certificate", "tls", tls))
     credentials += [login_credential(f"{name}: login", login()) for name, login in parts.logins.items()]
     credentials += _read_idtokens(parts.pool.client) if parts.pool.client else []
-    editor = parts.pool.editor
-    if editor and settings.publish.desired_sites.token_directory:
-        credentials += [replace(each, name=f"{each.name}, for edits") for each in _read_idtokens(editor)]
     return [each for each in credentials if each]
 
 

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
-from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
@@ -38,7 +37,6 @@ def registry() -> CollectorRegistry:
     made = CollectorRegistry()
     metrics = Metrics(made, "0")
     HttpMetrics(made, [Route("/", lambda request: None)])
-    DesiredSitesMetrics(made)
     StagingMetrics(made)
     EventMetrics(made).events.labels("webhook", "accepted")
     metrics.record_cycle(World().run(), 0.5)

@@ -11,7 +11,7 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.model import Site
 from testbed.installation import HYDRATOR, Installation, ListedCatalogue
-from testbed.pool import DOMAIN, UIDS, Pool, SiteSpec
+from testbed.pool import DOMAIN, Pool, SiteSpec
 from tests.contracts.publisher import site_ad
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -253,32 +253,3 @@ def test_slot_merge_needs_negotiator_and_not_daemon(strict, installed):
         f"{text}\n[publish.merge]\nenabled = true\n[publish.collector]\nenabled = false\n"
     )
     assert [f for f in failures(installed) if f["subject"].startswith("collector")] == []
-
-
-def test_editor_of_desired_sites_needs_write_and_not_read_at_the_schedd(strict):
-    """The editor has WRITE alone, also in its token: docs/explanation/desired-sites.md."""
-    job = strict.submit("executable = /bin/sleep\narguments = 60\nhold = true\nqueue")
-    readers = OTHERS.replace(f"bob@{DOMAIN}", "")
-    lists = configuration().replace(OTHERS, readers)
-    strict.reconfig(
-        all=f"{lists}\nQUEUE_SUPER_USERS = $(QUEUE_SUPER_USERS), bob\n"
-        f"SCHEDD.ALLOW_WRITE = condor@{DOMAIN} alice@{DOMAIN} bob@{DOMAIN}\n"
-        f"COLLECTOR.ALLOW_READ = {readers} {US} bob@{DOMAIN}\n"
-    )
-    folder = str(strict.token("bob", ["WRITE"], uid=UIDS["bob"]))
-    env = {"_CONDOR_SEC_TOKEN_DIRECTORY": folder, "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY": folder}
-
-    def edited() -> bool:
-        words = ("condor_qedit", str(job), "DESIRED_Sites", '"UK"')
-        return strict.run(*words, user="bob", env=env, check=False).returncode == 0
-
-    def as_bob(*words: str) -> str:
-        return strict.run(*words, user="bob", env=env, check=False).stdout
-
-    strict.run(
-        "condor_submit", "-", user="bob", input="executable = /bin/true\nhold = true\nqueue\n", check=False
-    )
-    strict.wait(edited, 30, "the editor to be let in")
-    assert as_bob("condor_q", "-allusers", str(job), "-af", "DESIRED_Sites").strip() == "UK"
-    strict.empty_queue()
-    strict.reconfig(all=configuration())

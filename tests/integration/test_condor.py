@@ -423,8 +423,11 @@ def test_of_two_collectors_the_one_that_is_up_gets_the_ads_and_the_one_that_is_d
     connect().invalidate(["CAM"])
 
 
-def test_missing_collector_setting_is_an_error(connect: Connect, tmp_path: Path):
-    client = CondorClient(CondorSettings(params={"COLLECTOR_HOST": ""}, token_directory=tmp_path))
+def test_missing_collector_setting_is_an_error(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("_CONDOR_COLLECTOR_HOST", "")
+    client = CondorClient(CondorSettings(token_directory=tmp_path))
     with client, pytest.raises(PoolError, match="no collector is configured"):
         client.advertise([("CAM", site_ad("CAM").text)], LIFETIME)
 

@@ -358,8 +358,6 @@ def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[st
     env: dict[str, str] = {}
     if "=DIR " in command:
         more["=DIR "] = f"={operator.pool.token('condor')} "
-    if "--desired-sites" in command:
-        env["HYDRATOR_HTCONDOR__TOKEN_DIRECTORY"] = str(operator.pool.token("condor"))
     if " why " in command:
         more["1234"] = str(operator.installed.submit(["lofar:L1"], more="requirements = false"))
     if "rollback UK 1" in command:

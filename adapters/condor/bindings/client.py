@@ -9,7 +9,6 @@ from typing import Literal
 
 from hydrator.domain.errors import PoolDenied
 
-from .edit_client import JobEditClient
 from .process import ProcessClient
 from .values import SITE_WIDE_ATTRIBUTES, Ad
 
@@ -145,7 +144,7 @@ class CollectorClient(DaemonClient):
         return list(self._call("merge", collector=collector, texts=texts, slots=slots, since=since))
 
 
-class QueueClient(DaemonClient, JobEditClient):
+class QueueClient(DaemonClient):
     """Queries of the queues and histories of schedds, and edits of queued jobs."""
 
     def schedds(self) -> list[Ad]:
@@ -156,6 +155,28 @@ class QueueClient(DaemonClient, JobEditClient):
     def has_user_record(self, schedd: str, user: str) -> bool:
         """Return True if *schedd* has a user record of *user* (``name@domain``), which a super user needs."""
         return bool(self._call("has_user_record", schedd=schedd, user=user))
+
+    def read_constraint_names(self, constraint: str) -> list[str]:
+        """Return the attributes of jobs that *constraint* refers to.
+
+        Raise ConfigError if the constraint is no expression or asks nothing of a job, such as a number.
+        """
+        return list(self._call("read_constraint_names", constraint=constraint))
+
+    def has_queued_job(self, schedd: str, constraint: str) -> bool:
+        """Return True if a queued job of *schedd* matches *constraint*."""
+        return bool(self._call("has_queued_job", schedd=schedd, constraint=constraint))
+
+    def run_anywhere(self, schedd: str, constraint: str | None) -> int:
+        """Free queued jobs from their data: they may run anywhere. Return the number of these jobs.
+
+        *constraint* selects the jobs; None is every job. A constraint that asks nothing of a job is refused.
+
+        The job transform bound the jobs to their data by Requirements that refer to DataLocalityHere. Set
+        this attribute to true and read it back. Raise PoolDenied if a job stayed unchanged; the call may
+        have freed other jobs before.
+        """
+        return int(self._call("run_anywhere", schedd=schedd, constraint=constraint))
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int, str | None]]:
         """Count the jobs of *schedd* by datasets and DataLocalityKey; omit removed and completed jobs.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Self
@@ -45,9 +45,6 @@ LOCAL_CALLS = {
 TIMEOUT_FACTORS = {
     "evaluate_match": 6,
     "outcomes": 6,
-    "read_job_groups": 6,
-    "set_desired_sites": 3,
-    "restore_desired_sites": 6,
 }
 """The limit of a call, as a number of timeouts; 2,000 slots and 244 datasets need 4 s plus the queries."""
 
@@ -58,14 +55,12 @@ class CondorSettings:
 
     ``collector`` is ``host:port``, or several of these separated by commas; None means
     COLLECTOR_HOST of HTCondor's configuration. ``config_file`` replaces CONDOR_CONFIG.
-    ``token_directory`` has the IDTOKENS to use. ``params`` are HTCondor configuration
-    values that override all other values. ``timeout`` is the time limit of each call.
+    ``token_directory`` has the IDTOKENS to use. ``timeout`` is the time limit of each call.
     """
 
     collector: str | None = None
     config_file: Path | None = None
     token_directory: Path | None = None
-    params: Mapping[str, str] = field(default_factory=dict)
     timeout: timedelta = timedelta(seconds=20)
 
 
@@ -92,7 +87,6 @@ def build_environment(
         if settings.config_file is None:
             env["_CONDOR_SEC_CLIENT_AUTHENTICATION"] = "PREFERRED"
             env["_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS"] = "IDTOKENS"
-    env.update({f"_CONDOR_{name}": value for name, value in settings.params.items()})
     return env
 
 

@@ -18,11 +18,6 @@ _RUN_ANYWHERE_ADVICE = (
     "only a queue super user with a user record in the schedd (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit the attributes in PROTECTED_JOB_ATTRS; no user may edit those in IMMUTABLE_JOB_ATTRS"
 )
-_DESIRED_SITES_ADVICE = (
-    "only a queue super user with a user record in the schedd may edit other people's jobs "
-    "(QUEUE_SUPER_USERS, condor_qusers -add); no user may edit the attributes in IMMUTABLE_JOB_ATTRS: "
-    "docs/explanation/desired-sites.md"
-)
 NEEDS = {
     "ping": ("", ""),
     "advertise": _ADVERTISE_NEED,
@@ -30,8 +25,6 @@ NEEDS = {
     "heartbeat": _ADVERTISE_NEED,
     "merge": ("NEGOTIATOR", MERGE_ADVICE),
     "run_anywhere": ("WRITE", _RUN_ANYWHERE_ADVICE),
-    "set_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
-    "restore_desired_sites": ("WRITE", _DESIRED_SITES_ADVICE),
 }
 """The authorization level that a call needs, and the advice after a denial; other calls: READ_NEED."""
 TOKEN_ADVICE = "provide an IDTOKEN of this pool (condor_token_create), in a private file of this user"  # noqa: S105

@@ -34,7 +34,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     ],
     "run-anywhere": [
         ("hydrator run-anywhere 'Owner == \"alice\"'", "let alice's queued jobs run anywhere"),
-        ("hydrator run-anywhere --all --desired-sites", "after you switched publish.desired_sites off"),
     ],
     "hook": [
         (

@@ -27,7 +27,6 @@ from hydrator.diagnostics.check.installation import (
 )
 from hydrator.diagnostics.check.pool import (
     check_advertise_access,
-    check_edit_access,
     check_merge_access,
     check_negotiator,
     check_read_access,
@@ -106,11 +105,7 @@ def _check_pool(
     if inputs.is_merging:
         findings += check_merge_access(pool, collectors.keys() - answering_collectors.keys())
     if inputs.queues:
-        findings += run_guarded(
-            "schedds", check_schedds, pool, inputs.queues, is_editing_jobs=inputs.is_editing_jobs
-        )
-    if inputs.editor:
-        findings += run_guarded("schedds", check_edit_access, inputs.editor)
+        findings += run_guarded("schedds", check_schedds, pool, inputs.queues)
     on_step()
     findings += run_guarded("negotiator", check_negotiator, pool)
     on_step()

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol
 
-from hydrator.diagnostics.daemon_probe import DaemonProbe, ScheddProbe
+from hydrator.diagnostics.daemon_probe import DaemonProbe
 from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.pool_ports import Queues
@@ -85,9 +85,6 @@ class CheckInputs:
     now: int = 0
     """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
-    editor: "JobEditorClient | None" = None
-    is_editing_jobs: bool = False
-    """True if the daemon's own identity edits jobs."""
     brokers: Sequence[EventSource] = ()
     is_experimenting: bool = False
     """True while a switchback experiment runs."""
@@ -101,12 +98,6 @@ class CheckInputs:
     """Names of the catalogues at which the mode of staging is ask."""
     staging_stop_reason: str | None = None
     """Reason why the operator stopped staging."""
-
-
-class JobEditorClient(ScheddProbe, Protocol):
-    """A pool client that edits queued jobs. Its identity may differ from the daemon's identity."""
-
-    def schedds(self) -> list[dict[str, Any]]: ...
 
 
 def run_guarded(

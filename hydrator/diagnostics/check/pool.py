@@ -6,7 +6,6 @@ from collections.abc import Set as AbstractSet
 from hydrator.diagnostics.check.findings import (
     CheckPoolClient,
     Finding,
-    JobEditorClient,
     advice,
     failure,
     ok,
@@ -124,9 +123,7 @@ def check_advertise_access(
         )
 
 
-def check_schedds(
-    pool: CheckPoolClient, queues: Queues, *, is_editing_jobs: bool = False
-) -> Iterator[Finding]:
+def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
     answers = queues.read_demand()
     for schedd, answer in sorted(answers.items()):
         if isinstance(answer, Unseen):
@@ -137,7 +134,7 @@ def check_schedds(
                 " line for SCHEDD.ALLOW_READ",
             )
             continue
-        if not is_editing_jobs and pool.ping("schedd", "WRITE", schedd).is_allowed:
+        if pool.ping("schedd", "WRITE", schedd).is_allowed:
             yield warning(
                 f"schedd {schedd}",
                 "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in"
@@ -149,56 +146,6 @@ def check_schedds(
         yield from run_guarded(f"schedd {schedd}", _check_schedd_configuration, pool, schedd)
     if not answers:
         yield warning("schedds", "the collector lists no schedd", "check htcondor.collector")
-
-
-def check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
-    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs.
-
-    Report also the risk: a client with this permission can edit every job of every user.
-    """
-    for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
-        yield from run_guarded(f"schedd {schedd}", _check_edit_access_at, editor, schedd)
-
-
-def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Finding]:
-    answer = editor.ping("schedd", "WRITE", schedd)
-    subject, who = f"schedd {schedd}", _identity_text(answer)
-    todo = "or switch publish.desired_sites off: docs/explanation/desired-sites.md"
-    if not answer.is_allowed:
-        yield failure(
-            subject,
-            f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays unchanged",
-            answer.token_limit_advice
-            or f"{_allow_line_advice('schedd', 'WRITE', answer)};"
-            f" create the client's token with -authz WRITE; {todo}",
-        )
-        return
-    identity = str(answer.identity)
-    config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
-    if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
-        message = f"does not list {who} in QUEUE_SUPER_USERS: DESIRED_Sites stays unchanged"
-        yield failure(subject, message, f"add {identity} to the schedd's QUEUE_SUPER_USERS, {todo}")
-    elif not editor.has_user_record(schedd, identity):
-        message = (
-            f"has no user record of {who}, so QUEUE_SUPER_USERS has no effect: DESIRED_Sites stays unchanged"
-        )
-        yield failure(subject, message, f"run condor_qusers -add {identity} at the schedd, {todo}")
-    elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
-        message = "forbids changes of DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
-        yield failure(subject, message, f"remove DESIRED_Sites from the schedd's IMMUTABLE_JOB_ATTRS, {todo}")
-    else:
-        yield advice(
-            subject,
-            f"lets {who} edit every queued job, and so run any command as any user:"
-            " HTCondor has no narrower permission",
-            "protect the token of this identity like the root password of the schedd's host, and keep it"
-            " apart from the daemon's token (publish.desired_sites.token_directory):"
-            " docs/explanation/desired-sites.md",
-        )
-
-
-def _split_list(text: str | None) -> set[str]:
-    return set((text or "").replace(",", " ").split())
 
 
 def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[Finding]:

@@ -82,11 +82,6 @@ def nested_ad_literal(entries: Iterable[tuple[str, str]]) -> str:
     return "[" + ";".join(f"'{name}'={literal}" for name, literal in entries) + "]"
 
 
-def record_literal(fields: Iterable[tuple[str, str]]) -> str:
-    """Return the nested ad of *fields* (attribute, literal) as the schedd prints it: ``[ A = 1; B = 2 ]``."""
-    return "[ " + "; ".join(f"{name} = {literal}" for name, literal in fields) + " ]"
-
-
 def escape_macros(text: str) -> str:
     """Return *text* with each ``$`` escaped, so that a submit file expands no macro in it."""
     return text.replace("$", "$(DOLLAR)")

@@ -8,7 +8,6 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from hydrator.config import load
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.check.secrets import examine_credentials
@@ -25,7 +24,6 @@ from hydrator.diagnostics.credential_expiry import (
 )
 from hydrator.domain.model import to_unix
 from hydrator.domain.ports import TokenValidity
-from hydrator.wiring import assemble, read_credentials
 from tests.factories import HOUR, MINUTE, NOON
 
 DAY = timedelta(days=1)
@@ -188,26 +186,3 @@ def test_metrics_of_removed_credentials_disappear():
     assert registry.get_sample_value(life, labels) == 3600
     metrics.set_credentials([])
     assert registry.get_sample_value(expiry, labels) is None
-
-
-@pytest.mark.outside
-def test_token_for_job_edits_is_listed_separately(tmp_path):
-    folders = {"own": 30 * DAY, "editor": DAY}
-    for name, lasts in folders.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "token").write_text(lasting(NOON, NOON + lasts, iss="pool.a"))
-    config = tmp_path / "config.toml"
-    config.write_text(
-        f'[daemon]\nstate_dir = "{tmp_path}"\n[htcondor]\ncollector = "127.0.0.1:1"\n'
-        f'token_directory = "{tmp_path}/own"\n[demand]\nask_schedds = false\n'
-        f'[[catalogue]]\ntype = "file"\nname = "list"\npath = "{tmp_path}/list.json"\n'
-        f'[publish.desired_sites]\nenabled = true\ntoken_directory = "{tmp_path}/editor"\n'
-    )
-    settings = load(config)
-    parts = assemble(settings, lambda: NOON)
-    try:
-        found = {one.name: one.expires_at - NOON for one in read_credentials(settings, parts)}
-    finally:
-        parts.close()
-    assert found["IDTOKEN of pool.a, for edits"] == DAY
-    assert found.get("IDTOKEN of pool.a", 30 * DAY) == 30 * DAY

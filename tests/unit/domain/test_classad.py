@@ -15,7 +15,6 @@ from hydrator.domain.ads.classad import (
     letters,
     list_literal,
     nested_ad_literal,
-    record_literal,
     spellings,
     string_literal,
 )
@@ -121,12 +120,10 @@ def test_classad2_reads_lists_and_nested_ads_of_literals_back():
     entries = [("lofar:L1", string_literal("a\\b")), ("ska:x/y", string_literal('say "a"'))]
     assert list(ExprTree(list_literal(literal for _, literal in entries)).eval()) == ["a\\b", 'say "a"']
     assert dict(ExprTree(nested_ad_literal(entries)).eval()) == {"lofar:L1": "a\\b", "ska:x/y": 'say "a"'}
-    assert dict(ExprTree(record_literal([("A", "1"), ("B", "undefined")])).eval())["A"] == 1
 
 
 def test_literals_have_the_bytes_that_queues_and_ads_hold():
     pairs = [("A", string_literal('"')), ("B", "2")]
-    assert record_literal(pairs) == '[ A = "\\""; B = 2 ]'
     assert nested_ad_literal(pairs) == "['A'=\"\\\"\";'B'=2]"
     assert list_literal(["1", "2"], ", ") == "{1, 2}"
     assert classad_string("a\tb") == '"a b"'

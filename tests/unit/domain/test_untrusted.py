@@ -16,11 +16,10 @@ from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, wi
 from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain import untrusted as numbers
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
-from hydrator.domain.pool_ports import EndedJobs, JobGroup
+from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.text import format_duration
 from hydrator.reconcile.audit.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
-from hydrator.reconcile.desired_sites.controller import DesiredSitesController
-from tests.factories import CAM, L1, L2, NOON, ad
+from tests.factories import CAM, L1, L2, NOON
 
 FAR = [10**15, -(10**15), 2**63 - 1, -(2**63), 10**11, 253_402_300_800, 10**30, -1, 0, 1]
 ODD: list[object] = [*FAR, math.nan, math.inf, -math.inf, 1e300, True, False, None, "soon", "7", [7], {}]
@@ -42,58 +41,6 @@ def test_every_conversion_returns_a_value_in_its_range_or_none(value):
 @pytest.mark.parametrize("value", [True, False, math.nan, "7", None])
 def test_booleans_and_nan_are_not_numbers(value):
     assert numbers.valid_number(value) is numbers.valid_integer(value) is numbers.valid_time(value) is None
-
-
-# ------------------------------------------------------------------------------------- DESIRED_Sites
-
-
-class Queues:
-    """One schedd with these jobs; remembers what was edited."""
-
-    def __init__(self, *jobs: JobGroup) -> None:
-        self.jobs = jobs
-        self.edited: list[str] = []
-
-    def read_job_groups(self) -> dict[str, Any]:
-        return {"ap1": self.jobs}
-
-    def set_desired_sites(self, schedd: str, group: JobGroup, *_: object, **__: object) -> int:
-        self.edited.append(group.example)
-        return group.jobs
-
-    def close(self) -> None:
-        pass
-
-
-def turn(*jobs: JobGroup) -> list[str]:
-    queues: Any = Queues(*jobs)
-    desiring = DesiredSitesController(
-        queues,
-        lambda: NOON,
-        max_age=timedelta(hours=5),
-        default_scope=None,
-        edits_per_second=1000,
-        interval=timedelta(minutes=1),
-    )
-    (placed,) = desiring.run_once({CAM: ad(L1)}).values()
-    assert placed.error is None
-    return list(queues.edited)
-
-
-@pytest.mark.parametrize("number", FAR)
-def test_a_number_out_of_range_of_one_job_keeps_no_other_from_its_list(number):
-    good = JobGroup((L1,), True, 1, "9.0")
-    for bad in (
-        JobGroup((L1,), True, 1, "1.0", max_age=number),
-        JobGroup((L1,), True, 1, "1.0", any_after=number),
-        JobGroup((L1,), True, 1, "1.0", any_after=number, max_age=number),
-    ):
-        assert "9.0" in turn(bad, good)
-
-
-def test_an_endless_age_counts_every_fact_and_a_negative_one_none():
-    assert turn(JobGroup((L1,), True, 1, "1.0", max_age=10**15)) == ["1.0"]
-    assert turn(JobGroup((L1,), True, 1, "1.0", max_age=-(10**15))) == []
 
 
 # ------------------------------------------------------------------------------------- jobs that ended

@@ -15,7 +15,6 @@ from hydrator.config import load
 from hydrator.config.plugins import ENTRY_POINT_GROUP
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
 from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE, SET_ATTRIBUTES
-from hydrator.reconcile.desired_sites import decide as desired
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
 from testbed import debs
@@ -107,8 +106,6 @@ def test_reference_lists_exactly_the_existing_attributes():
     fixed = {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES}
     assert docs.ON_JOBS.keys() == {
         *fixed,
-        desired.ASKS_ATTRIBUTE,
-        desired.SAVED_ATTRIBUTE,
         START_ATTRIBUTE,
     }
 
@@ -201,7 +198,7 @@ def test_allow_lists_on_pages_equal_the_lines_that_check_advises():
     """A line with the daemon's identity alone would lock out the pool's own daemons."""
     text = "\n".join(block.text for block in blocks("text condor"))
     lines = re.findall(r"^(\w+)\.ALLOW_(\w+) = .* (\S+)$", text, re.MULTILINE)
-    assert {level for _, level, _ in lines} == {"READ", "DAEMON", "WRITE", "NEGOTIATOR"}
+    assert {level for _, level, _ in lines} == {"READ", "DAEMON", "NEGOTIATOR"}
     for daemon, level, identity in lines:
         assert poolconfig.allow_line(daemon, level, identity) in text.splitlines()
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from adapters.condor.bindings.desired_sites import QUEUED_CONSTRAINT, DesiredSitesEditor, rejection
 from adapters.condor.bindings.library import Bindings, CallError
 from adapters.condor.bindings.values import Ad, choose_misses_fairly, expression_text, read_strings
 
 REMOVED, COMPLETED = 3, 4  # JobStatus
+QUEUED_CONSTRAINT = "JobStatus =!= 3 && JobStatus =!= 4"
+EDITS_AT_ONCE = 1000
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
 MAX_MISSES = 1000
 """Misses in one answer of a schedd; each user gets a fair share."""
@@ -93,7 +94,8 @@ class ScheddCalls(Bindings):
     def has_queued_job(self, schedd: str, constraint: str) -> bool:
         """Return True if a queued job matches *constraint*."""
         selection = self._select_jobs(constraint)
-        return bool(self._sites_editor(schedd).query_ids(f"({selection}) && {QUEUED_CONSTRAINT}", 1))
+        queue = self.schedd(schedd)
+        return bool(queue.query(f"({selection}) && {QUEUED_CONSTRAINT}", ["ClusterId"], limit=1))
 
     def run_anywhere(self, schedd: str, constraint: str | None) -> int:
         """Set DataLocalityHere of queued jobs to true, and check the result; return the number of jobs.
@@ -101,32 +103,35 @@ class ScheddCalls(Bindings):
         The check is a query, because a 23.9 schedd reports success even if it rejects an edit.
         """
         selection = self._select_jobs(constraint)
-        editor = self._sites_editor(schedd)
+        queue = self.schedd(schedd)
         withheld = (
             f"({selection}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true "
             f"&& {QUEUED_CONSTRAINT}"
         )
-        jobs = editor.query_ids(withheld)
-        editor.edit_all(jobs, "DataLocalityHere", "true")
-        remaining = set(editor.query_ids(withheld)) if jobs else set()
+        jobs = _query_ids(queue, withheld)
+        for start in range(0, len(jobs), EDITS_AT_ONCE):
+            self._edit(queue, jobs[start : start + EDITS_AT_ONCE], "DataLocalityHere", "true")
+        remaining = set(_query_ids(queue, withheld)) if jobs else set()
         if rejected := [job for job in jobs if job in remaining]:
-            raise rejection(
-                f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs (the first is {rejected[0]})"
+            raise CallError(
+                "denied",
+                f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs (the first is {rejected[0]})",
             )
         return len(jobs)
 
-    def read_job_groups(self, schedd: str) -> list[Ad]:
-        """See :meth:`DesiredSitesEditor.read_job_groups`."""
-        return self._sites_editor(schedd).read_job_groups()
-
-    def set_desired_sites(self, schedd: str, **edit: Any) -> int:
-        """See :meth:`DesiredSitesEditor.set_desired_sites`."""
-        return self._sites_editor(schedd).set_desired_sites(**edit)
-
-    def restore_desired_sites(self, schedd: str, constraint: str | None, should_opt_out: bool) -> int:
-        """See :meth:`DesiredSitesEditor.restore`."""
-        selection = self._select_jobs(constraint)
-        return self._sites_editor(schedd).restore(selection, should_opt_out)
+    def _edit(self, queue: Any, ids: Sequence[str], attribute: str, literal: str) -> None:
+        """Edit jobs by id. Omit jobs that left the queue, because they would make the transaction fail."""
+        try:
+            queue.edit(list(ids), attribute, literal)
+        except self.htcondor.HTCondorException as failure:
+            queued = set(_query_ids(queue, QUEUED_CONSTRAINT))
+            remaining = [job for job in ids if job in queued]
+            if len(remaining) == len(ids):
+                if match := re.search(r"commit transaction: *(.+)", str(failure)):
+                    raise CallError("denied", match[1].strip()) from failure
+                raise
+            if remaining:
+                queue.edit(remaining, attribute, literal)
 
     def _select_jobs(self, constraint: str | None) -> str:
         """Return *constraint* as the bindings read it, for a query; None is every job."""
@@ -150,12 +155,6 @@ class ScheddCalls(Bindings):
             advice = f"write ClusterId == {number[1]} for a job"
             raise CallError("usage", f"the constraint has a bare {number[1]}, true for all jobs: {advice}")
         return str(expression), sorted(first.values())
-
-    def _sites_editor(self, schedd: str) -> DesiredSitesEditor:
-        group_by = self.htcondor.QueryOpt.GroupBy
-        return DesiredSitesEditor(
-            self.classad, self.htcondor.HTCondorException, self.schedd(schedd), group_by
-        )
 
     # ended jobs
 
@@ -240,6 +239,11 @@ class ScheddCalls(Bindings):
                 if items and all(isinstance(item, str) for item in items):
                     return tuple(items)
         return (f"RequiredDatasets = {expression_text(ad, 'RequiredDatasets')}",)
+
+
+def _query_ids(queue: Any, constraint: str) -> list[str]:
+    """Return the ids of the jobs that match *constraint*."""
+    return [f"{ad['ClusterId']}.{ad['ProcId']}" for ad in queue.query(constraint, ["ClusterId", "ProcId"])]
 
 
 def _input_sizes(ad: Any) -> dict[str, int]:

@@ -27,13 +27,6 @@ def run_anywhere(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="Every queued job, of all users.")] = False,
-    lists: Annotated[
-        bool,
-        typer.Option(
-            "--desired-sites",
-            help="Only restore the DESIRED_Sites that each job had before the daemon changed this attribute.",
-        ),
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Let queued jobs run anywhere: set their locality requirement to true.
@@ -42,10 +35,10 @@ def run_anywhere(
     """
     constraint = select_jobs(jobs or (), all_jobs=all_jobs)
     from hydrator.config import load
-    from hydrator.wiring import build_editing_client
+    from hydrator.wiring import build_condor_client
 
-    with closing(build_editing_client(load(config))) as client:
-        edit_jobs(client, schedd, constraint, lists=lists, as_json=as_json)
+    with closing(build_condor_client(load(config).htcondor)) as client:
+        edit_jobs(client, schedd, constraint, as_json=as_json)
 
 
 def select_jobs(texts: Sequence[str], *, all_jobs: bool) -> str | None:
@@ -81,7 +74,6 @@ def edit_jobs(
     schedd: str | None,
     constraint: str | None,
     *,
-    lists: bool,
     as_json: bool,
 ) -> None:
     """Edit the jobs that match *constraint* (None: every job), and print their number by schedd.
@@ -92,22 +84,15 @@ def edit_jobs(
     """
     names = [] if constraint is None else client.read_constraint_names(constraint)
     freed_jobs: dict[str, int] = {}
-    restored_jobs: dict[str, int] = {}
     with show_progress("editing the queued jobs of the schedds", has_steps=True, as_json=as_json) as bar:
         schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
-        bar.set_steps(2 * len(schedds))
+        bar.set_steps(len(schedds))
         for name in schedds:
-            freed_jobs[name] = 0 if lists else client.run_anywhere(name, constraint)
+            freed_jobs[name] = client.run_anywhere(name, constraint)
             bar.advance()
-        for name in schedds:
-            restored_jobs[name] = client.restore_desired_sites(name, constraint, should_opt_out=not lists)
-            bar.advance()
-    counts, text = (
-        (restored_jobs, "with restored DESIRED_Sites") if lists else (freed_jobs, "may run anywhere now")
-    )
-    lines = [f"{name}: {format_count(jobs, 'job')} {text}" for name, jobs in counts.items()]
-    print_result(as_json, counts, lambda: print("\n".join(lines)))
-    if constraint is None or any(freed_jobs.values()) or any(restored_jobs.values()):
+    lines = [f"{name}: {format_count(jobs, 'job')} may run anywhere now" for name, jobs in freed_jobs.items()]
+    print_result(as_json, freed_jobs, lambda: print("\n".join(lines)))
+    if constraint is None or any(freed_jobs.values()):
         return  # an edited job may not match the constraint again
     if not any(client.has_queued_job(name, constraint) for name in schedds):
         print_problems(_no_match_text(client, schedds, constraint, names))

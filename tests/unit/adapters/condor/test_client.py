@@ -257,7 +257,7 @@ def test_the_child_dies_with_its_parent_even_when_it_hangs(bench: Bench, busy: s
 
 
 def test_an_installation_without_htcondor_needs_a_collector_and_tokens_only(tmp_path: Path):
-    settings = CondorSettings("cm.example.org:9618", token_directory=tmp_path, params={"QUERY_TIMEOUT": "5"})
+    settings = CondorSettings("cm.example.org:9618", token_directory=tmp_path)
     env = build_environment(settings, {}, config_files=[str(tmp_path / "none")])
     assert env == {
         "CONDOR_CONFIG": "ONLY_ENV",
@@ -265,7 +265,6 @@ def test_an_installation_without_htcondor_needs_a_collector_and_tokens_only(tmp_
         "_CONDOR_SEC_TOKEN_DIRECTORY": str(tmp_path),
         "_CONDOR_SEC_CLIENT_AUTHENTICATION": "PREFERRED",
         "_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS": "IDTOKENS",
-        "_CONDOR_QUERY_TIMEOUT": "5",
     }
 
 
@@ -283,11 +282,6 @@ def test_config_file_setting_overrides_the_environment_and_its_methods(tmp_path:
         CondorSettings(config_file=tmp_path / "c", token_directory=tmp_path), {"CONDOR_CONFIG": "/x"}
     )
     assert env == {"CONDOR_CONFIG": str(tmp_path / "c"), "_CONDOR_SEC_TOKEN_DIRECTORY": str(tmp_path)}
-
-
-def test_params_override_the_client_defaults(tmp_path: Path):
-    settings = CondorSettings(token_directory=tmp_path, params={"SEC_CLIENT_AUTHENTICATION_METHODS": "SSL"})
-    assert build_environment(settings, {})["_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS"] == "SSL"
 
 
 def test_slots_are_not_queried_for_the_long_attributes(bench: Bench):

@@ -398,66 +398,6 @@ def test_slot_with_start_clause_and_no_hook_is_a_warning():
     assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []
 
 
-class Editor(Pool):
-    """A pool client that edits jobs, with any of the three obstacles."""
-
-    def __init__(self, *, write=True, supers="root, condor, editor", recorded=True, immutable=""):
-        super().__init__()
-        self.write = Answer(is_allowed=write, identity="editor@pool")
-        self.known = {"QUEUE_SUPER_USERS": supers, "IMMUTABLE_JOB_ATTRS": immutable}
-        self.recorded = recorded
-
-    def schedds(self):
-        return [{"Name": "ap1"}]
-
-    def ping(self, daemon, level, name=None):
-        return self.write
-
-    def config_of(self, daemon, names, name=None):
-        return {wanted: self.known[wanted] for wanted in names}
-
-    def has_user_record(self, schedd, user):
-        return self.recorded and user == "editor@pool"
-
-
-def editing(editor) -> Finding:
-    (found,) = ill(findings(Pool(), editor=editor))
-    assert found.subject == "schedd ap1"
-    assert "docs/explanation/desired-sites.md" in found.todo
-    return found
-
-
-@pytest.mark.parametrize(
-    ("editor", "seen", "todo"),
-    [
-        (Editor(write=False), "refuses edits (WRITE) from editor@pool", "SCHEDD.ALLOW_WRITE"),
-        (Editor(supers="root, condor"), "not list editor@pool", "QUEUE_SUPER_USERS"),
-        (Editor(supers=""), "not list editor@pool", "QUEUE_SUPER_USERS"),
-        (Editor(recorded=False), "has no user record of editor@pool", "condor_qusers -add editor@pool"),
-        (Editor(immutable="Owner, Desired_sites"), "forbids changes of", "IMMUTABLE_JOB_ATTRS"),
-    ],
-)
-def test_each_obstacle_to_job_edits_is_a_failure_with_advice(editor, seen, todo):
-    found = editing(editor)
-    assert found.level is Level.FAIL
-    assert seen in found.message
-    assert todo in found.todo
-
-
-@pytest.mark.parametrize("supers", ["root editor", "editor@pool"])
-def test_allowed_job_edits_are_advice_with_their_side_effect(supers):
-    found = editing(Editor(supers=supers))
-    assert found.level is Level.ADVICE
-    assert "edit every queued job" in found.message
-
-
-def test_write_permission_is_not_a_warning_if_the_daemon_edits_jobs():
-    too_much = Pool(too_much=frozenset({"WRITE"}))
-    assert [found.message for found in ill(findings(too_much, is_editing_jobs=True))] == []
-    (found,) = ill(findings(too_much))
-    assert "submit jobs (WRITE)" in found.message
-
-
 def test_unreachable_broker_is_a_warning_and_a_reachable_one_is_ok():
     found = [
         one for one in findings(brokers=[Broker(), Broker("it says: bad login")]) if "events" in one.subject

@@ -14,7 +14,6 @@ class Queue:
 
     def __init__(self) -> None:
         common = {"JobStatus": 1, "DataLocalityTransformed": True, "DataLocalityHere": False}
-        common |= {"DataLocalityDesiredSitesKept": classad2.ExprTree("[Was = undefined; Own = undefined]")}
         self.jobs = [
             classad2.ClassAd({"ClusterId": 178, "ProcId": 0, "Owner": "alice", **common}),
             classad2.ClassAd({"ClusterId": 179, "ProcId": 0, "Owner": "bob", **common}),
@@ -76,7 +75,6 @@ def test_constraint_that_asks_nothing_of_a_job_is_refused(constraint):
     calls = Calls()
     for edit in (
         lambda: calls.run_anywhere("ap1", constraint),
-        lambda: calls.restore_desired_sites("ap1", constraint, should_opt_out=True),
         lambda: calls.read_constraint_names(constraint),
     ):
         with pytest.raises(CallError, match="the constraint") as refused:

@@ -1,1 +1,0 @@
-"""Controller that edits DESIRED_Sites of queued jobs; it runs independently of the reconciler."""
