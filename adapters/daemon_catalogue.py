@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -19,7 +19,7 @@ import httpx
 
 from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
-from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, Estimates, SetEstimate, SiteEstimates
+from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -55,11 +55,7 @@ from .bounded_json import Bounds, Record, decode
 NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
 _MAX_QUERY_BYTES = 6000
 """Maximum length of the query in one request's URL; the daemon accepts a URL of 8192 bytes."""
-MAX_ESTIMATED_SETS = 20
-"""Largest number of sets that one command asks estimates for, one request each."""
 _MAX_STAGING_TEXTS = 1000
-_ANSWER_VALID = timedelta(minutes=10)
-"""How long a command uses an answer; it prints the estimates at once."""
 _TIMEOUT_SECONDS = 15.0
 _DEADLINE_SECONDS = 60.0
 _BOUNDS = Bounds(bytes_setting="the client's own", values_setting="the client's own")
@@ -183,32 +179,6 @@ class DaemonCatalogue:
             texts = [text for row in rows for text in row.get("staging") or ()]
             return tuple(sanitize(str(text)) for text in texts[:_MAX_STAGING_TEXTS])
 
-    def estimate_sets(
-        self, sets: Sequence[Sequence[Did]], facts: Snapshot, now: datetime
-    ) -> tuple[Estimates, frozenset[Did]]:
-        """Ask the daemon for estimates of *sets* that no queued job need name, from the first to the last.
-
-        *facts* are the client's facts about datasets that the daemon does not poll. Return also the datasets
-        that neither knows; a set with one of them has no estimate. Only the first MAX_ESTIMATED_SETS sets are
-        estimated.
-
-        Raises:
-            CatalogueError: the daemon did not answer, or is older than this request.
-        """
-        with self._translate_errors():
-            sites = self._get_json("/v1/sites")["sites"]
-            own = {Site(str(row["site"])): int(row.get("own_queue_seconds") or 0) for row in sites}
-            by_site: dict[Site, dict[SetKey, SetEstimate]] = {site: {} for site in own}
-            unknown: set[Did] = set()
-            for dids in sets[:MAX_ESTIMATED_SETS]:
-                answer = self._get_json("/v1/locality/set", _build_set_query(dids, facts))
-                if answer["not_polled"]:
-                    unknown.add(parse_did(str(answer["not_polled_example"])))
-                for site, estimate in _parse_set_estimates(answer).items():
-                    by_site.setdefault(site, {})[SetKey(str(answer["key"]))] = estimate
-        made = {site: SiteEstimates(found, own.get(site, 0)) for site, found in by_site.items()}
-        return Estimates(now + _ANSWER_VALID, made), frozenset(unknown)
-
     def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Record], list[float]]:
         """Fetch the daemon's rows about *dids*; also return the daemon's time in each answer."""
         rows: list[Record] = []
@@ -250,12 +220,11 @@ class DaemonCatalogue:
         """Close the connections."""
         self._http.close()
 
-    def _get_json(self, path: str, body: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
-        """Return the answer to GET *path*; with *body*, to POST *path*."""
+    def _get_json(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        """Return the answer to GET *path*."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
-        method, options = ("GET", {}) if body is None else ("POST", {"json": body})
         try:
-            return self._http.exchange(method, self._url + path, deadline, self._decode_response, **options)
+            return self._http.exchange("GET", self._url + path, deadline, self._decode_response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CatalogueUnreachable(self.name, reason_of(error)) from None
 
@@ -375,44 +344,6 @@ def _parse_estimates(sites: Sequence[Record], rows: Sequence[Record]) -> Estimat
         from_unix(min(until.values(), default=0)),
         {site: SiteEstimates(sets, own[site]) for site, sets in by_site.items()},
     )
-
-
-def _build_set_query(dids: Sequence[Did], facts: Snapshot) -> Record:
-    """Build the body of POST /v1/locality/set, with *facts* about those of *dids* whose size is known."""
-    given = {
-        did: {
-            "bytes": facts.bytes_total[did],
-            "sites": {
-                site: 1.0 if fact.state is DatasetState.AVAILABLE else fact.fraction or 0.0
-                for site, known in facts.sites.items()
-                if (fact := known.facts.get(did)) is not None
-            },
-        }
-        for did in dids
-        if did in facts.bytes_total
-    }
-    return {"datasets": list(dids), **({"facts": given} if given else {})}
-
-
-def _parse_set_estimates(answer: Record) -> dict[Site, SetEstimate]:
-    """Parse an answer of /v1/locality/set: without ``queue_seconds`` no slot is beside all the data."""
-    if answer["estimates_none"] or answer["not_polled"]:
-        return {}
-    queue, size = answer["queue_seconds"], answer["bytes"] or 0
-    where = answer.get("queue_site")
-    estimates = {}
-    for each in answer["sites"]:
-        read, share = each["read_seconds"], each["share"]
-        if read is None and queue is None:
-            continue
-        estimates[Site(str(each["site"]))] = SetEstimate(
-            None if read is None else int(read),
-            NO_QUEUE_SECONDS if queue is None else int(queue),
-            Site(str(each["read_from"])) if each["read_from"] else None,
-            missing_bytes=round(size * (1 - (share or 0))),
-            queue_site=Site(str(where)) if where else None,
-        )
-    return estimates
 
 
 def _join_parameters(name: str, values: Iterable[str]) -> Iterator[str]:

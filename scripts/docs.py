@@ -7,15 +7,17 @@ from the code, ``--attributes`` only the page of attributes. A test fails if one
 The map of the code changes with every docstring, so only FOLDER gets it.
 """
 
+import inspect
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import is_dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, NotRequired, Union, get_args, get_origin, get_type_hints
 
 import click
 import typer.main
@@ -23,6 +25,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
+from typing_extensions import is_typeddict
 
 from hydrator import __version__
 from hydrator.cli.app import app
@@ -31,7 +34,8 @@ from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
-from hydrator.server.api import openapi
+from hydrator.diagnostics.units import Title
+from hydrator.server.api import models
 from hydrator.server.app import build_app
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.server.middleware import AuthMiddleware
@@ -581,78 +585,123 @@ def _describe_option(parameter: Any) -> str:  # noqa: ANN401
     return (parameter.help or "") + (f" Default: `{default}`." if shown else "")
 
 
-def roles_of_routes() -> dict[str, str]:
-    """Return by path the role that a token for this path needs, empty for a public path."""
+def http() -> str:
+    """Return the page of all HTTP routes with their roles, and of the keys of their answers."""
     app = build_app(_no_state, CollectorRegistry(), max_age=timedelta(0))
-    guards = {route.path: route.app for route in app.routes if isinstance(route, Route)}
-    return {
-        path.replace(":path}", "}"): guard.required_role.value if isinstance(guard, AuthMiddleware) else ""
-        for path, guard in guards.items()
-    }
+    routes = [route for route in app.routes if isinstance(route, Route)]
+    listed = (
+        (code(f"{_method_of(route)} {route.path.replace(':path', '')}"), _role_of(route), _purpose_of(route))
+        for route in routes
+    )
+    return "\n".join(
+        [
+            "# HTTP\n",
+            MADE + "\n",
+            "## Routes and roles\n",
+            (
+                "If the server requires tokens, a route needs a token with its role. The role `read` also"
+                " covers `site`, and the role `submit` covers `read`: [security](../security.md#over-http).\n"
+            ),
+            table(("route", "role", "purpose"), listed),
+            "## Answers\n",
+            *key_tables(*_ANSWERS),
+        ]
+    )
+
+
+_ANSWERS = (
+    models.Sites, models.Datasets, models.Sets, models.Names, models.Accepted, models.Health, models.Ready,
+    models.Error,
+)  # fmt: skip
+
+
+def _method_of(route: Route) -> str:
+    return "POST" if "POST" in (route.methods or ()) else "GET"
+
+
+def _role_of(route: Route) -> str:
+    return route.app.required_role.value if isinstance(route.app, AuthMiddleware) else "none"
+
+
+def _purpose_of(route: Route) -> str:
+    return (route.endpoint.__doc__ or "").strip().splitlines()[0]
 
 
 def _no_state() -> NoReturn:
     raise AssertionError("nobody sends a request to this app")
 
 
-def http() -> str:
-    """Return the page of all HTTP routes with their roles and answers."""
-    document = openapi.build_openapi()
-    roles = roles_of_routes()
-    routes = [
-        (method, path, route)
-        for path, methods in document["paths"].items()
-        for method, route in methods.items()
-        if method != "head"
-    ]
-    of_all = sorted(set.intersection(*(set(route["responses"]) for _, path, route in routes if roles[path])))
-    example = next(route for _, path, route in routes if roles[path])
-    listed = (
-        (code(f"{method.upper()} {path}"), roles[path] or "none", route["summary"])
-        for method, path, route in routes
-    )
-    common = ((status, _answer(document, example["responses"][status])) for status in of_all)
-    parts = [
-        "# HTTP\n",
-        MADE + " `GET /v1/openapi.json` is the same for programs.\n",
-        "## Routes and roles\n",
-        (
-            "If the server requires tokens, a route needs a token with its role. The role `read` also covers"
-            " `site`, and the role `submit` covers `read`: [security](../security.md#over-http).\n"
-        ),
-        table(("route", "role", "purpose"), listed),
-        "## Answers of all routes with a role\n",
-        table(("status", "meaning"), common),
-    ]
-    for method, path, route in routes:
-        parts += _route_section(
-            document, f"{method.upper()} {path}", route, skip=of_all if roles[path] else ()
+def key_tables(*roots: Any) -> Iterator[str]:  # noqa: ANN401 - any annotation
+    """Yield a table of keys for each class in the annotations *roots*, and for the classes of their keys."""
+    seen: dict[type, None] = {}
+    for root in roots:
+        _collect_classes(root, seen)
+    for one in seen:
+        first, meanings = key_meanings(one)
+        yield f"### `{one.__name__}`\n"
+        yield f"{first}\n"
+        hints = get_type_hints(one, include_extras=True)
+        yield table(
+            ("key", "type", "meaning"), [(code(k), words_of(hints[k]), m) for k, m in meanings.items()]
         )
-    return "\n".join(parts)
 
 
-def _route_section(
-    document: Mapping[str, Any], title: str, route: Mapping[str, Any], skip: Sequence[str]
-) -> list[str]:
-    """Return the section of one route, without the answers in *skip*."""
-    asked = [
-        (code(one["name"]), one["in"], one.get("description", "") or "name of the site")
-        for one in route.get("parameters", [])
-    ]
-    answers = [
-        (status, _answer(document, answer))
-        for status, answer in sorted(route["responses"].items())
-        if status not in skip
-    ]
-    section = [f"## `{title}`\n", f"{route['summary']}\n"]
-    section += [table(("parameter", "in", "meaning"), asked)] if asked else []
-    return [*section, table(("status", "meaning"), answers)]
+def key_meanings(one: type) -> tuple[str, dict[str, str]]:
+    """Return the first line of a class's docstring, and the meaning of each key in its ``Attributes:``."""
+    meanings: dict[str, str] = {}
+    for base in (*getattr(one, "__orig_bases__", ()), *one.__bases__):
+        if is_keyed(base):
+            meanings |= key_meanings(base)[1]
+    first, _, rest = inspect.cleandoc(one.__doc__ or "").partition("\n")
+    for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE):
+        meanings[name] = " ".join(text.split())
+    return first, meanings
 
 
-def _answer(document: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-    if "$ref" in answer:
-        answer = document["components"]["responses"][answer["$ref"].rpartition("/")[2]]
-    return str(answer.get("description", ""))
+def is_keyed(annotation: Any) -> bool:  # noqa: ANN401
+    """Return whether *annotation* is a class whose fields are the keys of a JSON object."""
+    return isinstance(annotation, type) and (is_typeddict(annotation) or is_dataclass(annotation))
+
+
+def _collect_classes(annotation: Any, seen: dict[type, None]) -> None:  # noqa: ANN401
+    if is_keyed(annotation):
+        if annotation not in seen:
+            seen[annotation] = None
+            for each in get_type_hints(annotation, include_extras=True).values():
+                _collect_classes(each, seen)
+    elif get_origin(annotation) is not Literal:
+        for each in get_args(annotation):
+            _collect_classes(each, seen)
+
+
+def words_of(annotation: Any) -> str:  # noqa: ANN401
+    """Return the type of a key in words, such as ``list of text``."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        titles = [each.text for each in inner[1:] if isinstance(each, Title)]
+        if get_origin(inner[0]) is dict:
+            return f"{words_of(get_args(inner[0])[1])} by {titles[0]}"
+        return titles[0] if titles else words_of(inner[0])
+    if origin is NotRequired:
+        return f"{words_of(inner[0])}, or left out"
+    if origin in {Union, UnionType}:
+        return ", or ".join(words_of(each) for each in inner)
+    if origin is Literal:
+        return ", ".join(str(each).lower() if isinstance(each, bool) else str(each) for each in inner)
+    if origin in {list, tuple, frozenset, Sequence}:
+        return f"list of {words_of(inner[0])}"
+    if origin in {dict, Mapping}:
+        return f"{words_of(inner[1])} by name"
+    if is_keyed(annotation):
+        return code(annotation.__name__)
+    words = {
+        int: "whole number",
+        float: "number",
+        bool: "true or false",
+        datetime: "Unix s",
+        NoneType: "null",
+    }
+    return words.get(annotation, "any value" if annotation is Any else "text")
 
 
 def json_shapes() -> str:

@@ -1,4 +1,4 @@
-"""PanDA and DIRAC, from PyPI, each in a virtual environment of its own: what contrib/ is tried with.
+"""PanDA, from PyPI, in a virtual environment of its own: what contrib/ is tried with.
 
 PanDA's server is on PyPI as source only. Its build writes into system folders, so the tests do not build it:
 they unpack the source and use its packages ``pandajedi`` and ``pandaserver`` as they are.
@@ -18,18 +18,6 @@ _HERE = Path(__file__).parent
 
 class NeighbourUnavailable(Exception):
     """The packages cannot be installed here, most often for lack of a package index."""
-
-
-def dirac_python() -> Path:
-    """Return a Python that has DIRAC; build its environment first where it is missing.
-
-    Raises:
-        NeighbourUnavailable: pip could not install it; the text ends with pip's own words.
-    """
-    try:
-        return venv_python("dirac", _HERE / "dirac.lock", "--no-compile")
-    except PipFailed as failed:
-        raise NeighbourUnavailable(str(failed)) from failed
 
 
 def panda_python() -> tuple[Path, str]:

@@ -80,7 +80,6 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["Rapthor"] = rapthor.python
     parts["dask-jobqueue and HTMap"] = recipes.python
     parts["PanDA"] = neighbours.panda_python
-    parts["DIRAC"] = neighbours.dirac_python
     parts["rattler-build"] = conda.python
     parts["Debian 12 under systemd"] = machine.base
     parts["Debian 13 under systemd"] = machine.layers

@@ -33,8 +33,6 @@ NO_RAPTHOR = "no Rapthor"
 NO_TOIL = "no Toil"
 NO_RECIPES = "no dask-jobqueue"
 NO_PANDA = "no PanDA"
-NO_DIRAC = "no DIRAC"
-NO_CURL = "no curl or jq"
 NO_SYSTEMD = "no systemd"
 NO_CONDA = "no rattler-build"
 NO_IMAGE = "no container image"
@@ -56,8 +54,6 @@ MISSED = {
     NO_TOIL: "A REAL TOIL",
     NO_RECIPES: "DASK-JOBQUEUE AND HTMAP",
     NO_PANDA: "A REAL PANDA",
-    NO_DIRAC: "A REAL DIRAC",
-    NO_CURL: "CURL AND JQ",
     NO_SYSTEMD: "A REAL SYSTEMD",
     NO_CONDA: "RATTLER-BUILD",
     NO_IMAGE: "A CONTAINER IMAGE",

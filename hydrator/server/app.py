@@ -19,8 +19,6 @@ from starlette.routing import Route
 from hydrator.domain.events import MAX_EVENT_BYTES
 
 from .api.live import LiveUpdates
-from .api.locality.request import MAX_LOCALITY_BYTES
-from .api.locality.route import LocalityRoutes
 from .auth import Role, TokenAuthenticator
 from .handlers import (
     AdRoute,
@@ -40,8 +38,6 @@ from .pages.run import ClusterQuestions, ClusterReader
 from .responses import error_response, internal_error_response
 
 EVENTS_PATH: Final = "/v1/events"
-LOCALITY_PATH: Final = "/v1/locality"
-SET_LOCALITY_PATH: Final = "/v1/locality/set"
 
 _Guard = Callable[[Role], list[Middleware]]
 """Returns the middleware of a route that requires a role."""
@@ -84,7 +80,6 @@ def build_app(
     routes = [
         *_build_page_routes(pages, live, guard),
         *_build_data_routes(StateRoutes(get_state, registry), ads, guard),
-        *_build_locality_routes(LocalityRoutes(get_state, policy.request_time_limit / 2), guard),
         *_build_service_routes(get_state, services, policy.name_limiter, guard),
     ]
     body_limits = _build_body_limits(services)
@@ -99,8 +94,7 @@ def build_app(
 
 def _build_body_limits(services: TokenServices) -> dict[str, int]:
     """Return, by path, the largest body in bytes."""
-    limits = dict.fromkeys((LOCALITY_PATH, SET_LOCALITY_PATH), MAX_LOCALITY_BYTES)
-    return {**limits, EVENTS_PATH: MAX_EVENT_BYTES} if services.on_event else limits
+    return {EVENTS_PATH: MAX_EVENT_BYTES} if services.on_event else {}
 
 
 def _build_guard(
@@ -118,7 +112,7 @@ def _build_ad_routes(get_state: StateGetter, max_age: timedelta, *, is_public: b
 
 
 def _build_data_routes(state: StateRoutes, ads: Mapping[int, AdRoute], guard: _Guard) -> list[Route]:
-    """Build the routes that only read. The last three need no token, since orchestrators have no token."""
+    """Build the routes that only read. The last two need no token, since orchestrators have no token."""
     return [
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
         # a site's name may contain "/", and the path of a request is already decoded
@@ -129,7 +123,6 @@ def _build_data_routes(state: StateRoutes, ads: Mapping[int, AdRoute], guard: _G
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
         Route("/v1/sets", state.sets, middleware=guard(Role.READ)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),
-        Route("/v1/openapi.json", state.openapi),
         Route("/healthz", state.healthz),
         Route("/readyz", state.readyz),
     ]
@@ -144,14 +137,6 @@ def _build_page_routes(pages: PageRoutes, live: LiveUpdates, guard: _Guard) -> l
         Route("/run", pages.run, middleware=guard(Role.READ)),
         Route("/live", live.get, middleware=guard(Role.READ)),
         Route(SCRIPT_PATH, pages.script),
-    ]
-
-
-def _build_locality_routes(locality: LocalityRoutes, guard: _Guard) -> list[Route]:
-    """Build the routes for schedulers of any kind."""
-    return [
-        Route(path, endpoint, methods=["POST"], middleware=guard(Role.READ))
-        for path, endpoint in ((LOCALITY_PATH, locality.post), (SET_LOCALITY_PATH, locality.post_set))
     ]
 
 

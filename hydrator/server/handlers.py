@@ -24,7 +24,6 @@ from hydrator.domain.model import Did, Site, SiteAd, to_unix
 
 from .api import models
 from .api.dataset_query import parse_dataset_query, parse_dids, parse_set_keys
-from .api.openapi import build_openapi
 from .api.rows import (
     MAX_NAME_COMPARED,
     build_dataset_rows,
@@ -181,7 +180,7 @@ class StateRoutes:
         return json_response(request, answer)
 
     def datasets(self, request: Request) -> Response:
-        """List the sites of the named datasets; without names, of all demanded datasets, page by page."""
+        """List the datasets in `did=…&did=…`, else all demanded ones; `limit` and `after` give pages."""
         query = parse_dataset_query(request.scope["query_string"])
         state = self.get_state()
         if state.snapshot is None:
@@ -197,7 +196,7 @@ class StateRoutes:
         return json_response(request, answer)
 
     def sets(self, request: Request) -> Response:
-        """List the sets of datasets that queued jobs need; with keys, only these sets."""
+        """List the sets of datasets that queued jobs need; with `key=…&key=…`, only these sets."""
         keys = parse_set_keys(request.scope["query_string"])
         state = self.get_state()
         if state.snapshot is None:
@@ -214,10 +213,6 @@ class StateRoutes:
         """Return the registry in the format that the scraper asks for."""
         encode, media_type = choose_encoder(request.headers.get("Accept", ""))
         return bytes_response(request, encode(self.registry), media_type)
-
-    async def openapi(self, request: Request) -> Response:
-        """Return the description of this API."""
-        return json_response(request, build_openapi())
 
     async def healthz(self, request: Request) -> Response:
         """Return 200 unless the daemon's cycles hang; also return 200 while catalogues or the pool fail."""

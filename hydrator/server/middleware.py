@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -56,14 +55,12 @@ class RequestPolicy:
         behind_proxy: True if a proxy sends the requests; the client is the last address
             in ``X-Forwarded-For``.
         hosts: names that the server answers to; None for any name.
-        request_time_limit: the time after which the server cuts a request.
     """
 
     rate_limiter: RateLimiter | None = None
     name_limiter: RateLimiter | None = None
     behind_proxy: bool = False
     hosts: AllowedHosts | None = None
-    request_time_limit: timedelta = timedelta(seconds=30)
 
 
 @dataclass(eq=False)

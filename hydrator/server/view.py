@@ -12,7 +12,7 @@ from hydrator.diagnostics.overview.health import HealthFacts, OverallHealth, ass
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.parts import PartStatus
 from hydrator.diagnostics.overview.placement import Placement
-from hydrator.domain.ads.estimates import Estimates, SetEstimator
+from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot
 from hydrator.domain.pool_ports import PoolLoad
 from hydrator.reconcile.ads.site_ads import dids_without_room
@@ -44,7 +44,6 @@ class ServerState:
         omitted_dids: by site, the datasets for which the site's ad has no room.
         estimates: the estimates of the last cycle.
         no_estimates_reason: why the daemon made no estimates in the last cycle; None if it made some.
-        set_estimator: estimates sets that no job has named; None if the last cycle made no estimates.
         experiment: a sentence about the running block of a switchback experiment; None without one.
         locality: where the data of ended jobs was, over time.
         staging: the last step of staging; None before it.
@@ -74,7 +73,6 @@ class ServerState:
     experiment: str | None = None
     staging: StagingOverview | None = None
     locality: LocalityOverview = field(default_factory=LocalityOverview)
-    set_estimator: SetEstimator | None = None
     parts: Sequence[PartStatus] = ()
     placement: Placement | None = None
     reload_problems: Sequence[str] = ()
@@ -101,7 +99,6 @@ class ServerState:
             withheld_reasons=evaluation.withheld_reasons,
             estimates=report.estimates,
             no_estimates_reason=estimation.none_reason,
-            set_estimator=estimation.set_estimator,
             placement=Placement.of(evaluation.snapshot),
             load=estimation.load,
         )

@@ -84,16 +84,6 @@ def _count_sure(beside: Sequence[JobsOfSet], total: int, word: str) -> str:
     return f"{at_least}{len(beside)} of {format_count(total, word)}"
 
 
-def describe_unknown_datasets(unknown: Collection[Did]) -> str:
-    """Return one line if no estimate is possible because *unknown* are not polled; empty without any."""
-    if not unknown:
-        return ""
-    return (
-        f"the start cannot be estimated yet: the daemon reads {shorten_list(sorted(unknown))} from the"
-        " catalogues only after a job names it"
-    )
-
-
 _MAX_PARTS = 3
 
 

@@ -1,6 +1,6 @@
 """Catalogues: build each configured catalogue, by its type."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
@@ -107,19 +107,14 @@ def fetch_staging(settings: Settings, dids: Collection[Did]) -> tuple[str, ...]:
         daemon.close()
 
 
-def fetch_estimates(
-    settings: Settings, sets: Sequence[Sequence[Did]], facts: Snapshot, now: datetime
-) -> tuple[Estimates | None, frozenset[Did]]:
-    """Return the daemon's estimates for *sets*, from its saved state or over HTTP.
+def fetch_estimates(settings: Settings, sets: Collection[Collection[Did]], now: datetime) -> Estimates | None:
+    """Return the daemon's estimates for those of *sets* that queued jobs need, from its saved state or HTTP.
 
-    The saved state has only the sets that queued jobs need; over HTTP, the daemon estimates any set. Return
-    also the datasets that keep a set from an estimate, because neither the daemon nor *facts* knows them.
-    Return None for the estimates without an answer: a submission never fails for want of them.
+    Return None without an answer: a submission never fails for want of estimates.
 
     Args:
         settings: the configuration, with the state and the address of the daemon.
-        sets: the datasets of each set, by the names that jobs use; the most important set first.
-        facts: what this command knows about datasets that the daemon does not poll.
+        sets: the datasets of each set, by the names that jobs use.
         now: aware UTC time.
 
     Raises:
@@ -128,17 +123,14 @@ def fetch_estimates(
     keys = {set_key(dids) for dids in sets}
     saved = _load_saved_estimates(settings, now)
     if saved and any(not keys.isdisjoint(site.by_key) for site in saved.sites.values()):
-        return saved, frozenset()
+        return saved
     daemon = _build_daemon_catalogue(settings)
     if daemon is None or not keys:
-        return saved, frozenset()
+        return saved
     try:
-        try:
-            return daemon.estimate_sets(sets, facts, now)
-        except CatalogueError:  # an older daemon estimates only the sets of queued jobs
-            return daemon.read_estimates(keys), frozenset()
+        return daemon.read_estimates(keys)
     except CatalogueError:
-        return None, frozenset()
+        return None
     finally:
         daemon.close()
 

@@ -98,5 +98,4 @@ def _request_policy(http: HttpServerSettings, *, has_tokens: bool, proxied: bool
         RateLimiter(http.names_per_minute / 60, http.names_burst, time.monotonic),
         proxied,
         None if accepts_any_host else build_allowed_hosts(http.host, http.allowed_hosts),
-        timedelta(seconds=http.request_seconds),
     )

@@ -1,9 +1,8 @@
-"""PanDA's and DIRAC's own code asks a running daemon where data is, through the adapters of contrib/."""
+"""PanDA's own code asks a running daemon where data is, through the class of contrib/."""
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from testbed import neighbours
 from testbed.installation import wait_for
 from tests.integration.test_daemon import Running
 from tests.pages import blocks
-from tests.parts import NO_DIRAC, NO_PANDA, needs
+from tests.parts import NO_PANDA, needs
 
 HERE = Path(__file__).parent
 CONTRIB = HERE.parents[1] / "contrib"
@@ -35,9 +34,6 @@ def daemon(tmp_path):
     wait_for(lambda: '"lofar:L2"' in running.ad("RAL"), 20, "the datasets")
     yield running
     running.end()
-
-
-# --- PanDA
 
 
 @pytest.fixture(scope="module")
@@ -131,86 +127,3 @@ def test_panda_gets_data_on_tape_as_tape(panda, daemon):
 def test_panda_tries_again_later_when_the_daemon_does_not_poll_a_dataset(panda, daemon):
     refused = ask_panda(panda, daemon, "lofar:nowhere")["refused"]
     assert "the daemon does not poll lofar:nowhere: add it to demand.pins or demand.patterns" in refused
-
-
-# --- DIRAC
-
-
-@pytest.fixture(scope="module")
-def dirac(tmp_path_factory) -> tuple[Path, Path]:
-    """DIRAC's Python, and a folder with the extension and its entry point, as pip installs them."""
-    with needs(NO_DIRAC):
-        python = neighbours.dirac_python()
-    folder = tmp_path_factory.mktemp("contrib")
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-    ]
-    subprocess.run([*words, "--target", str(folder), str(CONTRIB)], check=True, capture_output=True)
-    return python, folder
-
-
-def dirac_configuration(port: int, more: str) -> str:
-    """The block of the page with the address and the sites of the test."""
-    (block,) = blocks("text dirac")
-    text = block.text
-    for old, new in (
-        ("https://hydrator.example.org:8471", f"http://127.0.0.1:{port}"),
-        ("UK:UK-Disk, NL:NL-Disk", "CAM:CAM-Disk"),
-        ("Status = Active", f"Status = Active\n{more}"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    return text
-
-
-def ask_dirac(dirac, daemon, *questions, more: str = "") -> list[dict]:
-    python, folder = dirac
-    file = daemon.folder / "dirac.cfg"
-    file.write_text(dirac_configuration(daemon.port, more))
-    environ = {"PATH": os.environ["PATH"], "HOME": str(daemon.folder), "PYTHONPATH": str(folder)}
-    words = [str(python), "-W", "ignore", str(HERE / "dirac_catalogue.py"), str(file), json.dumps(questions)]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "VALID True" in done.stdout, done.stdout + done.stderr
-    answers = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
-    return [json.loads(line.removeprefix("ANSWER ")) for line in answers]
-
-
-def test_dirac_finds_replicas_through_its_own_file_catalog(dirac, daemon):
-    names = ["/lofar/L1", "/lofar/L2", "/lofar/nowhere"]
-    usable, every, status, exists, locality = ask_dirac(
-        dirac,
-        daemon,
-        ["getReplicas", names, {}],
-        ["getReplicas", names, {"allStatus": True}],
-        ["getReplicaStatus", {"/lofar/L1": "RAL", "/lofar/L2": "elsewhere"}, {}],
-        ["exists", names, {}],
-        ["getLocality", "/lofar/L1", {}],
-    )
-    failed = {"/lofar/nowhere": "the daemon does not poll this dataset"}
-    assert usable["Value"]["Failed"] == failed
-    assert usable["Value"]["Successful"] == {
-        "/lofar/L1": {"CAM-Disk": "/lofar/L1"},
-        "/lofar/L2": {"CAM-Disk": "/lofar/L2", "RAL": "/lofar/L2"},
-    }
-    assert sorted(every["Value"]["Successful"]["/lofar/L1"]) == ["CAM-Disk", "RAL"]
-    assert status["Value"]["Successful"] == {"/lofar/L1": "STAGING"}
-    assert status["Value"]["Failed"] == {"/lofar/L2": "No such replica: elsewhere"}
-    assert exists["Value"]["Successful"] == {"/lofar/L1": True, "/lofar/L2": True}
-    assert locality["Value"]["Successful"]["/lofar/L1"]["sites"][0]["age_seconds"] < MINUTES
-
-
-def test_dirac_reports_a_daemon_that_does_not_answer(dirac, daemon):
-    daemon.end()
-    (answer,) = ask_dirac(dirac, daemon, ["getReplicas", ["/lofar/L1"], {}], more="Scope = lofar")
-    assert answer["OK"] is False
-    daemon.start()
-    (answer,) = ask_dirac(dirac, daemon, ["getReplicas", ["/L1"], {}], more="Scope = lofar")
-    assert list(answer["Value"]["Successful"]) == ["/L1"]

@@ -9,7 +9,7 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from hydrator.domain.model import MAX_DID_CHARS, SiteAd, Snapshot, to_unix
+from hydrator.domain.model import SiteAd, Snapshot, to_unix
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
@@ -173,18 +173,6 @@ def test_gzip_is_for_clients_that_accept_it(ask, fresh):
         current(ask, CAM, "CAM", fresh)
         assert ask(CAM, "CAM", **{"Accept-Encoding": "gzip"}).headers["Content-Encoding"] == "gzip"
         assert "Content-Encoding" not in ask(CAM, "CAM", **{"Accept-Encoding": "identity"}).headers
-
-
-@pytest.mark.parametrize("path", ["/v1/locality", "/v1/locality/set"])
-def test_question_about_10000_datasets_passes(ask, keys, path):
-    longest = "n" * (MAX_DID_CHARS - len("scope:00000"))
-    names = [f"scope:{number:05}{longest}" for number in range(10_000)]
-    headers = {"Authorization": f"Bearer {keys['read'][0]}"}
-    answer = ask.client.post(path, json={"datasets": names}, headers=headers)
-    assert answer.status_code == 200
-    lines = answer.text.splitlines()
-    assert len(lines) == (1 if path.endswith("set") else 10_002)
-    assert ask.client.post("/v1/events", content=b"x" * 70_000, headers=headers).status_code == 413
 
 
 def test_event_of_a_change_arrives_while_its_stream_is_still_open(ask, behind, keys):

@@ -4,7 +4,7 @@ The daemon computes the estimates in each cycle (``hydrator/reconcile/estimates`
 site ads. Frozen values only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.model import Did, Site, Snapshot
+from hydrator.domain.model import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +99,6 @@ class Estimates:
 
     valid_until: datetime
     sites: Mapping[Site, SiteEstimates] = field(default_factory=dict)
-
-
-class SetEstimator(Protocol):
-    """Estimates for any set of datasets, from the facts, the jobs and the slots of one cycle."""
-
-    def estimate_set(
-        self, dids: AbstractSet[Did], cpus: float, sites: Iterable[Site], facts: Snapshot | None = None
-    ) -> Mapping[Site, SetEstimate]:
-        """Return the estimates of *dids* at *sites* for a job of *cpus* cores; a site may have none.
-
-        With *facts*, they replace the facts of the cycle about *dids*.
-        """
-
-    def start_seconds(self, site: Site, cpus: float) -> int | None:
-        """Return the class of the seconds until one more job of *cpus* cores starts at *site*, with any data.
-
-        None: the site has no slot with so many cores.
-        """
 
 
 class TransferOrigin(StrEnum):

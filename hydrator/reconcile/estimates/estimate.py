@@ -13,7 +13,6 @@ from hydrator.domain.ads.estimates import (
     Estimates,
     Rate,
     RateLookup,
-    SetEstimator,
     SiteEstimates,
 )
 from hydrator.domain.errors import BadDid
@@ -81,7 +80,7 @@ class Estimation:
 
     Without rates ``estimates`` is None, and ``queues`` has the own queue of each site.
     ``load_at`` is the time of the jobs and slots behind the estimates. ``readers`` has, by source, the jobs
-    that read from it now. ``set_estimator`` estimates sets that no job has named, as of this cycle.
+    that read from it now.
     ``load`` has the jobs and slots; None if they are unknown.
     """
 
@@ -94,7 +93,6 @@ class Estimation:
     predictions: Predictions = field(default_factory=Predictions, repr=False)
     history: RunHistory = field(default_factory=RunHistory, repr=False)
     holdings: Holdings | None = field(default=None, repr=False)
-    set_estimator: SetEstimator | None = field(default=None, repr=False, compare=False)
     load: PoolLoad | None = field(default=None, repr=False, compare=False)
 
 
@@ -135,7 +133,7 @@ def estimate(
         return replace(_without_estimates(known, reason), queues=_without_sets(estimates))
     predictions = previous.predictions.with_resolution(policy.query_interval.total_seconds())
     made = predictions.update(estimates, to_unix(now))
-    rest = (load.as_of, cycle.readers, cycle.memory, made, cycle.history, holdings, cycle.sets)
+    rest = (load.as_of, cycle.readers, cycle.memory, made, cycle.history, holdings)
     return Estimation(estimates, None, None, *rest)
 
 
@@ -145,7 +143,7 @@ def _without_sets(estimates: Estimates) -> Estimates:
 
 
 def _without_estimates(known: Estimation, reason: str | None) -> Estimation:
-    return replace(known, estimates=None, none_reason=reason, readers={}, set_estimator=None)
+    return replace(known, estimates=None, none_reason=reason, readers={})
 
 
 class _NoRates:

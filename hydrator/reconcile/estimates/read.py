@@ -4,19 +4,17 @@ All readers of a source share its rate. So a read takes the seconds without othe
 readers and the new one, and some more readers that start before the next estimate (half a portion).
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import permutations
 
-from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, Rate, RateLookup, SetEstimate
-from hydrator.domain.model import Demand, Did, Site, Snapshot
+from hydrator.domain.model import Site
 
 from .classes import to_class
-from .holdings import DatasetSet, Holders, Holdings, build_set, read_holdings
+from .holdings import DatasetSet, Holders, Holdings
 from .queue import SiteQueues
 
 
@@ -93,19 +91,6 @@ class Reads:
         self._now = now
         self._known_rates: dict[tuple[Site, Site], Rate | None] = {}
         self._sources: dict[tuple[Holders, Site], _ReadSource | None] = {}
-
-    def with_holdings(self, holdings: Holdings) -> "Reads":
-        """Return the reads of the same cycle with other *holdings*."""
-        return Reads(
-            holdings,
-            self._rates,
-            self._readers,
-            mean_readers=self._mean_readers,
-            closed=self._closed,
-            busy=self._busy,
-            portion=self._portion,
-            now=self._now,
-        )
 
     def read(self, one: DatasetSet, site: Site) -> Read | None:
         """Return the read of *one* by a job at *site*; None if a size or all rates are unknown."""
@@ -215,38 +200,13 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class CycleSets:
-    """Estimates of any set of datasets, as of one cycle; threads of the HTTP server use them later."""
+    """The queue and the read of a set of datasets, as of one cycle."""
 
     holdings: Holdings
     queues: SiteQueues
     reads: Reads
     readers: Mapping[Site, int]
     now: datetime
-
-    def estimate_set(
-        self, dids: AbstractSet[Did], cpus: float, sites: Iterable[Site], facts: Snapshot | None = None
-    ) -> Mapping[Site, SetEstimate]:
-        """Return the estimates of *dids* at *sites* for a job of *cpus* cores; a site may have none.
-
-        With *facts*, they replace the facts of the cycle about *dids*.
-        """
-        if facts is not None:
-            holdings = read_holdings(facts, Demand(()))
-            other = replace(self, holdings=holdings, reads=self.reads.with_holdings(holdings))
-            return other.estimate_set(dids, cpus, sites)
-        one = build_set(SetKey(""), frozenset(dids), self.holdings.sites, self.holdings.sizes)
-        queue = self.estimate_queue(one, cpus, None)
-        if queue is None:
-            return {}
-        reads = {site: self.reads.read(one, site) for site in sites if site in self.holdings.sites}
-        return {
-            site: self.build_estimate(read, queue, None) for site, read in reads.items() if read is not None
-        }
-
-    def start_seconds(self, site: Site, cpus: float) -> int | None:
-        """Return the class of the seconds until one more job of *cpus* cores starts at *site*."""
-        seconds = self.queues.seconds(site, cpus)
-        return None if math.isinf(seconds) else to_class(seconds)
 
     def estimate_queue(
         self, one: DatasetSet, cpus: float, previous: int | None, least: float = 0.0

@@ -1,1 +1,1 @@
-"""HTTP API for programs: types, OpenAPI document, queries, and rows of the answers."""
+"""HTTP API for programs: types, queries, and rows of the answers."""

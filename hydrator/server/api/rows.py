@@ -16,6 +16,7 @@ from hydrator.submit.nearest_names import add_similar_names
 
 from .models import DatasetAnswer, DatasetSetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
 
+NOT_ANSWERED: Final = "no catalogue has answered for this dataset yet"
 MAX_NAME_COMPARED: Final = 200
 """Largest length, in characters, of a name for which the server looks for similar sites."""
 
@@ -55,7 +56,7 @@ def build_dataset_rows(
             "demanded": did in demand.dids,
             "jobs": demand.job_counts.get(did, 0),
             "bytes": snapshot.bytes_total.get(did),
-            "unseen": snapshot.unseen_reasons.get(did),
+            "unseen": _unseen_reason(snapshot, did),
             "clashes_with": [other for other in collisions.get(did, ()) if other != did],
             "left_out_at": sorted(site for site, omitted in state.omitted_dids.items() if did in omitted),
             "similar_names": list(similar.get(did, ())),
@@ -67,6 +68,11 @@ def build_dataset_rows(
         }
         for did in dids
     ]
+
+
+def _unseen_reason(snapshot: Snapshot, did: Did) -> str | None:
+    reason = snapshot.unseen_reasons.get(did)
+    return NOT_ANSWERED if reason is None and did in snapshot.unread_dids else reason
 
 
 def build_set_rows(state: ServerState, keys: Collection[str]) -> list[DatasetSetAnswer]:

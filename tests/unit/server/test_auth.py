@@ -259,17 +259,6 @@ def test_a_site_reads_nothing_but_its_ad(served, path):
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize("path", ["/v1/locality", "/v1/locality/set"])
-def test_locality_asks_for_a_token_that_reads_everything(served, path):
-    statuses = {
-        name: served(path, name, {"datasets": [L1]}).status_code
-        for name in (None, "cam", "event", "read", "submit")
-    }
-    assert statuses == {None: 401, "cam": 403, "event": 403, "read": 200, "submit": 200}
-    assert "CAM" not in served(path, "cam", {"datasets": [L1], "sites": ["CAM"]}).text.replace("site:CAM", "")
-
-
-@pytest.mark.outside
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_health_is_open(served, path):
     assert served(path).status_code == 200

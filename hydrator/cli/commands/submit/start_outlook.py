@@ -10,7 +10,7 @@ from hydrator.cli.output.progress import show_progress
 
 if TYPE_CHECKING:
     from hydrator.config import Settings
-    from hydrator.domain.model import DaemonKnowledge, Did, Snapshot
+    from hydrator.domain.model import DaemonKnowledge, Did
     from hydrator.submit.outlook import JobsOfSet
 
 
@@ -33,8 +33,7 @@ def print_outlook(
     text = describe_jobs_without_site(jobs, _reasons(knowledge, jobs), mode)
     if text and should_refuse:
         raise ExitWithMessage(f"{text}; nothing was submitted", EXIT_NO_MATCH_NOW)
-    facts = knowledge.snapshot if knowledge else None
-    starts = describe_expected_starts(options.settings, jobs, facts, mode=mode, explains_unknown=not text)
+    starts = describe_expected_starts(options.settings, jobs, mode=mode)
     for line in filter(None, (text, starts)):
         print(f"hydrator: {line}", file=sys.stderr)
 
@@ -62,34 +61,24 @@ def _reasons(knowledge: "DaemonKnowledge | None", jobs: "Sequence[JobsOfSet]") -
 
 
 def describe_expected_starts(
-    settings: "Settings",
-    jobs: "Sequence[JobsOfSet]",
-    facts: "Snapshot | None",
-    *,
-    mode: str | None = None,
-    explains_unknown: bool = True,
+    settings: "Settings", jobs: "Sequence[JobsOfSet]", *, mode: str | None = None
 ) -> str:
     """Return one line on the start of *jobs* by the daemon's estimates; empty without estimates.
 
     Args:
         settings: the configuration, with the state and the address of the daemon.
         jobs: the jobs by their datasets, by the names that the pool uses.
-        facts: facts about these datasets, also of catalogues that the daemon did not query for them.
         mode: DataLocality of the jobs; None for the pool's default.
-        explains_unknown: name the datasets that keep the jobs from an estimate.
     """
     from hydrator.domain.errors import HydratorError
-    from hydrator.domain.model import Snapshot
-    from hydrator.submit.outlook import describe_starts, describe_unknown_datasets
+    from hydrator.submit.outlook import describe_starts
     from hydrator.wiring import fetch_estimates, system_clock
 
     now = system_clock()
     known_jobs = sorted((each for each in jobs if each.dids), key=lambda each: -each.count)
-    sets = list(dict.fromkeys(each.dids for each in known_jobs))
     try:
         with show_progress("asking the daemon for its estimates"):
-            estimates, unknown = fetch_estimates(settings, sets, facts or Snapshot({}), now)
+            estimates = fetch_estimates(settings, {each.dids for each in known_jobs}, now)
     except HydratorError:  # the estimates are only for information
         return ""
-    line = describe_starts(known_jobs, estimates, now, mode)
-    return line or (describe_unknown_datasets(unknown) if explains_unknown else "")
+    return describe_starts(known_jobs, estimates, now, mode)

@@ -182,7 +182,7 @@ def print_start(run: "PreparedRun") -> None:
     *run* has the pool's names of its datasets, so no query contains the name of a private dataset.
     """
     jobs = [JobsOfSet(tuple(run.run.dids))]
-    line = describe_expected_starts(run.settings, jobs, run.facts, mode=run.run.options.mode)
+    line = describe_expected_starts(run.settings, jobs, mode=run.run.options.mode)
     print_problems(*([line] if line else []))
 
 

@@ -1,0 +1,103 @@
+"""Answers of the HTTP API: they have the keys of their models, and no request gets status 500."""
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from pydantic import TypeAdapter
+from starlette.routing import Route
+
+from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
+from hydrator.server.api import models
+from hydrator.server.app import build_app
+from hydrator.server.view import ServerState
+from tests.factories import CAM, L1, L2, L3, NOON, RAL, ad, demand, want
+
+pytestmark = pytest.mark.outside
+
+SITES = (CAM, RAL, Site("Žilina (CZ/2) 50% ad"))
+FACTS = {
+    CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
+    RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON, 0.25)}),
+}
+STATE = ServerState(
+    {site: ad(L1, site=site) for site in SITES},
+    Snapshot(FACTS, unseen_reasons={L2: "timeout"}, bytes_total={L1: 9}, unread_dids=frozenset({L3})),
+    demand(want(L1, L2, L3, jobs=3)),
+    None,
+    NOON,
+)
+APP = build_app(lambda: STATE, CollectorRegistry(), max_age=timedelta(seconds=9))
+PATHS = sorted(
+    route.path.replace("{site:path}", CAM)
+    for route in APP.routes
+    if isinstance(route, Route) and "GET" in (route.methods or ())
+)
+
+
+def ask(path: str, state: ServerState | None = None) -> httpx.Response:
+    """Return the answer of the app, without a socket."""
+    app = build_app(lambda: state, CollectorRegistry(), max_age=timedelta(seconds=9)) if state else APP
+    return asyncio.run(_get(app, path))
+
+
+async def _get(app, path: str) -> httpx.Response:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return await client.get(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "model"),
+    [
+        ("/v1/sites", 200, models.Sites),
+        (f"/v1/datasets?did={L1}&did=lofar:nowhere", 200, models.Datasets),
+        ("/v1/sets", 200, models.Sets),
+        ("/healthz", 200, models.Health),
+        ("/readyz", 200, models.Ready),
+        ("/v1/sites/CAMM/ad", 404, models.Error),
+        ("/v1/datasets?x=1", 400, models.Error),
+        ("/v1/datasets?did=none", 400, models.Error),
+        ("/nonsense", 404, models.Error),
+        (f"/v1/sites?{'x' * 9000}", 414, models.Error),
+    ],
+)
+def test_answer_has_the_keys_of_its_model(path, status, model):
+    answer = ask(path)
+    assert answer.status_code == status
+    TypeAdapter(model).validate_json(answer.content)
+
+
+@pytest.mark.parametrize("path", ["/v1/datasets", "/v1/sets", "/v1/sites/NONE/ad", "/readyz"])
+def test_server_without_facts_answers_503_with_a_reason(path):
+    answer = ask(path, replace(STATE, snapshot=None, not_ready_reason="no catalogue has been read yet"))
+    assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
+    TypeAdapter(models.Error).validate_json(answer.content)
+
+
+def test_hang_is_named_by_the_error():
+    answer = ask("/healthz", replace(STATE, hang_reason="no progress"))
+    assert TypeAdapter(models.Error).validate_json(answer.content)["status"] == "hung"
+
+
+def test_dataset_that_no_catalogue_answered_for_yet_is_unseen_and_not_absent():
+    (row,) = json.loads(ask(f"/v1/datasets?did={L3}").content)["datasets"]
+    assert (row["demanded"], row["sites"]) == (True, [])
+    assert row["unseen"] == "no catalogue has answered for this dataset yet"
+
+
+@given(st.sampled_from(PATHS), st.text(st.characters(codec="utf-8", exclude_characters="#"), max_size=60))
+@example("/v1/datasets", f"?did={L1}&limit=1&after={L1}")
+@example("/v1/sets", "?key=%00")
+def test_no_request_gets_status_500(path, more):
+    try:
+        answer = ask(path + more)
+    except httpx.InvalidURL:  # no client can send it
+        assume(False)
+    assert answer.status_code < 500
