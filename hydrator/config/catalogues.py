@@ -262,14 +262,15 @@ class PluginSource(BaseModel):
 
 
 BUILT_IN = ("file", "rucio", "dmapi")
-BUNDLED_PLUGINS = frozenset({"directory", "hash"})
+DIRECTORY = "directory"
+"""The type of the bundled catalogue that is built as a plugin is."""
 
 
 def _kind(table: Any) -> str | None:  # noqa: ANN401 - TOML
     kind = table.get("type") if isinstance(table, dict) else getattr(table, "type", None)
     if kind in BUILT_IN:
         return str(kind)
-    return "plugin" if isinstance(kind, str) and kind in BUNDLED_PLUGINS | installed_types() else None
+    return "plugin" if isinstance(kind, str) and kind in {DIRECTORY, *installed_types()} else None
 
 
 Source = Annotated[
@@ -280,7 +281,6 @@ Source = Annotated[
     Discriminator(
         _kind,
         custom_error_type="catalogue_type",
-        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory', 'hash' or an installed"
-        " plugin",
+        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed plugin",
     ),
 ]

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adapters import hash_placement
 from adapters.command.stager import CommandOptions, CommandStager
 from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
@@ -37,6 +36,7 @@ from ..config import (
     SiteCapabilitiesSettings,
     Source,
 )
+from ..config.catalogues import DIRECTORY
 from ..config.fields import build_from_section
 from ..config.staging import StagingCatalogueSettings
 from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
@@ -46,11 +46,6 @@ from .privacy import register_secrets
 if TYPE_CHECKING:
     from adapters.daemon_catalogue import DaemonCatalogue
     from adapters.rucio.catalogue import RucioSettings
-
-BUILTIN_PLUGINS: Mapping[str, plugins.CatalogueFactory] = {
-    "directory": directory.catalogue,
-    "hash": hash_placement.catalogue,
-}
 
 
 def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
@@ -181,7 +176,7 @@ def build_catalogues(
         try:
             bare = _build_catalogue(source, settings, clock)
             logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "token_validity", None)  # type: ignore[misc]
-            is_foreign = isinstance(source, PluginSource) and source.type not in BUILTIN_PLUGINS
+            is_foreign = isinstance(source, PluginSource) and source.type != DIRECTORY
             catalogue = _redact_secrets(CheckedCatalogue(bare) if is_foreign else bare, source)
             catalogues.append(MappedCatalogue(catalogue, mapping) if mapping else catalogue)
         except ConfigError as error:
@@ -204,7 +199,7 @@ def _build_catalogue(source: Source, settings: Settings, clock: Clock) -> Catalo
     if isinstance(source, DmapiSource):
         return _build_dmapi(source, settings.site_capabilities, clock)
     if isinstance(source, PluginSource):
-        factory = BUILTIN_PLUGINS.get(source.type) or plugins.load_factory(source.type)
+        factory = directory.catalogue if source.type == DIRECTORY else plugins.load_factory(source.type)
         return plugins.create_catalogue(factory, source.type, source.name, source.options, clock)
     return _build_rucio(source, settings, clock)
 

@@ -420,7 +420,7 @@ def test_every_commented_out_option_of_the_example_is_a_real_one(loaded):
     text = _uncommented(EXAMPLE.read_text())
     settings = loaded(text)
     names = [source.name for source in settings.catalogue]
-    assert names == ["embedded", "rucio", "dmapi", "directory", "hash"]
+    assert names == ["embedded", "rucio", "dmapi", "directory"]
     rucio = settings.catalogue[1]
     assert isinstance(rucio, RucioSource)
     assert rucio.rse_sites == {"UKSRC_RAL_XRD": "UKSRC"}
