@@ -13,7 +13,6 @@ NAMES = (
     "trust",
     "pilots",
     "core",
-    "replay",
     "scale",
     "hook_cpu",
     "hooks",

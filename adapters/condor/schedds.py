@@ -15,7 +15,7 @@ from .schedd_rounds import ScheddRounds
 MAX_ENDED_JOBS = 20_000
 """Ended jobs in one answer of a schedd: some 10 MB."""
 MAX_HISTORY_JOBS = 1_000_000
-"""Ended jobs of one schedd that ``report`` and ``replay`` read, in answers of MAX_ENDED_JOBS."""
+"""Ended jobs of one schedd that ``report`` reads, in answers of MAX_ENDED_JOBS."""
 OVERLAP = timedelta(minutes=5)
 """Period that is read twice, since the schedd's clock may differ; a miss read twice counts once."""
 

@@ -105,10 +105,6 @@ class _Commands(LazyGroup):
                 " incomplete."
             ),
         ),
-        "replay": (
-            ".commands.outcomes.replay:replay_command",
-            "Try policies on the pool's past jobs in a model of the pool, and compare the results.",
-        ),
         "submit": (
             ".app:submit",
             "Prepare jobs and pool configuration for data locality.",

@@ -1,4 +1,4 @@
-"""Table of slot totals: the slots and cores of each site over time, sampled for ``hydrator replay``."""
+"""Table of slot totals: the slots and cores of each site over time, sampled for ``hydrator report``."""
 
 import sqlite3
 from collections import defaultdict

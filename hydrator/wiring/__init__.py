@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .condor import (
         build_cluster_queues,
         build_condor_client,
-        build_expression_evaluator,
         build_job_history,
         fetch_config_values,
     )
@@ -48,7 +47,6 @@ __all__ = [
     "build_cluster_queues",
     "build_condor_client",
     "build_event_sources",
-    "build_expression_evaluator",
     "build_file_listers",
     "build_job_history",
     "build_pseudonym_store",
@@ -75,10 +73,7 @@ _MODULES = {
     "assembly": "Parts assemble build_event_sources",
     "catalogues": "build_file_listers daemon_catalogues fetch_daemon_knowledge fetch_estimates fetch_staging",
     "checks": "build_check_inputs",
-    "condor": (
-        "build_cluster_queues build_condor_client"
-        " build_expression_evaluator build_job_history fetch_config_values"
-    ),
+    "condor": ("build_cluster_queues build_condor_client build_job_history fetch_config_values"),
     "credentials": "find_unreadable_secrets read_credentials",
     "http_clients": "fetch_openapi",
     "network": "NetworkParts build_rate_table",

@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import PoolSlots
-from adapters.condor.expressions import ClassAdEvaluator
 from adapters.condor.peers import CollectorPeers
 from adapters.condor.pool_load import ScheddClusters, ScheddLoads
 from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
@@ -181,11 +180,6 @@ def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
         interval=timedelta(seconds=merge.interval_seconds),
         clock=clock,
     )
-
-
-def build_expression_evaluator() -> ClassAdEvaluator:
-    """Build the evaluator of ClassAd expressions; it contacts no daemon."""
-    return ClassAdEvaluator()
 
 
 def build_job_history(settings: Settings, clock: Clock, reporter: StepReporter | None = None) -> JobHistory:

@@ -322,15 +322,6 @@ def roll_back(place: Place) -> None:
 DATASETS = json.dumps({"sites": ["RAL", "CAM"], "datasets": {"lofar:L123": {"sites": {"RAL": "available"}}}})
 LIST = {"datasets.json": DATASETS}
 PARSET = {"field.parset": "[global]\ndir_working = /data/run\ninput_ms = a.ms\n"}
-WORKLOAD = {
-    "workload.json": json.dumps(
-        {
-            "version": 1,
-            "sites": [{"site": "RAL", "machines": 1, "cores": 4}],
-            "mix": {"jobs": 20, "shares": "even"},
-        }
-    )
-}
 JOB = {"my.sub": f"{SHORT}queue\n"}
 
 STATE = {"HYDRATOR_DAEMON__STATE_DIR": "var"}
@@ -375,10 +366,6 @@ RUNS = {
     f"hydrator rollback RAL {GENERATION}": Typed(str(GENERATION)),
     "hydrator rollback RAL --end": Typed("follows the catalogues", before=roll_back),
     "hydrator report --since 7d": Typed("7 d"),
-    "hydrator replay --since 30d --policy prefer --policy wait:1h --policy auto": Typed("replay"),
-    "hydrator replay --workload workload.json --policy off --policy auto --seeds 10": Typed(
-        "10 runs a policy", files=WORKLOAD
-    ),
     "hydrator submit pool-config --role schedd > 60-hydrator.conf": Typed(),
     "hydrator submit pool-config --remove": Typed(),
     "hydrator submit rapthor field.parset --dry-run": Typed("RAL", files=PARSET),

@@ -55,16 +55,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator rollback RAL --end", "resume following the catalogues"),
     ],
     "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
-    "replay": [
-        (
-            "hydrator replay --since 30d --policy prefer --policy wait:1h --policy auto",
-            "try three policies on the jobs of the last 30 days",
-        ),
-        (
-            "hydrator replay --workload workload.json --policy off --policy auto --seeds 10",
-            "the same on the jobs of a file",
-        ),
-    ],
     "submit pool-config": [
         ("hydrator submit pool-config --role schedd > 60-hydrator.conf", "for the schedds"),
         ("hydrator submit pool-config --remove", "print the steps to remove it, and the parts that remain"),

@@ -23,7 +23,6 @@ from .json_models.facts import (
 )
 from .json_models.network import NetworkJson
 from .json_models.outcomes import ExperimentReportJson, JobAdJson, OutlookJson, ReportJson, TokenJson
-from .json_models.replay import ReplayJson
 from .json_models.staging import StagingCommandJson, StagingJson
 from .json_models.status import StatusJson
 from .json_models.why import WhyJson
@@ -46,7 +45,6 @@ _MODELS: Mapping[str, Any] = {
     "why": WhyJson,
     "report": ReportJson,
     "report --experiment": ExperimentReportJson,
-    "replay": ReplayJson,
     "run-anywhere": BySchedd[Count],
     "submit rapthor --dry-run": OutlookJson,
     "submit rapthor --as ad": JobAdJson,

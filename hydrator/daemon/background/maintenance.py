@@ -41,7 +41,7 @@ class MaintenanceTasks(BackgroundWorker):
 
     Args:
         get_cycle_output: returns the output of the last cycle.
-        save_slot_totals: saves a sample of the slots by site, for ``hydrator replay``.
+        save_slot_totals: saves a sample of the slots by site, for ``hydrator report``.
         locality: keeps the locality of ended jobs over time.
         errors: keeps the errors of the estimates.
         share_credentials: gets the credentials in use after each check.

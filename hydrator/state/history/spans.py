@@ -1,4 +1,4 @@
-"""Table of the times in which a site's ad listed a dataset as AVAILABLE, for ``report`` and ``replay``.
+"""Table of the times in which a site's ad listed a dataset as AVAILABLE, for ``report``.
 
 The history of generations is short on a busy pool: one new dataset a minute fills it in less than two hours.
 A row here is one stay of a dataset: some 100 bytes, and no row if only ages, estimates or fractions changed.

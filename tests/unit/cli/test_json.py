@@ -15,8 +15,6 @@ import typer
 
 from hydrator.cli.app import app
 from hydrator.cli.commands.outcomes.job_report import report_json
-from hydrator.cli.commands.outcomes.policy_table import replay_json
-from hydrator.cli.commands.outcomes.policy_trial import ReplayTable
 from hydrator.cli.commands.outcomes.switchback import experiment_json
 from hydrator.cli.commands.submit.rapthor.outlook import outlook_rows
 from hydrator.cli.commands.why_answers import result_json as why_rows
@@ -38,7 +36,6 @@ from hydrator.diagnostics.counterfactual import Counterfactual, Estimate, Placem
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.diagnostics.outcomes import LostAds
 from hydrator.diagnostics.prediction_errors import ErrorSummary
-from hydrator.diagnostics.replay.statistics import summarize
 from hydrator.diagnostics.switchback import MEASURES, Arm, LeftOut, Switchback
 from hydrator.diagnostics.why.explanation import (
     JobExplanation,
@@ -89,7 +86,6 @@ from hydrator.submit.rapthor.outlook import SiteOutlook
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
 from tests.staging_world import StagingWorld, need
-from tests.unit.diagnostics.replay.worlds import OFF, lofar, play
 from tests.unit.diagnostics.test_outcomes import found as tallied
 from tests.unit.diagnostics.test_outcomes import row as ended
 from tests.unit.reconcile.test_reconciler import World
@@ -173,13 +169,6 @@ def answers() -> dict:
     return why_rows(WhyResult((answer,), {"ap2": "timeout"}, crowd))
 
 
-def trial() -> dict:
-    """Return the JSON value of `replay` with a history."""
-    runs = [play(lofar(0.5, seed=seed, jobs=30), OFF, seed=seed) for seed in range(6)]
-    result = summarize(runs, "seeds")
-    return replay_json(ReplayTable(runs[0].workload.with_unknowns(["sizes"]), (result,), "seeds", 6, result))
-
-
 def report() -> dict:
     told = {"s1": EndedJobs((ended(L1), ended()), is_complete=False), "s2": Unseen("no answer")}
     comparison = Counterfactual(
@@ -234,7 +223,6 @@ EXAMPLES = {
     "why": answers,
     "report": report,
     "report --experiment": switchback,
-    "replay": trial,
     "run-anywhere": lambda: {"ap1": 3},
     "submit rapthor --dry-run": lambda: {
         "run": "run1", "datasets": 2, "answers": {"list": "answered"},

@@ -17,7 +17,6 @@ SLOW = {
     "once": "asks schedds and catalogues",
     "plan": "asks schedds and catalogues",
     "run-anywhere": "edits the queues of all schedds",
-    "replay": "reads the histories of the schedds",
     "report": "reads the histories of the schedds",
     "submit filter": "asks the daemon, or the catalogues",
     "submit pool-config": "reads the configuration of the pool",

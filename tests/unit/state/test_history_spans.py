@@ -1,4 +1,4 @@
-"""The stays of datasets in the ads: the history that report and replay read on a busy pool."""
+"""The stays of datasets in the ads: the history that report reads on a busy pool."""
 
 from dataclasses import replace
 

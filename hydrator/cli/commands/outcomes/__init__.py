@@ -1,1 +1,1 @@
-"""``hydrator report`` and ``hydrator replay``: results of jobs, and of policies that a replay tries."""
+"""``hydrator report``: results of jobs."""

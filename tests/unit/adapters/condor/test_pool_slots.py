@@ -3,7 +3,6 @@
 import pytest
 
 from adapters.condor.collector import PoolSlots
-from adapters.condor.expressions import ClassAdEvaluator
 from hydrator.domain.pool_ports import SlotAdVersion
 
 
@@ -35,12 +34,3 @@ class Collector:
 def test_cores_of_a_slot_are_those_of_the_whole_slot(ad, cores):
     slots = PoolSlots(Collector({"GLIDEIN_Site": "RAL", "DataLocalityGeneration": 7} | ad), ["GLIDEIN_Site"])
     assert slots.read_ad_versions() == [SlotAdVersion("RAL", 7, cores)]
-
-
-def test_evaluator_returns_values_and_none_for_undefined():
-    evaluate = ClassAdEvaluator().evaluate
-    assert evaluate("MY.a + TARGET.b", "[a=1]", "[b=2]") == 3
-    assert evaluate("TARGET.b =?= 2", "[]", "[b=2]") is True
-    assert evaluate("TARGET.c", "[]", "[b=2]") is None
-    assert evaluate("1 / 0", "[]", "[]") is None
-    assert evaluate("MY.here", '[here = TARGET.x["k"] >= 1]', "[x=[k=1]]") is True

@@ -1,4 +1,4 @@
-"""Maintenance: each count of slots is also a sample of the slots and cores by site, for the replay."""
+"""Maintenance: each count of slots is also a sample of the slots and cores by site, for the report."""
 
 from types import SimpleNamespace
 
