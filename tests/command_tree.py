@@ -1,11 +1,22 @@
 """Every command of ours, for tests that look at all of them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import typer
 
 from hydrator.cli.app import app
-from hydrator.cli.output.manpage import walk_commands
+
+
+def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every visible command with its path, such as ``submit wrap``."""
+    for name, command in group.commands.items():
+        path = f"{prefix}{name}"
+        if hasattr(command, "commands"):
+            yield from walk_commands(command, f"{path} ")
+        elif not command.hidden:
+            yield path, command
+
 
 TREE = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = dict(walk_commands(TREE))

@@ -13,7 +13,7 @@ import hydrator
 def main() -> None:
     """Run the command that the arguments of this process name."""
     words = sys.argv[1:]
-    if words not in (["--version"], ["-V"], ["version"], ["hook"]):
+    if words not in (["--version"], ["-V"], ["hook"]):
         from .app import main as run_command
 
         run_command()

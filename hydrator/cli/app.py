@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 import typer
 
-import hydrator
 from hydrator.cli import hook_text, version_text
 from hydrator.cli.groups import LazyGroup
 from hydrator.cli.output.printing import print_problems
@@ -18,14 +17,6 @@ class _Commands(LazyGroup):
     """The command line."""
 
     table: ClassVar = {
-        "version": (
-            ".app:version",
-            "Print the version.",
-        ),
-        "man": (
-            ".app:man",
-            "Print the man page: hydrator man > /usr/local/share/man/man1/hydrator.1.",
-        ),
         "run": (
             ".commands.run:run",
             "Run the daemon: SIGTERM ends the daemon, SIGHUP makes the daemon read the configuration again.",
@@ -207,7 +198,7 @@ def _switch_colors_off(is_requested: bool) -> None:
 
 def _print_version(is_requested: bool) -> None:
     if is_requested:
-        version()
+        sys.stdout.write(version_text())
         raise typer.Exit
 
 
@@ -233,21 +224,6 @@ def _handle_global_options(
 @submit.callback()
 def _prepare_submission() -> None:
     """Prepare jobs and pool configuration for data locality."""
-
-
-def version() -> None:
-    """Print the version."""
-    sys.stdout.write(version_text())
-
-
-def man() -> None:
-    """Print the man page: hydrator man > /usr/local/share/man/man1/hydrator.1."""
-    from hydrator.cli.output.manpage import build_manpage
-    from hydrator.wiring import system_clock
-
-    print(
-        build_manpage(typer.main.get_command(app), hydrator.__version__, f"{system_clock():%Y-%m-%d}"), end=""
-    )
 
 
 def hook() -> None:

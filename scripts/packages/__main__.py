@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from hydrator import __version__
@@ -31,14 +30,13 @@ def build(
     *trees* is a folder in which builds with the same sources and *seconds* keep the files of the package:
     the next build for a system with the same Python uses them again.
     """
-    date = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
     pack = build_deb if target.kind == "deb" else build_rpm
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "tree"
         kept = trees / f"{package.name}-{target.kind}-{target.python}" if trees else root
         if not kept.exists():
             kept.mkdir()
-            build_tree(package, target, kept, date)
+            build_tree(package, target, kept)
         if kept != root:
             shutil.copytree(kept, root, symlinks=True)
         return pack(package, target, root, version, seconds, folder)

@@ -1,6 +1,5 @@
 """File trees of the packages: what each package installs below ``/``."""
 
-import gzip
 import os
 import shutil
 import subprocess
@@ -9,12 +8,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import typer
 from typer._completion_shared import get_completion_script
 
-from hydrator import __version__
-from hydrator.cli.app import app
-from hydrator.cli.output.manpage import build_manpage
 from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config
 from testbed.wheelhouse import ROOT, our_wheel, wheels_for
 
@@ -43,10 +38,10 @@ _COMPLETIONS: Mapping[str, str] = {
 }
 
 
-def build_tree(package: Package, target: Target, root: Path, date: str) -> None:
-    """Write the files of *package* for *target* below *root*; *date* is the date of the man page."""
+def build_tree(package: Package, target: Target, root: Path) -> None:
+    """Write the files of *package* for *target* below *root*."""
     if package is DAEMON:
-        _add_daemon(root, target, date)
+        _add_daemon(root, target)
     elif package is HOOK:
         _add(root / "usr/libexec/classad-hydrator-hook", _read("hydrator/startd_cron.py"), 0o755)
         startd_text = _read_own("60-datalocality-startd.conf")
@@ -79,7 +74,7 @@ def set_modes_and_times(root: Path, seconds: int) -> None:
             os.utime(path, (seconds, seconds), follow_symlinks=False)
 
 
-def _add_daemon(root: Path, target: Target, date: str) -> None:
+def _add_daemon(root: Path, target: Target) -> None:
     prefix = root / PREFIX
     site = prefix / "lib" / f"python{target.python}" / "site-packages"
     _install_wheels(site, target)
@@ -96,8 +91,6 @@ def _add_daemon(root: Path, target: Target, date: str) -> None:
     _add(units / "hydrator.service.d/20-user.conf", "[Service]\nUser=hydrator\nGroup=hydrator\n")
     _add(root / "usr/lib/sysusers.d/classad-hydrator.conf", _read_own("sysusers.conf"))
     _add(root / "usr/lib/tmpfiles.d/classad-hydrator.conf", _read_own("tmpfiles.conf"))
-    page = build_manpage(typer.main.get_command(app), __version__, date)
-    _add(root / "usr/share/man/man1/hydrator.1.gz", gzip.compress(page.encode(), mtime=0))
     for shell, place in _COMPLETIONS.items():
         script = get_completion_script(prog_name="hydrator", complete_var="_HYDRATOR_COMPLETE", shell=shell)
         _add(root / place.format(zsh=_ZSH_FOLDERS[target.kind]), f"{script}\n")

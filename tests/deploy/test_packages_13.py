@@ -112,7 +112,6 @@ def test_the_rpms_name_their_dependencies_files_and_scriptlets(rpms):
         "/opt/classad-hydrator/bin/hydrator",
         "/usr/lib/systemd/system/hydrator.service",
         "/usr/lib/sysusers.d/classad-hydrator.conf",
-        "/usr/share/man/man1/hydrator.1.gz",
         "/usr/share/bash-completion/completions/hydrator",
         "/usr/share/zsh/site-functions/_hydrator",
         "/usr/share/fish/vendor_completions.d/hydrator.fish",

@@ -1,4 +1,4 @@
-"""Examples for the help of every command and for the man page: a command line and its purpose."""
+"""Examples for the help of every command: a command line and its purpose."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -86,14 +86,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "staging stop": [("hydrator staging stop --reason 'tape robot is down'", "stop all requests at once")],
     "staging resume": [("hydrator staging resume", "end the stop, and forget earlier failures")],
 }
-
-EXIT_STATUSES: Final = (
-    (0, "done; for hydrator why: the job would match now, runs, or has run"),
-    (1, "the command or a part of it failed; for hydrator check: a finding is a failure"),
-    (2, "wrong usage or configuration; every problem is listed"),
-    (3, "for hydrator why: the job would not match now; with --refuse-nowhere: no site has all data now"),
-)
-"""Exit statuses of all commands."""
 
 
 def epilog(path: str) -> str | None:

@@ -1,11 +1,10 @@
-"""The command line for its users: help, man page, completion, exit statuses."""
+"""The command line for its users: help, completion, exit statuses."""
 
 import contextlib
 import io
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 import termios
@@ -15,20 +14,18 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import typer
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator import __version__
 from hydrator.cli import main
-from hydrator.cli.output.examples import EXAMPLES, EXIT_STATUSES
-from hydrator.cli.output.manpage import build_manpage
+from hydrator.cli.output.examples import EXAMPLES
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
 from hydrator.server.app import build_app as http_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.state.store import Store
-from tests.command_tree import COMMANDS, TREE, options
+from tests.command_tree import COMMANDS, options
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
 
 
@@ -99,55 +96,6 @@ def test_help_fits_80_columns_and_obeys_no_color(run):
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in said.splitlines()) <= 80
 
 
-# the man page
-
-
-PAGE = build_manpage(TREE, "1.0", "2026-11-21")
-
-
-def test_the_man_page_has_every_command_option_example_and_exit_status():
-    plain = PAGE.replace("\\-", "-")
-    for path, command in COMMANDS.items():
-        assert f"\n.SS {path}" in plain
-        for each in command.params:
-            assert all(name in plain for name in each.opts if name.startswith("--"))
-    for status, _ in EXIT_STATUSES:
-        assert f"\n.TP\n.B {status}\n" in plain
-
-
-def test_man_page_escapes_texts_that_look_like_roff():
-    first = typer.Typer(help="of . and ' and \\ and…")
-
-    @first.command()
-    def odd() -> None:
-        """.TH is no request, and \\fB no font."""
-
-    @first.command()
-    def other() -> None:
-        """'also."""
-
-    page = build_manpage(typer.main.get_command(first), "1", "2026-11-21")
-    assert "\n\\&.TH is no request, and \\efB no font." in page
-    assert "\n\\(aqalso." in page
-    assert page.isascii()
-
-
-@pytest.mark.outside
-@pytest.mark.skipif(not shutil.which("groff"), reason="NO GROFF, SO THE MAN PAGE IS NOT FORMATTED")
-def test_groff_finds_nothing_wrong_with_the_man_page(run):
-    groff = ["groff", "-man", "-Tutf8", "-ww"]
-    done = subprocess.run(groff, input=PAGE, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
-    assert "hydrator datasets lofar:L123 --why" in shown.replace("\u2212", "-")
-
-
-def test_the_man_page_is_printed(run):
-    printed = run("man")
-    assert (printed.returncode, printed.stderr) == (0, "")
-    assert printed.stdout.startswith('.TH HYDRATOR 1 "20')
-
-
 # completion
 
 
@@ -181,14 +129,14 @@ def test_wrong_option_or_missing_configuration_exits_2_without_traceback(tmp_pat
     assert "give a configuration with --config, or create one with `hydrator init`" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("--version",), ("-V",), ("version",)])
+@pytest.mark.parametrize("words", [("--version",), ("-V",)])
 def test_the_version_is_printed(run, words):
     done = run(*words)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 
 def test_successful_command_exits_0(run):
-    assert [run(*words).returncode for words in (("version",), ("--help",), ("hook",))] == [0, 0, 0]
+    assert [run(*words).returncode for words in (("--version",), ("--help",), ("hook",))] == [0, 0, 0]
 
 
 # an astronomer, on a host that has nothing

@@ -19,7 +19,6 @@ from hydrator.cli.commands.outcomes.switchback import experiment_json
 from hydrator.cli.commands.submit.rapthor.outlook import outlook_rows
 from hydrator.cli.commands.why_answers import result_json as why_rows
 from hydrator.cli.output.json_schema import SCHEMAS, JsonSchema, find_schema, walk_keys
-from hydrator.cli.output.manpage import walk_commands
 from hydrator.cli.output.network import network_rows
 from hydrator.cli.output.rows import (
     StateView,
@@ -84,6 +83,7 @@ from hydrator.staging.overview import StagingOverview
 from hydrator.state.network_rows import SourceStatus
 from hydrator.submit.rapthor.outlook import SiteOutlook
 from testbed.shaped import COMMANDS, conforms, problems
+from tests.command_tree import walk_commands
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
 from tests.staging_world import StagingWorld, need
 from tests.unit.diagnostics.test_outcomes import found as tallied

@@ -29,7 +29,6 @@ QUICK = {
     "datasets": "reads the last report",
     "history": "reads the state",
     "hook": "prints a file",
-    "man": "prints its own help",
     "network": "reads the last report",
     "rollback": "reads the state and writes a command file",
     "run": "is the daemon",
@@ -46,7 +45,6 @@ QUICK = {
     "token new": "writes a file",
     "token list": "reads a file",
     "token revoke": "writes a file",
-    "version": "prints the version",
 }
 
 

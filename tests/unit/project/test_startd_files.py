@@ -44,7 +44,7 @@ def read_values(folder: Path, text: str) -> dict[str, str | None]:
 
 def read_package_configuration(folder: Path) -> str:
     """Build the files of the hook's package in *folder*; return its configuration, with its include there."""
-    build_tree(HOOK, TARGETS[0], folder, "2026-11-27")
+    build_tree(HOOK, TARGETS[0], folder)
     text = (folder / CONFIG_FOLDER / "60-datalocality-startd.conf").read_text()
     assert text.count(": /usr/") == 1
     return text.replace(": /usr/", f": {folder}/usr/")

@@ -30,7 +30,7 @@ def started(words: list[str], environment: dict[str, str], folder: Path) -> subp
 @pytest.mark.parametrize(
     "words",
     [
-        ["version"],
+        ["--version"],
         ["nonsense"],
         ["plan"],
         ["plan", "-c", "none.toml"],
