@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -59,7 +58,7 @@ def serve_ads(ads: Sequence[SiteAd]) -> Iterator[str]:
     def view() -> ServerState:
         return ServerState(by_site, None, None, None, from_unix(time.time()))
 
-    server = HttpServer(build_app(view, CollectorRegistry(), max_age=timedelta(seconds=10)), "127.0.0.1", 0)
+    server = HttpServer(build_app(view, CollectorRegistry()), "127.0.0.1", 0)
     server.start()
     try:
         assert server.url

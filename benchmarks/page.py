@@ -174,7 +174,7 @@ class _Pool:
 @contextmanager
 def _serve(pool: _Pool) -> Iterator[httpx.Client]:
     live = LiveUpdates(lambda: pool.version)
-    asgi = build_app(lambda: pool.state, CollectorRegistry(), max_age=timedelta(seconds=9), live=live)
+    asgi = build_app(lambda: pool.state, CollectorRegistry(), live=live)
     with (
         HttpServer(asgi, on_stop=live.close) as server,
         httpx.Client(base_url=server.url or "", trust_env=False, timeout=120) as client,

@@ -71,7 +71,7 @@ class StartPlan:
         """Return the daemon's section [staging]."""
         sites = "".join(f"[staging.sites.{site.name}]\n" for site in site_specs())
         return (
-            f'[staging]\nmode = "ask"\nname = "bench"\ninterval_seconds = {self.step}\n'
+            f'[staging]\nmode = "ask"\nname = "bench"\n'
             f"[staging.catalogues.rucio]\n{sites}"
             "[staging.limits]\nhour_requests = 1000\n[staging.times]\nwait_minutes = 0\n"
         )
@@ -183,9 +183,9 @@ class StagingSteps:
         policy = StagingPolicy(
             pool="bench",
             mode=StagingMode.ASK,
-            catalogue_modes={"rucio": StagingMode.ASK},
+            catalogues=frozenset({"rucio"}),
             site_modes={SITE: StagingMode.ASK},
-            limits=StagingLimits(hour_requests=10**6, user_bytes=10**18, site_files=None, source_files=None),
+            limits=StagingLimits(hour_requests=10**6, user_bytes=10**18),
         )
         self.executor = StagingExecutor(
             {"rucio": stager}, self._store, policy, self.clock, lambda: None, lambda *_: None

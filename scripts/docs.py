@@ -587,7 +587,7 @@ def _describe_option(parameter: Any) -> str:  # noqa: ANN401
 
 def http() -> str:
     """Return the page of all HTTP routes with their roles, and of the keys of their answers."""
-    app = build_app(_no_state, CollectorRegistry(), max_age=timedelta(0))
+    app = build_app(_no_state, CollectorRegistry())
     routes = [route for route in app.routes if isinstance(route, Route)]
     listed = (
         (code(f"{_method_of(route)} {route.path.replace(':path', '')}"), _role_of(route), _purpose_of(route))

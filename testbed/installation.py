@@ -148,7 +148,6 @@ poll_seconds = {self._poll}
 config_file = "{self._client_config}"
 {self.catalogue.section()}
 [demand]
-ask_seconds = {self._poll}
 {self._demand}
 [publish.file]
 directory = "{self.ads}"

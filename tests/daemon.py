@@ -29,7 +29,6 @@ class Running:
         self.scheme = "http"
         self.log = folder / "log"
         self.environ: dict[str, str] = {}
-        self.hang_seconds = 600
         self.configure()
         self.catalogue({"lofar:L1": {"CAM": "available"}})
 
@@ -39,7 +38,6 @@ class Running:
             [daemon]
             state_dir = "state"
             poll_seconds = {poll}
-            hang_seconds = {self.hang_seconds}
             [[catalogue]]
             type = "file"
             path = "catalogue.json"

@@ -33,7 +33,7 @@ def policy(
     *,
     limits: StagingLimits = StagingLimits(),  # noqa: B008
     times: StagingTimes = StagingTimes(),  # noqa: B008
-    catalogue_modes=None,
+    catalogues=frozenset({"rucio"}),
     site_modes=None,
     **more,
 ) -> StagingPolicy:
@@ -41,7 +41,7 @@ def policy(
     return StagingPolicy(
         mode=mode,
         default_scope="lofar",
-        catalogue_modes=catalogue_modes or {"rucio": StagingMode.ASK},
+        catalogues=catalogues,
         site_modes=site_modes or dict.fromkeys(SITES, StagingMode.ASK),
         limits=limits,
         times=times,

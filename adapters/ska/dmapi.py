@@ -57,7 +57,6 @@ class DmapiSettings:
         storage_sites: the sites by storage element or area id. They override Site Capabilities.
         bare_location: the state of a location whose files cannot be counted. With None, the site counts as
             unreachable for the dataset.
-        count_files: whether to query each dataset's number of files (metadata).
         limit: the row limit that every query sends. An answer with this number of rows counts as
             incomplete.
         parallel, deadline: the number of queries at a time, and the time limit of one poll.
@@ -70,7 +69,6 @@ class DmapiSettings:
     name: str
     storage_sites: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     bare_location: ReplicaState | None = ReplicaState.PARTIAL
-    count_files: bool = True
     limit: int = 100_000
     parallel: int = 8
     deadline: timedelta = timedelta(seconds=120)
@@ -294,10 +292,8 @@ class DmapiCatalogue:
                 raise CatalogueGarbled(self.name, poll.areas.faults[key])
         return frozenset(site for each in areas for site in each.sites), closure_reason
 
-    def _dataset_size(self, poll: _DmapiPoll, did: Did, seconds_left: float) -> DatasetSize | None:
-        """Return the size of *did*; None if ``count_files`` is false. Sizes of closed datasets are cached."""
-        if not self._settings.count_files:
-            return None
+    def _dataset_size(self, poll: _DmapiPoll, did: Did, seconds_left: float) -> DatasetSize:
+        """Return the size of *did*. Sizes of closed datasets are cached."""
         cached = self._sizes.get(did)
         if cached and cached[1].is_settled and poll.started_at - cached[0] < self._settings.size_every:
             return cached[1]

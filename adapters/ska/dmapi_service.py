@@ -78,7 +78,7 @@ class DmapiService:
         path = f"/metadata/{self._did_path(did)}"
         answer = self._get(did, path, {"plugin": "DID_COLUMN"}, seconds_left, partial(parse_size, did))
         if answer.status == 404:
-            reason = "DMAPI has locations of the dataset but no metadata (count_files = false skips metadata)"
+            reason = "DMAPI has locations of the dataset but no metadata"
             raise CatalogueGarbled(self._name, f"{reason}: {answer.detail[:120]}")
         size: DatasetSize = answer.body
         return size

@@ -27,7 +27,6 @@ from .workload import COMPUTE_SECONDS, JOB_BYTES, SITES, SLOTS, BenefitJob, Work
 NEGOTIATOR_SECONDS = 5
 POOL = f"USE_PROCD = True\nNEGOTIATOR_INTERVAL = {NEGOTIATOR_SECONDS}\n"
 POLL_SECONDS = 2
-COUNT_SECONDS = 10
 UNKNOWN_RUN = 2
 """The daemon's default run time, in mean computing times: wrong by a factor of two."""
 _STARTING = Path(tempfile.gettempdir()) / "classad-hydrator-benefit.lock"
@@ -135,14 +134,13 @@ def _estimate_errors(installed: Installation) -> dict[str, dict[str, float | Non
 
 
 def _network(x: float) -> str:
-    """Return the daemon's configuration of counts, uplinks and run times, if this checkout has them."""
-    text = f"[report]\ncount_seconds = {COUNT_SECONDS}\n"
+    """Return the daemon's configuration of links and negotiation, if this checkout has them."""
+    text = ""
     if "network" in Settings.model_fields:
         gbit = 8 * link_rate(x) / 1e9
         text += "".join(f"[network.uplinks.{site}]\ngbit_per_second = {gbit:.9f}\n" for site in SITES)
     if "estimates" in Settings.model_fields:
-        text += f"[estimates]\ndefault_run_seconds = {round(UNKNOWN_RUN * COMPUTE_SECONDS)}\n"
-        text += f"reaction_seconds = {NEGOTIATOR_SECONDS}\n"
+        text += f"[estimates]\nreaction_seconds = {NEGOTIATOR_SECONDS}\n"
     return text
 
 

@@ -47,7 +47,6 @@ class RucioSource(Section):
     client_id: str | None = None
     client_secret_file: Path | None = None
     audience: str = Field("rucio", description="audience of the requested token")
-    scope: str = Field("openid", description="scope of the requested token")
     client_cert: Path | None = Field(None, description='a certificate or a proxy, for auth = "x509"')
     client_key: Path | None = Field(
         None, description="file with the key of client_cert; default: client_cert contains the key too"
@@ -55,47 +54,11 @@ class RucioSource(Section):
     ca_cert: Path | None = None
     vo: str | None = None
     timeout_seconds: Seconds = Field(30, description="time limit of one read from the connection")
-    deadline_seconds: Seconds = Field(
-        120,
-        description="time limit of a whole poll; a dataset without an answer by then keeps its last facts",
-    )
-    verify_minutes: float = Field(
-        10,
-        ge=0,
-        le=1440,
-        description="between polls, the daemon counts the files of each dataset again after this interval;"
-        " 0: each poll counts all files",
-    )
-    deep_calls: int = Field(
-        2000,
-        ge=1,
-        le=1_000_000,
-        description="maximum number of new or changed datasets whose files one poll counts; the other"
-        " datasets wait for later polls",
-    )
-    count_first: bool = Field(
-        True,
-        description="true: publish a new dataset only after the daemon counted its files; false: publish"
-        " the dataset at once if Rucio's summary says that it is complete",
-    )
     calls_per_second: float = Field(
         50,
         gt=0,
         le=10_000,
         description="maximum rate of calls; the daemon lowers the rate after an answer 429 or 503",
-    )
-    concurrent_calls: int = Field(
-        2, ge=1, le=16, description="number of calls at the same time, each on its own connection"
-    )
-    max_answer_mb: AnswerMegabytes = Field(
-        64,
-        description="maximum size of one answer after decompression; the limit is a quarter of this for"
-        " an answer that is not a stream of rows",
-    )
-    max_answer_values: AnswerValues = Field(
-        2_000_000,
-        description="maximum number of texts and numbers in one answer; the limit is a quarter of this"
-        " for an answer that is not a stream of rows",
     )
     expiry_margin_hours: float = Field(
         6, ge=0, le=8760, description="a dataset whose Rucio rule expires within this time is not AVAILABLE"
@@ -150,19 +113,11 @@ class _ServiceSettings(Section):
         " client_id and client_secret_file",
     )
     ca_cert: Path | None = Field(None, description="file with the CA of the server's certificate")
-    timeout_seconds: Seconds = Field(15, description="time limit of one read from the connection")
     calls_per_second: float = Field(
         20,
         gt=0,
         le=10_000,
         description="maximum rate of calls; the daemon lowers the rate after an answer 429 or 503",
-    )
-    max_answer_mb: AnswerMegabytes = Field(
-        16, description="maximum size of one answer after decompression; the daemon rejects a larger answer"
-    )
-    max_answer_values: AnswerValues = Field(
-        500_000,
-        description="maximum number of texts and numbers in one answer; the daemon rejects a longer answer",
     )
 
     def _check_access(self, url: str) -> None:
@@ -186,19 +141,6 @@ class DmapiSource(_ServiceSettings):
     url: Url
     audience: str = "data-management-api"
     scope: str = "openid profile data-management-api-service"
-    deadline_seconds: Seconds = Field(
-        120,
-        description="time limit of a whole poll; a dataset without an answer by then keeps its last facts",
-    )
-    parallel: int = Field(8, ge=1, le=64, description="concurrent queries")
-    limit: int = Field(
-        100_000,
-        ge=1,
-        le=10_000_000,
-        description="the parameter limit of each query; the daemon treats an answer with this many"
-        " entries as truncated",
-    )
-    count_files: bool = Field(True, description="query the metadata of each dataset too, to count its files")
     bare_location: Literal["partial", "complete", "unseen"] = Field(
         "partial", description="dataset state at a location whose files the daemon cannot count"
     )
@@ -226,7 +168,6 @@ class SiteCapabilitiesSettings(_ServiceSettings):
     url: Url | None = None
     audience: str = "site-capabilities-api"
     scope: str = "openid profile site-capabilities-api-service"
-    refresh_minutes: float = Field(10, gt=0, le=1440, description="interval between queries")
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:

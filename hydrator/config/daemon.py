@@ -20,11 +20,6 @@ class DaemonSettings(Section):
         " own folder",
     )
     poll_seconds: Seconds = Field(30, description="interval between polls of the catalogues")
-    hang_seconds: Seconds = Field(
-        600,
-        description="after poll_seconds + hang_seconds without progress, systemd or Kubernetes may"
-        " restart the daemon",
-    )
     default_scope: str | None = Field(
         None, description="the scope of a dataset that a job names without a scope"
     )
@@ -35,6 +30,24 @@ class DaemonSettings(Section):
     @property
     def max_age(self) -> timedelta:
         return timedelta(hours=self.max_age_hours)
+
+    @property
+    def step_seconds(self) -> float:
+        """Return the interval of slot merges, staging steps and counts of slots: a minute at most."""
+        return min(60, 2 * self.poll_seconds)
+
+    @property
+    def history_seconds(self) -> float:
+        """Return the interval of queries of histories and of measured rates: five minutes at most."""
+        return min(300, 10 * self.poll_seconds)
+
+    @property
+    def hang_seconds(self) -> float:
+        """Return the seconds without progress after which systemd or Kubernetes may restart the daemon.
+
+        A slow catalogue does not matter: the schedule never waits for a catalogue.
+        """
+        return self.poll_seconds + min(600, 20 * self.poll_seconds)
 
 
 class HTCondorSettings(Section):
@@ -49,9 +62,6 @@ class HTCondorSettings(Section):
     )
     token_directory: Path | None = Field(
         None, description="folder that contains only the daemon's IDTOKEN (one for each pool)"
-    )
-    timeout_seconds: Seconds = Field(
-        20, description="time limit of one query to a collector, schedd or other HTCondor daemon"
     )
 
 
@@ -77,11 +87,6 @@ class PrivateSettings(Section):
 class SitesSettings(Section):
     """Sites to publish, their names in catalogues, and sites whose jobs read the storage of another site."""
 
-    include: list[str] = Field(
-        default=["*"],
-        description="patterns of site names with * and ?; the daemon withdraws the ad of a site that"
-        " matches no pattern",
-    )
     retired: list[SiteName] = Field(default_factory=list, description="sites whose ads the daemon withdraws")
     slot_attributes: list[str] = Field(
         default=[
@@ -104,21 +109,11 @@ class SitesSettings(Section):
     )
 
 
-class BudgetSettings(Section):
-    """Maximum size of a site ad, and of one line in the ad."""
-
-    line_bytes: int = Field(60_000, ge=1_000, le=60_000)
-    ad_bytes: int = Field(240_000, ge=1_000, le=240_000)
-
-
 class EstimatesSettings(Section):
     """Seconds until a job has read its data, or has a slot beside it: docs/explanation/estimates.md."""
 
     enabled: bool = Field(
         True, description="publish estimates if transfer rates are known and all schedds answer"
-    )
-    valid_seconds: float = Field(
-        600, ge=60, le=86_400, description="how long jobs use an estimate, for example after the daemon ended"
     )
     max_readers_per_source: int = Field(
         10,
@@ -127,29 +122,12 @@ class EstimatesSettings(Section):
         description='jobs with mode "auto" that may read from one site at a time; a quarter of them may begin'
         " in one turn (print the pool configuration again)",
     )
-    portion: float = Field(
-        2,
-        ge=0,
-        le=1000,
-        description="jobs that may begin to read from one site before the daemon counts them; half of them"
-        " share the rate in each estimate",
-    )
-    default_run_seconds: Seconds = Field(
-        3600, description="expected run time of a job while no earlier or running job shows it"
-    )
     reaction_seconds: float = Field(
         60,
         ge=0,
         le=86_400,
         description="NEGOTIATOR_INTERVAL of the pool: a waiting job starts after this time at the earliest,"
         " so a job whose data is read sooner does not wait for it",
-    )
-    max_slot_age_seconds: float = Field(
-        750,
-        ge=10,
-        le=86_400,
-        description="a slot that its startd has not updated for longer does not count; at least twice the"
-        " UPDATE_INTERVAL of the startds, 300 by default",
     )
 
 
@@ -169,21 +147,6 @@ class StandbySettings(Section):
         description="identities of the other daemon at the collector, such as hydrator2@YOUR.DOMAIN, if"
         " they differ from this daemon's identity; this daemon also accepts heartbeats from"
         " these identities",
-    )
-
-
-class ReportSettings(Section):
-    """Statistics of ended jobs, from the schedds' histories: docs/reference/report.md."""
-
-    count_seconds: float = Field(
-        300, ge=0, le=86_400, description="interval between counts of ended jobs for the metrics; 0: never"
-    )
-    slots_seconds: float = Field(
-        60,
-        ge=0,
-        le=86_400,
-        description="interval between queries that count the slots with and without the attributes of a"
-        " site ad; 0: never",
     )
 
 

@@ -5,22 +5,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from .fields import Seconds, Section, SiteName
+from .fields import Section, SiteName
 
 
 class DemandSettings(Section):
     """Selection of the published datasets."""
 
-    scope: Literal["jobs", "all"] = Field(
-        "jobs",
-        description="jobs: publish the datasets that jobs name; all: publish every dataset of the catalogues",
-    )
     ask_schedds: bool = Field(
         True, description="query the schedds that the collector lists for the datasets that jobs name"
-    )
-    ask_seconds: Seconds = Field(30, description="interval between queries of the schedds")
-    keep_hours: float = Field(
-        24, ge=0, le=720, description="hours that a dataset stays published after the last job that named it"
     )
     settle_seconds: float = Field(
         600,
@@ -47,34 +39,6 @@ class JobsSettings(Section):
     )
     wait_seconds: float = Field(
         3600, ge=0, le=31_536_000, description='how long a job with mode "wait" waits for its data'
-    )
-    settle_seconds: float = Field(
-        600,
-        ge=0,
-        le=31_536_000,
-        description='how long a job with mode "prefer" waits until its datasets are published, before it'
-        " runs anywhere",
-    )
-    auto_settle_seconds: float | None = Field(
-        None,
-        ge=0,
-        le=31_536_000,
-        description='how long a job with mode "auto" without estimates waits until its datasets are'
-        " published, before it runs anywhere; default: settle_seconds of [demand]",
-    )
-    rounding_seconds: float = Field(
-        300,
-        ge=1,
-        le=3600,
-        description="the end of a job's wait is a multiple of this (of 1/12 of a longer wait, of 1/2 of a"
-        " shorter one), so that jobs share an autocluster",
-    )
-    others_weight: float = Field(
-        1_000_000,
-        ge=0,
-        le=1e9,
-        description="how much each second of the queue for a site's data lowers the rank of the site's slots"
-        " for jobs without datasets; 0: not at all",
     )
     glideinwms: bool = Field(
         False,
@@ -124,15 +88,6 @@ class SubmitSettings(Section):
         description="patterns (* and ?, any letter case) of tar files that a job unpacks into its scratch"
         " folder",
     )
-    max_files: int = Field(
-        20_000, ge=1, le=1_000_000, description="maximum number of files of all datasets of one run"
-    )
-    max_list_mb: float = Field(
-        16,
-        gt=0,
-        le=1000,
-        description="maximum size of hydrator-paths.json, which HTCondor transfers with the job",
-    )
     cpus: int = Field(16, ge=1, le=4096)
     memory_gb: float = Field(64, gt=0, le=65_536)
     disk_gb: float = Field(100, gt=0, le=1_000_000)
@@ -144,17 +99,10 @@ class SubmitSettings(Section):
         description="prefer: a GPU slot if one is free, else a slot with cpus and memory_gb; require: GPU"
         " slots only",
     )
-    gpus: int = Field(1, ge=1, le=64, description="number of GPUs")
     gpu_cpus: int = Field(4, ge=1, le=4096, description="cores that a job on a GPU slot requests")
     gpu_memory_gb: float = Field(16, gt=0, le=65_536, description="memory that a job on a GPU slot requests")
     require_gpus: str | None = Field(
         None, description="requirements on the GPU, as for require_gpus in a submit file"
-    )
-    gpu_rank: float = Field(
-        100,
-        ge=0,
-        le=1e12,
-        description="weight of a GPU in the job's Rank",
     )
     gpu_steps: list[str] = Field(
         default=["*image*"],

@@ -1,7 +1,7 @@
 """The section [network] of the configuration: rates between sites."""
 
 from collections import Counter
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -43,14 +43,6 @@ class LinkSettings(Section):
 class NetworkSettings(Section):
     """Rates between sites, for estimates of reading times: docs/how-to/operate/data/network.md."""
 
-    sources: tuple[Literal["wrapper", "transfers", "rucio"], ...] = Field(
-        ("wrapper", "transfers", "rucio"),
-        description="sources of measured rates: what the job wrapper measured, the schedds' transfer"
-        " records, and Rucio's request metrics and distances",
-    )
-    interval_seconds: float = Field(
-        300, ge=1, le=86_400, description="interval between queries of these sources"
-    )
     default_gbit_per_second: Gbits | None = Field(
         None,
         description="rate of a link without any other figure, in Gb/s; without this such a link is unknown",

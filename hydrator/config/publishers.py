@@ -14,7 +14,6 @@ class CollectorSettings(Section):
     """Publication of site ads in the collector."""
 
     enabled: bool = True
-    lifetime_seconds: float = Field(900, ge=60, le=86_400)
 
 
 class AdFileSettings(Section):
@@ -30,9 +29,6 @@ class HttpServerSettings(Section):
     enabled: bool = True
     host: str = "127.0.0.1"
     port: int = Field(8471, ge=0, le=65535)
-    max_age_seconds: float = Field(
-        10, ge=0, le=86_400, description="seconds that a cache may keep an ad (Cache-Control: max-age)"
-    )
     tokens_file: Path | None = Field(
         None,
         description="file with the hashes of the valid tokens, written by `hydrator token`; without this"
@@ -57,20 +53,7 @@ class HttpServerSettings(Section):
     socket: Path | None = Field(
         None, description="path of a Unix socket for a proxy; it replaces host and port"
     )
-    socket_mode: int = Field(
-        0o660, ge=0, le=0o777, description="file mode of the Unix socket; it decides which users may connect"
-    )
 
-    requests_per_second: float = Field(
-        500, gt=0, le=1e6, description="maximum average rate of requests from one address, and with one token"
-    )
-    requests_burst: int = Field(
-        2000,
-        ge=1,
-        le=10_000_000,
-        description="number of requests that one address, or one token, may send at once; after that,"
-        " requests_per_second limits the rate",
-    )
     names_per_minute: float = Field(
         60,
         gt=0,
@@ -83,19 +66,6 @@ class HttpServerSettings(Section):
         le=10_000_000,
         description="number of pseudonyms that one token may request at once, for a large submission; after"
         " that, names_per_minute limits the rate",
-    )
-    max_connections: int = Field(
-        500,
-        ge=2,
-        le=100_000,
-        description="maximum number of open connections; one address may have half of them",
-    )
-    request_seconds: float = Field(
-        30,
-        ge=1,
-        le=3600,
-        description="time limit of a request, from its start until its answer is sent; then the server"
-        " closes the connection",
     )
 
     @model_validator(mode="after")
@@ -123,29 +93,12 @@ class SitesFileSettings(Section):
 
     enabled: bool = False
     path: Path = Path("/var/lib/classad-hydrator/sites_by_dataset.json")
-    valid_minutes: float = Field(
-        60,
-        ge=5,
-        le=1440,
-        description="minutes that the file is valid after the daemon wrote it; later, pilots start as if"
-        " there were no file",
-    )
 
 
 class SlotMergeSettings(Section):
     """Slot merge: the daemon merges attributes into slots without a hook (docs/explanation/slot-merge.md)."""
 
     enabled: bool = False
-    interval_seconds: float = Field(
-        60,
-        ge=1,
-        le=3600,
-        description="interval between queries of the slots; the daemon merges again where an update of"
-        " the startd removed the attributes",
-    )
-    slots_per_second: float = Field(
-        500, ge=1, le=100_000, description="maximum rate of slot merges at one collector"
-    )
 
 
 class PublishSettings(Section):

@@ -15,20 +15,6 @@ class BreakerSettings(Section):
         description="share (0 to 1) of the datasets of one site; if a larger share vanishes at once, the"
         " daemon holds the loss",
     )
-    all_share: float = Field(
-        0.3,
-        ge=0,
-        le=1,
-        description="share (0 to 1) of the datasets of all sites; if a larger share vanishes at once, the"
-        " daemon holds the loss",
-    )
-    min_datasets: int = Field(
-        5,
-        ge=1,
-        le=1_000_000,
-        description="the daemon does not hold a loss of fewer datasets than this, unless no dataset is"
-        " left at any site",
-    )
     confirm_polls: int = Field(
         20,
         ge=0,

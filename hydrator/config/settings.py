@@ -5,7 +5,6 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from .catalogues import SiteCapabilitiesSettings, Source
 from .daemon import (
-    BudgetSettings,
     DaemonSettings,
     EstimatesSettings,
     EventsSettings,
@@ -13,7 +12,6 @@ from .daemon import (
     HTCondorSettings,
     LogSettings,
     PrivateSettings,
-    ReportSettings,
     SitesSettings,
     StandbySettings,
 )
@@ -44,12 +42,10 @@ class Settings(BaseSettings):
     network: NetworkSettings = NetworkSettings()
     staging: StagingSettings = StagingSettings()
     publish: PublishSettings = PublishSettings()
-    budget: BudgetSettings = BudgetSettings()
     estimates: EstimatesSettings = EstimatesSettings()
     breaker: BreakerSettings = BreakerSettings()
     audit: AuditSettings = AuditSettings()
     standby: StandbySettings = StandbySettings()
-    report: ReportSettings = ReportSettings()
     experiment: ExperimentSettings = ExperimentSettings()
     events: EventsSettings = EventsSettings()
     log: LogSettings = LogSettings()

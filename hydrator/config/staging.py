@@ -10,6 +10,8 @@ from .fields import Name, Section, SiteName
 Mode = Literal["off", "propose", "ask"]
 Terabytes = Annotated[float, Field(ge=0, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=0, le=1_000_000_000)]
+CALL_SECONDS = 20.0
+"""Time limit of one call that makes, renews or cancels requests."""
 LEASE_MARGIN_SECONDS = 5.0
 """Seconds of the lease that must be left after the longest call; see :func:`staging_problems`."""
 
@@ -17,7 +19,6 @@ LEASE_MARGIN_SECONDS = 5.0
 class StagingCatalogueSettings(Section):
     """Requests at one catalogue: [staging.catalogues.NAME], with the name of the catalogue."""
 
-    mode: Mode = Field("ask", description="the mode for this catalogue; of all modes the lowest decides")
     activity: str = Field(
         "Staging",
         min_length=1,
@@ -35,7 +36,6 @@ class StagingCatalogueSettings(Section):
         description="path of the call that stages data, such as /data/stage; needed for DMAPI, whose path is"
         " not known for certain",
     )
-    pins: bool = Field(True, description="pin data at this catalogue; a command must support it")
 
 
 class StagingSiteSettings(Section):
@@ -59,25 +59,14 @@ class StagingLimitSettings(Section):
     """Limits of all requests, in 10^12 bytes (TB) and files; the catalogue's own limits come on top."""
 
     request_tb: Terabytes = Field(5, description="size of the datasets that are requested together")
-    request_files: FileCount = Field(1000, description="files of the datasets that are requested together")
     user_tb: Terabytes = Field(10, description="in flight because of the jobs of one user")
     site_tb: Terabytes = Field(20, description="in flight to one site")
-    site_files: FileCount = Field(5000, description="files in flight to one site")
     tape_tb: Terabytes = Field(20, description="in flight from the tape of one site")
-    tape_files: FileCount = Field(10_000, description="files in flight from the tape of one site")
     total_tb: Terabytes = Field(50, description="of all requests that have not ended, complete or not")
     hour_requests: int = Field(10, ge=0, le=100_000, description="requests in 60 minutes")
-    hour_tb: Terabytes = Field(10, description="requested in 60 minutes")
     pin_tb: Terabytes = Field(50, description="of all pinned datasets")
-    pins: int = Field(1000, ge=0, le=1_000_000, description="pinned datasets")
     floor_tb: Terabytes = Field(3, description="free space that a request leaves at its site at least")
-    floor_fraction: float = Field(
-        0.05, ge=0, le=1, description="the same as a fraction of the site's space; the larger one decides"
-    )
     approval_tb: Terabytes = Field(2, description="a larger request waits for `hydrator staging approve`")
-    approval_fraction: float = Field(
-        0.2, ge=0, le=1, description="so does one above this fraction of the site's free space"
-    )
 
 
 class StagingTimeSettings(Section):
@@ -89,19 +78,7 @@ class StagingTimeSettings(Section):
         le=10_080,
         description="a job must have been idle for this long before its data is requested",
     )
-    tape_window_minutes: float = Field(
-        15, ge=0, le=1440, description="the tape of a site is asked at this interval, for all waiting jobs"
-    )
-    min_lifetime_days: float = Field(3, gt=0, le=365, description="shortest lifetime of a request")
     max_lifetime_days: float = Field(15, gt=0, le=365, description="longest lifetime of a request")
-    pin_lifetime_days: float = Field(2, gt=0, le=365, description="lifetime of a pin; jobs renew it")
-    keep_days: float = Field(
-        4, gt=0, le=365, description="complete data is kept this long after its last job"
-    )
-    cancel_after_hours: float = Field(
-        1, gt=0, le=720, description="a request is cancelled once no job has needed it for this long"
-    )
-    stuck_hours: float = Field(24, gt=0, le=720, description="a request that is stuck this long is reported")
 
 
 class StagingSettings(Section):
@@ -116,12 +93,6 @@ class StagingSettings(Section):
         "pool",
         description="name of the pool in the comments of all requests; the same for all daemons of a pool,"
         " another one for each pool",
-    )
-    interval_seconds: float = Field(
-        60, ge=1, le=3600, description="interval between queries of the requests' progress"
-    )
-    call_seconds: float = Field(
-        20, ge=1, le=300, description="time limit of one call that makes, renews or cancels requests"
     )
     catalogues: dict[Name, StagingCatalogueSettings] = Field(
         default_factory=dict,
@@ -140,11 +111,6 @@ def staging_problems(data: Mapping[str, Any]) -> list[str]:
     if not isinstance(staging, dict):
         return []
     problems = _unknown_catalogues(staging, data.get("catalogue"))
-    times = staging.get("times")
-    if isinstance(times, dict):
-        least, most = times.get("min_lifetime_days", 3), times.get("max_lifetime_days", 15)
-        if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
-            problems.append("staging.times.min_lifetime_days: must not exceed max_lifetime_days")
     if staging.get("mode", "off") == "off":
         return problems
     if not staging.get("catalogues") or not staging.get("sites"):
@@ -155,12 +121,11 @@ def staging_problems(data: Mapping[str, Any]) -> list[str]:
     if isinstance(demand, dict) and demand.get("ask_schedds") is False:
         problems.append("staging.mode: the daemon must read the jobs' needs; set demand.ask_schedds = true")
     if isinstance(standby, dict) and standby.get("enabled") is True:
-        lease, call = standby.get("after_seconds", 90), staging.get("call_seconds", 20)
-        is_number = isinstance(lease, int | float) and isinstance(call, int | float)
-        if is_number and lease < 2 * (call + LEASE_MARGIN_SECONDS):
+        lease = standby.get("after_seconds", 90)
+        if isinstance(lease, int | float) and lease < 2 * (CALL_SECONDS + LEASE_MARGIN_SECONDS):
             problems.append(
-                f"standby.after_seconds: must be {2 * (call + LEASE_MARGIN_SECONDS):g} or more with"
-                f" staging.call_seconds = {call:g}, so that a call ends before another daemon leads"
+                f"standby.after_seconds: must be {2 * (CALL_SECONDS + LEASE_MARGIN_SECONDS):g} or more with"
+                " staging, so that a call ends before another daemon leads"
             )
     return problems
 

@@ -38,7 +38,7 @@ from .background import (
 from .cycles import CycleRecorder, CycleRunner, SavedReports, TaskGuard
 from .event_listener import EventMetrics
 from .http_frontend import HttpFrontend, build_page_history
-from .lifecycle import BackgroundWorkers, RuntimeLifecycle, hang_seconds
+from .lifecycle import BackgroundWorkers, RuntimeLifecycle
 from .logs import configure_logs
 from .metrics import Metrics
 from .metrics.staging import StagingMetrics
@@ -99,7 +99,7 @@ class Daemon:
         self._service_manager = service_manager
         self._signals: queue.SimpleQueue[ProcessSignal] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._watchdog = Watchdog(hang_seconds(settings))
+        self._watchdog = Watchdog(settings.daemon.hang_seconds)
         self._is_hung = False
         self._clock_steps = ClockStepDetector(system_clock, time.monotonic)
         self._is_clock_step_logged = False

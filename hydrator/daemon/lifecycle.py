@@ -56,10 +56,10 @@ class BackgroundWorkers:
         settings, parts, scheduler, fence = runtime.settings, runtime.parts, runtime.scheduler, runtime.fence
         self.audit_tasks.schedule(scheduler, fence, settings.audit, parts.audit_runner, parts.pool.misses)
         self.maintenance_tasks.schedule(scheduler, fence, settings, parts, runtime.reconciler)
-        self.pool_edits.schedule(scheduler, fence, settings.publish, parts.policy, parts.pool.merger)
+        self.pool_edits.schedule(scheduler, fence, settings, parts.policy, parts.pool.merger)
         self.heartbeat.schedule(scheduler, fence, settings.standby, parts.pool.peers)
-        self.network_tasks.schedule(scheduler, fence, parts.network, settings.network.interval_seconds)
-        self.staging_tasks.schedule(scheduler, fence, settings.staging, parts)
+        self.network_tasks.schedule(scheduler, fence, parts.network, settings.daemon.history_seconds)
+        self.staging_tasks.schedule(scheduler, fence, settings.daemon.step_seconds, parts)
 
 
 @dataclass(eq=False)
@@ -104,7 +104,7 @@ class RuntimeLifecycle:
         """Start the parts of *runtime* with the state of the previous runtime."""
         runtime.reconciler.state = runtime.reconciler.saved_state = self.context.state
         self.restore_served_ads(runtime.parts)
-        self.watchdog.restart(hang_seconds(runtime.settings))
+        self.watchdog.restart(runtime.settings.daemon.hang_seconds)
         self.cycles.early_cycles.activate(runtime)
         self.cycles.schedule(runtime)
         self.workers.schedule(runtime)
@@ -136,11 +136,3 @@ class RuntimeLifecycle:
             served = parts.served_ads.ads()
             ads = [ad for site, ad in self.context.state.ads.items() if site in served]
             parts.served_ads.put(ads, system_clock())
-
-
-def hang_seconds(settings: Settings) -> float:
-    """Return the seconds without a step of the schedule after which the daemon counts as hung.
-
-    A slow catalogue does not matter: the schedule never waits for a catalogue.
-    """
-    return settings.daemon.poll_seconds + settings.daemon.hang_seconds

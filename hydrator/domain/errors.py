@@ -76,12 +76,10 @@ class CatalogueGarbled(CatalogueError):
 
 
 class TooManyFiles(CatalogueError):
-    """A dataset that exceeds [submit].max_files alone, or together with the datasets listed before it."""
+    """A dataset that exceeds the limit of files alone, or together with the datasets listed before it."""
 
     def __init__(self, catalogue: str, max_files: int) -> None:
-        super().__init__(
-            catalogue, f"the datasets have more than {max_files} files, the limit of [submit].max_files"
-        )
+        super().__init__(catalogue, f"the datasets have more than {max_files} files, the limit of one run")
 
 
 class PoolError(HydratorError):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 
 from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.model import Demand, Did, Pending, Site, SiteAd, Snapshot, Survey, Unseen
@@ -60,7 +59,6 @@ class ReconcilePolicy:
     settle: timedelta = timedelta(0)
     max_age: timedelta = timedelta(hours=6)
     budget: Budget = field(default_factory=Budget)
-    include_sites: tuple[str, ...] = ("*",)
     retired: frozenset[Site] = frozenset()
     audit_window: timedelta = AUDIT_WINDOW
     breaker_limits: BreakerLimits = field(default_factory=BreakerLimits)
@@ -68,9 +66,8 @@ class ReconcilePolicy:
     experiment: ExperimentPolicy | None = None
 
     def is_retired(self, site: Site) -> bool:
-        """Return True if the operator retired *site*, or if no pattern of ``include_sites`` matches it."""
-        included = any(fnmatchcase(site, pattern) for pattern in self.include_sites)
-        return site in self.retired or not included
+        """Return True if the operator retired *site*."""
+        return site in self.retired
 
 
 @dataclass(frozen=True, slots=True)

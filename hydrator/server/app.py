@@ -6,7 +6,6 @@ to poll, not where the dataset is. docs/reference/security.md, "Over HTTP", has 
 """
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -47,7 +46,6 @@ def build_app(
     get_state: StateGetter,
     registry: CollectorRegistry,
     *,
-    max_age: timedelta,
     authenticator: TokenAuthenticator | None = None,
     services: TokenServices | None = None,
     policy: RequestPolicy | None = None,
@@ -61,7 +59,6 @@ def build_app(
         get_state: returns the present state.
         registry: the metrics of ``/metrics``, with the counts of requests. A new app
             with the same registry continues these counts.
-        max_age: how long caches between the daemon and the hooks may keep an ad.
         authenticator: decides which token may use which route.
         services: pseudonyms, explanations of jobs, and the webhook.
         policy: the limits of requests.
@@ -76,7 +73,7 @@ def build_app(
     can_explain = services.explain_job is not None
     pages = PageRoutes(get_state, live, can_explain, history or PageHistory(), clusters)
     guard = partial(_build_guard, authenticator, policy.rate_limiter)
-    ads = _build_ad_routes(get_state, max_age, is_public=authenticator is None)
+    ads = _build_ad_routes(get_state, is_public=authenticator is None)
     routes = [
         *_build_page_routes(pages, live, guard),
         *_build_data_routes(StateRoutes(get_state, registry), ads, guard),
@@ -104,11 +101,9 @@ def _build_guard(
     return [Middleware(AuthMiddleware, authenticator, role, rate_limiter)]
 
 
-def _build_ad_routes(get_state: StateGetter, max_age: timedelta, *, is_public: bool) -> Mapping[int, AdRoute]:
+def _build_ad_routes(get_state: StateGetter, *, is_public: bool) -> Mapping[int, AdRoute]:
     """Build the routes of ads, by contract."""
-    return {
-        contract: AdRoute(get_state, max_age, is_public=is_public, contract=contract) for contract in (1, 2)
-    }
+    return {contract: AdRoute(get_state, is_public=is_public, contract=contract) for contract in (1, 2)}
 
 
 def _build_data_routes(state: StateRoutes, ads: Mapping[int, AdRoute], guard: _Guard) -> list[Route]:

@@ -40,6 +40,8 @@ from .view import ServerState
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
 UNTIL_HEADER: Final = "X-DataLocality-EstimatesUntil"
+MAX_AGE: Final = timedelta(seconds=10)
+"""HTTP caches may serve an ad this long without a new request: far less than the period of a hook."""
 STALE_IF_ERROR: Final = timedelta(days=1)
 
 StateGetter = Callable[[], ServerState]
@@ -81,16 +83,15 @@ class AdRoute:
 
     Args:
         get_state: returns the present state.
-        max_age: how long an HTTP cache may serve an ad without a new request.
         is_public: True if shared caches may store ads, since the server requires no token.
         contract: the contract version of the ads that the route serves, 1 or 2.
     """
 
-    def __init__(self, get_state: StateGetter, max_age: timedelta, *, is_public: bool, contract: int) -> None:
+    def __init__(self, get_state: StateGetter, *, is_public: bool, contract: int) -> None:
         self._get_state = get_state
         self._contract = contract
         self._cache_control = (
-            f"{'public' if is_public else 'private'}, max-age={int(max_age.total_seconds())}, "
+            f"{'public' if is_public else 'private'}, max-age={int(MAX_AGE.total_seconds())}, "
             f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
         )
         self._encoded_ads: dict[Site, _EncodedAd] = {}  # only the event loop uses this dict

@@ -175,7 +175,7 @@ def build_overview(
     halts = {f"catalogue {name}": reason for name, reason in ledger.halts.items()}
     return StagingOverview(
         now,
-        max((policy.mode_of_catalogue(name) for name in policy.catalogue_modes), default=StagingMode.OFF)
+        max((policy.mode_of_catalogue(name) for name in policy.catalogues), default=StagingMode.OFF)
         .name.lower(),
         stop_reason,
         {**(problems or {}), **halts},
@@ -266,18 +266,13 @@ def _limit_rows(ledger: Ledger, policy: StagingPolicy, now: datetime) -> list[Li
     rows = [
         LimitRow("total_bytes", "", usage.total_bytes, limits.total_bytes),
         LimitRow("hour_requests", "", usage.hour_requests, limits.hour_requests),
-        LimitRow("hour_bytes", "", usage.hour_bytes, limits.hour_bytes),
         LimitRow("pin_bytes", "", usage.pin_bytes, limits.pin_bytes),
-        LimitRow("pin_count", "", usage.pin_count, limits.pin_count),
     ]
-    counts: list[tuple[str, Mapping[Any, int], int | None]] = [
+    counts: list[tuple[str, Mapping[Any, int], int]] = [
         ("user_bytes", usage.user_bytes, limits.user_bytes),
         ("site_bytes", usage.site_bytes, limits.site_bytes),
-        ("site_files", usage.site_files, limits.site_files),
         ("source_bytes", usage.source_bytes, limits.source_bytes),
-        ("source_files", usage.source_files, limits.source_files),
     ]
     for name, used, limit in counts:
-        if limit is not None:
-            rows += [LimitRow(name, str(subject), one, limit) for subject, one in sorted(used.items()) if one]
+        rows += [LimitRow(name, str(subject), one, limit) for subject, one in sorted(used.items()) if one]
     return rows

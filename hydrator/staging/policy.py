@@ -22,40 +22,32 @@ class StagingMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StagingLimits:
-    """Limits in bytes and numbers; a limit of None does not exist.
+    """Limits in bytes and numbers.
 
     Requests that are *in flight* were asked for and are not complete. *Held* bytes are those of all our
     requests that have not ended, complete or not. The pins have limits of their own.
 
     Args:
-        request_bytes, request_files: of the datasets that are asked for together.
+        request_bytes: of the datasets that are asked for together.
         user_bytes: in flight, asked for because of jobs of one user.
-        site_bytes, site_files: in flight to one site.
-        source_bytes, source_files: in flight from the tape of one site.
+        site_bytes: in flight to one site.
+        source_bytes: in flight from the tape of one site.
         total_bytes: held at all sites.
-        hour_requests, hour_bytes: asked for in the last 60 minutes.
-        pin_bytes, pin_count: of all pins.
-        floor_bytes, floor_fraction: the free space that must be left at a site; the larger one decides.
-        approval_bytes, approval_fraction: a request above this size, or above this fraction of the free space
-            of its site, waits for a person.
+        hour_requests: asked for in the last 60 minutes.
+        pin_bytes: of all pins.
+        floor_bytes: the free space that must be left at a site.
+        approval_bytes: a request above this size waits for a person.
     """
 
     request_bytes: int = 5 * TERABYTE
-    request_files: int | None = 1000
     user_bytes: int = 10 * TERABYTE
     site_bytes: int = 20 * TERABYTE
-    site_files: int | None = 5000
     source_bytes: int = 20 * TERABYTE
-    source_files: int | None = 10_000
     total_bytes: int = 50 * TERABYTE
     hour_requests: int = 10
-    hour_bytes: int = 10 * TERABYTE
     pin_bytes: int = 50 * TERABYTE
-    pin_count: int = 1000
     floor_bytes: int = 3 * TERABYTE
-    floor_fraction: float = 0.05
     approval_bytes: int = 2 * TERABYTE
-    approval_fraction: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +101,7 @@ class StagingPolicy:
 
     pool: str = "pool"
     mode: StagingMode = StagingMode.OFF
-    catalogue_modes: Mapping[str, StagingMode] = field(default_factory=dict)
+    catalogues: frozenset[str] = frozenset()
     site_modes: Mapping[Site, StagingMode] = field(default_factory=dict)
     storages: Mapping[Site, str] = field(default_factory=dict)
     unpinned_sites: frozenset[Site] = frozenset()
@@ -124,16 +116,15 @@ class StagingPolicy:
 
     def mode_of(self, catalogue: str, site: Site) -> StagingMode:
         """Return the mode for requests at *catalogue* to *site*."""
-        return min(
-            self.mode,
-            self.catalogue_modes.get(catalogue, StagingMode.OFF),
-            self.site_modes.get(site, StagingMode.OFF),
-        )
+        if catalogue not in self.catalogues:
+            return StagingMode.OFF
+        return min(self.mode, self.site_modes.get(site, StagingMode.OFF))
 
     def mode_of_catalogue(self, catalogue: str) -> StagingMode:
         """Return the highest mode at *catalogue* of any site."""
-        sites = max(self.site_modes.values(), default=StagingMode.OFF)
-        return min(self.mode, self.catalogue_modes.get(catalogue, StagingMode.OFF), sites)
+        if catalogue not in self.catalogues:
+            return StagingMode.OFF
+        return min(self.mode, max(self.site_modes.values(), default=StagingMode.OFF))
 
     def allowed_sites(self, catalogue: str) -> frozenset[Site]:
         """Return the sites to which requests at *catalogue* may go, or would go in the mode propose."""

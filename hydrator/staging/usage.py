@@ -65,38 +65,28 @@ class Usage:
 
     user_bytes: Counter[str] = field(default_factory=Counter)
     site_bytes: Counter[Site] = field(default_factory=Counter)
-    site_files: Counter[Site] = field(default_factory=Counter)
     source_bytes: Counter[Site] = field(default_factory=Counter)
-    source_files: Counter[Site] = field(default_factory=Counter)
     total_bytes: int = 0
     hour_requests: int = 0
-    hour_bytes: int = 0
     pin_bytes: int = 0
-    pin_count: int = 0
     reserve: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, batch: PlannedBatch) -> None:
-        """Reserve the bytes and files of *batch*."""
+        """Reserve the bytes of *batch*."""
         for item in batch.items:
             if batch.kind is StagingKind.PIN:
                 self.pin_bytes += item.bytes
-                self.pin_count += 1
             else:
-                self._add_in_flight(batch.user, batch.site, item.source, item.bytes, item.files)
+                self._add_in_flight(batch.user, batch.site, item.source, item.bytes)
                 self.total_bytes += item.bytes
         if batch.kind is StagingKind.STAGE:
             self.hour_requests += 1
-            self.hour_bytes += batch.bytes
 
-    def _add_in_flight(
-        self, user: str, site: Site, source: Site | None, size: int, files: int | None
-    ) -> None:
+    def _add_in_flight(self, user: str, site: Site, source: Site | None, size: int) -> None:
         self.user_bytes[user] += size
         self.site_bytes[site] += size
-        self.site_files[site] += files or 0
         if source is not None:
             self.source_bytes[source] += size
-            self.source_files[source] += files or 0
 
     @classmethod
     def of(cls, ledger: Ledger, now: datetime) -> "Usage":
@@ -105,14 +95,11 @@ class Usage:
         for entry in ledger.entries.values():
             if entry.kind is StagingKind.PIN:
                 usage.pin_bytes += entry.bytes
-                usage.pin_count += 1
                 continue
             usage.total_bytes += entry.bytes
             if entry.is_in_flight:
-                usage._add_in_flight(entry.user, entry.site, entry.source, entry.bytes, entry.files)
-        recent = [batch for batch in ledger.batches if now - batch.asked_at < HOUR]
-        usage.hour_requests = len(recent)
-        usage.hour_bytes = sum(batch.bytes for batch in recent)
+                usage._add_in_flight(entry.user, entry.site, entry.source, entry.bytes)
+        usage.hour_requests = sum(now - batch.asked_at < HOUR for batch in ledger.batches)
         return usage
 
     def explain_excess(self, batch: PlannedBatch, limits: StagingLimits) -> str | None:
@@ -121,9 +108,6 @@ class Usage:
             limit = format_bytes(limits.request_bytes)
             return f"{format_bytes(batch.bytes)} exceeds the limit of {limit} for one request"
         for share in _shares_of(batch, limits):
-            if share.amount is None:
-                limit = share.text(share.limit)
-                return f"its number of files is unknown, and there is a limit of {limit} {share.what}"
             if self._usage_of(share) + self.reserve[share.key] + share.amount > share.limit:
                 return self._explain(share)
         return None
@@ -135,7 +119,7 @@ class Usage:
         request that exceeds a limit by itself.
         """
         for share in _shares_of(batch, limits):
-            if share.amount is None or share.amount > share.limit:
+            if share.amount > share.limit:
                 return
             if self._usage_of(share) + self.reserve[share.key] + share.amount > share.limit:
                 self.reserve[share.key] += share.amount
@@ -153,7 +137,7 @@ class Usage:
             return f"{format_count(taken, 'request')} were made in the last hour, the limit"
         rest = f", and {text(reserve)} are kept for a request that has waited for longer" if reserve else ""
         return (
-            f"{text(share.amount or 0)} would exceed the limit of {text(share.limit)} {share.what}:"
+            f"{text(share.amount)} would exceed the limit of {text(share.limit)} {share.what}:"
             f" {taken_text} are taken{rest}"
         )
 
@@ -166,26 +150,18 @@ class Usage:
         """
         if space is None:
             return f"the free space of {batch.site} is unknown"
-        floor = max(limits.floor_bytes, round(space.total_bytes * limits.floor_fraction))
         left = space.free_bytes - self.site_bytes[batch.site] - batch.bytes
-        if left >= floor:
+        if left >= limits.floor_bytes:
             return None
+        floor = format_bytes(limits.floor_bytes)
         return (
-            f"{format_bytes(batch.bytes)} would leave less than {format_bytes(floor)} free at {batch.site}:"
+            f"{format_bytes(batch.bytes)} would leave less than {floor} free at {batch.site}:"
             f" {format_bytes(max(0, space.free_bytes))} are free,"
             f" {format_bytes(self.site_bytes[batch.site])} are reserved"
         )
 
-    def explain_excess_of_pins(self, count: int, size: int, limits: StagingLimits) -> str | None:
-        """Return which limit *count* more pins of *size* bytes in all would exceed; None if they fit."""
-        if self.pin_count >= limits.pin_count:
-            return f"{format_count(self.pin_count, 'dataset')} are pinned, the limit"
-        if self.pin_count + count > limits.pin_count:
-            limit = format_count(limits.pin_count, "pinned dataset")
-            return (
-                f"{format_count(count, 'dataset')} would exceed the limit of {limit}:"
-                f" {self.pin_count} {'is' if self.pin_count == 1 else 'are'} pinned"
-            )
+    def explain_excess_of_pins(self, size: int, limits: StagingLimits) -> str | None:
+        """Return which limit more pins of *size* bytes in all would exceed; None if they fit."""
         if self.pin_bytes + size > limits.pin_bytes:
             return (
                 f"{format_bytes(size)} would exceed the limit of {format_bytes(limits.pin_bytes)} for pins:"
@@ -199,24 +175,21 @@ class _Share:
     """The share of one limit that one request takes.
 
     ``key`` is the name of the limit, and the site, tape or user. Other requests take from the same limit if
-    :class:`Usage` has a field of this name. ``amount`` is None if the number of files is unknown.
+    :class:`Usage` has a field of this name.
     """
 
     key: tuple[str, str]
     what: str
-    amount: int | None
+    amount: int
     limit: int
 
     def text(self, amount: int) -> str:
-        if self.key[0].endswith("bytes"):
-            return format_bytes(amount)
-        noun = "request" if self.key[0] == "hour_requests" else "file"
-        return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+        return format_bytes(amount) if self.key[0].endswith("bytes") else format_count(amount, "request")
 
 
 def _shares_of(batch: PlannedBatch, limits: StagingLimits) -> Iterator[_Share]:
     """Yield what *batch* takes of each limit, but the bytes of one request."""
-    size, files, user, site = batch.bytes, batch.files, batch.user, batch.site
+    size, user, site = batch.bytes, batch.user, batch.site
     from_tape = Counter[Site]()
     for item in batch.items:
         if item.source is not None:
@@ -224,20 +197,7 @@ def _shares_of(batch: PlannedBatch, limits: StagingLimits) -> Iterator[_Share]:
     yield _Share(("user_bytes", user), f"in flight for {user}", size, limits.user_bytes)
     yield _Share(("site_bytes", site), f"in flight to {site}", size, limits.site_bytes)
     yield _Share(("total_bytes", ""), "of all requests", size, limits.total_bytes)
-    yield _Share(("hour_bytes", ""), "asked for in one hour", size, limits.hour_bytes)
     for source, part in sorted(from_tape.items()):
         what = f"in flight from the tape of {source}"
         yield _Share(("source_bytes", source), what, part, limits.source_bytes)
     yield _Share(("hour_requests", ""), "in one hour", 1, limits.hour_requests)
-    if limits.request_files is not None:
-        yield _Share(("request_files", ""), "for one request", files, limits.request_files)
-    if limits.site_files is not None:
-        yield _Share(("site_files", site), f"in flight to {site}", files, limits.site_files)
-    for source in sorted(from_tape) if limits.source_files is not None else ():
-        what = f"in flight from the tape of {source}"
-        yield _Share(("source_files", source), what, files, limits.source_files or 0)
-
-
-def needs_approval(batch: PlannedBatch, space: SiteSpace, limits: StagingLimits) -> bool:
-    """Return whether a person must approve *batch*: it is large, or takes much of the free *space*."""
-    return batch.bytes > min(limits.approval_bytes, limits.approval_fraction * space.free_bytes)

@@ -224,15 +224,19 @@ def paths_file_text(
     return json.dumps(body, indent=None if contents else 1) + "\n"
 
 
-def check_length(text: str, max_bytes: float) -> str:
+MAX_PATHS_BYTES = 16_000_000
+"""HTCondor transfers hydrator-paths.json with each job."""
+
+
+def check_length(text: str) -> str:
     """Return *text*, the content of hydrator-paths.json, unchanged.
 
     Raises:
-        ConfigError: *text* is longer than *max_bytes*.
+        ConfigError: *text* is longer than ``MAX_PATHS_BYTES``.
     """
-    if len(text) > max_bytes:
-        problem = f"hydrator-paths.json has {len(text):,} bytes, [submit].max_list_mb allows {max_bytes:,.0f}"
-        raise ConfigError([f"{problem}: submit fewer datasets in one run, or increase max_list_mb"])
+    if len(text) > MAX_PATHS_BYTES:
+        problem = f"hydrator-paths.json has {len(text):,} bytes, {MAX_PATHS_BYTES:,} are allowed"
+        raise ConfigError([f"{problem}: submit fewer datasets in one run"])
     return text
 
 

@@ -13,6 +13,9 @@ from hydrator.domain.text import shorten_list
 
 from .dataset_paths import FilesByDid, has_file_rule
 
+MAX_FILES = 20_000
+"""The files of all datasets of one run: each is a line of hydrator-paths.json."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -21,7 +24,7 @@ class Listing:
     ``contents`` has the files of each dataset that a catalogue listed. ``failures`` has the reason for each
     dataset that a catalogue failed to list. ``unlisted_dids`` are datasets whose files no
     catalogue lists; the rules for paths treat each of these datasets as one file. ``has_too_many_files`` is
-    True if the datasets have more files than [submit].max_files allows.
+    True if the datasets have more files than ``MAX_FILES``.
     """
 
     contents: FilesByDid = field(default_factory=dict)
@@ -58,12 +61,11 @@ def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[File
 
     Args:
         dids: the datasets of one run.
-        settings: [submit].max_files limits the number of files; [[storage]] names the storage elements whose
-            file addresses are needed.
+        settings: [[storage]] names the storage elements whose file addresses are needed.
         listers: the catalogues that can list files.
     """
     storages = frozenset(area.rse for area in settings.storage if area.rse)
-    remaining, room = set(dids), settings.submit.max_files
+    remaining, room = set(dids), MAX_FILES
     contents: dict[Did, Sequence[DatasetFile]] = {}
     failures: dict[Did, str] = {}
     is_too_long = False

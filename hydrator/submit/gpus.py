@@ -96,9 +96,7 @@ def gpu_choice(submit: SubmitSettings, mode: str) -> GpuChoice | None:
     return GpuChoice(
         with_gpu=SlotShare(submit.gpu_cpus, mebibytes(submit.gpu_memory_gb)),
         without_gpu=None if mode == "require" else SlotShare(submit.cpus, mebibytes(submit.memory_gb)),
-        gpus=submit.gpus,
         properties=submit.require_gpus or "",
-        rank=submit.gpu_rank,
     )
 
 

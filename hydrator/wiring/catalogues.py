@@ -19,7 +19,7 @@ from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.errors import CatalogueError, ConfigError, StateError
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, TokenValidity
-from hydrator.domain.ports.staging import Stager, StagingKind
+from hydrator.domain.ports.staging import Stager
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.privacy.exchange import daemon_named
 from hydrator.reconcile.estimates.report import REPORT_NAME, parse_estimates
@@ -38,7 +38,7 @@ from ..config import (
 )
 from ..config.catalogues import DIRECTORY
 from ..config.fields import build_from_section
-from ..config.staging import StagingCatalogueSettings
+from ..config.staging import CALL_SECONDS, StagingCatalogueSettings
 from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
 from .policies import site_mapping
 from .privacy import register_secrets
@@ -243,7 +243,7 @@ def build_stagers(settings: Settings, clock: Clock) -> Mapping[str, Stager]:
     stagers: dict[str, Stager] = {}
     problems: list[str] = []
     for name, one in settings.staging.catalogues.items():
-        if settings.staging.mode != "off" and one.mode != "off":
+        if settings.staging.mode != "off":
             try:
                 stagers[name] = _build_stager(sources[name], one, settings, clock)
             except ConfigError as error:
@@ -255,10 +255,9 @@ def build_stagers(settings: Settings, clock: Clock) -> Mapping[str, Stager]:
 
 def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Settings, clock: Clock) -> Stager:
     staging = settings.staging
-    call_limit = timedelta(seconds=staging.call_seconds)
-    kinds = frozenset(StagingKind) if one.pins else frozenset({StagingKind.STAGE})
+    call_limit = timedelta(seconds=CALL_SECONDS)
     if one.command:
-        return CommandStager(source.name, CommandOptions(tuple(one.command), call_limit, kinds=kinds), clock)
+        return CommandStager(source.name, CommandOptions(tuple(one.command), call_limit), clock)
     storages = {name: site.storage for name, site in staging.sites.items() if site.storage}
     spaces = {
         Site(name): round(site.space_tb * 1e12) for name, site in staging.sites.items() if site.space_tb
@@ -268,7 +267,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
         from adapters.rucio.rules.staging.stager import RucioStager
 
         aliases = site_mapping(settings.sites).aliases
-        options = RuleOptions(one.activity, storages, aliases, call_limit, spaces, kinds)
+        options = RuleOptions(one.activity, storages, aliases, call_limit, spaces)
         return RucioStager(rucio_settings(source, settings.daemon.state_dir), options, clock)
     if isinstance(source, DmapiSource) and one.stage_path:
         journal = settings.daemon.state_dir / "dmapi" / source.name / "staging.json"
@@ -279,7 +278,6 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
             replace(areas, call_limit=call_limit),
             clock,
             capabilities=build_site_capabilities(source.name, settings.site_capabilities, clock),
-            limit=source.limit,
         )
     key = "stage_path or command" if isinstance(source, DmapiSource) else "command"
     reason = f"a catalogue of type {source.type} makes no requests by itself; set {key}"
@@ -297,9 +295,7 @@ def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":
         auth_type=source.auth,
         token_command=tuple(source.token_command),
         oidc=oauth_client_settings(source) if source.auth == "oidc" else None,
-        verify_every=timedelta(minutes=source.verify_minutes),
-        max_bytes=round(source.max_answer_mb * 1e6),
-        max_values=source.max_answer_values,
+        deadline=4 * timedelta(seconds=source.timeout_seconds),
         expiry_margin=timedelta(hours=source.expiry_margin_hours),
         sites=source.rse_sites,
         token_dir=state_dir / "rucio" / source.name,

@@ -53,14 +53,15 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
         is_advertising=settings.publish.collector.enabled,
         is_merging=settings.publish.merge.enabled,
-        merge_interval_seconds=settings.publish.merge.interval_seconds,
+        merge_interval_seconds=settings.daemon.step_seconds,
         now=to_unix(system_clock()),
         secret_findings=[
             *examine_secrets(settings, lambda given: build_pseudonym_store(given, is_owner=False)),
             *examine_credentials(read_credentials(settings, parts), system_clock()),
         ],
         held_changes={
-            site: loss.text(settings.breaker.confirm_polls) for site, loss in state.held_losses.items()
+            site: loss.text(parts.policy.breaker_limits.confirming_polls)
+            for site, loss in state.held_losses.items()
         },
         rollbacks={site: rollback.text for site, rollback in state.rollbacks.items()},
         audit=state.audit,

@@ -72,14 +72,13 @@ class PoolParts:
 
 def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     """Build the parts that talk to the pool; each child process starts at its first query."""
-    demand, publish, report, htcondor = settings.demand, settings.publish, settings.report, settings.htcondor
+    demand, publish, htcondor = settings.demand, settings.publish, settings.htcondor
     needs_pool = _needs_pool(settings)
     client = build_condor_client(htcondor) if needs_pool else None
     # cycles do not wait for this client
     slow_client = build_condor_client(htcondor) if demand.ask_schedds else None
     needs_misses = slow_client and settings.audit.enabled and settings.audit.misses_seconds
-    needs_slots = needs_pool and report.slots_seconds
-    slots_client = slow_client or (build_condor_client(htcondor) if needs_slots else None)
+    slots_client = slow_client or (build_condor_client(htcondor) if needs_pool else None)
     return PoolParts(
         client=client,
         publishing_clients=(
@@ -90,14 +89,8 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
             _build_pool_loads(settings, clock) if demand.ask_schedds and settings.estimates.enabled else None
         ),
         misses=ScheddMisses(slow_client, clock) if slow_client and needs_misses else None,
-        history=(
-            build_client_job_history(settings.sites, slow_client, clock)
-            if slow_client and report.count_seconds
-            else None
-        ),
-        slots=PoolSlots(slots_client, settings.sites.slot_attributes)
-        if slots_client and needs_slots
-        else None,
+        history=build_client_job_history(settings.sites, slow_client, clock) if slow_client else None,
+        slots=PoolSlots(slots_client, settings.sites.slot_attributes) if slots_client else None,
         peers=_build_peers(settings.standby, client, clock) if client and settings.standby.enabled else None,
         merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
     )
@@ -115,8 +108,7 @@ def _build_schedd_queues(htcondor: HTCondorSettings, clock: Clock) -> ScheddQueu
 
 
 def _build_pool_loads(settings: Settings, clock: Clock) -> ScheddLoads:
-    max_slot_age = timedelta(seconds=settings.estimates.max_slot_age_seconds)
-    return build_site_rounds(partial(ScheddLoads, max_slot_age=max_slot_age), settings, clock)
+    return build_site_rounds(ScheddLoads, settings, clock)
 
 
 def build_cluster_queues(settings: Settings, clock: Clock) -> ScheddClusters:
@@ -172,12 +164,10 @@ def _collector_addresses(htcondor: HTCondorSettings, client: CondorClient) -> li
 
 def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
     """Build the slot merger; it has its own child process, so that a slow collector does not delay cycles."""
-    merge = settings.publish.merge
     return SlotMerger(
         build_condor_client(settings.htcondor),
         settings.sites.slot_attributes,
-        slots_per_second=merge.slots_per_second,
-        interval=timedelta(seconds=merge.interval_seconds),
+        interval=timedelta(seconds=settings.daemon.step_seconds),
         clock=clock,
     )
 

@@ -1,6 +1,5 @@
 """HTTP clients of SKA services: build them from the settings, with their tokens and limits."""
 
-from datetime import timedelta
 from typing import Any
 
 from adapters.http.client import HttpLimits as WebLimits
@@ -27,8 +26,7 @@ def build_site_capabilities(
     """
     if not settings.url:
         return None
-    refresh = timedelta(minutes=settings.refresh_minutes)
-    return SiteCapabilities(build_json_client(catalogue_name, settings.url, settings, clock), refresh)
+    return SiteCapabilities(build_json_client(catalogue_name, settings.url, settings, clock))
 
 
 def fetch_openapi(url: str, settings: Settings | None) -> tuple[Any, str]:
@@ -70,7 +68,7 @@ def oauth_client_settings(
         source.client_id,
         source.client_secret_file,
         source.audience,
-        source.scope,
+        "openid" if isinstance(source, RucioSource) else source.scope,
         source.ca_cert,
     )
 
@@ -83,12 +81,7 @@ def build_json_client(
     Raises:
         ConfigError: a file with a secret or a certificate cannot be read.
     """
-    limits = WebLimits(
-        timeout=timedelta(seconds=source.timeout_seconds),
-        calls_per_second=source.calls_per_second,
-        max_bytes=round(source.max_answer_mb * 1e6),
-        max_values=source.max_answer_values,
-    )
+    limits = WebLimits(calls_per_second=source.calls_per_second)
     bearer: TokenFile | ClientCredentials | None = None
     if source.token_file:
         bearer = TokenFile(catalogue_name, source.token_file)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
@@ -22,6 +23,23 @@ from hydrator.server.pages.run import ClusterReader
 from hydrator.server.tls import TlsCertificate
 
 
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Limits that keep one client from the others: a pool of 100,000 slots needs some 350 requests a second.
+
+    Attributes:
+        requests_per_second: maximum average rate of requests from one address, and with one token.
+        requests_burst: requests that one address, or one token, may send at once.
+        max_connections: open connections; one address may have half of them.
+        request_seconds: time limit of a request, from its start until its answer is sent.
+    """
+
+    requests_per_second: float = 500
+    requests_burst: int = 2000
+    max_connections: int = 500
+    request_seconds: float = 30
+
+
 def build_http_server(
     http: HttpServerSettings,
     get_state: StateGetter,
@@ -30,6 +48,7 @@ def build_http_server(
     get_version: Callable[[], object] = lambda: None,
     history: PageHistory | None = None,
     read_cluster: ClusterReader | None = None,
+    limits: ServerLimits = ServerLimits(),
 ) -> HttpServer:
     """Build the server, but do not start it; only clients with a token may use *services*.
 
@@ -40,14 +59,13 @@ def build_http_server(
     """
     authenticator = TokenAuthenticator.open(http.tokens_file) if http.tokens_file else None
     proxied = http.behind_proxy or http.socket is not None
-    live = _build_live_updates(http, get_version)
+    live = _build_live_updates(limits, get_version)
     asgi = build_app(
         get_state,
         registry,
-        max_age=timedelta(seconds=http.max_age_seconds),
         authenticator=authenticator,
         services=services,
-        policy=_request_policy(http, has_tokens=authenticator is not None, proxied=proxied),
+        policy=_request_policy(http, limits, has_tokens=authenticator is not None, proxied=proxied),
         live=live,
         history=history,
         read_cluster=read_cluster,
@@ -56,10 +74,10 @@ def build_http_server(
         asgi,
         http.host,
         http.port,
-        unix=UnixSocket(http.socket, http.socket_mode) if http.socket else None,
+        unix=UnixSocket(http.socket) if http.socket else None,
         certificate=_find_certificate(http),
         token=authenticator.own_token if authenticator else None,
-        limiter=_build_limiter(http, registry, proxied=proxied),
+        limiter=_build_limiter(limits, registry, proxied=proxied),
         on_stop=live.close,
     )
 
@@ -69,32 +87,32 @@ def _find_certificate(http: HttpServerSettings) -> TlsCertificate | None:
     return pair or None
 
 
-def _build_limiter(
-    http: HttpServerSettings, registry: CollectorRegistry, *, proxied: bool
-) -> ConnectionLimiter:
+def _build_limiter(limits: ServerLimits, registry: CollectorRegistry, *, proxied: bool) -> ConnectionLimiter:
     """Build the limits of connections."""
     return ConnectionLimiter(
-        max_connections=http.max_connections,
+        max_connections=limits.max_connections,
         # behind a proxy all clients have the proxy's address
-        max_per_address=http.max_connections if proxied else http.max_connections // 2,
-        request_seconds=http.request_seconds,
+        max_per_address=limits.max_connections if proxied else limits.max_connections // 2,
+        request_seconds=limits.request_seconds,
         on_cut=build_cut_counter(registry),
     )
 
 
-def _build_live_updates(http: HttpServerSettings, get_version: Callable[[], object]) -> LiveUpdates:
+def _build_live_updates(limits: ServerLimits, get_version: Callable[[], object]) -> LiveUpdates:
     """Build the streams of open pages: they leave most connections to the hooks, and end within the limit."""
-    max_streams = min(64, max(1, http.max_connections // 4))
-    max_duration = timedelta(seconds=min(15, http.request_seconds / 2))
+    max_streams = min(64, max(1, limits.max_connections // 4))
+    max_duration = timedelta(seconds=min(15, limits.request_seconds / 2))
     return LiveUpdates(get_version, max_streams=max_streams, max_duration=max_duration)
 
 
-def _request_policy(http: HttpServerSettings, *, has_tokens: bool, proxied: bool) -> RequestPolicy:
+def _request_policy(
+    http: HttpServerSettings, limits: ServerLimits, *, has_tokens: bool, proxied: bool
+) -> RequestPolicy:
     # With tokens or behind a proxy, any host name is accepted. A foreign web page (DNS rebinding) has no
     # token, so it reads nothing. A proxy checks host names itself.
     accepts_any_host = not http.allowed_hosts and (has_tokens or proxied)
     return RequestPolicy(
-        RateLimiter(http.requests_per_second, http.requests_burst, time.monotonic),
+        RateLimiter(limits.requests_per_second, limits.requests_burst, time.monotonic),
         RateLimiter(http.names_per_minute / 60, http.names_burst, time.monotonic),
         proxied,
         None if accepts_any_host else build_allowed_hosts(http.host, http.allowed_hosts),

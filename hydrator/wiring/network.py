@@ -51,19 +51,16 @@ def build_rate_table(record: NetworkRecord, policy: NetworkPolicy, now: datetime
 
 
 def build_network_parts(settings: Settings, clock: Clock) -> NetworkParts:
-    """Build the sources in [network] sources; the clients of the schedds start at the first query."""
-    policy, enabled = network_policy(settings), settings.network.sources
+    """Build the sources of rates; the clients of the schedds start at the first query."""
+    policy = network_policy(settings)
     attributes = tuple(dict.fromkeys(("DataLocalitySite", *settings.sites.slot_attributes)))
     logs: list[TransferLog] = []
     if settings.demand.ask_schedds:
         client = build_condor_client(settings.htcondor)  # the logs are read one after the other
-        if "wrapper" in enabled:
-            logs.append(WrapperReports(client, clock))
-        if "transfers" in enabled:
-            find_site = site_of_host(settings.network.hosts)
-            logs.append(TransferRecords(client, clock, attributes, find_site))
+        find_site = site_of_host(settings.network.hosts)
+        logs += [WrapperReports(client, clock), TransferRecords(client, clock, attributes, find_site)]
     sources = [each for each in settings.catalogue if isinstance(each, RucioSource)]
-    links = [_build_links(each, settings, clock) for each in sources if "rucio" in enabled]
+    links = [_build_links(each, settings, clock) for each in sources]
     return NetworkParts(logs, links, policy, RateSource(RateTable(now=clock(), policy=policy)))
 
 

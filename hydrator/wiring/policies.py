@@ -13,7 +13,6 @@ from hydrator.config.staging import StagingLimitSettings, StagingTimeSettings
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.sites import SiteMapping
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
-from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.estimates.estimate import EstimatePolicy
 from hydrator.reconcile.estimates.rates import BYTES_PER_GBIT, NetworkPolicy
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -41,7 +40,6 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
     scope = settings.daemon.default_scope
     is_private = privacy(settings.private).is_private
     pins = [parse_did(pin, scope) for pin in settings.demand.pins]
-    everything = ("*",) if settings.demand.scope == "all" else ()
     return ReconcilePolicy(
         default_scope=scope,
         pins=frozenset(
@@ -49,23 +47,18 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
             for pin in pins
             if pseudonymizer or not is_private(pin)
         ),
-        patterns=(*settings.demand.patterns, *everything),
-        keep_demand=timedelta(hours=settings.demand.keep_hours),
+        patterns=tuple(settings.demand.patterns),
         settle=timedelta(seconds=settings.demand.settle_seconds),
         max_age=settings.daemon.max_age,
-        budget=Budget(settings.budget.line_bytes, settings.budget.ad_bytes),
         breaker_limits=BreakerLimits(
             settings.breaker.site_share,
-            settings.breaker.all_share,
-            settings.breaker.min_datasets,
-            settings.breaker.confirm_polls,
+            confirming_polls=settings.breaker.confirm_polls,
             poll_spacing=timedelta(
                 seconds=settings.daemon.poll_seconds / 2
             ),  # a cycle for new demand follows sooner and must not confirm a loss
         ),
         audit_window=timedelta(hours=settings.audit.window_hours),
         experiment=_experiment_policy(settings.experiment),
-        include_sites=tuple(settings.sites.include),
         retired=frozenset(settings.sites.retired),  # type: ignore[arg-type]
     )
 
@@ -90,7 +83,7 @@ def estimate_policy(settings: Settings) -> EstimatePolicy:
         section,
         is_enabled=section.enabled,
         default_scope=settings.daemon.default_scope,
-        query_interval=timedelta(seconds=settings.demand.ask_seconds),
+        query_interval=timedelta(seconds=settings.daemon.poll_seconds),
     )
 
 
@@ -100,15 +93,12 @@ def pool_policy(settings: Settings) -> PoolPolicy:
     The sites without a new set show it ``demand.settle_seconds`` after the first job that names it. An
     ``auto`` job must not run anywhere sooner, or the sites with its data would never be first.
     """
-    own_settle_seconds = settings.jobs.auto_settle_seconds
-    auto_settle = settings.demand.settle_seconds if own_settle_seconds is None else own_settle_seconds
     return build_from_section(
         PoolPolicy,
         settings.jobs,
         default_scope=settings.daemon.default_scope,
         max_age=max_age_of(settings.daemon),
-        auto_settle=timedelta(seconds=auto_settle),
-        rounding_floor=timedelta(seconds=settings.jobs.rounding_seconds),
+        auto_settle=timedelta(seconds=settings.demand.settle_seconds),
         readers=settings.estimates.max_readers_per_source,
     )
 
@@ -160,13 +150,12 @@ def job_name_lookup(pseudonymizer: Pseudonymizer | None) -> Callable[[Did], Coll
 def staging_policy(settings: Settings) -> StagingPolicy:
     """Build the policy of staging; a catalogue or site that the configuration does not list is off."""
     staging = settings.staging
-    modes = {name: StagingMode[one.mode.upper()] for name, one in staging.catalogues.items()}
     sites = {Site(name): one for name, one in staging.sites.items()}
     poll = timedelta(seconds=settings.daemon.poll_seconds)
     return StagingPolicy(
         pool=staging.name,
         mode=StagingMode[staging.mode.upper()],
-        catalogue_modes=modes,
+        catalogues=frozenset(staging.catalogues),
         site_modes={site: StagingMode[one.mode.upper()] for site, one in sites.items()},
         storages={site: one.storage for site, one in sites.items() if one.storage},
         unpinned_sites=frozenset(site for site, one in sites.items() if not one.pins),
@@ -182,33 +171,20 @@ def _staging_limits(limits: StagingLimitSettings) -> StagingLimits:
 
     return StagingLimits(
         request_bytes=to_bytes(limits.request_tb),
-        request_files=limits.request_files,
         user_bytes=to_bytes(limits.user_tb),
         site_bytes=to_bytes(limits.site_tb),
-        site_files=limits.site_files,
         source_bytes=to_bytes(limits.tape_tb),
-        source_files=limits.tape_files,
         total_bytes=to_bytes(limits.total_tb),
         hour_requests=limits.hour_requests,
-        hour_bytes=to_bytes(limits.hour_tb),
         pin_bytes=to_bytes(limits.pin_tb),
-        pin_count=limits.pins,
         floor_bytes=to_bytes(limits.floor_tb),
-        floor_fraction=limits.floor_fraction,
         approval_bytes=to_bytes(limits.approval_tb),
-        approval_fraction=limits.approval_fraction,
     )
 
 
 def _staging_times(times: StagingTimeSettings, poll: timedelta) -> StagingTimes:
     return StagingTimes(
         wait=timedelta(minutes=times.wait_minutes),
-        tape_window=timedelta(minutes=times.tape_window_minutes),
-        min_lifetime=timedelta(days=times.min_lifetime_days),
         max_lifetime=timedelta(days=times.max_lifetime_days),
-        pin_lifetime=timedelta(days=times.pin_lifetime_days),
-        keep=timedelta(days=times.keep_days),
-        gone=timedelta(hours=times.cancel_after_hours),
-        stuck=timedelta(hours=times.stuck_hours),
         fact_age=max(3 * poll, timedelta(minutes=2)),
     )

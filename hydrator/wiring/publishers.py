@@ -15,6 +15,11 @@ from hydrator.reconcile.publish.targets import PublishTarget
 
 from .policies import max_age_of
 
+_AD_LIFETIME = timedelta(minutes=15)
+"""A collector forgets the site ads this long after the daemon ended; the hooks keep theirs."""
+_SITES_FILE_VALID = timedelta(hours=1)
+"""Pilots start as if there were no file when it is older."""
+
 
 def build_publish_targets(
     settings: Settings,
@@ -34,17 +39,19 @@ def build_publish_targets(
     if publish.file.enabled:
         targets.append(PublishTarget(AdFilePublisher(publish.file.directory, clock), always))
     if publish.sites.enabled:
-        valid_for = timedelta(minutes=publish.sites.valid_minutes)
-        policy = Policy(refresh_after=min(valid_for / 3, timedelta(minutes=5)), has_expiring_ads=True)
+        policy = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
         max_age = max_age_of(settings.daemon)
-        sites = SitesFilePublisher(publish.sites.path, valid_for=valid_for, max_age=max_age, clock=clock)
+        sites = SitesFilePublisher(
+            publish.sites.path, valid_for=_SITES_FILE_VALID, max_age=max_age, clock=clock
+        )
         targets.append(PublishTarget(sites, policy))
     if served_ads is not None and get_endpoint is not None:
         targets.append(PublishTarget(WebPublisher(served_ads, get_endpoint, clock), always))
-    lifetime = timedelta(seconds=publish.collector.lifetime_seconds)
-    policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), has_expiring_ads=True)
+    policy = Policy(refresh_after=_AD_LIFETIME / 3, has_expiring_ads=True)
     for name, client in collectors.items():
         others = settings.standby.identities
-        publisher = CollectorPublisher(client, name=name, lifetime=lifetime, clock=clock, identities=others)
+        publisher = CollectorPublisher(
+            client, name=name, lifetime=_AD_LIFETIME, clock=clock, identities=others
+        )
         targets.append(PublishTarget(publisher, policy))
     return targets

@@ -78,7 +78,7 @@ def place(tmp_path) -> Iterator[Place]:
     def view() -> ServerState:
         return ServerState(board.ads(), None, None, None, system_clock())
 
-    asgi = build_app(view, CollectorRegistry(), max_age=timedelta(seconds=300))
+    asgi = build_app(view, CollectorRegistry())
     with HttpServer(asgi, "127.0.0.1", 0) as server:
         yield Place(tmp_path, board, server)
 

@@ -69,9 +69,7 @@ class TestSlotMerger(PublisherContract):
         return self._merger(self.nowhere)
 
     def _merger(self, client: CondorClient) -> SlotMerger:
-        return SlotMerger(
-            client, ["GLIDEIN_Site"], slots_per_second=500, interval=timedelta(minutes=1), clock=now
-        )
+        return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=now)
 
     def test_a_merge_removes_the_attributes_that_the_new_ad_does_not_have(self, lone: Pool) -> None:
         names = ("DataLocalityVersion", *SET_ATTRIBUTES, "DataLocalityEstimatesUntil")

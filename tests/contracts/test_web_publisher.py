@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -31,7 +30,7 @@ def shown(board: ServedAds) -> ServerState:
 
 @contextmanager
 def serving(board: ServedAds) -> Iterator[HttpServer]:
-    asgi = build_app(lambda: shown(board), CollectorRegistry(), max_age=timedelta(seconds=300))
+    asgi = build_app(lambda: shown(board), CollectorRegistry())
     with HttpServer(asgi, "127.0.0.1", 0) as server:
         yield server
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,6 @@ def served(pool: LivePool, live: LiveUpdates) -> Iterator[str]:
     asgi = build_app(
         pool.get_state,
         CollectorRegistry(),
-        max_age=timedelta(seconds=9),
         live=live,
         history=PageHistory(lambda _site, _limit: changes()[::-1], lambda _did: STAYS),
         read_cluster=lambda _cluster, _schedd: {"ap1": jobs},
@@ -115,7 +113,6 @@ def asking(tmp_path_factory):
     asgi = build_app(
         world,
         CollectorRegistry(),
-        max_age=timedelta(seconds=9),
         authenticator=jobs.access,
         services=TokenServices(explain_job=jobs.question),
     )

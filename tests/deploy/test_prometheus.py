@@ -35,9 +35,6 @@ QUIET = {
 """Expressions without data while all is well."""
 
 SETTINGS = """
-[report]
-slots_seconds = 1
-count_seconds = 1
 [network.uplinks.UK]
 gbit_per_second = 1
 """

@@ -26,12 +26,6 @@ SITES = ("UK", "AU", "NL")
 PINS = ["hand:written", "late:arrival", "gone:require"]
 """Of a pinned dataset, slots advertise the share at once; of a new job's, only where it is whole."""
 SETTINGS = """\
-[jobs]
-rounding_seconds = 5
-settle_seconds = 600
-auto_settle_seconds = 600
-[sites]
-include = ["UK", "AU", "NL", "FAR"]
 [network.uplinks.FAR]
 gbit_per_second = 8
 """

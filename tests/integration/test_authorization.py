@@ -233,7 +233,6 @@ def test_slot_merge_needs_negotiator_and_not_daemon(strict, installed):
         merger = SlotMerger(
             client,
             ["GLIDEIN_Site"],
-            slots_per_second=100,
             interval=timedelta(seconds=10),
             clock=lambda: datetime.now(UTC),  # noqa: TID251  (real startds keep real time)
         )

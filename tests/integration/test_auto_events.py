@@ -5,7 +5,6 @@ schedd, and the slots from the collector. Nothing but the sizes of the datasets 
 """
 
 import json
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -23,8 +22,6 @@ pytestmark = [pytest.mark.pool, pytest.mark.timeout(1200)]
 
 SIZES = {"ska:large": 500_000_000_000, "ska:small": 1_000_000, "ska:new": 1_000_000_000}
 LARGE, SMALL, NEW = SIZES
-SETTINGS = "[network]\ninterval_seconds = 1\n[estimates]\nmax_slot_age_seconds = 50\n"
-"""UPDATE_INTERVAL is 20 s here."""
 DEMAND = f'pins = ["{LARGE}", "{SMALL}"]\nsettle_seconds = 3600\n'
 DRAINING = {"startd": "MAXJOBRETIREMENTTIME = 3600\n"}
 """A startd that drains lets its jobs end."""
@@ -63,9 +60,6 @@ TABLE = (
     Row("UK fills up", 0, 8192, 4096, "NL", None),
     Row("UK dies", 0, 8192, NEVER, "NL", "NL"),
     Row("UK's core is free", 0, 8192, 0, "UK", "UK"),
-    Row("UK fills up", 0, 8192, 4096, "NL", None),
-    Row("UK is killed", 0, 8192, NEVER, "NL", "NL"),
-    Row("UK's core is free", 0, 8192, 0, "UK", "UK"),
 )
 
 
@@ -84,7 +78,7 @@ class Events:
     def __init__(self, installed: Installation) -> None:
         self.installed, self.pool = installed, installed.pool
         self._filler: int | None = None
-        self._is_draining = self._is_dead = self._is_killed = False
+        self._is_draining = self._is_dead = False
         self.by_name: dict[str, Callable[[], None]] = {
             "UK's core is free": self.free,
             "UK fills up": self.fill,
@@ -92,7 +86,6 @@ class Events:
             "the link becomes slow": lambda: self.report("bob", SLOW, 3),
             "UK drains": self.drain,
             "UK dies": self.die,
-            "UK is killed": self.kill,
         }
 
     def fill(self) -> None:
@@ -111,14 +104,11 @@ class Events:
         """End what the events before have begun, so that UK has a free core."""
         if self._is_dead:
             self.pool.start_daemon("startd:UK")
-        if self._is_killed:
-            self.pool.kill_daemon("master", signal.SIGCONT)
-            self.pool.wait(lambda: self.pool.pids("startd:UK"), 60, "the master to start UK's startd again")
         if self._is_draining:
             self.pool.run("condor_drain", "-cancel", self._address_of_uk())
         if self._filler is not None:
             self.pool.run("condor_rm", str(self._filler), user="alice")
-        self._filler, self._is_draining, self._is_dead, self._is_killed = None, False, False, False
+        self._filler, self._is_draining, self._is_dead = None, False, False
 
     def drain(self) -> None:
         self.pool.run("condor_drain", self._address_of_uk())
@@ -130,12 +120,6 @@ class Events:
     def die(self) -> None:
         self.pool.stop_daemon("startd:UK")
         self._is_dead = True
-
-    def kill(self) -> None:
-        """End UK's startd without a word: its ads stay in the collector, and the master cannot replace it."""
-        self.pool.kill_daemon("master", signal.SIGSTOP)
-        self.pool.kill_daemon("startd:UK", signal.SIGKILL)
-        self._is_killed = True
 
     def report(self, user: str, bytes_per_second: int, count: int) -> None:
         """Let a job of *user* report *count* reads of one second of UK's data at NL, one after another."""
@@ -183,9 +167,7 @@ def wait_for_rejection(pool: Pool, cluster: int) -> None:
 def installed(htcondor_release: str) -> Iterator[Installation]:
     with (
         Pool.start(htcondor_release, [SiteSpec("UK", 1), SiteSpec("NL", 2)]) as pool,
-        Installation(
-            pool, HeldByUK(pool), road="url", settings=SETTINGS, demand=DEMAND, extra=DRAINING
-        ) as installation,
+        Installation(pool, HeldByUK(pool), road="url", demand=DEMAND, extra=DRAINING) as installation,
     ):
         yield installation
 

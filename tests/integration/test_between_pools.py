@@ -217,7 +217,7 @@ def test_one_daemon_publishes_to_both_pools_and_a_job_flocks_to_its_data(world):
     pool = world.home
     catalogue = ListedCatalogue(pool.home, ("UK", "FAR"))
     catalogue.hold({"lofar:L1": {"FAR": "available"}})
-    settings = "[publish.merge]\nenabled = true\ninterval_seconds = 1\n"
+    settings = "[publish.merge]\nenabled = true\n"
     installation = Installation(pool, catalogue, settings=settings)
     installation.install()
     text = installation.config.read_text().replace(
@@ -278,7 +278,6 @@ def test_merge_into_a_child_collector_is_not_forwarded(world):
         merger = SlotMerger(
             client,
             ["GLIDEIN_Site"],
-            slots_per_second=100,
             interval=timedelta(seconds=10),
             clock=lambda: datetime.now(UTC),  # noqa: TID251  (real startds keep real time)
         )

@@ -79,10 +79,7 @@ def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daem
             [[catalogue]]
             type = "dmapi"
             url = "http://127.0.0.1:{silent.getsockname()[1]}"
-            timeout_seconds = 600
-            deadline_seconds = 600
         """)
-        daemon.hang_seconds = 1
         daemon.start()
         wait_for(lambda: "lofar:L1" in daemon.ad(), 15, "the first dataset")
         daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
@@ -119,7 +116,6 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
                 messages.append(manager.recv(4096).decode())
 
         daemon.environ = {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "300000"}
-        daemon.hang_seconds = 10
         daemon.configure()
         daemon.start()
         hear("READY=1")

@@ -16,7 +16,6 @@ from testbed.pool import Pool
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
-QUICK = "[jobs]\nrounding_seconds = 5\nsettle_seconds = 600\n"
 DEPTH_FIRST = {"negotiator": "NEGOTIATOR_DEPTH_FIRST = True\n"}
 
 
@@ -25,7 +24,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
     """Start one installation for all tests in this file; each uses datasets of its own."""
     with (
         Pool.start(htcondor_release) as pool,
-        Installation(pool, Held(pool.home), settings=QUICK, extra=DEPTH_FIRST) as installation,
+        Installation(pool, Held(pool.home), extra=DEPTH_FIRST) as installation,
     ):
         yield installation
 

@@ -24,8 +24,6 @@ SITES = (
     SiteSpec("FEW", cpus=4, memory=MANY),
 )
 SUBMIT = """
-[jobs]
-rounding_seconds = 1
 [submit]
 disk_gb = 0.001
 gpu_cpus = 2

@@ -70,7 +70,7 @@ class Place:
 
 @pytest.fixture
 def place(htcondor_release: str, storage_port: int) -> Iterator[Place]:
-    settings = '[network]\ninterval_seconds = 1\n[network.hosts]\n"127.0.0.1" = "UK"\n'
+    settings = '[network.hosts]\n"127.0.0.1" = "UK"\n'
     extra = {"schedd": "JOB_EPOCH_HISTORY = $(SPOOL)/epoch_history\n"}
     with Pool.start(htcondor_release, sites=SITES, extra=extra) as pool:
         catalogue = ListedCatalogue(pool.home, ("UK", "NL"))

@@ -35,7 +35,6 @@ class Behind:
         self.asgi = build_app(
             self.view,
             CollectorRegistry(),
-            max_age=timedelta(seconds=10),
             authenticator=self.access,
             policy=RequestPolicy(behind_proxy=True),
             live=LiveUpdates(lambda: self.version, max_duration=timedelta(minutes=5)),

@@ -19,13 +19,6 @@ from testbed.ports import free_port
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = """
-[jobs]
-rounding_seconds = 1
-settle_seconds = 1
-[report]
-count_seconds = 1
-"""
 INSTALLED = "/opt/classad-hydrator/bin/"
 LIFETIME = 864_000
 AFTER = 12
@@ -41,7 +34,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
         (pool.token("hydrator") / "token").write_text(made.stdout)
         catalogue = ListedCatalogue(pool.home)
         catalogue.hold(HERE)
-        with Installation(pool, catalogue, settings=SETTINGS) as installation:
+        with Installation(pool, catalogue) as installation:
             yield installation
 
 

@@ -109,8 +109,6 @@ password_file = "{hidden.folder}/rucio-password"
 names = {{ "field.ms" = "{CANARY}" }}
 daemon_url = "http://127.0.0.1:PORT"
 token_file = "{token_file}"
-[jobs]
-rounding_seconds = 5
 """ + "".join(
             f'[[storage]]\nsite = "{site.name}"\nprefix = "{pool.shared}/disk-{site.name}"\nrule = "name"\n'
             for site in sites

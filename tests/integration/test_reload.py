@@ -18,7 +18,7 @@ from testbed.rucio_standin import RucioStandIn
 from tests.integration.test_daemon import Running
 
 HELD = [f"lofar:L{number}" for number in range(1, 8)]
-BREAKER = "[breaker]\nmin_datasets = 2\nconfirm_polls = 100000"
+BREAKER = "[breaker]\nconfirm_polls = 100000"
 SITES_RETIRED = "[sites]\nretired = ['RAL']"
 OK = "hydrator_config_last_reload_successful"
 

@@ -342,10 +342,7 @@ def installed(pool: Pool) -> Iterator[Installation]:
     key = pool.home / "private-key"
     key.touch(mode=0o600)
     key.write_text(secrets.token_hex(32))
-    settings = (
-        f'[private]\npatterns = ["embargo:*"]\nkey_file = "{key}"\n'
-        "[publish.merge]\nenabled = true\ninterval_seconds = 1\n"
-    )
+    settings = f'[private]\npatterns = ["embargo:*"]\nkey_file = "{key}"\n[publish.merge]\nenabled = true\n'
     catalogue = ListedCatalogue(pool.home, ("UK", "AU", "NL"))
     catalogue.hold(
         {

@@ -71,7 +71,7 @@ class Archive(ListedCatalogue):
     def settings(self, mode: str) -> str:
         words = json.dumps([sys.executable, str(self._command), str(self.file)])
         return (
-            f'[staging]\nmode = "{mode}"\nname = "test"\ninterval_seconds = 1\n'
+            f'[staging]\nmode = "{mode}"\nname = "test"\n'
             f"[staging.catalogues.embedded]\ncommand = {words}\npins = false\n"
             "[staging.sites.NL]\n[staging.times]\nwait_minutes = 0\n"
         )

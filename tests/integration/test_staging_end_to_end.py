@@ -33,7 +33,6 @@ SETTINGS = """
 [staging]
 mode = "propose"
 name = "{scope}"
-interval_seconds = 1
 [staging.catalogues.rucio]
 [staging.sites.UK]
 [staging.sites.AU]
@@ -42,7 +41,6 @@ interval_seconds = 1
 hour_requests = 100
 [staging.times]
 wait_minutes = 0.02
-tape_window_minutes = 0
 """
 
 

@@ -201,12 +201,6 @@ def test_the_jobs_ad_names_no_file_and_requests_the_room_for_archives(tree, tmp_
     assert int(disk.partition("=")[2]) * 1024 > 1e9 + size - 1024
 
 
-def test_run_of_more_files_than_allowed_is_rejected_in_one_sentence(tree, tmp_path):
-    with pytest.raises(AssertionError, match=r"more than 1 files, the limit of \[submit\].max_files"):
-        submitted(tree, tmp_path, "plain.ms", storage="max_files = 1\n")
-    assert not list(tmp_path.glob("job/*"))
-
-
 def test_file_that_left_its_storage_element_is_a_miss_with_its_name(tree):
     (gone,) = tree.disk[tree.hashed].rglob("plain.ms/ANTENNA/table.dat")
     elsewhere = gone.rename(gone.with_name("kept"))

@@ -89,7 +89,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
     """Start one installation for all tests in this file; each uses measurement sets of its own."""
     with Pool.start(htcondor_release) as pool:
         catalogue = Sized(pool)
-        settings = "[jobs]\nrounding_seconds = 5\nsettle_seconds = 15\n" + "".join(
+        settings = "".join(
             f'[[storage]]\nsite = "{site}"\nprefix = "{catalogue.disk(site)}"\nrule = "name"\n'
             for site in ("UK", "AU", "NL")
         )

@@ -72,7 +72,6 @@ def two(htcondor_release: str) -> Iterator[Two]:
         made.catalogue.hold({"lofar:L1": {"UK": "available"}})
         made.installed.install()
         text = made.installed.config.read_text()
-        text = text.replace("[htcondor]", "[htcondor]\ntimeout_seconds = 3")
         made.installed.config.write_text(text.replace("[demand]", '[demand]\npins = ["lofar:L1"]'))
         made.installed.start_daemon()
         try:

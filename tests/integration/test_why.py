@@ -99,9 +99,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
     with Pool.start(htcondor_release, sites) as pool:
         catalogue = ListedCatalogue(pool.home, sites=(*SITES, "RAL"))
         catalogue.hold(HOLDINGS)
-        with PartlyHydrated(
-            pool, catalogue, extra=extra, settings="[jobs]\nrounding_seconds = 5\n"
-        ) as installation:
+        with PartlyHydrated(pool, catalogue, extra=extra) as installation:
             yield installation
 
 

@@ -30,23 +30,16 @@ USERS = ["ann@x", "bob@x", "eve@x"]
 SCHEDDS = ["ap1", "ap2"]
 LIMITS = StagingLimits(
     request_bytes=3 * TERABYTE,
-    request_files=250,
     user_bytes=4 * TERABYTE,
     site_bytes=5 * TERABYTE,
-    site_files=250,
     source_bytes=TERABYTE,
-    source_files=250,
     total_bytes=8 * TERABYTE,
-    hour_bytes=6 * TERABYTE,
     hour_requests=3,
     pin_bytes=3 * TERABYTE,
-    pin_count=2,
+    floor_bytes=10 * TERABYTE,
     approval_bytes=100 * TERABYTE,
-    approval_fraction=1.0,
 )
 SPACE = {site: SiteSpace((14 if site == CAM else 100) * TERABYTE, 200 * TERABYTE, NOON) for site in SITES}
-FLOOR = 10 * TERABYTE
-"""The larger one of 3 TB and 5 % of the 200 TB of each site."""
 ERRORS = [
     StagingOutcomeUnknown("rucio", "timeout"),
     StagingUnavailable("rucio", "connection refused"),
@@ -255,10 +248,8 @@ class StagingMachine(RuleBasedStateMachine):
         for site in SITES:
             to_site = [row.size for row in moving if row.rule.site == site]
             assert sum(size.bytes for size in to_site) <= LIMITS.site_bytes
-            assert sum(size.files for size in to_site) <= LIMITS.site_files
-            assert SPACE[site].free_bytes - sum(size.bytes for size in to_site) >= FLOOR
+            assert SPACE[site].free_bytes - sum(size.bytes for size in to_site) >= LIMITS.floor_bytes
         pins = [row for row in self.own_rules() if row.kind is StagingKind.PIN]
-        assert len(pins) <= LIMITS.pin_count
         assert sum(row.size.bytes for row in pins) <= LIMITS.pin_bytes
 
     @invariant()
@@ -269,13 +260,11 @@ class StagingMachine(RuleBasedStateMachine):
         for site in SITES:
             from_tape = [one for one in ledger.entries.values() if one.source == site and one.is_in_flight]
             assert sum(one.bytes for one in from_tape) <= LIMITS.source_bytes
-            assert sum(one.files for one in from_tape) <= LIMITS.source_files
         for user in USERS:
             mine = [one for one in ledger.entries.values() if one.user == user and one.is_in_flight]
             assert sum(one.bytes for one in mine) <= LIMITS.user_bytes
         recent = [one for one in ledger.batches if now - one.asked_at < timedelta(hours=1)]
         assert len(recent) <= LIMITS.hour_requests
-        assert sum(one.bytes for one in recent) <= LIMITS.hour_bytes
 
     @invariant()
     def no_dataset_has_two_requests_of_ours_in_flight(self):

@@ -77,16 +77,16 @@ class MaintenanceTasks(BackgroundWorker):
         parts: Parts,
         reconciler: Reconciler,
     ) -> None:
-        """Schedule the check of credentials; schedule the counts of slots and ended jobs if configured."""
-        now, daemon, report = system_clock(), settings.daemon, settings.report
+        """Schedule the check of credentials, and the counts of slots and ended jobs."""
+        now, daemon = system_clock(), settings.daemon
         soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
         check, read = self._check_credentials, lambda: read_credentials(settings, parts)
         self._schedule_every(
             scheduler, fence, "credentials", _CREDENTIALS_SECONDS, check, read, first_run_at=soon
         )
         if parts.pool.slots:
-            first = now + min(_FIRST_SLOT_COUNT, timedelta(seconds=report.slots_seconds))
-            interval, count = report.slots_seconds, self._count_slots
+            first = now + min(_FIRST_SLOT_COUNT, timedelta(seconds=daemon.step_seconds))
+            interval, count = daemon.step_seconds, self._count_slots
             self._schedule_every(
                 scheduler, fence, "slots", interval, count, parts.pool.slots, first_run_at=first
             )
@@ -94,7 +94,7 @@ class MaintenanceTasks(BackgroundWorker):
             self._locality.add()  # the page shows the days before the start, too
             collect = partial(_collect_outcomes, parts.pool.history, settings, parts.network, reconciler)
             self._schedule_every(
-                scheduler, fence, "jobs", report.count_seconds, self._count_ended_jobs, collect
+                scheduler, fence, "jobs", daemon.history_seconds, self._count_ended_jobs, collect
             )
 
     def _check_credentials(self, fence: Fence, read: Callable[[], list[Credential]]) -> None:

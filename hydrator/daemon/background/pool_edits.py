@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from hydrator.config.publishers import PublishSettings
+from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Site, SiteAd
@@ -41,13 +41,13 @@ class PoolEdits(BackgroundWorker):
         self,
         scheduler: BackgroundScheduler,
         fence: Fence,
-        publish: PublishSettings,
+        settings: Settings,
         policy: ReconcilePolicy,
         merger: Merger | None,
     ) -> None:
         """Schedule the slot merge if it is enabled."""
         if merger:
-            interval = publish.merge.interval_seconds
+            interval = settings.daemon.step_seconds
             self._schedule_every(scheduler, fence, "merge", interval, self._merge, merger, policy)
 
     def _merge(self, fence: Fence, merger: Merger, policy: ReconcilePolicy) -> None:

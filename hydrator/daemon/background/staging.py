@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from hydrator.config.staging import LEASE_MARGIN_SECONDS, StagingSettings
+from hydrator.config.staging import CALL_SECONDS, LEASE_MARGIN_SECONDS
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
@@ -122,10 +122,10 @@ class StagingTasks(BackgroundWorker):
                 self._uses.extend(DataUse(did, site, started_at) for did in sorted(job.datasets or ()))
 
     def schedule(
-        self, scheduler: BackgroundScheduler, fence: Fence, settings: StagingSettings, parts: Parts
+        self, scheduler: BackgroundScheduler, fence: Fence, interval_seconds: float, parts: Parts
     ) -> None:
         """Schedule the steps; with the mode off, only save that it is off."""
-        call_seconds = settings.call_seconds + LEASE_MARGIN_SECONDS
+        call_seconds = CALL_SECONDS + LEASE_MARGIN_SECONDS
         takeover = parts.staging.policy.times.grace
 
         def guard() -> str | None:
@@ -149,12 +149,12 @@ class StagingTasks(BackgroundWorker):
         if controller is None:
             self._save_off(parts.staging.policy)
             return
-        first = system_clock() + min(_FIRST_STEP, timedelta(seconds=settings.interval_seconds))
+        first = system_clock() + min(_FIRST_STEP, timedelta(seconds=interval_seconds))
         self._schedule_every(
             scheduler,
             fence,
             "staging",
-            settings.interval_seconds,
+            interval_seconds,
             self._run_step,
             controller,
             first_run_at=first,

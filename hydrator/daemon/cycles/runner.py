@@ -80,7 +80,7 @@ class CycleRunner:
             self._run_with_demand,
             "interval",
             [self._run_demand_cycle, runtime],
-            seconds=runtime.settings.demand.ask_seconds,
+            seconds=runtime.settings.daemon.poll_seconds,
             id="demand",
             executor="demand",
         )

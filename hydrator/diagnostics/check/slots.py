@@ -238,7 +238,7 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
         yield advice(
             "slots",
             f"{format_count(len(slow), 'partitionable slot')} without a hook: each starts only one"
-            " job with datasets per merge (publish.merge.interval_seconds) or per negotiation cycle,"
+            " job with datasets per merge or per negotiation cycle,"
             f" whichever takes longer: {name_list(slow)}",
             "if jobs are short, install the hook or use static slots: docs/explanation/slot-merge.md",
         )

@@ -164,7 +164,7 @@ class PinPlanner:
             if failure and (failure.is_final or self._now < failure.retry_at):
                 return f"the last attempt for {keeper.did} failed: {failure.reason}"
             sizes.append(facts.sizes[keeper.did].bytes)
-        return self._usage.explain_excess_of_pins(len(sizes), sum(sizes), self._policy.limits)
+        return self._usage.explain_excess_of_pins(sum(sizes), self._policy.limits)
 
     def _add(self, need: LiveNeed, facts: CatalogueFacts, site: Site, keepers: Sequence[_Keeper]) -> None:
         """Reserve and plan the pins of the datasets whose last rule ends too soon."""

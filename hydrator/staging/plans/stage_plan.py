@@ -19,7 +19,7 @@ from ..candidates import Candidate, NotAsked
 from ..failures import explain_backoff, explain_open_breaker
 from ..ledger import EntryState, Ledger, make_batch
 from ..policy import StagingMode, StagingPolicy
-from ..usage import PlannedBatch, PlannedItem, Usage, needs_approval
+from ..usage import PlannedBatch, PlannedItem, Usage
 from ..view import DataView
 
 JOINABLE_STATES = frozenset(
@@ -316,10 +316,9 @@ class StagePlanner:
         batch = option.batch
         if batch is None:
             return
-        facts = next(each for each in self._catalogues if each.name == batch.catalogue)
         is_granted = batch.batch in self._ledger.approvals
         is_proposal = self._policy.mode_of(batch.catalogue, batch.site) < StagingMode.ASK
-        is_large = needs_approval(batch, facts.space[batch.site], self._policy.limits)
+        is_large = batch.bytes > self._policy.limits.approval_bytes
         if is_large and not is_granted and not is_proposal:
             self._batches["approve"].append(batch)  # reserves nothing: others need not wait for the person
             return

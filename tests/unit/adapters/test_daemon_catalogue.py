@@ -44,9 +44,7 @@ class Daemon:
     def __init__(self, shown: ServerState) -> None:
         self.looks = 0
         self._shown = shown
-        self._server = HttpServer(
-            build_app(self._look, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0
-        )
+        self._server = HttpServer(build_app(self._look, CollectorRegistry()), "127.0.0.1", 0)
 
     def _look(self) -> ServerState:
         self.looks += 1

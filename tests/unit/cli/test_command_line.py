@@ -10,7 +10,6 @@ import sys
 import termios
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -154,7 +153,7 @@ def view() -> ServerState:
 class Daemon:
     def __init__(self) -> None:
         self.view = view()
-        asgi = http_app(lambda: self.view, CollectorRegistry(), max_age=timedelta(seconds=9))
+        asgi = http_app(lambda: self.view, CollectorRegistry())
         self.server = HttpServer(asgi)
 
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -616,9 +615,7 @@ def test_job_is_held_after_misses_at_all_sites_with_its_data(host):
 def test_misspelled_name_is_rejected_with_and_without_dry_run(host):
     """The daemon, which a dry run queries, has only the datasets that jobs name."""
     view = ServerState({}, Snapshot({}), demand(), None, NOON)
-    with HttpServer(
-        build_app(lambda: view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0
-    ) as daemon:
+    with HttpServer(build_app(lambda: view, CollectorRegistry()), "127.0.0.1", 0) as daemon:
         host.configure(f'{STORAGE}[submit]\ndaemon_url = "{daemon.url}"\n')
         really = host.refusal("lofar:L1.mss")
         tried = host.refusal("lofar:L1.mss", "--dry-run")

@@ -59,7 +59,6 @@ def test_a_catalogue_is_all_that_is_needed(loaded):
     assert [source.name for source in settings.catalogue] == ["file"]
     assert settings.daemon.poll_seconds == 30
     assert settings.daemon.max_age == timedelta(hours=6)
-    assert settings.demand.scope == "jobs"
     assert settings.publish.collector.enabled
     assert settings.publish.file.enabled
     assert settings.publish.http.enabled
@@ -110,17 +109,17 @@ def test_a_wrong_value_in_the_environment_is_reported_with_its_key(problems, mon
 
 
 def test_a_list_in_the_environment_that_is_not_json_is_reported_not_raised(loaded, monkeypatch):
-    monkeypatch.setenv("HYDRATOR_SITES__INCLUDE", "UK,NL")
+    monkeypatch.setenv("HYDRATOR_SITES__RETIRED", "UK,NL")
     with pytest.raises(ConfigError) as caught:
         loaded(FILE)
     assert caught.value.problems == (
-        'environment: HYDRATOR_SITES__INCLUDE: the value must be JSON, such as ["a", "b"]',
+        'environment: HYDRATOR_SITES__RETIRED: the value must be JSON, such as ["a", "b"]',
     )
 
 
 def test_a_list_in_the_environment_is_json(loaded, monkeypatch):
-    monkeypatch.setenv("HYDRATOR_SITES__INCLUDE", '["UK", "NL"]')
-    assert loaded(FILE).sites.include == ["UK", "NL"]
+    monkeypatch.setenv("HYDRATOR_SITES__RETIRED", '["UK", "NL"]')
+    assert loaded(FILE).sites.retired == ["UK", "NL"]
 
 
 def test_other_variables_that_begin_with_hydrator_do_not_count(loaded, monkeypatch):
@@ -163,7 +162,6 @@ def test_all_problems_stand_in_one_report_each_with_its_key(problems):
         poll_seconds = "often"
         max_age_hours = 0
         [demand]
-        scope = "everything"
         pins = ["no-scope"]
         [publish.http]
         port = 70000
@@ -180,7 +178,6 @@ def test_all_problems_stand_in_one_report_each_with_its_key(problems):
         "daemon.max_age_hours",
         "catalogue[0].path",
         "catalogue[1].url",
-        "demand.scope",
         "publish.http.port",
         "demon",
         "demand.pins[0]",
@@ -228,8 +225,6 @@ def test_an_unknown_key_of_a_catalogue_is_refused_with_the_nearest_of_its_type(p
         ('[publish.collector]\nenabled = "perhaps"', "publish.collector.enabled", "'perhaps'"),
         ("[publish.http]\nport = 65536", "publish.http.port", "65536"),
         ("[publish.http]\nport = 80.5", "publish.http.port", "80.5"),
-        ("[budget]\nline_bytes = 60001", "budget.line_bytes", "60001"),
-        ('[demand]\nscope = "All"', "demand.scope", "'All'"),
         ('[demand]\npins = "lofar:L1"', "demand.pins", "'lofar:L1'"),
         ("[demand]\npins = [1]", "demand.pins[0]", "1"),
         ('[sites]\nretired = ["a\\nb"]', "sites.retired[0]", r"'a\nb'"),
@@ -329,7 +324,7 @@ def test_a_pin_that_is_not_a_did_is_refused_with_its_place(problems, pin):
 
 def test_switching_every_publisher_off_is_refused(problems):
     off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
-    for more in ("", "[publish.sites]\nenabled = false\n", "[publish.sites]\nvalid_minutes = 30\n"):
+    for more in ("", "[publish.sites]\nenabled = false\n"):
         assert problems(off + more + FILE) == [
             (
                 "publish: no publisher is enabled; set enabled = true in publish.collector,"

@@ -35,11 +35,7 @@ def test_rates_of_the_configuration_are_in_bytes_per_second():
             "[network]\ndefault_gbit_per_second = 0\n",
             "network.default_gbit_per_second: input should be greater",
         ),
-        ("[network]\ndefault = 1\n", "network.default: unknown key; known keys: sources, "),
-        (
-            '[network]\nsources = ["fts"]\n',
-            "network.sources[0]: input should be 'wrapper', 'transfers' or 'rucio'",
-        ),
+        ("[network]\ndefault = 1\n", "network.default: unknown key; known keys: default_gbit"),
         (
             "[network.uplinks]\nUK = 10\n",
             "network.uplinks.UK: give the unit too: write { gbit_per_second = 10 } (it is 10)",

@@ -107,7 +107,6 @@ def served(logged, proxied):
     asgi = build_app(
         daemon.view,
         CollectorRegistry(),
-        max_age=timedelta(seconds=9),
         policy=RequestPolicy(behind_proxy=proxied),
     )
     with (

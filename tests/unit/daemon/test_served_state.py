@@ -94,7 +94,7 @@ class Cycles:
             lambda: self.standby_reason,
             clock=self._clock,
         )
-        asgi = build_app(self.frontend.build_state, CollectorRegistry(), max_age=timedelta(seconds=9))
+        asgi = build_app(self.frontend.build_state, CollectorRegistry())
         self.server = HttpServer(asgi)
 
     def _clock(self) -> datetime:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -100,7 +99,7 @@ def view() -> ServerState:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonCatalogue]:
-    server = HttpServer(build_app(view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0)
+    server = HttpServer(build_app(view, CollectorRegistry()), "127.0.0.1", 0)
     with server as running:
         assert running.url
         catalogue = DaemonCatalogue(running.url)

@@ -1,7 +1,5 @@
 """Names of private datasets over HTTP: who submits asks the daemon, with a token; nobody else gets them."""
 
-from datetime import timedelta
-
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
@@ -47,7 +45,6 @@ class Daemon:
         asgi = build_app(
             lambda: view,
             self.registry,
-            max_age=timedelta(seconds=1),
             authenticator=access,
             services=TokenServices(look_up_pseudonyms=self.register.exchange),
             policy=RequestPolicy(name_limiter=RateLimiter(1 / 60, names, lambda: self.seconds)),

@@ -41,7 +41,7 @@ class Daemon:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.forget()
-        self.asgi = build_app(self.look, self.registry, max_age=timedelta(seconds=300))
+        self.asgi = build_app(self.look, self.registry)
         self.server = HttpServer(self.asgi, "127.0.0.1", 0)
 
     def forget(self) -> None:
@@ -387,7 +387,7 @@ def test_metrics_continue_when_an_app_is_rebuilt_on_the_same_registry():
     first = Daemon()
     with first.server:
         first.ask("/healthz")
-    again = build_app(first.look, first.registry, max_age=timedelta(seconds=1))
+    again = build_app(first.look, first.registry)
     first.server = HttpServer(again, "127.0.0.1", 0)
     with first.server:
         first.ask("/healthz")

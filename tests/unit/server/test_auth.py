@@ -3,7 +3,6 @@
 import base64
 import re
 import stat
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -201,7 +200,7 @@ def served(made):
     ads = {site: ad(L1, site=site) for site in (CAM, RAL, AWKWARD)}
     view = ServerState(ads=ads, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON)
     access = TokenAuthenticator.open(file)
-    asgi = build_app(lambda: view, CollectorRegistry(), max_age=timedelta(seconds=10), authenticator=access)
+    asgi = build_app(lambda: view, CollectorRegistry(), authenticator=access)
     with HttpServer(asgi, "127.0.0.1", 0, token=access.own_token) as server:
 
         def ask(path, name=None, body=None):

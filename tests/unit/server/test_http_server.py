@@ -7,7 +7,6 @@ import ssl
 import stat
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -92,9 +91,7 @@ def board():
 
 
 def serving(board: ServedAds, access: TokenAuthenticator | None = None, **where) -> HttpServer:
-    asgi = build_app(
-        lambda: shown(board), CollectorRegistry(), max_age=timedelta(seconds=9), authenticator=access
-    )
+    asgi = build_app(lambda: shown(board), CollectorRegistry(), authenticator=access)
     return HttpServer(asgi, token=access.own_token if access else None, **where)
 
 

@@ -5,7 +5,6 @@ import socket
 import ssl
 import time
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -26,7 +25,7 @@ from hydrator.server.limits.rate import MAX_CLIENTS, RateLimiter
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
-from hydrator.wiring.http_server import build_http_server
+from hydrator.wiring.http_server import ServerLimits, build_http_server
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
@@ -50,7 +49,6 @@ def serving(buckets=None, doorway=None, access=None, behind_proxy=False):
     asgi = build_app(
         lambda: VIEW,
         CollectorRegistry(),
-        max_age=timedelta(seconds=9),
         authenticator=access,
         policy=RequestPolicy(rate_limiter=buckets, behind_proxy=behind_proxy),
     )
@@ -303,8 +301,8 @@ def _answered(server) -> bool:
 
 def test_cut_connections_are_counted_in_the_metrics():
     registry = CollectorRegistry()
-    http = HttpServerSettings(port=0, request_seconds=1)
-    with build_http_server(http, lambda: VIEW, registry) as server:
+    http, limits = HttpServerSettings(port=0), ServerLimits(request_seconds=1)
+    with build_http_server(http, lambda: VIEW, registry, limits=limits) as server:
         assert 'hydrator_http_connections_cut_total{reason="slow"} 0.0' in ask(server, "/metrics").text
         with dial(server) as silent:
             assert ended(silent)
@@ -324,7 +322,7 @@ def certificate(tmp_path) -> TlsCertificate:
 
 @contextmanager
 def serving_tls(certificate, doorway):
-    asgi = build_app(lambda: VIEW, CollectorRegistry(), max_age=timedelta(seconds=9))
+    asgi = build_app(lambda: VIEW, CollectorRegistry())
     with HttpServer(asgi, certificate=certificate, limiter=doorway) as server:
         yield server
 
@@ -425,7 +423,6 @@ def test_no_zeros_before_its_length_let_a_large_event_in(tmp_path, zeros):
     asgi = build_app(
         lambda: VIEW,
         CollectorRegistry(),
-        max_age=timedelta(seconds=9),
         authenticator=TokenAuthenticator.open(tmp_path / "tokens"),
         services=TokenServices(on_event=heard.append),
     )

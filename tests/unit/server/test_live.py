@@ -32,7 +32,6 @@ class Served:
         asgi = build_app(
             lambda: STATE,
             CollectorRegistry(),
-            max_age=timedelta(seconds=9),
             authenticator=authenticator,
             live=self.live,
         )

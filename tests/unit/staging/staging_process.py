@@ -28,7 +28,7 @@ from tests.staging_world import StagingWorld, need, policy
 DATASETS = [f"lofar:D{n}" for n in range(12)]
 ANSWER_SECONDS = 0.02
 """Longest time before a change reaches the catalogue, and again until its answer arrives."""
-LIMITS = StagingLimits(total_bytes=8 * TERABYTE, hour_requests=10_000, hour_bytes=10_000 * TERABYTE)
+LIMITS = StagingLimits(total_bytes=8 * TERABYTE, hour_requests=10_000)
 
 
 def load_rules(path: Path) -> dict[str, MemoryRule]:

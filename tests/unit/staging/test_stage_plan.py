@@ -12,7 +12,7 @@ from hydrator.staging.commands import StagingCommand
 from hydrator.staging.plans.stage_plan import choose_lifetime
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
-from tests.staging_world import BOB, SCHEDD, SITES, StagingWorld, need, policy, run
+from tests.staging_world import BOB, SCHEDD, StagingWorld, need, policy, run
 
 
 def test_data_that_no_site_has_is_asked_for_at_one_site():
@@ -211,7 +211,6 @@ def test_a_rule_that_claims_completeness_without_replicas_stops_the_request():
 
 
 EXCEEDED = "2 TB would exceed the limit of 1 TB"
-TOO_MANY = "100 files would exceed the limit of 99 files"
 LIMITS = {
     "request": (StagingLimits(request_bytes=TERABYTE), "2 TB exceeds the limit of 1 TB for one request"),
     "user": (
@@ -220,17 +219,10 @@ LIMITS = {
     ),
     "site": (StagingLimits(site_bytes=TERABYTE), f"{EXCEEDED} in flight to CAM: 0 B are taken"),
     "total": (StagingLimits(total_bytes=TERABYTE), f"{EXCEEDED} of all requests: 0 B are taken"),
-    "hour": (StagingLimits(hour_bytes=TERABYTE), f"{EXCEEDED} asked for in one hour: 0 B are taken"),
     "number": (StagingLimits(hour_requests=0), "0 requests were made in the last hour, the limit"),
-    "files": (StagingLimits(request_files=99), f"{TOO_MANY} for one request: 0 are taken"),
-    "site files": (StagingLimits(site_files=99), f"{TOO_MANY} in flight to CAM: 0 are taken"),
     "floor": (
         StagingLimits(floor_bytes=99 * TERABYTE),
         "2 TB would leave less than 99 TB free at CAM: 100 TB are free, 0 B are reserved",
-    ),
-    "fraction": (
-        StagingLimits(floor_fraction=0.5),
-        "2 TB would leave less than 100 TB free at CAM: 100 TB are free, 0 B are reserved",
     ),
 }
 
@@ -245,33 +237,17 @@ def test_a_request_above_a_limit_is_not_made_and_says_why(name):
     assert world.reasons == [reason]
 
 
-@pytest.mark.parametrize(
-    ("limits", "words"),
-    [
-        (StagingLimits(source_bytes=TERABYTE), "in flight from the tape of RAL"),
-        (StagingLimits(source_files=99), "in flight from the tape of RAL"),
-    ],
-)
-def test_the_tape_of_a_site_has_limits_of_its_own(limits, words):
-    world = StagingWorld(policy(limits=limits), L1=2, L2=2)
+def test_the_tape_of_a_site_has_a_limit_of_its_own():
+    world = StagingWorld(policy(limits=StagingLimits(source_bytes=TERABYTE)), L1=2, L2=2)
     world.put(L1, RAL, ReplicaState.ON_TAPE)
     world.queue(need(L1), need(L2))
     world.step()
     assert {did for did, _ in world.stages} == {L2}
-    assert words in world.reasons[0]
+    assert "in flight from the tape of RAL" in world.reasons[0]
 
 
-def test_an_unknown_number_of_files_is_above_each_limit_of_files():
+def test_a_dataset_with_an_unknown_number_of_files_is_requested():
     world = StagingWorld(L1=1)
-    world.stager.sizes[L1] = StagingSize(TERABYTE)
-    world.queue(need(L1))
-    world.step()
-    assert world.reasons == [
-        "its number of files is unknown, and there is a limit of 1,000 files for one request"
-    ]
-    world = StagingWorld(
-        policy(limits=StagingLimits(request_files=None, site_files=None, source_files=None)), L1=1
-    )
     world.stager.sizes[L1] = StagingSize(TERABYTE)
     world.queue(need(L1))
     world.step()
@@ -317,7 +293,7 @@ def test_a_small_request_overtakes_a_parked_large_one():
         need(L2, queued_since=NOON - HOUR - MINUTE, sites=[CAM]),
         need(L3, sites=[CAM]),
     )
-    limits = replace(world.policy.limits, approval_bytes=10 * TERABYTE, approval_fraction=1.0)
+    limits = replace(world.policy.limits, approval_bytes=10 * TERABYTE)
     world.policy = replace(world.policy, limits=limits)
     world.restart()
     world.step()
@@ -347,8 +323,8 @@ def flood(world, hours: int) -> list[Did]:
 
 
 def test_a_stream_of_small_requests_does_not_starve_a_large_one():
-    limits = StagingLimits(site_bytes=5 * TERABYTE, approval_bytes=10 * TERABYTE, approval_fraction=1.0)
-    limits = replace(limits, hour_requests=1000, hour_bytes=1000 * TERABYTE, user_bytes=1000 * TERABYTE)
+    limits = StagingLimits(site_bytes=5 * TERABYTE, approval_bytes=10 * TERABYTE)
+    limits = replace(limits, hour_requests=1000, user_bytes=1000 * TERABYTE)
     world = StagingWorld(policy(limits=limits), L1=4, L2=3)
     world.queue(need(L2, user=BOB, sites=[CAM]))
     world.step()  # 3 of 5 TB are taken when the large request comes
@@ -358,7 +334,7 @@ def test_a_stream_of_small_requests_does_not_starve_a_large_one():
 
 
 def test_a_request_that_can_never_fit_keeps_no_room():
-    limits = StagingLimits(site_bytes=2 * TERABYTE, approval_bytes=10 * TERABYTE, approval_fraction=1.0)
+    limits = StagingLimits(site_bytes=2 * TERABYTE, approval_bytes=10 * TERABYTE)
     world = StagingWorld(policy(limits=limits), L1=3, L2=1)
     world.queue(need(L1, queued_since=NOON - 9 * HOUR, sites=[CAM]), need(L2, sites=[CAM]))
     world.step()
@@ -366,7 +342,7 @@ def test_a_request_that_can_never_fit_keeps_no_room():
 
 
 def test_what_is_kept_for_an_older_request_is_told():
-    limits = StagingLimits(site_bytes=4 * TERABYTE, approval_bytes=10 * TERABYTE, approval_fraction=1.0)
+    limits = StagingLimits(site_bytes=4 * TERABYTE, approval_bytes=10 * TERABYTE)
     world = StagingWorld(policy(limits=limits), L1=3, L2=2, L3=1)
     world.queue(
         need(L1, queued_since=NOON - 9 * HOUR, sites=[CAM]),
@@ -393,16 +369,6 @@ def test_a_large_request_waits_for_a_person():
     world.step()
     assert world.stages == {(L1, CAM)}
     assert world.ledger.approvals == {}
-
-
-@pytest.mark.parametrize(("terabytes", "is_asked"), [(1.7, False), (1.5, True)])
-def test_a_request_for_much_of_the_free_space_waits_for_a_person(terabytes, is_asked):
-    world = StagingWorld(L1=terabytes)
-    world.stager.space = dict.fromkeys(SITES, SiteSpace(8 * TERABYTE, 10 * TERABYTE, NOON))
-    world.queue(need(L1))
-    world.step()
-    assert world.stages == ({(L1, CAM)} if is_asked else set())
-    assert [row.needs_approval for row in world.overview.planned] == ([] if is_asked else [True])
 
 
 def test_an_approval_is_for_exactly_these_bytes():
@@ -445,9 +411,8 @@ def test_propose_shows_the_plan_and_sends_nothing():
     "rules",
     [
         policy(StagingMode.OFF),
-        policy(catalogue_modes={"rucio": StagingMode.OFF}),
         policy(site_modes={CAM: StagingMode.OFF}),
-        policy(catalogue_modes={"other": StagingMode.ASK}),
+        policy(catalogues=frozenset({"other"})),
     ],
 )
 def test_with_the_mode_off_the_stager_is_never_called(rules):

@@ -11,7 +11,7 @@ from hydrator.domain.errors import (
     TooManyFiles,
 )
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.submit.file_lists import Listing, address_mismatches, list_files, single_file_notice
+from hydrator.submit.file_lists import MAX_FILES, Listing, address_mismatches, list_files, single_file_notice
 
 A, B = Did("lofar:A"), Did("lofar:B")
 
@@ -50,10 +50,10 @@ def files(*dids: str, size: int | None = 5) -> tuple[DatasetFile, ...]:
 
 def test_each_dataset_is_listed_by_the_first_catalogue_that_has_it():
     first, second = Lister({A: files("x:1")}), Lister({A: files("y:1"), B: files("x:2", "x:3")})
-    chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "p"}, {}, max_files=10)
+    chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "p"}, {})
     listing = list_files([A, B], chosen, [first, second])
     assert listing == Listing({A: files("x:1"), B: files("x:2", "x:3")})
-    assert second.asked == [(frozenset({B}), frozenset({"R"}), 9)]
+    assert second.asked == [(frozenset({B}), frozenset({"R"}), MAX_FILES - 1)]
 
 
 def test_dataset_that_no_catalogue_lists_counts_as_one_file_with_a_notice():
@@ -84,7 +84,7 @@ def test_dataset_with_a_garbled_file_list_is_a_problem():
 def test_too_many_files_are_reported_for_the_user_to_change():
     listing = list_files([A], settings({}), [Lister({A: TooManyFiles("rucio", 3)})])
     assert listing.has_too_many_files
-    why = "the datasets have more than 3 files, the limit of [submit].max_files"
+    why = "the datasets have more than 3 files, the limit of one run"
     assert listing.problems == [f"the files of lofar:A are not known: catalogue rucio: {why}"]
 
 

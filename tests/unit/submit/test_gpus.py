@@ -72,9 +72,9 @@ def test_slot_without_gpu_must_have_all_cores_and_memory(slot):
 
 
 def test_gpu_choice_follows_the_configuration():
-    settings = SubmitSettings(cpus=32, memory_gb=128, gpus=2, gpu_cpus=8, gpu_memory_gb=1.048576)
+    settings = SubmitSettings(cpus=32, memory_gb=128, gpu_cpus=8, gpu_memory_gb=1.048576)
     chosen = gpu_choice(settings, "prefer")
-    assert chosen == GpuChoice(with_gpu=SlotShare(8, 1000), without_gpu=SlotShare(32, 122_070), gpus=2)
+    assert chosen == GpuChoice(with_gpu=SlotShare(8, 1000), without_gpu=SlotShare(32, 122_070))
     needs = gpu_choice(settings, "require")
     assert needs is not None
     assert needs.without_gpu is None

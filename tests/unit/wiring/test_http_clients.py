@@ -51,9 +51,9 @@ def test_dmapi_and_site_capabilities_let_us_in_as_the_client_that_is_configured(
 
 def test_rucio_with_oidc_gets_all_client_settings(tmp_path):
     given = {"token_url": IDP, "client_id": "me", "client_secret_file": "secret", "audience": "rucio-2"}
-    settings = rucio(tmp_path, auth="oidc", scope="openid rucio", ca_cert="ca", **given)
+    settings = rucio(tmp_path, auth="oidc", ca_cert="ca", **given)
     assert rucio_settings(settings.catalogue[0], settings.daemon.state_dir).oidc == ClientSettings(
-        IDP, "me", tmp_path / "secret", "rucio-2", "openid rucio", tmp_path / "ca"
+        IDP, "me", tmp_path / "secret", "rucio-2", "openid", tmp_path / "ca"
     )
 
 

@@ -124,14 +124,13 @@ def test_the_defaults_of_the_configuration_are_those_of_the_policy(loaded):
         ("[staging.catalogues.rucio]\n", "staging.catalogues.rucio: no [[catalogue]] has this name"),
         ('[staging]\nmode = "on"\n', "staging.mode: input should be 'off', 'propose' or 'ask'"),
         ("[staging.limits]\nuser_tb = -1\n", "staging.limits.user_tb: input should be greater than or equal"),
-        ("[staging.times]\nmin_lifetime_days = 20\n", "staging.times.min_lifetime_days: must not exceed"),
         (
             ON % "ask" + "[demand]\nask_schedds = false\n",
             "staging.mode: the daemon must read the jobs' needs",
         ),
         (
             (ON % "ask" + "[standby]\nenabled = true\nafter_seconds = 30\n"),
-            "standby.after_seconds: must be 50 or more with staging.call_seconds = 20",
+            "standby.after_seconds: must be 50 or more with staging",
         ),
     ],
 )

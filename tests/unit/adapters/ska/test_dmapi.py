@@ -203,7 +203,6 @@ def test_the_same_file_under_two_protocols_counts_once():
 def test_an_uncounted_location_has_the_configured_state(standin, opened, bare, state):
     standin.put(L1, 4, {"SPSRC_STORM": 4}, is_open=True)
     assert read_replicas(opened(bare_location=bare)) == {("ESPSRC", state, None)}
-    assert read_replicas(opened(bare_location=bare, count_files=False)) == {("ESPSRC", state, None)}
 
 
 @pytest.mark.outside

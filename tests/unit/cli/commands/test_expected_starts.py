@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -89,7 +88,7 @@ def client(
     monkeypatch.chdir(tmp_path)
     Path("catalogue.toml").write_text(CATALOGUE)
     Path("job.sub").write_text("executable = /bin/true\nqueue\n")
-    with HttpServer(build_app(lambda: state, CollectorRegistry(), max_age=timedelta(0))) as server:
+    with HttpServer(build_app(lambda: state, CollectorRegistry())) as server:
 
         def run(*words: str, more: str = "", sub: str = "") -> tuple[int, str]:
             Path("config.toml").write_text(CONFIG.format(url=server.url) + more)

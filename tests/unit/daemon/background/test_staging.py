@@ -9,7 +9,6 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hydrator.config.staging import StagingSettings
 from hydrator.daemon.background import CycleOutput, StagingTasks
 from hydrator.daemon.background.staging import REPORT_NAME, FencedLedger
 from hydrator.daemon.metrics import Metrics
@@ -77,7 +76,7 @@ class Daemon:
             StagingMetrics(self.registry),
         )
         self.scheduler = BackgroundScheduler(timezone="UTC", executors={"staging": {"type": "threadpool"}})
-        self.tasks.schedule(self.scheduler, self.fence, StagingSettings(), self.parts)
+        self.tasks.schedule(self.scheduler, self.fence, 60, self.parts)
 
     def step(self):
         """Run the scheduled step; return the events of the log."""

@@ -32,8 +32,8 @@ class Pool:
     def clock(self):
         return self.now
 
-    def daemon(self, state: ReconcileState | None = None, sites: tuple[str, ...] = ("*",)) -> Reconciler:
-        rules = ReconcilePolicy(pins=frozenset({L1}), include_sites=sites)
+    def daemon(self, state: ReconcileState | None = None) -> Reconciler:
+        rules = ReconcilePolicy(pins=frozenset({L1}))
         return Reconciler(
             catalogues=[self.catalogue],
             queues=None,
@@ -105,11 +105,6 @@ def test_a_rival_that_ended_is_forgotten(pool):
     pool.now += RIVAL_WINDOW + timedelta(minutes=5)
     (report,) = pool.turns(one, polls=2)
     assert report.rivals == {}
-
-
-def test_daemons_of_different_sites_are_no_rivals(pool):
-    for report in pool.turns(pool.daemon(sites=(CAM,)), pool.daemon(sites=(RAL,)), polls=8):
-        assert report.rivals == {}
 
 
 def test_the_daemon_that_leads_is_no_rival_of_one_that_stands_by(pool):

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from datetime import timedelta
 from html.parser import HTMLParser
 
 import httpx
@@ -353,7 +352,7 @@ def test_tables_have_captions_and_headers_with_scope_and_fields_have_labels():
 
 @pytest.fixture(scope="module")
 def answer():
-    asgi = build_app(view, CollectorRegistry(), max_age=timedelta(seconds=9))
+    asgi = build_app(view, CollectorRegistry())
     with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
         yield client.get(f"{server.url}/?find=L1&page=7")
 

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from dataclasses import replace
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -62,7 +61,6 @@ def ask(
     asgi = build_app(
         lambda: state,
         CollectorRegistry(),
-        max_age=timedelta(seconds=9),
         history=history,
         read_cluster=read_cluster,
     )

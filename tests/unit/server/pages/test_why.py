@@ -1,7 +1,6 @@
 """The page that explains an idle job: the text of ``hydrator why``, for tokens only, one job at a time."""
 
 import threading
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -69,7 +68,6 @@ def get(pool):
     asgi = build_app(
         view,
         CollectorRegistry(),
-        max_age=timedelta(seconds=9),
         authenticator=pool.access,
         services=TokenServices(explain_job=pool.question),
     )
@@ -112,7 +110,6 @@ def test_without_tokens_nobody_is_told_of_jobs(pool):
     asgi = build_app(
         view,
         CollectorRegistry(),
-        max_age=timedelta(seconds=9),
         services=TokenServices(explain_job=pool.question),
     )
     with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:

@@ -195,7 +195,7 @@ def _paths_text(run: PreparedRun) -> str:
         contents=run.listing.contents,
         unpack=settings.submit.unpack,
     )
-    return check_length(text, settings.submit.max_list_mb * 1e6)
+    return check_length(text)
 
 
 def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_private: bool) -> Path:
