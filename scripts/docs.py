@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, NotRequired, Union, get_args, get_origin, get_type_hints

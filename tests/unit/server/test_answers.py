@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -33,7 +32,7 @@ STATE = ServerState(
     None,
     NOON,
 )
-APP = build_app(lambda: STATE, CollectorRegistry(), max_age=timedelta(seconds=9))
+APP = build_app(lambda: STATE, CollectorRegistry())
 PATHS = sorted(
     route.path.replace("{site:path}", CAM)
     for route in APP.routes
@@ -43,7 +42,7 @@ PATHS = sorted(
 
 def ask(path: str, state: ServerState | None = None) -> httpx.Response:
     """Return the answer of the app, without a socket."""
-    app = build_app(lambda: state, CollectorRegistry(), max_age=timedelta(seconds=9)) if state else APP
+    app = build_app(lambda: state, CollectorRegistry()) if state else APP
     return asyncio.run(_get(app, path))
 
 
