@@ -21,7 +21,6 @@ NAMES = (
     "bursts",
     "negotiator",
     "freshness",
-    "freshness_rucio",
     "staging",
     "rucio_clients",
     "rucio_sweeps",

@@ -1,6 +1,5 @@
 """Time from a change of a catalogue until the slot's ad and the site ad in the collector have it."""
 
-import json
 import os
 import random
 import sys
@@ -9,17 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from testbed.installation import CatalogueSection, Installation, ListedCatalogue, Road
 from testbed.pool import Pool, SiteSpec
-from testbed.stomp import FakeBroker
 
 from .record import Figure, Result, Spread, round_samples
 
 GOALS = {"p50": 20.0, "p99": 90.0}
-GOALS_WITH_EVENTS = {"p50": 5.0, "p99": 90.0}
 """Goal in seconds, for a hook every 5 s and a poll every 30 s."""
 
 Key = tuple[str, str]
@@ -44,11 +41,10 @@ class Plan:
     blocks: int
     patience: float
     look: float = 0.2
-    events: bool = False
 
     @property
     def title(self) -> str:
-        return f"hook every {self.period} s by {self.road}" + (", with events" if self.events else "")
+        return f"hook every {self.period} s by {self.road}"
 
 
 @dataclass(slots=True)
@@ -58,8 +54,6 @@ class Samples:
     slot: list[float] = field(default_factory=list)
     site: list[float] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    early: float = 0.0
-    """Polls that events brought."""
 
     def raw(self) -> dict[str, object]:
         """Return every sample, for the results file."""
@@ -99,12 +93,11 @@ class Jittered(Installation):
 
 
 class Listed:
-    """Changes of the list that the embedded catalogue reads; a broker announces them at once."""
+    """Changes of the list that the embedded catalogue reads."""
 
-    def __init__(self, plan: Plan, sites: Sequence[str], listed: ListedCatalogue, broker: FakeBroker) -> None:
+    def __init__(self, plan: Plan, sites: Sequence[str], listed: ListedCatalogue) -> None:
         self._plan = plan
         self._listed = listed
-        self._broker = broker
         self._random = random.Random(2)
         self._dids = dataset_names(plan)
         self._due: float | None = None
@@ -125,11 +118,7 @@ class Listed:
         self._due += self._plan.every * self._random.uniform(0.5, 1.5)
         key = self._random.choice(free)
         self.here[key] = not self.here[key]
-        change = Change(self.here[key], self._list())
-        scope, _, name = key[1].partition(":")
-        event = {"event_type": "rule_ok", "payload": {"scope": scope, "name": name}}
-        self._broker.send(json.dumps(event).encode())
-        return {key: change}
+        return {key: Change(self.here[key], self._list())}
 
     def record_seen(self, where: str, key: Key, when: float) -> None:
         """Do nothing."""
@@ -221,16 +210,6 @@ class Watch:
                     shown[site, did] = Change(here, now)
 
 
-_EVENTS = """
-[[events.stomp]]
-name = "bench"
-host = "127.0.0.1"
-port = {port}
-tls = false
-destination = "/topic/bench"
-"""
-
-
 _UNHELD = "\n[breaker]\nconfirm_polls = 0\n"
 
 
@@ -241,12 +220,11 @@ def dataset_names(plan: Plan) -> list[str]:
 def series(plan: Plan, release: str | None = None) -> tuple[Samples, str]:
     """Run *plan* on a pool of its own; return also the pool's version."""
     sites = site_specs(plan)
-    with Pool.start(release, sites) as pool, FakeBroker() as broker:
+    with Pool.start(release, sites) as pool:
         names = [site.name for site in sites]
         listed = ListedCatalogue(pool.home, names)
-        changes = Listed(plan, names, listed, broker)
-        events = _EVENTS.format(port=broker.port) if plan.events else ""
-        return watch_changes(plan, pool, listed, changes, events + _UNHELD), pool.version
+        changes = Listed(plan, names, listed)
+        return watch_changes(plan, pool, listed, changes, _UNHELD), pool.version
 
 
 def site_specs(plan: Plan) -> list[SiteSpec]:
@@ -278,7 +256,6 @@ def watch_changes(
                 time.sleep(random.uniform(0, min(plan.period, 5)))
                 installed.start_daemon()
             watch.block()
-            watch.samples.early += installed.metric("hydrator_early_polls_total") if plan.events else 0
             print(f"   {plan.title}: {len(watch.samples.slot)} changes seen", file=sys.stderr)
     return watch.samples
 
@@ -297,14 +274,13 @@ def plans(*, quick: bool) -> list[Plan]:
         Plan(road, 5, 30, sites=6, datasets=12, every=1.5, block=60, blocks=4, patience=120)
         for road in ("url", "file")
     ]
-    five.append(replace(five[0], events=True))
     slow = Plan("url", 300, 30, sites=6, datasets=40, every=2.4, block=600, blocks=1, patience=700, look=1.5)
     return [*five, slow]
 
 
 def figures(plan: Plan, samples: Samples) -> list[Figure]:
     """Return p50 and p99 in the slots' ads and in the site ads, and the number of changes never seen."""
-    goals = (GOALS_WITH_EVENTS if plan.events else GOALS) if (plan.period, plan.poll) == (5, 30) else {}
+    goals = GOALS if (plan.period, plan.poll) == (5, 30) else {}
     all_figures = []
     for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
         all_figures += spread_of(
@@ -324,20 +300,9 @@ def spread_of(name: str, seconds: Sequence[float], goals: Mapping[str, float], o
     ]
 
 
-def with_and_without_events() -> Result:
-    """Run the series of a hook every 5 s by URL only, which takes five minutes."""
-    five = [plan for plan in plans(quick=False) if (plan.period, plan.road) == (5, "url")]
-    words = "from benchmarks.freshness import with_and_without_events as run; from benchmarks import record"
-    command = f"python -c '{words}; run().write(record.RESULTS, quick=False)'"
-    return replace(_measure_figures(five), name="freshness_events", command=command)
-
-
 def run(quick: bool = False) -> Result:
     """Measure all series side by side: they mostly wait."""
-    return _measure_figures(plans(quick=quick))
-
-
-def _measure_figures(todo: list[Plan]) -> Result:
+    todo = plans(quick=quick)
     release = os.environ.get("HYDRATOR_TEST_HTCONDOR")
     with ThreadPoolExecutor(len(todo)) as pool:
         measured = list(pool.map(lambda plan: series(plan, release), todo))
@@ -357,9 +322,8 @@ has it. The catalogue is polled every {poll:g} s; there are {sites} startds, and
 jitter (2 s, none for --file). Changes come at random times, one every 1.5 s (2.4 s), so they meet polls
 and hooks in every phase. The startds were restarted at random times, and the daemon after each minute of
 changes. The 300 s hook: changes for 600 s, two periods, at random times: many changes, but only some
-three runs of each hook. The site ad needs no hook, so its figures do not depend on the period. With
-events a broker announces each change at once. No change is held (confirm_polls = 0): by chance more than
-half of a site's few datasets may leave between two polls. The series run side by side, each on a pool of
-its own."""
+three runs of each hook. The site ad needs no hook, so its figures do not depend on the period. No change is
+held (confirm_polls = 0): by chance more than half of a site's few datasets may leave between two polls.
+The series run side by side, each on a pool of its own."""
 
 __all__ = ["run"]

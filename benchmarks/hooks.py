@@ -71,7 +71,7 @@ def serve(folder: Path, dataset_count: int, *, tls: bool) -> None:
     context = DaemonContext(
         settings,
         evaluation.state,
-        runtime=cast("Runtime", SimpleNamespace(parts=parts, event_listener=None)),
+        runtime=cast("Runtime", SimpleNamespace(parts=parts)),
         report=CycleReport(now, wants(dids(dataset_count)), evaluation, (), {}),
     )
     frontend = HttpFrontend(context, CollectorRegistry(), lambda: None, lambda: None)

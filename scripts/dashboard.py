@@ -128,19 +128,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Connections cut", "ops", "timeseries",
          [(_rate("hydrator_http_connections_cut_total", "reason"), "{{reason}}")]),
     )),
-    ("Events", (
-        ("Events by outcome", "ops", "timeseries",
-         [(_rate("hydrator_events_total", "source, outcome"), "{{source}} {{outcome}}")]),
-        ("Since the last event", "s", "timeseries",
-         [("time() - hydrator_event_last_timestamp_seconds", "{{source}}")]),
-        ("Connected, and gaps", "short", "timeseries", [
-            ("hydrator_event_connected", "connected: {{source}}"),
-            ("sum by (reason) (increase(hydrator_event_gaps_total[$__rate_interval]))", "gap: {{reason}}"),
-        ]),
-        ("Changes that events announced", "ops", "timeseries",
-         [(_rate("hydrator_event_changes_total", "announced"), "{{announced}}")]),
-        ("Early polls", "ops", "timeseries", [("rate(hydrator_early_polls_total[$__rate_interval])", "polls")]),
-    )),
     ("The daemon's process", (
         ("Memory", "bytes", "timeseries", [
             ("process_resident_memory_bytes", "resident"),

@@ -31,7 +31,6 @@ from hydrator import __version__
 from hydrator.cli.app import app
 from hydrator.cli.output import json_schema as shapes
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
-from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.diagnostics.units import Title
@@ -400,7 +399,7 @@ COMMON_KEYS = {
     "lifetime_seconds": "the collector forgets an ad that was not sent again for this long",
     "line_bytes": "largest size of one line of the hook's output; HTCondor cuts off longer lines",
     "memory_gb": "memory that a job requests",
-    "name": "name of this catalogue or broker in logs, metrics and output",
+    "name": "name of this catalogue in logs, metrics and output",
     "password_file": "file with the password of username",
     "path": "the file",
     "port": "port number",
@@ -529,7 +528,6 @@ def registry() -> CollectorRegistry:
     Metrics(made, __version__)
     HttpMetrics(made, [Route("/", lambda _: None)])
     build_cut_counter(made)
-    EventMetrics(made)
     StagingMetrics(made)
     return made
 
@@ -610,7 +608,7 @@ def http() -> str:
 
 
 _ANSWERS = (
-    models.Sites, models.Datasets, models.Sets, models.Names, models.Accepted, models.Health, models.Ready,
+    models.Sites, models.Datasets, models.Sets, models.Names, models.Health, models.Ready,
     models.Error,
 )  # fmt: skip
 

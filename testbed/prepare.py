@@ -21,7 +21,6 @@ from . import (
     nodejs,
     postgres,
     prometheus,
-    rabbitmq,
     rapthor,
     recipes,
     rucio,
@@ -91,7 +90,6 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["Helm 4"] = helm.engine
     parts["Helm 3 and models"] = nodejs.modules
     parts["Kubernetes' schemas"] = kubernetes.schemas
-    parts["RabbitMQ"] = lambda: rabbitmq.server()[0]
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     for which in toil.BINDINGS:
         parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepare(which)  # type: ignore[misc]

@@ -381,30 +381,6 @@ def add_user(session, account, password):
 
 
 @command
-def tell(session, port, username, password, destination):
-    """Let Rucio's own hermes send its messages to a STOMP broker without TLS on this machine."""
-    from rucio.common.config import get_config
-    from rucio.daemons.common import HeartbeatHandler
-    from rucio.daemons.hermes import hermes
-
-    session.rollback()  # the daemon has a session of its own
-    config = get_config()
-    broker = {
-        "brokers": "127.0.0.1", "use_ssl": "False", "port": port, "nonssl_port": port, "username": username,
-        "password": password, "destination": destination, "broker_virtual_host": "/",
-    }  # fmt: skip
-    for section, options in (("hermes", {"services_list": "activemq"}), ("messaging-hermes", broker)):
-        if not config.has_section(section):
-            config.add_section(section)
-        for option, value in options.items():
-            config.set(section, option, str(value))
-    with HeartbeatHandler(
-        hermes.DAEMON_NAME, renewal_interval=-1
-    ) as heartbeat:  # its loop begins with a rest
-        hermes.run_once(heartbeat, bulk=1000)
-
-
-@command
 def close(session, did):
     """Close a dataset or a container: it has its final size then."""
     from rucio.core.did import set_status

@@ -28,7 +28,6 @@ NO_RUCIO = "no real Rucio server"
 NO_APACHE = "no Apache before Rucio"
 NO_NGINX = "no nginx"
 NO_POSTGRES = "no PostgreSQL under Rucio"
-NO_RABBITMQ = "no RabbitMQ"
 NO_RAPTHOR = "no Rapthor"
 NO_TOIL = "no Toil"
 NO_RECIPES = "no dask-jobqueue"
@@ -49,7 +48,6 @@ MISSED = {
     NO_APACHE: "AN APACHE BEFORE RUCIO",
     NO_NGINX: "AN NGINX BEFORE OUR SERVER",
     NO_POSTGRES: "A POSTGRESQL UNDER RUCIO",
-    NO_RABBITMQ: "A RABBITMQ",
     NO_RAPTHOR: "A REAL RAPTHOR",
     NO_TOIL: "A REAL TOIL",
     NO_RECIPES: "DASK-JOBQUEUE AND HTMAP",

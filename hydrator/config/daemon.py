@@ -6,8 +6,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from hydrator.domain.untrusted import is_loopback
-
 from .fields import Name, Seconds, Section, SiteName
 
 
@@ -182,93 +180,6 @@ class ExperimentSettings(Section):
     def _check_times(self) -> Self:
         if self.drop_minutes >= self.block_hours * 60:
             raise ValueError("drop_minutes must be shorter than block_hours")
-        return self
-
-
-class StompBrokerSettings(Section):
-    """A STOMP broker that receives a catalogue's events, for example from Rucio's daemon hermes."""
-
-    name: Name
-    host: str = Field(pattern=r"^[^\s/:]+$|^[0-9a-fA-F:]+$")
-    port: int = Field(61614, ge=1, le=65535)
-    destination: str = Field(
-        min_length=1,
-        max_length=500,
-        description="the topic or queue to subscribe to, such as /topic/rucio.events",
-    )
-    virtual_host: str | None = Field(
-        None, description="the broker's virtual host; default: the value of host"
-    )
-    username: str | None = None
-    password_file: Path | None = None
-    tls: bool = True
-    ca_cert: Path | None = Field(None, description="file with the CA of the broker's certificate")
-    client_cert: Path | None = Field(None, description="client certificate, if the broker requires one")
-    client_key: Path | None = Field(
-        None, description="file with the key of client_cert; default: client_cert contains the key too"
-    )
-    timeout_seconds: Seconds = Field(
-        10,
-        description="time limit of a connection attempt, and of each answer of the broker during the login",
-    )
-    heartbeat_seconds: float = Field(
-        10,
-        ge=0.1,
-        le=3600,
-        description="seconds between heartbeats; after 2.5 times this without a heartbeat, the daemon"
-        " treats the connection as lost",
-    )
-
-    @model_validator(mode="after")
-    def _check_secrets(self) -> Self:
-        if (self.username is None) != (self.password_file is None):
-            raise ValueError("set both username and password_file, or none of them")
-        if not self.tls and self.client_cert:
-            raise ValueError("client_cert needs tls = true")
-        if not self.tls and self.password_file and not is_loopback(self.host):
-            raise ValueError(f"the password would be sent unencrypted to {self.host}: set tls = true")
-        for key in ("destination", "virtual_host", "username"):
-            if not (getattr(self, key) or "").isprintable():
-                raise ValueError(f"{key} must have only printable characters")
-        return self
-
-
-class EventsSettings(Section):
-    """Events about changed datasets, which trigger an early poll: docs/reference/catalogues/events.md."""
-
-    webhook: bool = Field(
-        False, description="accept events at POST /v1/events; needs publish.http.tokens_file"
-    )
-    catalogues: list[str] = Field(
-        default=["*"],
-        description="patterns (* and ?) of catalogues that send events; if such a catalogue changes"
-        " without an event, events may be missing (see late_seconds)",
-    )
-    spacing_seconds: Seconds = Field(
-        1,
-        description="minimum time between the end of a poll and the next poll that events trigger; the daemon"
-        " waits longer if the earlier poll took longer than this",
-    )
-    late_seconds: Seconds = Field(
-        60,
-        description="after a poll found a change, the daemon waits this long for the change's event; then"
-        " it logs that events may be missing",
-    )
-    per_second: float = Field(
-        1000,
-        gt=0,
-        le=1e6,
-        description="maximum average rate of events from one source; the daemon drops events above this rate",
-    )
-    stomp: list[StompBrokerSettings] = Field(
-        default_factory=list, description="brokers that the daemon subscribes to"
-    )
-
-    @model_validator(mode="after")
-    def _check_names(self) -> Self:
-        names = [broker.name for broker in self.stomp] + ["webhook"]
-        if len(set(names)) < len(names):
-            raise ValueError('each [[events.stomp]] needs a unique name, and the name "webhook" is reserved')
         return self
 
 

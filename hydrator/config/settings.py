@@ -7,7 +7,6 @@ from .catalogues import SiteCapabilitiesSettings, Source
 from .daemon import (
     DaemonSettings,
     EstimatesSettings,
-    EventsSettings,
     ExperimentSettings,
     HTCondorSettings,
     LogSettings,
@@ -47,7 +46,6 @@ class Settings(BaseSettings):
     audit: AuditSettings = AuditSettings()
     standby: StandbySettings = StandbySettings()
     experiment: ExperimentSettings = ExperimentSettings()
-    events: EventsSettings = EventsSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

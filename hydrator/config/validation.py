@@ -111,7 +111,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
             "publish: no publisher is enabled; set enabled = true in publish.collector,"
             " publish.file or publish.http"
         )
-    problems += _events_problems(data) + _standby_problems(data) + _experiment_problems(data)
+    problems += _standby_problems(data) + _experiment_problems(data)
     return problems + staging_problems(data)
 
 
@@ -135,17 +135,6 @@ def _standby_problems(data: Mapping[str, Any]) -> list[str]:
     if _is_enabled(publish, "collector"):
         return []
     return ["standby.enabled: leader election needs the collector; set publish.collector.enabled = true too"]
-
-
-def _events_problems(data: Mapping[str, Any]) -> list[str]:
-    """Report a webhook without tokens: anyone could send events to it."""
-    events, publish = data.get("events"), data.get("publish")
-    http = publish.get("http") if isinstance(publish, dict) else None
-    guarded = isinstance(http, dict) and http.get("enabled", True) and http.get("tokens_file")
-    if not isinstance(events, dict) or events.get("webhook") is not True or guarded:
-        return []
-    how = "hydrator token new --role event"
-    return [f"events.webhook: set publish.http.tokens_file too; create a token for the sender with {how}"]
 
 
 def _is_enabled(publish: Mapping[str, Any], publisher: str) -> bool:

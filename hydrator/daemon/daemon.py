@@ -36,7 +36,6 @@ from .background import (
     StagingTasks,
 )
 from .cycles import CycleRecorder, CycleRunner, SavedReports, TaskGuard
-from .event_listener import EventMetrics
 from .http_frontend import HttpFrontend, build_page_history
 from .lifecycle import BackgroundWorkers, RuntimeLifecycle
 from .logs import configure_logs
@@ -111,7 +110,7 @@ class Daemon:
         """Build the parts that outlive reloads: metrics, background work, cycles and the HTTP front end."""
         context, registry = self._context, CollectorRegistry()
         self._metrics = Metrics(registry, __version__)
-        bugs, event_metrics = BugReporter(self._metrics.count_bug), EventMetrics(registry)
+        bugs = BugReporter(self._metrics.count_bug)
         self._guard = TaskGuard(self._metrics, bugs, self._watchdog)
         self._workers = self._build_background_workers(registry, bugs)
         self._recorder = CycleRecorder(
@@ -127,7 +126,6 @@ class Daemon:
             self._guard,
             self._recorder,
             stopping=self._stopping,
-            early_poll_count=event_metrics.early_polls,
             is_clock_stepping=lambda: bool(self._clock_steps.pending_step) and not self._is_clock_step_logged,
             get_standby_reason=self._get_standby_reason,
         )
@@ -138,9 +136,7 @@ class Daemon:
             self._get_standby_reason,
             build_page_history(self._store),
         )
-        builder = RuntimeBuilder(
-            context, self._store, bugs, event_metrics, cycles.early_cycles, self._http.get_endpoint
-        )
+        builder = RuntimeBuilder(context, self._store, bugs, cycles.early_cycles, self._http.get_endpoint)
         self._lifecycle = RuntimeLifecycle(
             context, self._store, builder, cycles, self._workers, self._watchdog
         )
@@ -322,8 +318,6 @@ class Daemon:
         runtime, is_drained = self._context.runtime, True
         if runtime:
             runtime.scheduler.shutdown(wait=False)
-            for broker in runtime.brokers:
-                broker.stop()
             is_drained = runtime.fence.drain(_CYCLE_DRAIN_SECONDS, "cycle")
             if is_drained:
                 close_parts(runtime.parts)

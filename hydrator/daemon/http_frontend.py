@@ -12,7 +12,6 @@ from hydrator.config import Settings
 from hydrator.diagnostics.why.query import WhyQuery, ask_job, datasets_over_budget
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
-from hydrator.domain.events import RejectReason
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
 from hydrator.domain.pool_ports import ClusterJobs
 from hydrator.domain.ports import Clock, ServerEndpoint
@@ -85,11 +84,7 @@ class HttpFrontend:
             http,
             self.build_state,
             self.registry,
-            TokenServices(
-                self._look_up_pseudonyms,
-                self._on_webhook_event if settings.events.webhook else None,
-                self._explain_job,
-            ),
+            TokenServices(self._look_up_pseudonyms, self._explain_job),
             self.get_version,
             self.history,
             self._read_cluster if settings.demand.ask_schedds else None,
@@ -139,11 +134,6 @@ class HttpFrontend:
             credentials=context.credentials,
         )
 
-    def _on_webhook_event(self, body: bytes) -> RejectReason | None:
-        """Handle an event from the webhook; the server has checked the sender's token."""
-        listener = self.context.event_listener
-        return listener.on_event("webhook", body) if listener else None
-
     def _look_up_pseudonyms(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """Return the name that jobs use for each of *dids*; see :class:`PseudonymStore`.
 
@@ -170,7 +160,7 @@ class HttpFrontend:
 
 def _server_settings(settings: Settings) -> tuple[object, ...]:
     """Return the settings that need a new server."""
-    return settings.publish.http, settings.events.webhook, settings.demand.ask_schedds
+    return settings.publish.http, settings.demand.ask_schedds
 
 
 def build_page_history(store: Store) -> PageHistory:

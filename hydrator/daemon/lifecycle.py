@@ -109,16 +109,12 @@ class RuntimeLifecycle:
         self.cycles.schedule(runtime)
         self.workers.schedule(runtime)
         runtime.scheduler.start()
-        for broker in runtime.brokers:
-            broker.start()
 
     def retire(self, runtime: Runtime) -> None:
         """End *runtime*; a cycle that runs now may only finish the save or the send that it has begun."""
         runtime.scheduler.shutdown(wait=False)
         is_drained = runtime.fence.close(_RELOAD_DRAIN_SECONDS)
         self.context.state = runtime.reconciler.saved_state
-        for broker in runtime.brokers:
-            broker.stop()
         closing = threading.Thread(target=close_parts, args=[runtime.parts], name="close", daemon=True)
         closing.start()
         closing.join(_RELOAD_DRAIN_SECONDS)

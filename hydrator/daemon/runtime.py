@@ -10,7 +10,6 @@ from hydrator.config import Settings
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.parts import PartStatus
-from hydrator.domain.ports import EventSource
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
@@ -21,8 +20,6 @@ from hydrator.staging.overview import StagingOverview
 from hydrator.wiring import (
     Parts,
 )
-
-from .event_listener import EventListener
 
 _log = structlog.get_logger("hydrator")
 
@@ -39,8 +36,6 @@ class Runtime:
     reconciler: Reconciler
     fence: Fence
     scheduler: BackgroundScheduler
-    event_listener: EventListener | None
-    brokers: Sequence[EventSource]
 
 
 @dataclass
@@ -88,10 +83,6 @@ class DaemonContext:
     @property
     def parts(self) -> Parts | None:
         return self.runtime.parts if self.runtime else None
-
-    @property
-    def event_listener(self) -> EventListener | None:
-        return self.runtime.event_listener if self.runtime else None
 
 
 def close_parts(parts: Parts) -> None:

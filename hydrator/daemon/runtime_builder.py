@@ -1,7 +1,6 @@
 """Runtime builder: build all parts of the daemon from one configuration."""
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,11 +9,9 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
-from hydrator.config.daemon import EventsSettings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
 from hydrator.domain.ports import ServerEndpoint
-from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.reconcile.estimates.estimate import Estimation
 from hydrator.reconcile.estimates.report import load_estimation
 from hydrator.reconcile.publish.fence import Fence
@@ -24,15 +21,12 @@ from hydrator.state.store import Store
 from hydrator.wiring import (
     Parts,
     assemble,
-    build_event_sources,
     build_pseudonym_store,
-    job_name_lookup,
     system_clock,
 )
 
 from .background import DaemonScheduler
 from .cycles import EarlyCycles
-from .event_listener import EventListener, EventMetrics
 from .runtime import DaemonContext, Runtime, close_parts
 
 _CYCLE_TIMEOUTS = CycleTimeouts(
@@ -49,15 +43,13 @@ class RuntimeBuilder:
         context: the values that the daemon's parts share.
         store: the state on disk.
         bugs: counts and logs unexpected exceptions of parts.
-        event_metrics: counts events; all event listeners share it.
-        early_cycles: accepts requests for early polls and for cycles with late answers.
+        early_cycles: accepts requests for cycles with late answers.
         get_endpoint: returns the address of the daemon's HTTP server.
     """
 
     context: DaemonContext
     store: Store
     bugs: BugReporter
-    event_metrics: EventMetrics
     early_cycles: EarlyCycles
     get_endpoint: Callable[[], ServerEndpoint | None]
 
@@ -77,15 +69,13 @@ class RuntimeBuilder:
             pseudonym_store=pseudonym_store,
         )
         try:
-            listener = self._build_event_listener(settings.events, pseudonym_store)
             fence = Fence()
             reconciler = self._build_reconciler(settings, parts, fence)
-            brokers = build_event_sources(settings.events, listener) if listener else ()
         except BaseException:
             close_parts(parts)
             raise
         scheduler = _build_scheduler(executor_names)
-        return Runtime(settings, parts, reconciler, fence, scheduler, listener, brokers)
+        return Runtime(settings, parts, reconciler, fence, scheduler)
 
     def _build_reconciler(self, settings: Settings, parts: Parts, fence: Fence) -> Reconciler:
         commands = CommandQueue(settings.daemon.state_dir)
@@ -109,23 +99,6 @@ class RuntimeBuilder:
         with contextlib.suppress(StateError):
             return load_estimation(self.store.load_report)
         return None
-
-    def _build_event_listener(
-        self, events: EventsSettings, pseudonym_store: PseudonymStore | None
-    ) -> EventListener | None:
-        """Build the listener for events; None if no source of events is configured."""
-        if not (events.webhook or events.stomp):
-            return None
-        return EventListener(
-            self.event_metrics,
-            self.early_cycles.request_poll,
-            clock=system_clock,
-            monotonic=time.monotonic,
-            names_of=job_name_lookup(pseudonym_store.pseudonymizer if pseudonym_store else None),
-            events_per_second=events.per_second,
-            max_delay=timedelta(seconds=events.late_seconds),
-            catalogue_patterns=events.catalogues,
-        )
 
 
 def _build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:

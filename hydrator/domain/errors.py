@@ -11,7 +11,6 @@ HydratorError                   has its facts as attributes, so logs need no par
 │   └── TooManyFiles            a dataset with more files than a job may list: the submitter acts
 ├── PoolError                   one collector or schedd, one cycle: the daemon uses the last answer from there
 │   └── PoolDenied              the collector or schedd rejects the daemon's credentials or authorization
-├── EventsError                 no events arrive from this source: the daemon still polls the catalogue
 ├── PublishError                one publisher, one cycle: the next cycle repeats the action
 ├── SupersededByReload          a reload of the configuration replaced this object: its result is dropped
 └── StateError                  the state directory is in use, or cannot be read or written
@@ -93,15 +92,6 @@ class PoolError(HydratorError):
 
 class PoolDenied(PoolError):
     """An HTCondor daemon rejected the client's credentials, or does not authorize the client's identity."""
-
-
-class EventsError(HydratorError):
-    """A failed subscription to a source of events; *source* is the name of this source."""
-
-    def __init__(self, source: str, reason: str) -> None:
-        self.source = source
-        self.reason = sanitize(reason)
-        super().__init__(f"events of {source}: {self.reason}")
 
 
 class PublishError(HydratorError):

@@ -1,6 +1,6 @@
 """Ports to the HTCondor pool: the protocols of its schedds, slots and other daemons.
 
-:mod:`hydrator.domain.ports` has the ports to catalogues, publishers and events.
+:mod:`hydrator.domain.ports` has the ports to catalogues and publishers.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,13 +1,11 @@
 """ASGI app of the daemon: the routes, and the token role that each route requires.
 
 The app cannot change the state: it only gets a function that returns the present
-:class:`ServerState`. The webhook passes events to the daemon. An event says which dataset
-to poll, not where the dataset is. docs/reference/security.md, "Over HTTP", has the contract.
+:class:`ServerState`. docs/reference/security.md, "Over HTTP", has the contract.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -15,13 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from hydrator.domain.events import MAX_EVENT_BYTES
-
 from .api.live import LiveUpdates
 from .auth import Role, TokenAuthenticator
 from .handlers import (
     AdRoute,
-    EventRoute,
     JobRoute,
     NameRoute,
     StateGetter,
@@ -35,8 +30,6 @@ from .pages.html import SCRIPT_PATH
 from .pages.routes import PageHistory, PageRoutes
 from .pages.run import ClusterQuestions, ClusterReader
 from .responses import error_response, internal_error_response
-
-EVENTS_PATH: Final = "/v1/events"
 
 _Guard = Callable[[Role], list[Middleware]]
 """Returns the middleware of a route that requires a role."""
@@ -60,7 +53,7 @@ def build_app(
         registry: the metrics of ``/metrics``, with the counts of requests. A new app
             with the same registry continues these counts.
         authenticator: decides which token may use which route.
-        services: pseudonyms, explanations of jobs, and the webhook.
+        services: pseudonyms and explanations of jobs.
         policy: the limits of requests.
         live: notifies open pages of changes; None if nothing ever changes.
         history: the daemon's own history, for the pages; None for no history.
@@ -79,19 +72,13 @@ def build_app(
         *_build_data_routes(StateRoutes(get_state, registry), ads, guard),
         *_build_service_routes(get_state, services, policy.name_limiter, guard),
     ]
-    body_limits = _build_body_limits(services)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(RequestMiddleware, HttpMetrics(registry, routes), policy, body_limits)],
+        middleware=[Middleware(RequestMiddleware, HttpMetrics(registry, routes), policy)],
         exception_handlers={HTTPException: error_response, Exception: internal_error_response},
     )
     app.router.redirect_slashes = False  # no redirects: their URL would repeat the client's Host header
     return app
-
-
-def _build_body_limits(services: TokenServices) -> dict[str, int]:
-    """Return, by path, the largest body in bytes."""
-    return {EVENTS_PATH: MAX_EVENT_BYTES} if services.on_event else {}
 
 
 def _build_guard(
@@ -145,9 +132,7 @@ def _build_service_routes(
         JobRoute(get_state, services.explain_job),
         NameRoute(services.look_up_pseudonyms, name_limiter),
     )
-    event = EventRoute(services.on_event)
     return [
         Route("/why", job.get, middleware=guard(Role.READ)),
         Route("/v1/private", name.get, middleware=guard(Role.SUBMIT)),
-        Route(EVENTS_PATH, event.post, methods=["POST"], middleware=guard(Role.EVENT)),
     ]

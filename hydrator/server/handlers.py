@@ -12,14 +12,12 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.ads.contract import contract_1, contract_of
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 
 from .api import models
@@ -53,16 +51,12 @@ PseudonymLookup = Callable[[Iterable[Did]], Mapping[Did, Did]]
 JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
 """Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
 
-WebhookHandler = Callable[[bytes], RejectReason | None]
-"""Accepts one event, from several threads: :meth:`hydrator.daemon.event_listener.EventListener.on_event`."""
-
 
 @dataclass(frozen=True, slots=True)
 class TokenServices:
     """Services for clients with a token; a service that is None is disabled."""
 
     look_up_pseudonyms: PseudonymLookup | None = None
-    on_event: WebhookHandler | None = None
     explain_job: JobExplainer | None = None
 
 
@@ -272,27 +266,6 @@ class NameRoute:
             wait_seconds = self._limiter.take(grant.digest, count)
         if wait_seconds:
             raise busy_error("this token looked up too many names", wait_seconds, "too many names")
-
-
-class EventRoute:
-    """The webhook for events; *on_event* is None if the webhook is disabled."""
-
-    def __init__(self, on_event: WebhookHandler | None) -> None:
-        self._on_event = on_event
-
-    async def post(self, request: Request) -> Response:
-        """Accept an event; the answer does not reveal whether jobs name the event's dataset."""
-        if self._on_event is None:
-            detail = "the events webhook is disabled: set events.webhook and publish.http.tokens_file"
-            raise HttpError(403, "no events", detail)
-        reason = await run_in_threadpool(self._on_event, await request.body())
-        if reason is RejectReason.GARBLED:
-            raise HttpError(400, "no event", 'send one JSON object: {"event_type": "close", "payload": {…}}')
-        if reason is RejectReason.TOO_MANY:
-            detail = "events arrive faster than the daemon reads them: send this event again in 1 s"
-            raise HttpError(429, "too many events", detail, headers={"Retry-After": "1"})
-        answer: models.Accepted = {"version": 1}
-        return json_response(request, answer, 202)
 
 
 class JobRoute:

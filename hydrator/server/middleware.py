@@ -4,7 +4,6 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,13 +70,11 @@ class RequestMiddleware:
         inner: the app behind this middleware.
         http_metrics: counts requests.
         policy: the limits of requests.
-        body_limits: by path, the largest body in bytes; other paths accept no body.
     """
 
     inner: ASGIApp
     http_metrics: HttpMetrics
     policy: RequestPolicy
-    body_limits: Mapping[str, int]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,7 +93,7 @@ class RequestMiddleware:
                 MutableHeaders(scope=message).update({**_SECURITY_HEADERS, REQUEST_ID_HEADER: request_id})
             await send(message)
 
-        refusal = _check_limits(scope, self.body_limits) or self._check_rate(scope) or self._check_host(scope)
+        refusal = _check_limits(scope) or self._check_rate(scope) or self._check_host(scope)
         try:
             if refusal is None:
                 await self.inner(scope, receive, send_with_headers)
@@ -196,8 +193,8 @@ def can_see_all_sites(scope: Scope) -> bool:
     return grant is None or grant.role is not Role.SITE
 
 
-def _check_limits(scope: Scope, body_limits: Mapping[str, int]) -> HttpError | None:
-    """Refuse a URL or a request head that is too long, and a body that is too large or not allowed."""
+def _check_limits(scope: Scope) -> HttpError | None:
+    """Refuse a URL or a request head that is too long, and every body."""
     length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
     if length > MAX_URL_BYTES:
         detail = f"the URL has {length} bytes (limit {MAX_URL_BYTES}): ask for fewer datasets at a time"
@@ -207,20 +204,6 @@ def _check_limits(scope: Scope, body_limits: Mapping[str, int]) -> HttpError | N
         detail = f"the head of the request has {head} bytes (limit {MAX_HEAD_BYTES}): send fewer headers"
         return HttpError(431, "head too long", detail)
     headers = Headers(scope=scope)
-    size = headers.get("Content-Length", "0")
-    max_size = body_limits.get(scope["path"], 0)
-    if max_size == 0 and (size != "0" or "Transfer-Encoding" in headers):
-        return HttpError(413, "body not allowed", "this path accepts no body: send the request without one")
-    # the size of a chunked body is unknown until the server has read the body
-    if not _is_at_most(size, max_size) or "Transfer-Encoding" in headers:
-        detail = f"send a body of at most {max_size} bytes with a Content-Length, not in chunks"
-        return HttpError(413, "body too large", detail)
+    if headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in headers:
+        return HttpError(413, "body not allowed", "no path accepts a body: send the request without one")
     return None
-
-
-def _is_at_most(digits: str, maximum: int) -> bool:
-    """Return whether the decimal number in *digits*, with any leading zeros, is at most *maximum*."""
-    significant = digits.lstrip("0")
-    return (
-        digits.isascii() and digits.isdigit() and len(significant) < 10 and int(significant or "0") <= maximum
-    )

@@ -76,10 +76,9 @@ async def error_response(request: Request, exc: Exception) -> Response:
         return answer
     status = exc.status_code if isinstance(exc, HTTPException) else 500
     if status == 405:
-        allows_post = isinstance(exc, HTTPException) and (exc.headers or {}).get("Allow") == "POST"
-        detail = "this path accepts only POST" if allows_post else "this server is read-only: use GET or HEAD"
+        detail = "this server is read-only: use GET or HEAD"
         answer = json_response(request, {"error": "method not allowed", "detail": detail}, status)
-        answer.headers["Allow"] = "POST" if allows_post else "GET, HEAD"
+        answer.headers["Allow"] = "GET, HEAD"
         return answer
     detail = "no such path; try /, /v1/sites, /v2/sites/{site}/ad /v1/datasets?did=scope:name"
     return json_response(request, {"error": "not found", "detail": detail}, status)

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .assembly import Parts, assemble, build_event_sources
+    from .assembly import Parts, assemble
     from .catalogues import (
         build_file_listers,
         daemon_catalogues,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .network import NetworkParts, build_rate_table
     from .policies import (
         estimate_policy,
-        job_name_lookup,
         network_policy,
         pool_policy,
         reconcile_policy,
@@ -46,7 +45,6 @@ __all__ = [
     "build_check_inputs",
     "build_cluster_queues",
     "build_condor_client",
-    "build_event_sources",
     "build_file_listers",
     "build_job_history",
     "build_pseudonym_store",
@@ -60,7 +58,6 @@ __all__ = [
     "fetch_openapi",
     "fetch_staging",
     "find_unreadable_secrets",
-    "job_name_lookup",
     "network_policy",
     "pool_policy",
     "read_credentials",
@@ -70,17 +67,14 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "assembly": "Parts assemble build_event_sources",
+    "assembly": "Parts assemble",
     "catalogues": "build_file_listers daemon_catalogues fetch_daemon_knowledge fetch_estimates fetch_staging",
     "checks": "build_check_inputs",
     "condor": ("build_cluster_queues build_condor_client build_job_history fetch_config_values"),
     "credentials": "find_unreadable_secrets read_credentials",
     "http_clients": "fetch_openapi",
     "network": "NetworkParts build_rate_table",
-    "policies": (
-        "estimate_policy job_name_lookup network_policy pool_policy reconcile_policy"
-        " site_mapping system_clock"
-    ),
+    "policies": ("estimate_policy network_policy pool_policy reconcile_policy site_mapping system_clock"),
     "privacy": "build_pseudonym_store build_redactor",
     "staging": "StagingParts",
 }

@@ -5,12 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from adapters.http.publisher import ServedAds
-from adapters.stomp.source import StompSettings, StompSource, build_tls_context
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.events import MAX_EVENT_BYTES
 from hydrator.domain.pool_ports import Queues
-from hydrator.domain.ports import Catalogue, Clock, EventHandler, EventSource, ServerEndpoint, TokenValidity
+from hydrator.domain.ports import Catalogue, Clock, ServerEndpoint, TokenValidity
 from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.privacy.pseudonyms import Pseudonymizer
 from hydrator.privacy.wrappers import PseudonymizedCatalogue, PseudonymizedQueues
@@ -26,8 +24,6 @@ from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
 
 from ..config import Settings
-from ..config.daemon import EventsSettings
-from ..config.fields import build_from_section
 from .audit import build_audit_runner
 from .catalogues import build_catalogues
 from .condor import Closable, PoolParts, build_pool_parts
@@ -166,17 +162,3 @@ def _pseudonymize(
     queues: Queues | None, pseudonymizer: Pseudonymizer | None, default_scope: str | None
 ) -> Queues | None:
     return PseudonymizedQueues(queues, pseudonymizer, default_scope) if queues and pseudonymizer else queues
-
-
-def build_event_sources(events: EventsSettings, handler: EventHandler) -> Sequence[EventSource]:
-    """Build the connections to event brokers, but do not connect yet.
-
-    Raises:
-        ConfigError: a certificate cannot be used.
-    """
-    brokers = [
-        build_from_section(StompSettings, broker, max_bytes=MAX_EVENT_BYTES) for broker in events.stomp
-    ]
-    for broker in brokers:
-        build_tls_context(broker)  # report an unusable certificate now, not at every connection
-    return [StompSource(broker, handler) for broker in brokers]

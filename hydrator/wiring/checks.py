@@ -16,23 +16,10 @@ from hydrator.state.database import owner_of
 from hydrator.state.store import Store
 from hydrator.submit.expressions import count_readers
 
-from .assembly import Parts, build_event_sources
+from .assembly import Parts
 from .credentials import read_credentials
 from .policies import system_clock
 from .privacy import build_pseudonym_store
-
-
-class _NullEventHandler:
-    """A handler that ignores events: ``hydrator check`` only tests the connection to the broker."""
-
-    def on_event(self, source: str, body: bytes | None) -> None:
-        pass
-
-    def on_connect(self, source: str) -> None:
-        pass
-
-    def on_disconnect(self, source: str, reason: str) -> None:
-        pass
 
 
 def _count_readers(estimates: EstimatesSettings) -> int | None:
@@ -70,7 +57,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         is_experimenting=state.experiment is not None
         and state.experiment.block_at(system_clock()) is not None,
         unkeyed_job_count=sum(one.jobs for one in state.demand.entries if one.has_unkeyed_jobs),
-        brokers=build_event_sources(settings.events, _NullEventHandler()),
         readers=_count_readers(settings.estimates),
         stagers=tuple(parts.staging.stagers.values()),
         asking_catalogues=parts.staging.asking_catalogues,

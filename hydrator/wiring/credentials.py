@@ -38,9 +38,6 @@ def read_credentials(settings: Settings, parts: Parts) -> list[Credential]:
             credentials.append(_read_certificate(f"{key}client_cert", "x509", source.client_cert))
     token = settings.site_capabilities.token_file
     credentials.append(parse_token("site_capabilities.token_file", "token-files", _read_text_or_empty(token)))
-    for broker in settings.events.stomp:
-        key = f"events.stomp {broker.name}: client_cert"
-        credentials.append(_read_certificate(key, "x509", broker.client_cert))
     tls = settings.publish.http.tls_certificate
     credentials.append(_read_certificate("publish.http.tls_certificate", "tls", tls))
     credentials += [login_credential(f"{name}: login", login()) for name, login in parts.logins.items()]

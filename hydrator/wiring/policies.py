@@ -3,14 +3,13 @@
 The module also has the system's clock.
 """
 
-from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 
 from hydrator.config import PrivateSettings, Settings
 from hydrator.config.daemon import DaemonSettings, ExperimentSettings, SitesSettings
 from hydrator.config.fields import build_from_section
 from hydrator.config.staging import StagingLimitSettings, StagingTimeSettings
-from hydrator.domain.model import Did, Site, parse_did
+from hydrator.domain.model import Site, parse_did
 from hydrator.domain.sites import SiteMapping
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from hydrator.reconcile.estimates.estimate import EstimatePolicy
@@ -132,19 +131,6 @@ def network_policy(settings: Settings) -> NetworkPolicy:
 def privacy(private: PrivateSettings) -> Privacy:
     """Build the object that decides if a dataset is private; this object needs no key."""
     return Privacy(tuple(private.patterns))
-
-
-def job_name_lookup(pseudonymizer: Pseudonymizer | None) -> Callable[[Did], Collection[Did]]:
-    """Return a function that returns the names of a dataset in jobs; a private dataset has pseudonyms."""
-
-    def names(did: Did) -> Collection[Did]:
-        return (
-            pseudonymizer.pseudonyms(did)
-            if pseudonymizer and pseudonymizer.privacy.is_private(did)
-            else (did,)
-        )
-
-    return names
 
 
 def staging_policy(settings: Settings) -> StagingPolicy:

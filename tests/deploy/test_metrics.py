@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
-from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.domain.model import Site
@@ -38,7 +37,6 @@ def registry() -> CollectorRegistry:
     metrics = Metrics(made, "0")
     HttpMetrics(made, [Route("/", lambda request: None)])
     StagingMetrics(made)
-    EventMetrics(made).events.labels("webhook", "accepted")
     metrics.record_cycle(World().run(), 0.5)
     return made
 

@@ -16,9 +16,6 @@ pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 QUIET = {
     "Held or rolled back B": "no change is held",
-    "Events by outcome A": "no events are configured",
-    "Since the last event A": "no events are configured",
-    "Connected, and gaps A": "no events are configured",
     "Slots without a hook A": "no merge is configured",
     "Merges, and failures A": "no merge is configured",
     "Merges, and failures B": "no merge is configured",

@@ -38,8 +38,6 @@ TOOLS = {
 """Who types what."""
 DATASETS = ("lofar:L1", "lofar:L2", "lofar:L667526_SB001", "lofar:L667526_SB002")
 SETTINGS = """
-[events]
-webhook = true
 [submit]
 cpus = 1
 memory_gb = 1
@@ -365,8 +363,6 @@ def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[st
         more["1763726400"] = str(generations(known)[-1])
     if "rollback UK --end" in command:  # the daemon carries the one before it out in its next cycle
         operator.pool.wait(lambda: operator.installed.status()["rolled_back"], 120, "the rollback")
-    if "$TOKEN" in command:
-        env["TOKEN"] = operator.type("hydrator token new --role event").stdout.split()[-1]
     furnish(operator)
     if not command.startswith("hydrator once"):
         return operator.type(command, more, **env)

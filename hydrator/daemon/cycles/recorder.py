@@ -1,8 +1,7 @@
 """Recorder of cycles: store, count and log the results of each cycle."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import structlog
 
@@ -15,7 +14,6 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
@@ -56,19 +54,16 @@ class CycleRecorder:
     def record(
         self,
         reconciler: Reconciler,
-        previous_memories: Mapping[str, CatalogueMemory],
         report: CycleReport,
         seconds: float,
-        polled_at: datetime,
     ) -> None:
-        """Record the results of one cycle; *polled_at* is the start of the last poll."""
+        """Record the results of one cycle."""
         context = self.context
         self.guard.run_isolated("the pages", lambda: self._build_cycle_state(report))
         context.part_statuses = update_parts(context.part_statuses, report)
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
         # last, because open pages load again when there is another report
         context.state, context.report = reconciler.state, report
-        self.guard.run_isolated("events", lambda: self._end_poll(report, previous_memories, polled_at))
         self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
         self.saved_reports.save_credentials(context.credentials)
         self.saved_reports.save_private_problem(context.parts)
@@ -92,17 +87,6 @@ class CycleRecorder:
         else:
             _log.info("no estimates of reads and queues", why=none_reason)
         self._no_estimates_reason = none_reason
-
-    def _end_poll(
-        self,
-        report: CycleReport,
-        previous_memories: Mapping[str, CatalogueMemory],
-        polled_at: datetime,
-    ) -> None:
-        """Let the event listener compare the changes that a poll found with the events that arrived."""
-        if listener := self.context.event_listener:
-            memories = report.evaluation.state.memories
-            listener.end_poll(report.demand.dids, previous_memories, memories, polled_at)
 
     def _update_audit_input(self, state: ReconcileState) -> None:
         """Give the audit the latest facts of the catalogues."""

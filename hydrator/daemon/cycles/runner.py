@@ -1,13 +1,11 @@
-"""Runner of cycles: run polls, early polls, cycles for new demand, and cycles for late answers."""
+"""Runner of cycles: run polls, cycles for new demand, and cycles for late answers."""
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 
 import structlog
-from prometheus_client import Counter
 
 from hydrator.daemon.process.malloc import trim_heap
 from hydrator.daemon.runtime import DaemonContext, Runtime
@@ -34,7 +32,6 @@ class CycleRunner:
         guard: counts and logs failures.
         recorder: records the results of cycles.
         stopping: is set when the daemon stops.
-        early_poll_count: counts early polls.
         is_clock_stepping: returns True from a step of the wall clock until the daemon has replaced its parts.
         get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
     """
@@ -46,23 +43,18 @@ class CycleRunner:
         recorder: CycleRecorder,
         *,
         stopping: threading.Event,
-        early_poll_count: Counter,
         is_clock_stepping: Callable[[], bool],
         get_standby_reason: Callable[[], str | None],
     ) -> None:
         self._context = context
         self._guard = guard
         self._recorder = recorder
-        self._early_poll_count = early_poll_count
         self._is_clock_stepping = is_clock_stepping
         self._get_standby_reason = get_standby_reason
         self._turn_count = 0
-        self._polled_at: datetime | None = None
-        self._should_poll_again = False
         self.early_cycles = EarlyCycles(
             context,
             stopping,
-            lambda runtime: self._run_turn(self._run_early_poll, runtime),
             lambda runtime: self._run_turn(self._run_answer_cycle, runtime),
         )
 
@@ -136,55 +128,15 @@ class CycleRunner:
         return bool(new_dids)
 
     def _run_answer_cycle(self, reconciler: Reconciler) -> None:
-        """Run a cycle for a late answer of a catalogue.
-
-        The cycle queries the catalogues only for new datasets, unless the last early poll must be repeated.
-        """
+        """Run a cycle for a late answer; it queries the catalogues only for new datasets."""
         self.early_cycles.begin_answer_cycle(reconciler)
-        is_poll, self._should_poll_again = self._should_poll_again, False
-        self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=is_poll))
-
-    def _run_early_poll(self, reconciler: Reconciler) -> None:
-        """Run a poll that events triggered. Do nothing if another poll has begun since these events came."""
-        self.early_cycles.begin_poll(reconciler)
-        listener = self._context.event_listener
-        if listener is None or not listener.is_poll_due or self._context.report is None:
-            return
-        if self.early_cycles.throttle.is_throttled(time.monotonic()):  # too soon after the last poll
-            self.early_cycles.request_poll()
-            return
-        self._early_poll_count.inc()
-        self._guard.run("cycle", lambda: self._run_cycle(reconciler))
-        # a catalogue's answer to an older query may lack the new facts: poll again after this answer
-        report = self._context.report
-        self._should_poll_again = any(since < report.started_at for since in report.pending_since.values())
+        self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
-        previous_memories = reconciler.state.memories
-        if is_poll:
-            self._begin_poll()
         reconciler.should_publish = self._get_standby_reason() is None
         begun_at = time.monotonic()
-        try:
-            report = reconciler.run(is_due=is_poll)
-        finally:
-            seconds = time.monotonic() - begun_at
-            if is_poll:
-                self.early_cycles.throttle.record_poll(time.monotonic(), seconds)
-        if is_poll or self._polled_at is None:
-            self._polled_at = report.started_at
+        report = reconciler.run(is_due=is_poll)
         with reconciler.fence.step():
-            self._recorder.record(reconciler, previous_memories, report, seconds, self._polled_at)
-            self._request_poll_for_new_events()
+            self._recorder.record(reconciler, report, time.monotonic() - begun_at)
         trim_heap()
         return True
-
-    def _begin_poll(self) -> None:
-        request = self._context.event_listener.begin_poll() if self._context.event_listener else None
-        if request:
-            _log.debug("events triggered a poll", datasets=len(request.dids), why=request.gap_reason)
-
-    def _request_poll_for_new_events(self) -> None:
-        """Request a poll if an event came during the cycle."""
-        if self._context.event_listener and self._context.event_listener.is_poll_due:
-            self.early_cycles.request_poll()

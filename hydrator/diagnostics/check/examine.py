@@ -18,7 +18,6 @@ from hydrator.diagnostics.check.findings import (
     warning,
 )
 from hydrator.diagnostics.check.installation import (
-    check_broker,
     check_catalogue,
     check_folder,
     check_held_changes,
@@ -43,7 +42,7 @@ _POOL_STEP_COUNT = 4
 
 def count_steps(inputs: CheckInputs) -> int:
     """Return how often :func:`examine` calls *on_step*; if no collector answers, the calls are fewer."""
-    services = len(inputs.catalogues) + len(inputs.stagers) + len(inputs.brokers)
+    services = len(inputs.catalogues) + len(inputs.stagers)
     return services + (_POOL_STEP_COUNT if inputs.pool else 0)
 
 
@@ -70,9 +69,6 @@ def _run_checks(inputs: CheckInputs, on_step: Callable[[], None]) -> list[Findin
         findings += run_guarded(f"staging {stager.name}", check_stager, stager, is_asking=is_asking)
         on_step()
     findings += check_switch(inputs.staging_stop_reason, inputs.stagers)
-    for broker in inputs.brokers:
-        findings += check_broker(broker)
-        on_step()
     findings += [*inputs.daemon_findings, *check_trust(inputs)]
     if inputs.ad_folder:
         findings += check_folder(inputs.ad_folder, "file", "publish.file.directory")

@@ -11,7 +11,7 @@ from hydrator.diagnostics.daemon_probe import DaemonProbe
 from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.pool_ports import Queues
-from hydrator.domain.ports import Catalogue, EventSource
+from hydrator.domain.ports import Catalogue
 from hydrator.domain.ports.staging import Stager
 from hydrator.domain.text import shorten_list
 from hydrator.reconcile.audit.ledger import Audit
@@ -85,7 +85,6 @@ class CheckInputs:
     now: int = 0
     """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
-    brokers: Sequence[EventSource] = ()
     is_experimenting: bool = False
     """True while a switchback experiment runs."""
     unkeyed_job_count: int = 0

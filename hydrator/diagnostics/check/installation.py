@@ -1,4 +1,4 @@
-"""Examination of the installation: packages, catalogues, brokers, folders."""
+"""Examination of the installation: packages, catalogues, folders."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,9 +6,8 @@ from pathlib import Path
 
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, failure, name_list, ok, warning
 from hydrator.diagnostics.check.trust import find_distrusted_sites
-from hydrator.domain.errors import EventsError
 from hydrator.domain.model import Site
-from hydrator.domain.ports import Catalogue, EventSource
+from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import format_count
 
 PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
@@ -49,20 +48,6 @@ def check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]
             f"{len(survey.unmapped_storages)} storage elements have no site:"
             f" {name_list(survey.unmapped_storages)}",
             "give each RSE its site attribute, or name its site under [catalogue.rse_sites]",
-        )
-
-
-def check_broker(broker: EventSource) -> Iterator[Finding]:
-    """Check a broker. The daemon polls even without events, so an unreachable broker is only a warning."""
-    subject = f"events {broker.name}"
-    try:
-        yield ok(subject, broker.test_connection())
-    except EventsError as error:
-        yield warning(
-            subject,
-            f"{error.reason}: without events from this broker, the daemon sees changes only when it polls",
-            f"check that the broker runs, and check [[events.stomp]] {broker.name}:"
-            " docs/reference/catalogues/events.md",
         )
 
 

@@ -23,9 +23,6 @@ def secret_files(settings: Settings) -> dict[str, Path]:
     for source in settings.catalogue:
         for name in ("password_file", "token_file", "client_secret_file"):
             files[f"catalogue {source.name}: {name}"] = getattr(source, name, None)
-    for broker in settings.events.stomp:
-        for name in ("password_file", "client_key"):
-            files[f"events.stomp {broker.name}: {name}"] = getattr(broker, name)
     return {key: file for key, file in files.items() if file is not None}
 
 

@@ -58,40 +58,6 @@ class TokenValidity:
     valid_until: datetime
 
 
-class EventHandler(Protocol):
-    """A receiver of events, called from any thread; its methods must not block or fail."""
-
-    def on_event(self, source: str, body: bytes | None) -> object:
-        """Handle one event of *source*; *body* is None if the event was too large to read."""
-
-    def on_connect(self, source: str) -> None:
-        """Record that the daemon is connected to *source* and receives its events."""
-
-    def on_disconnect(self, source: str, reason: str) -> None:
-        """Record that *source* is unreachable; the event source calls this after each failed attempt."""
-
-
-class EventSource(Protocol):
-    """A subscriber to events that runs in its own thread and calls an :class:`EventHandler`."""
-
-    def start(self) -> None:
-        """Start the thread. This call never blocks and never fails."""
-
-    def stop(self) -> None:
-        """Ask the thread to stop; wait for it a few seconds at most."""
-
-    @property
-    def name(self) -> str:
-        """The name in the configuration."""
-
-    def test_connection(self) -> str:
-        """Connect once without consuming an event; return a text that says which steps succeeded.
-
-        Raises:
-            EventsError: the source is unreachable, rejects the login, or violates the protocol.
-        """
-
-
 class Catalogue(Protocol):
     """A service that knows which replicas exist where."""
 

@@ -257,17 +257,6 @@ class Names(TypedDict):
 
 
 @with_config(CLOSED)
-class Accepted(TypedDict):
-    """The daemon accepted an event.
-
-    Attributes:
-        version: version of this answer.
-    """
-
-    version: Literal[1]
-
-
-@with_config(CLOSED)
 class Health(TypedDict):
     """Answer of /healthz while the daemon's cycles do not hang.
 

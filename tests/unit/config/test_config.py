@@ -497,34 +497,6 @@ def test_with_https_or_a_socket_tokens_are_safe_at_any_address(loaded):
     assert loaded(http + 'socket = "s"\n' + FILE)
 
 
-# brokers of events
-
-BROKER = '[[events.stomp]]\nname = "rucio"\nhost = "broker.example.org"\ndestination = "/topic/rucio"\n'
-
-
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        ('username = "u"\n', "set both username and password_file"),
-        ('username = "u"\npassword_file = "p"\ntls = false\n', "the password would be sent unencrypted"),
-        ('client_cert = "c"\ntls = false\n', "client_cert needs tls = true"),
-        ('password = "geheim"\n', "a secret is not allowed in the configuration"),
-        ("port = 0\n", "port"),
-        ('virtual_host = "a\\nb"\n', "virtual_host must have only printable characters"),
-        (BROKER, "each [[events.stomp]] needs a unique name"),
-    ],
-)
-def test_invalid_broker_is_reported_by_its_key(tmp_path, more, told):
-    file = tmp_path / "config.toml"
-    file.write_text(f'[[catalogue]]\ntype = "file"\npath = "c.toml"\n{BROKER}{more}')
-    with pytest.raises(ConfigError) as refused:
-        load(file)
-    (problem,) = refused.value.problems
-    assert "events" in problem
-    assert told in problem
-    assert "geheim" not in problem
-
-
 PAIR = "[standby]\nenabled = true\n[experiment]\nenabled = true\n"
 
 

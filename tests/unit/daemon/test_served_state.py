@@ -73,7 +73,7 @@ class Cycles:
         parts = SimpleNamespace(
             served_ads=self.served_ads, audit_runner=None, pool=SimpleNamespace(client=None)
         )
-        self.context.runtime = SimpleNamespace(parts=parts, event_listener=None)
+        self.context.runtime = SimpleNamespace(parts=parts)
         guard = SimpleNamespace(run_isolated=lambda _part, task: task())
         self._recorder = CycleRecorder(self.context, Mock(), guard, Mock(), Mock(), lambda: None)
         self._reconciler = Reconciler(
@@ -111,7 +111,7 @@ class Cycles:
         self.record(replace(report, evaluation=replace(evaluation, drafts=drafts)))
 
     def record(self, report: CycleReport) -> None:
-        self._recorder.record(self._reconciler, {}, report, 0.1, NOON)
+        self._recorder.record(self._reconciler, report, 0.1)
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(f"{self.server.url}{path}", trust_env=False, timeout=120)
@@ -222,7 +222,6 @@ def test_server_that_a_reload_adds_shows_the_last_cycle():
     cycles.run()
     settings = SimpleNamespace(
         publish=SimpleNamespace(http=HttpServerSettings(port=0)),
-        events=SimpleNamespace(webhook=False),
         demand=SimpleNamespace(ask_schedds=False),
     )
     with cycles.frontend.server_for(settings):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.daemon.logs import configure_logs
-from hydrator.domain.errors import CatalogueUnreachable, EventsError, PoolError, PublishError
+from hydrator.domain.errors import CatalogueUnreachable, PoolError, PublishError
 from hydrator.domain.redaction import (
     MAX_REASON_CHARS,
     SECRET_PLACEHOLDER,
@@ -186,7 +186,7 @@ def test_redactor_keeps_the_newest_secrets_and_forgets_the_oldest():
     assert secrets.hide("x c4nary-0001-") == "x c4nary-0001-"
 
 
-@pytest.mark.parametrize("error", [CatalogueUnreachable, PoolError, PublishError, EventsError])
+@pytest.mark.parametrize("error", [CatalogueUnreachable, PoolError, PublishError])
 def test_every_error_of_an_external_part_hides_secrets_and_has_one_line(error):
     SECRETS.keep("c4nary-0123456789")
     raised = error("rucio", "no: c4nary-0123456789\x1b[2J\n\u202eevil \ud800" + "x" * 5000)

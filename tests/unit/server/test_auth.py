@@ -44,7 +44,7 @@ def write(file, text):
 def made(tmp_path):
     """A tokens file with one token of each kind: the tokens by name, and the file."""
     kinds = {"cam": (Role.SITE, CAM), "ral": (Role.SITE, RAL), "read": (Role.READ, None)}
-    kinds |= {"submit": (Role.SUBMIT, None), "event": (Role.EVENT, None)}
+    kinds |= {"submit": (Role.SUBMIT, None)}
     tokens, text = {}, ""
     for name, (role, site) in kinds.items():
         tokens[name], grant = create_token(role, site, DAY)
@@ -67,14 +67,13 @@ def status(access, token, need, site=None):
 def test_each_role_permits_its_routes_and_no_others(made):
     tokens, file = made
     access = TokenAuthenticator.open(file)
-    asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None), (Role.SUBMIT, None), (Role.EVENT, None)]
+    asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None), (Role.SUBMIT, None)]
     opened = {name: [status(access, token, *each) for each in asked] for name, token in tokens.items()}
     assert opened == {
-        "cam": [200, 403, 403, 403, 403],
-        "ral": [403, 200, 403, 403, 403],
-        "read": [200, 200, 200, 403, 403],
-        "submit": [200, 200, 200, 200, 403],
-        "event": [403, 403, 403, 403, 200],
+        "cam": [200, 403, 403, 403],
+        "ral": [403, 200, 403, 403],
+        "read": [200, 200, 200, 403],
+        "submit": [200, 200, 200, 200],
     }
 
 
@@ -168,8 +167,8 @@ def test_invalid_line_of_the_tokens_file_grants_nothing_and_the_others_stay(made
     assert status(access, tokens["ral"], Role.SITE, RAL) == 401
     assert status(access, tokens["cam"], Role.SITE, CAM) == 200
     assert parse_grants(broken)[1] == (
-        "line 3 is not HASH DATE ROLE with role read, submit, event or site:NAME",
-        "line 5 is not HASH DATE ROLE with role read, submit, event or site:NAME",
+        "line 3 is not HASH DATE ROLE with role read, submit or site:NAME",
+        "line 5 is not HASH DATE ROLE with role read, submit or site:NAME",
     )
 
 
@@ -330,9 +329,9 @@ def test_a_change_keeps_mode_comments_and_lines_of_others(command, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["new"], "give either --site NAME or --role read|submit|event"),
+        (["new"], "give either --site NAME or --role read|submit"),
         (["new", "--site", "A", "--role", "read"], "give either"),
-        (["new", "--role", "site"], "use read, submit or event"),
+        (["new", "--role", "site"], "use read or submit"),
         (["new", "--site", "A\nB"], "not a valid site name"),
         (["revoke", "ab"], "is not a token's key"),
         (["revoke", "0123456789ab"], "has no token 0123456789ab"),

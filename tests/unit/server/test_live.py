@@ -14,7 +14,7 @@ from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
-from tests.factories import NOON
+from tests.factories import CAM, NOON
 
 pytestmark = pytest.mark.outside
 
@@ -117,15 +117,15 @@ def test_open_streams_do_not_hold_up_the_end_of_the_server():
 def test_a_stream_needs_a_token_for_reading_and_the_script_needs_none(tmp_path):
     file = tmp_path / "tokens"
     token, grant = create_token(Role.READ, None, "2026-11-21")
-    event_token, event_grant = create_token(Role.EVENT, None, "2026-11-21")
-    file.write_text(grant.line + event_grant.line)
+    site_token, site_grant = create_token(Role.SITE, CAM, "2026-11-21")
+    file.write_text(grant.line + site_grant.line)
     file.chmod(0o600)
     with Served(TokenAuthenticator.open(file), max_duration=SOON) as served:
         statuses = [
             served.client.get(
                 "/live", headers={**STREAM, **({"Authorization": f"Bearer {each}"} if each else {})}
             )
-            for each in ("", event_token, token)
+            for each in ("", site_token, token)
         ]
         assert [each.status_code for each in statuses] == [401, 403, 200]
         script = served.client.get("/page.js")

@@ -1,15 +1,11 @@
 """No HTTP request changes the published ads, whatever its method, path or token."""
 
-import json
-
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
 from adapters.http.publisher import ServedAds
-from hydrator.daemon.event_queue import EarlyPollRequest, EventQueue
-from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
@@ -21,19 +17,13 @@ from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand
 pytestmark = pytest.mark.outside
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "get"]
-EVENT = json.dumps({"event_type": "close", "payload": {"scope": "lofar", "name": "L1", "state": "LOST"}})
-BODIES = [b"", b'{"site": "CAM", "ads": []}', ad(L2, generation=99).text.encode(), EVENT.encode()]
+BODIES = [b"", b'{"site": "CAM", "ads": []}', ad(L2, generation=99).text.encode()]
 
 
 @pytest.mark.parametrize("who", ["nobody", *Role])
 @pytest.mark.parametrize("guarded", [False, True])
 def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded, who):
-    board, front = ServedAds(), EventQueue()
-
-    def hear(body: bytes) -> RejectReason | None:
-        heard = front.add_event(body, {L1})
-        return heard if isinstance(heard, RejectReason) else None
-
+    board = ServedAds()
     board.put([ad(L1), ad(L1, site=RAL)], NOON)
     before = (dict(board.ads()), dict(board.publish_times()))
     token, grant = create_token(Role.READ if who == "nobody" else who, CAM if who is Role.SITE else None, "x")
@@ -46,7 +36,7 @@ def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded
         ),
         CollectorRegistry(),
         authenticator=TokenAuthenticator.open(tmp_path / "tokens") if guarded else None,
-        services=TokenServices(look_up_pseudonyms=lambda dids: {did: did for did in dids}, on_event=hear),
+        services=TokenServices(look_up_pseudonyms=lambda dids: {did: did for did in dids}),
     )
     paths = [route.path.replace("{site:path}", CAM) for route in asgi.routes if isinstance(route, Route)]
     headers = {} if who == "nobody" else {"Authorization": f"Bearer {token}"}
@@ -62,6 +52,4 @@ def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded
     assert (dict(board.ads()), dict(board.publish_times())) == before
     assert (tmp_path / "tokens").read_bytes() == file
     assert answered & {200, 401, 403}
-    # all that anybody moves is what a poll looks at, and only with a token for just that
-    assert front.take() == EarlyPollRequest(frozenset({L1}) if guarded and who is Role.EVENT else frozenset())
     assert not any(status >= 500 for status in answered)

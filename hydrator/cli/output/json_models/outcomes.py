@@ -343,4 +343,4 @@ class TokenJson(TypedDict):
     made: str
     """day of its creation, as 2026-11-21"""
     role: str
-    """read, submit, event, or site:NAME"""
+    """read, submit, or site:NAME"""

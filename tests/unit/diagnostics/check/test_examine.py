@@ -12,25 +12,11 @@ from hydrator.diagnostics.check.examine import count_steps, examine
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.installation import PACKAGES, check_packages
 from hydrator.diagnostics.check.slots import site_of
-from hydrator.domain.errors import EventsError, PoolDenied, PoolError
+from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.submit.expressions import KEYED_HERE, swap_sides
 from tests.factories import CAM, NOON, RAL, replica
-
-
-@dataclass
-class Broker:
-    """A broker that sends events, or rejects the login."""
-
-    refuses: str = ""
-    name: str = "rucio-events"
-
-    def test_connection(self) -> str:
-        if self.refuses:
-            raise EventsError(self.name, self.refuses)
-        return "lets us in"
-
 
 SLOT_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
 
@@ -396,16 +382,6 @@ def test_slot_with_start_clause_and_no_hook_is_a_warning():
     (found,) = ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge")])))
     assert "refuse every job with datasets: slot1@a" in found.message
     assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []
-
-
-def test_unreachable_broker_is_a_warning_and_a_reachable_one_is_ok():
-    found = [
-        one for one in findings(brokers=[Broker(), Broker("it says: bad login")]) if "events" in one.subject
-    ]
-    assert [one.level for one in found] == [Level.OK, Level.WARN]
-    assert "bad login" in found[1].message
-    assert "only when it polls" in found[1].message
-    assert "[[events.stomp]] rucio-events" in found[1].todo
 
 
 BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)}

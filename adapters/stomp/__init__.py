@@ -1,1 +1,0 @@
-"""STOMP client: events of a message broker."""
