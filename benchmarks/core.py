@@ -159,7 +159,7 @@ HOW = """\
 own. A cycle is `think` (memory, snapshot, drafts inside the budget, generations) and `plan` for one
 publisher. Full: from an empty state. {changes} changes: the next poll, with every reading newer and as
 many replicas in another state. CPU seconds, median of {repeats}, each case in a process of its own. The
-default budget (60,000 bytes a line) cuts most of it, as it would with scope = "all" and 5,000 datasets at
+default budget (60,000 bytes a line) cuts most of it, as it would with the pattern * and 5,000 datasets at
 each site; without a budget everything is written."""
 
 

@@ -301,7 +301,7 @@ Another example: L1 is complete at UK and half at CAM. All of CAM's slots are fr
 | `DataLocalityOwnQueueSeconds` | `0` | no job whose data is at CAM is waiting |
 | `DataLocalityEstimatesUntil` | `1795423200` | jobs use the estimates until 08:40 UTC |
 
-Room in the ad (`[budget]`) is for sets first: those of which the site has data, then those of which it has nothing, each time the most demanded first.
+Room in the ad (60,000 bytes a line, 240,000 in all) is for sets first: those of which the site has data, then those of which it has nothing, each time the most demanded first.
 Then come the `DatasetStates` of jobs without a key, which may be jobs of contract 1, then all other states. With the default budget an ad holds 1000 sets with all their
 entries. An ad of contract 1 has `DataLocalityVersion` 1 and none of the attributes whose names begin with `DataLocalitySets`, `DataLocalityRead`,
 `DataLocalityQueue`, `DataLocalityOwnQueue`, `DataLocalityEstimates` or `DataLocalityObserve`.

@@ -42,7 +42,7 @@ class Running:
             type = "file"
             path = "catalogue.json"
             [demand]
-            scope = "all"
+            patterns = ["*"]
             ask_schedds = false
             [publish.collector]
             enabled = false

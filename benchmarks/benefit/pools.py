@@ -113,7 +113,7 @@ def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Ar
         poll_seconds=POLL_SECONDS,
         extra={"all": POOL, "schedd": STEP},
         settings=_network(x),
-        demand='scope = "all"',
+        demand='patterns = ["*"]',
     )
     stack.enter_context(installed)
 

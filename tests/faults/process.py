@@ -21,7 +21,7 @@ poll_seconds = {poll}
 type = "file"
 path = "catalogue.json"
 [demand]
-scope = "all"
+patterns = ["*"]
 ask_schedds = false
 [publish.collector]
 enabled = false

@@ -130,7 +130,7 @@ class Running:
             type = "file"
             path = "catalogue.toml"
             [demand]
-            scope = "all"
+            patterns = ["*"]
             ask_schedds = false
             [publish.collector]
             enabled = false

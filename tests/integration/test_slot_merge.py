@@ -353,7 +353,7 @@ def installed(pool: Pool) -> Iterator[Installation]:
     )
     installation = Installation(pool, catalogue, settings=settings)
     installation.install()
-    text = installation.config.read_text().replace("[demand]\n", '[demand]\nscope = "all"\n')
+    text = installation.config.read_text().replace("[demand]\n", '[demand]\npatterns = ["*"]\n')
     installation.config.write_text(text)
     try:
         installation.start_daemon()

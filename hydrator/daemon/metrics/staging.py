@@ -54,9 +54,7 @@ class StagingMetrics:
         self._problems = gauge("problems", "Catalogues and parts of staging that fail now.")
         self._open = gauge("open_requests", "Requests of data that have not ended.", "site", "kind")
         self._in_flight = gauge("in_flight_bytes", "Bytes on their way because of requests.", "site")
-        self._stuck = gauge(
-            "stuck_requests", "Requests that are stuck for longer than staging.times.stuck_hours.", "site"
-        )
+        self._stuck = gauge("stuck_requests", "Requests that are stuck for longer than a day.", "site")
         self._planned = gauge(
             "planned_bytes",
             "Bytes that staging would ask for or pin, by reason for which it does not: mode (propose), or"

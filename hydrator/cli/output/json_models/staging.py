@@ -47,7 +47,7 @@ class StagingRequestJson(TypedDict):
     complete: bool
     """all files are or were on disk"""
     stuck: bool
-    """it is stuck for longer than staging.times.stuck_hours"""
+    """it is stuck for longer than a day"""
     reason: str
     """reason of a failure; empty without one"""
     text: str
@@ -197,7 +197,7 @@ class StagingStatusJson(TypedDict):
     requests: Count
     """requests that have not ended"""
     stuck: Count
-    """requests that are stuck for longer than staging.times.stuck_hours"""
+    """requests that are stuck for longer than a day"""
     in_flight_bytes: Bytes
     """bytes on their way"""
     planned: list[str]
