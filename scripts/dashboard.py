@@ -96,10 +96,9 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Size of an ad", "bytes", "timeseries", [(f"hydrator_site_ad_bytes{{{SITE}}}", "{{site}}")]),
         ("Jobs that the size budget left out", "short", "timeseries",
          [(f"hydrator_site_left_out_jobs{{{SITE}}}", "{{site}}")]),
-        ("Held or rolled back", "short", "timeseries", [
+        ("Held changes", "short", "timeseries", [
             ("hydrator_held_sites", "sites held: {{cause}}"),
             (f"hydrator_held_datasets{{{SITE}}}", "datasets held: {{site}}"),
-            ("hydrator_rolled_back_sites", "sites rolled back"),
         ]),
     )),
     ("Delivery to the pool", (

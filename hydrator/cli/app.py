@@ -81,10 +81,6 @@ class _Commands(LazyGroup):
             ".commands.history:history",
             "Print each site's changes, newest first: added and removed datasets, reasons, and publishers.",
         ),
-        "rollback": (
-            ".commands.history:rollback",
-            "Publish an earlier generation of a site's ad, with its old facts, until you end the rollback.",
-        ),
         "init": (
             ".commands.init:init_command",
             "Write a first configuration: query the pool and the catalogue, and prompt for the rest.",

@@ -18,7 +18,7 @@ from hydrator.reconcile.audit.ledger import RepeatedFalseClaim
 from hydrator.reconcile.result import CycleReport
 
 _FAILURE_KEYS = (
-    "catalogues", "publishers", "not_read_back", "unsaved", "held", "rolled_back", "withheld", "rejected",
+    "catalogues", "publishers", "not_read_back", "unsaved", "held", "withheld", "rejected",
     "rivals",
 )  # fmt: skip
 """Fields of a cycle's line that an operator must act on if they last."""
@@ -161,7 +161,6 @@ def _publish_problems(report: CycleReport) -> dict[str, Any]:
 
 def _data_problems(report: CycleReport) -> dict[str, Any]:
     evaluation = report.evaluation
-    rolled_back = {site: rollback.text for site, rollback in evaluation.state.rollbacks.items()}
     withheld = evaluation.withheld_reasons
     return {
         "left_out": {
@@ -169,8 +168,7 @@ def _data_problems(report: CycleReport) -> dict[str, Any]:
             for site, draft in evaluation.drafts.items()
             if draft.omitted_entries
         },
-        "held": {s: why for s, why in report.held_reasons.items() if s not in {*rolled_back, *withheld}},
-        "rolled_back": rolled_back,
+        "held": {s: why for s, why in report.held_reasons.items() if s not in withheld},
         "withheld": dict(withheld),
         "released": {site: len(dids) for site, dids in evaluation.released.items()},
         "case_collisions": evaluation.snapshot.case_collisions,

@@ -139,7 +139,7 @@ def evaluate(
     audit, false_claims = cycle.update_audit(breaker)
     merged = cycle.merge_corrected(breaker, audit)
     draft_set = cycle.draft_ads(merged, audit, make_estimates(merged.snapshot))
-    drafts = cycle.add_unseen_and_rolled_back(draft_set.drafts, audit, breaker)
+    drafts = cycle.add_unseen(draft_set.drafts, audit, breaker)
     experiment = advance_experiment(state.experiment, policy.experiment, now)
     if experiment and experiment.is_observing(now):
         drafts = mark_observed(drafts)
@@ -282,23 +282,21 @@ class _Cycle:
             changed_dids=merged.changed_dids,
         )
 
-    def add_unseen_and_rolled_back(
+    def add_unseen(
         self, drafts: Mapping[Site, Draft], audit: Audit, breaker: BreakerResult
     ) -> dict[Site, Draft]:
-        """Add to *drafts* the sites without an answer of any catalogue, and the sites that are rolled back.
+        """Add to *drafts* the sites without an answer of any catalogue.
 
-        A site without an answer keeps its last ad, with the age of the facts. This ad becomes empty when the
-        facts are older than ``policy.max_age``, or when the breaker releases datasets of the site.
+        Such a site keeps its last ad, with the age of the facts. This ad becomes empty when the facts are
+        older than ``policy.max_age``, or when the breaker releases datasets of the site.
         """
         now, max_age = self.now, self.policy.max_age
-        kept_ads = {site: ad for site, ad in self.state.ads.items() if site not in drafts}
-        rollback_ads = {site: rollback.ad for site, rollback in self.state.rollbacks.items()}
         all_drafts = dict(drafts)
-        for site, ad in {**kept_ads, **rollback_ads}.items():
-            if self.policy.is_retired(site):
+        for site, ad in self.state.ads.items():
+            if site in drafts or self.policy.is_retired(site):
                 continue
             trust = audit.trust.get(site, 1.0)
-            is_over = site not in rollback_ads and (now - ad.as_of > max_age or site in breaker.released)
+            is_over = now - ad.as_of > max_age or site in breaker.released
             all_drafts[site] = (
                 empty_draft(ad, trust) if is_over else redraft(ad, trust, now=now, max_age=max_age)
             )

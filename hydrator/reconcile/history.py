@@ -104,7 +104,6 @@ class ChangeContext:
     colliding_dids: AbstractSet[Did]
     facts: Mapping[Did, Fact]
     released: Mapping[Did, str]
-    rollback: str | None = None
 
 
 def build_entry(
@@ -122,7 +121,7 @@ def _changes(
         one, other = old.get(did), new.get(did)
         if one and other and one.state is other.state:
             continue
-        why = context.rollback or _change_reason(did, other, context)
+        why = _change_reason(did, other, context)
         yield DatasetChange(did, one.state.value if one else None, other.state.value if other else None, why)
 
 

@@ -253,9 +253,8 @@ class Reconciler:
         """Poll, read back, evaluate and plan; return the report, the plans and the state to save."""
         now = self._clock()
         commands = self._saver.read_commands()
-        state = replace(self.state, rollbacks=commands.apply_to_rollbacks(self.state.rollbacks, now))
-        polls = self._poll_catalogues(state, is_due=is_due)
-        state = _add_matches(state, polls.matches)
+        polls = self._poll_catalogues(self.state, is_due=is_due)
+        state = _add_matches(self.state, polls.matches)
         demand = self._demand_of(state)
         published = self._targets.read_back(self._timeouts.read_back)
         rejected = self._targets.rejected_ads()
@@ -349,9 +348,8 @@ def _planned_result(name: str, actions: PlanOrError) -> PublishResult:
 
 
 def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, str]:
-    """Return, by site, the reason why the ad does not change: shrink breaker, rollback or lost state."""
+    """Return, by site, the reason why the ad does not change: shrink breaker or lost state."""
     reasons = {site: held.text(confirming_polls) for site, held in evaluation.state.held_losses.items()}
-    reasons |= {site: rollback.text for site, rollback in evaluation.state.rollbacks.items()}
     return {**reasons, **evaluation.withheld_reasons}
 
 

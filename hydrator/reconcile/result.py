@@ -99,16 +99,9 @@ def history_entries(previous: ReconcileState, report: CycleReport) -> list[Histo
             colliding_dids=colliding_dids,
             facts=facts.facts if facts else {},
             released=evaluation.released.get(site, {}),
-            rollback=_rollback_change(site, previous, evaluation.state),
         )
         entries.append(build_entry(old, ad, context, now=report.started_at))
     return entries
-
-
-def _rollback_change(site: Site, previous: ReconcileState, current: ReconcileState) -> str | None:
-    if rollback := current.rollbacks.get(site):
-        return f"rolled back to generation {rollback.ad.generation}"
-    return "the rollback ended" if site in previous.rollbacks else None
 
 
 def summary(report: CycleReport) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class ServerState:
             counts as published *now*: hooks fetch the ad from the server, so the ad cannot expire.
         held_reasons: by site, why the daemon does not change the site's ad. The shrink
             breaker holds the ads of the sites in ``held_losses``. The sites in ``withheld_reasons`` have
-            no ad of this daemon yet. An operator rolled back all other sites of ``held_reasons``.
+            no ad of this daemon yet.
         hang_reason: why the server reports that the daemon hangs; None if the daemon's cycles go on.
         max_age: largest age at which a fact is valid.
         changes: the last changes of ads, oldest first.
@@ -115,7 +115,6 @@ class ServerState:
                 self.troubles,
                 self.held_reasons,
                 self.held_losses,
-                self.withheld_reasons,
                 self.omitted_dids,
                 self.reload_problems,
                 self.staging,

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.files import replace_file
-from hydrator.domain.model import Site, SiteAd, from_unix, parse_did
-from hydrator.reconcile.ads.site_ads import facts_of
-from hydrator.reconcile.publish.overrides import Approve, Command, PendingCommands, Resume, Return
+from hydrator.domain.model import Site, parse_did
+from hydrator.reconcile.publish.overrides import Approve, PendingCommands
 
 FOLDER_NAME: Final = "orders"
 MAX_COMMAND_BYTES: Final = 64 * 2**20
@@ -41,7 +40,7 @@ class CommandQueue:
                 f"{self._folder}: {error.strerror}; the daemon must be able to write into this folder"
             ) from error
 
-    def submit(self, command: Command) -> None:
+    def submit(self, command: Approve) -> None:
         """Write *command* into the folder; the daemon executes it in the next cycle.
 
         Raises:
@@ -65,7 +64,7 @@ class CommandQueue:
             return PendingCommands()  # the folder is missing, or this user may not see it
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
             return PendingCommands(problem=f"{self._folder} is not writable: the daemon executes no commands")
-        orders: list[tuple[Path, Command]] = []
+        orders: list[tuple[Path, Approve]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):
             try:
@@ -104,36 +103,14 @@ class CommandQueue:
         return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
 
 
-def _encode_command(command: Command) -> dict[str, Any]:
-    if isinstance(command, Approve):
-        return {"order": "approve", "site": command.site, "datasets": sorted(command.datasets)}
-    if isinstance(command, Resume):
-        return {"order": "resume", "site": command.site}
-    ad = command.ad
-    return {
-        "order": "return",
-        "site": ad.site,
-        "as_of": ad.as_of.timestamp(),
-        "generation": ad.generation,
-        "content": ad.content,
-    }
+def _encode_command(command: Approve) -> dict[str, Any]:
+    return {"site": command.site, "datasets": sorted(command.datasets)}
 
 
-def _decode_command(path: Path) -> Command:
+def _decode_command(path: Path) -> Approve:
     if path.is_symlink() or path.stat().st_size > MAX_COMMAND_BYTES:
         raise ValueError("the file is too large, or a symbolic link")
     body: Any = json.loads(path.read_bytes())
     if not isinstance(body["site"], str):
         raise TypeError("the site of the command is not a text")
-    site = Site(body["site"])
-    if body["order"] == "approve":
-        return Approve(site, frozenset(parse_did(did) for did in body["datasets"]))
-    if body["order"] == "resume":
-        return Resume(site)
-    if body["order"] != "return":
-        raise ValueError(f"unknown order: {str(body['order'])[:50]!r}")
-    content = tuple((str(name), str(literal)) for name, literal in body["content"])
-    ad = SiteAd(site, from_unix(body["as_of"]), int(body["generation"]), content)
-    for did in facts_of(ad):
-        parse_did(did)
-    return Return(ad)
+    return Approve(Site(body["site"]), frozenset(parse_did(did) for did in body["datasets"]))

@@ -36,8 +36,6 @@ create table if not exists experiment (seed text, started_at real, block real, b
 create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
 create table if not exists held (site text primary key, body text) without rowid;
 create table if not exists audit (kind text, key text, body text, primary key (kind, key)) without rowid;
-create table if not exists rollback (site text primary key, since real, as_of real, generation integer, content text)
-    without rowid;
 create table if not exists unreadable (number integer primary key, source text, row text);
 """  # noqa: E501
 

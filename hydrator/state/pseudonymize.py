@@ -35,9 +35,6 @@ def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> R
         },
         held_losses=held_losses,
         audit=replace(state.audit, corrections=corrections),
-        rollbacks={
-            site: one for site, one in state.rollbacks.items() if not _mentions_private(one.ad, pseudonymizer)
-        },
         ads={site: ad for site, ad in state.ads.items() if not _mentions_private(ad, pseudonymizer)},
     )
 

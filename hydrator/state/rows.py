@@ -31,7 +31,6 @@ from hydrator.reconcile.audit.ledger import (
 )
 from hydrator.reconcile.demand import RememberedJobs
 from hydrator.reconcile.publish.experiment import Experiment
-from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
@@ -188,16 +187,6 @@ def decode_ad(row: Any) -> SiteAd:  # noqa: ANN401
     ad = SiteAd(site, from_unix(as_of), int(generation), tuple((n, v) for n, v in json.loads(content)))
     facts_of(ad)  # raises if the ad's lists cannot be decoded
     return ad
-
-
-def encode_rollback(site: Site, rollback: Rollback) -> tuple[str, float, float, int, str]:
-    ad = rollback.ad
-    return site, rollback.started_at.timestamp(), ad.as_of.timestamp(), ad.generation, json.dumps(ad.content)
-
-
-def decode_rollback(row: Any) -> tuple[Site, Rollback]:  # noqa: ANN401
-    site, since, as_of, generation, content = row
-    return Site(site), Rollback(from_unix(since), decode_ad((site, as_of, generation, content)))
 
 
 def decode_published_ad(row: Any) -> tuple[str, PublishedAd]:  # noqa: ANN401

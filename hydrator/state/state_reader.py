@@ -42,7 +42,6 @@ class StateReader:
             ads_by_site,
             dict(self.read("held", "*", lambda row: (Site(row[0]), decode_held_loss(row[1])))),
             audit_from_rows(self.read_table("audit", "kind, key, body")),
-            dict(self.read("rollback", "site, since, as_of, generation, content", records.decode_rollback)),
             next(iter([*self.read("experiment", "*", records.decode_experiment)]), None),
         )
 

@@ -77,9 +77,6 @@ class StateWriter:
             "held", [(site, encode_held_loss(held)) for site, held in state.held_losses.items()]
         )
         self._replace_rows(
-            "rollback", [records.encode_rollback(site, one) for site, one in state.rollbacks.items()]
-        )
-        self._replace_rows(
             "ads",
             [
                 (ad.site, ad.as_of.timestamp(), ad.generation, json.dumps(ad.content))

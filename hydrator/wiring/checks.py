@@ -50,7 +50,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
             site: loss.text(parts.policy.breaker_limits.confirming_polls)
             for site, loss in state.held_losses.items()
         },
-        rollbacks={site: rollback.text for site, rollback in state.rollbacks.items()},
         audit=state.audit,
         warn_below=settings.audit.warn_below,
         daemon_findings=daemon_findings,

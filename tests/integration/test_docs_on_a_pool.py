@@ -276,7 +276,7 @@ ODD = {
     "hydrator submit pool-config --role schedd > new": {0, 1},  # diff: the text may differ by now
 }
 """By the beginning of a command, the exit statuses that are none of its faults."""
-LAST = ("run-anywhere", "rollback", "--remove")
+LAST = ("run-anywhere", "--remove")
 """Words of commands that end something: they are typed after all others."""
 
 
@@ -358,11 +358,6 @@ def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[st
         more["=DIR "] = f"={operator.pool.token('condor')} "
     if " why " in command:
         more["1234"] = str(operator.installed.submit(["lofar:L1"], more="requirements = false"))
-    if "rollback UK 1" in command:
-        known = json.loads(operator.type("hydrator history --site UK --json").stdout)
-        more["1763726400"] = str(generations(known)[-1])
-    if "rollback UK --end" in command:  # the daemon carries the one before it out in its next cycle
-        operator.pool.wait(lambda: operator.installed.status()["rolled_back"], 120, "the rollback")
     furnish(operator)
     if not command.startswith("hydrator once"):
         return operator.type(command, more, **env)

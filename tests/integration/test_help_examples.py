@@ -313,12 +313,6 @@ def hold_a_change(place: Place) -> None:
     wait_for(place.held, 300, "the change at RAL to be held")
 
 
-def roll_back(place: Place) -> None:
-    done = place.type(f"hydrator rollback RAL {GENERATION}")
-    assert done.returncode in {0, 2}, done.stderr
-    wait_for(lambda: place.installed.status()["rolled_back"], 120, "the rollback")
-
-
 DATASETS = json.dumps({"sites": ["RAL", "CAM"], "datasets": {"lofar:L123": {"sites": {"RAL": "available"}}}})
 LIST = {"datasets.json": DATASETS}
 PARSET = {"field.parset": "[global]\ndir_working = /data/run\ninput_ms = a.ms\n"}
@@ -363,8 +357,6 @@ RUNS = {
     "hydrator staging cancel 4f1c09ab27": Typed("no such request", run=type_unknown_request),
     "hydrator approve RAL": Typed("may remove", before=hold_a_change),
     "hydrator history --site RAL --since 6h": Typed("generation"),
-    f"hydrator rollback RAL {GENERATION}": Typed(str(GENERATION)),
-    "hydrator rollback RAL --end": Typed("follows the catalogues", before=roll_back),
     "hydrator report --since 7d": Typed("7 d"),
     "hydrator submit pool-config --role schedd > 60-hydrator.conf": Typed(),
     "hydrator submit pool-config --remove": Typed(),

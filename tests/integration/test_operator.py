@@ -1,4 +1,4 @@
-"""`plan`, `approve`, `history` and `rollback` beside a running daemon, as an operator uses them."""
+"""`plan`, `approve` and `history` beside a running daemon, as an operator uses them."""
 
 import json
 
@@ -38,7 +38,7 @@ def listed(daemon: Running) -> set[str]:
     return {did for did in DIDS if did in daemon.ad()}
 
 
-def test_held_change_is_listed_approved_and_rolled_back_beside_the_daemon(daemon):
+def test_held_change_is_listed_and_approved_beside_the_daemon(daemon):
     daemon.catalogue({})
     wait_for(lambda: held(daemon) == ["CAM"], PATIENCE, "the hold")
     assert listed(daemon) == set(DIDS)
@@ -57,27 +57,12 @@ def test_held_change_is_listed_approved_and_rolled_back_beside_the_daemon(daemon
     }
     assert first["generation"] == before
 
-    said(daemon, "rollback", "CAM", str(before))
-    wait_for(lambda: listed(daemon) == set(DIDS), PATIENCE, "the earlier generation")
-    returned = daemon.generation()
-    assert returned > newest["generation"]
-    assert daemon.end() == 0
-    daemon.start()
-    assert (listed(daemon), daemon.generation()) == (set(DIDS), returned)
-
-    said(daemon, "rollback", "CAM", "--end")
-    wait_for(lambda: listed(daemon) == set(), PATIENCE, "the catalogue to be followed again")
-    assert daemon.generation() > returned
-
 
 def test_invalid_operator_command_is_one_sentence_and_changes_nothing(daemon):
     before = daemon.generation()
     for words, output in {
         "approve CAM": "approve CAM: this site has no held change; the daemon holds back no change",
         "approve NOWHERE": "approve NOWHERE: this site has no held change; the daemon holds back no change",
-        "rollback CAM 5": "rollback CAM 5: the site's history has no such generation;"
-        f" its last generations are: {before}",
-        "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     }.items():
         refused = daemon.command(*words.split())
         assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"hydrator: {output}\n")

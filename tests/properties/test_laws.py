@@ -37,7 +37,7 @@ from hydrator.domain.model import (
     Withdraw,
 )
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.overrides import Approve, Resume, Return
+from hydrator.reconcile.publish.overrides import Approve
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget, ads_to_send
 from hydrator.reconcile.reconciler import Reconciler
@@ -361,20 +361,6 @@ class Laws(RuleBasedStateMachine):
         held = self.store.load().held_losses
         site = data.draw(st.sampled_from(sorted(held)))
         self.orders.submit(Approve(site, frozenset(held[site].missing_polls)))
-
-    @rule(data=st.data())
-    def rolls_back(self, data) -> None:
-        kept = [one.ad for one in self.store.load_history()]
-        if kept:
-            self.orders.submit(Return(data.draw(st.sampled_from(kept))))
-            self.poll()
-
-    @precondition(lambda self: self.cycle.state.rollbacks)
-    @rule()
-    def ends_rollbacks(self) -> None:
-        for site in self.cycle.state.rollbacks:
-            self.orders.submit(Resume(site))
-        self.poll()
 
     @rule(retired=st.frozensets(sites, max_size=1))
     def retires(self, retired) -> None:

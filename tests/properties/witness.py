@@ -169,8 +169,6 @@ class Witness:
             for did, state in states_of(ad).items():
                 age = now - ages.get(did, seconds(ad.as_of))
                 assert (age > bound) == (state == "UNKNOWN"), f"{did} at {site} is {state} after {age} s"
-            if site in thought.state.rollbacks:
-                continue
             if site in thought.snapshot.sites:
                 assert states_of(ad).keys() == thought.snapshot.sites[site].facts.keys()
             if site in self.fresh and site not in thought.state.held_losses:

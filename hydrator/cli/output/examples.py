@@ -50,10 +50,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     ],
     "approve": [("hydrator approve RAL", "confirm that those datasets left")],
     "history": [("hydrator history --site RAL --since 6h", "show added and removed datasets, with reasons")],
-    "rollback": [
-        ("hydrator rollback RAL 1763726400", "return to that generation"),
-        ("hydrator rollback RAL --end", "resume following the catalogues"),
-    ],
     "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
     "submit pool-config": [
         ("hydrator submit pool-config --role schedd > 60-hydrator.conf", "for the schedds"),

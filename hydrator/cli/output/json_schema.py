@@ -18,7 +18,6 @@ from .json_models.facts import (
     DatasetSourceJson,
     FindingJson,
     HistoryEntryJson,
-    RollbackJson,
     SiteJson,
 )
 from .json_models.network import NetworkJson
@@ -39,7 +38,6 @@ _MODELS: Mapping[str, Any] = {
     "datasets --why": list[DatasetSourceJson],
     "network": NetworkJson,
     "history": list[HistoryEntryJson],
-    "rollback": RollbackJson,
     "approve": BySite[Count],
     "check": list[FindingJson],
     "why": WhyJson,

@@ -37,7 +37,6 @@ from hydrator.reconcile.estimates.report import REPORT_NAME, SavedEstimates, par
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.experiment import Experiment
-from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, build_snapshot
@@ -59,7 +58,6 @@ class StateView:
     readback: Mapping[str, Mapping[Site, PublishedAd]]
     last_cycle: Mapping[str, Any]
     held_losses: Mapping[Site, HeldLoss]
-    rollbacks: Mapping[Site, Rollback]
     policy: ReconcilePolicy
     audit: Audit = field(default_factory=Audit)
     credentials: Sequence[Credential] = ()
@@ -75,11 +73,10 @@ class StateView:
     @property
     def change_texts_by_site(self) -> dict[Site, str]:
         """Return a text for each site where the daemon holds back a change."""
-        loss_texts = {
+        return {
             site: one.text(self.policy.breaker_limits.confirming_polls)
             for site, one in self.held_losses.items()
         }
-        return loss_texts | {site: one.text for site, one in self.rollbacks.items()}
 
     @classmethod
     def from_store(
@@ -109,7 +106,6 @@ class StateView:
             store.load_readback(),
             cycle,
             state.held_losses,
-            state.rollbacks,
             policy,
             state.audit,
             parse_credential_rows(store.load_report("credentials").get("rows", [])),
@@ -187,10 +183,6 @@ def status_rows(view: StateView) -> StatusJson:
         "catalogues": _catalogue_rows(view),
         "demand": _demand_row(view),
         "held": _held_rows(view),
-        "rolled_back": [
-            {"site": site, "since": to_unix(one.started_at), **_version_row(one.ad)}
-            for site, one in sorted(view.rollbacks.items())
-        ],
         "publishers": _publisher_rows(view),
         "estimates": _estimates_row(view),
         "experiment": _experiment_row(view),

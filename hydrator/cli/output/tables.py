@@ -61,8 +61,9 @@ def print_plan(report: CycleReport) -> None:
     ]
     print_table(("publisher", "site", "action", "generation", "read", "why"), rows)
     if report.held_reasons.keys() - report.evaluation.withheld_reasons.keys():
-        line = "an ad with a held change keeps its age: hydrator approve SITE releases the held change"
-        _new_console().print(f"{line}, and ends a rollback")
+        _new_console().print(
+            "an ad with a held change keeps its age: hydrator approve SITE releases the held change"
+        )
 
 
 def print_cycle(report: CycleReport) -> None:
@@ -93,17 +94,13 @@ def print_status(view: StateView) -> None:
     for text in staging_lines(status["staging"]):
         console.print(text, highlight=False, markup=False)
     _print_warnings(console, list(staging_problem_lines(status["staging"])))
-    rollback_lines = [
-        f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end ends this)"
-        for site, one in sorted(view.rollbacks.items())
-    ]
     held_lines = [
         f"change held at {row['site']}: {row['why']}"
         f" (hydrator approve {shlex.quote(row['site'])} releases the change)"
         for row in status["held"]
     ]
     problem_lines = [*_ad_problem_lines(status), *_demand_problem_lines(demand)]
-    _print_warnings(console, [*held_lines, *rollback_lines, *problem_lines])
+    _print_warnings(console, [*held_lines, *problem_lines])
     for one in view.credentials:
         is_due = one.is_renewal_due(view.now)
         line = f"{one.name}: {one.expiry_text(view.now)}" + (f"; {one.todo}" if is_due else "")

@@ -79,7 +79,6 @@ def _record_held_losses(metrics: Instruments, report: CycleReport) -> None:
     for cause in HoldCause:
         count = sum(loss.cause is cause for loss in state.held_losses.values())
         metrics.set("held_sites", count, cause.value)
-    metrics.set("rolled_back_sites", len(state.rollbacks))
     metrics.clear_gauges("held_datasets")
     for site, loss in state.held_losses.items():
         metrics.set("held_datasets", len(loss.missing_polls), site)

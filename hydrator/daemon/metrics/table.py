@@ -101,7 +101,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ),
         ("cause",),
     ),
-    ("rolled_back_sites", "Sites whose ad the operator returned to an earlier generation.", ()),
     (
         "held_datasets",
         "Missing datasets that stay published at a site until further polls confirm the loss.",

@@ -5,8 +5,7 @@ schedds, the negotiator, the slots. No examination changes anything.
 """
 
 import importlib.metadata
-import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from hydrator.diagnostics.check.findings import (
@@ -15,7 +14,6 @@ from hydrator.diagnostics.check.findings import (
     Finding,
     Level,
     run_guarded,
-    warning,
 )
 from hydrator.diagnostics.check.installation import (
     check_catalogue,
@@ -76,7 +74,6 @@ def _run_checks(inputs: CheckInputs, on_step: Callable[[], None]) -> list[Findin
         findings += check_folder(inputs.sites_file.parent, "sites", "publish.sites.path")
     findings += [
         *check_held_changes(inputs.held_changes),
-        *_check_rollbacks(inputs.rollbacks),
         *inputs.secret_findings,
     ]
     if inputs.pool:
@@ -128,10 +125,3 @@ def _check_collectors(
     for name, one in answering_collectors.items() if inputs.is_advertising else ():
         findings += run_guarded(name, check_advertise_access, name, one, is_merging=inputs.is_merging)
     return findings, answering_collectors
-
-
-def _check_rollbacks(rollbacks: Mapping[Site, str]) -> Iterator[Finding]:
-    """Report each site that an operator rolled back; only an operator ends a rollback."""
-    for site, why in sorted(rollbacks.items()):
-        todo = f"run hydrator rollback {shlex.quote(site)} --end once the site's catalogue is correct"
-        yield warning(f"site {site}", f"is {why}", todo)

@@ -74,7 +74,6 @@ class CheckInputs:
     held_changes: Mapping[Site, str] = field(default_factory=dict)
     collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
     """The client of each collector if there are several; the key is the subject of its findings."""
-    rollbacks: Mapping[Site, str] = field(default_factory=dict)
     secret_findings: Sequence[Finding] = ()
     audit: Audit = field(default_factory=Audit)
     warn_below: float = 1.0

@@ -61,7 +61,6 @@ class HealthFacts:
     troubles: Sequence[str] = ()
     held_reasons: Mapping[Site, str] = field(default_factory=dict)
     held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
-    withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
     omitted_dids: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
     reload_problems: Sequence[str] = ()
     staging: StagingOverview | None = None
@@ -126,14 +125,10 @@ def _find_credential_needs(credentials: Sequence[Credential], now: datetime) -> 
 
 
 def _find_site_needs(facts: HealthFacts) -> Iterator[Need]:
-    for site, reason in sorted(facts.held_reasons.items()):
-        if site in facts.held_losses:
-            command = f"hydrator approve {shlex.quote(site)}"
-            text = f"a change at {site} is held: {reason}"
-            yield Need(f"site {site}", text, command, site, is_held_loss=True)
-        elif site not in facts.withheld_reasons:  # the daemon publishes a withheld ad by itself
-            command = f"hydrator rollback {shlex.quote(site)} --end"
-            yield Need(f"site {site}", f"{site} is {reason}", command, site)
+    for site in sorted(facts.held_losses):
+        command = f"hydrator approve {shlex.quote(site)}"
+        text = f"a change at {site} is held: {facts.held_reasons[site]}"
+        yield Need(f"site {site}", text, command, site, is_held_loss=True)
     for site, dids in sorted(facts.omitted_dids.items()):
         if dids:
             text = f"the ad of {site} has no room for {format_count(len(dids), 'wanted dataset')}"

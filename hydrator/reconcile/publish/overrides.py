@@ -1,27 +1,9 @@
-"""Commands of the operator: approve a loss, roll an ad back and end a rollback."""
+"""Commands of the operator, which the next cycle executes: approve a held loss."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
-from hydrator.domain.model import Did, Site, SiteAd
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """A rollback of a site: since ``started_at`` the daemon publishes ``ad``, an earlier ad of the site."""
-
-    started_at: datetime
-    ad: SiteAd
-
-    @property
-    def text(self) -> str:
-        return (
-            f"rolled back to generation {self.ad.generation}"
-            f" with facts of {self.ad.as_of:%Y-%m-%d %H:%M:%S} UTC,"
-            f" since {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
+from hydrator.domain.model import Did, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +15,10 @@ class Approve:
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
-    """Roll a site back: publish *ad*, an earlier ad of the site, again."""
-
-    ad: SiteAd
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """End the rollback that a :class:`Return` command began at the site."""
-
-    site: Site
-
-
-Command = Approve | Return | Resume
-
-
-@dataclass(frozen=True, slots=True)
 class PendingCommands:
     """The commands that are not executed yet, each with its file; and invalid files, each with the reason."""
 
-    commands: tuple[tuple[Path, Command], ...] = ()
+    commands: tuple[tuple[Path, Approve], ...] = ()
     invalid_files: tuple[tuple[Path, str], ...] = ()
     problem: str | None = None
 
@@ -67,17 +32,6 @@ class PendingCommands:
     def approvals(self) -> dict[Site, frozenset[Did]]:
         """Return, by site, the held datasets that the operator allows to leave the ad."""
         approved: dict[Site, frozenset[Did]] = {}
-        for _, order in self.commands:
-            if isinstance(order, Approve):
-                approved[order.site] = approved.get(order.site, frozenset()) | order.datasets
+        for _, approval in self.commands:
+            approved[approval.site] = approved.get(approval.site, frozenset()) | approval.datasets
         return approved
-
-    def apply_to_rollbacks(self, current: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
-        """Return the rollbacks after the commands; Resume and Approve end the rollback of a site."""
-        rollbacks = dict(current)
-        for _, order in self.commands:
-            if isinstance(order, Return):
-                rollbacks[order.ad.site] = Rollback(now, order.ad)
-            else:
-                rollbacks.pop(order.site, None)
-        return rollbacks

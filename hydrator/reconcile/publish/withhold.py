@@ -42,9 +42,8 @@ class Withholding:
                 the state was lost.
             now: aware UTC time of this cycle.
         """
-        known_sites = state.ads.keys() | state.rollbacks.keys()
         lost_sites = sorted(
-            site for site in published_sites if site not in known_sites and not self._policy.is_retired(site)
+            site for site in published_sites if site not in state.ads and not self._policy.is_retired(site)
         )
         reason = _choose_reason(state, answers, unanswered_sources) if lost_sites else None
         if reason is None:

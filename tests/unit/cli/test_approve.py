@@ -1,7 +1,6 @@
 """`hydrator approve`, `status`, `plan`, `once` and `check` with a catalogue that is suddenly empty."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -141,10 +140,10 @@ def test_approve_without_a_state_names_the_missing_daemon(tmp_path):
     assert "no daemon has run with this state_dir yet" in place.run("approve", status=1)
 
 
-def test_history_lists_changes_and_rollback_returns_to_a_generation(emptied):
+def test_history_lists_changes(emptied):
     emptied.run("approve")
     emptied.run("once")
-    newest, first = emptied.json("history", "--site", "CAM")
+    newest, _ = emptied.json("history", "--site", "CAM")
     assert [change["why"] for change in newest["changes"]] == ["gone, as the operator approved"] * 6
     assert list(newest["published"]) == ["file"]
     told = emptied.run("history", "--since", "1d")
@@ -152,29 +151,8 @@ def test_history_lists_changes_and_rollback_returns_to_a_generation(emptied):
     assert "lofar:L0: AVAILABLE to not listed, gone, as the operator approved" in told
     assert emptied.json("history", "--since", "2100-01-01T00:00:00Z") == []
 
-    answer = emptied.run("rollback", "CAM", str(first["generation"]))
-    read_at = datetime.fromtimestamp(first["as_of"], UTC)
-    assert f"generation {first['generation']}, with facts read at {read_at:%Y-%m-%d %H:%M:%S} UTC" in answer
-    assert "to end this rollback, run hydrator rollback CAM --end" in answer
-    emptied.run("once")
-    assert f"DataLocalityAsOf = {first['as_of']}" in emptied.ad()
-    assert all(did in emptied.ad() for did in DIDS)
-    (row,) = emptied.json("status")["rolled_back"]
-    assert (row["site"], row["generation"]) == ("CAM", first["generation"])
-    assert f"CAM is rolled back to generation {first['generation']}" in emptied.run("status")
-    assert "rolled back" in next(r["why"] for r in emptied.json("plan") if r["action"] == "held")
-    emptied.run("rollback", "CAM", "--end")
-    emptied.run("once")
-    assert not any(did in emptied.ad() for did in DIDS)
-
 
 BAD = {
-    "rollback CAM": "rollback CAM: give either a GENERATION or --end",
-    "rollback CAM 5 --end": "rollback CAM: give either a GENERATION or --end",
-    "rollback CAM 5": "rollback CAM 5: the site's history has no such generation; its last generations are: ",
-    "rollback NOWHERE 5": "rollback NOWHERE 5: the site's history has no such generation;"
-    " its last generations are: none",
-    "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     "history --site NOWHERE": "--site NOWHERE: this site has no history",
     "history --since yesterday": "--since 'yesterday': give a time span like 90m, 6h or 2d",
     "history --since 2026-11-21": "--since '2026-11-21': give a time span",
@@ -182,7 +160,7 @@ BAD = {
 }
 
 
-def test_wrong_arguments_of_history_and_rollback_exit_2(emptied):
+def test_wrong_arguments_of_history_exit_2(emptied):
     for words, told in BAD.items():
         said = emptied.run(*words.split(), status=2)
         assert told in said

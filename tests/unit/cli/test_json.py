@@ -72,7 +72,6 @@ from hydrator.reconcile.estimates.rates import RateTable
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.publish.experiment import Experiment
-from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.result import summary
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.breaker import HoldCause as Why
@@ -125,7 +124,6 @@ def known() -> StateView:
         readback={"file": {CAM: PublishedAd(CAM, 1, NOON, NOON)}},
         last_cycle=last,
         held_losses={CAM: HELD},
-        rollbacks={RAL: Rollback(NOON, ad(site=RAL))},
         policy=ReconcilePolicy(),
         audit=Audit({CAM: AuditTally({0: (9, 1)}, 0.9, NOON)}, wrong),
         credentials=[Credential("tls", "tls", Renewer.OPERATOR, NOON + HOUR, NOON)],
@@ -217,7 +215,6 @@ EXAMPLES = {
         [SourceStatus("rucio", NOON, {"requests": "denied"})],
     ),
     "history": lambda: history_rows([HistoryEntry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
-    "rollback": lambda: {"site": CAM, "generation": 7},
     "approve": lambda: {CAM: 2},
     "check": lambda: finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
     "why": answers,

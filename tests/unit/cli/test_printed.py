@@ -213,7 +213,6 @@ def wanting(*dids: str, memories: dict) -> StateView:
         readback={},
         last_cycle={},
         held_losses={},
-        rollbacks={},
         policy=ReconcilePolicy(),
     )
 

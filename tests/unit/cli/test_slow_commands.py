@@ -30,7 +30,6 @@ QUICK = {
     "history": "reads the state",
     "hook": "prints a file",
     "network": "reads the last report",
-    "rollback": "reads the state and writes a command file",
     "run": "is the daemon",
     "sites": "reads the last report",
     "staging approve": "writes a command file",

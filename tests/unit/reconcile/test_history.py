@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.daemon.logs import cycle_log_fields
 from hydrator.diagnostics.outcomes import AdHistory
-from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
+from hydrator.domain.model import ReplicaState, SiteAd, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
-from hydrator.reconcile.publish.overrides import Approve, Resume, Return
+from hydrator.reconcile.publish.overrides import Approve
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
@@ -204,88 +203,7 @@ def test_history_forgets_a_dataset_that_becomes_private(tmp_path):
         assert [one.ad.generation for one in store.load_history()] == [1]
 
 
-# ---- back to a generation
-
-
-def test_rollback_publishes_an_earlier_generation_with_its_ages(world):
-    world.run(replica(L1))
-    world.run(replica(L2), after=HOUR)
-    before, current = world.entries()[0].ad, world.ad()
-    world.orders.submit(Return(before))
-    report = world.run(replica(L2))
-    assert world.ad().content == before.content
-    assert world.ad().as_of == before.as_of == NOON + MINUTE
-    assert world.ad().generation > current.generation
-    assert report.held_reasons == {
-        CAM: f"rolled back to generation {before.generation} with facts of 2026-11-21 12:01:00 UTC, "
-        "since 2026-11-21 13:02:00 UTC"
-    }
-    line = cycle_log_fields(report, 1.0)
-    assert "held" not in line
-    assert line["rolled_back"] == report.held_reasons
-    (sent,) = line["changed"].values()
-    assert sent == f"generation {world.ad().generation}: replaces generation {current.generation}"
-    assert world.changes() == [
-        (L1, None, "AVAILABLE", f"rolled back to generation {before.generation}"),
-        (L2, "AVAILABLE", None, f"rolled back to generation {before.generation}"),
-    ]
-    held = world.ad()
-    world.run(replica(L2))
-    assert world.ad() == held
-
-
-def test_a_rollback_outlives_a_restart_and_ends_with_a_new_generation(world):
-    world.run(replica(L2))
-    world.orders.submit(Return(world.entries()[0].ad))
-    world.run(replica(L2))
-    held = world.ad()
-    world.cycle = world.started()
-    world.run(replica(L2))
-    assert world.ad() == held
-    world.orders.submit(Resume(CAM))
-    world.run(replica(L2))
-    assert world.ad().generation > held.generation
-    assert world.ad().as_of == world.now
-    assert world.changes()[0] == (L1, "AVAILABLE", None, "the rollback ended")
-    assert world.cycle.state.rollbacks == {}
-
-
-def test_approving_the_site_ends_a_rollback_too(world):
-    world.orders.submit(Return(world.entries()[0].ad))
-    world.run(replica(L2))
-    world.orders.submit(Approve(CAM, frozenset()))
-    world.run(replica(L2))
-    assert dict(world.ad().content)["AvailableDatasets"] == f'{{"{L2}"}}'
-
-
-def test_rollback_never_makes_a_fact_younger(world):
-    """What was read longer ago than the bound reads UNKNOWN, at once or while the rollback lasts."""
-    world.run(replica(L2))
-    world.orders.submit(Return(world.entries()[0].ad))
-    world.run(replica(L2), after=BOUND - 2 * MINUTE)
-    assert "AVAILABLE" in dict(world.ad().content)["DatasetStates"]
-    world.run(replica(L2), after=2 * MINUTE)
-    assert dict(world.ad().content)["DatasetStates"] == f"['{L1}'=\"UNKNOWN\"]"
-    assert dict(world.ad().content)["AvailableDatasets"] == "{}"
-    assert world.ad().as_of == NOON
-
-
-def test_rollback_keeps_facts_older_that_were_older(world):
-    world.run(replica(L1), replica(L2))
-    world.catalogue.unseen_reasons = {L1: "timeout"}
-    world.run(replica(L2))
-    kept = world.ad()
-    assert f"'{L1}'={to_unix(NOON + MINUTE)}" in dict(kept.content)["DatasetAsOf"]
-    world.catalogue.unseen_reasons = {}
-    world.run()
-    world.orders.submit(Return(kept))
-    world.run()
-    assert world.ad().content == kept.content
-
-
-def test_a_retired_site_is_withdrawn_also_when_it_was_rolled_back(world):
-    world.orders.submit(Return(world.entries()[0].ad))
-    world.run(replica(L1))
+def test_a_retired_site_is_withdrawn(world):
     world.rules = replace(world.rules, retired=frozenset({CAM}))
     world.cycle = world.started()
     world.run(replica(L1))
@@ -293,22 +211,8 @@ def test_a_retired_site_is_withdrawn_also_when_it_was_rolled_back(world):
 
 
 def test_an_order_is_followed_once_and_planning_follows_none(world):
-    world.orders.submit(Return(world.entries()[0].ad))
+    world.orders.submit(Approve(CAM, frozenset({L1})))
     world.cycle.plan()
     assert len(world.orders.read_pending().commands) == 1
     world.run(replica(L1))
     assert world.orders.read_pending().commands == ()
-    assert ReconcileState() != world.cycle.state
-    assert set(world.cycle.state.rollbacks) == {CAM}
-
-
-def test_a_dataset_named_like_no_other_comes_back_whole(world):
-    odd = Did("a.b-c~d:e/f=g@h+i_j")
-    world.rules = replace(world.rules, pins=frozenset({odd}))
-    world.cycle = world.started()
-    world.run(replica(odd, state=ReplicaState.PARTIAL, fraction=0.5))
-    kept = world.ad()
-    world.run()
-    world.orders.submit(Return(kept))
-    world.run()
-    assert world.ad().content == kept.content

@@ -11,7 +11,6 @@ from hydrator.reconcile.ads.site_ads import facts_of, shift_ad_times
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
-from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.publish.plan import Policy, plan
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey
@@ -101,7 +100,6 @@ def everything(at) -> ReconcileState:
             {CAM: AuditTally({to_unix(at) // 3600: (1, 1)}, 0.5, at)},
             {(Claim("rucio", L1, CAM), VerificationMethod.FILES): Correction(at, at - HOUR, repeated_at=at)},
         ),
-        rollbacks={RAL: Rollback(at, ad(site=RAL, at=at))},
     )
 
 
@@ -112,7 +110,7 @@ def thought(state: ReconcileState, now, answers=None):
 
 def test_what_is_moved_back_is_as_if_it_had_been_read_earlier():
     moved, expected = shift_back(everything(NOON), 2 * HOUR), everything(NOON - 2 * HOUR)
-    for field in ("memories", "demand", "held_losses", "audit", "rollbacks"):
+    for field in ("memories", "demand", "held_losses", "audit"):
         assert getattr(moved, field) == getattr(expected, field), field
     assert facts_of(moved.ads[CAM]) == facts_of(expected.ads[CAM])
     assert moved.ads[CAM].as_of == expected.ads[CAM].as_of

@@ -17,7 +17,6 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
-from hydrator.reconcile.publish.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord, apply_survey
 from hydrator.reconcile.state import ReconcileState
@@ -74,7 +73,6 @@ FULL = ReconcileState(
     pattern_matches={"rucio": frozenset({L2, L3}), "dmapi": frozenset()},
     ads={CAM: replace(ad(L1, L2, generation=2**40), estimates_until=NOON + MINUTE)},
     held_losses={CAM: HeldLoss(NOON - HOUR, NOON, {L1: 0, L2: 3}, 7, HoldCause.ALL)},
-    rollbacks={RAL: Rollback(NOON - MINUTE, ad(L3, site=RAL, generation=3, at=NOON - HOUR))},
 )
 
 
@@ -493,7 +491,6 @@ def test_catalogue_with_a_damaged_row_keeps_its_datasets_and_reports_a_failure(t
         ("ads", "generation"),
         ("refused", "reason"),
         ("held", "body"),
-        ("rollback", "content"),
         ("ages", "at"),
     ],
 )
@@ -529,7 +526,7 @@ def test_only_so_many_spoilt_rows_are_kept(tmp_path):
 def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
-        newer = ("held", "ages", "unreadable", "rollback", "history", "demand_keys", "estimates_until")
+        newer = ("held", "ages", "unreadable", "history", "demand_keys", "estimates_until")
         for table in newer:
             store._db.execute(f"drop table {table}")
     without_estimates = {site: replace(one, estimates_until=None) for site, one in FULL.ads.items()}

@@ -30,7 +30,6 @@ def approve(
     with Store.open_to_read(state_dir) as store:
         state = store.load()
     held_datasets = {name: frozenset(loss.missing_polls) for name, loss in state.held_losses.items()}
-    held_datasets |= {name: held_datasets.get(name, frozenset()) for name in state.rollbacks}
     if site is not None and Site(site) not in held_datasets:
         held_sites = comma_separated(sorted(held_datasets))
         now_held = f"sites with a held change: {held_sites}" if held_datasets else _NOTHING_HELD
@@ -42,9 +41,8 @@ def approve(
 
     def print_texts() -> None:
         for name, datasets in approvals.items():
-            ends = "; the rollback of this site ends" if name in state.rollbacks else ""
             count = format_count(len(datasets), "dataset")
-            print(f"{name}: the daemon's next cycle may remove {count}{ends}")
+            print(f"{name}: the daemon's next cycle may remove {count}")
         if not approvals:
             print_problems(_NOTHING_HELD)
 

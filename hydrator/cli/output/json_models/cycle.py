@@ -86,6 +86,6 @@ class OnceJson(DemandProblemsJson, PublisherProblemsJson):
     publishers: ByPublisher[PublishResultJson]
     """result of each publisher"""
     held: BySite[str]
-    """sites whose ad is unchanged, with the reason: a held change, a rollback, a pending answer"""
+    """sites whose ad is unchanged, with the reason: a held change, a pending answer"""
     plan: list[ActionJson]
     """actions taken, as in `hydrator plan`"""

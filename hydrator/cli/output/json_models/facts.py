@@ -1,4 +1,4 @@
-"""Models of ``sites``, ``datasets``, ``history``, ``rollback`` and ``check``."""
+"""Models of ``sites``, ``datasets``, ``history`` and ``check``."""
 
 from typing import Literal, NotRequired
 
@@ -155,15 +155,6 @@ class HistoryEntryJson(TypedDict):
     """time from which each publisher shows it"""
     changes: list[DatasetChangeJson]
     """changed datasets"""
-
-
-class RollbackJson(TypedDict):
-    """A rollback that the daemon will execute."""
-
-    site: str
-    """site of the rollback"""
-    generation: Count | None
-    """generation that returns; null with --end"""
 
 
 class FindingJson(TypedDict):

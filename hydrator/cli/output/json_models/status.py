@@ -87,19 +87,6 @@ class HeldLossJson(TypedDict):
     """one sentence"""
 
 
-class RollbackStatusJson(TypedDict):
-    """A site whose ad an operator rolled back."""
-
-    site: str
-    """site that an operator rolled back"""
-    since: UnixTime
-    """time of the rollback"""
-    generation: Count
-    """generation of its ad now"""
-    as_of: UnixTime
-    """age of the facts in that ad"""
-
-
 class PublisherStatusJson(PublishResultJson):
     """The last result of one publisher."""
 
@@ -167,8 +154,6 @@ class StatusJson(PublisherProblemsJson):
     """pins and requests of data; null: staging is off"""
     held: list[HeldLossJson]
     """held changes; `hydrator approve` releases them"""
-    rolled_back: list[RollbackStatusJson]
-    """`hydrator rollback SITE --end` ends a rollback"""
     publishers: list[PublisherStatusJson]
     """result of each publisher"""
     trust: BySite[TrustJson]

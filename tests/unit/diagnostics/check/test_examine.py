@@ -488,13 +488,6 @@ def test_slots_are_not_called_unmerged_if_collectors_refuse_merges():
     assert (found.level, found.subject) == (Level.FAIL, "collector cm1:9618")
 
 
-def test_rollback_is_not_reported_as_a_held_change():
-    (found,) = ill(findings(Pool(), rollbacks={CAM: "rolled back to generation 7, read then, since now"}))
-    assert (found.level, found.subject) == (Level.WARN, "site CAM")
-    assert found.message == "is rolled back to generation 7, read then, since now"
-    assert "hydrator rollback CAM --end" in found.todo
-
-
 def test_a_token_that_is_limited_to_read_is_not_called_a_missing_allow_entry():
     limited = "its token allows only READ: create a token that also allows DAEMON"
     (found,) = ill(findings(Pool(ping_answer=Answer(is_allowed=False, token_limit_advice=limited))))

@@ -34,9 +34,7 @@ def test_a_daemon_on_standby_needs_nobody():
 
 
 def test_two_needs_are_counted_and_the_most_urgent_is_first():
-    health = assess_health(
-        replace(QUIET, hang_reason="no progress for 5 min", held_reasons={RAL: "rolled back"})
-    )
+    health = assess_health(replace(QUIET, hang_reason="no progress for 5 min", omitted_dids={RAL: {L1}}))
     assert health.summary == "2 things need you"
     assert health.needs[0].text == "the daemon hangs: no progress for 5 min"
 
@@ -63,7 +61,6 @@ def test_a_failure_without_a_part_is_a_need():
             },
             "hydrator approve 'CAM X'",
         ),
-        ({"held_reasons": {CAM: "rolled back"}}, "hydrator rollback CAM --end"),
         ({"omitted_dids": {CAM: {L1}}}, "hydrator status"),
         ({"reload_problems": ("daemon.poll_seconds: use a number",)}, "hydrator check"),
     ],
@@ -108,8 +105,7 @@ def test_page_shows_a_credential_that_ends_soon():
 
 
 def test_an_ad_that_the_daemon_withholds_by_itself_needs_nobody():
-    facts = replace(QUIET, held_reasons={CAM: "no answer yet"}, withheld_reasons={CAM: "no answer yet"})
-    assert commands(facts) == []
+    assert commands(replace(QUIET, held_reasons={CAM: "no answer yet"})) == []
 
 
 def test_a_request_that_waits_for_approval_has_the_command():

@@ -298,7 +298,7 @@ def test_estimates_of_undemanded_sets_are_not_published():
     assert lines(facts(asked=[L1]), want(L1), estimates=estimates(BOTH))["DataLocalityQueueSeconds"] == "[]"
 
 
-# ---- an ad without new facts: nobody answers, a rollback, or a clock step
+# ---- an ad without new facts: nobody answers, or a clock step
 
 
 def aged(ages: dict[Did, timedelta]) -> SiteAd:

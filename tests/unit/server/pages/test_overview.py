@@ -154,19 +154,10 @@ def test_page_names_the_first_held_datasets_and_counts_the_rest():
     assert "<li>and 3 more</li>" in text
 
 
-def test_page_names_the_command_that_ends_a_rollback():
-    assert "CAM is rolled back: <code>hydrator rollback CAM --end</code>" in render_overview(
-        view(held_reasons={CAM: "rolled back"})
-    )
-    assert "is held" not in render_overview(view(held_reasons={CAM: "rolled back"}))
-    assert 'class="held"' not in render_overview(view())
-
-
 def test_page_names_no_command_for_a_withheld_site():
     why = "the demand of schedd ap1 is not known yet"
     text = render_overview(view(held_reasons={CAM: why}, withheld_reasons={CAM: why}))
     assert f"The ad of CAM waits: {why}." in text
-    assert "hydrator rollback" not in text
     assert "hydrator approve" not in text
 
 

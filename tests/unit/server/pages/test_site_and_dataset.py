@@ -163,8 +163,7 @@ def test_a_dataset_that_no_catalogue_could_be_asked_about_says_so():
 
 def test_site_page_has_its_state_datasets_requests_and_changes():
     staging = StagingOverview(NOON, "ask", requests=(request(L3, RAL, 0.5, minutes=9),))
-    text = words("/site?site=RAL", replace(VIEW, staging=staging, held_reasons={RAL: "rolled back"}))
-    assert "RAL is rolled back: hydrator rollback RAL --end" in text
+    text = words("/site?site=RAL", replace(VIEW, staging=staging))
     assert "Datasets 1 staging" in text
     assert "Ad not served" in text
     assert f"{L3} : asked 11:00 UTC at RAL" in text
