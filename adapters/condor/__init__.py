@@ -1,7 +1,7 @@
 """HTCondor: collector, schedds and slots of a pool; the bindings run in a supervised child process.
 
 A call of the bindings can block, and a fatal error in their C++ code ends the process
-that called them. Neither may stop the daemon (DESIGN.md, decision 9).
+that called them. Neither may stop the daemon.
 """
 
 from adapters.condor.bindings.client import Authorization, CondorClient

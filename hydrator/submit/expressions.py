@@ -271,7 +271,7 @@ SUBMITTED_HERE = _as_printed(
     f" ({_WAITED_EXPRESSION}) =?= true"
     f' || MY.DataLocality =?= "auto" && {KNOWN_EXPRESSION}))'
 )
-"""``DataLocalityHere`` as the companion writes it: the value of KEYED_HERE[mode] for each mode of the job.
+"""``DataLocalityHere`` of ``hydrator submit``: the value of KEYED_HERE[mode] for each mode of the job.
 
 The schedd stores it once for all jobs of a submission, because it is the same for all. It is true before the
 schedd's transform has changed the job, and at a schedd without the transform.

@@ -3,7 +3,6 @@
 Only the made-up names of a page (a domain, a host, a folder) are replaced in a block.
 """
 
-import json
 import os
 import pty
 import re
@@ -366,11 +365,6 @@ def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[st
         return operator.type(command)
     finally:
         operator.installed.start_daemon()
-
-
-def generations(known: object) -> list[int]:
-    """Return all generations in the output of ``history --json``."""
-    return [int(found) for found in re.findall(r'"generation": (\d+)', json.dumps(known))]
 
 
 def furnish(operator: Operator) -> None:

@@ -176,7 +176,7 @@ def submitted(tree: Tree, folder: Path, input_ms: str, *more: str, storage: str 
 
 
 @pytest.mark.parametrize(("site", "names"), [("UK", ("plain.ms", "packed.ms")), ("AU", ("free.ms",))])
-def test_the_companions_job_finds_what_rucio_laid_out(tree, tmp_path, site, names):
+def test_the_submitted_job_finds_what_rucio_laid_out(tree, tmp_path, site, names):
     job = submitted(tree, tmp_path, f"[{', '.join(names)}]")
     wrapper = [sys.executable, "-I", "-S", "hydrator-job-start.py", "--parset", "run.parset"]
     done = subprocess.run(

@@ -245,7 +245,7 @@ def test_jobs_without_datasets_and_of_other_universes_stay_unchanged(located):
         assert not [name for name in ad if "DataLocality" in name]
 
 
-def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companion_computes(located):
+def test_of_what_submit_says_condor_transform_ads_makes_what_submit_computes(located):
     """A hundred random runs, through HTCondor's own tool at once."""
     chance = random.Random(4)
     names = [Did(f"ska:obs_{number}") for number in range(20)]

@@ -179,7 +179,7 @@ def test_offer_of_any_slot_is_a_text_that_the_schedd_can_expand(at):
 
 @given(st.sampled_from(MODES), any_slot(), st.sampled_from([NOW - 900, LATER]))
 @settings(deadline=None, max_examples=300)
-def test_clause_of_the_companion_has_the_value_of_the_jobs_mode(mode, at, after):
+def test_clause_of_submit_has_the_value_of_the_jobs_mode(mode, at, after):
     made = keyed_job(mode, after)
     written = keyed_job(mode, after, DataLocality=mode, DataLocalityTransformed=True)
     written["DataLocalityHere"] = ExprTree(SUBMITTED_HERE)
@@ -217,7 +217,7 @@ def test_short_expressions_of_bare_jobs_have_the_value_of_the_plain_ones(mode, a
     assert rank(ad, at) == pytest.approx(value(ad, at, "PlainRank"), rel=1e-12)
 
 
-def test_clause_of_the_companion_is_written_as_unparse_prints_it():
+def test_clause_of_submit_is_written_as_unparse_prints_it():
     assert str(ExprTree(SUBMITTED_HERE)) == SUBMITTED_HERE
 
 

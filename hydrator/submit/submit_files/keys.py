@@ -1,8 +1,8 @@
 """Keys of dataset sets in submit descriptions: the lines with ``DataLocalityKey``.
 
 A job's expressions look up all its datasets by one key (:mod:`hydrator.domain.ads.dataset_sets`). The
-schedd's job transform makes the key of one dataset, but it cannot hash, so the companion writes the key of
-several.
+schedd's job transform makes the key of one dataset, but it cannot hash, so ``hydrator submit`` writes
+the key of several.
 If the datasets differ from item to item of a queue statement, the key is one more variable of the items.
 
 This module is pure.

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ SHIPPED = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
 _MENTION = re.compile(r"\bdocs/([\w/-]+\.md)(#[\w-]+)?")
 _LINK = re.compile(rf"{re.escape(DOCUMENTATION)}/([\w./-]+)(#[\w-]+)?")
 LINKED = [
-    "pyproject.toml", "deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml",
+    "deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml",
     "deploy/systemd/hydrator.service", "deploy/helm/classad-hydrator/files/alerts.yml",
 ]  # fmt: skip
 
@@ -56,15 +55,9 @@ def test_every_link_begins_with_the_one_base_and_leads_to_a_heading(name):
     found = _LINK.findall(text)
     assert found
     assert [one for one in found if not leads(*one)] == []
-    others = re.findall(r"(?:runbook_url: |Documentation\s*=\s*\"?|Issues = \")(\S+)", text)
+    others = re.findall(r"(?:runbook_url: |Documentation\s*=\s*\"?)(\S+)", text)
     assert others
     assert [one for one in others if not one.startswith(f"{DOCUMENTATION}/")] == []
-
-
-def test_the_projects_urls_are_of_the_same_base():
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
-    assert {"Documentation", "Issues", "Security", "Changelog"} <= urls.keys()
-    assert {url[: len(DOCUMENTATION)] for url in urls.values()} == {DOCUMENTATION}
 
 
 def test_the_base_leads_to_the_copy_of_this_environment():
