@@ -45,10 +45,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Bytes that were at the job's site", "percentunit", "stat",
          [(('sum(increase(hydrator_jobs_data_bytes_total{place="site"}[$__range]))'
            " / (sum(increase(hydrator_jobs_data_bytes_total[$__range])) > 0)"), "")]),
-        ("Estimate of the bytes not moved in 7 days", "bytes", "stat",
-         [('max(hydrator_estimated_not_moved_bytes{bound="value"})', "")]),
-        ("Estimate of the reading time gained in 7 days", "s", "stat",
-         [('max(hydrator_estimated_gained_seconds{bound="value"})', "")]),
         ("Since the last cycle", "s", "stat", [("time() - hydrator_last_cycle_timestamp_seconds", "")]),
         ("Sites with a held change", "short", "stat", [("sum(hydrator_held_sites)", "")]),
         ("Version", "string", "stat", [("hydrator_build_info", "{{version}}")]),
@@ -58,8 +54,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             (('sum(increase(hydrator_jobs_data_bytes_total{place="site"}[1d]))'
              " / (sum(increase(hydrator_jobs_data_bytes_total[1d])) > 0)"), "bytes"),
         ]),
-        ("Estimate of the bytes not moved, with its interval", "bytes", "timeseries",
-         [("max by (bound) (hydrator_estimated_not_moved_bytes)", "{{bound}}")]),
         ("Wait for the first start, 95 %", "s", "timeseries",
          [(_quantile("hydrator_job_wait_seconds", "datasets"), "{{datasets}}")]),
         ("Datasets that jobs did not find", "short", "timeseries",

@@ -109,10 +109,6 @@ class CollectorPublisher:
         )
 
 
-_CORE_ATTRIBUTES = ("TotalSlotCpus", "Cpus")
-"""Cores of a slot: of a partitionable slot, Cpus are only those that no dynamic slot uses."""
-
-
 class PoolSlots:
     """A ``Slots`` port: query the generation and the site of every slot, in one query to the collector.
 
@@ -125,9 +121,7 @@ class PoolSlots:
 
     def read_ad_versions(self) -> Sequence[SlotAdVersion]:
         """See :class:`hydrator.domain.pool_ports.Slots`."""
-        ads = self._client.slots(
-            [*self._site_attributes, "DataLocalityGeneration", *_CORE_ATTRIBUTES], NOT_DYNAMIC_SLOT
-        )
+        ads = self._client.slots([*self._site_attributes, "DataLocalityGeneration"], NOT_DYNAMIC_SLOT)
         return [self._parse_slot_version(ad) for ad in ads]
 
     def close(self) -> None:
@@ -137,8 +131,7 @@ class PoolSlots:
     def _parse_slot_version(self, ad: Mapping[str, Any]) -> SlotAdVersion:
         site = next((str(ad[name]) for name in self._site_attributes if ad.get(name)), None)
         generation = ad.get("DataLocalityGeneration")
-        cores = next((ad[name] for name in _CORE_ATTRIBUTES if isinstance(ad.get(name), int)), 0)
-        return SlotAdVersion(site, generation if isinstance(generation, int) else None, max(0, cores))
+        return SlotAdVersion(site, generation if isinstance(generation, int) else None)
 
 
 def _is_new(ad: Mapping[str, Any]) -> bool:

@@ -154,7 +154,7 @@ class Daemon:
             bugs,
             StagingMetrics(registry),
         )
-        locality = LocalityKeeper(self._store.locality_hours, metrics, self._context.share_locality)
+        locality = LocalityKeeper(self._store.locality_hours, self._context.share_locality)
         errors = EstimateErrorKeeper(self._store)
         return BackgroundWorkers(
             heartbeat,
@@ -163,7 +163,6 @@ class Daemon:
                 metrics,
                 report_bug,
                 self._build_cycle_output,
-                self._store.slot_totals.add,
                 locality,
                 errors,
                 self._context.share_credentials,

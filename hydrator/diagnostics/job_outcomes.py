@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.pool_ports import JobHistory
 from hydrator.reconcile.history import AvailableSpans, HistoryEntry
 
-from .counterfactual.placement import MAX_SAMPLE_AGE, ComparedJobs, SlotTotals, place_jobs
 from .outcomes import AdHistory, EndedJob, JobOutcome, determine_outcome, parse_ended_job
 
 
@@ -24,8 +22,6 @@ class JobOutcomeBatch:
     """For each schedd that did not answer, the reason why the query failed."""
     truncated_schedds: tuple[str, ...] = ()
     """Schedds where more jobs ended than one answer can contain. The further jobs are not counted."""
-    placed: ComparedJobs = field(default_factory=ComparedJobs)
-    """These jobs for the comparison with a stock negotiator."""
 
 
 def collect_outcomes(
@@ -33,8 +29,6 @@ def collect_outcomes(
     load_entries: Callable[[], Iterable[HistoryEntry]],
     sizes: Mapping[Did, int],
     default_scope: str | None,
-    load_slot_totals: Callable[[datetime], SlotTotals] = lambda _: {},
-    rates: RateLookup | None = None,
     load_begins: Callable[[], Mapping[Site, datetime]] = dict,
     load_spans: Callable[[], AvailableSpans] = AvailableSpans,
 ) -> JobOutcomeBatch:
@@ -45,8 +39,6 @@ def collect_outcomes(
         load_entries: loads the history of the sites' ads; called only if a job with datasets started.
         sizes: bytes of each dataset, for jobs whose ads do not have the sizes.
         default_scope: scope of datasets that a job names without a scope.
-        load_slot_totals: loads the samples of the pool since a time; called as rarely.
-        rates: the rates between sites, for the estimate of seconds.
         load_begins, load_spans: load the other arguments of :class:`AdHistory`; called as rarely.
 
     Raises:
@@ -59,12 +51,9 @@ def collect_outcomes(
     jobs = [parse_ended_job(row, default_scope) for row in rows]
     started_jobs = [job for job in jobs if job.datasets is not None and job.last_started_at is not None]
     ad_history = AdHistory(load_entries(), load_begins(), load_spans) if started_jobs else AdHistory(())
-    first_start = min((job.last_started_at for job in started_jobs if job.last_started_at), default=None)
-    slot_totals = load_slot_totals(first_start - MAX_SAMPLE_AGE) if first_start else {}
     return JobOutcomeBatch(
         tuple(determine_outcome(job, ad_history, sizes) for job in started_jobs),
         tuple(jobs),
         unreachable,
         tuple(name for name, answer in readable_answers.items() if not answer.is_complete),
-        place_jobs(jobs, ad_history, sizes, slot_totals, rates),
     )

@@ -56,7 +56,6 @@ class EndedJob:
     datasets: frozenset[Did] | None
     sizes: Mapping[Did, int]
     misses: tuple[Miss, ...]
-    owner: str = ""
     job_id: str | None = None
     ended_at: datetime | None = None
 
@@ -197,7 +196,6 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
         sizes=_parse_sizes(sizes, dids or frozenset(), default_scope) if isinstance(sizes, Mapping) else {},
         misses=parse_misses({MISSES_ATTRIBUTE: row.get("misses")}),
         job_id=job_id if isinstance(job_id := row.get("GlobalJobId"), str) else None,
-        owner=owner if isinstance(owner := row.get("Owner"), str) else "",
         ended_at=_moment(row.get("EnteredCurrentStatus")),
     )
 

@@ -22,7 +22,6 @@ class Title:
 
 Count = Annotated[int, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0), Title("bytes")]
-SignedBytes = Annotated[float, Title("bytes")]
 Share = Annotated[float, Field(ge=0, le=1), Title("share, 0 to 1")]
 Seconds = Annotated[float, Title("seconds")]
 UnixTime = Annotated[int, Field(ge=0), Title("Unix s")]

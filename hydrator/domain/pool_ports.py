@@ -64,14 +64,10 @@ class Queues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SlotAdVersion:
-    """The site and cores of one slot, and the generation of its site ad; None if it has no site ad.
-
-    A partitionable slot has the cores of its dynamic slots, too.
-    """
+    """The site of one slot, and the generation of its site ad; None if it has no site ad."""
 
     site: str | None
     generation: int | None
-    core_count: int = 0
 
 
 class Slots(Protocol):

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -39,12 +39,6 @@ def format_bytes(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.4g} PB"
-
-
-def format_signed(value: float, format_size: Callable[[float], str]) -> str:
-    """Return *value* with its sign; *format_size* formats its size, such as :func:`format_bytes`."""
-    text = format_size(abs(value))
-    return f"-{text}" if value < 0 and text[0] != "0" else text
 
 
 def format_count(number: int, word: str) -> str:

@@ -13,8 +13,7 @@ from .rows import has_table
 
 SCHEMA: Final = """
 create table if not exists locality_hours (at real primary key, all_local integer, some_local integer,
-    none_local integer, unknown integer, bytes_at_site integer, bytes_elsewhere integer, bytes_not_moved real,
-    seconds_gained real) without rowid;
+    none_local integer, unknown integer, bytes_at_site integer, bytes_elsewhere integer) without rowid;
 """
 MAX_AGE: Final = timedelta(days=92)
 """Age of the oldest hour: the table has 2,208 rows at most."""
@@ -25,8 +24,7 @@ _MAX_INTEGER: Final = 2**63 - 1
 class LocalityHour:
     """Sums over the jobs with datasets that the daemon counted in the hour that began at ``started_at``.
 
-    The first four numbers count jobs by the share of their data at their site. The last two are estimates;
-    None if no job had one.
+    The first four numbers count jobs by the share of their data at their site.
     """
 
     started_at: datetime
@@ -36,8 +34,6 @@ class LocalityHour:
     unknown_count: int = 0
     bytes_at_site: int = 0
     bytes_elsewhere: int = 0
-    bytes_not_moved: float | None = None
-    seconds_gained: float | None = None
 
 
 def begin_of_hour(time: datetime) -> datetime:
@@ -68,10 +64,10 @@ class LocalityHourTable:
         added = astuple(hour)[1:]
         with self._transaction():
             row = self._db.execute(f"{_SELECT} where at = ?", (hour.started_at.timestamp(),)).fetchone()
-            before = row[1:] if row else (None,) * len(added)
-            sums = [_add(one, other) for one, other in zip(before, added, strict=True)]
+            before = row[1:] if row else (0,) * len(added)
+            sums = [min(one + other, _MAX_INTEGER) for one, other in zip(before, added, strict=True)]
             row = (hour.started_at.timestamp(), *sums)
-            insert = "insert or replace into locality_hours values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            insert = "insert or replace into locality_hours values (?, ?, ?, ?, ?, ?, ?)"
             self._db.execute(insert, row)
             oldest = (hour.started_at - MAX_AGE).timestamp()
             self._db.execute("delete from locality_hours where at <= ? or at > ?", (oldest, row[0]))
@@ -90,21 +86,10 @@ class LocalityHourTable:
 
 
 _SELECT: Final = (
-    "select at, all_local, some_local, none_local, unknown, bytes_at_site, bytes_elsewhere, bytes_not_moved,"
-    " seconds_gained from locality_hours"
+    "select at, all_local, some_local, none_local, unknown, bytes_at_site, bytes_elsewhere"
+    " from locality_hours"
 )
 
 
-def _add(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    total = one + other
-    return min(total, _MAX_INTEGER) if isinstance(total, int) else total
-
-
 def _is_valid(row: tuple[object, ...]) -> bool:
-    return (
-        isinstance(row[0], float)
-        and all(isinstance(value, int) and value >= 0 for value in row[1:7])
-        and all(value is None or isinstance(value, float) for value in row[7:])
-    )
+    return isinstance(row[0], float) and all(isinstance(value, int) and value >= 0 for value in row[1:])

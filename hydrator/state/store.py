@@ -34,7 +34,6 @@ from .history import generations
 from .history.spans import AvailableSpanTable
 from .locality_hours import LocalityHourTable
 from .rows import decode_published_ad
-from .slot_totals import SlotTotalTable
 from .staging.ledger_table import LedgerTable
 from .state_reader import StateReader
 from .state_writer import StateWriter, insert_rows
@@ -50,7 +49,6 @@ class Store(AbstractContextManager["Store"]):
         self._lock_fd = lock
         self._writer = StateWriter(connection)
         self._transaction = partial(transaction, connection, threading.RLock())
-        self.slot_totals = SlotTotalTable(connection, self._transaction)
         self.locality_hours = LocalityHourTable(connection, self._transaction)
         self.staging_ledger = LedgerTable(connection, self._transaction)
         self.history_begins = generations.HistoryBeginTable(connection, self._transaction)

@@ -82,7 +82,7 @@ def _hours() -> list[LocalityHour]:
         local = int(jobs * share)
         remote, size = jobs - local, jobs * 45_000_000_000
         near = int(size * share)
-        sums = (local, remote // 2, remote - remote // 2, 0, near, size - near, local * 1e10, local * 240.0)
+        sums = (local, remote // 2, remote - remote // 2, 0, near, size - near)
         hours.append(LocalityHour(NOON - age * HOUR, *sums))
     return hours
 

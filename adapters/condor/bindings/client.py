@@ -268,8 +268,8 @@ class QueueClient(DaemonClient):
 
         Returns:
             ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
-            ``EnteredCurrentStatus`` and ``Owner`` (as in the job ad: any scalar or None), ``site`` (None if
-            not recorded), ``datasets`` (None if the job names none), ``bytes`` (by DID) and ``misses``.
+            ``EnteredCurrentStatus`` (as in the job ad: any scalar or None), ``site`` (None if not
+            recorded), ``datasets`` (None if the job names none), ``bytes`` (by DID) and ``misses``.
         """
         query = {"after_job_id": after_job_id, "max_jobs": max_jobs, "site_attributes": site_attributes}
         ends = {"ended_before": None if ended_before is None else int(ended_before.timestamp())}

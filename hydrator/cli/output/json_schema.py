@@ -21,7 +21,7 @@ from .json_models.facts import (
     SiteJson,
 )
 from .json_models.network import NetworkJson
-from .json_models.outcomes import ExperimentReportJson, JobAdJson, OutlookJson, ReportJson, TokenJson
+from .json_models.outcomes import JobAdJson, OutlookJson, ReportJson, TokenJson
 from .json_models.staging import StagingCommandJson, StagingJson
 from .json_models.status import StatusJson
 from .json_models.why import WhyJson
@@ -42,7 +42,6 @@ _MODELS: Mapping[str, Any] = {
     "check": list[FindingJson],
     "why": WhyJson,
     "report": ReportJson,
-    "report --experiment": ExperimentReportJson,
     "run-anywhere": BySchedd[Count],
     "submit rapthor --dry-run": OutlookJson,
     "submit rapthor --as ad": JobAdJson,

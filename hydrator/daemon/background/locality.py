@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 import structlog
 
-from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.overview.locality_history import (
-    DayComparison,
     LocalityOverview,
     build_overview,
     sum_batch,
@@ -20,19 +18,15 @@ _log = structlog.get_logger("hydrator")
 
 
 class LocalityKeeper:
-    """The hours of the locality in the state, and their overview for the page and the metrics.
+    """The hours of the locality in the state, and their overview for the page.
 
     Args:
         share: gives the newest overview to the HTTP server.
     """
 
-    def __init__(
-        self, table: LocalityHourTable, metrics: Metrics, share: Callable[[LocalityOverview], None]
-    ) -> None:
+    def __init__(self, table: LocalityHourTable, share: Callable[[LocalityOverview], None]) -> None:
         self._table = table
-        self._metrics = metrics
         self._share = share
-        self._day = DayComparison()
 
     def add(self, batch: JobOutcomeBatch | None = None) -> None:
         """Save the sums of *batch*, and share the overview; any thread may call this.
@@ -41,11 +35,10 @@ class LocalityKeeper:
         """
         now = system_clock()
         try:
-            if batch and (hour := sum_batch(batch, self._day, now)):
+            if batch and (hour := sum_batch(batch, now)):
                 self._table.add(hour)
             overview = build_overview(self._table.load(now - MAX_AGE), now)
         except StateError as error:
             _log.debug("cannot save the locality of ended jobs", why=str(error))
             return
         self._share(overview)
-        self._metrics.set_locality_estimates(overview.bytes_not_moved, overview.seconds_gained)

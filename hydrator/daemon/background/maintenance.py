@@ -1,8 +1,7 @@
 """Maintenance tasks: check the expiry of credentials, and count slots and ended jobs."""
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 import structlog
@@ -15,16 +14,15 @@ from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
 from hydrator.diagnostics.prediction_errors import find_runs
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
-from hydrator.domain.errors import HydratorError, PoolError, StateError
+from hydrator.domain.errors import HydratorError, PoolError
 from hydrator.domain.pool_ports import JobHistory, Slots
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.update import sizes_of
 from hydrator.state.network_rows import load_network
-from hydrator.state.slot_totals import SlotTotal, cores_by_site, count_slots
 from hydrator.state.store import Store
-from hydrator.wiring import NetworkParts, Parts, read_credentials, system_clock
+from hydrator.wiring import Parts, read_credentials, system_clock
 
 from .estimate_errors import EstimateErrorKeeper
 from .locality import LocalityKeeper
@@ -41,7 +39,6 @@ class MaintenanceTasks(BackgroundWorker):
 
     Args:
         get_cycle_output: returns the output of the last cycle.
-        save_slot_totals: saves a sample of the slots by site, for ``hydrator report``.
         locality: keeps the locality of ended jobs over time.
         errors: keeps the errors of the estimates.
         share_credentials: gets the credentials in use after each check.
@@ -54,14 +51,12 @@ class MaintenanceTasks(BackgroundWorker):
         metrics: Metrics,
         report_bug: Callable[[str], None],
         get_cycle_output: Callable[[], CycleOutput],
-        save_slot_totals: Callable[[Sequence[SlotTotal], datetime], None],
         locality: LocalityKeeper,
         errors: EstimateErrorKeeper,
         share_credentials: Callable[[Sequence[Credential]], None],
         share_ended_jobs: Callable[[JobOutcomeBatch], None] = lambda _batch: None,
     ) -> None:
         super().__init__(metrics, report_bug)
-        self._save_slot_totals = save_slot_totals
         self._locality = locality
         self._get_cycle_output = get_cycle_output
         self._expiring_credentials = OngoingFailures()
@@ -92,7 +87,7 @@ class MaintenanceTasks(BackgroundWorker):
             )
         if parts.pool.history:
             self._locality.add()  # the page shows the days before the start, too
-            collect = partial(_collect_outcomes, parts.pool.history, settings, parts.network, reconciler)
+            collect = partial(_collect_outcomes, parts.pool.history, settings, reconciler)
             self._schedule_every(
                 scheduler, fence, "jobs", daemon.history_seconds, self._count_ended_jobs, collect
             )
@@ -132,9 +127,6 @@ class MaintenanceTasks(BackgroundWorker):
             return
         with fence.step():
             self._metrics.set_slot_coverage(count_coverage(versions, report.evaluation.ads))
-            now = system_clock()
-            with contextlib.suppress(StateError):  # the cycle reports why the state cannot be written
-                self._save_slot_totals(count_slots(versions, now), now)
 
     def _count_ended_jobs(
         self, fence: Fence, collect: Callable[[], tuple[JobOutcomeBatch, list[EndedRun]]]
@@ -172,7 +164,7 @@ class MaintenanceTasks(BackgroundWorker):
 
 
 def _collect_outcomes(
-    history: JobHistory, settings: Settings, network: NetworkParts, reconciler: Reconciler
+    history: JobHistory, settings: Settings, reconciler: Reconciler
 ) -> tuple[JobOutcomeBatch, list[EndedRun]]:
     with Store.open_to_read(settings.daemon.state_dir) as store:
         batch = collect_outcomes(
@@ -180,8 +172,6 @@ def _collect_outcomes(
             store.load_history,
             sizes_of(reconciler.state.memories),
             settings.daemon.default_scope,
-            lambda since: cores_by_site(store.slot_totals.load(since)),
-            network.rates.current(),
             store.history_begins.load,
             store.available_spans.load,
         )

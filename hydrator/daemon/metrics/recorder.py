@@ -4,11 +4,9 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 
-from hydrator.diagnostics.counterfactual import Estimate
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import LocalityResult, quantile
@@ -133,19 +131,6 @@ class Metrics:
             for share in (0.5, 0.9):
                 if (factor := quantile(ordered, share)) is not None:
                     self._metrics.set("estimate_error_factor", factor, kind.value, str(share))
-
-    def set_locality_estimates(
-        self, bytes_not_moved: Estimate | None, seconds_gained: Estimate | None
-    ) -> None:
-        """Set the estimates of the last 7 days; None: none was made. Any thread may call this."""
-        for name, estimate in (
-            ("estimated_not_moved_bytes", bytes_not_moved),
-            ("estimated_gained_seconds", seconds_gained),
-        ):
-            self._metrics.clear_gauges(name)
-            for bound, value in asdict(estimate).items() if estimate else ():
-                if value is not None:
-                    self._metrics.set(name, value, bound)
 
     def record_misses(self, misses: Iterable[Miss]) -> None:
         """Count the datasets that jobs reported as missing, by site; any thread may call this.

@@ -162,23 +162,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ("estimate", "quantile"),
     ),
     (
-        "estimated_not_moved_bytes",
-        (
-            "Estimate of the bytes that jobs of the last 7 days did not read from other sites, compared with"
-            " a stock negotiator; by bound: value, low or high (95 %). Too high if rates between sites are"
-            " unknown."
-        ),
-        ("bound",),
-    ),
-    (
-        "estimated_gained_seconds",
-        (
-            "Estimate of the seconds of reading that jobs of the last 7 days gained, compared with a stock"
-            " negotiator; by bound: value, low or high (95 %)."
-        ),
-        ("bound",),
-    ),
-    (
         "experiment_block",
         (
             "Number of the running block of the experiment, from 1, by arm: active, or observe-only."

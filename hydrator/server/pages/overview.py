@@ -14,8 +14,6 @@ from hydrator.diagnostics.overview.locality_history import (
     LocalityDay,
     LocalityOverview,
     LocalitySpan,
-    describe_bytes,
-    describe_seconds,
 )
 from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, Snapshot
@@ -131,7 +129,7 @@ class _ShareCard:
 
 @dataclass(frozen=True, slots=True)
 class _Locality:
-    """The shares of jobs and bytes beside their data, and the estimates of a week; None: nothing is known.
+    """The shares of jobs and bytes beside their data.
 
     ``shares`` has a row for jobs and one for bytes.
     """
@@ -139,8 +137,6 @@ class _Locality:
     shares: tuple[_ShareCard, ...]
     day_jobs: int
     week_jobs: int
-    bytes_not_moved: str | None
-    seconds_gained: str | None
 
     @property
     def is_known(self) -> bool:
@@ -148,7 +144,6 @@ class _Locality:
 
     @classmethod
     def of(cls, overview: LocalityOverview, now: datetime) -> "_Locality":
-        saved_bytes, seconds = overview.bytes_not_moved, overview.seconds_gained
         day, week = overview.last_day, overview.last_week
         return cls(
             (
@@ -159,8 +154,6 @@ class _Locality:
             ),
             day.job_count if day else 0,
             week.job_count if week else 0,
-            describe_bytes(saved_bytes) if saved_bytes else None,
-            describe_seconds(seconds) if seconds else None,
         )
 
 

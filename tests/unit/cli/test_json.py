@@ -15,7 +15,6 @@ import typer
 
 from hydrator.cli.app import app
 from hydrator.cli.commands.outcomes.job_report import report_json
-from hydrator.cli.commands.outcomes.switchback import experiment_json
 from hydrator.cli.commands.submit.rapthor.outlook import outlook_rows
 from hydrator.cli.commands.why_answers import result_json as why_rows
 from hydrator.cli.output.json_schema import SCHEMAS, JsonSchema, find_schema, walk_keys
@@ -31,11 +30,9 @@ from hydrator.cli.output.rows import (
 )
 from hydrator.cli.output.staging import staging_rows
 from hydrator.diagnostics.check.findings import Finding, Level
-from hydrator.diagnostics.counterfactual import Counterfactual, Estimate, PlacementBasis
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.diagnostics.outcomes import LostAds
 from hydrator.diagnostics.prediction_errors import ErrorSummary
-from hydrator.diagnostics.switchback import MEASURES, Arm, LeftOut, Switchback
 from hydrator.diagnostics.why.explanation import (
     JobExplanation,
     MismatchCause,
@@ -169,19 +166,9 @@ def answers() -> dict:
 
 def report() -> dict:
     told = {"s1": EndedJobs((ended(L1), ended()), is_complete=False), "s2": Unseen("no answer")}
-    comparison = Counterfactual(
-        Estimate(-3.4, -9.0, 2.0), Estimate(5.0), {PlacementBasis.SLOTS: 2}, 1, timed_count=2, block_count=4
-    )
     outcomes = replace(tallied(ended(L1, L2), ended(waits=HOUR)), lost_ads={CAM: LostAds(3, NOON)})
     errors = {EstimateKind.QUEUE: ErrorSummary(3, 1.5, 4.0), EstimateKind.READ: ErrorSummary(2, 1.0, 2.0)}
-    return report_json(outcomes, comparison, errors, told, NOON - HOUR, NOON)
-
-
-def switchback() -> dict:
-    """Return the JSON value of `report --experiment`."""
-    arm = Arm(2, 1, 10, 10, [60.0])
-    result = Switchback(arm, arm, dict.fromkeys(MEASURES, Estimate(-0.5, -1.0, 0.5)), 6, {LeftOut.DROPPED: 2})
-    return experiment_json(result, Experiment(7, NOON, 6 * HOUR, 12, HOUR), NOON + HOUR)
+    return report_json(outcomes, errors, told, NOON - HOUR, NOON)
 
 
 def staging() -> dict:
@@ -219,7 +206,6 @@ EXAMPLES = {
     "check": lambda: finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
     "why": answers,
     "report": report,
-    "report --experiment": switchback,
     "run-anywhere": lambda: {"ap1": 3},
     "submit rapthor --dry-run": lambda: {
         "run": "run1", "datasets": 2, "answers": {"list": "answered"},

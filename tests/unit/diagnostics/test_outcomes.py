@@ -6,10 +6,8 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli.commands.outcomes.comparison import comparison_row, error_row
-from hydrator.cli.commands.outcomes.job_report import describe_lost_ads, report_json
+from hydrator.cli.commands.outcomes.job_report import describe_lost_ads, error_row, report_json
 from hydrator.daemon.metrics import Metrics
-from hydrator.diagnostics.counterfactual import Counterfactual
 from hydrator.diagnostics.job_outcomes import collect_outcomes
 from hydrator.diagnostics.outcomes import (
     AdHistory,
@@ -107,7 +105,7 @@ def test_jobs_before_the_history_of_their_site_are_counted_with_its_begin():
     results = found(*before, *others, shown=shown)
     assert results.lost_ads == {CAM: LostAds(2, NOON)}, "RAL had no ad before, and the daemon deleted none"
     assert results.total.job_counts[LocalityResult.UNKNOWN] == 4
-    made = report_json(results, Counterfactual(), {}, {}, NOON - HOUR, NOON)
+    made = report_json(results, {}, {}, NOON - HOUR, NOON)
     assert made["lost_ads"] == [{"site": CAM, "jobs": 2, "begin": to_unix(NOON)}]
     (sentence,) = describe_lost_ads(results)
     assert sentence.startswith(f"2 jobs of unknown result started at {CAM} before 2026-11-21 12:00 UTC")
@@ -171,7 +169,7 @@ def test_invalid_job_attributes_do_not_end_the_report(odd):
     counted = found(row(L1, L2) | odd, row(L1))
     assert counted.total.job_counts[LocalityResult.ALL] == 1
     assert counted.total.bytes_at_site <= 200 + counted.total.bytes_elsewhere + 100
-    json.dumps(report_json(counted, Counterfactual(), {}, {}, NOON - HOUR, NOON))
+    json.dumps(report_json(counted, {}, {}, NOON - HOUR, NOON))
 
 
 def test_empty_row_is_a_job_without_values():
@@ -203,7 +201,7 @@ def test_quantiles_are_values_that_occurred(values, half, most):
 
 def test_report_json_has_its_keys_and_the_failed_schedds():
     answers = {"s1": EndedJobs((row(L1), row()), is_complete=False), "s2": Unseen("no answer within 20 s")}
-    made = report_json(found(row(L1, L2), row(waits=HOUR)), Counterfactual(), {}, answers, NOON - HOUR, NOON)
+    made = report_json(found(row(L1, L2), row(waits=HOUR)), {}, answers, NOON - HOUR, NOON)
     assert made == {
         "version": 1,
         "since": to_unix(NOON - HOUR),
@@ -223,7 +221,6 @@ def test_report_json_has_its_keys_and_the_failed_schedds():
             "unnamed": {"jobs": 1, "median": 3600.0, "p90": 3600.0},
             "added": -3540.0,
         },
-        "estimate": comparison_row(Counterfactual()),
         "estimate_error_factor": error_row({}),
         "sites": [
             {

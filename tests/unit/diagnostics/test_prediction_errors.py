@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.cli.commands.outcomes.comparison import error_row, error_sentence
+from hydrator.cli.commands.outcomes.job_report import error_row, error_sentence
 from hydrator.daemon.background import EstimateErrorKeeper
 from hydrator.diagnostics.prediction_errors import (
     MAX_COMPARED_JOBS,

@@ -7,27 +7,20 @@ from hydrator.state.locality_hours import MAX_AGE, LocalityHour, begin_of_hour
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 
-FIRST = LocalityHour(NOON, 3, 2, 1, 4, 300, 100, 120.5, None)
+FIRST = LocalityHour(NOON, 3, 2, 1, 4, 300, 100)
 
 
 def test_sums_of_one_hour_add_up_and_survive_a_restart(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.locality_hours.add(FIRST)
-        store.locality_hours.add(LocalityHour(NOON, 1, 0, 0, 0, 10, 0, None, 7.5))
+        store.locality_hours.add(LocalityHour(NOON, 1, 0, 0, 0, 10, 0))
         store.locality_hours.add(LocalityHour(NOON + HOUR, unknown_count=1))
     with Store.open_to_read(tmp_path) as store:
         assert store.locality_hours.load(NOON) == [
-            LocalityHour(NOON, 4, 2, 1, 4, 310, 100, 120.5, 7.5),
+            LocalityHour(NOON, 4, 2, 1, 4, 310, 100),
             LocalityHour(NOON + HOUR, unknown_count=1),
         ]
         assert store.locality_hours.load(NOON + MINUTE) == [LocalityHour(NOON + HOUR, unknown_count=1)]
-
-
-def test_estimates_of_one_hour_add_up_with_their_signs(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        for value in (5.0, -8.0):
-            store.locality_hours.add(LocalityHour(NOON, bytes_not_moved=value))
-        assert [hour.bytes_not_moved for hour in store.locality_hours.load(NOON)] == [-3.0]
 
 
 def test_old_hours_and_hours_from_the_future_are_deleted(tmp_path):

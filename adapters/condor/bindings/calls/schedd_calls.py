@@ -24,7 +24,7 @@ MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
 MAX_KEY_CHARS = 1001
 """Characters of a DataLocalityKey that are read: a key of a dataset has 1000 at most."""
 OUTCOME_ATTRIBUTES = (
-    *("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus", "Owner"),
+    *("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus"),
 )
 
 

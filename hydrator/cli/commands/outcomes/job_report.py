@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import datetime, timedelta
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +12,6 @@ from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, load
-from hydrator.diagnostics.counterfactual import Counterfactual, compare
-from hydrator.diagnostics.counterfactual.placement import SlotTotals
 from hydrator.diagnostics.outcomes import (
     AdHistory,
     EndedJob,
@@ -25,47 +24,34 @@ from hydrator.diagnostics.outcomes import (
     tally,
 )
 from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, ErrorSummary
-from hydrator.diagnostics.switchback import compare_blocks
-from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.model import Did, Unseen, to_unix
 from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.text import format_bytes, format_count, format_duration
 from hydrator.reconcile.estimates.predictions import EstimateKind
 from hydrator.reconcile.snapshot.update import sizes_of
-from hydrator.state.network_rows import load_network
-from hydrator.state.slot_totals import cores_by_site
 from hydrator.state.store import Store
-from hydrator.wiring import build_job_history, build_rate_table, network_policy, system_clock
+from hydrator.wiring import build_job_history, system_clock
 
-from .comparison import comparison_row, comparison_sentences, error_row, error_sentence
-from .switchback import load_experiment, print_experiment
-
-MAX_RUN = timedelta(days=31)
-"""Time before the period in which its jobs started: the daemon keeps the samples of the slots so long."""
 WAIT_EXPLANATION = (
     "The wait is the time from submission to the first start. The added wait is the median wait of jobs\n"
     "that name datasets, minus the median wait of jobs that name none. It is only an indication, because\n"
     "the two medians are of different jobs."
 )
+_PREDICTED = {EstimateKind.QUEUE: "wait beside the data", EstimateKind.READ: "read from elsewhere"}
 
 
-def print_report(since: str, config: Path, *, is_experiment: bool, as_json: bool) -> list[str]:
-    """Print the report of the jobs that ended since *since*, or of the last experiment.
+def print_report(since: str, config: Path, *, as_json: bool) -> list[str]:
+    """Print the report of the jobs that ended since *since*.
 
     Returns:
         the problems of the schedds' histories.
     """
     settings, now = load(config), system_clock()
-    plan = load_experiment(settings) if is_experiment else None
-    oldest = plan.started_at if plan else parse_since(since, now)
-    known = _load_state(settings, oldest, now)
+    oldest = parse_since(since, now)
+    known = _load_state(settings)
     answers = _read_histories(settings, oldest, as_json=as_json)
     jobs = _parse_jobs(answers, settings.daemon.default_scope)
-    if plan:
-        result = compare_blocks(jobs, known.ad_history, known.sizes, plan)
-        print_experiment(result, plan, now, as_json=as_json)
-    else:
-        _print_outcomes(jobs, known, answers, oldest, now, as_json=as_json)
+    _print_outcomes(jobs, known, answers, oldest, now, as_json=as_json)
     return _schedd_problems(answers)
 
 
@@ -99,35 +85,29 @@ def _print_outcomes(
 ) -> None:
     with show_progress(f"comparing {format_count(len(jobs), 'job')} with the ads", as_json=as_json):
         outcomes = tally(jobs, known.ad_history, known.sizes)
-        comparison = compare(jobs, known.ad_history, known.sizes, known.slot_totals, known.rates)
     errors = known.errors.summarize(oldest)
-    rows = report_json(outcomes, comparison, errors, answers, oldest, now)
-    print_result(as_json, rows, lambda: _print_report(outcomes, comparison, errors, oldest, now))
+    rows = report_json(outcomes, errors, answers, oldest, now)
+    print_result(as_json, rows, lambda: _print_report(outcomes, errors, oldest, now))
 
 
 class _State(NamedTuple):
     ad_history: AdHistory
     sizes: Mapping[Did, int]
-    slot_totals: SlotTotals
-    rates: RateLookup
     errors: ErrorFactors
 
 
-def _load_state(settings: Settings, oldest: datetime, now: datetime) -> _State:
+def _load_state(settings: Settings) -> _State:
     with Store.open_to_read(settings.daemon.state_dir) as store:
         spans = store.available_spans.load()
         return _State(
             AdHistory(store.load_history(), store.history_begins.load(), lambda: spans),
             sizes_of(store.load().memories),
-            cores_by_site(store.slot_totals.load(oldest - MAX_RUN)),
-            build_rate_table(load_network(store), network_policy(settings), now),
             ErrorFactors.of_rows(store.load_report(REPORT_NAME)),
         )
 
 
 def report_json(
     results: OutcomeSummary,
-    comparison: Counterfactual,
     errors: Mapping[EstimateKind, ErrorSummary],
     answers: Mapping[str, EndedJobs | Unseen],
     period_start: datetime,
@@ -151,7 +131,6 @@ def report_json(
             "unnamed": _wait_row(results.other_wait_seconds),
             "added": results.added_wait_seconds,
         },
-        "estimate": comparison_row(comparison),
         "estimate_error_factor": error_row(errors),
         "sites": [{"site": site, **_tally_row(counts)} for site, counts in results.sites.items()],
         "schedds": [
@@ -181,9 +160,27 @@ def _wait_row(waits: Sequence[float]) -> dict[str, Any]:
     return {"jobs": len(waits), "median": median(waits), "p90": quantile(waits, 0.9)}
 
 
+def error_row(errors: Mapping[EstimateKind, ErrorSummary]) -> dict[str, Any]:
+    """Return the key ``estimate_error_factor`` of the report as JSON values."""
+    found = {kind: errors.get(kind, ErrorSummary()) for kind in EstimateKind}
+    return {kind.value: asdict(each) for kind, each in found.items()}
+
+
+def error_sentence(errors: Mapping[EstimateKind, ErrorSummary]) -> str:
+    """Say by which factor predicted and real seconds differ."""
+    parts = []
+    for kind in EstimateKind:
+        each = errors.get(kind, ErrorSummary())
+        if each.median is not None and each.p90 is not None:
+            counted = format_count(each.samples, "sample")
+            parts.append(f"{_PREDICTED[kind]} {each.median:.1f} (90 % at most {each.p90:.1f}; {counted})")
+    if not parts:
+        return "Predicted against real seconds: no sample in this time."
+    return f"Predicted against real seconds, the median factor between them: {', '.join(parts)}."
+
+
 def _print_report(
     results: OutcomeSummary,
-    comparison: Counterfactual,
     errors: Mapping[EstimateKind, ErrorSummary],
     period_start: datetime,
     now: datetime,
@@ -199,9 +196,6 @@ def _print_report(
     show.print_table(columns, [*rows, ("all", *_tally_cells(total))])
     print()
     for line in _summary_sentences(results, started_count, period_start, now):
-        print(line)
-    print()
-    for line in comparison_sentences(comparison):
         print(line)
     print()
     print(error_sentence(errors))

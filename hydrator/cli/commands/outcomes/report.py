@@ -15,14 +15,6 @@ def report(
             help="Only jobs that ended since this time: 90m, 6h or 7d ago, or 2026-11-21T12:00:00Z."
         ),
     ] = "7d",
-    experiment: Annotated[
-        bool,
-        typer.Option(
-            "--experiment",
-            help="Compare the active blocks of the last [experiment] with its observe-only blocks; --since"
-            " has no effect.",
-        ),
-    ] = False,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
@@ -32,7 +24,7 @@ def report(
     """
     from .job_report import print_report
 
-    problems = print_report(since, config, is_experiment=experiment, as_json=as_json)
+    problems = print_report(since, config, as_json=as_json)
     print_problems(*problems)
     if problems:
         raise typer.Exit(1)

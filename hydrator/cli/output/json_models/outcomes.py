@@ -12,7 +12,6 @@ from hydrator.diagnostics.units import (
     LocalityMode,
     Seconds,
     Share,
-    SignedBytes,
     UnixTime,
 )
 
@@ -89,58 +88,6 @@ class ScheddHistoryJson(TypedDict):
     """reason why it did not answer"""
 
 
-class BytesEstimateJson(TypedDict):
-    """An estimate; it is negative if a stock negotiator would have done better."""
-
-    value: SignedBytes
-    """the estimate"""
-    low: SignedBytes | None
-    """begin of the interval (95 %); null: too few users and days"""
-    high: SignedBytes | None
-    """end of the interval"""
-
-
-class SecondsEstimateJson(TypedDict):
-    """An estimate; it is negative if a stock negotiator would have done better."""
-
-    value: Seconds
-    """the estimate"""
-    low: Seconds | None
-    """begin of the interval (95 %); null: too few users and days"""
-    high: Seconds | None
-    """end of the interval"""
-
-
-class PlacementJson(TypedDict):
-    """Numbers of jobs, by the source of the places where a stock negotiator starts them."""
-
-    slots: Count
-    """slots by site when the job started"""
-    jobs_without_data: Count
-    """sites where jobs without data ran"""
-    jobs_with_data: Count
-    """sites where jobs with any data ran"""
-
-
-class ComparisonJson(TypedDict):
-    """Estimates: the comparison with a stock negotiator."""
-
-    bytes_not_moved: BytesEstimateJson | None
-    """bytes that were not read from other sites; null: no job counts"""
-    seconds_gained: SecondsEstimateJson | None
-    """time of reading; null: the rates are unknown"""
-    jobs: PlacementJson
-    """jobs that count for the bytes"""
-    left_out: Count
-    """jobs with datasets that started and do not count"""
-    lost_ads: Count
-    """those of them whose start is before the history of some site's ad"""
-    jobs_with_rates: Count
-    """jobs that count for the seconds"""
-    blocks: Count
-    """blocks of jobs of one user and day"""
-
-
 class ErrorFactorJson(TypedDict):
     """The factor, 1 or more, between predicted and real seconds of ended jobs; 2: twice or half as long."""
 
@@ -191,97 +138,12 @@ class ReportJson(OutcomeCountsJson):
     """sites with jobs whose result is unknown because the ad of their start is deleted"""
     wait_seconds: WaitsJson
     """waiting times of jobs"""
-    estimate: ComparisonJson
-    """comparison with a stock negotiator"""
     estimate_error_factor: ErrorFactorsJson
     """predicted against real seconds"""
     sites: list[SiteOutcomesJson]
     """the same by site"""
     schedds: list[ScheddHistoryJson]
     """queried schedds"""
-
-
-class ArmJson(TypedDict):
-    """The jobs of one kind of blocks."""
-
-    jobs: Count
-    """jobs that count"""
-    share_of_jobs: Share | None
-    """share of jobs that found all data"""
-    share_of_bytes: Share | None
-    """share of bytes that were at the job's site"""
-    bytes_moved: Bytes
-    """bytes that were elsewhere"""
-    bytes_moved_per_job: Bytes | None
-    """the same for one job"""
-    mean_wait: Seconds | None
-    """mean wait"""
-    p95_wait: Seconds | None
-    """wait that 95 % of the jobs do not exceed"""
-
-
-class DifferenceJson(TypedDict):
-    """The active blocks minus the observe-only blocks."""
-
-    value: float
-    """the difference"""
-    low: float | None
-    """begin of the interval (95 %); null: too few pairs of blocks"""
-    high: float | None
-    """end of the interval"""
-
-
-class DifferencesJson(TypedDict):
-    """The differences between the arms; null: an arm has no jobs for it."""
-
-    share_of_jobs: DifferenceJson | None
-    """share of jobs that found all data"""
-    share_of_bytes: DifferenceJson | None
-    """share of bytes that were at the job's site"""
-    bytes_moved_per_job: DifferenceJson | None
-    """bytes that were elsewhere, for one job"""
-    mean_wait: DifferenceJson | None
-    """mean wait, in seconds"""
-    p95_wait: DifferenceJson | None
-    """wait that 95 % of the jobs do not exceed, in seconds"""
-
-
-class UncountedJobsJson(TypedDict):
-    """Numbers of jobs with datasets that started and are in no arm."""
-
-    outside: Count
-    """started before or after the experiment"""
-    dropped: Count
-    """started in the first part of a block"""
-    other_ad: Count
-    """the ad of the site did not follow the plan"""
-    lost_ad: Count
-    """the daemon has deleted the ad of the site"""
-    no_ad: Count
-    """site or ad unknown"""
-    no_pair: Count
-    """the other block of the pair has no job"""
-
-
-class ExperimentReportJson(TypedDict):
-    """The result of a switchback experiment."""
-
-    version: Literal[1]
-    """version of this document"""
-    since: UnixTime
-    """start of the experiment"""
-    until: UnixTime
-    """its end, or now if it runs"""
-    pairs: Count
-    """pairs of blocks that count"""
-    active: ArmJson
-    """active blocks"""
-    observed: ArmJson
-    """observe-only blocks"""
-    differences: DifferencesJson
-    """active blocks minus observe-only blocks"""
-    left_out: UncountedJobsJson
-    """jobs that do not count"""
 
 
 class SiteOutlookJson(TypedDict):

@@ -1,4 +1,4 @@
-"""Slots of the pool: site, generation and cores of each slot, whatever a slot ad has."""
+"""Slots of the pool: site and generation of each slot, whatever a slot ad has."""
 
 import pytest
 
@@ -21,16 +21,7 @@ class Collector:
         """Close nothing."""
 
 
-@pytest.mark.parametrize(
-    ("ad", "cores"),
-    [
-        ({"TotalSlotCpus": 8, "Cpus": 3}, 8),  # a partitionable slot with dynamic slots of 5 cores
-        ({"Cpus": 3}, 3),
-        ({"TotalSlotCpus": "many", "Cpus": 2}, 2),
-        ({"TotalSlotCpus": -1}, 0),
-        ({}, 0),
-    ],
-)
-def test_cores_of_a_slot_are_those_of_the_whole_slot(ad, cores):
-    slots = PoolSlots(Collector({"GLIDEIN_Site": "RAL", "DataLocalityGeneration": 7} | ad), ["GLIDEIN_Site"])
-    assert slots.read_ad_versions() == [SlotAdVersion("RAL", 7, cores)]
+@pytest.mark.parametrize(("listed", "generation"), [(7, 7), ("seven", None), (None, None)])
+def test_slot_has_its_site_and_the_generation_if_it_is_a_number(listed, generation):
+    slots = PoolSlots(Collector({"GLIDEIN_Site": "RAL", "DataLocalityGeneration": listed}), ["GLIDEIN_Site"])
+    assert slots.read_ad_versions() == [SlotAdVersion("RAL", generation)]

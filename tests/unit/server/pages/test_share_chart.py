@@ -5,7 +5,6 @@ from datetime import date, timedelta
 
 import pytest
 
-from hydrator.diagnostics.counterfactual import Estimate
 from hydrator.diagnostics.overview.locality_history import (
     DAY,
     WEEK,
@@ -80,22 +79,16 @@ def test_days_without_any_share_give_no_chart():
     assert build_day_chart([]) is None
 
 
-def test_page_shows_both_shares_and_the_estimates():
+def test_page_shows_both_shares():
     days = (LocalityDay(TODAY - timedelta(1), 4, 0.5, 0.25), LocalityDay(TODAY, 4, 0.75, 0.8))
-    text = page(LocalityOverview(days, Estimate(2e12, -1e9, 3e12), Estimate(7200.0)))
+    text = page(LocalityOverview(days))
     jobs_by_day = "Jobs with all their data at their site, by day: from 50 % to 75 % in 2 days, lately 75 %"
     assert f'aria-label="{jobs_by_day}"' in text
     assert 'aria-label="Bytes at the job&#39;s site, by day: from 25 % to 80 %' in text.replace("'", "&#39;")
     assert "by hour" not in text  # nothing is known of the last hours
-    assert "bytes not moved in the last 7 days: 2 TB (95 %: -1 GB to 3 TB)." in text
-    assert "time of reading gained in the last 7 days: 2 h." in text
     assert NOTHING not in text
 
 
 @pytest.mark.parametrize("days", [(), (LocalityDay(TODAY, 3),)])
 def test_page_without_known_shares_says_so(days):
     assert NOTHING in page(LocalityOverview(days))
-
-
-def test_page_without_an_estimate_says_so():
-    assert "in the last 7 days: none yet." in page(LocalityOverview((LocalityDay(TODAY, 4, 0.5),)))
