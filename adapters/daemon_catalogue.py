@@ -75,11 +75,10 @@ class DaemonCatalogue:
         url: ``https://…``, or ``http://`` for this machine or without a token.
         token_file: a file with a bearer token, if the daemon requires one.
         ca_cert: the CA of the daemon's certificate; with None, trust the CAs that the system trusts.
-        is_secret: whether the queries contain names of private datasets.
         transport: a replacement for the network, for tests.
 
     Raises:
-        ConfigError: a secret would be sent unencrypted, or a file cannot be read.
+        ConfigError: the token would be sent unencrypted, or a file cannot be read.
     """
 
     def __init__(
@@ -88,15 +87,13 @@ class DaemonCatalogue:
         *,
         token_file: Path | None = None,
         ca_cert: Path | None = None,
-        is_secret: bool = False,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.name = f"daemon {url}"
         self._url = url.rstrip("/")
         is_local = is_loopback(urlsplit(url).hostname or "")
-        if (is_secret or token_file) and urlsplit(url).scheme != "https" and not is_local:
-            secret = "the token" if token_file else "names of private datasets"
-            raise ConfigError([f"submit.daemon_url: {url} would send {secret} unencrypted; use https"])
+        if token_file and urlsplit(url).scheme != "https" and not is_local:
+            raise ConfigError([f"submit.daemon_url: {url} would send the token unencrypted; use https"])
         self._http = BoundedHttpClient(
             self.name,
             _BOUNDS,

@@ -67,7 +67,7 @@ def serve(folder: Path, dataset_count: int, *, tls: bool) -> None:
     now, settings = from_unix(time.time()), build_settings(folder, tls=tls)
     evaluation, served_ads = busy_site_ads(dataset_count, now), ServedAds()
     served_ads.put(evaluation.ads.values(), now)
-    parts = SimpleNamespace(served_ads=served_ads, pseudonym_store=None)
+    parts = SimpleNamespace(served_ads=served_ads)
     context = DaemonContext(
         settings,
         evaluation.state,

@@ -608,7 +608,7 @@ def http() -> str:
 
 
 _ANSWERS = (
-    models.Sites, models.Datasets, models.Sets, models.Names, models.Health, models.Ready,
+    models.Sites, models.Datasets, models.Sets, models.Health, models.Ready,
     models.Error,
 )  # fmt: skip
 

@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
@@ -45,8 +44,6 @@ class NamingRules:
     names: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
     default_scope: str | None = None
-    private_patterns: tuple[str, ...] = ()
-    """Patterns of DIDs that must not appear in a job's ad."""
 
     @classmethod
     def load(cls, file: str | None) -> Self:
@@ -59,12 +56,7 @@ class NamingRules:
             submit = settings.get("submit", {})
             patterns = tuple((re.compile(rule["match"]), rule["did"]) for rule in submit.get("patterns", []))
             scope = settings.get("daemon", {}).get("default_scope")
-            private = tuple(str(pattern) for pattern in settings.get("private", {}).get("patterns", []))
-            return cls(dict(submit.get("names", {})), patterns, scope, private)
-
-    def is_private(self, did: str) -> bool:
-        """Return whether *did* is private: jobs and ads must have a pseudonym instead of it."""
-        return any(fnmatchcase(did.lower(), pattern.lower()) for pattern in self.private_patterns)
+            return cls(dict(submit.get("names", {})), patterns, scope)
 
     def find_did(self, name: str, run_dids: Iterable[str] = ()) -> str | None:
         """Return the DID of the dataset *name* by the rules, else from *run_dids*; else None."""
@@ -91,14 +83,11 @@ def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...
 
     If *run_dids* is not empty, the result has only datasets of the run, because an output file may have the
     name of another dataset. A text input counts as a path if its last part is the name of a dataset of the
-    run. If an input is a private dataset, the result has all datasets of the run, because this package does
-    not know the pseudonym of the private dataset.
+    run.
     """
     dids = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
     by_text = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
-    dids |= {did for did in by_text if did in run_dids or rules.is_private(did)}
-    if any(rules.is_private(did) for did in dids):
-        return run_dids
+    dids |= {did for did in by_text if did in run_dids}
     if run_dids:
         dids &= set(run_dids)
     return tuple(sorted(dids))

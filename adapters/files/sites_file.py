@@ -5,13 +5,12 @@ file once in each of its cycles to learn which datasets the slots of a site have
 
     {"version": 1, "written": 1763690400, "valid_until": 1763694000, "max_age": 20700,
      "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, …}},
-     "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]},
+     "datasets": {"lofar:L1": ["UK"]},
      "sets": {"lofar:@L1": {"UK": {"share": 1.0, "as_of": 1763690395},
                             "DE": {"share": 0.0, "as_of": 1763690395, "read_seconds": 256,
                                    "queue_seconds": 1024, "read_from": "UK"}}}}
 
-Times are Unix seconds. A dataset that no site has is not listed. Private
-datasets have the pseudonyms that the ads and the jobs use for them.
+Times are Unix seconds. A dataset that no site has is not listed.
 The key of a set is the ``DataLocalityKey`` of the jobs. A site's row has ``own_queue_seconds`` and, with
 estimates, ``estimates_until``: after this time a reader must ignore the seconds of the site.
 A site's row has ``"observe": true`` in an observe-only block of an experiment: jobs of all modes except

@@ -63,25 +63,6 @@ class HTCondorSettings(Section):
     )
 
 
-class PrivateSettings(Section):
-    """Datasets whose names the pool must not read, and the keys of their pseudonyms."""
-
-    patterns: list[Annotated[str, Field(min_length=1)]] = Field(
-        default_factory=list,
-        description="patterns with * and ?; a DID that matches a pattern, in any letter case, is private",
-    )
-    key_file: Path | None = Field(
-        None,
-        description="file with the HMAC key of the pseudonyms, 32 bytes or more; only the daemon needs"
-        " this key",
-    )
-    old_key_files: list[Path] = Field(
-        default_factory=list,
-        description="files with earlier keys; keep a key until no queued job has pseudonyms that were"
-        " made with this key",
-    )
-
-
 class SitesSettings(Section):
     """Sites to publish, their names in catalogues, and sites whose jobs read the storage of another site."""
 

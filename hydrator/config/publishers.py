@@ -1,13 +1,27 @@
 """The section [publish] of the configuration: the destinations of site ads."""
 
+import re
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from hydrator.domain.untrusted import is_loopback
 
 from .fields import HostName, Section
+
+
+def _check_pattern(pattern: str) -> str:
+    """Refuse a pattern that no DID can match: it would protect nothing."""
+    plain = re.sub(r"\[[^]]+\]|[*?]", "", pattern)
+    if re.search(r"[^A-Za-z0-9._:/@=+~-]", plain) or (plain == pattern and ":" not in pattern):
+        raise ValueError(
+            f"{pattern!r} can match no dataset: write scope:name with * and ?, such as 'embargo:*'"
+        )
+    return pattern
+
+
+NeverPattern = Annotated[str, AfterValidator(_check_pattern)]
 
 
 class CollectorSettings(Section):
@@ -54,20 +68,6 @@ class HttpServerSettings(Section):
         None, description="path of a Unix socket for a proxy; it replaces host and port"
     )
 
-    names_per_minute: float = Field(
-        60,
-        gt=0,
-        le=1e6,
-        description="maximum average rate at which one token may request pseudonyms of private datasets",
-    )
-    names_burst: int = Field(
-        5000,
-        ge=2000,
-        le=10_000_000,
-        description="number of pseudonyms that one token may request at once, for a large submission; after"
-        " that, names_per_minute limits the rate",
-    )
-
     @model_validator(mode="after")
     def _check_tls_pair(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -102,8 +102,13 @@ class SlotMergeSettings(Section):
 
 
 class PublishSettings(Section):
-    """The destinations of site ads."""
+    """The destinations of site ads, and the names that go to none of them."""
 
+    never: tuple[NeverPattern, ...] = Field(
+        (),
+        description="patterns with * and ?, case-sensitive; a dataset whose DID matches a pattern is in no ad"
+        " and on no page, and jobs that name it run as in a pool without this daemon",
+    )
     collector: CollectorSettings = CollectorSettings()
     file: AdFileSettings = AdFileSettings()
     http: HttpServerSettings = HttpServerSettings()

@@ -10,7 +10,6 @@ from .daemon import (
     ExperimentSettings,
     HTCondorSettings,
     LogSettings,
-    PrivateSettings,
     SitesSettings,
     StandbySettings,
 )
@@ -36,7 +35,6 @@ class Settings(BaseSettings):
     jobs: JobsSettings = JobsSettings()
     submit: SubmitSettings = SubmitSettings()
     storage: list[StorageArea] = Field(default_factory=list)
-    private: PrivateSettings = PrivateSettings()
     sites: SitesSettings = SitesSettings()
     network: NetworkSettings = NetworkSettings()
     staging: StagingSettings = StagingSettings()

@@ -105,7 +105,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
     problems += _pin_problems(data)
     publish = data.get("publish")
     if isinstance(publish, dict) and not any(
-        _is_enabled(publish, outlet) for outlet in PublishSettings.model_fields
+        _is_enabled(publish, outlet) for outlet in PublishSettings.model_fields if outlet != "never"
     ):
         problems.append(
             "publish: no publisher is enabled; set enabled = true in publish.collector,"

@@ -22,7 +22,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.server.http_server import HttpServer
 from hydrator.state.clock_step import ClockStepDetector, clamp_to_now
 from hydrator.state.store import Store
-from hydrator.wiring import build_redactor, find_unreadable_secrets, system_clock
+from hydrator.wiring import find_unreadable_secrets, register_secrets, system_clock
 
 from .background import (
     AuditTasks,
@@ -70,7 +70,8 @@ def run(config: Path) -> None:
     """
     limit_arenas()
     settings = load(config)
-    configure_logs(settings.log.level, settings.log.format, redact=build_redactor(settings))
+    register_secrets(settings)
+    configure_logs(settings.log.level, settings.log.format)
     with Store.open_to_write(settings.daemon.state_dir) as store:
         daemon = Daemon(config, settings, store, ServiceManager(os.environ))
         if store.damage_report:
@@ -199,7 +200,7 @@ class Daemon:
     def _start(self) -> None:
         """Build and start the parts; until the first cycle the HTTP server serves the ads of the last run."""
         runtime = self._lifecycle.build(self._context.settings)
-        self._lifecycle.continue_state(runtime.parts.pseudonym_store)
+        self._lifecycle.continue_state(runtime.settings.publish.never)
         if runtime.settings.publish.http.enabled:
             self._context.runtime = runtime  # the HTTP server answers from this state
             self._lifecycle.restore_served_ads(runtime.parts)
@@ -290,17 +291,15 @@ class Daemon:
         """Replace the runtime and the server; the new runtime continues from the state of the old runtime."""
         if old := self._context.runtime:
             self._lifecycle.retire(old)
-            if old.settings.private != runtime.settings.private:
-                self._context.forget_report()  # the old report may name datasets that are private from now on
-        self._lifecycle.continue_state(runtime.parts.pseudonym_store)
+            if old.settings.publish.never != runtime.settings.publish.never:
+                self._context.forget_report()  # the old report may have names that are not published any more
+        self._lifecycle.continue_state(runtime.settings.publish.never)
         old_server, self._http.server = self._http.server, server
         self._lifecycle.activate(runtime)
-        if old and old.parts.pseudonym_store and runtime.parts.pseudonym_store:
-            runtime.parts.pseudonym_store.learn_from(old.parts.pseudonym_store)
         if old_server and old_server is not server:
             old_server.stop()
         log = runtime.settings.log
-        configure_logs(log.level, log.format, redact=build_redactor(runtime.settings))
+        configure_logs(log.level, log.format)
         self._recorder.forget_logged_failures()
         self._report_reload(())
         _log.info("reloaded", http=self._http.url)

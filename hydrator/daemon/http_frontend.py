@@ -1,6 +1,6 @@
 """HTTP front end: the daemon's HTTP server, and the values that it serves."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,13 +9,14 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
-from hydrator.diagnostics.why.query import WhyQuery, ask_job, datasets_over_budget
+from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job, datasets_over_budget
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
 from hydrator.domain.pool_ports import ClusterJobs
 from hydrator.domain.ports import Clock, ServerEndpoint
-from hydrator.domain.redaction import escape_unprintable
+from hydrator.domain.redaction import escape_unprintable, redact
+from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
 from hydrator.server.handlers import TokenServices
@@ -28,12 +29,10 @@ from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import (
     build_cluster_queues,
     build_condor_client,
-    build_redactor,
     reconcile_policy,
     system_clock,
 )
 from hydrator.wiring.http_server import build_http_server
-from hydrator.wiring.policies import privacy
 
 from .runtime import DaemonContext
 
@@ -84,7 +83,7 @@ class HttpFrontend:
             http,
             self.build_state,
             self.registry,
-            TokenServices(self._look_up_pseudonyms, self._explain_job),
+            TokenServices(self._explain_job),
             self.get_version,
             self.history,
             self._read_cluster if settings.demand.ask_schedds else None,
@@ -134,20 +133,6 @@ class HttpFrontend:
             credentials=context.credentials,
         )
 
-    def _look_up_pseudonyms(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
-        """Return the name that jobs use for each of *dids*; see :class:`PseudonymStore`.
-
-        If no dataset is private, each name is unchanged.
-        """
-        pseudonym_store = self.context.parts.pseudonym_store if self.context.parts else None
-        if pseudonym_store is None:
-            return {did: did for did in dids}
-        previous_problem = pseudonym_store.problem
-        names = pseudonym_store.exchange(dids)
-        if pseudonym_store.problem not in {None, previous_problem}:
-            _log.error("cannot save private dataset names", why=pseudonym_store.problem)
-        return names
-
     def _read_cluster(self, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:
         """Read the jobs of a cluster; called by threads of the HTTP server."""
         return read_cluster(self.context.settings, cluster, schedd)
@@ -187,23 +172,22 @@ def read_cluster(settings: Settings, cluster: int, schedd: str | None) -> Mappin
     Raises:
         PoolError: the collector did not list the schedds.
     """
-    queues, hide = build_cluster_queues(settings, system_clock), _build_text_filter(settings)
+    queues = build_cluster_queues(settings, system_clock)
     try:
         answers = queues.read_cluster(cluster, schedd)
     except PoolError as error:
-        raise type(error)(error.daemon, hide(error.reason)) from None
+        raise type(error)(error.daemon, _hide(error.reason)) from None
     finally:
         queues.close()
     return {
-        name: Unseen(hide(each.reason)) if isinstance(each, Unseen) else each
+        name: Unseen(_hide(each.reason)) if isinstance(each, Unseen) else each
         for name, each in answers.items()
     }
 
 
-def _build_text_filter(settings: Settings) -> Callable[[str], str]:
-    """Return a function that makes a text of the pool fit for a page: without secrets and private names."""
-    redact = build_redactor(settings)
-    return lambda text: escape_unprintable(redact(text))
+def _hide(text: str) -> str:
+    """Make a text of the pool fit for a page: without secrets and unprintable characters."""
+    return escape_unprintable(redact(text))
 
 
 def explain_job(
@@ -214,16 +198,15 @@ def explain_job(
     proc: int | None,
     schedd: str | None,
 ) -> list[RenderedAnswer]:
-    """Explain why a job is idle, without names of private datasets; *staging* has the requests of data.
+    """Explain why a job is idle; *staging* has the requests of data.
 
     The queries run in a new child process with the rights of the daemon, so that no cycle waits.
 
     Raises:
-        ConfigError: several schedds have the job.
+        ConfigError: several schedds have the job, or a dataset of the job is never published.
         PoolError: no schedd has the job, or the pool does not answer.
     """
     client, now = build_condor_client(settings.htcondor), system_clock()
-    hide = _build_text_filter(settings)
     try:
         query = WhyQuery(
             client,
@@ -231,17 +214,24 @@ def explain_job(
             _knowledge_from_report(settings, report) if report else None,
             settings.daemon.default_scope,
             now,
-            privacy=privacy(settings.private),
             add_similar_names=add_similar_names,
             explain_staging=partial(explain_for_job, staging, now=now) if staging else None,
         )
-        return render_result(ask_job(query, cluster, proc, schedd), hide)
+        result = ask_job(query, cluster, proc, schedd)
+        _check_names(result, settings.publish.never)
+        return render_result(result, _hide)
     except PoolError as error:
-        raise type(error)(error.daemon, hide(error.reason)) from None
+        raise type(error)(error.daemon, _hide(error.reason)) from None
     except ConfigError as error:
-        raise ConfigError([hide(problem) for problem in error.problems]) from None
+        raise ConfigError([_hide(problem) for problem in error.problems]) from None
     finally:
         client.close()
+
+
+def _check_names(result: WhyResult, never: tuple[str, ...]) -> None:
+    """Raise ConfigError if a job in *result* has a dataset that matches *never*: many can read the page."""
+    if any(matches_any(did, never) for answer in result.answers for did in answer.job.datasets):
+        raise ConfigError(["the job names a dataset that is never published: run hydrator why as its owner"])
 
 
 def _knowledge_from_report(settings: Settings, report: CycleReport) -> DaemonKnowledge:

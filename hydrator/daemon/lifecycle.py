@@ -9,10 +9,9 @@ import structlog
 
 from hydrator.config import Settings
 from hydrator.domain.errors import StateError
-from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.reconcile.ads.drafts import names_any
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.state.clock_step import shift_back
-from hydrator.state.pseudonymize import pseudonymize_state
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, system_clock
 
@@ -86,18 +85,22 @@ class RuntimeLifecycle:
         """Build the runtime for *settings*; see :meth:`RuntimeBuilder.build`."""
         return self.builder.build(settings, ["demand", *self.workers.executor_names])
 
-    def continue_state(self, pseudonym_store: PseudonymStore | None) -> None:
-        """Remove names of private datasets from the state and its history, and load the recent changes."""
+    def continue_state(self, never: tuple[str, ...]) -> None:
+        """Remove names that match *never* from the history, and load the recent changes."""
         with contextlib.suppress(StateError):  # the next save of the state reports the error
-            if pseudonym_store:
-                self.context.state = pseudonymize_state(self.context.state, pseudonym_store.pseudonymizer)
-                self.store.forget_history(pseudonym_store.pseudonymizer.privacy.has_private_did)
+            if never:
+                self.store.forget_history(never)
             self.context.recent_changes = tuple(self.store.load_history(MAX_CHANGES))
 
     def restore_served_ads(self, parts: Parts) -> None:
         """Give a new HTTP server the ads that were published last."""
         if parts.served_ads and not parts.served_ads.ads():
-            ads = [ad for ad in self.context.state.ads.values() if not parts.policy.is_retired(ad.site)]
+            policy = parts.policy
+            ads = [
+                ad
+                for ad in self.context.state.ads.values()
+                if not policy.is_retired(ad.site) and not names_any(ad, policy.never)
+            ]
             parts.served_ads.put(ads, system_clock())
 
     def activate(self, runtime: Runtime) -> None:

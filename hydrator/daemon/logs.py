@@ -5,14 +5,14 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
 from structlog.typing import ExcInfo
 
 from hydrator.domain.model import Publish, Withdraw
-from hydrator.domain.redaction import Redactor, escape_unprintable, escape_unprintable_tree
+from hydrator.domain.redaction import escape_unprintable, escape_unprintable_tree, redact
 from hydrator.domain.text import format_count
 from hydrator.reconcile.audit.ledger import RepeatedFalseClaim
 from hydrator.reconcile.result import CycleReport
@@ -60,25 +60,22 @@ _TRACEBACK_RENDERER = structlog.processors.ExceptionRenderer(
 
 
 class _RedactingFormatter(logging.Formatter):
-    """A formatter that removes secrets and private names from the finished line of another formatter."""
+    """A formatter that removes secrets from the finished line of another formatter."""
 
-    def __init__(self, inner: logging.Formatter, redact: Callable[[str], str]) -> None:
+    def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
         self._inner = inner
-        self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redact(self._inner.format(record))
+        return redact(self._inner.format(record))
 
 
-def configure_logs(
-    level: str, style: str, stream: TextIO = sys.stderr, redact: Callable[[str], str] | None = None
-) -> None:
+def configure_logs(level: str, style: str, stream: TextIO = sys.stderr) -> None:
     """Send all logs, also those of libraries, to *stream*.
 
     Format ``auto`` means colours on a terminal (not with NO_COLOR) and JSON elsewhere.
-    Tracebacks show no values of variables. *redact* removes secrets and private names
-    from every line, since more people read logs than may see secrets.
+    Tracebacks show no values of variables, and no line has a secret, since more people
+    read logs than may see secrets.
     """
     is_console = style == "console" or (style == "auto" and stream.isatty())
     colors = is_console and stream.isatty() and not os.environ.get("NO_COLOR")
@@ -96,7 +93,7 @@ def configure_logs(
             *_renderers(is_console=is_console, colors=colors),
         ],
     )
-    _configure_root_logger(level, stream, _RedactingFormatter(formatter, redact or Redactor()))
+    _configure_root_logger(level, stream, _RedactingFormatter(formatter))
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -21,7 +21,6 @@ from hydrator.state.store import Store
 from hydrator.wiring import (
     Parts,
     assemble,
-    build_pseudonym_store,
     system_clock,
 )
 
@@ -60,13 +59,11 @@ class RuntimeBuilder:
             ConfigError: a part cannot be built.
             StateError: the folder for the operator's commands cannot be created.
         """
-        pseudonym_store = build_pseudonym_store(settings)
         parts = assemble(
             settings,
             system_clock,
             served_ads=self.context.parts.served_ads if self.context.parts else None,
             get_endpoint=self.get_endpoint if settings.publish.http.enabled else None,
-            pseudonym_store=pseudonym_store,
         )
         try:
             fence = Fence()

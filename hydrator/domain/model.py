@@ -247,12 +247,14 @@ class Demand:
     """The datasets that jobs, pins and patterns name, highest priority first.
 
     ``rejected_texts`` has the names that are not valid DIDs, each with the reason. ``wrong_keys`` has, by
-    datasets, the number of jobs whose ``DataLocalityKey`` is not the key of their datasets.
+    datasets, the number of jobs whose ``DataLocalityKey`` is not the key of their datasets. ``never`` has the
+    patterns of names that are never published: no entry names a dataset that matches.
     """
 
     entries: tuple[DemandEntry, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
     wrong_keys: Mapping[tuple[Did, ...], int] = field(default_factory=dict)
+    never: tuple[str, ...] = ()
 
     @cached_property
     def dids(self) -> frozenset[Did]:

@@ -13,7 +13,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -243,23 +243,7 @@ def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     return escape_unprintable(line[:max_chars])
 
 
-class Redactor:
-    """A function that removes secrets from complete lines of output.
-
-    Args:
-        secrets: further secrets to remove, in addition to those in :data:`SECRETS`.
-        redact_further: another change to each text, such as hiding private datasets.
-    """
-
-    def __init__(
-        self, secrets: Iterable[str] = (), redact_further: Callable[[str], str] | None = None
-    ) -> None:
-        self._own_secrets = Secrets()
-        self._own_secrets.keep(*secrets)
-        self._redact_further = redact_further
-
-    def __call__(self, text: str) -> str:
-        text = self._own_secrets.hide(SECRETS.hide(text))
-        text = _JWT.sub(SECRET_PLACEHOLDER, text)
-        text = _LABELLED_SECRET.sub(rf"\g<1>{SECRET_PLACEHOLDER}", text)
-        return self._redact_further(text) if self._redact_further else text
+def redact(text: str) -> str:
+    """Return *text*, complete lines of output, without the secrets in :data:`SECRETS` or labelled ones."""
+    text = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text))
+    return _LABELLED_SECRET.sub(rf"\g<1>{SECRET_PLACEHOLDER}", text)

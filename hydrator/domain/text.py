@@ -1,9 +1,11 @@
 """Texts for people: format durations, counts and lists so that they fit on a line."""
 
+import fnmatch
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -126,3 +128,14 @@ def link_to_bug_report() -> str:
 def docs_folder_note(*texts: str) -> str | None:
     """Return a note that says where ``docs/`` is; None if no text in *texts* names a page in ``docs/``."""
     return f"docs/ is {documentation()}" if any(map(_PAGE.search, texts)) else None
+
+
+def matches_any(text: str, patterns: tuple[str, ...]) -> bool:
+    """Return True if one of the glob *patterns* matches all of *text*; the matching is case-sensitive."""
+    return bool(patterns) and _compile_globs(patterns).match(text) is not None
+
+
+@lru_cache(maxsize=16)
+def _compile_globs(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    # fnmatch writes a regular expression that does not backtrack over more than one star
+    return re.compile("|".join(map(fnmatch.translate, patterns)))

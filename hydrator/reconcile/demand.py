@@ -24,6 +24,7 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.redaction import escape_unprintable
+from hydrator.domain.text import matches_any
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,18 @@ def build_demand(
     matches: AbstractSet[Did],
     now: datetime,
     settle: timedelta = timedelta(0),
+    never: tuple[str, ...] = (),
 ) -> Demand:
     """Build the demand from the jobs in *memory*, *pins* and pattern *matches*, most demanded first.
 
     A set of datasets that jobs named for the first time less than *settle* ago is not settled.
+
+    A DID that matches one of the patterns *never*, and a set with such a DID, is not demanded. So no
+    catalogue is asked about it, and nothing that the daemon publishes has its name.
     """
+    entries = [old for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
     merged: dict[tuple[Did, ...], DemandEntry] = {}
-    for old in memory.entries:
+    for old in entries:
         other = merged.get(old.dids)
         merged[old.dids] = DemandEntry(
             old.dids,
@@ -108,13 +114,21 @@ def build_demand(
         )
     pinned = [DemandEntry((did,), 0, Origin.PIN, now) for did in sorted(set(pins))]
     matched = [DemandEntry((did,), 0, Origin.PATTERN, now) for did in sorted(matches)]
-    entries = tuple(sorted([*pinned, *merged.values(), *matched], key=_priority_key))
-    return Demand(entries, memory.rejected_texts, _count_wrong_keys(memory))
+    named = [one for one in (*pinned, *matched) if not matches_any(one.dids[0], never)]
+    rejected_texts = {
+        text: why for text, why in memory.rejected_texts.items() if not matches_any(text, never)
+    }
+    return Demand(
+        tuple(sorted([*named, *merged.values()], key=_priority_key)),
+        rejected_texts,
+        _count_wrong_keys(entries),
+        never,
+    )
 
 
-def _count_wrong_keys(memory: DemandMemory) -> dict[tuple[Did, ...], int]:
+def _count_wrong_keys(entries: Iterable[RememberedJobs]) -> dict[tuple[Did, ...], int]:
     counts: Counter[tuple[Did, ...]] = Counter()
-    for old in memory.entries:
+    for old in entries:
         if old.wrong_key_count:
             counts[old.dids] += old.wrong_key_count
     return dict(sorted(counts.items()))

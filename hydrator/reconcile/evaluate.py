@@ -64,6 +64,7 @@ class ReconcilePolicy:
     breaker_limits: BreakerLimits = field(default_factory=BreakerLimits)
     max_withhold: timedelta = timedelta(minutes=10)
     experiment: ExperimentPolicy | None = None
+    never: tuple[str, ...] = ()
 
     def is_retired(self, site: Site) -> bool:
         """Return True if the operator retired *site*."""
@@ -265,6 +266,7 @@ class _Cycle:
             max_age=self.policy.max_age,
             previous=self.reusable.merged_snapshot if self.reusable else None,
             changed_dids=_changed_dids(self.memories) | _changed_dids(corrected) if self.reusable else None,
+            never=self.policy.never,
         )
 
     def draft_ads(self, merged: MergedSnapshot, audit: Audit, estimates: Estimates | None) -> DraftSet:
@@ -298,7 +300,9 @@ class _Cycle:
             trust = audit.trust.get(site, 1.0)
             is_over = now - ad.as_of > max_age or site in breaker.released
             all_drafts[site] = (
-                empty_draft(ad, trust) if is_over else redraft(ad, trust, now=now, max_age=max_age)
+                empty_draft(ad, trust)
+                if is_over
+                else redraft(ad, trust, now=now, max_age=max_age, never=self.policy.never)
             )
         return all_drafts
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd
+from hydrator.domain.text import matches_any
 from hydrator.reconcile.ads.site_ads import facts_of
 
 
@@ -97,13 +98,15 @@ class ChangeContext:
     """The values that explain a change of an ad.
 
     ``released`` has the datasets that the shrink breaker no longer keeps in the ad, each with the reason.
-    ``colliding_dids`` are the datasets whose DIDs differ only in letter case.
+    ``colliding_dids`` are the datasets whose DIDs differ only in letter case. ``never`` has the patterns of
+    names that are never published: an earlier ad may still have such a name.
     """
 
     demanded_dids: AbstractSet[Did]
     colliding_dids: AbstractSet[Did]
     facts: Mapping[Did, Fact]
     released: Mapping[Did, str]
+    never: tuple[str, ...] = ()
 
 
 def build_entry(
@@ -119,7 +122,7 @@ def _changes(
 ) -> Iterable[DatasetChange]:
     for did in sorted(old.keys() | new.keys()):
         one, other = old.get(did), new.get(did)
-        if one and other and one.state is other.state:
+        if (one and other and one.state is other.state) or matches_any(did, context.never):
             continue
         why = _change_reason(did, other, context)
         yield DatasetChange(did, one.state.value if one else None, other.state.value if other else None, why)

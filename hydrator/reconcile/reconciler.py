@@ -150,6 +150,7 @@ class Reconciler:
             matches=matches,
             now=self._clock(),
             settle=self._policy.settle,
+            never=self._policy.never,
         )
 
     def refresh_demand(self) -> frozenset[Did]:

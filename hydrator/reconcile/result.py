@@ -99,6 +99,7 @@ def history_entries(previous: ReconcileState, report: CycleReport) -> list[Histo
             colliding_dids=colliding_dids,
             facts=facts.facts if facts else {},
             released=evaluation.released.get(site, {}),
+            never=report.demand.never,
         )
         entries.append(build_entry(old, ad, context, now=report.started_at))
     return entries

@@ -18,7 +18,6 @@ from .auth import Role, TokenAuthenticator
 from .handlers import (
     AdRoute,
     JobRoute,
-    NameRoute,
     StateGetter,
     StateRoutes,
     TokenServices,
@@ -53,7 +52,7 @@ def build_app(
         registry: the metrics of ``/metrics``, with the counts of requests. A new app
             with the same registry continues these counts.
         authenticator: decides which token may use which route.
-        services: pseudonyms and explanations of jobs.
+        services: explanations of jobs.
         policy: the limits of requests.
         live: notifies open pages of changes; None if nothing ever changes.
         history: the daemon's own history, for the pages; None for no history.
@@ -70,7 +69,7 @@ def build_app(
     routes = [
         *_build_page_routes(pages, live, guard),
         *_build_data_routes(StateRoutes(get_state, registry), ads, guard),
-        *_build_service_routes(get_state, services, policy.name_limiter, guard),
+        *_build_service_routes(get_state, services, guard),
     ]
     app = Starlette(
         routes=routes,
@@ -122,17 +121,8 @@ def _build_page_routes(pages: PageRoutes, live: LiveUpdates, guard: _Guard) -> l
     ]
 
 
-def _build_service_routes(
-    get_state: StateGetter,
-    services: TokenServices,
-    name_limiter: RateLimiter | None,
-    guard: _Guard,
-) -> list[Route]:
-    job, name = (
-        JobRoute(get_state, services.explain_job),
-        NameRoute(services.look_up_pseudonyms, name_limiter),
-    )
+def _build_service_routes(get_state: StateGetter, services: TokenServices, guard: _Guard) -> list[Route]:
+    job = JobRoute(get_state, services.explain_job)
     return [
         Route("/why", job.get, middleware=guard(Role.READ)),
-        Route("/v1/private", name.get, middleware=guard(Role.SUBMIT)),
     ]

@@ -38,7 +38,6 @@ class Role(StrEnum):
 
     SITE = "site"  # read the ad of one site, and nothing else
     READ = "read"  # read everything that is published
-    SUBMIT = "submit"  # like read; also look up the pseudonyms of private datasets
 
 
 class AccessDenied(HydratorError):
@@ -65,7 +64,7 @@ class Grant:
 
     @property
     def role_text(self) -> str:
-        """The role as in the file: ``read``, ``submit`` or ``site:NAME``."""
+        """The role as in the file: ``read`` or ``site:NAME``."""
         return self.role.value if self.site is None else f"{self.role.value}:{self.site}"
 
     @property
@@ -76,7 +75,7 @@ class Grant:
         """Return whether the grant covers *required_role*. For the ad of *site*, this role is SITE."""
         if required_role is Role.SITE and self.role is Role.SITE:
             return self.site == site
-        return self.role is Role.SUBMIT or (self.role is Role.READ and required_role is not Role.SUBMIT)
+        return self.role is Role.READ
 
 
 def digest(token: str) -> str:
@@ -99,7 +98,7 @@ def parse_grants(text: str) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
             continue
         grant = _parse_grant(line.strip())
         if grant is None:
-            problems.append(f"line {number} is not HASH DATE ROLE with role read, submit or site:NAME")
+            problems.append(f"line {number} is not HASH DATE ROLE with role read or site:NAME")
         else:
             grants.append(grant)
     return tuple(grants), tuple(problems)
@@ -113,7 +112,7 @@ def _parse_grant(line: str) -> Grant | None:
     role, colon, site = role_text.partition(":")
     if role == Role.SITE and site and site.isprintable():
         return Grant(token_digest, created_on, Role.SITE, Site(site))
-    if role in (Role.READ, Role.SUBMIT) and not colon:
+    if role == Role.READ and not colon:
         return Grant(token_digest, created_on, Role(role))
     return None
 

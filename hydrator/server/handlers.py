@@ -5,7 +5,7 @@ Async handlers run in the event loop; the other handlers run in threads.
 
 import gzip
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -18,10 +18,10 @@ from starlette.responses import Response
 from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.ads.contract import contract_1, contract_of
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.model import Did, Site, SiteAd, to_unix
+from hydrator.domain.model import Site, SiteAd, to_unix
 
 from .api import models
-from .api.dataset_query import parse_dataset_query, parse_dids, parse_set_keys
+from .api.dataset_query import parse_dataset_query, parse_set_keys
 from .api.rows import (
     MAX_NAME_COMPARED,
     build_dataset_rows,
@@ -29,8 +29,6 @@ from .api.rows import (
     build_site_row,
     find_similar_sites,
 )
-from .auth import Grant
-from .limits.rate import RateLimiter
 from .middleware import can_see_all_sites
 from .pages.why import BAD_JOB, JobQuery, parse_job_query, render_why_page
 from .responses import HttpError, accepts_gzip, busy_error, bytes_response, html_response, json_response
@@ -45,9 +43,6 @@ STALE_IF_ERROR: Final = timedelta(days=1)
 StateGetter = Callable[[], ServerState]
 """Returns the present state; called once a request, from several threads."""
 
-PseudonymLookup = Callable[[Iterable[Did]], Mapping[Did, Did]]
-"""Returns the names that jobs use: :meth:`hydrator.privacy.pseudonym_store.PseudonymStore.exchange`."""
-
 JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
 """Explains a job of cluster, proc or None, schedd or None: :func:`hydrator.diagnostics.why.query.ask_job`."""
 
@@ -56,7 +51,6 @@ JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
 class TokenServices:
     """Services for clients with a token; a service that is None is disabled."""
 
-    look_up_pseudonyms: PseudonymLookup | None = None
     explain_job: JobExplainer | None = None
 
 
@@ -224,48 +218,6 @@ class StateRoutes:
             raise HttpError(503, "not ready", reason, {"ready": False})
         answer: models.Ready = {"ready": True}
         return json_response(request, answer)
-
-
-class NameRoute:
-    """The route that returns the names that jobs use for datasets.
-
-    Args:
-        look_up: returns the names; None if the server requires no tokens. Then the route refuses requests.
-        limiter: limits how many datasets one token may look up; None for no limit.
-    """
-
-    def __init__(self, look_up: PseudonymLookup | None, limiter: RateLimiter | None) -> None:
-        self._look_up = look_up
-        self._limiter = limiter
-        self._lock = threading.Lock()
-
-    def get(self, request: Request) -> Response:
-        """Return pseudonyms of private datasets, and the unchanged names of other datasets."""
-        if self._look_up is None:
-            raise HttpError(
-                403,
-                "no tokens",
-                "this server gives pseudonyms only to clients with a token, and no tokens are configured:"
-                " set publish.http.tokens_file",
-            )
-        dids = parse_dids(request.scope["query_string"])
-        if not dids:
-            raise HttpError(400, "no DID", "the query names no dataset: add did=scope:name")
-        self._check_limit(request, len(dids))
-        names = self._look_up(dids)
-        rows: list[models.NameAnswer] = [{"did": did, "name": names[did]} for did in sorted(dids)]
-        answer: models.Names = {"version": 1, "datasets": rows}
-        return json_response(request, answer)
-
-    def _check_limit(self, request: Request, count: int) -> None:
-        """Refuse the request if its token looked up too many names: the client may be guessing names."""
-        if self._limiter is None:
-            return
-        grant: Grant = request.scope["grant"]
-        with self._lock:
-            wait_seconds = self._limiter.take(grant.digest, count)
-        if wait_seconds:
-            raise busy_error("this token looked up too many names", wait_seconds, "too many names")
 
 
 class JobRoute:

@@ -50,14 +50,12 @@ class RequestPolicy:
 
     Attributes:
         rate_limiter: limits the requests of one address, and of one token.
-        name_limiter: limits how many names of datasets one token may look up.
         behind_proxy: True if a proxy sends the requests; the client is the last address
             in ``X-Forwarded-For``.
         hosts: names that the server answers to; None for any name.
     """
 
     rate_limiter: RateLimiter | None = None
-    name_limiter: RateLimiter | None = None
     behind_proxy: bool = False
     hosts: AllowedHosts | None = None
 

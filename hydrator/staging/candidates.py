@@ -9,7 +9,7 @@ from hydrator.domain.model import DatasetState, Did, Site
 from hydrator.domain.text import format_duration
 
 from .needs import LiveNeed, LiveNeeds
-from .policy import StagingPolicy, is_private
+from .policy import StagingPolicy
 from .view import DataView
 
 
@@ -91,8 +91,6 @@ def _explain_exclusion(
     jobs = need.jobs
     if view.problem:
         return view.problem, False
-    if any(is_private(did) for did in need.dids):
-        return "private datasets are not requested", False
     if jobs.is_data_missing is None or jobs.matching_sites is None:
         return "it is unknown whether the jobs wait for anything but data", False
     if unseen := next((why for did in need.dids if (why := view.unseen_reason(did))), None):

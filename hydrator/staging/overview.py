@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import StagingKind
-from hydrator.domain.text import format_bytes, format_count, format_duration, format_time
+from hydrator.domain.text import format_bytes, format_count, format_duration, format_time, matches_any
 
 from .candidates import NotAsked
 from .ledger import EndedEntry, EntryState, Ledger, LedgerEntry, StagingTotals
@@ -167,7 +167,11 @@ def build_overview(
     problems: Mapping[str, str] | None = None,
     stop_reason: str | None = None,
 ) -> StagingOverview:
-    """Build the overview of *ledger* and of the plans of this step."""
+    """Build the overview of *ledger* and of this step's plans, without names that are never published."""
+
+    def is_shown(*dids: Did) -> bool:
+        return not any(matches_any(did, policy.never) for did in dids)
+
     stages, pins = stages or StagePlan(), pins or PinPlan()
     entries = sorted(ledger.entries.values(), key=lambda one: (one.asked_at, one.did, one.site))
     planned = [_plan_row(one, needs_approval=False) for one in (*stages.proposals, *pins.proposals)]
@@ -179,13 +183,13 @@ def build_overview(
         .name.lower(),
         stop_reason,
         {**(problems or {}), **halts},
-        tuple(_request_row(entry, policy, now) for entry in entries),
-        tuple(planned),
-        (*stages.not_asked, *not_asked, *pins.not_pinned),
-        {f"{did} at {site}": rule for (did, site), rule in sorted(ledger.joined.items())},
+        tuple(_request_row(entry, policy, now) for entry in entries if is_shown(entry.did)),
+        tuple(row for row in planned if is_shown(*row.dids)),
+        tuple(row for row in (*stages.not_asked, *not_asked, *pins.not_pinned) if is_shown(*row.dids)),
+        {f"{did} at {site}": rule for (did, site), rule in sorted(ledger.joined.items()) if is_shown(did)},
         tuple(_limit_rows(ledger, policy, now)),
         ledger.totals,
-        ledger.ended,
+        tuple(row for row in ledger.ended if is_shown(row.did)),
     )  # fmt: skip
 
 

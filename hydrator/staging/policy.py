@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum
 
-from hydrator.domain.model import Did, Site
-from hydrator.privacy.pseudonyms import is_masked, is_opaque
+from hydrator.domain.model import Site
 
 TERABYTE = 10**12
 TAG_START = "hydrator"
@@ -96,7 +95,8 @@ class StagingPolicy:
 
     ``pool`` is the name of the pool in the tags of requests; all daemons of a pool share it. A catalogue or
     site without a mode is off. ``storages`` has, by site, the storage element that requests write to, if the
-    operator named one. No data is pinned at ``unpinned_sites``.
+    operator named one. No data is pinned at ``unpinned_sites``. The overview leaves out datasets that match
+    one of the patterns ``never``.
     """
 
     pool: str = "pool"
@@ -106,6 +106,7 @@ class StagingPolicy:
     storages: Mapping[Site, str] = field(default_factory=dict)
     unpinned_sites: frozenset[Site] = frozenset()
     default_scope: str | None = None
+    never: tuple[str, ...] = ()
     limits: StagingLimits = field(default_factory=StagingLimits)
     times: StagingTimes = field(default_factory=StagingTimes)
 
@@ -129,8 +130,3 @@ class StagingPolicy:
     def allowed_sites(self, catalogue: str) -> frozenset[Site]:
         """Return the sites to which requests at *catalogue* may go, or would go in the mode propose."""
         return frozenset(site for site in self.site_modes if self.mode_of(catalogue, site) > StagingMode.OFF)
-
-
-def is_private(did: Did) -> bool:
-    """Return whether *did* is not the name of a public dataset; private datasets are never requested."""
-    return is_opaque(did) or is_masked(did)

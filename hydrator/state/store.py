@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
@@ -171,10 +171,10 @@ class Store(AbstractContextManager["Store"]):
         with self._transaction():
             return list(generations.entries(self._db, limit))
 
-    def forget_history(self, mentions_private: Callable[[str], bool]) -> None:
-        """Delete the entries with the name of a dataset that has become private."""
+    def forget_history(self, never: tuple[str, ...]) -> None:
+        """Delete the entries with a dataset whose DID matches one of the patterns *never*."""
         with self._transaction():
-            generations.forget(self._db, mentions_private)
+            generations.forget(self._db, never)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Save a summary for ``hydrator status``."""

@@ -16,7 +16,6 @@ from hydrator.config import StorageArea
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetFile, Did, Site
 from hydrator.domain.untrusted import has_unsafe_parts
-from hydrator.privacy.pseudonyms import is_opaque
 
 PATHS_FILE = "hydrator-paths.json"
 VERSION = 1
@@ -42,15 +41,11 @@ FilesByDid = Mapping[Did, Sequence[DatasetFile]]
 
 @dataclass(frozen=True, slots=True)
 class JobDataset:
-    """One dataset of a job: its DID, its name in the job's own files, its variable ``$INPUT_n``.
-
-    For a private dataset ``did`` is a pseudonym and ``real_did`` the real DID; else ``real_did`` is None.
-    """
+    """One dataset of a job: its DID, its name in the job's own files, its variable ``$INPUT_n``."""
 
     did: Did
     name: str
     variable: str
-    real_did: Did | None = None
 
 
 def has_file_rule(areas: Iterable[StorageArea]) -> bool:
@@ -88,10 +83,8 @@ def dataset_path(area: StorageArea, did: Did) -> str | None:
 
     If the area has a rule for files, the result is the path of the single file *did*. The area's table
     overrides the area's rule. A rule gives no path for a DID with an empty part, ``.`` or ``..``, because the
-    path could lead out of the prefix. A pseudonym has no path: on disk a private dataset has its real name.
+    path could lead out of the prefix.
     """
-    if is_opaque(did):
-        return None
     below = area.table.get(did)
     if below is None:
         path = did.replace(":", "/", 1) if area.rule == "name" else _file_path(area, DatasetFile(did))
@@ -165,24 +158,9 @@ def _layout_name(area: StorageArea) -> str:
     return f"catalogue {area.rse} {area.address_prefix}" if area.rule == "catalogue" else area.rule
 
 
-def job_datasets(
-    pairs: Sequence[tuple[str, Did]], pseudonyms: Mapping[Did, Did] | None = None
-) -> tuple[JobDataset, ...]:
-    """Return a JobDataset for each of *pairs* (name and DID); replace private DIDs by *pseudonyms*."""
-    datasets = []
-    for number, (name, did) in enumerate(pairs, 1):
-        pool_did = (pseudonyms or {}).get(did, did)
-        real_did = None if pool_did == did else did
-        datasets.append(JobDataset(pool_did, name, f"INPUT_{number}", real_did))
-    return tuple(datasets)
-
-
-def with_pseudonyms(paths: Paths, pseudonyms: Mapping[Did, Did]) -> Paths:
-    """Return *paths* with *pseudonyms* in place of the DIDs of private datasets."""
-    return {
-        site: {pseudonyms.get(did, did): path for did, path in locations.items()}
-        for site, locations in paths.items()
-    }
+def job_datasets(pairs: Sequence[tuple[str, Did]]) -> tuple[JobDataset, ...]:
+    """Return a JobDataset for each of *pairs* (name and DID)."""
+    return tuple(JobDataset(did, name, f"INPUT_{number}") for number, (name, did) in enumerate(pairs, 1))
 
 
 def paths_file_text(
@@ -210,10 +188,7 @@ def paths_file_text(
     layouts = {_layout_name(area): area for area in areas if area.rule in _FILE_RULES}
     body: dict[str, object] = {
         "version": VERSION,
-        "datasets": [
-            _dataset_entry(each, (contents or {}).get(each.real_did or each.did), layouts)
-            for each in datasets
-        ],
+        "datasets": [_dataset_entry(each, (contents or {}).get(each.did), layouts) for each in datasets],
         "sites": paths,
         "stage_in": stage_in,
     }
@@ -245,12 +220,10 @@ def _dataset_entry(
 ) -> dict[str, object]:
     """Return the entry of one dataset in hydrator-paths.json."""
     entry: dict[str, object] = {"did": dataset.did, "name": dataset.name, "variable": dataset.variable}
-    if dataset.real_did:
-        entry["plain"] = dataset.real_did
     if not files:
         return entry
     if layouts:
-        names = _file_names(dataset.real_did or dataset.did, files)
+        names = _file_names(dataset.did, files)
         entry["files"] = [[name, file.bytes] for name, file in zip(names, files, strict=True)]
         entry["layouts"] = {
             key: [_file_path(area, file) for file in files] for key, area in sorted(layouts.items())

@@ -146,9 +146,7 @@ class Dataset:
 
     def __init__(self, number: int, entry: "dict[str, object]") -> None:
         self.did = require_did(entry, "did")
-        # for a private dataset the key "did" has a pseudonym, and the key "plain" has the real DID
-        self.real_did = require_did(entry, "plain") if entry.get("plain") else self.did
-        self.name = require_text(entry, "name") if entry.get("name") else self.real_did.partition(":")[2]
+        self.name = require_text(entry, "name") if entry.get("name") else self.did.partition(":")[2]
         variable = require_text(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", variable):
             raise WrapperError("a dataset in hydrator-paths.json has no valid variable: write the file again")
@@ -758,7 +756,7 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
             "%s was not fetched: the stage-in command cannot be parsed: %s" % (dataset.did, trouble)
         ) from trouble
     status = run(
-        [word.replace("{did}", dataset.real_did).replace("{path}", folder) for word in words],
+        [word.replace("{did}", dataset.did).replace("{path}", folder) for word in words],
         job.stage_seconds,
         dict(os.environ, HYDRATOR_SOURCE_FILE=source_file(scratch, number)),
     )
@@ -769,7 +767,7 @@ def fetch(job: JobInputs, number: int, scratch: str) -> str:
     if os.path.isfile(folder):
         return folder
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    for name in (dataset.safe_basename, dataset.basename, dataset.real_did.partition(":")[2]):
+    for name in (dataset.safe_basename, dataset.basename, dataset.did.partition(":")[2]):
         if os.path.basename(name) in names:
             return os.path.join(folder, os.path.basename(name))
     if not names:
@@ -1209,7 +1207,7 @@ def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "lis
     """Return the command *words* with paths in place of datasets' names, DIDs and ``$INPUT_...``."""
     path_by_name = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
-        for name in (dataset.did, dataset.real_did, dataset.name, dataset.name.rstrip("/")):
+        for name in (dataset.did, dataset.name, dataset.name.rstrip("/")):
             path_by_name.setdefault(name, path)
     variables = path_variables(datasets, paths)
 

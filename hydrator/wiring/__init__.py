@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         site_mapping,
         system_clock,
     )
-    from .privacy import build_pseudonym_store, build_redactor
+    from .secrets import register_secrets
     from .staging import StagingParts
 
 __all__ = [
@@ -47,9 +47,7 @@ __all__ = [
     "build_condor_client",
     "build_file_listers",
     "build_job_history",
-    "build_pseudonym_store",
     "build_rate_table",
-    "build_redactor",
     "daemon_catalogues",
     "estimate_policy",
     "fetch_config_values",
@@ -62,6 +60,7 @@ __all__ = [
     "pool_policy",
     "read_credentials",
     "reconcile_policy",
+    "register_secrets",
     "site_mapping",
     "system_clock",
 ]  # fmt: skip
@@ -75,7 +74,7 @@ _MODULES = {
     "http_clients": "fetch_openapi",
     "network": "NetworkParts build_rate_table",
     "policies": ("estimate_policy network_policy pool_policy reconcile_policy site_mapping system_clock"),
-    "privacy": "build_pseudonym_store build_redactor",
+    "secrets": "register_secrets",
     "staging": "StagingParts",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -9,9 +9,6 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, Clock, ServerEndpoint, TokenValidity
-from hydrator.privacy.pseudonym_store import PseudonymStore
-from hydrator.privacy.pseudonyms import Pseudonymizer
-from hydrator.privacy.wrappers import PseudonymizedCatalogue, PseudonymizedQueues
 from hydrator.reconcile.audit.runner import AuditRunner
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation
 from hydrator.reconcile.estimates.estimator import Estimator
@@ -29,8 +26,8 @@ from .catalogues import build_catalogues
 from .condor import Closable, PoolParts, build_pool_parts
 from .network import NetworkParts, build_network_parts
 from .policies import estimate_policy, reconcile_policy
-from .privacy import register_secrets
 from .publishers import build_publish_targets
+from .secrets import register_secrets
 from .staging import StagingParts, build_staging_parts
 
 
@@ -50,7 +47,6 @@ class Parts:
     estimate_policy: EstimatePolicy
     pool: PoolParts
     served_ads: ServedAds | None
-    pseudonym_store: PseudonymStore | None
     audit_runner: AuditRunner | None
     network: NetworkParts
     staging: StagingParts
@@ -110,15 +106,12 @@ def assemble(
     *,
     served_ads: ServedAds | None = None,
     get_endpoint: Callable[[], ServerEndpoint | None] | None = None,
-    pseudonym_store: PseudonymStore | None = None,
 ) -> Parts:
     """Build all parts that *settings* need.
 
     Args:
         served_ads: the ads that the HTTP server served before a reload; None at the start.
         get_endpoint: returns the address of the daemon's HTTP server; None for a process without a server.
-        pseudonym_store: the pseudonyms of private datasets; without this store the catalogues answer with
-            real names.
 
     Raises:
         ConfigError: lists every problem of the files that the configuration names.
@@ -127,23 +120,19 @@ def assemble(
     http = settings.publish.http
     served_ads = (served_ads or ServedAds()) if get_endpoint and http.enabled else None
     catalogues, logins = build_catalogues(settings, clock)
-    audit_runner = build_audit_runner(settings, clock, pseudonym_store) if settings.audit.enabled else None
+    audit_runner = build_audit_runner(settings, clock) if settings.audit.enabled else None
     pool = build_pool_parts(settings, clock)
     network = build_network_parts(settings, clock)
     targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_endpoint)
-    pseudonymizer = pseudonym_store.pseudonymizer if pseudonym_store else None
-    staging = build_staging_parts(settings, clock, pseudonymizer)
-    if pseudonym_store:
-        catalogues = tuple(PseudonymizedCatalogue(each, pseudonym_store, clock) for each in catalogues)
+    staging = build_staging_parts(settings, clock)
     return Parts(
         catalogues=catalogues,
         publish_targets=targets,
-        queues=_pseudonymize(pool.schedds, pseudonymizer, settings.daemon.default_scope),
-        policy=reconcile_policy(settings, pseudonymizer),
+        queues=pool.schedds,
+        policy=reconcile_policy(settings),
         estimate_policy=estimate_policy(settings),
         pool=pool,
         served_ads=served_ads,
-        pseudonym_store=pseudonym_store,
         audit_runner=audit_runner,
         network=network,
         staging=staging,
@@ -156,9 +145,3 @@ def assemble(
             *catalogues,
         ),
     )
-
-
-def _pseudonymize(
-    queues: Queues | None, pseudonymizer: Pseudonymizer | None, default_scope: str | None
-) -> Queues | None:
-    return PseudonymizedQueues(queues, pseudonymizer, default_scope) if queues and pseudonymizer else queues

@@ -10,8 +10,6 @@ from hydrator.config.safety import ProbeSettings
 from hydrator.domain.model import Did, Site, to_unix
 from hydrator.domain.ports import Auditor, Clock, Probe
 from hydrator.domain.sites import MappedAuditor
-from hydrator.privacy.pseudonym_store import PseudonymStore
-from hydrator.privacy.wrappers import PseudonymizedAuditor, PseudonymizedProbe
 from hydrator.reconcile.audit.runner import AuditRunner
 from hydrator.submit.dataset_paths import single_folder_path
 
@@ -20,11 +18,9 @@ from .http_clients import build_site_capabilities
 from .policies import site_mapping
 
 
-def build_audit_runner(
-    settings: Settings, clock: Clock, pseudonym_store: PseudonymStore | None
-) -> AuditRunner:
+def build_audit_runner(settings: Settings, clock: Clock) -> AuditRunner:
     """Build the audit; the audit uses its own connections, not the connections of the polls."""
-    plain: dict[str, Auditor] = {
+    auditors: dict[str, Auditor] = {
         source.name: _build_auditor(source, settings, clock)
         for source in settings.catalogue
         if not isinstance(
@@ -32,14 +28,8 @@ def build_audit_runner(
         )  # DMAPI and plugins have no second way to verify a fact
     }
     if mapping := site_mapping(settings.sites):
-        plain = {name: MappedAuditor(auditor, mapping) for name, auditor in plain.items()}
-    auditors = {
-        name: PseudonymizedAuditor(auditor, pseudonym_store) if pseudonym_store else auditor
-        for name, auditor in plain.items()
-    }
+        auditors = {name: MappedAuditor(auditor, mapping) for name, auditor in auditors.items()}
     probe = _build_probe(settings.audit.probe, settings.storage)
-    if probe and pseudonym_store:
-        probe = PseudonymizedProbe(probe, pseudonym_store)
     return AuditRunner(auditors, probe, clock, seed=to_unix(clock()))
 
 

@@ -21,7 +21,6 @@ from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snap
 from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, TokenValidity
 from hydrator.domain.ports.staging import Stager
 from hydrator.domain.sites import MappedCatalogue
-from hydrator.privacy.exchange import daemon_named
 from hydrator.reconcile.estimates.report import REPORT_NAME, parse_estimates
 from hydrator.reconcile.poll.intake import CleanCatalogue
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
@@ -41,7 +40,7 @@ from ..config.fields import build_from_section
 from ..config.staging import CALL_SECONDS, StagingCatalogueSettings
 from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
 from .policies import site_mapping
-from .privacy import register_secrets
+from .secrets import register_secrets
 
 if TYPE_CHECKING:
     from adapters.daemon_catalogue import DaemonCatalogue
@@ -57,15 +56,13 @@ def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
         ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
     daemon = _build_daemon_catalogue(settings)
-    if daemon is None:
-        return ()
-    return (daemon_named(daemon, settings),) if settings.private.patterns else (daemon,)
+    return (daemon,) if daemon else ()
 
 
 def fetch_daemon_knowledge(
     settings: Settings, dids: AbstractSet[Did], now: datetime
 ) -> DaemonKnowledge | None:
-    """Fetch the states of *dids* from the daemon at [submit] daemon_url, by the names that jobs use.
+    """Fetch the states of *dids* from the daemon at [submit] daemon_url.
 
     If the daemon does not answer, all *dids* count as unseen. Return None if daemon_url is not set.
 
@@ -144,10 +141,7 @@ def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":
         return None
     from adapters.daemon_catalogue import DaemonCatalogue
 
-    is_secret = bool(submit.token_file or settings.private.patterns)
-    return DaemonCatalogue(
-        submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, is_secret=is_secret
-    )
+    return DaemonCatalogue(submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert)
 
 
 def build_file_listers(settings: Settings, reporter: StepReporter | None = None) -> tuple[FileLister, ...]:

@@ -5,7 +5,6 @@ from hydrator.config.daemon import DaemonSettings, EstimatesSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.last_cycle import (
     check_last_cycle,
-    check_private_names,
     hung_after_seconds,
 )
 from hydrator.diagnostics.check.secrets import examine_credentials, examine_secrets
@@ -19,7 +18,6 @@ from hydrator.submit.expressions import count_readers
 from .assembly import Parts
 from .credentials import read_credentials
 from .policies import system_clock
-from .privacy import build_pseudonym_store
 
 
 def _count_readers(estimates: EstimatesSettings) -> int | None:
@@ -43,7 +41,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         merge_interval_seconds=settings.daemon.step_seconds,
         now=to_unix(system_clock()),
         secret_findings=[
-            *examine_secrets(settings, lambda given: build_pseudonym_store(given, is_owner=False)),
+            *examine_secrets(settings),
             *examine_credentials(read_credentials(settings, parts), system_clock()),
         ],
         held_changes={
@@ -73,8 +71,7 @@ def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[F
             cycle_findings = check_last_cycle(
                 store.load_report("cycle"), now, hung_after, is_running=is_running
             )
-            private_findings = check_private_names(store.load_report("private").get("trouble"))
-            return state, [*cycle_findings, *private_findings]
+            return state, list(cycle_findings)
     except StateMissing:
         return ReconcileState(), []
     except StateError as error:

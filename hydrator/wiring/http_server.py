@@ -113,7 +113,6 @@ def _request_policy(
     accepts_any_host = not http.allowed_hosts and (has_tokens or proxied)
     return RequestPolicy(
         RateLimiter(limits.requests_per_second, limits.requests_burst, time.monotonic),
-        RateLimiter(http.names_per_minute / 60, http.names_burst, time.monotonic),
         proxied,
         None if accepts_any_host else build_allowed_hosts(http.host, http.allowed_hosts),
     )

@@ -5,13 +5,12 @@ The module also has the system's clock.
 
 from datetime import UTC, datetime, timedelta
 
-from hydrator.config import PrivateSettings, Settings
+from hydrator.config import Settings
 from hydrator.config.daemon import DaemonSettings, ExperimentSettings, SitesSettings
 from hydrator.config.fields import build_from_section
 from hydrator.config.staging import StagingLimitSettings, StagingTimeSettings
 from hydrator.domain.model import Site, parse_did
 from hydrator.domain.sites import SiteMapping
-from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from hydrator.reconcile.estimates.estimate import EstimatePolicy
 from hydrator.reconcile.estimates.rates import BYTES_PER_GBIT, NetworkPolicy
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -34,18 +33,12 @@ def max_age_of(daemon: DaemonSettings) -> timedelta:
     return daemon.max_age - _MAX_AGE_MARGIN
 
 
-def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = None) -> ReconcilePolicy:
-    """Build the policy of the reconciler; without a *pseudonymizer*, the policy leaves out private pins."""
+def reconcile_policy(settings: Settings) -> ReconcilePolicy:
+    """Build the policy of the reconciler."""
     scope = settings.daemon.default_scope
-    is_private = privacy(settings.private).is_private
-    pins = [parse_did(pin, scope) for pin in settings.demand.pins]
     return ReconcilePolicy(
         default_scope=scope,
-        pins=frozenset(
-            pseudonymizer.pseudonym(pin) if pseudonymizer else pin
-            for pin in pins
-            if pseudonymizer or not is_private(pin)
-        ),
+        pins=frozenset(parse_did(pin, scope) for pin in settings.demand.pins),
         patterns=tuple(settings.demand.patterns),
         settle=timedelta(seconds=settings.demand.settle_seconds),
         max_age=settings.daemon.max_age,
@@ -59,6 +52,7 @@ def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = N
         audit_window=timedelta(hours=settings.audit.window_hours),
         experiment=_experiment_policy(settings.experiment),
         retired=frozenset(settings.sites.retired),  # type: ignore[arg-type]
+        never=settings.publish.never,
     )
 
 
@@ -128,11 +122,6 @@ def network_policy(settings: Settings) -> NetworkPolicy:
     )
 
 
-def privacy(private: PrivateSettings) -> Privacy:
-    """Build the object that decides if a dataset is private; this object needs no key."""
-    return Privacy(tuple(private.patterns))
-
-
 def staging_policy(settings: Settings) -> StagingPolicy:
     """Build the policy of staging; a catalogue or site that the configuration does not list is off."""
     staging = settings.staging
@@ -146,6 +135,7 @@ def staging_policy(settings: Settings) -> StagingPolicy:
         storages={site: one.storage for site, one in sites.items() if one.storage},
         unpinned_sites=frozenset(site for site, one in sites.items() if not one.pins),
         default_scope=settings.daemon.default_scope,
+        never=settings.publish.never,
         limits=_staging_limits(staging.limits),
         times=_staging_times(staging.times, poll),
     )

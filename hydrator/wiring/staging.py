@@ -11,8 +11,6 @@ from hydrator.domain.model import Site
 from hydrator.domain.ports import Clock
 from hydrator.domain.ports.data_needs import DataNeeds
 from hydrator.domain.ports.staging import Stager
-from hydrator.privacy.pseudonyms import Pseudonymizer
-from hydrator.privacy.wrappers import PseudonymizedNeeds
 from hydrator.staging.controller import StagingController
 from hydrator.staging.executor import AuditLog, LedgerStore, StagingExecutor
 from hydrator.staging.policy import StagingMode, StagingPolicy
@@ -81,9 +79,7 @@ class StagingParts:
         )  # fmt: skip
 
 
-def build_staging_parts(
-    settings: Settings, clock: Clock, pseudonymizer: Pseudonymizer | None = None
-) -> StagingParts:
+def build_staging_parts(settings: Settings, clock: Clock) -> StagingParts:
     """Build the parts of staging; with the mode off, none that calls a catalogue or a schedd.
 
     Raises:
@@ -92,11 +88,5 @@ def build_staging_parts(
     policy, files = staging_policy(settings), StagingFiles(settings.daemon.state_dir)
     is_off = settings.staging.mode == "off"
     stagers = {} if is_off else build_stagers(settings, clock)
-    needs = _build_needs(settings, clock, pseudonymizer) if stagers else None
+    needs = build_site_rounds(ScheddNeeds, settings, clock) if stagers else None
     return StagingParts(stagers, needs, policy, files)
-
-
-def _build_needs(settings: Settings, clock: Clock, pseudonymizer: Pseudonymizer | None) -> DataNeeds:
-    needs = build_site_rounds(ScheddNeeds, settings, clock)
-    scope = settings.daemon.default_scope
-    return PseudonymizedNeeds(needs, pseudonymizer, scope) if pseudonymizer else needs

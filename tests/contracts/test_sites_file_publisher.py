@@ -80,9 +80,9 @@ def test_site_in_an_observe_block_says_so_until_its_next_ad(publisher, path):
 @pytest.mark.parametrize("state", ["STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"])
 def test_only_what_is_available_is_listed(publisher, path, state):
     ad = site_ad("UK", datasets=2)
-    record = f"['lofar:L1'=\"{state}\";'private:0a1b'=\"AVAILABLE\"]"
+    record = f"['lofar:L1'=\"{state}\";'lofar:0a1b'=\"AVAILABLE\"]"
     publisher.publish([replace(ad, content=(*ad.content[:2], ("DatasetStates", record), *ad.content[3:]))])
-    assert json.loads(path.read_text())["datasets"] == {"private:0a1b": ["UK"]}
+    assert json.loads(path.read_text())["datasets"] == {"lofar:0a1b": ["UK"]}
 
 
 def test_a_dataset_that_left_a_site_stays_listed_at_others(publisher, path):

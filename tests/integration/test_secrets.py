@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import secrets
 import signal
 import ssl
 import subprocess
@@ -19,10 +18,8 @@ from testbed.installation import wait_for
 from testbed.ports import free_port
 
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
-CANARY = "embargo:canary-observation"
-
-
-HIDDEN_FILE, PLUGIN_SECRET = "sb17_embargoed.ms", "plugin-c4nary-/+0123456789"
+SHOWN, CANARY = "lofar:L1", "embargo:canary-observation"
+PLUGIN_SECRET = "plugin-c4nary-/+0123456789"
 PLUGIN = f"""
 import base64
 from pathlib import Path
@@ -40,7 +37,7 @@ class Talkative:
     def read(self, dids):
         secret = self.secret.read_text().strip()
         coded = base64.b64encode(secret.encode()).decode()
-        said = f"{HIDDEN_FILE} of {CANARY}: you sent {{secret}} or {{coded}} {{EVIL}}"
+        said = f"you sent {{secret}} or {{coded}} {{EVIL}}"
         self.polls += 1
         if self.polls % 3 == 2:
             raise CatalogueUnreachable(self.name, said)
@@ -52,7 +49,7 @@ class Talkative:
         return Survey(self.name, datetime.now(UTC), frozenset({{site}}), readings, frozenset({{EVIL}}))
 
     def find(self, patterns):
-        return frozenset(["{CANARY}", "{CANARY}-2", "embargo:" + EVIL])
+        return frozenset(["{SHOWN}", "{CANARY}", "{CANARY}-2", "embargo:" + EVIL])
 
     def close(self):
         pass
@@ -63,7 +60,7 @@ def catalogue(name, options, clock):
 
 
 class Running:
-    """A daemon with HTTPS, tokens and private datasets, whose secrets are credentials."""
+    """A daemon with HTTPS, tokens and names that are never published, whose secrets are credentials."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,11 +69,11 @@ class Running:
         self.port = free_port()
         self.known: dict[str, str] = {}
         self.authority = trustme.CA()
-        self.keep("private-key", "canary-" + secrets.token_hex(32))
         self.keep("tokens", "")
         self.renew()
         (folder / "catalogue.toml").write_text(
             f'sites = ["UK"]\n[datasets."{CANARY}"]\nsites.UK = "available"\n'
+            f'[datasets."{SHOWN}"]\nsites.UK = "available"\n'
         )
         self.configure()
         self.log = folder / "log"
@@ -111,7 +108,6 @@ class Running:
         self.keep("our-pass", PLUGIN_SECRET)
         self.known |= {
             "plugin's secret in base64": base64.b64encode(PLUGIN_SECRET.encode()).decode()[:-4],
-            "file of a private dataset": HIDDEN_FILE.partition("_")[2],
             "escape": "\x1b[2J",
             "override": "\u202e",
         }
@@ -120,7 +116,7 @@ class Running:
                 f'[[catalogue]]\ntype = "talkative"\nour_pass_file = "{self.credentials / "our-pass"}"\n'
             )
 
-    def configure(self, private: str = 'key_file = "private-key"') -> None:
+    def configure(self) -> None:
         (self.folder / "config.toml").write_text(
             f"""
             [daemon]
@@ -132,6 +128,8 @@ class Running:
             [demand]
             patterns = ["*"]
             ask_schedds = false
+            [publish]
+            never = ["embargo:*"]
             [publish.collector]
             enabled = false
             [publish.file]
@@ -141,9 +139,6 @@ class Running:
             tokens_file = "tokens"
             tls_certificate = "certificate"
             tls_key = "tls"
-            [private]
-            patterns = ["embargo:*"]
-            {private}
             [log]
             level = "debug"
             """
@@ -162,12 +157,12 @@ class Running:
         return {**os.environ, **found, "CREDENTIALS_DIRECTORY": str(self.credentials)}
 
     def start(self) -> None:
-        self.token = self.run("token", "new", "--role", "submit").stdout.strip()
+        self.token = self.run("token", "new", "--role", "read").stdout.strip()
         self.known["token"] = self.token
         command = [*HYDRATOR, "run", "-c", str(self.folder / "config.toml")]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log, env=self.environment)
-        wait_for(self.listed, 30, "the daemon to serve the private dataset")
+        wait_for(self.listed, 30, "the daemon to serve the public dataset")
 
     def stop(self) -> None:
         if self.process:
@@ -200,13 +195,6 @@ class Running:
         rows = answer.json().get("datasets", [])
         return [row["did"] for row in rows if row["sites"]]
 
-    def name(self) -> str:
-        return str(self.get(f"/v1/private?did={CANARY}").json()["datasets"][0]["name"])
-
-    def states(self, name: str) -> list[str]:
-        (row,) = self.get(f"/v1/datasets?did={name}").json()["datasets"]
-        return [fact["state"] for fact in row["sites"]]
-
     def shown(self, text: str) -> list[str]:
         """Return the secrets that *text* contains."""
         lower = text.lower()
@@ -223,7 +211,7 @@ def running(tmp_path):
 
 def test_secrets_are_read_from_credentials_and_printed_nowhere(running):
     running.start()
-    assert running.listed() == [running.name()]
+    assert running.listed() == [SHOWN]
     running.renew()
     (running.credentials / "certificate").write_text("torn")
     running.process.send_signal(signal.SIGHUP)
@@ -232,8 +220,6 @@ def test_secrets_are_read_from_credentials_and_printed_nowhere(running):
         done = running.run(*words)
         assert running.shown(done.stdout + done.stderr) == []
         assert "Traceback" not in done.stderr
-    asked = json.loads(running.run("datasets", CANARY, "--json").stdout)
-    assert [row["did"] for row in asked] == [running.name()]
     assert running.shown(running.log.read_text()) == []
     pid = running.process.pid
     for what in ("cmdline", "environ"):
@@ -248,12 +234,12 @@ def test_secrets_are_read_from_credentials_and_printed_nowhere(running):
     assert count
 
 
-def test_secrets_and_private_names_in_catalogue_answers_are_printed_nowhere(running):
+def test_secrets_in_catalogue_answers_are_printed_nowhere(running):
     running.talk()
     running.start()
     wait_for(lambda: "you sent" in running.log.read_text(), 30, "a poll that failed")
     wait_for(lambda: "AU" in running.get("/v1/datasets").text, 30, "a poll that answered")
-    for path in ("/", "/v1/datasets", "/v1/sites", "/metrics", f"/v1/datasets?did={running.name()}"):
+    for path in ("/", "/v1/datasets", "/v1/sites", "/metrics", f"/v1/datasets?did={SHOWN}"):
         answer = running.get(path)
         assert answer.status_code == 200, path
         assert running.shown(answer.text) == [], path
@@ -262,40 +248,9 @@ def test_secrets_and_private_names_in_catalogue_answers_are_printed_nowhere(runn
         assert running.shown(done.stdout + done.stderr) == [], words
         assert "Traceback" not in done.stderr
     datasets = json.loads(running.run("datasets", "--why", "--json").stdout)
-    assert any(row["why"].startswith("its rule is stuck; ") for row in datasets)
+    assert any(row["why"].startswith("its rule is stuck: you sent ") for row in datasets)
     assert running.shown(running.log.read_text()) == []
     for file in (running.folder / "state").rglob("*"):
-        if file.name != "private-datasets" and file.is_file():
+        if file.is_file():
             assert file.stat().st_mode & 0o077 == 0, file
             assert running.shown(file.read_bytes().decode("latin-1")) == [], file
-
-
-def test_new_key_names_datasets_after_a_reload(running):
-    running.start()
-    before = running.name()
-    old = running.known["private-key 0"]
-    running.keep("old-key", old)
-    running.keep("private-key", "canary-" + secrets.token_hex(32))
-    running.configure('key_file = "private-key"\nold_key_files = ["old-key"]')
-    running.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: running.name() != before, 20, "names by the new key")
-    wait_for(lambda: running.states(running.name()) == ["AVAILABLE"], 20, "the new name to be known")
-    assert running.shown(running.log.read_text()) == []
-
-
-@pytest.mark.parametrize(
-    ("mode", "text", "said"),
-    [
-        (0o644, "canary-" + "0123456789abcdef" * 4, "other users may read or write it; chmod 600"),
-        (0o600, "canary", "has 6 bytes, a key has 32 to 4096"),
-        (0o600, "canarycanary" * 4, "is not a random key"),
-    ],
-)
-def test_unusable_key_ends_the_daemon_with_one_sentence(running, mode, text, said):
-    running.keep("private-key", text)
-    (running.credentials / "private-key").chmod(mode)
-    done = running.run("run")
-    assert done.returncode == 2
-    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("hydrator: ")]
-    assert said in sentence
-    assert running.shown(done.stdout + done.stderr) == []

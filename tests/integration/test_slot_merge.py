@@ -2,7 +2,6 @@
 
 import json
 import re
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -339,15 +338,13 @@ def test_each_collector_gets_its_own_merges_and_a_dead_one_blocks_no_other(doubl
 @pytest.fixture(scope="module")
 def installed(pool: Pool) -> Iterator[Installation]:
     """Start a daemon that merges; NL alone has a stand-in for a hook."""
-    key = pool.home / "private-key"
-    key.touch(mode=0o600)
-    key.write_text(secrets.token_hex(32))
-    settings = f'[private]\npatterns = ["embargo:*"]\nkey_file = "{key}"\n[publish.merge]\nenabled = true\n'
+    settings = '[publish]\nnever = ["embargo:*"]\n[publish.merge]\nenabled = true\n'
     catalogue = ListedCatalogue(pool.home, ("UK", "AU", "NL"))
     catalogue.hold(
         {
             "lofar:L1": {"UK": "available"},
             "lofar:L2": {"NL": "available"},
+            "lofar:L3": {"AU": "available"},
             "embargo:secret": {"AU": "available"},
         }
     )
@@ -409,8 +406,8 @@ def test_check_reports_the_slow_start_of_jobs_on_merged_partitionable_slots(pool
     assert "slot1@UK" in finding["message"]
 
 
-def test_private_dataset_has_its_pseudonym_in_merged_slots(pool, installed):
-    pool.wait(lambda: "private:" in states(pool, "AU"), 60, "the slot at AU to be merged")
+def test_dataset_that_is_never_published_is_in_no_merged_slot(pool, installed):
+    pool.wait(lambda: "lofar:L3" in states(pool, "AU"), 60, "the slot at AU to be merged")
     assert "secret" not in json.dumps(pool.slots())
     assert "embargo" not in json.dumps(pool.slots())
 

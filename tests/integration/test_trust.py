@@ -5,11 +5,8 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping
 
-import httpx
 import pytest
 
-from hydrator.domain.model import Did
-from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
 from testbed.pool import Pool
@@ -47,16 +44,10 @@ def installed(htcondor_release, rucio_server) -> Iterator[Installation]:
     with Pool.start(htcondor_release) as pool:
         sites = [site.name for site in pool.sites]
         holdings = Believed(rucio_server, pool.home, sites, scope=next(SCOPES))
-        key = pool.home / "private-key"
-        key.touch(mode=0o600)
-        key.write_text(KEY, "utf-8")
-        settings = f"""
+        settings = """
 [audit]
 calls_per_second = 2
 misses_seconds = 1
-[private]
-patterns = ["*:canary-*"]
-key_file = "{key}"
 [log]
 level = "debug"
 """
@@ -156,44 +147,3 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(installed, 
         )
     assert trust_at(installed, "AU") == 1.0  # a miss brings an audit; it is not a verdict
     installed.pool.run("condor_rm", str(waits))
-
-
-def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_named(installed, dids):
-    uk, plain = installed.catalogue, f"{installed.catalogue.scope}:canary-1"
-    name = str(Pseudonymizer(Privacy(("*:canary-*",)), (KEY.encode(),)).pseudonym(Did(plain)))
-    uk.put(plain, {"UK": "available", "AU": "available"})
-    before = installed.metric('hydrator_repeated_false_claims_total{site="UK"}')
-    wants = installed.submit([name], mode="require", seconds=600)
-    for site in ("UK", "AU"):
-        installed.pool.wait(
-            lambda site=site: installed.states_at(site).get(name) == "AVAILABLE", 180, f"{site} to list it"
-        )
-    uk.spoil(plain, "UK")
-    nowhere = f"{installed.catalogue.scope}:nowhere"
-    opaque = installed.submit([nowhere], mode="require", more=missing(name))
-    named = installed.submit([nowhere], mode="require", more=missing(plain))
-    installed.pool.wait(
-        lambda: logged(
-            installed, "checked a dataset that a job reported missing", dataset=name, true=1, false=1
-        ),
-        180,
-        "what was missed to be looked at, and not found in the UK",
-    )
-    installed.pool.wait(
-        lambda: installed.metric('hydrator_repeated_false_claims_total{site="UK"}') > before,
-        180,
-        "the false claim to be reported",
-    )
-    installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 180, "the correction")
-    assert installed.states_at("AU")[name] == "AVAILABLE"
-    assert [lie["site"] for lie in logged(installed, FALSE_CLAIM, dataset=name)] == ["UK"]
-    for job in (wants, opaque, named):
-        installed.pool.run("condor_rm", str(job))
-    outputs = [installed.run(*words, check=False) for words in (["status"], ["check"])]
-    shown = [part for done in outputs for part in (done.stdout, done.stderr)]
-    shown += [
-        httpx.get(f"{installed.url}{path}", trust_env=False, timeout=120).text for path in ("/", "/metrics")
-    ]
-    slots = str(installed.pool.slots("DataLocalityTrust", "AvailableDatasets", "DatasetStates"))
-    for text in (*shown, slots, installed.log):
-        assert "canary" not in text

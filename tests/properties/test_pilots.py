@@ -31,7 +31,7 @@ from testbed.glideinwms_standin import groups_of, load_policy
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"
 LOCAL = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)["locality_local"]
 MAX_AGE = timedelta(seconds=20700)
-DIDS = [Did(f"ska:d{number}") for number in range(5)] + [Did("private:00ff")]
+DIDS = [Did(f"ska:d{number}") for number in range(5)] + [Did("ska:00ff")]
 SITES = [Site("UK"), Site("SKA UK (Cambridge)"), Site("Observatoire de la Côte d'Azur"), Site("CERN/Meyrin")]
 
 held = st.dictionaries(st.sampled_from(DIDS), st.sampled_from(list(DatasetState)))

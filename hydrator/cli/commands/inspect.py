@@ -1,18 +1,14 @@
 """``hydrator status``, ``sites``, ``datasets`` and ``network``: show the daemon's state."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
-from hydrator.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from hydrator.cli.output.rows import StateView
-    from hydrator.config import Settings
-    from hydrator.privacy.pseudonyms import Pseudonymizer
 
 from hydrator.cli.output.printing import print_result
 
@@ -22,7 +18,7 @@ def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import status_rows
 
-    view, _ = _load_state_view(config)
+    view = _load_state_view(config)
     print_result(as_json, status_rows(view), lambda: show.print_status(view))
 
 
@@ -31,7 +27,7 @@ def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fals
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import site_rows
 
-    view, _ = _load_state_view(config)
+    view = _load_state_view(config)
     print_result(as_json, site_rows(view), lambda: show.print_sites(view))
 
 
@@ -53,10 +49,8 @@ def datasets(
     from hydrator.domain.model import parse_did
     from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
 
-    view, pseudonymizer = _load_state_view(config)
+    view = _load_state_view(config)
     names = [parse_did(did, view.default_scope) for did in dids] if dids else None
-    if names and pseudonymizer:
-        names = [pseudonymizer.pseudonym(did) for did in names]
     if why:
         rows = provenance_rows(view.memories, names or sorted(view.demand.dids), now=view.now)
         print_result(as_json, rows, lambda: show.print_provenance(rows, view.now))
@@ -81,7 +75,7 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     print_result(as_json, rows, lambda: print_network(rows, now))
 
 
-def _load_state_view(config: Path) -> "tuple[StateView, Pseudonymizer | None]":
+def _load_state_view(config: Path) -> "StateView":
     from hydrator.cli.output.rows import StateView
     from hydrator.config import load
     from hydrator.state.database import owner_of
@@ -89,26 +83,11 @@ def _load_state_view(config: Path) -> "tuple[StateView, Pseudonymizer | None]":
     from hydrator.wiring import reconcile_policy, system_clock
 
     settings = load(config)
-    pseudonymizer = _load_pseudonymizer(settings)
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        view = StateView.from_store(
+        return StateView.from_store(
             store,
-            reconcile_policy(settings, pseudonymizer),
+            reconcile_policy(settings),
             now=system_clock(),
             owner=owner_of(settings.daemon.state_dir),
             poll_seconds=settings.daemon.poll_seconds,
         )
-    return view, pseudonymizer
-
-
-def _load_pseudonymizer(settings: "Settings") -> "Pseudonymizer | None":
-    """Return the pseudonymizer of private datasets.
-
-    Return None if the configuration has no private datasets, or if this user cannot read the secret key.
-    """
-    from hydrator.wiring import build_pseudonym_store
-
-    with suppress(ConfigError):
-        store = build_pseudonym_store(settings, is_owner=False)
-        return store.pseudonymizer if store else None
-    return None

@@ -13,7 +13,6 @@ from hydrator.cli.output.progress import ProgressBar, ReportingCatalogue, show_p
 from hydrator.domain.errors import StateMissing
 
 if TYPE_CHECKING:
-    from hydrator.privacy.pseudonym_store import PseudonymStore
     from hydrator.reconcile.reconciler import Reconciler
     from hydrator.reconcile.result import CycleReport
     from hydrator.reconcile.state import ReconcileState
@@ -35,15 +34,14 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.reconcile.result import summary
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
-    from hydrator.wiring import assemble, build_pseudonym_store, system_clock
+    from hydrator.wiring import assemble, system_clock
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
-        pseudonym_store = build_pseudonym_store(settings)
-        state = _prepare_state(store.load(), settings, pseudonym_store)
-        if pseudonym_store:
-            store.forget_history(pseudonym_store.pseudonymizer.privacy.has_private_did)
-        with closing(assemble(settings, system_clock, pseudonym_store=pseudonym_store)) as parts:
+        state = _prepare_state(store.load(), settings)
+        if settings.publish.never:
+            store.forget_history(settings.publish.never)
+        with closing(assemble(settings, system_clock)) as parts:
             commands = CommandQueue(settings.daemon.state_dir)
             commands.prepare()
             steps = len(parts.catalogues) + 2  # the schedds first, the publishers last
@@ -72,15 +70,14 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.reconcile.state import ReconcileState
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
-    from hydrator.wiring import assemble, build_pseudonym_store, system_clock
+    from hydrator.wiring import assemble, system_clock
 
     settings = load(config)
     state = ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
         state = store.load()
-    pseudonym_store = build_pseudonym_store(settings, is_owner=False)
-    state = _prepare_state(state, settings, pseudonym_store)
-    with closing(assemble(settings, system_clock, pseudonym_store=pseudonym_store)) as parts:
+    state = _prepare_state(state, settings)
+    with closing(assemble(settings, system_clock)) as parts:
         commands = CommandQueue(settings.daemon.state_dir)
         steps = len(parts.catalogues) + 1  # the schedds first
         with show_progress("asking schedds and catalogues", steps=steps, as_json=as_json) as bar:
@@ -100,15 +97,13 @@ def _report_answers(parts: "Parts", bar: ProgressBar) -> "Parts":
 def _prepare_state(
     state: "ReconcileState",
     settings: Any,  # noqa: ANN401 - config.Settings, imported late
-    pseudonym_store: "PseudonymStore | None",
 ) -> "ReconcileState":
-    """Return *state* without times in the future and without real names of private datasets."""
+    """Return *state* without times in the future."""
     from hydrator.state.clock_step import clamp_to_now
-    from hydrator.state.pseudonymize import pseudonymize_state
     from hydrator.wiring import system_clock
 
     state, _ = clamp_to_now(state, system_clock(), settings.daemon.max_age)
-    return pseudonymize_state(state, pseudonym_store.pseudonymizer) if pseudonym_store else state
+    return state
 
 
 def _print_report(

@@ -29,7 +29,7 @@ def new(
     site: Annotated[str | None, typer.Option(help="Let the token read only the ad of this site.")] = None,
     role: Annotated[
         str | None,
-        typer.Option(help="read: read all published data; submit: also get pseudonyms of private datasets."),
+        typer.Option(help="read: read all published data."),
     ] = None,
 ) -> None:
     """Create a token and print it; the tokens file stores only its hash. The daemon needs no restart."""
@@ -38,9 +38,9 @@ def new(
     from hydrator.wiring import system_clock
 
     if (site is None) == (role is None):
-        raise ConfigError(["give either --site NAME or --role read|submit"])
-    if role not in (None, Role.READ, Role.SUBMIT):
-        raise ConfigError([f"--role {role!r}: use read or submit; for a site use --site NAME"])
+        raise ConfigError(["give either --site NAME or --role read"])
+    if role not in (None, Role.READ):
+        raise ConfigError([f"--role {role!r}: use read; for a site use --site NAME"])
     if site is not None and (not site.strip() or not site.isprintable() or site != site.strip()):
         raise ConfigError([f"--site {site!r}: not a valid site name"])
     kind = Role.SITE if site is not None else Role(str(role))

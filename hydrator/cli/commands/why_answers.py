@@ -45,8 +45,6 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.ports import Catalogue
-from hydrator.privacy.exchange import fetch_pseudonyms, pool_named
-from hydrator.privacy.pseudonyms import Privacy
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.staging.overview import REPORT_NAME, StagingOverview, explain_for_job, overview_from_row
 from hydrator.state.store import Store
@@ -63,7 +61,6 @@ from hydrator.wiring import (
     reconcile_policy,
     system_clock,
 )
-from hydrator.wiring.policies import privacy
 
 
 def print_answers(
@@ -78,7 +75,6 @@ def print_answers(
     job, dids = parse_words(what, site, settings.daemon.default_scope)
     if dids and schedd:
         raise ConfigError(["--schedd applies to a job, not to datasets"])
-    names = fetch_pseudonyms(frozenset(dids), settings)
     with (
         closing(build_condor_client(settings.htcondor)) as client,
         show_progress("asking the pool", as_json=as_json),
@@ -87,13 +83,13 @@ def print_answers(
         if job:
             result = ask_job(query, *job, schedd)
         else:
-            result = WhyResult((_explain_datasets(settings, query, names, Site(site) if site else None),))
+            result = WhyResult((_explain_datasets(settings, query, dids, Site(site) if site else None),))
     print_result(result, query, as_json=as_json)
     return all(answer.could_run for answer in result.answers)
 
 
 def _build_query(settings: Settings, client: WhyPoolClient) -> WhyQuery:
-    now, secrets = system_clock(), privacy(settings.private)
+    now = system_clock()
     knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
     return WhyQuery(
         client,
@@ -102,21 +98,19 @@ def _build_query(settings: Settings, client: WhyPoolClient) -> WhyQuery:
         settings.daemon.default_scope,
         now,
         knowledge_error,
-        secrets,
-        lambda dids: wiring.fetch_daemon_knowledge(
-            settings, dids.difference(secrets.select_private(dids)), now
-        ),
+        settings.publish.never,
+        lambda dids: wiring.fetch_daemon_knowledge(settings, dids, now),
         NearNameSearch(lambda: _open_catalogues(settings)),
-        _build_staging_explainer(settings, secrets, now),
+        _build_staging_explainer(settings, now),
         can_offer_run_anywhere=True,
     )
 
 
-def _build_staging_explainer(settings: Settings, secrets: Privacy, now: datetime) -> StagingExplainer:
+def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplainer:
     """Return a function that explains requests of data, from the daemon's state, else over HTTP."""
     if staging := _load_staging(settings):
         return partial(explain_for_job, staging, now=now)
-    return lambda dids: () if secrets.select_private(dids) else wiring.fetch_staging(settings, dids)
+    return lambda dids: wiring.fetch_staging(settings, dids)
 
 
 # --- before submitting --------------------------------------------------------------------------------
@@ -160,15 +154,11 @@ def _parse_dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
 
 
 def _explain_datasets(
-    settings: Settings,
-    query: WhyQuery,
-    names: Mapping[Did, Did],
-    site: Site | None,
+    settings: Settings, query: WhyQuery, dids: Sequence[Did], site: Site | None
 ) -> JobExplanation:
-    """Explain where a job that requires these datasets could run; *names* has the pool's name of each DID."""
-    dids = sorted(names.values())
+    """Explain where a job that requires *dids* could run."""
     return explain_dids(
-        replace(query, knowledge=_gather_knowledge(settings, query.knowledge, names, query.now)),
+        replace(query, knowledge=_gather_knowledge(settings, query.knowledge, frozenset(dids), query.now)),
         dids,
         site,
         max_age=int(pool_policy(settings).max_age.total_seconds()),
@@ -178,30 +168,26 @@ def _explain_datasets(
 def _gather_knowledge(
     settings: Settings,
     knowledge: DaemonKnowledge | None,
-    names: Mapping[Did, Did],
+    dids: frozenset[Did],
     now: datetime,
 ) -> DaemonKnowledge:
     """Return the daemon's knowledge, with catalogue answers about datasets that the daemon does not poll."""
-    pool_dids = frozenset(names.values())
     knowledge_now = (
-        knowledge
-        or wiring.fetch_daemon_knowledge(settings, pool_dids, now)
-        or DaemonKnowledge(now, Snapshot({}))
+        knowledge or wiring.fetch_daemon_knowledge(settings, dids, now) or DaemonKnowledge(now, Snapshot({}))
     )
-    if new := pool_dids - knowledge_now.demanded_dids:
+    if new := dids - knowledge_now.demanded_dids:
         with _open_catalogues(settings) as catalogues:
-            renamed = [pool_named(catalogue, names) for catalogue in catalogues]
-            if renamed:
+            if catalogues:
                 knowledge_now = with_catalogue_answers(
-                    knowledge_now, renamed, new, max_age=settings.daemon.max_age
+                    knowledge_now, catalogues, new, max_age=settings.daemon.max_age
                 )
-    return NearNameSearch(lambda: _open_catalogues(settings))(knowledge_now, pool_dids)
+    return NearNameSearch(lambda: _open_catalogues(settings))(knowledge_now, dids)
 
 
-def gather_knowledge(settings: Settings, names: Mapping[Did, Did], now: datetime) -> DaemonKnowledge:
-    """Return what the daemon and the catalogues know of datasets; *names* has the pool's name of each DID."""
+def gather_knowledge(settings: Settings, dids: frozenset[Did], now: datetime) -> DaemonKnowledge:
+    """Return what the daemon and the catalogues know of *dids*."""
     state_knowledge, _ = _load_daemon_knowledge(settings, now)
-    return _gather_knowledge(settings, state_knowledge, names, now)
+    return _gather_knowledge(settings, state_knowledge, dids, now)
 
 
 def explain_groups_without_site(
@@ -209,7 +195,7 @@ def explain_groups_without_site(
 ) -> dict[str, str]:
     """Return, by group, why no site has all datasets of the group now; leave out a group if a site has all.
 
-    *groups* has the datasets of each job, or node of a DAG, under the pool's names.
+    *groups* has the datasets of each job, or node of a DAG.
     """
     texts = {group: explain_no_complete_site(knowledge, frozenset(dids)) for group, dids in groups.items()}
     return {group: text for group, text in texts.items() if text}

@@ -62,7 +62,6 @@ class StateView:
     audit: Audit = field(default_factory=Audit)
     credentials: Sequence[Credential] = ()
     failed_reload: Mapping[str, Any] = field(default_factory=dict)
-    privacy_problem: str | None = None
     estimates: SavedEstimates | None = None
     """The estimates of the last cycle; None if the daemon saved none."""
     daemon_problem: str | None = None
@@ -91,9 +90,13 @@ class StateView:
         """Read the state in *store*; *owner* is the process that locks the state, None if no daemon runs."""
         state = store.load()
         matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
-        demand = build_demand(state.demand, pins=policy.pins, matches=matches, now=now)
+        demand = build_demand(state.demand, pins=policy.pins, matches=matches, now=now, never=policy.never)
         snapshot = build_snapshot(
-            apply_corrections(state.memories, state.audit), demand.dids, now=now, max_age=policy.max_age
+            apply_corrections(state.memories, state.audit),
+            demand.dids,
+            now=now,
+            max_age=policy.max_age,
+            never=policy.never,
         )
         cycle = store.load_report("cycle")
         return cls(
@@ -110,7 +113,6 @@ class StateView:
             state.audit,
             parse_credential_rows(store.load_report("credentials").get("rows", [])),
             store.load_report("reload"),
-            store.load_report("private").get("trouble"),
             parse_estimates(store.load_report(REPORT_NAME)),
             silence_reason(cycle.get("at"), owner, now, hung_after_seconds(poll_seconds)),
             state.experiment,
@@ -192,7 +194,6 @@ def status_rows(view: StateView) -> StatusJson:
         "trust": {site: trust_row(view.audit, site) for site in sorted(view.ads)},
         "credentials": cast("list[CredentialJson]", credential_rows(view.credentials)),
         "reload": cast("ReloadFailureJson | None", dict(view.failed_reload) or None),
-        "privacy_problem": view.privacy_problem,
         "daemon_problem": view.daemon_problem,
     }
 

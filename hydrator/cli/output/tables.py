@@ -163,8 +163,6 @@ def _ago_text(moment: int | None, now: datetime, missing: str = "never") -> str:
 
 
 def _ad_problem_lines(rows: StatusJson) -> Iterable[str]:
-    if rows["privacy_problem"]:
-        yield f"the daemon may lose names of private datasets: {rows['privacy_problem']}"
     for publisher, ads in rows["rejected"].items():
         for name, why in ads.items():
             yield f"publisher {publisher} has an ad {name} that the daemon does not adopt: {why}"

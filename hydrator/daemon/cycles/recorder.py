@@ -66,7 +66,6 @@ class CycleRecorder:
         context.state, context.report = reconciler.state, report
         self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
         self.saved_reports.save_credentials(context.credentials)
-        self.saved_reports.save_private_problem(context.parts)
         self.guard.run_isolated("the audit", lambda: self._update_audit_input(reconciler.state))
         if context.parts and context.parts.pool.client:
             self.metrics.count_child_restarts(context.parts.pool.child_restarts)

@@ -7,7 +7,7 @@ from hydrator.diagnostics.credential_expiry import Credential, credential_rows
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import to_unix
 from hydrator.state.store import Store
-from hydrator.wiring import Parts, system_clock
+from hydrator.wiring import system_clock
 
 
 class SavedReports:
@@ -20,7 +20,6 @@ class SavedReports:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._credentials: Sequence[Credential] | None = None
-        self._private_problem: str | None = "not saved yet"
 
     def save_credentials(self, credentials: Sequence[Credential]) -> None:
         """Save the credentials in use and their expiry."""
@@ -28,15 +27,6 @@ class SavedReports:
             with contextlib.suppress(StateError):
                 self._store.save_report("credentials", {"rows": credential_rows(credentials)})
                 self._credentials = credentials
-
-    def save_private_problem(self, parts: Parts | None) -> None:
-        """Save the reason why the daemon may lose names of private datasets."""
-        pseudonym_store = parts.pseudonym_store if parts else None
-        problem = pseudonym_store.problem if pseudonym_store else None
-        if problem != self._private_problem:
-            with contextlib.suppress(StateError):
-                self._store.save_report("private", {"trouble": problem} if problem else {})
-                self._private_problem = problem
 
     def save_reload(self, problems: Sequence[str]) -> None:
         """Save whether the daemon uses the configuration on disk; *problems* say why the reload failed."""

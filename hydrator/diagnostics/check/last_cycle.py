@@ -153,13 +153,3 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
     for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/run/stand-by.md"
         yield failure("daemon", f"publisher {name}: {why}", todo)
-
-
-def check_private_names(trouble: str | None) -> Iterator[Finding]:
-    """Yield a finding if the daemon may lose names of private datasets."""
-    if trouble:
-        todo = (
-            "find the client that sends so many names to the daemon; check owner, mode and free space of"
-            " state_dir: docs/how-to/operate/data/private-datasets.md"
-        )
-        yield warning("private", f"the daemon may lose names of private datasets: {trouble}", todo)

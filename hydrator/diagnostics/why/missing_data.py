@@ -19,7 +19,6 @@ from hydrator.domain.text import (
     shorten,
     shorten_list,
 )
-from hydrator.privacy.pseudonyms import IN_PLAIN_REASON
 
 from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
 
@@ -36,7 +35,7 @@ class MissingReason(StrEnum):
     CASE_COLLISION = "clash"  # another dataset's name differs in letter case only
     MISSPELT = "case"  # the catalogue has this name in another letter case
     INVALID_NAME = "refused"  # the name is not a DID
-    PRIVATE = "private"  # the job names a private dataset without its pseudonym
+    NEVER = "never"  # [publish] never keeps the name out of every ad
     UNSEEN = "unseen"  # no catalogue answered about the dataset
     UNHYDRATED = "unhydrated"  # the slot has no DataLocality attributes
     ELSEWHERE = "elsewhere"  # the dataset is at other sites only
@@ -149,8 +148,9 @@ def _arrival_fields(
 def _explain_missing(
     job: JobFacts, did: Did, site: Site, group: SlotGroup, knowledge: DaemonKnowledge | None, now: datetime
 ) -> MissingDataset:
-    if did in job.private_datasets:
-        return MissingDataset(did, MissingReason.PRIVATE, f"{did} {IN_PLAIN_REASON}")
+    if did in job.never_published:
+        text = f"{did} is never published, by [publish] never: the job runs as in a pool without this daemon"
+        return MissingDataset(did, MissingReason.NEVER, text)
     slot_state = group.dataset_states.get(did, SlotDatasetState(False))
     values: dict[str, Any] = {
         "state": slot_state.state,
@@ -363,7 +363,7 @@ def _status_word(missing: MissingDataset) -> str:
         MissingReason.OVER_BUDGET: "left out",
         MissingReason.CASE_COLLISION: "ambiguous by letter case",
         MissingReason.INVALID_NAME: "not a DID",
-        MissingReason.PRIVATE: "private",
+        MissingReason.NEVER: "never published",
         MissingReason.UNSEEN: "not known",
         MissingReason.UNHYDRATED: "without attributes",
         MissingReason.ELSEWHERE: "absent",

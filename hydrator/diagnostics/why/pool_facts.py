@@ -15,8 +15,8 @@ from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
+from hydrator.domain.text import shorten
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_number
-from hydrator.privacy.pseudonyms import truncate_at_name
 from hydrator.reconcile.audit.misses import (
     AVOID_UNTIL_ATTRIBUTE,
     MISSES_ATTRIBUTE,
@@ -124,8 +124,8 @@ class JobFacts:
     """datasets that the job names"""
     invalid_names: Annotated[Mapping[str, str], Title("NAME")] = field(default_factory=dict)
     """names in the job that are not DIDs, with the reason"""
-    private_datasets: tuple[Did, ...] = ()
-    """private datasets that the job names without a pseudonym"""
+    never_published: tuple[Did, ...] = ()
+    """datasets of the job whose names match `[publish] never`"""
     mode: str | None = None
     """require, auto, wait or prefer"""
     any_after: UnixTime | None = None
@@ -199,11 +199,11 @@ def parse_job(
         misses=parse_misses({MISSES_ATTRIBUTE: parse_string_list(ad.get(MISSES_ATTRIBUTE.lower()))}),
         missed_sites=tuple(dict.fromkeys(parse_string_list(ad.get(SITES_ATTRIBUTE.lower()))[:MAX_SITES])),
         missed_until=parse_integer(ad.get(AVOID_UNTIL_ATTRIBUTE.lower())),
-        concurrency_limits=truncate_at_name(
+        concurrency_limits=shorten(
             parse_string_literal(ad.get("concurrencylimits", "")[:MAX_TEXT_CHARS]) or "", MAX_TEXT_CHARS
         ),
         status_attributes={
-            name: truncate_at_name(parse_string_literal(text) or "", MAX_TEXT_CHARS)
+            name: shorten(parse_string_literal(text) or "", MAX_TEXT_CHARS)
             if text.startswith('"')
             else _parse_number(text)
             for name in _STATUS_ATTRIBUTES
@@ -354,15 +354,15 @@ def _parse_datasets(text: str | None, default_scope: str | None) -> tuple[tuple[
         return (), {}
     if len(text) > MAX_LIST_CHARS:
         reason = f"RequiredDatasets has {len(text)} characters, {MAX_LIST_CHARS} are allowed"
-        return (), {truncate_at_name(text, MAX_TEXT_CHARS): reason}
+        return (), {shorten(text, MAX_TEXT_CHARS): reason}
     names = parse_string_list(text)
     if not names:
-        return (), {truncate_at_name(text, MAX_TEXT_CHARS): "RequiredDatasets must be a list of strings"}
+        return (), {shorten(text, MAX_TEXT_CHARS): "RequiredDatasets must be a list of strings"}
     dids: list[Did] = []
     invalid = {}
     for name in names:
         try:
             dids.append(parse_did(name, default_scope))
         except BadDid as bad:
-            invalid[truncate_at_name(name, MAX_TEXT_CHARS)] = bad.reason
+            invalid[shorten(name, MAX_TEXT_CHARS)] = bad.reason
     return tuple(dict.fromkeys(dids)), invalid

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from hydrator.diagnostics.daemon_probe import ScheddProbe
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot, to_unix
-from hydrator.domain.text import format_duration
-from hydrator.privacy.pseudonyms import Privacy
+from hydrator.domain.text import format_duration, matches_any
 from hydrator.reconcile.ads.site_ads import Budget, dids_without_room, draft_site_ads
 
 from .explain import explain
@@ -68,7 +67,8 @@ class WhyQuery:
     default_scope: str | None
     now: datetime
     knowledge_error: str | None = None
-    privacy: Privacy = field(default_factory=Privacy)
+    never: tuple[str, ...] = ()
+    """Patterns of the datasets that are never published."""
     fetch_knowledge: Callable[[frozenset[Did]], DaemonKnowledge | None] | None = None
     """Fetches the daemon's knowledge of the given datasets over HTTP; called if ``knowledge`` is None."""
     add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
@@ -135,7 +135,8 @@ def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge
 
 def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) -> JobExplanation:
     job = parse_job(row["ad"], row["procs"], schedd, query.default_scope)
-    job = replace(job, private_datasets=tuple(query.privacy.select_private(job.datasets)))
+    unpublished = tuple(did for did in job.datasets if matches_any(did, query.never))
+    job = replace(job, never_published=unpublished)
     if job.status not in {None, JobStatus.IDLE, JobStatus.HELD}:
         return explain(job, (), None, now=query.now)
     facts = fetch_schedd_facts(query.pool, schedd)

@@ -105,19 +105,12 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
     """Return the work that a person must do for the first of *missing* that does not arrive by itself."""
     first = next((one for one in missing if _arrival_remedy(one) is None), None)
     match first.reason if first else None:
-        case (
-            MissingReason.NOWHERE
-            | MissingReason.INVALID_NAME
-            | MissingReason.PRIVATE
-            | MissingReason.CASE_COLLISION
-        ) if first:
+        case MissingReason.NOWHERE | MissingReason.INVALID_NAME | MissingReason.CASE_COLLISION if first:
             name = (
                 f"with {first.similar_names[0]} instead of {first.did}"
                 if first.similar_names
                 else "with another dataset name"
             )
-            if first.reason is MissingReason.PRIVATE:
-                name = "by `hydrator submit`"
             return Remedy(9, f"submit the job again {name}")
         case _ if first and first.state == DatasetState.NEARLINE:
             return Remedy(10, "ask the data manager to bring the data from tape to disk")

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_literal
 from hydrator.domain.ads.contract import CONTRACT_VERSION
-from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.dataset_sets import SetKey, unmark_case
 from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Site, SiteAd, from_unix, to_unix
+from hydrator.domain.text import matches_any
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 from .budget import FRACTION_DIGITS, is_partial, round_down
@@ -20,6 +21,12 @@ _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
 _SET_ENTRY = re.compile(r"((?:'([^']+)'|([a-z0-9]+))=)([^;\]]+)")
 """One entry of a set: the key may be without quotes. The groups are name and ``=``, key, key, number."""
 _NO_SETS = (("DataLocalitySets", "[]"), ("DataLocalitySetsAsOf", "[]"))
+
+
+def names_any(ad: SiteAd, patterns: tuple[str, ...]) -> bool:
+    """Return True if *ad* names a dataset that matches one of *patterns*."""
+    names = (*facts_of(ad), *map(unmark_case, sets_of(ad)))
+    return any(matches_any(name, patterns) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +58,25 @@ def empty_draft(ad: SiteAd, trust: float = 1.0) -> Draft:
     return Draft(ad.site, ad.as_of, content)
 
 
-def redraft(ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta) -> Draft:
+def redraft(
+    ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta, never: tuple[str, ...] = ()
+) -> Draft:
     """Return a draft with the facts of *ad* and their ages. A fact older than *max_age* is UNKNOWN.
 
-    A set with an older fact leaves the ad: its state is unknown. The draft has no estimates.
+    A set with an older fact leaves the ad: its state is unknown. The draft has no estimates. Datasets that
+    match one of the patterns *never*, which the operator may have set since, leave the ad too.
     """
     lines = dict(ad.content)
     facts = {
         did: fact if now - fact.as_of <= max_age else Fact(DatasetState.UNKNOWN, fact.as_of)
         for did, fact in facts_of(ad).items()
+        if not matches_any(did, never)
     }
-    fresh = {key for key, one in sets_of(ad).items() if now - one.as_of <= max_age}
+    fresh = {
+        key
+        for key, one in sets_of(ad).items()
+        if now - one.as_of <= max_age and not matches_any(unmark_case(key), never)
+    }
     content = render_content(
         ad.site,
         dict(sorted(facts.items())),

@@ -14,7 +14,6 @@ from typing import Final
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetState, Did, Fact, Seen, Site, Survey
 from hydrator.domain.ports import Auditor, Clock, Probe
-from hydrator.privacy.pseudonyms import is_opaque
 from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey
 
@@ -239,7 +238,6 @@ class AuditRunner:
         sites_by_claim = {
             claim: frozenset({site})
             for query, sites in all_claims.items()
-            if not is_opaque(query.did)  # skip private DIDs: ps shows the probe's arguments to all users
             for site in sites
             if self._probe.can_check(query.catalogue, site)
             and (claim := Claim(query.catalogue, query.did, site)) not in corrected

@@ -100,7 +100,7 @@ def load_estimation(load_report: Callable[[str], Mapping[str, Any]]) -> Estimati
 def run_times_to_rows(estimation: Estimation) -> dict[str, Any]:
     """Return the run times of ended jobs in JSON values, without those of sets that no job needs now.
 
-    A job can name a private dataset by its real name. Then its key has this name, and the demand has not.
+    A job can name a dataset that is never published. Then its key has this name, and the demand has not.
     The name of a run may also contain it. So runs are left out, too.
     """
     sets = estimation.holdings.sets if estimation.holdings else {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.domain.text import matches_any
 
 from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, TimestampedRows
 
@@ -51,6 +52,18 @@ class NameIndex:
         if len(self.existing_dids) + len(self.absent_dids) == len(demanded_dids):  # both are demanded
             return frozenset()
         return frozenset(demanded_dids - self.existing_dids.keys() - self.absent_dids.keys())
+
+    def without(self, never: tuple[str, ...]) -> "NameIndex":
+        """Return the index without the names that match *never*; the demanded names keep their collisions."""
+
+        def shown(dids: tuple[Did, ...]) -> tuple[Did, ...]:
+            return tuple(did for did in dids if not matches_any(did, never))
+
+        return replace(
+            self,
+            case_collisions=tuple(filter(None, map(shown, self.case_collisions))),
+            misspellings={did: alike for did, dids in self.misspellings.items() if (alike := shown(dids))},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,7 @@ def merge_catalogues(
     max_age: timedelta,
     previous: MergedSnapshot | None = None,
     changed_dids: AbstractSet[Did] | None = None,
+    never: tuple[str, ...] = (),
 ) -> MergedSnapshot:
     """Merge *memories* into a snapshot of the demanded datasets; ``build_snapshot`` has the rules.
 
@@ -105,6 +119,7 @@ def merge_catalogues(
         max_age: a fact older than this becomes UNKNOWN.
         previous: the previous merge.
         changed_dids: the datasets whose records changed since *previous*; None if unknown.
+        never: patterns of names that are never published.
     """
     sources = _sources(memories, now)
     shared_inputs = _shared_inputs(memories, now, max_age)
@@ -122,7 +137,8 @@ def merge_catalogues(
     names = _index_names(dids, memories, demanded_dids, previous.names if previous else NameIndex())
     sizes = _update_sizes(dids, memories, previous.snapshot.bytes_total) if previous else sizes_of(memories)
     recent = _find_recent_sites({did: facts_by_did.get(did, {}) for did in always_recheck}, now)
-    snapshot = _build_snapshot(memories, rows, names, sizes, demanded_dids, now)
+    shown_names = names.without(never) if never else names
+    snapshot = _build_snapshot(memories, rows, shown_names, sizes, demanded_dids, now)
     changed: Mapping[Site, AbstractSet[Did]] | None = None
     if previous:
         changed = {**dict.fromkeys(recent | previous.recent_sites, always_recheck), **changed_by_site}

@@ -120,6 +120,7 @@ def build_snapshot(
     *,
     now: datetime,
     max_age: timedelta,
+    never: tuple[str, ...] = (),
 ) -> Snapshot:
     """Build the snapshot of all catalogues: one state per dataset and site, best first.
 
@@ -128,12 +129,13 @@ def build_snapshot(
         demanded_dids: the demanded datasets.
         now: aware UTC time of this cycle.
         max_age: a fact older than this becomes UNKNOWN.
+        never: patterns of names that are never published.
 
     Returns:
         A snapshot with every site that a catalogue lists, also sites without a demanded dataset. The
         ``as_of`` of a site is the time of the newest complete answer about the site.
     """
-    return merge_catalogues(memories, demanded_dids, now=now, max_age=max_age).snapshot
+    return merge_catalogues(memories, demanded_dids, now=now, max_age=max_age, never=never).snapshot
 
 
 def _is_repeat(reading: Seen, previous: Seen | None) -> bool:

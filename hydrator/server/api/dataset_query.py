@@ -56,16 +56,6 @@ def _parse_limit(text: str) -> int:
     return int(digits)
 
 
-def parse_dids(query: bytes) -> frozenset[Did]:
-    """Parse the DIDs of ``did=…&did=…``."""
-    dids = set()
-    for name, text in _split_fields(query):
-        if name != "did":
-            raise HttpError(400, "bad query", f"unknown parameter {name[:100]!r}; use did=scope:name")
-        dids.add(_parse_did_value(text))
-    return frozenset(dids)
-
-
 def parse_set_keys(query: bytes) -> frozenset[str]:
     """Parse the keys of ``key=…&key=…``."""
     keys = set()

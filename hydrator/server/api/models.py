@@ -231,31 +231,6 @@ class Sets(TypedDict):
 
 
 @with_config(CLOSED)
-class NameAnswer(TypedDict):
-    """A dataset and the name that jobs use for it.
-
-    Attributes:
-        did: the dataset.
-        name: the name that jobs use.
-    """
-
-    did: str
-    name: str
-
-
-@with_config(CLOSED)
-class Names(TypedDict):
-    """The names that jobs use for datasets.
-
-    Attributes:
-        version: version of this answer.
-        datasets: the names.
-    """
-
-    version: Literal[1]
-    datasets: list[NameAnswer]
-
-
 @with_config(CLOSED)
 class Health(TypedDict):
     """Answer of /healthz while the daemon's cycles do not hang.

@@ -14,7 +14,7 @@ from hydrator.domain.ports.staging import ExistingRule, RequestState, StagingKin
 from ..candidates import NotAsked
 from ..ledger import EntryState, Ledger, make_batch
 from ..needs import LiveNeed
-from ..policy import StagingMode, StagingPolicy, is_private
+from ..policy import StagingMode, StagingPolicy
 from ..usage import PlannedBatch, PlannedItem, Usage
 from ..view import DataView
 from .stage_plan import CatalogueFacts
@@ -93,7 +93,7 @@ class PinPlanner:
         if self._view.problem:
             return PinPlan()
         for need in sorted(needs, key=lambda one: (one.jobs.queued_since, one.schedd, one.dids)):
-            if not any(is_private(did) or self._view.unseen_reason(did) for did in need.dids):
+            if not any(self._view.unseen_reason(did) for did in need.dids):
                 self._serve(need)
         allowed: list[PlannedBatch] = []
         shown: list[PlannedBatch] = []

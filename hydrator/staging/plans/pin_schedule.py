@@ -8,7 +8,6 @@ from hydrator.domain.ports.staging import StagingKind
 
 from ..ledger import EntryState, Ledger
 from ..needs import LiveNeed, LiveNeeds
-from ..policy import is_private
 from ..view import DataView
 from .pin_plan import PIN_INTERVAL, PinPlan, find_pinnable_sites
 
@@ -69,7 +68,7 @@ class PinSchedule:
 
 
 def _is_seen(need: LiveNeed, view: DataView) -> bool:
-    return not any(is_private(did) or view.unseen_reason(did) for did in need.dids)
+    return not any(view.unseen_reason(did) for did in need.dids)
 
 
 def _place_of(need: LiveNeed, view: DataView) -> _Place:

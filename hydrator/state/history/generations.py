@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
-from hydrator.domain.ads.dataset_sets import unmark_case
 from hydrator.domain.model import Did, PublishedAd, Site, SiteAd, from_unix
+from hydrator.domain.text import matches_any
+from hydrator.reconcile.ads.drafts import names_any
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.state.rows import DECODE_ERRORS, has_table
 
@@ -219,12 +220,11 @@ def entries(db: sqlite3.Connection, limit: int | None = None) -> Iterator[Histor
             continue
 
 
-def forget(db: sqlite3.Connection, mentions_private: Callable[[str], bool]) -> None:
-    """Delete the entries with an ad or a DID for which *mentions_private* returns True."""
-    spans.forget(db, mentions_private)
+def forget(db: sqlite3.Connection, never: tuple[str, ...]) -> None:
+    """Delete the entries with a dataset whose DID matches one of the patterns *never*."""
+    spans.forget(db, never)
     for one in list(entries(db)):
-        texts = (one.ad.text, unmark_case(one.ad.text))
-        if any(map(mentions_private, texts)) or any(mentions_private(change.did) for change in one.changes):
+        if names_any(one.ad, never) or any(matches_any(change.did, never) for change in one.changes):
             db.execute(
                 "delete from history where site = ? and generation = ?", (one.ad.site, one.ad.generation)
             )

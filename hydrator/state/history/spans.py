@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hydrator.domain.model import DatasetState, Did, Site, SiteAd
+from hydrator.domain.text import matches_any
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.history import AvailableSpans, HistoryEntry
 from hydrator.state.rows import has_table
@@ -86,11 +87,11 @@ def _delete_until(db: sqlite3.Connection, limit: float) -> None:
     db.execute("delete from available_span where until <= ?", (limit,))
 
 
-def forget(db: sqlite3.Connection, mentions_private: Callable[[str], bool]) -> None:
-    """Delete the stays of datasets for whose DID *mentions_private* returns True."""
+def forget(db: sqlite3.Connection, never: tuple[str, ...]) -> None:
+    """Delete the stays of datasets whose DID matches one of the patterns *never*."""
     dids = db.execute("select distinct did from available_span").fetchall()
-    private = [(did,) for (did,) in dids if mentions_private(did)]
-    db.executemany("delete from available_span where did = ?", private)
+    hidden = [(did,) for (did,) in dids if matches_any(did, never)]
+    db.executemany("delete from available_span where did = ?", hidden)
 
 
 class AvailableSpanTable:

@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hydrator.domain.ads.classad import escape_macros, list_literal, string_literal
 from hydrator.domain.ads.dataset_sets import set_key
@@ -106,11 +106,6 @@ class RapthorRun:
     sizes: Mapping[Did, int] = field(default_factory=dict)
     options: RunOptions = field(default_factory=RunOptions)
     label: str = ""
-
-    def with_pseudonyms(self, pseudonyms: Mapping[Did, Did]) -> "RapthorRun":
-        """Return this run with *pseudonyms* in place of the DIDs of private datasets."""
-        sizes = {pseudonyms.get(did, did): size for did, size in self.sizes.items()}
-        return replace(self, dids=tuple(pseudonyms.get(did, did) for did in self.dids), sizes=sizes)
 
     @property
     def title(self) -> str:

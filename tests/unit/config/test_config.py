@@ -462,6 +462,17 @@ def test_a_secret_in_the_text_is_refused_without_showing_it(problems, key):
     assert "canary" not in problem
 
 
+@pytest.mark.parametrize("pattern", ["", "embargo", "embargo:[ab", "embargo:A B", "embargo:ü*"])
+def test_pattern_that_can_match_no_dataset_is_refused(loaded, pattern):
+    with pytest.raises(ConfigError, match=r"publish\.never\[0\]: .* can match no dataset: write scope:name"):
+        loaded(FILE + f'[publish]\nnever = ["{pattern}"]\n')
+
+
+@pytest.mark.parametrize("pattern", ["embargo:*", "*secret*", "embargo:A", "e[m-n]bargo:L[!0-9]?"])
+def test_pattern_of_names_that_are_never_published_is_kept(loaded, pattern):
+    assert loaded(FILE + f'[publish]\nnever = ["{pattern}"]\n').publish.never == (pattern,)
+
+
 def test_a_bare_name_of_a_secret_is_looked_for_among_the_credentials_of_systemd(
     loaded, tmp_path, monkeypatch
 ):
@@ -471,11 +482,11 @@ def test_a_bare_name_of_a_secret_is_looked_for_among_the_credentials_of_systemd(
     (credentials / "catalogue.toml").write_text("x")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
     settings = loaded(
-        '[private]\nkey_file = "absent"\nold_key_files = ["secret", "./deep/secret"]\n' + RUCIO + LOGIN
+        '[submit]\ntoken_file = "absent"\n[publish.http]\ntokens_file = "./deep/secret"\n' + RUCIO + LOGIN
     )
     assert settings.catalogue[0].password_file == credentials / "secret"
-    assert settings.private.key_file == tmp_path / "absent"
-    assert settings.private.old_key_files == [credentials / "secret", tmp_path / "deep" / "secret"]
+    assert settings.submit.token_file == tmp_path / "absent"
+    assert settings.publish.http.tokens_file == tmp_path / "deep" / "secret"
     assert loaded(FILE).catalogue[0].path == tmp_path / "catalogue.toml"
 
 

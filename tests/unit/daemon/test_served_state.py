@@ -206,7 +206,7 @@ def test_a_page_after_a_cycle_counts_nothing_itself(cycles, monkeypatch):
 
 def test_state_of_a_forgotten_report_is_not_shown(cycles):
     cycles.run()
-    cycles.context.forget_report()  # as after a reload that makes datasets private
+    cycles.context.forget_report()  # as after a reload with new names in [publish] never
     state = cycles.frontend.build_state()
     assert (state.snapshot, state.demand, state.placement) == (None, None, None)
 

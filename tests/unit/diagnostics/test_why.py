@@ -98,13 +98,10 @@ def test_matching_job_names_its_sites_and_needs_no_remedy():
     assert "would match at CAM" in answer.verdict
 
 
-def test_private_dataset_without_pseudonym_needs_hydrator_submit():
-    job = replace(JOB, private_datasets=(L1,))
-    for known in (None, beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})):
-        lack = lacking(job, known, generation=None)
-        assert lack.reason is MissingReason.PRIVATE
-        assert lack.text.startswith(f"{L1} is private and is never advertised under its own name")
-        assert "`hydrator submit`" in lack.text
+def test_dataset_that_is_never_published_is_explained():
+    lack = lacking(replace(JOB, never_published=(L1,)), None, generation=None)
+    assert lack.reason is MissingReason.NEVER
+    assert "[publish] never" in lack.text
 
 
 def test_claimed_slot_does_not_match():

@@ -30,7 +30,6 @@ from hydrator.domain.model import (
     Snapshot,
 )  # fmt: skip
 from hydrator.domain.model import Provenance as Catalogued
-from hydrator.privacy.pseudonyms import Privacy
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
@@ -150,17 +149,14 @@ def test_staging_over_http_equals_that_from_the_state(daemon):
 
 
 def test_why_asks_the_daemon_about_staging_only_without_its_state(daemon, tmp_path):
-    def explainer(daemon_url: str = "", *patterns: str) -> StagingExplainer:
+    def explainer(daemon_url: str = "") -> StagingExplainer:
         submit = {"daemon_url": daemon_url} if daemon_url else {}
         table = {"catalogue": [{"type": "file", "path": "x"}], "submit": submit}
         settings = parse({**table, "daemon": {"state_dir": "none"}}, folder=tmp_path, origin="test")
-        return _build_staging_explainer(settings, Privacy(patterns), NOON)
+        return _build_staging_explainer(settings, NOON)
 
     url = daemon.name.removeprefix("daemon ")
-    ask = explainer(url)
-    assert ask((L1, L2)) == explain_for_job(STAGING, (L1, L2), NOON)
-    secretive = explainer(url, L1)
-    assert secretive((L1, L2)) == (), "a private name is not sent"
+    assert explainer(url)((L1, L2)) == explain_for_job(STAGING, (L1, L2), NOON)
     silent = explainer("http://127.0.0.1:9")
     assert silent((L1, L2)) == ()
     assert explainer()((L1, L2)) == (), "no daemon_url"

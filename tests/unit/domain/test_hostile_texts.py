@@ -18,15 +18,12 @@ from hydrator.domain.model import (
     SiteFacts,
     Snapshot,
 )
-from hydrator.domain.redaction import Redactor
-from hydrator.privacy.pseudonyms import HIDDEN_DID, Privacy, Pseudonymizer
+from hydrator.domain.redaction import redact
 from tests.factories import NOON
 
 pytestmark = pytest.mark.outside
 
-VEIL = Pseudonymizer(Privacy(("*:secret_*", "*a*a*b*")), (bytes(range(40)),))
-HIDE = Redactor(redact_further=VEIL.redact)
-PIECES = ["a.", "a/", "eyJabcde-", "token ", "%3A", ":", "\\\\", '\\"', " ", "a:secret_", "é", '"a",']
+PIECES = ["a.", "a/", "eyJabcde-", "token ", "%3A", ":", "\\\\", '\\"', " ", "password=", "é", '"a",']
 
 
 def held(size: int, piece: str) -> JobFacts:
@@ -43,34 +40,23 @@ def held(size: int, piece: str) -> JobFacts:
 
 
 def explained(job: JobFacts) -> list:
-    return render_result(WhyResult((explain(job, (), None, now=NOON),)), HIDE)
+    return render_result(WhyResult((explain(job, (), None, now=NOON),)), redact)
 
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("piece", PIECES)
 def test_long_hostile_text_is_redacted_and_explained(piece):
     """A pass takes a second, a search that starts again at each character minutes: the limit ends it."""
-    assert "canary" not in HIDE(f"{piece * (200_000 // len(piece))} a:secret_canary")
+    assert "canary" not in redact(f"{piece * (200_000 // len(piece))} token=canary-canary")
     assert explained(held(200_000, piece))
 
 
-def test_texts_of_a_job_are_cut_and_no_name_in_them_is_cut_in_two():
+def test_texts_of_a_job_are_cut():
     job = held(1_000_000, "x ")
     assert len(job.status_attributes["HoldReason"]) <= MAX_TEXT_CHARS + 1
     (name, reason), *_ = job.invalid_names.items()
     assert len(name) <= MAX_TEXT_CHARS + 1
     assert f"{MAX_LIST_CHARS} are allowed" in reason
-    cut = " " * (MAX_TEXT_CHARS - 12) + "a:secret_canary"
-    job = parse_job({"HoldReason": f'"{cut}"', "JobStatus": "5"}, [0], "schedd")
-    assert "secret" not in "".join(explained(job)[0].lines)
-
-
-def test_guesses_in_a_hold_reason_come_back_as_a_constant():
-    guesses = [f"a:secret_{number}" for number in range(41)]
-    job = parse_job({"JobStatus": "5", "HoldReason": f'"{" ".join(guesses)}"'}, [0], "schedd")
-    (line, *_) = explained(job)[0].lines
-    assert line.count(HIDDEN_DID) == 41
-    assert [guess for guess in guesses if VEIL.pseudonym(Did(guess)).partition(":")[2] in line] == []
 
 
 def test_summary_counts_each_job_at_each_site_with_its_data():

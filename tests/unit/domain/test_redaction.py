@@ -19,10 +19,10 @@ from hydrator.domain.redaction import (
     MAX_REASON_CHARS,
     SECRET_PLACEHOLDER,
     SECRETS,
-    Redactor,
     Secrets,
     escape_unprintable,
     read_secret,
+    redact,
     sanitize,
 )
 
@@ -31,13 +31,13 @@ SECRET = 'canary"\\7/secret'
 
 @pytest.fixture
 def logged():
-    """Logs in a style, through a redactor; gives what was written."""
+    """Logs in a style; gives what was written."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
 
-    def log(style, redact=None):
+    def log(style):
         stream = io.StringIO()
-        configure_logs("debug", style, stream, redact)
+        configure_logs("debug", style, stream)
         return structlog.get_logger("test"), stream
 
     yield log
@@ -64,7 +64,8 @@ def test_a_traceback_shows_no_values_of_variables(logged, style):
 
 @pytest.mark.parametrize("style", ["json", "console"])
 def test_known_secret_is_removed_in_every_encoding(logged, style):
-    log, stream = logged(style, Redactor([SECRET]))
+    SECRETS.keep(SECRET)
+    log, stream = logged(style)
     log.info("login", failed=f"the server said: {SECRET}", url="https://x/?t=canary%22%5C7%2Fsecret")
     logging.getLogger("a.library").warning("sent %s", SECRET)
     assert "canary" not in stream.getvalue()
@@ -83,21 +84,14 @@ def test_known_secret_is_removed_in_every_encoding(logged, style):
     ],
 )
 def test_a_secret_in_its_usual_dress_is_taken_out(text):
-    assert "c4nary" not in Redactor()(text)
-    assert "[secret]" in Redactor()(text)
+    assert "c4nary" not in redact(text)
+    assert "[secret]" in redact(text)
 
 
 def test_ordinary_lines_stay_as_they_are():
     line = json.dumps({"event": "cycle", "changed": {"UK in file": "lofar:L1 came"}, "token_file": "x"})
-    assert Redactor(["", "abc"])(line) == line
-    assert "secret" not in Redactor()("there was no token for this pool; 3 tokens: none of them")
-
-
-def test_more_can_be_done_to_a_line():
-    assert (
-        Redactor(redact_further=lambda text: text.replace("secret:obs", "private:1"))("a secret:obs")
-        == "a private:1"
-    )
+    assert redact(line) == line
+    assert "secret" not in redact("there was no token for this pool; 3 tokens: none of them")
 
 
 # what servers echo

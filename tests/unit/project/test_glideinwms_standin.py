@@ -41,7 +41,7 @@ DATASETS = {
     "lofar:L1": [CAMBRIDGE, AZUR],
     "lofar:L2": [AZUR, "NL"],
     "lofar:L3": [CAMBRIDGE],
-    "private:00ff": ["NL"],
+    "ska:00ff": ["NL"],
 }
 
 
@@ -79,7 +79,7 @@ def counted(path: Path, *wanted: str | None, group: Group = LOCAL) -> set[str]:
         ("lofar:L1", {"cam", "azur"}),
         ("lofar:L1,lofar:L2", {"azur"}),
         ("lofar:L1,lofar:L2,lofar:L3", set()),
-        ("private:00ff", {"nl"}),
+        ("ska:00ff", {"nl"}),
         ("lofar:unheard", set()),
         ("lofar:L1,lofar:unheard", set()),
         ("LOFAR:L1", set()),

@@ -233,3 +233,20 @@ def test_order_of_the_answers_does_not_change_the_demand():
     first = wanted(asked(ap1=queue(*groups), ap2=queue(*groups[:2])))
     other = wanted(asked(ap2=queue(*groups[1::-1]), ap1=queue(*groups[::-1])))
     assert first == other
+
+
+def test_dataset_that_matches_never_is_not_demanded_and_neither_is_a_set_with_it():
+    memory = asked(ap1=queue(((L1, L2), 3), ((L3,), 1), (("embargo:X 1",), 1)))
+    found = build_demand(
+        memory, pins=[L1], matches=frozenset([L1, L2]), now=NOON, never=("*:L1", "embargo:*")
+    )
+    assert [(entry.dids, entry.origin) for entry in found.entries] == [
+        ((L3,), Origin.JOB),
+        ((L2,), Origin.PATTERN),
+    ]
+    assert not found.rejected_texts
+    assert build_demand(memory, pins=[L1], matches=frozenset(), now=NOON, never=("*:l1",)).dids == {
+        L1,
+        L2,
+        L3,
+    }

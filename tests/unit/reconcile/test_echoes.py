@@ -14,7 +14,6 @@ from adapters.daemon_catalogue import DaemonCatalogue
 from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from adapters.memory import MemoryCatalogue
-from hydrator.config import PrivateSettings, Settings, SubmitSettings
 from hydrator.domain.errors import (
     BadDid,
     CatalogueDenied,
@@ -34,7 +33,6 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.redaction import SECRETS
-from hydrator.privacy.exchange import fetch_pseudonyms
 from hydrator.reconcile.poll.intake import CleanCatalogue
 from tests.rucio_fixtures import catalogues
 
@@ -181,11 +179,6 @@ def test_a_daemon_that_echoes_the_token_shows_nothing_of_it(dressed, tmp_path):
     daemon = DaemonCatalogue(dressed.url, token_file=tmp_path / "token")
     shows_nothing(str(failure(lambda: daemon.read({L1}))))
     daemon.close()
-    submit = SubmitSettings(daemon_url=dressed.url, token_file=tmp_path / "token")
-    settings = Settings(private=PrivateSettings(patterns=["lofar:*"]), submit=submit)
-    with pytest.raises(HydratorError) as caught:
-        fetch_pseudonyms({L1}, settings)
-    shows_nothing(str(caught.value))
 
 
 @pytest.mark.parametrize("how", ["password", "login", "token_file", "token_command"])

@@ -193,13 +193,13 @@ def test_an_entry_comes_back_as_it_was_and_a_spoilt_one_hides_no_other(tmp_path)
         assert store.load_history() == [replace(whole, published_at={"collector": NOON + MINUTE})]
 
 
-def test_history_forgets_a_dataset_that_becomes_private(tmp_path):
+def test_history_forgets_a_dataset_that_is_not_published_any_more(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         gone = HistoryEntry(NOON, ad(L2, generation=2), (DatasetChange(L3, "AVAILABLE", None, "gone"),))
         store.add_history(
             [HistoryEntry(NOON, ad(L1), ()), gone, HistoryEntry(NOON, ad(L3, generation=3), ())], {}, NOON
         )
-        store.forget_history(lambda text: L3 in text)
+        store.forget_history((L3,))
         assert [one.ad.generation for one in store.load_history()] == [1]
 
 

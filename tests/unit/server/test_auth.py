@@ -44,7 +44,6 @@ def write(file, text):
 def made(tmp_path):
     """A tokens file with one token of each kind: the tokens by name, and the file."""
     kinds = {"cam": (Role.SITE, CAM), "ral": (Role.SITE, RAL), "read": (Role.READ, None)}
-    kinds |= {"submit": (Role.SUBMIT, None)}
     tokens, text = {}, ""
     for name, (role, site) in kinds.items():
         tokens[name], grant = create_token(role, site, DAY)
@@ -67,13 +66,12 @@ def status(access, token, need, site=None):
 def test_each_role_permits_its_routes_and_no_others(made):
     tokens, file = made
     access = TokenAuthenticator.open(file)
-    asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None), (Role.SUBMIT, None)]
+    asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None)]
     opened = {name: [status(access, token, *each) for each in asked] for name, token in tokens.items()}
     assert opened == {
-        "cam": [200, 403, 403, 403],
-        "ral": [403, 200, 403, 403],
-        "read": [200, 200, 200, 403],
-        "submit": [200, 200, 200, 200],
+        "cam": [200, 403, 403],
+        "ral": [403, 200, 403],
+        "read": [200, 200, 200],
     }
 
 
@@ -160,15 +158,15 @@ def test_a_file_that_others_may_write_is_not_believed(made):
 
 def test_invalid_line_of_the_tokens_file_grants_nothing_and_the_others_stay(made):
     tokens, file = made
-    broken = file.read_text().replace(" submit", " root").replace("site:RAL", "site:")
+    broken = file.read_text().replace(" read", " root").replace("site:RAL", "site:")
     write(file, broken)
     access = TokenAuthenticator.open(file)
-    assert status(access, tokens["submit"], Role.SUBMIT) == 401
+    assert status(access, tokens["read"], Role.READ) == 401
     assert status(access, tokens["ral"], Role.SITE, RAL) == 401
     assert status(access, tokens["cam"], Role.SITE, CAM) == 200
     assert parse_grants(broken)[1] == (
-        "line 3 is not HASH DATE ROLE with role read, submit or site:NAME",
-        "line 5 is not HASH DATE ROLE with role read, submit or site:NAME",
+        "line 3 is not HASH DATE ROLE with role read or site:NAME",
+        "line 4 is not HASH DATE ROLE with role read or site:NAME",
     )
 
 
@@ -247,7 +245,6 @@ def test_everything_but_health_asks_for_a_token(served, path):
     assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
     assert answer.json()["error"] == "not authenticated"
     assert served(path, "read").status_code == 200
-    assert served(path, "submit").status_code == 200
 
 
 @pytest.mark.outside
@@ -307,14 +304,14 @@ def test_token_new_prints_the_token_once_and_stores_its_hash_with_mode_600(comma
 
 def test_tokens_are_listed_and_revoked_by_their_key(command, tmp_path):
     _, first, _ = command("new", "--role", "read")
-    _, second, _ = command("new", "--role", "submit")
+    _, second, _ = command("new", "--site", "CAM")
     _, listed, _ = command("list")
-    assert [line.split()[2] for line in listed.splitlines()] == ["read", "submit"]
+    assert [line.split()[2] for line in listed.splitlines()] == ["read", "site:CAM"]
     code, told, _ = command("revoke", listed.split()[0])
     access = TokenAuthenticator.open(tmp_path / "tokens")
     assert (code, "was for read" in told) == (0, True)
     assert status(access, first.strip(), Role.READ) == 401
-    assert status(access, second.strip(), Role.SUBMIT) == 200
+    assert status(access, second.strip(), Role.SITE, CAM) == 200
 
 
 def test_a_change_keeps_mode_comments_and_lines_of_others(command, tmp_path):
@@ -329,9 +326,9 @@ def test_a_change_keeps_mode_comments_and_lines_of_others(command, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["new"], "give either --site NAME or --role read|submit"),
+        (["new"], "give either --site NAME or --role read"),
         (["new", "--site", "A", "--role", "read"], "give either"),
-        (["new", "--role", "site"], "use read or submit"),
+        (["new", "--role", "site"], "use read; for a site"),
         (["new", "--site", "A\nB"], "not a valid site name"),
         (["revoke", "ab"], "is not a token's key"),
         (["revoke", "0123456789ab"], "has no token 0123456789ab"),

@@ -431,14 +431,12 @@ def test_a_site_in_propose_is_shown_while_another_is_asked():
     assert [row.site for row in world.overview.planned] == [CAM]
 
 
-def test_private_datasets_are_never_asked_for():
-    private = Did("private:" + "0123456789abcdef" * 2)
-    world = StagingWorld()
-    world.add_dataset(private)
-    world.queue(need(private))
+def test_overview_leaves_out_datasets_that_are_never_published():
+    world = StagingWorld(policy(never=(L2,)), L1=1, L2=1)
+    world.queue(need(L1), need(L2))
     world.step()
-    assert world.stages == set()
-    assert world.reasons == ["private datasets are not requested"]
+    assert {row.did for row in world.overview.requests} == {L1}
+    assert L2 not in str(world.overview)
 
 
 def test_jobs_that_may_start_with_a_part_of_their_data_need_no_request():

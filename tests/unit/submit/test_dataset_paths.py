@@ -24,7 +24,6 @@ from hydrator.submit.dataset_paths import (
     local_paths,
     paths_file_text,
     single_folder_path,
-    with_pseudonyms,
 )
 
 L1, L2 = Did("lofar:L1.ms"), Did("lofar:L2.ms")
@@ -82,13 +81,6 @@ def test_storage_table_gives_paths_for_its_datasets_only():
 def test_storage_table_overrides_the_rule_of_its_area():
     mixed = area(rule="name", table={L1: "odd/one.ms"})
     assert [dataset_path(mixed, did) for did in (L1, L2)] == ["/data/odd/one.ms", "/data/lofar/L2.ms"]
-
-
-@pytest.mark.parametrize("rule", ["hash", "name", "table"])
-def test_opaque_name_has_no_path_under_any_rule(rule):
-    opaque = Did(f"private:{'0123456789abcdef' * 2}")
-    assert dataset_path(area(rule=rule), opaque) is None
-    assert local_paths([area(rule=rule)], [opaque]) == {"UK": {}}
 
 
 def test_dataset_of_files_has_no_single_path_to_probe():
@@ -174,17 +166,6 @@ def test_folder_of_unpacked_archives_has_no_expected_size():
         return json.loads(text)["datasets"][0].get("bytes")
 
     assert [size("lofar:L1.ms.tar"), size("lofar:L1.ms/table.dat")] == [None, 7]
-
-
-def test_files_of_a_private_dataset_are_listed_under_its_opaque_name():
-    opaque = Did(f"private:{'0123456789abcdef' * 2}")
-    paths = with_pseudonyms(local_paths([area()], [L1], {L1: FILES}), {L1: opaque})
-    text = paths_file_text(
-        job_datasets([("L1.ms", L1)], {L1: opaque}), paths, None, areas=[area()], contents={L1: FILES}
-    )
-    body = json.loads(text)
-    assert body["sites"] == {"UK": {opaque: [["/data", "hash"]]}}
-    assert (body["datasets"][0]["did"], len(body["datasets"][0]["files"])) == (opaque, 2)
 
 
 def test_paths_file_that_is_too_long_is_rejected():

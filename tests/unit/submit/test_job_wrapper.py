@@ -588,20 +588,6 @@ def test_attributes_written_into_the_job_ad_have_bounded_length():
 
 
 @pytest.mark.outside
-def test_private_dataset_is_fetched_by_did_and_reported_by_opaque_name(node):
-    name = "private:" + "0" * 32
-    messages = node.chirp()
-    private = {"did": name, "plain": "embargo:L9.ms", "name": "/as/was/L9.ms", "variable": "INPUT_1"}
-    node.takes("lofar:L1.ms", stage_in="sh -c 'echo $1 > $0/L9.ms' {path} {did}", datasets=[private])
-    done = node.run("sh", "-c", "cat $INPUT_1")
-    assert done.stdout == "embargo:L9.ms\n"
-    node.takes("lofar:L1.ms", datasets=[private])
-    assert node.run("true").returncode == 85
-    assert name in messages.read_text()
-    assert "embargo" not in messages.read_text()
-
-
-@pytest.mark.outside
 def test_unreadable_dataset_is_fetched(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'mkdir $0/x; echo $1 > $0/x/f' {path} {did}")
     here = node.holds("L2.ms")

@@ -265,16 +265,6 @@ def test_text_input_with_the_path_of_a_dataset_counts():
     assert find_required_dids({"msin": "/data/L1.ms"}, NamingRules({"L1.ms": "lofar:L1.ms"}), ()) == ()
 
 
-def test_private_input_gives_all_datasets_of_the_run(tmp_path):
-    (tmp_path / "c.toml").write_text(
-        '[private]\npatterns = ["embargo:*"]\n[submit.names]\n"x.ms" = "Embargo:L1"\n'
-    )
-    naming = NamingRules.load(str(tmp_path / "c.toml"))
-    inputs = {"ms": [directory("/data/x.ms"), directory("/data/L2.ms")]}
-    assert find_required_dids(inputs, naming, RUN) == RUN
-    assert find_required_dids(inputs, naming, ()) == ()
-
-
 def test_names_precede_patterns_and_get_the_default_scope(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text(

@@ -9,11 +9,10 @@ from hydrator.wiring import find_unreadable_secrets
 @pytest.fixture
 def settings(tmp_path):
     def make(**tables):
-        given = {"publish": {"http": {"tokens_file": "tokens"}}, "private": {"key_file": "key"}, **tables}
-        given["private"]["old_key_files"] = ["old"]
+        given = {"publish": {"http": {"tokens_file": "tokens"}}, **tables}
         return parse(given, folder=tmp_path, origin="test")
 
-    for name in ("tokens", "key", "old", "password", "token"):
+    for name in ("tokens", "password", "token"):
         (tmp_path / name).write_text("x")
     (tmp_path / "tokens.d").mkdir()
     (tmp_path / "tokens.d" / "pool").write_text("x")
@@ -23,7 +22,7 @@ def settings(tmp_path):
 CATALOGUE = {"type": "rucio", "name": "rucio", "url": "https://rucio", "account": "a"}
 
 
-@pytest.mark.parametrize("name", ["key", "old", "password", "tokens.d", "tokens"])
+@pytest.mark.parametrize("name", ["password", "tokens.d", "tokens"])
 def test_each_secret_that_is_missing_is_named_with_its_key(settings, tmp_path, name):
     login = {"username": "u", "password_file": "password"}
     made = settings(catalogue=[{**CATALOGUE, **login}], htcondor={"token_directory": "tokens.d"})
@@ -32,12 +31,12 @@ def test_each_secret_that_is_missing_is_named_with_its_key(settings, tmp_path, n
     ((file, why),) = find_unreadable_secrets(made).items()
     assert file == tmp_path / name
     assert "No such file" in why
-    keys = {"key": "private.key_file", "old": "private.old_key_files", "tokens": "publish.http.tokens_file"}
-    keys |= {"password": "catalogue rucio.password_file", "tokens.d": "htcondor.token_directory"}
+    keys = {"tokens": "publish.http.tokens_file", "password": "catalogue rucio.password_file"}
+    keys |= {"tokens.d": "htcondor.token_directory"}
     assert why.startswith(keys[name])
 
 
-@pytest.mark.parametrize(("name", "counts"), [("key", True), ("password", True), ("tokens", False)])
+@pytest.mark.parametrize(("name", "counts"), [("password", True), ("tokens", False)])
 def test_an_empty_secret_is_missing_but_a_list_of_tokens_may_be_empty(settings, tmp_path, name, counts):
     made = settings(catalogue=[{**CATALOGUE, "username": "u", "password_file": "password"}])
     (tmp_path / name).write_text("")

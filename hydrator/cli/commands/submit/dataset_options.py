@@ -1,7 +1,7 @@
 """Options that name a job's datasets, and their effect on a submit file or a DAG."""
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,9 +63,8 @@ class DatasetOptions:
         self._gpus = gpus
         self._settings: Settings | None = None
         self.from_inputs = from_inputs
-        self.command = ""
-        self.pool_names: dict[Did, Did] = {}
-        """By DID, the name that the pool uses for each dataset of the calls so far."""
+        self.dids: set[Did] = set()
+        """The datasets of the jobs that were read so far."""
         self.texts = [text for text in texts if text.strip()]
         lines = read_input_file(file).decode("utf-8", "replace").splitlines() if file else []
         self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -87,34 +86,6 @@ class DatasetOptions:
     @property
     def default_scope(self) -> str | None:
         return self.settings.daemon.default_scope if self.settings else None
-
-    def pseudonymize(self, dids: "Collection[Did]", texts: Mapping[str, bytes]) -> "list[Did]":
-        """Return the names that the pool uses for *dids*: pseudonyms for private datasets.
-
-        *texts* has the content of the submit files and DAG files. Everybody can read the ads that HTCondor
-        makes from these files. So the command exits if a file has the real name of a private dataset.
-        """
-        from hydrator.privacy.exchange import fetch_pseudonyms
-        from hydrator.privacy.pseudonyms import Privacy, find_leaks
-
-        self.pool_names |= {did: did for did in dids}
-        if self.settings is None or not self.settings.private.patterns:
-            return list(dids)
-        privacy = Privacy(tuple(self.settings.private.patterns))
-        decoded = {where: content.decode("utf-8", "replace") for where, content in texts.items()}
-        for where, text in {"the command": self.command, **decoded}.items():
-            lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-            mentions = privacy.find_mentions("\n".join(lines))
-            leaks = [
-                f"{did} in: {line[:200]}" for did, line in find_leaks(text, privacy.select_private(dids))
-            ]
-            if mentions or leaks:
-                raise ExitWithMessage(
-                    f"{where} shows the name of a private dataset to every user of the pool:"
-                    f" {(leaks or mentions)[0]}; nothing was submitted: name the dataset only in --datasets"
-                )
-        self.pool_names |= fetch_pseudonyms(frozenset(dids), self.settings)
-        return [self.pool_names[did] for did in dids]
 
     def parse_shared_datasets(self) -> "list[Did]":
         """Return the datasets that the options name for every job."""
@@ -204,18 +175,12 @@ def collect_dag_datasets(
     options: DatasetOptions,
     read: Callable[[str], bytes | None],
     datasets_by_node: "dict[str, list[Did]]",
-    texts: Mapping[str, bytes],
 ) -> "dict[str, list[Did]]":
-    """Add the datasets of the nodes' input files to *datasets_by_node*; return all, as the pool names them.
-
-    *texts* has the content of the DAG file under the name of this file.
-    """
+    """Add the datasets of the nodes' input files to *datasets_by_node*; return it."""
     from hydrator.submit.submit_files.datasets import check_items
 
-    texts = dict(texts)
     for node in dag.nodes:
         origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
-        texts[origin] = node.content or b""
         if node.content is None:
             print(
                 f"hydrator: {origin}: cannot read the submit file, so the datasets in this file are unknown",
@@ -225,9 +190,8 @@ def collect_dag_datasets(
             check_items(node.content, origin, read)
         else:
             datasets_by_node[node.name] += _find_input_datasets(node.content, node.variables, options, origin)
-    every = sorted({did for dids in datasets_by_node.values() for did in dids})
-    names = dict(zip(every, options.pseudonymize(every, texts), strict=True))
-    return {node: [names[did] for did in dids] for node, dids in datasets_by_node.items()}
+    options.dids.update(*datasets_by_node.values())
+    return datasets_by_node
 
 
 def _find_input_datasets(

@@ -1,7 +1,7 @@
 """Outlook of jobs before their submission: jobs that no site fits, and their start by the estimates."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hydrator.cli.commands.submit.dataset_options import DatasetOptions, ExitWithMessage
@@ -20,16 +20,16 @@ def print_outlook(
     """Print one line on the jobs that no site can start now, and one line on the start of the others.
 
     Args:
-        options: the options, with the names that the pool uses for the jobs' datasets.
+        options: the options, with the jobs' datasets.
         jobs: the jobs by their datasets, or the nodes of a DAG.
         should_refuse: exit if no site has all data of a job now.
         mode: DataLocality of the jobs; None for the pool's default.
     """
     from hydrator.submit.outlook import describe_jobs_without_site
 
-    if options.settings is None or not jobs or not options.pool_names:
+    if options.settings is None or not jobs or not options.dids:
         return
-    knowledge = _gather_knowledge(options.settings, options.pool_names)
+    knowledge = _gather_knowledge(options.settings, frozenset(options.dids))
     text = describe_jobs_without_site(jobs, _reasons(knowledge, jobs), mode)
     if text and should_refuse:
         raise ExitWithMessage(f"{text}; nothing was submitted", EXIT_NO_MATCH_NOW)
@@ -38,7 +38,7 @@ def print_outlook(
         print(f"hydrator: {line}", file=sys.stderr)
 
 
-def _gather_knowledge(settings: "Settings", names: "Mapping[Did, Did]") -> "DaemonKnowledge | None":
+def _gather_knowledge(settings: "Settings", dids: "frozenset[Did]") -> "DaemonKnowledge | None":
     """Return what the daemon and the catalogues know of the datasets; None if they cannot be queried."""
     from hydrator.cli.commands.why_answers import gather_knowledge
     from hydrator.domain.errors import HydratorError
@@ -46,7 +46,7 @@ def _gather_knowledge(settings: "Settings", names: "Mapping[Did, Did]") -> "Daem
 
     try:
         with show_progress("asking the daemon and the catalogues"):
-            return gather_knowledge(settings, names, system_clock())
+            return gather_knowledge(settings, dids, system_clock())
     except HydratorError as error:  # a failed query must not prevent the submission
         print(f"hydrator: cannot find out which sites have the data: {error}", file=sys.stderr)
         return None
@@ -67,7 +67,7 @@ def describe_expected_starts(
 
     Args:
         settings: the configuration, with the state and the address of the daemon.
-        jobs: the jobs by their datasets, by the names that the pool uses.
+        jobs: the jobs by their datasets.
         mode: DataLocality of the jobs; None for the pool's default.
     """
     from hydrator.domain.errors import HydratorError

@@ -118,7 +118,6 @@ def wrap(
     If condor_submit_dag rejects the DAG, the command removes the new copies.
     """
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
-    options.command = "\n".join(command)
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
         raise ExitWithMessage(
@@ -160,9 +159,9 @@ def _add_datasets(
             )
         else:
             dids = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
-            names = options.pseudonymize(dids, {origin: text})
+            options.dids.update(dids)
             lines = options.gpu_lines().get("", ())
-            filtered = add_datasets(text, names, origin, read, lines, is_complete=is_complete)
+            filtered = add_datasets(text, dids, origin, read, lines, is_complete=is_complete)
             jobs = _jobs_of(filtered, options)
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
@@ -183,7 +182,7 @@ def _add_to_dag(
 
     dag = read_dag(text, read)
     nodes = DagNodes({node.name: node.kind for node in dag.nodes})
-    dids = collect_dag_datasets(dag, options, read, options.parse_node_datasets(nodes), {origin: text})
+    dids = collect_dag_datasets(dag, options, read, options.parse_node_datasets(nodes))
     filtered = add_datasets_to_dag(text, dids, dag, origin, extra_lines=options.gpu_lines(nodes))
     return filtered, _jobs_of_nodes({name: each for name, each in dids.items() if each})
 
@@ -225,18 +224,18 @@ def _has_settings(command: Sequence[str]) -> bool:
 
 
 def _jobs_of(filtered: "FilterResult", options: DatasetOptions) -> "list[JobsOfSet]":
-    """Return the jobs of a submit file by their datasets, under the names that the pool uses."""
+    """Return the jobs of a submit file by their datasets."""
     from hydrator.domain.errors import BadDid
     from hydrator.domain.model import parse_did
     from hydrator.submit.outlook import JobsOfSet
 
     if not filtered.item_lists:
-        return [JobsOfSet(tuple(sorted(set(options.pool_names.values()))))] if options.pool_names else []
+        return [JobsOfSet(tuple(sorted(options.dids)))] if options.dids else []
     counts: Counter[tuple[Did, ...]] = Counter()
     for names in filtered.item_lists:
         with suppress(BadDid):
             counts[tuple(sorted({parse_did(name, options.default_scope) for name in names}))] += 1
-    options.pool_names |= {did: did for dids in counts for did in dids}
+    options.dids.update(*counts)
     return [JobsOfSet(dids, count) for dids, count in counts.items()]
 
 

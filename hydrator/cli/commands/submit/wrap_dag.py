@@ -192,9 +192,7 @@ def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[
         _collect_datasets(child, options, dids)
     own = {node.name: list(dids.get(branch.scope + node.name, ())) for node in branch.dag.nodes}
     read = build_reader(branch.base_folder)
-    branch.datasets.update(
-        collect_dag_datasets(branch.dag, options, read, own, {str(branch.file): branch.text})
-    )
+    branch.datasets.update(collect_dag_datasets(branch.dag, options, read, own))
 
 
 def _add_copies(

@@ -162,7 +162,5 @@ class StatusJson(PublisherProblemsJson):
     """credentials that expire"""
     reload: ReloadFailureJson | None
     """refused reload: the daemon uses the configuration before it; null: the last file is in use"""
-    privacy_problem: str | None
-    """reason why names of private datasets may be lost; null without a problem"""
     daemon_problem: str | None
     """reason why the daemon counts as stopped or hung; null: it runs"""

@@ -7,9 +7,6 @@ import pytest
 from adapters.condor.data_needs import ScheddNeeds
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen, from_unix, to_unix
-from hydrator.privacy.pseudonyms import Pseudonymizer
-from hydrator.privacy.wrappers import PseudonymizedNeeds
-from hydrator.wiring.policies import privacy
 from tests.factories import NOON
 
 pytestmark = pytest.mark.outside
@@ -124,18 +121,3 @@ def test_running_jobs_have_the_site_of_their_slot(row, site):
     assert one.running_site == (site and Site(site))
     assert (one.job_count, one.queued_since) == (2, from_unix(SINCE) + timedelta(seconds=5))
     assert one.matching_sites is None
-
-
-def test_a_private_dataset_that_a_job_names_plainly_is_masked(tmp_path):
-    from hydrator.config import PrivateSettings
-
-    key = tmp_path / "key"
-    key.write_bytes(b"k" * 32)
-    settings = PrivateSettings(patterns=["lofar:L1"], key_file=key)
-    client = Client()
-    inner = ScheddNeeds(client, lambda: NOON, ["GLIDEIN_Site"])
-    needs = PseudonymizedNeeds(inner, Pseudonymizer(privacy(settings), (b"k" * 32,)), None)
-    [one] = needs.read_needs()["ap1"]
-    assert "L1" not in one.datasets[0]
-    needs.close()
-    assert client.is_closed

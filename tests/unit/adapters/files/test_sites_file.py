@@ -10,7 +10,7 @@ from hydrator.config import load
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.reconcile.state import ReconcileState
-from hydrator.wiring import assemble, build_pseudonym_store, system_clock
+from hydrator.wiring import assemble, system_clock
 from tests.factories import NOON
 
 KEY = bytes(range(40))
@@ -18,14 +18,12 @@ KEY = bytes(range(40))
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "key").touch(mode=0o600)
-    (tmp_path / "key").write_bytes(KEY)
     listed(tmp_path, UK="available")
     return tmp_path
 
 
 def listed(folder, **states: str) -> None:
-    """Write a catalogue of *folder* with two datasets, one of them private, both with *states* by site."""
+    """Write a catalogue of *folder* with two datasets, both with *states* by site."""
     where = ", ".join(f'"{site}" = "{state}"' for site, state in states.items())
     (folder / "catalogue.toml").write_text(
         f'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites = {{ {where} }}\n'
@@ -36,19 +34,17 @@ def listed(folder, **states: str) -> None:
 class Daemon:
     """Cycles one after the other, with the time as an argument: *ahead* is added to the system's."""
 
-    def __init__(self, folder, more: str = "", *, private: bool = False) -> None:
+    def __init__(self, folder, more: str = "") -> None:
         config = folder / "config.toml"
         config.write_text(
             '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
             '[demand]\nask_schedds = false\npins = ["lofar:L1", "embargo:canary"]\n'
             "[publish.collector]\nenabled = false\n[publish.file]\nenabled = false\n"
             f'[publish.sites]\nenabled = true\npath = "out/sites.json"\n{more}'
-            + ('[private]\npatterns = ["embargo:*"]\nkey_file = "key"\n' if private else "")
         )
         settings = load(config)
         self.ahead = timedelta()
-        self.register = build_pseudonym_store(settings)
-        parts = assemble(settings, lambda: system_clock() + self.ahead, pseudonym_store=self.register)
+        parts = assemble(settings, lambda: system_clock() + self.ahead)
         self.cycle = parts.build_reconciler(ReconcileState(), None, lambda: system_clock() + self.ahead)
         self.file = folder / "out" / "sites.json"
 
@@ -66,12 +62,11 @@ def test_the_sites_file_has_demanded_datasets_and_sites_without_data(folder):
     assert set(content["sites"]) == {"UK", "AU"}
 
 
-def test_private_datasets_are_listed_by_their_pseudonyms(folder):
-    daemon = Daemon(folder, private=True)
-    content = daemon.run()
+def test_names_that_are_never_published_leave_the_sites_file(folder):
+    Daemon(folder).run()
+    daemon = Daemon(folder, '[publish]\nnever = ["embargo:*"]\n')
+    assert daemon.run()["datasets"] == {"lofar:L1": ["UK"]}
     assert "canary" not in daemon.file.read_text()
-    (opaque,) = set(content["datasets"]) - {"lofar:L1"}
-    assert daemon.register.resolve(opaque) == "embargo:canary"
 
 
 def test_a_failing_catalogue_keeps_the_sites_file_and_its_content(folder):

@@ -4,7 +4,6 @@ import pytest
 
 from adapters.memory import MemoryCatalogue
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Seen
-from hydrator.privacy.pseudonyms import HEX_DIGITS
 from hydrator.reconcile.audit.ledger import Audit, Claim, Correction, Verdict, VerificationMethod
 from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.audit.runner import MAX_KNOWN_MISSES, MAX_SKIPPED_TURNS, AuditRunner
@@ -12,7 +11,6 @@ from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, holding, memory, rep
 
 RUCIO = "rucio"
 LATER = NOON + MINUTE
-SECRET = Did("private:" + HEX_DIGITS * "3")
 
 
 class Storage:
@@ -138,12 +136,6 @@ def test_a_probe_that_could_not_tell_is_no_verdict():
     made, _ = auditing(replica(L1), probe=Storage(blind=True))
     assert "could not verify" in made.probe_next().error
     assert made.take_verdicts() == ()
-
-
-def test_private_dataset_is_not_probed_since_its_name_would_show():
-    made, _ = auditing(replica(SECRET), probe=Storage())
-    assert made.probe_next() is None
-    assert made.verify_next().true_count == 1
 
 
 @pytest.mark.parametrize("question", ["verify_next", "probe_next"])

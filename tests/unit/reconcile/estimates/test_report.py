@@ -85,7 +85,7 @@ def test_learned_run_times_are_used_after_a_restart() -> None:
 
 
 def test_saved_run_times_name_no_set_that_is_not_demanded() -> None:
-    """A job can name a private dataset by its real name, which the state must not have."""
+    """A job can name a dataset that is never published. The page shows what the state has."""
     rows = json.dumps(run_times_to_rows(after_the_end_of_jobs("t:secret")))
     assert "secret" not in rows
     assert '"user"' in rows

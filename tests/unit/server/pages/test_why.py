@@ -7,12 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.cli.commands import why_answers as command
-from hydrator.diagnostics.why.query import WhyResult, ask_job
+from hydrator.diagnostics.why.query import ask_job
 from hydrator.diagnostics.why.render import render_result
-from hydrator.diagnostics.why.summary import JobSummary
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
-from hydrator.privacy.pseudonyms import Privacy
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.handlers import TokenServices
@@ -159,17 +157,6 @@ def test_why_page_answers_429_while_it_explains_another_job(get, pool):
     assert (second.status_code, second.headers["Retry-After"]) == (429, "5")
     assert [answer.status_code for answer in answers] == [200]
     assert get("/why?job=9").status_code == 200
-
-
-def test_words_are_looked_through_for_private_names():
-    row = [{**IDLE[0], "ad": {**IDLE[0]["ad"], "RequiredDatasets": '{ "embargo:secret" }'}}]
-    found = ask_job(asked(FakePool({"a": row})), 7, None, None)
-    hide = Privacy(("embargo:*",)).redact
-    everything = str(
-        render_result(WhyResult(found.answers, {"b": "no embargo:secret"}, JobSummary(1, 2)), hide)
-    )
-    assert "private:[hidden]" in everything
-    assert "secret" not in everything
 
 
 def test_hostile_words_are_shown_as_text():

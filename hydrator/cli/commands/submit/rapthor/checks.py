@@ -1,8 +1,8 @@
-"""Checks of ``hydrator submit rapthor``: options, expressions, paths of the data, private names."""
+"""Checks of ``hydrator submit rapthor``: options, expressions, paths of the data."""
 
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,9 +14,7 @@ from hydrator.cli.options import EXIT_NO_MATCH_NOW
 from hydrator.cli.output.printing import print_problems
 from hydrator.config import Settings, SubmitSettings
 from hydrator.domain.ads.classad import escape_macros
-from hydrator.domain.model import Did
 from hydrator.domain.untrusted import has_unsafe_parts, is_unsafe_argument
-from hydrator.privacy.pseudonyms import find_leaks
 from hydrator.submit.expressions import Mode
 from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.rapthor.job import RunOptions
@@ -158,8 +156,7 @@ def finish_dry_run(run: "PreparedRun", output: OutputOptions) -> None:
     from .outlook import print_outlook
 
     print_outlook(run, as_json=output.as_json)
-    if not run.settings.private.patterns:  # the real name of a private dataset must not be in a query
-        print_start(run)
+    print_start(run)
     _exit_if_no_site(run, should_refuse=output.refuse_nowhere)
 
 
@@ -169,18 +166,8 @@ def _exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
         raise typer.Exit(EXIT_NO_MATCH_NOW)
 
 
-def use_pool_names(run: "PreparedRun") -> "PreparedRun":
-    """Return the run with the pool's names of its datasets; print the start that the estimates promise."""
-    renamed = run.with_pseudonyms()
-    print_start(renamed)
-    return renamed
-
-
 def print_start(run: "PreparedRun") -> None:
-    """Print the start of the run that the daemon's estimates promise; print nothing without estimates.
-
-    *run* has the pool's names of its datasets, so no query contains the name of a private dataset.
-    """
+    """Print the start of the run that the daemon's estimates promise; print nothing without estimates."""
     jobs = [JobsOfSet(tuple(run.run.dids))]
     line = describe_expected_starts(run.settings, jobs, mode=run.run.options.mode)
     print_problems(*([line] if line else []))
@@ -233,14 +220,4 @@ def _path_problems(run: "PreparedRun") -> list[str]:
     listed = ", ".join(f"{site} lacks {did}" for site, did in missing.items())
     return [
         f"no site's [[storage]] has a path for every dataset ({listed}): complete a table or change a rule"
-    ]
-
-
-def privacy_problems(private: Sequence[Did], texts: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each line of *texts* with a *private* name; these texts become public job ads."""
-    return [
-        f"{did} is a private dataset, and {where} would show its name to every user of the pool:"
-        f" {line[:200]}; nothing was submitted"
-        for where, text in texts.items()
-        for did, line in find_leaks(text, private)
     ]

@@ -153,8 +153,8 @@ def _submit_parset(
         exit_on_problems,
         finish_dry_run,
         parse_command,
+        print_start,
         usage_problems,
-        use_pool_names,
     )
     from .job_folder import produce_job
     from .outlook import print_ad, print_exports
@@ -169,7 +169,7 @@ def _submit_parset(
         finish_dry_run(run, output)
         return
     check_sites(run, output)
-    run = use_pool_names(run)
+    print_start(run)
     if output.form is OutputFormat.AD:
         print_ad(run, as_json=output.as_json)
     elif output.form is OutputFormat.ENV:

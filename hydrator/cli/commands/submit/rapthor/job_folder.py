@@ -1,6 +1,5 @@
 """Output of ``--as job``: print the submit description, or write the job's folder and submit it."""
 
-import os
 import shlex
 import shutil
 import sys
@@ -23,7 +22,6 @@ from hydrator.submit.dataset_paths import (
     check_length,
     job_datasets,
     paths_file_text,
-    with_pseudonyms,
 )
 from hydrator.submit.file_lists import Listing
 from hydrator.submit.gpus import GpuChoice, gpu_choice
@@ -41,7 +39,7 @@ from hydrator.submit.rapthor.job import (
 from hydrator.submit.rapthor.parset import Parset
 from hydrator.submit.submit_files.values import unfit_name_reason
 
-from .checks import exit_on_problems, find_condor_submit, privacy_problems
+from .checks import exit_on_problems, find_condor_submit
 from .options import GpuMode
 from .run import PreparedRun
 
@@ -90,8 +88,6 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
     description = _describe(run, job, resources, command, sorted(set(file_by_option.values())))
     parent, label = job.output or Path(), run.run.title
     stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
-    texts = {"the job": description, "the job's folder": str(parent.absolute() / stem)}
-    exit_on_problems(privacy_problems(run.private_dids, texts))
     if job.output is None and not job.submit:
         sys.stdout.write(description)
         print_problems(
@@ -104,7 +100,7 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
         JOB_PARSET: job_parset(run.parset, names),
         PATHS_FILE: _paths_text(run),
     }
-    folder = _write_job_folder(parent, stem, texts, is_private=bool(run.private_dids))
+    folder = _write_job_folder(parent, stem, texts)
     if job.submit:
         _submit_job(folder, label)
     else:
@@ -184,11 +180,11 @@ def _find_files_to_send(parset: Parset) -> dict[str, str]:
 
 
 def _paths_text(run: PreparedRun) -> str:
-    """Return the content of hydrator-paths.json, with the names that the pool uses for the datasets."""
+    """Return the content of hydrator-paths.json."""
     settings = run.settings
     text = paths_file_text(
-        job_datasets(run.resolution.pairs, run.pseudonyms),
-        with_pseudonyms(run.paths, run.pseudonyms),
+        job_datasets(run.resolution.pairs),
+        run.paths,
         settings.submit.stage_in,
         settings.sites.slot_attributes,
         areas=settings.storage,
@@ -198,11 +194,8 @@ def _paths_text(run: PreparedRun) -> str:
     return check_length(text)
 
 
-def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_private: bool) -> Path:
-    """Write *texts* and the wrapper into a new folder in *parent*.
-
-    If *is_private*, other users cannot read the folder.
-    """
+def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str]) -> Path:
+    """Write *texts* and the wrapper into a new folder in *parent*."""
 
     def fill(folder: Path) -> None:
         # Rapthor may not create all output folders, and HTCondor transfers only folders that exist
@@ -212,7 +205,6 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
             mode = 0o777 if name == WRAPPER_FILE else 0o666
             write_new_file(folder / name, text.encode("utf-8", "surrogateescape"), mode)
 
-    umask = os.umask(0o077) if is_private else None
     try:
         if why := unsafe_folder_reason(parent):
             raise ConfigError([f"{parent}: {why}: choose another folder with -o, or run chmod o-w {parent}"])
@@ -221,9 +213,6 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
         raise ConfigError(
             [f"{parent}: {error.strerror}; nothing was written; choose another folder with -o"]
         ) from error
-    finally:
-        if umask is not None:
-            os.umask(umask)
 
 
 def _submit_job(folder: Path, label: str) -> None:

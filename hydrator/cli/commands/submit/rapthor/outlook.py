@@ -15,8 +15,6 @@ from hydrator.submit.rapthor.environment import export_lines
 from hydrator.submit.rapthor.job import as_ad
 from hydrator.submit.rapthor.job import as_json as ad_as_json
 
-from .checks import exit_on_problems, privacy_problems
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -106,14 +104,12 @@ def outlook_rows(sites: "Sequence[SiteOutlook]") -> list[dict[str, Any]]:
 def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:
     """Print the job attributes of the run as a ClassAd or as JSON."""
     text = ad_as_json(prepared.run) if as_json else as_ad(prepared.run)
-    exit_on_problems(privacy_problems(prepared.private_dids, {"the ad": text}))
     sys.stdout.write(text)
 
 
 def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
     """Print ``export`` lines for a shell; if *toil*, also a line for TOIL_HTCONDOR_PARAMS."""
     text = export_lines(prepared.run, os.environ, _read_condor_values(), toil=toil)
-    exit_on_problems(privacy_problems(prepared.private_dids, {"the exports": text}))
     if len(prepared.run.sizes) > 1:
         print_problems(
             "the exports leave out the sizes of datasets, because DAGMan loses values with a ';'. So the"

@@ -3,7 +3,7 @@
 import glob
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.domain.model import Did, Site, SiteFacts, Snapshot
 from hydrator.domain.text import format_count
-from hydrator.privacy.exchange import fetch_pseudonyms
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.state.store import Store
 from hydrator.submit.dataset_names.globs import Expansion, expand_globs
@@ -31,10 +30,7 @@ from .options import OutputFormat, OutputOptions
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A Rapthor run, the catalogues' answers about its datasets at ``now``, and the sites, the best first.
-
-    ``pseudonyms`` has the pool's name of each DID; :meth:`with_pseudonyms` fills this mapping.
-    """
+    """A Rapthor run, the catalogues' answers about its datasets at ``now``, and the sites, the best first."""
 
     run: RapthorRun
     parset: Parset
@@ -44,28 +40,17 @@ class PreparedRun:
     paths: Paths
     sites: tuple[SiteOutlook, ...]
     now: datetime
-    pseudonyms: Mapping[Did, Did] = field(default_factory=dict)
     site_facts: Mapping[Site, SiteFacts] = field(default_factory=dict)
 
     @property
     def facts(self) -> Snapshot:
-        """The catalogues' facts about the datasets, by the pool's names."""
-        sites = {
-            site: SiteFacts(
-                known.as_of, {self.pseudonyms.get(did, did): fact for did, fact in known.facts.items()}
-            )
-            for site, known in self.site_facts.items()
-        }
-        return Snapshot(sites, bytes_total=self.run.sizes)
+        """The catalogues' facts about the datasets."""
+        return Snapshot(self.site_facts, bytes_total=self.run.sizes)
 
     @property
     def dids(self) -> list[Did]:
-        """The DIDs of the datasets, with real names also for private datasets."""
+        """The DIDs of the datasets."""
         return [did for _, did in self.resolution.pairs]
-
-    @property
-    def private_dids(self) -> list[Did]:
-        return [did for did in self.dids if self.pseudonyms[did] != did]
 
     @property
     def sites_with_paths(self) -> list[Site]:
@@ -76,11 +61,6 @@ class PreparedRun:
     def no_site_reason(self) -> str:
         """One sentence on why no site can start the run now; empty if a site can start it."""
         return explain_no_qualified_site(self.run, self.sites)
-
-    def with_pseudonyms(self) -> "PreparedRun":
-        """Return the run with the pool's names of its datasets; the daemon creates the pseudonyms."""
-        pseudonyms = fetch_pseudonyms(frozenset(self.dids), self.settings)
-        return replace(self, run=self.run.with_pseudonyms(pseudonyms), pseudonyms=pseudonyms)
 
 
 def prepare_run(

@@ -1,1 +1,0 @@
-"""Privacy: replace the names of private datasets by pseudonyms."""

@@ -1,0 +1,88 @@
+"""Names that match ``[publish] never``: nothing that the daemon publishes, shows or logs has one of them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+
+from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from hydrator.daemon.logs import cycle_log_fields
+from hydrator.daemon.metrics import Metrics
+from hydrator.domain.ads.dataset_sets import set_key, unmark_case
+from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.publish.plan import Policy
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport, summary
+from hydrator.reconcile.state import ReconcileState
+from hydrator.server.api.rows import build_dataset_rows, build_set_rows
+from hydrator.server.pages.overview import render_overview
+from hydrator.server.view import ServerState
+from tests.factories import CAM, MINUTE, NOON, RAL
+
+NEVER = ("embargo:*", "lofar:secret?")
+PUBLIC = [Did("lofar:L1"), Did("lofar:l1"), Did("Embargo:A"), Did("lofar:secret"), Did("lofar:SECRET1")]
+HIDDEN = [Did("embargo:A"), Did("embargo:a/b"), Did("lofar:secret1")]
+all_dids = st.sampled_from(PUBLIC + HIDDEN)
+replicas = st.lists(
+    st.builds(Replica, all_dids, st.sampled_from([CAM, RAL]), st.sampled_from(ReplicaState)),
+    max_size=12,
+    unique_by=lambda one: (one.did, one.site),
+)
+jobs = st.lists(st.tuples(st.lists(all_dids, min_size=1, max_size=3), st.booleans()), max_size=5)
+rules = st.builds(
+    ReconcilePolicy,
+    pins=st.frozensets(all_dids, max_size=2),
+    patterns=st.sampled_from([(), ("*",), ("embargo:*",)]),
+)
+
+
+def shown_texts(report: CycleReport, publisher: MemoryPublisher) -> Iterator[str]:
+    """Yield every text of a cycle that leaves the daemon."""
+    for ad in publisher.ads.values():
+        yield ad.text
+        yield unmark_case(ad.text)
+    yield str(summary(report))
+    yield str(cycle_log_fields(report, 1))
+    yield str([entry.changes for entry in report.history_entries])
+    state = ServerState.of_cycle(report)
+    registry = CollectorRegistry()
+    Metrics(registry, "1").record_cycle(report, 1)
+    yield unmark_case(generate_latest(registry).decode())
+    yield unmark_case(str(build_set_rows(state, ())))
+    snapshot = report.evaluation.snapshot
+    rows = build_dataset_rows(state, snapshot, sorted(report.demand.dids), should_suggest_names=True)
+    yield str(rows) + str(snapshot.unseen_reasons)
+    yield unmark_case(render_overview(state))
+
+
+@given(replicas, jobs, rules, st.booleans(), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_no_published_text_has_a_name_that_matches(held, named, policy, was_public, is_broken):
+    now = [NOON]
+    catalogue = MemoryCatalogue("rucio", held, (CAM, RAL), clock=lambda: now[0])
+    publisher = MemoryPublisher(clock=lambda: now[0])
+    groups = [QueuedJobs(tuple(dids), 1, set_key(dids) if keyed else None) for dids, keyed in named]
+    queues = MemoryQueues({"ap1": ScheddDemand(NOON, (*groups, QueuedJobs(("embargo:not a DID",), 1)))})
+
+    def run(never: tuple[str, ...], state: ReconcileState) -> tuple[CycleReport, ReconcileState]:
+        target = PublishTarget(publisher, Policy(5 * MINUTE, has_expiring_ads=True))
+        reconciler = Reconciler(
+            catalogues=[catalogue], queues=queues, targets=[target], policy=replace(policy, never=never),
+            clock=lambda: now[0], state=state, store=None,
+        )  # fmt: skip
+        reconciler.refresh_demand()
+        return reconciler.run(), reconciler.state
+
+    state = ReconcileState()
+    if was_public:  # the operator sets the patterns after names were published
+        _, state = run((), state)
+        now[0] += MINUTE
+        catalogue.is_broken = is_broken
+    report, _ = run(NEVER, state)
+    found = {did for text in shown_texts(report, publisher) for did in HIDDEN if did in text}
+    assert not found
+    assert report.demand.dids <= set(PUBLIC)
