@@ -258,7 +258,7 @@ def test_commands_of_the_upgrade_and_remove_pages_work_as_printed(installed):
     assert "[sites]" not in text
     installed.start_daemon()
     try:
-        installed.config.write_text(text + "\n[sites]\ninclude = []\n")
+        installed.config.write_text(text + '\n[sites]\nretired = ["UK", "AU", "NL"]\n')
         os.kill(installed.pid, signal.SIGHUP)  # systemctl reload
         installed.pool.wait(
             lambda: not installed.pool.ads('MyType == "DataLocality"', "Name"), 60, "the site ads to leave"
