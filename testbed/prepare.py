@@ -91,8 +91,7 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["Helm 3 and models"] = nodejs.modules
     parts["Kubernetes' schemas"] = kubernetes.schemas
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
-    for which in toil.BINDINGS:
-        parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepare(which)  # type: ignore[misc]
+    parts["Toil"] = toil.prepare
     return parts
 
 

@@ -1,12 +1,11 @@
-"""Real Toil for tests on a pool, twice: with this project's batch system, and with Toil's own.
+"""Real Toil for the test on a pool, with this project's batch system.
 
     with Pool.start() as pool:
-        toil = Toil.place(pool, "current")
-        toil.run("--batchSystem", "classad_hydrator", …, "scatter.cwl", "in.json")
+        toil = Toil.place(pool)
 
-Toil's own batch system needs the v1 bindings. Toil's worker starts on the execute side, so interpreter and
+Toil's worker starts on the execute side, so interpreter and
 virtual environment must be there under the same path, readable by a user who may not enter the tester's
-home. Both are built once into the cache folder (``testbed/toil.lock``) and placed in the pool's shared
+home. It is built once into the cache folder (``testbed/toil.lock``) and placed in the pool's shared
 folder, by hard links where that is possible. The interpreter is a copy, which finds its library beside
 itself.
 """
@@ -20,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from .cached import built
 from .pool import UIDS, Pool
@@ -28,9 +27,7 @@ from .pool import UIDS, Pool
 ROOT = Path(__file__).parents[1]
 LOCK = Path(__file__).with_name("toil.lock")
 VERSION = "9.6.0"
-BINDINGS: dict["Which", str] = {"current": "htcondor==25.14.1", "stock": "htcondor==24.12.24"}
-"""``stock`` is the last wheel with the v1 bindings, which Toil's own batch system imports."""
-Which = Literal["current", "stock"]
+BINDINGS = "htcondor==25.14.1"
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -38,17 +35,17 @@ class ToilUnavailable(Exception):
     """Toil cannot be installed here, most often for lack of a package index."""
 
 
-def prepare(which: Which) -> Path:
+def prepare() -> Path:
     """Return the cached folder with interpreter (``py``) and environment (``venv``); build it if missing.
 
     Raises:
         ToilUnavailable: pip could not install it; the text ends with pip's error.
     """
-    recipe = LOCK.read_bytes() + f"{BINDINGS[which]} {sys.base_prefix}".encode()
-    return built(f"toil-{VERSION}-{which}", recipe, lambda home: _build(home, BINDINGS[which]))
+    recipe = LOCK.read_bytes() + f"{BINDINGS} {sys.base_prefix}".encode()
+    return built(f"toil-{VERSION}", recipe, _build)
 
 
-def _build(home: Path, bindings: str) -> None:
+def _build(home: Path) -> None:
     _copy_interpreter(home)
     venv = home / "venv"
     site_packages = venv / "lib" / _PYTHON / "site-packages"
@@ -60,7 +57,7 @@ def _build(home: Path, bindings: str) -> None:
     pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install"]
     pip += ["--quiet", "--disable-pip-version-check", "--no-deps", "--root-user-action=ignore"]
     _run_checked([*pip, "--require-hashes", "-r", str(LOCK)])
-    _run_checked([*pip, bindings])
+    _run_checked([*pip, BINDINGS])
 
 
 def _copy_interpreter(home: Path) -> None:
@@ -125,14 +122,13 @@ class Toil:
     home: Path
 
     @classmethod
-    def place(cls, pool: Pool, which: Which, wheel: Path | None = None) -> Self:
-        """Put Toil there, and this project into ``current`` as well, from *wheel* or one built now."""
-        source, home = prepare(which), pool.shared / f"toil-{which}"
+    def place(cls, pool: Pool) -> Self:
+        """Put Toil there, with this project in it."""
+        source, home = prepare(), pool.shared / "toil"
         if not home.exists():
             _copy(source, home)
             _settle(home)
-            if which == "current":
-                _install_project(home, wheel)
+            _install_project(home)
         return cls(pool, home)
 
     @property
@@ -150,17 +146,6 @@ class Toil:
             "CONDOR_CONFIG": str(client_config(self.pool, user)),
             **more,
         }
-
-    def start(
-        self, *words: str, folder: Path, user: str = "alice", program: str = "toil-cwl-runner", **more: str
-    ) -> subprocess.Popen[str]:
-        """Start the leader as *user* in *folder*; stdout and stderr go to files there."""
-        with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-            return subprocess.Popen(
-                [*as_user(user), program, *words],
-                env=self.environment(user, **more), cwd=folder, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=err, text=True, start_new_session=True,
-            )  # fmt: skip
 
     def folder(self, name: str, user: str = "alice") -> Path:
         """Create a folder of *user* that leader and workers see."""
@@ -213,12 +198,12 @@ def _settle(home: Path) -> None:
         script.chmod(0o755)
 
 
-def _install_project(home: Path, wheel: Path | None) -> None:
+def _install_project(home: Path) -> None:
     from build import ProjectBuilder
 
     quiet: Callable[..., None] = _quietly
     with tempfile.TemporaryDirectory() as scratch:
-        built = wheel or Path(ProjectBuilder(ROOT, runner=quiet).build("wheel", scratch))
+        built = Path(ProjectBuilder(ROOT, runner=quiet).build("wheel", scratch))
         pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python"), "install"]
         _run_checked([*pip, "--quiet", "--no-deps", "--no-index", "--root-user-action=ignore", str(built)])
 

@@ -1,4 +1,4 @@
-"""CWL through toil-cwl-runner on a real pool, by this project's batch system and by Toil's own."""
+"""Rapthor's own runner through our shim and batch system for Toil: the one scenario of the frozen plugin."""
 
 import json
 import os
@@ -19,19 +19,6 @@ from tests.parts import NO_RAPTHOR, NO_TOIL, needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 CANARY = "canary-4f1c0"
-SCATTER = """\
-cwlVersion: v1.2
-class: Workflow
-requirements: {ScatterFeatureRequirement: {}}
-inputs: {ms: "Directory[]"}
-outputs: {seen: {type: "File[]", outputSource: wsclean_image/seen}}
-steps:
-  wsclean_image:
-    scatter: ms
-    in: {ms: ms}
-    out: [seen]
-    run: wsclean_image.cwl
-"""
 STEP = """\
 cwlVersion: v1.2
 class: CommandLineTool
@@ -41,19 +28,8 @@ baseCommand: [sh, -c, COMMAND]
 inputs: {ms: {type: Directory, inputBinding: {position: 1}}}
 outputs: {seen: {type: stdout}}
 """
-WHOLE = """\
-cwlVersion: v1.2
-class: Workflow
-inputs: {ms: "Directory[]", one: Directory}
-outputs: {seen: {type: File, outputSource: wsclean_image/seen}}
-steps:
-  wsclean_image:
-    in: {ms: ms}
-    out: [seen]
-    run: wsclean_image.cwl
-"""
 READ = 'cat "$0/name"; echo "secret=$SECRET"'
-SITES = (SiteSpec("UK", 8), SiteSpec("AU", 4), SiteSpec("NL", 2, gpus=2))  # stand-ins for GPUs
+SITES = (SiteSpec("UK", 8), SiteSpec("AU", 4), SiteSpec("NL", 2))
 BOTH = '{"lofar:L1.ms","lofar:L2.ms"}'
 
 
@@ -68,19 +44,10 @@ def installed(htcondor_release) -> Iterator[Installation]:
         yield running
 
 
-def toil_of(installed: Installation, which: str) -> Toil:
+@pytest.fixture
+def toil(installed) -> Toil:
     with needs(NO_TOIL):
-        return Toil.place(installed.pool, which)
-
-
-@pytest.fixture
-def current(installed) -> Toil:
-    return toil_of(installed, "current")
-
-
-@pytest.fixture
-def stock(installed) -> Toil:
-    return toil_of(installed, "stock")
+        return Toil.place(installed.pool)
 
 
 _LEADERS: list[subprocess.Popen[str]] = []
@@ -145,52 +112,6 @@ class Run:
         return found
 
 
-def options(folder: Path) -> list[str]:
-    settings = {
-        "--jobStore": f"file:{folder}/store",
-        "--workDir": f"{folder}/scratch",
-        "--batchLogsDir": f"{folder}/logs",
-        "--tmp-outdir-prefix": f"{folder}/scratch/out.",
-        "--disableChaining": "True",
-        "--retryCount": "0",
-        "--outdir": f"{folder}/out",
-    }
-    words = [word for pair in settings.items() for word in pair]
-    return [
-        *words, "--bypass-file-store", "--disableCaching", "--preserve-entire-environment",
-        "scatter.cwl", "in.json",
-    ]  # fmt: skip
-
-
-def start(
-    toil: Toil,
-    name: str,
-    *words: str,
-    command: str = READ,
-    more: str = "",
-    files: Mapping[str, str] | None = None,
-    inputs: Mapping[str, object] | None = None,
-    **environment: str,
-) -> Run:
-    """Start a scatter over two measurement sets, or over *files*, with more *inputs*."""
-    folder = toil.folder(name)
-    for ms in ("L1.ms", "L2.ms"):
-        (folder / ms).mkdir()
-        (folder / ms / "name").write_text(f"{ms}\n")
-    (folder / "scatter.cwl").write_text(SCATTER)
-    (folder / "wsclean_image.cwl").write_text(STEP.replace("COMMAND", json.dumps(command)) + more)
-    for file, text in (files or {}).items():
-        (folder / file).write_text(text)
-    sets = [{"class": "Directory", "path": str(folder / ms)} for ms in ("L1.ms", "L2.ms")]
-    one = {"one": sets[1]} if files else {}
-    (folder / "in.json").write_text(json.dumps({"ms": sets, **one, **(inputs or {})}))
-    for sub in ("scratch", "logs", "out"):
-        (folder / sub).mkdir()
-    own(folder, "alice")
-    leader = toil.start(*words, *options(folder), folder=folder, SECRET=CANARY, **environment)
-    return Run(toil.pool, folder, leader)
-
-
 def hold(installed: Installation, datasets: Mapping[str, Mapping[str, str]]) -> None:
     """Set the catalogue, and wait until no slot lists a dataset that has left its site."""
     installed.catalogue.hold(datasets)
@@ -203,298 +124,6 @@ def hold(installed: Installation, datasets: Mapping[str, Mapping[str, str]]) -> 
         )
 
     installed.pool.wait(is_gone, 60, "the data of the tests before to leave the ads")
-
-
-OURS = ("--batchSystem", "classad_hydrator")
-
-
-def test_batch_system_runs_each_step_beside_its_own_dataset(installed, current):
-    hold(installed, {"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
-    run = start(current, "apart", *OURS, _CONDOR_RequiredDatasets=BOTH)
-    assert run.ended() == 0, run.said
-    assert run.sites() == {"lofar:L1.ms": "AU", "lofar:L2.ms": "NL"}
-    outputs = json.loads((run.folder / "stdout").read_text())["seen"]
-    assert len(outputs) == 2
-
-
-MIXED = """\
-cwlVersion: v1.2
-class: Workflow
-requirements:
-  ScatterFeatureRequirement: {}
-  StepInputExpressionRequirement: {}
-  InlineJavascriptRequirement: {}
-inputs: {ms: "Directory[]", one: Directory, threads: int}
-outputs: {seen: {type: File, outputSource: gather/seen}}
-steps:
-  plain: {in: {threads: threads}, out: [seen], run: plain.cwl}
-  direct: {in: {ms: one}, out: [seen], run: wsclean_image.cwl}
-  scattered: {scatter: ms, in: {ms: ms}, out: [seen], run: wsclean_image.cwl}
-  gather: {in: {parts: scattered/seen, one: plain/seen}, out: [seen], run: gather.cwl}
-"""
-PLAIN = (
-    STEP.replace("COMMAND", json.dumps("echo plain"))
-    .replace("id: wsclean_image\n", "")
-    .replace("ms: {type: Directory, inputBinding: {position: 1}}", "threads: int")
-)
-GATHER = (
-    STEP.replace("COMMAND", json.dumps('cat "$0" "$@"'))
-    .replace("id: wsclean_image\n", "")
-    .replace(
-        "ms: {type: Directory, inputBinding: {position: 1}}",
-        "parts: {type: 'File[]', inputBinding: {position: 1}},"
-        " one: {type: File, inputBinding: {position: 2}}",
-    )
-)
-
-
-def test_a_step_that_reads_no_dataset_asks_for_none_and_the_others_for_their_own(installed, current):
-    """No site has both datasets, and the run requires them: a step with both would wait without end."""
-    hold(installed, {"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
-    run = start(
-        current, "mixed", *OURS, _CONDOR_RequiredDatasets=BOTH, _CONDOR_DataLocality='"require"',
-        files={"scatter.cwl": MIXED, "plain.cwl": PLAIN, "gather.cwl": GATHER}, inputs={"threads": 4},
-    )  # fmt: skip
-    assert run.ended() == 0, run.said
-    asked = sorted(
-        (ad["ToilUnitName"].split(".")[2], ",".join(ad.get("RequiredDatasets") or []))
-        for ad in run.ads.values()
-    )
-    assert asked == [
-        ("0", "lofar:L1.ms"),
-        ("1", "lofar:L2.ms"),
-        ("direct", "lofar:L2.ms"),
-        ("gather", ""),
-        ("plain", ""),
-    ]
-    sites = run.sites()
-    assert (sites["lofar:L1.ms"], sites["lofar:L2.ms"]) == ("AU", "NL")
-
-
-def test_batch_system_puts_the_step_into_the_ad_and_no_secret_of_the_leader(installed, current):
-    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
-    run = start(
-        current, "named", *OURS, _CONDOR_RequiredDatasets=BOTH, _CONDOR_RapthorRun='"r1"',
-        _CONDOR_RapthorOperation='"image_1"', _CONDOR_SUBMIT_ATTRS="RequiredDatasets RapthorRun",
-        TOIL_HTCONDOR_PARAMS=f'+RequiredDatasets={BOTH};+RapthorRun="r1";',
-    )  # fmt: skip
-    assert run.ended() == 0, run.said
-    assert set(run.sites().values()) == {"UK"}
-    assert len(run.ads) == 2
-    for ad in run.ads.values():
-        assert "wsclean_image" in ad["ToilUnitName"]
-        assert (ad["RapthorRun"], ad["RapthorOperation"], ad["JobBatchName"]) == (
-            "r1",
-            "image_1",
-            "r1/image_1",
-        )
-        assert len(ad["RequiredDatasets"]) == 1
-        assert CANARY not in json.dumps(ad)
-    # the step itself has it, from the job store
-    outputs = list((run.folder / "out").iterdir())
-    assert outputs
-    assert all(f"secret={CANARY}" in path.read_text() for path in outputs)
-
-
-def test_toils_own_batch_system_runs_the_steps_beside_the_datasets_of_the_run(installed, stock):
-    hold(
-        installed, {"lofar:L1.ms": {"AU": "available", "NL": "available"}, "lofar:L2.ms": {"AU": "available"}}
-    )
-    run = start(
-        stock, "stock", "--batchSystem", "htcondor", _CONDOR_SUBMIT_ATTRS="RequiredDatasets RapthorRun",
-        _CONDOR_RequiredDatasets=BOTH, _CONDOR_RapthorRun='"r1"',
-    )  # fmt: skip
-    assert run.ended() == 0, run.said
-    assert run.sites() == {"lofar:L1.ms,lofar:L2.ms": "AU"}
-    assert [ad["RapthorRun"] for ad in run.ads.values()] == ["r1", "r1"]
-
-
-def test_leader_submits_to_a_schedd_by_name(installed, current):
-    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
-    name = installed.pool.ads('MyType == "Scheduler"', "Name")[0]["Name"]
-    run = start(
-        current, "remote", *OURS, TOIL_HTCONDOR_COLLECTOR=installed.pool.collector, TOIL_HTCONDOR_SCHEDD=name
-    )
-    assert run.ended() == 0, run.said
-
-
-def waiting_step(run: Run) -> str:
-    """Return the job that reads L1.ms, once it is queued; it waits, because no site has L1.ms."""
-
-    def found() -> list[int]:
-        return [cluster for cluster, ad in run.look().items() if ad["RequiredDatasets"] == ["lofar:L1.ms"]]
-
-    return str(run.pool.wait(found, 90, f"the step to be in the queue; Toil says:\n{run.said[-2000:]}")[0])
-
-
-def test_removed_step_fails_the_workflow(installed, current):
-    hold(installed, {"lofar:L2.ms": {"UK": "available"}})
-    run = start(current, "removed", *OURS, _CONDOR_RequiredDatasets=BOTH)
-    job = waiting_step(run)
-    installed.pool.run("condor_rm", job, user="alice")
-    assert run.ended() == 1, run.said
-    assert f"HTCondor job {job} was removed: via condor_rm (by user alice)" in run.said
-
-
-def test_a_step_that_is_held_fails_the_workflow_and_leaves_the_queue(installed, current):
-    hold(installed, {"lofar:L2.ms": {"UK": "available"}})
-    run = start(current, "held", *OURS, _CONDOR_RequiredDatasets=BOTH)
-    job = waiting_step(run)
-    installed.pool.run("condor_hold", "-reason", "quota", job, user="alice")
-    assert run.ended() == 1, run.said
-    assert f"HTCondor job {job} was held: quota" in run.said
-    assert not installed.pool.jobs(f"ClusterId == {job} && JobStatus != 3")
-
-
-def test_removed_running_step_fails_the_workflow(installed, current):
-    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
-    slow = 'case "$0" in *L1.ms) exec sleep 300;; esac'
-    run = start(current, "killed", *OURS, command=slow, _CONDOR_RequiredDatasets=BOTH)
-    job = waiting_step(run)
-    running = f"ClusterId == {job} && JobStatus == 2"
-    installed.pool.wait(lambda: installed.pool.jobs(running), 90, "the step to run")
-    installed.pool.run("condor_rm", job, user="alice")
-    assert run.ended() == 1, run.said
-    assert f"HTCondor job {job} was removed: via condor_rm" in run.said
-
-
-def test_stopped_leader_removes_its_jobs(installed, current):
-    hold(installed, {})
-    run = start(current, "stopped", *OURS, _CONDOR_RequiredDatasets=BOTH)
-    installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
-    os.killpg(run.leader.pid, signal.SIGINT)
-    assert run.ended() != 0
-    left = " || ".join(f"ClusterId == {cluster}" for cluster in run.ads)
-    installed.pool.wait(lambda: not installed.pool.jobs(left), 30, "the jobs to leave the queue")
-
-
-def test_a_restarted_workflow_removes_the_jobs_of_the_leader_that_was_killed(installed, current):
-    hold(installed, {})
-    run = start(current, "killed-leader", *OURS, _CONDOR_RequiredDatasets=BOTH)
-    installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
-    os.killpg(run.leader.pid, signal.SIGKILL)
-    run.leader.wait(120)
-    old = set(run.ads)
-    words = (*OURS, "--restart", *options(run.folder))
-    leader = current.start(*words, folder=run.folder, SECRET=CANARY, _CONDOR_RequiredDatasets=BOTH)
-    again = Run(installed.pool, run.folder, leader)
-    of_the_killed = " || ".join(f"ClusterId == {cluster}" for cluster in old)
-    installed.pool.wait(
-        lambda: not installed.pool.jobs(of_the_killed), 90, "the jobs of the killed leader to leave the queue"
-    )
-    # before this the old jobs could still run, and would leave less to do
-    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
-    assert again.ended() == 0, again.said
-    assert len(set(again.ads) - old) == 2
-
-
-def test_a_step_that_fails_fails_the_workflow_with_its_status(installed, current):
-    run = start(current, "fails", *OURS, command="exit 33")
-    assert run.ended() == 1, run.said
-    assert "ended with exit status" in run.said
-
-
-def test_job_that_the_schedd_rejects_fails_the_workflow_with_the_reason(installed, current):
-    run = start(current, "refused", *OURS, _CONDOR_DataLocality='"sometimes"', _CONDOR_RequiredDatasets=BOTH)
-    assert run.ended() == 1, run.said
-    assert "was not submitted" in run.said
-    assert "sometimes" in run.said or "DataLocality" in run.said
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "reason"),
-    [
-        ("TOIL_HTCONDOR_PARAMS", "rank", "'rank' is not name=value"),
-        ("_CONDOR_RequiredDatasets", '{"a b"}', "must be a list such as"),
-        ("HYDRATOR_CONFIG", "/nonexistent", "/nonexistent (HYDRATOR_CONFIG): [submit] cannot be read"),
-    ],
-)
-def test_wrong_environment_is_reported_in_one_sentence_before_the_workflow(
-    installed, current, variable, value, reason
-):
-    run = start(current, f"wrong-{variable}", *OURS, **{variable: value})
-    assert run.ended() == 2, run.said
-    assert reason in run.said
-    assert "Traceback" not in run.said
-
-
-def test_schedd_restart_costs_no_step(installed, current):
-    hold(installed, {})
-    run = start(current, "patient", *OURS, _CONDOR_RequiredDatasets=BOTH)
-    installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
-    installed.pool.stop_daemon("schedd")
-    try:
-        installed.pool.wait(lambda: "the workflow waits" in run.said, 60, "Toil to notice")
-    finally:
-        installed.pool.start_daemon("schedd")
-    installed.pool.wait(run.look, 60, "the queue to be there again")
-    hold(installed, {"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
-    assert run.ended() == 0, run.said
-
-
-@pytest.mark.parametrize("which", ["current", "stock"])
-def test_step_that_reads_244_sub_bands_runs_beside_them(installed, which, record_property):
-    """Both batch systems, by the environment: the list (8.8 kB) is in each job's ad."""
-    names = [f"lofar:L667526_SB{number:03}_uv_pre-cal.ms" for number in range(244)]
-    hold(installed, {name: {"UK": "available"} for name in names})
-    listed = "{" + ",".join(f'"{name}"' for name in names) + "}"
-    words = OURS if which == "current" else ("--batchSystem", "htcondor")
-    toil = toil_of(installed, which)
-    data = toil.folder(f"sub-bands-{which}")
-    inputs = []
-    for name in names:
-        (data / name.partition(":")[2]).mkdir()
-        inputs.append({"class": "Directory", "path": str(data / name.partition(":")[2])})
-    own(data, "alice")
-    step = STEP.replace("type: Directory,", 'type: "Directory[]",').replace("COMMAND", '"true"')
-    run = start(
-        toil, f"many-{which}", *words, _CONDOR_SUBMIT_ATTRS="RequiredDatasets",
-        _CONDOR_RequiredDatasets=listed, inputs={"ms": inputs},
-        files={"scatter.cwl": WHOLE, "wsclean_image.cwl": step},
-    )  # fmt: skip
-    assert run.ended() == 0, run.said
-    assert set(run.sites().values()) == {"UK"}
-    assert {len(ad["RequiredDatasets"]) for ad in run.ads.values()} == {244}
-    sizes = [len(json.dumps(ad)) for ad in run.ads.values()]
-    record_property(f"244_sub_bands_toil_{which}", f"ad {max(sizes)} bytes as JSON")
-    print(f"244 sub-bands, Toil, {which}: ad {max(sizes)} bytes as JSON")
-
-
-GPU = """\
-$namespaces: {cwltool: "http://commonwl.org/cwltool#"}
-hints:
-  cwltool:CUDARequirement:
-    {cudaVersionMin: "11.4", cudaComputeCapability: "3.0", cudaDeviceCountMin: 2, cudaDeviceCountMax: 2}
-"""
-
-
-def test_a_step_that_needs_gpus_starts_where_they_are(installed, current):
-    """cwltool looks for an Nvidia driver there, which the stand-ins for GPUs do not have."""
-    run = start(current, "gpu", *OURS, more=GPU)
-    assert run.ended() == 1
-    assert "Could not satisfy CUDARequirement" in run.said
-    assert [ad["RequestGPUs"] for ad in run.ads.values()] == [2, 2]
-    assert set(run.sites().values()) == {"NL"}
-
-
-def test_step_that_may_use_a_gpu_takes_one_beside_its_data_or_more_cores(installed, current):
-    hold(installed, {"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
-    config = installed.pool.shared / "gpu.toml"
-    config.write_text(
-        '[submit]\ngpu = "prefer"\ncpus = 3\nmemory_gb = 0.1\ngpu_steps = ["*wsclean_image*"]\n'
-    )
-    run = start(current, "choice", *OURS, _CONDOR_RequiredDatasets=BOTH, HYDRATOR_CONFIG=str(config))
-    assert run.ended() == 0, run.said
-    assert run.sites() == {"lofar:L1.ms": "AU", "lofar:L2.ms": "NL"}
-    which = " || ".join(f"ClusterId == {cluster}" for cluster in run.ads)
-    done = installed.pool.history(which, "RequiredDatasets", "CpusProvisioned", "GPUsProvisioned")
-    assert {job["RequiredDatasets"][0]: (job["CpusProvisioned"], job["GPUsProvisioned"]) for job in done} == {
-        "lofar:L1.ms": (3, 0),
-        "lofar:L2.ms": (1, 1),
-    }
-
-
-# Rapthor
 
 
 OPERATION = """\
@@ -551,13 +180,13 @@ def rapthor_runs(installed: Installation, toil: Toil, folder: Path, front: Path)
         )  # fmt: skip
 
 
-def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(installed, current):
+def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(installed, toil):
     hold(installed, {"lofar:L1.ms": {"NL": "available"}, "lofar:L2.ms": {"UK": "available"}})
-    working = current.folder("run1")
+    working = toil.folder("run1")
     dataset = working / "L1.ms"
     dataset.mkdir()
     (dataset / "name").write_text("L1.ms\n")
-    front = shim_for(installed, current, current.folder("path"))
+    front = shim_for(installed, toil, toil.folder("path"))
     ran: dict[str, dict] = {}
     # the second one reads what the first has written; the third a dataset that is elsewhere only
     (working / "L1_field.ms").mkdir()
@@ -569,8 +198,8 @@ def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(
         ("predict_1", working / "L1_field.ms"),
         ("image_1", working / "L2.ms"),
     ):
-        folder = operation(current, working, name, read)
-        run = Run(installed.pool, folder, rapthor_runs(installed, current, folder, front))
+        folder = operation(toil, working, name, read)
+        run = Run(installed.pool, folder, rapthor_runs(installed, toil, folder, front))
         status = run.ended(200)
         log = (working / "logs" / name / "pipeline.log").read_text()
         assert status == 0, log[-4000:]
