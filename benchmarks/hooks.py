@@ -74,7 +74,7 @@ def serve(folder: Path, dataset_count: int, *, tls: bool) -> None:
         runtime=cast("Runtime", SimpleNamespace(parts=parts)),
         report=CycleReport(now, wants(dids(dataset_count)), evaluation, (), {}),
     )
-    frontend = HttpFrontend(context, CollectorRegistry(), lambda: None, lambda: None)
+    frontend = HttpFrontend(context, CollectorRegistry(), lambda: None)
     server = frontend.server_for(settings)
     assert server is not None
     with server:

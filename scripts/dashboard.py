@@ -111,7 +111,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             (('sum by (collector) (rate(hydrator_merge_slot_seconds_total{covered="yes"}[$__rate_interval]))'
              " / (sum by (collector) (rate(hydrator_merge_slot_seconds_total[$__rate_interval])) > 0)"), "{{collector}}"),
         ]),
-        ("Who publishes", "short", "timeseries", [("hydrator_leads", "{{instance}}")]),
         ("Failures to publish", "ops", "timeseries",
          [(_rate("hydrator_publish_errors_total", "publisher"), "{{publisher}}")]),
         ("Requests by status", "reqps", "timeseries",

@@ -1,6 +1,6 @@
 """Collector: publish ads of MyType "DataLocality" for each site; read which site ads the slots have."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import timedelta
@@ -48,14 +48,13 @@ class CollectorPublisher:
         name: str = "collector",
         lifetime: timedelta,
         clock: Clock,
-        identities: Collection[str] = (),
     ) -> None:
         self._client = client
         self.name = name
         self._lifetime = lifetime
         self._clock = clock
         self._skew = timedelta(0)
-        self._identities = OwnIdentities(client, identities)
+        self._identities = OwnIdentities(client)
         self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:

@@ -13,7 +13,7 @@ UNAUTHENTICATED: Final = "unauthenticated@unmapped"
 
 
 class OwnIdentities:
-    """The identities of this daemon, and of the peers that the operator configured.
+    """The identities of this daemon.
 
     The collectors return this daemon's identity (as for ``condor_ping``). This object queries the identity
     at the first ad, and again when an ad has another identity: a renewed token may have changed this
@@ -21,12 +21,10 @@ class OwnIdentities:
 
     Args:
         client: the client that queries the collectors.
-        peer_identities: further identities that count as this daemon's, such as that of the standby.
     """
 
-    def __init__(self, client: CollectorClient, peer_identities: Collection[str] = ()) -> None:
+    def __init__(self, client: CollectorClient) -> None:
         self._client = client
-        self._peer_identities = frozenset(peer_identities)
         self._own_identities: frozenset[str] = frozenset()
 
     def foreign_sender_reasons(self, ads: Collection[Mapping[str, Any]]) -> list[str | None]:
@@ -36,9 +34,9 @@ class OwnIdentities:
             PoolError: no collector returned this daemon's identity.
         """
         senders = [str(ad[IDENTITY] or UNAUTHENTICATED) for ad in ads]
-        if any(sender not in self._own_identities | self._peer_identities for sender in senders):
+        if any(sender not in self._own_identities for sender in senders):
             self._own_identities = self._query_identities()
-        own = self._own_identities | self._peer_identities
+        own = self._own_identities
         return [None if sender in own else f"{sender[:200]} sent it, not this daemon" for sender in senders]
 
     def _query_identities(self) -> frozenset[str]:

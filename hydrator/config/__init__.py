@@ -5,7 +5,6 @@ can override a value: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
 """
 
 from .catalogues import DmapiSource, FileSource, PluginSource, RucioSource, SiteCapabilitiesSettings, Source
-from .daemon import StandbySettings
 from .jobs import NamePattern, StorageArea, SubmitSettings
 from .loader import load, parse
 from .publishers import HttpServerSettings
@@ -14,6 +13,6 @@ from .settings import Settings
 
 __all__ = [
     "AuditSettings", "DmapiSource", "FileSource", "HttpServerSettings", "NamePattern", "PluginSource",
-    "RucioSource", "Settings", "SiteCapabilitiesSettings", "Source", "StandbySettings",
+    "RucioSource", "Settings", "SiteCapabilitiesSettings", "Source",
     "StorageArea", "SubmitSettings", "load", "parse",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from .fields import Name, Seconds, Section, SiteName
+from .fields import Seconds, Section, SiteName
 
 
 class DaemonSettings(Section):
@@ -107,25 +107,6 @@ class EstimatesSettings(Section):
         le=86_400,
         description="NEGOTIATOR_INTERVAL of the pool: a waiting job starts after this time at the earliest,"
         " so a job whose data is read sooner does not wait for it",
-    )
-
-
-class StandbySettings(Section):
-    """Leader election between two daemons on one pool: docs/how-to/operate/run/stand-by.md."""
-
-    enabled: bool = False
-    name: Name | None = Field(None, description="unique name of this daemon; default: the name of the host")
-    after_seconds: float = Field(
-        90,
-        ge=3,
-        le=3600,
-        description="the standby takes over after this many seconds without a heartbeat of the leader",
-    )
-    identities: tuple[Name, ...] = Field(
-        (),
-        description="identities of the other daemon at the collector, such as hydrator2@YOUR.DOMAIN, if"
-        " they differ from this daemon's identity; this daemon also accepts heartbeats from"
-        " these identities",
     )
 
 

@@ -11,7 +11,6 @@ from .daemon import (
     HTCondorSettings,
     LogSettings,
     SitesSettings,
-    StandbySettings,
 )
 from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
 from .network import NetworkSettings
@@ -42,7 +41,6 @@ class Settings(BaseSettings):
     estimates: EstimatesSettings = EstimatesSettings()
     breaker: BreakerSettings = BreakerSettings()
     audit: AuditSettings = AuditSettings()
-    standby: StandbySettings = StandbySettings()
     experiment: ExperimentSettings = ExperimentSettings()
     log: LogSettings = LogSettings()
 

@@ -12,8 +12,6 @@ Terabytes = Annotated[float, Field(ge=0, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=0, le=1_000_000_000)]
 CALL_SECONDS = 20.0
 """Time limit of one call that makes, renews or cancels requests."""
-LEASE_MARGIN_SECONDS = 5.0
-"""Seconds of the lease that must be left after the longest call; see :func:`staging_problems`."""
 
 
 class StagingCatalogueSettings(Section):
@@ -107,7 +105,7 @@ class StagingSettings(Section):
 
 def staging_problems(data: Mapping[str, Any]) -> list[str]:
     """Report keys of [staging] that do not fit to other sections; *data* may have invalid values."""
-    staging, standby = data.get("staging"), data.get("standby")
+    staging = data.get("staging")
     if not isinstance(staging, dict):
         return []
     problems = _unknown_catalogues(staging, data.get("catalogue"))
@@ -120,13 +118,6 @@ def staging_problems(data: Mapping[str, Any]) -> list[str]:
     demand = data.get("demand")
     if isinstance(demand, dict) and demand.get("ask_schedds") is False:
         problems.append("staging.mode: the daemon must read the jobs' needs; set demand.ask_schedds = true")
-    if isinstance(standby, dict) and standby.get("enabled") is True:
-        lease = standby.get("after_seconds", 90)
-        if isinstance(lease, int | float) and lease < 2 * (CALL_SECONDS + LEASE_MARGIN_SECONDS):
-            problems.append(
-                f"standby.after_seconds: must be {2 * (CALL_SECONDS + LEASE_MARGIN_SECONDS):g} or more with"
-                " staging, so that a call ends before another daemon leads"
-            )
     return problems
 
 

@@ -111,30 +111,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
             "publish: no publisher is enabled; set enabled = true in publish.collector,"
             " publish.file or publish.http"
         )
-    problems += _standby_problems(data) + _experiment_problems(data)
     return problems + staging_problems(data)
-
-
-def _experiment_problems(data: Mapping[str, Any]) -> list[str]:
-    """Report [experiment] of two daemons that would draw different plans."""
-    standby, experiment = data.get("standby"), data.get("experiment")
-    if not all(isinstance(one, dict) and one.get("enabled") is True for one in (standby, experiment)):
-        return []
-    absent = [
-        key for key in ("seed", "start") if isinstance(experiment, dict) and experiment.get(key) is None
-    ]
-    needed = "both daemons need the same plan; set experiment.seed and experiment.start, the same in both"
-    return [f"experiment.{absent[0]}: {needed}"] if absent else []
-
-
-def _standby_problems(data: Mapping[str, Any]) -> list[str]:
-    """Report [standby] without publish.collector: leader election needs the collector."""
-    standby, publish = data.get("standby"), data.get("publish")
-    if not isinstance(standby, dict) or standby.get("enabled") is not True or not isinstance(publish, dict):
-        return []
-    if _is_enabled(publish, "collector"):
-        return []
-    return ["standby.enabled: leader election needs the collector; set publish.collector.enabled = true too"]
 
 
 def _is_enabled(publish: Mapping[str, Any], publisher: str) -> bool:

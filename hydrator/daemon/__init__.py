@@ -1,1 +1,1 @@
-"""The daemon's process: schedule, leader election, watchdog, metrics and logs."""
+"""The daemon's process: schedule, watchdog, metrics and logs."""

@@ -28,7 +28,6 @@ from .background import (
     AuditTasks,
     CycleOutput,
     EstimateErrorKeeper,
-    Heartbeat,
     LocalityKeeper,
     MaintenanceTasks,
     NetworkTasks,
@@ -120,7 +119,6 @@ class Daemon:
             self._guard,
             self._saved_reports,
             self._service_manager,
-            self._get_standby_reason,
         )
         cycles = CycleRunner(
             context,
@@ -128,13 +126,11 @@ class Daemon:
             self._recorder,
             stopping=self._stopping,
             is_clock_stepping=lambda: bool(self._clock_steps.pending_step) and not self._is_clock_step_logged,
-            get_standby_reason=self._get_standby_reason,
         )
         self._http = HttpFrontend(
             context,
             registry,
             self._watchdog.hang_reason,
-            self._get_standby_reason,
             build_page_history(self._store),
         )
         builder = RuntimeBuilder(context, self._store, bugs, cycles.early_cycles, self._http.get_endpoint)
@@ -144,13 +140,11 @@ class Daemon:
 
     def _build_background_workers(self, registry: CollectorRegistry, bugs: BugReporter) -> BackgroundWorkers:
         metrics, report_bug = self._metrics, self._guard.report_bug
-        heartbeat = Heartbeat(metrics, report_bug, self._watchdog.hang_reason, self._stopping)
         staging = StagingTasks(
             metrics,
             report_bug,
             self._store,
             self._build_cycle_output,
-            heartbeat,
             self._context.share_staging,
             bugs,
             StagingMetrics(registry),
@@ -158,7 +152,6 @@ class Daemon:
         locality = LocalityKeeper(self._store.locality_hours, self._context.share_locality)
         errors = EstimateErrorKeeper(self._store)
         return BackgroundWorkers(
-            heartbeat,
             AuditTasks(metrics, report_bug, self._stopping),
             MaintenanceTasks(
                 metrics,
@@ -174,11 +167,8 @@ class Daemon:
             staging,
         )
 
-    def _get_standby_reason(self) -> str | None:
-        return self._workers.heartbeat.standby_reason
-
     def _build_cycle_output(self) -> CycleOutput:
-        return CycleOutput(self._context.report, self._context.state.ads, self._get_standby_reason())
+        return CycleOutput(self._context.report, self._context.state.ads)
 
     def post_signal(self, request: ProcessSignal) -> None:
         """Ask the daemon to stop or reload; safe from a signal handler and from any thread."""

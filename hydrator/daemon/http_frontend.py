@@ -47,7 +47,6 @@ class HttpFrontend:
         context: the values that the daemon's parts share.
         registry: the metrics that the server exports.
         get_hang_reason: returns why the daemon hangs, or None.
-        get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
         history: the history in the state, for the pages.
         clock: returns the present time.
     """
@@ -55,7 +54,6 @@ class HttpFrontend:
     context: DaemonContext
     registry: CollectorRegistry
     get_hang_reason: Callable[[], str | None]
-    get_standby_reason: Callable[[], str | None]
     history: PageHistory = field(default_factory=PageHistory)
     clock: Clock = system_clock
     server: HttpServer | None = None
@@ -103,7 +101,6 @@ class HttpFrontend:
             context.reload_problems,
             context.credentials,
             self.get_hang_reason(),
-            self.get_standby_reason(),
         )
 
     def build_state(self) -> ServerState:
@@ -112,14 +109,14 @@ class HttpFrontend:
         Each request calls this, in the event loop. So the work must not grow with the number of datasets.
         """
         context, now = self.context, self.clock()
-        report, standby_reason = context.report, self.get_standby_reason()
+        report = context.report
         served_ads = context.parts.served_ads if context.parts else None
         experiment = (report.evaluation.state if report else context.state).experiment
         has_ads = report or context.state.ads
         return replace(
             context.cycle_state or ServerState({}, None, None, None, now),
-            ads=served_ads.ads() if served_ads and not standby_reason else {},
-            not_ready_reason=standby_reason or (None if has_ads else "the first cycle has not ended yet"),
+            ads=served_ads.ads() if served_ads else {},
+            not_ready_reason=None if has_ads else "the first cycle has not ended yet",
             now=now,
             published_at=served_ads.publish_times() if served_ads else {},
             hang_reason=self.get_hang_reason(),

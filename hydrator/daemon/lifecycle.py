@@ -15,7 +15,7 @@ from hydrator.state.clock_step import shift_back
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, system_clock
 
-from .background import AuditTasks, Heartbeat, MaintenanceTasks, NetworkTasks, PoolEdits, StagingTasks
+from .background import AuditTasks, MaintenanceTasks, NetworkTasks, PoolEdits, StagingTasks
 from .cycles import CycleRunner
 from .process.watchdog import Watchdog
 from .runtime import DaemonContext, Runtime, close_parts
@@ -30,7 +30,6 @@ _RELOAD_DRAIN_SECONDS = 10.0
 class BackgroundWorkers:
     """The background work beside the cycles; reloads do not replace it."""
 
-    heartbeat: Heartbeat
     audit_tasks: AuditTasks
     maintenance_tasks: MaintenanceTasks
     pool_edits: PoolEdits
@@ -41,7 +40,6 @@ class BackgroundWorkers:
     def executor_names(self) -> list[str]:
         """Return the names of the executors that the scheduler needs."""
         workers = (
-            self.heartbeat,
             self.audit_tasks,
             self.maintenance_tasks,
             self.pool_edits,
@@ -56,7 +54,6 @@ class BackgroundWorkers:
         self.audit_tasks.schedule(scheduler, fence, settings.audit, parts.audit_runner, parts.pool.misses)
         self.maintenance_tasks.schedule(scheduler, fence, settings, parts, runtime.reconciler)
         self.pool_edits.schedule(scheduler, fence, settings, parts.policy, parts.pool.merger)
-        self.heartbeat.schedule(scheduler, fence, settings.standby, parts.pool.peers)
         self.network_tasks.schedule(scheduler, fence, parts.network, settings.daemon.history_seconds)
         self.staging_tasks.schedule(scheduler, fence, settings.daemon.step_seconds, parts)
 

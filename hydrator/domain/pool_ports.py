@@ -262,29 +262,3 @@ class ClusterQueues(Protocol):
 
     def close(self) -> None:
         """Close connections, also during a query."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A daemon on the same pool.
-
-    ``leads_since`` is the Unix time in seconds when the peer became leader; 0 if it does not lead.
-    The peer's last heartbeat at the collector is ``age_seconds`` older than the last heartbeat of this
-    daemon. ``is_name_shared`` means that another daemon sent a heartbeat under this daemon's name.
-    """
-
-    name: str
-    leads_since: int
-    age_seconds: float
-    is_name_shared: bool = False
-
-
-class Peers(Protocol):
-    """The daemons of one pool, as they see each other in the collector."""
-
-    def heartbeat(self, name: str, leads_since: int) -> Sequence[Peer]:
-        """Send a heartbeat with *leads_since*; return all daemons, this one included.
-
-        Raises:
-            PoolError: the daemon could not send its heartbeat or read it back, so the leader is unknown.
-        """

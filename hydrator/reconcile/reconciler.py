@@ -123,8 +123,6 @@ class Reconciler:
         self.saved_state = state
         """The state on disk, with the effects of the operator's commands. A reload starts from it."""
         self._previous: Evaluation | None = None
-        self.should_publish = True
-        """False on a stand-by daemon, which polls, evaluates and saves as usual but sends no ads."""
         self._withholding = Withholding(policy)
 
     @property
@@ -186,11 +184,12 @@ class Reconciler:
         self.saved_state = replace(self.saved_state, demand=memory)
         return self.demand.dids - dids_before
 
-    def run(self, *, is_due: bool = True) -> CycleReport:
+    def run(self, *, is_due: bool = True, is_only: bool = False) -> CycleReport:
         """Run one cycle with all its steps. Save the state before sending ads.
 
         Poll every catalogue without a running poll. If no poll *is_due*, poll only the catalogues
-        that were not queried yet about all demanded datasets.
+        that were not queried yet about all demanded datasets. The *only* cycle of a process also looks for
+        another daemon in the ads that were published before.
         If the state cannot be saved (disk full), publish the ads all the same, because published ads
         expire. This is safe: generations are Unix times, so they rise even after a restart without state.
 
@@ -199,13 +198,11 @@ class Reconciler:
         """
         self.state = replace(self.state, audit=self._record_verdicts())
         previous = self.state
-        report, plans, self.state = self._decide(is_due=is_due)
+        report, plans, self.state = self._decide(is_due=is_due, is_only=is_only)
         report = replace(report, history_entries=tuple(history_entries(previous, report)))
         with self.fence.step():
             save_error = self._save_cycle(previous, report)
-        if not self.should_publish:
-            self._targets.forget_rivals()
-        results = self._targets.apply(plans, self._timeouts.publish) if self.should_publish else ()
+        results = self._targets.apply(plans, self._timeouts.publish)
         report = replace(report, results=results)
         with self.fence.step():
             save_error = save_error or self._saver.write(
@@ -250,7 +247,9 @@ class Reconciler:
         results = self._polls.poll(names, patterns, choose_dids, self._timeouts.poll)
         return _PollAnswers(matches, results, self._polls.running_since, overdue_names - results.keys())
 
-    def _decide(self, *, is_due: bool = True) -> tuple[CycleReport, dict[str, PlanOrError], ReconcileState]:
+    def _decide(
+        self, *, is_due: bool = True, is_only: bool = False
+    ) -> tuple[CycleReport, dict[str, PlanOrError], ReconcileState]:
         """Poll, read back, evaluate and plan; return the report, the plans and the state to save."""
         now = self._clock()
         commands = self._saver.read_commands()
@@ -274,7 +273,9 @@ class Reconciler:
             poll_durations=polls.durations(now),
             pending_since=polls.pending_since,
             rejected=rejected,
-            rivals=self._targets.find_rivals(published, evaluation.ads.keys(), now),
+            rivals=self._targets.find_recent_writers(published, state.ads, now)
+            if is_only
+            else self._targets.find_rivals(published, evaluation.ads.keys(), now),
             estimation=self._estimator.last,
             estimate_rewrites=find_estimate_rewrites(state.ads, evaluation.ads),
         )

@@ -1,6 +1,6 @@
 """Controller of staging: one step reads the catalogues and queues, plans, and makes the planned calls.
 
-The leader of several daemons runs a step at an interval, beside the reconciler. With the mode off no
+The daemon runs a step at an interval, beside the reconciler. With the mode off no
 catalogue is ever called.
 """
 
@@ -109,34 +109,22 @@ class StagingController:
         self._pin_schedule = PinSchedule()
         self._pins = PinPlan()
 
-    def run_once(
-        self,
-        report: CycleReport | None,
-        lease: str = "",
-        standby_reason: str | None = None,
-        uses: Iterable[DataUse] = (),
-    ) -> StagingOverview:
+    def run_once(self, report: CycleReport | None, uses: Iterable[DataUse] = ()) -> StagingOverview:
         """Run one step with the facts of the last cycle's *report*; return what is to be shown.
 
-        *lease* is the name of this daemon's leadership, for the ledger. *uses* are the runs of jobs that
-        ended since the last step. On standby, and with the mode off, no catalogue is called. If the ledger
-        cannot be read or written, no call is made.
+        *uses* are the runs of jobs that ended since the last step. With the mode off, no catalogue is
+        called. If the ledger cannot be read or written, no call is made.
         """
         now = self._clock()
-        self._executor.lease = lease
-        if not self._stagers or standby_reason:
-            return self._show(now, standby_reason)
+        if not self._stagers:
+            return self._show(now)
         try:
             return self._run(report, now, uses)
         except StateError as error:
-            return self._show(now, None, {STATE_PROBLEM: str(error)})
+            return self._show(now, {STATE_PROBLEM: str(error)})
 
-    def _show(
-        self, now: datetime, stop_reason: str | None, problems: Mapping[str, str] | None = None
-    ) -> StagingOverview:
-        return build_overview(
-            self._executor.ledger, self._policy, now, stop_reason=stop_reason, problems=problems
-        )
+    def _show(self, now: datetime, problems: Mapping[str, str] | None = None) -> StagingOverview:
+        return build_overview(self._executor.ledger, self._policy, now, problems=problems)
 
     def _run(self, report: CycleReport | None, now: datetime, uses: Iterable[DataUse]) -> StagingOverview:
         if not self._is_loaded:

@@ -1,6 +1,6 @@
 """Executor: make the planned calls, each after the ledger has it on disk, and none without permission.
 
-Before each call the guard is asked: a stop by the operator, the end of the lease or a reload end all calls at
+Before each call the guard is asked: a stop by the operator or a reload ends all calls at
 once. A call whose outcome is unknown is never repeated; the next step finds its tag in the catalogue, or not.
 """
 
@@ -51,7 +51,6 @@ class StagingExecutor:
         stagers: the catalogues by name.
         store: keeps the ledger.
         guard: returns why no call may begin now; None if it may.
-        lease: the leadership under which this daemon asks, for the ledger.
         audit: gets one line for each call.
     """
 
@@ -73,7 +72,6 @@ class StagingExecutor:
         self._audit = audit
         self._bugs = bugs or BugReporter()
         self.ledger = Ledger()
-        self.lease = ""
 
     def save(self, ledger: Ledger) -> None:
         """Make *ledger* the present one, and write it to disk if it changed.
@@ -185,7 +183,6 @@ class StagingExecutor:
             user=batch.user,
             source=source,
             storage=storage,
-            lease=self.lease,
             schedds=batch.schedds,
             job_count=batch.job_count,
             demanded_at=now,
@@ -274,7 +271,6 @@ class StagingExecutor:
             "request": handle,
             "user": entry.user,
             "jobs": entry.job_count,
-            "lease": self.lease,
             "outcome": outcome,
         }
         self._audit(event, {**fields, "why": reason} if reason else fields)

@@ -32,7 +32,6 @@ class LedgerEntry:
     """One request of ours: one dataset at one site.
 
     Args:
-        lease: the leadership under which the daemon asked; empty if the entry was found in the catalogue.
         user: the owner of the jobs because of which the daemon asked; empty if unknown.
         source: the site from whose tape the data comes; None if the data is on disk somewhere.
         request_state: the last state in the catalogue; None before the first answer.
@@ -59,7 +58,6 @@ class LedgerEntry:
     user: str = ""
     source: Site | None = None
     storage: str = ""
-    lease: str = ""
     handle: str = ""
     request_state: RequestState | None = None
     is_complete: bool = False

@@ -103,9 +103,9 @@ class LimitRow:
 class StagingOverview:
     """The result of the last step of staging at ``as_of``.
 
-    ``stop_reason`` says why nothing is asked or renewed at all: the operator stopped staging, or the daemon
-    is on standby. ``problems`` has one sentence by catalogue or part that failed. ``limits`` has the limits
-    of which something is taken. ``last_call_at`` is the time of the last call that changed something.
+    ``stop_reason`` says why nothing is asked or renewed at all: the operator stopped staging. ``problems``
+    has one sentence by catalogue or part that failed. ``limits`` has the limits of which something is
+    taken. ``last_call_at`` is the time of the last call that changed something.
     """
 
     as_of: datetime

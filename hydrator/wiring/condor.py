@@ -12,11 +12,10 @@ from typing import Protocol, TypeVar
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import PoolSlots
-from adapters.condor.peers import CollectorPeers
 from adapters.condor.pool_load import ScheddClusters, ScheddLoads
 from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from adapters.condor.slot_merge import SlotMerger
-from hydrator.config import Settings, StandbySettings
+from hydrator.config import Settings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings
 from hydrator.config.fields import build_from_section
 from hydrator.domain.errors import PoolError
@@ -49,7 +48,6 @@ class PoolParts:
     misses: ScheddMisses | None
     history: JobHistory | None
     slots: PoolSlots | None
-    peers: CollectorPeers | None
     merger: SlotMerger | None
 
     @property
@@ -91,7 +89,6 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         misses=ScheddMisses(slow_client, clock) if slow_client and needs_misses else None,
         history=build_client_job_history(settings.sites, slow_client, clock) if slow_client else None,
         slots=PoolSlots(slots_client, settings.sites.slot_attributes) if slots_client else None,
-        peers=_build_peers(settings.standby, client, clock) if client and settings.standby.enabled else None,
         merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
     )
 
@@ -124,11 +121,6 @@ def build_site_rounds(
     """Build a query of jobs and slots; it has its own clients, because an answer may take long."""
     make_client = partial(build_condor_client, settings.htcondor)
     return kind(make_client(), clock, settings.sites.slot_attributes, make_client)
-
-
-def _build_peers(standby: StandbySettings, client: CondorClient, clock: Clock) -> CollectorPeers:
-    lifetime = 2 * timedelta(seconds=max(60, standby.after_seconds))
-    return CollectorPeers(client, lifetime, clock, standby.identities)
 
 
 def build_condor_client(htcondor: HTCondorSettings, collector: str | None = None) -> CondorClient:

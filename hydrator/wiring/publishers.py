@@ -49,9 +49,6 @@ def build_publish_targets(
         targets.append(PublishTarget(WebPublisher(served_ads, get_endpoint, clock), always))
     policy = Policy(refresh_after=_AD_LIFETIME / 3, has_expiring_ads=True)
     for name, client in collectors.items():
-        others = settings.standby.identities
-        publisher = CollectorPublisher(
-            client, name=name, lifetime=_AD_LIFETIME, clock=clock, identities=others
-        )
+        publisher = CollectorPublisher(client, name=name, lifetime=_AD_LIFETIME, clock=clock)
         targets.append(PublishTarget(publisher, policy))
     return targets

@@ -9,7 +9,6 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import CollectorPublisher
-from adapters.condor.peers import CollectorPeers
 from hydrator.domain.model import Site
 from testbed.ports import free_port
 from tests.contracts.publisher import PublisherContract, site_ad
@@ -106,18 +105,6 @@ class TestCollectorPublisher(PublisherContract):
         publisher.publish([site_ad("CAM", 999_999_999_999_999), site_ad("RAL")])
         assert set(publisher.published()) == {"RAL"}
         assert "generation 999999999999999 is a day or more ahead" in publisher.rejected["CAM"]
-
-    def test_a_sign_of_life_of_another_identity_keeps_nobody_on_stand_by(self, pool: "Pool") -> None:
-        def seen(*identities: str) -> set[str]:
-            peers = CollectorPeers(self.client, LIFETIME, now, identities)
-            return {peer.name for peer in peers.heartbeat("us", 0)}
-
-        before = seen()  # other tests leave daemons in this pool
-        assert "us" in before
-        with self.other(pool) as other:
-            other.heartbeat("forged", 1, LIFETIME)
-        assert seen() - before == set()
-        assert seen("condor@pool.test") - before == {"forged"}
 
     def other(self, pool: "Pool") -> CondorClient:
         """Return a client of another identity that may advertise to the collector too."""

@@ -17,7 +17,6 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.schedds import ScheddQueues
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
-from testbed.ports import free_port
 from tests.contracts.publisher import site_ad
 
 if TYPE_CHECKING:
@@ -305,34 +304,6 @@ def test_advertised_ad_is_visible_when_the_call_returns(connect: Connect):
         assert {ad["DataLocalityGeneration"] for ad in client.site_ads()} == {generation}
     client.invalidate([f"S{n}" for n in range(30)])
     assert client.site_ads() == []
-
-
-def test_two_daemons_of_one_name_detect_it_and_one_alone_does_not(connect: Connect, unique: str):
-    first, second = connect(), connect()
-
-    def shared(client: CondorClient) -> list[bool]:
-        ads = client.heartbeat(f"hydrator-{unique}", 0, LIFETIME)
-        return [ad["Shared"] for ad in ads if ad["Name"] == f"hydrator-{unique}"]
-
-    assert [shared(first) for _ in range(3)] == [[False]] * 3
-    assert shared(second) == [False], "it may be the same daemon after a restart"
-    assert shared(first) == [True]
-    assert shared(second) == [True]
-    assert [shared(second) for _ in range(2)] == [[False]] * 2
-
-
-@pytest.mark.parametrize("dead_first", [True, False], ids=["the first is dead", "the second is dead"])
-def test_heartbeat_needs_one_of_several_collectors(connect: Connect, pool: "Pool", unique: str, dead_first):
-    dead, name = f"127.0.0.1:{free_port()}", f"hydrator-{unique}"
-    both = [dead, pool.collector] if dead_first else [pool.collector, dead]
-    ads = connect(collector=", ".join(both)).heartbeat(name, 0, LIFETIME)
-    assert name in {ad["Name"] for ad in ads}
-
-
-def test_heartbeat_that_no_collector_takes_is_a_failure(connect: Connect):
-    both = f"127.0.0.1:{free_port()}, 127.0.0.1:{free_port()}"
-    with pytest.raises(PoolError):
-        connect(collector=both, seconds=10).heartbeat("hydrator", 0, LIFETIME)
 
 
 def test_text_that_is_not_a_classad_is_rejected_with_its_attribute(connect: Connect):

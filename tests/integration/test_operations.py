@@ -1,4 +1,4 @@
-"""Operation of an installation on a real pool: the report, token expiry, and a daemon on standby."""
+"""Operation of an installation on a real pool: the report and token expiry."""
 
 import json
 import os
@@ -9,19 +9,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
-from testbed.installation import HYDRATOR, Installation, ListedCatalogue
+from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool
-from testbed.ports import free_port
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = "/opt/classad-hydrator/bin/"
 LIFETIME = 864_000
-AFTER = 12
 """Seconds that a daemon may be silent here: far more than a busy machine makes it."""
 HERE = {"site:uk": {"UK": "available"}, "site:au": {"AU": "available", "NL": "staging"}}
 
@@ -111,115 +108,6 @@ def test_token_expiry_is_in_status_check_and_metrics(installed):
     labels = f'{{credential="IDTOKEN of {DOMAIN}",renewed_by="operator"}}'
     assert installed.metric(f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["expires_at"]
     assert installed.metric(f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME
-
-
-class Twin:
-    """One of two daemons on the pool, with its own state and address."""
-
-    def __init__(self, installed: Installation, name: str) -> None:
-        self.name = name
-        self._pool = installed.pool
-        self._home = installed.home / name
-        self._home.mkdir()
-        self._port = free_port()
-        (self._home / "config.toml").write_text(
-            f"""
-            [daemon]
-            state_dir = "state"
-            poll_seconds = 1
-            [htcondor]
-            config_file = "{installed.pool.client("hydrator")}"
-            {installed.catalogue.section()}
-            [demand]
-            pins = ["site:uk", "site:au", "site:new"]
-            ask_schedds = false
-            [publish.file]
-            directory = "ads"
-            [publish.http]
-            port = {self._port}
-            [standby]
-            enabled = true
-            name = "{name}"
-            after_seconds = {AFTER}
-            """
-        )
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self._home / "log").open("ab") as log:
-            command = [*HYDRATOR, "run", "--config", str(self._home / "config.toml")]
-            self._process = subprocess.Popen(command, stderr=log)
-
-    def end(self, how: signal.Signals) -> None:
-        if self._process:
-            self._process.send_signal(how)
-            self._process.wait(60)
-            self._process = None
-
-    def part(self) -> str:
-        """Return ``publishes``, the daemon that it stands by for, or why it is neither."""
-        try:
-            answer = httpx.get(f"http://127.0.0.1:{self._port}/readyz", trust_env=False, timeout=60)
-        except httpx.TransportError:
-            return "does not answer"
-        return "publishes" if answer.status_code == 200 else answer.json()["detail"]
-
-    def ad(self) -> httpx.Response:
-        return httpx.get(f"http://127.0.0.1:{self._port}/v1/sites/UK/ad", trust_env=False, timeout=60)
-
-
-def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_goes(installed):
-    """After kill -9 of the publishing daemon the other publishes, and the first stays on standby."""
-    installed.stop_daemon()
-    pool, generations = installed.pool, {}
-    first, second = Twin(installed, "first"), Twin(installed, "second")
-
-    def watch() -> None:
-        """Check that every site has an ad and no generation goes back, whichever daemon publishes."""
-        ads = pool.ads('MyType == "DataLocality"', "Name", "DataLocalityGeneration")
-        there = {ad["Name"]: ad["DataLocalityGeneration"] for ad in ads}
-        assert there.keys() >= {"UK", "AU", "NL"}
-        for site, generation in there.items():
-            assert generation >= generations.get(site, 0), site
-        generations.update(there)
-
-    def parts(*wanted: str) -> bool:
-        watch()
-        return (first.part(), second.part()) == wanted
-
-    try:
-        first.start()
-        pool.wait(lambda: first.part() == "publishes", 120, "the first to publish")
-        second.start()
-        pool.wait(
-            lambda: parts("publishes", "on standby: the daemon first publishes"), 120, "one to stand by"
-        )
-        before = dict(generations)
-        assert second.ad().status_code == 503, "what it knows is not for hooks"
-        assert not (installed.home / "second" / "ads").exists()
-
-        first.end(signal.SIGKILL)
-        installed.catalogue.hold({**HERE, "site:new": {"UK": "available"}})
-        pool.wait(lambda: parts("does not answer", "publishes"), 180, "the second to take over")
-        pool.wait(lambda: "site:new" in second.ad().text, 120, "news of the second")
-
-        def is_newer() -> bool:
-            watch()
-            return generations["UK"] > before["UK"]
-
-        pool.wait(is_newer, 60, "the later generation in the collector")
-
-        first.start()
-        pool.wait(
-            lambda: parts("on standby: the daemon second publishes", "publishes"), 180, "the first back"
-        )
-        second.end(signal.SIGTERM)
-        pool.wait(lambda: parts("publishes", "does not answer"), 180, "the first to take over again")
-        pool.wait(lambda: "site:new" in first.ad().text, 120, "what the second had published")
-        watch()
-    finally:
-        for twin in (first, second):
-            twin.end(signal.SIGKILL)
 
 
 def test_commands_of_the_upgrade_and_remove_pages_work_as_printed(installed):

@@ -87,16 +87,6 @@ class CollectorClient(DaemonClient):
         if names:
             self._call("invalidate", names=names)
 
-    def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
-        """Send the heartbeat ad of the hydrator daemon *name*; return the ads of all hydrator daemons.
-
-        *leads_since* is the Unix time since which this daemon is the leader. Each ad has ``Name``,
-        ``DataLocalityLeadsSince`` and ``LastHeardFrom``. This daemon's ad has ``Shared`` if another daemon
-        uses the same name.
-        """
-        seconds = int(lifetime.total_seconds())
-        return list(self._call("heartbeat", name=name, leads_since=leads_since, lifetime=seconds))
-
     def slots(
         self, attributes: Sequence[str], constraint: str = "true", collector: str | None = None
     ) -> list[Ad]:

@@ -22,7 +22,6 @@ NEEDS = {
     "ping": ("", ""),
     "advertise": _ADVERTISE_NEED,
     "invalidate": _ADVERTISE_NEED,
-    "heartbeat": _ADVERTISE_NEED,
     "merge": ("NEGOTIATOR", MERGE_ADVICE),
     "run_anywhere": ("WRITE", _RUN_ANYWHERE_ADVICE),
 }

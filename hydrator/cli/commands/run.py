@@ -52,7 +52,7 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
                 reconciler = reporting.build_reconciler(state, store, system_clock, commands)
                 reconciler.refresh_demand()
                 bar.advance()
-                report = reconciler.run()
+                report = reconciler.run(is_only=True)
         print_problems(store.damage_report)
     rows = summary(report) | {"plan": plan_rows(report)}
     _print_report(as_json, report, reconciler, rows, show.print_cycle)

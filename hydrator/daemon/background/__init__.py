@@ -2,7 +2,6 @@
 
 from .audit import AuditTasks
 from .estimate_errors import EstimateErrorKeeper
-from .heartbeat import Heartbeat
 from .locality import LocalityKeeper
 from .maintenance import MaintenanceTasks
 from .network import NetworkTasks
@@ -11,6 +10,6 @@ from .staging import StagingTasks
 from .worker import CycleOutput, DaemonScheduler
 
 __all__ = [
-    "AuditTasks", "CycleOutput", "DaemonScheduler", "EstimateErrorKeeper", "Heartbeat", "LocalityKeeper",
+    "AuditTasks", "CycleOutput", "DaemonScheduler", "EstimateErrorKeeper", "LocalityKeeper",
     "MaintenanceTasks", "NetworkTasks", "PoolEdits", "StagingTasks",
 ]  # fmt: skip

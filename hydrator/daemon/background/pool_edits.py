@@ -53,8 +53,6 @@ class PoolEdits(BackgroundWorker):
     def _merge(self, fence: Fence, merger: Merger, policy: ReconcilePolicy) -> None:
         """Merge the site ads into slots without a hook; report an exception as a bug, and continue."""
         output = self._get_cycle_output()
-        if output.standby_reason:
-            return
         try:
             results = merger.run_once(_current_ads(output, policy), policy.is_retired)
         except Exception:  # noqa: BLE001 - a bug must not end the daemon

@@ -1,15 +1,14 @@
-"""Staging tasks: run the steps of staging beside the cycles, as the leader only, and share what they show."""
+"""Staging tasks: run the steps of staging beside the cycles, and share what they show."""
 
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from hydrator.config.staging import CALL_SECONDS, LEASE_MARGIN_SECONDS
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
@@ -38,17 +37,6 @@ _audit_log = structlog.get_logger("hydrator.staging")
 _FIRST_STEP = timedelta(seconds=10)
 MAX_USES = 100_000
 """Uses of data by ended jobs that are kept for the next step; the oldest are dropped."""
-
-
-class Lease(Protocol):
-    """The leadership of this daemon, as calls need it that must not be made twice."""
-
-    @property
-    def lease(self) -> str:
-        """The name of this leadership."""
-
-    def explain_short_lease(self, seconds: float, takeover: timedelta) -> str | None:
-        """Return why a call of *seconds* cannot begin now; None if it can."""
 
 
 class FencedLedger:
@@ -82,7 +70,6 @@ class StagingTasks(BackgroundWorker):
     Args:
         store: keeps the ledger and the overview.
         get_cycle_output: returns the output of the last cycle.
-        lease: the leadership of this daemon.
         share_overview: gives the overview to the HTTP server.
         bugs: counts and logs exceptions of adapters.
         staging_metrics: records the overview.
@@ -96,7 +83,6 @@ class StagingTasks(BackgroundWorker):
         report_bug: Callable[[str], None],
         store: Store,
         get_cycle_output: Callable[[], CycleOutput],
-        lease: Lease,
         share_overview: Callable[[StagingOverview], None],
         bugs: BugReporter,
         staging_metrics: StagingMetrics,
@@ -104,7 +90,6 @@ class StagingTasks(BackgroundWorker):
         super().__init__(metrics, report_bug)
         self._store = store
         self._get_cycle_output = get_cycle_output
-        self._lease = lease
         self._share_overview = share_overview
         self._bugs = bugs
         self._staging_metrics = staging_metrics
@@ -125,13 +110,9 @@ class StagingTasks(BackgroundWorker):
         self, scheduler: BackgroundScheduler, fence: Fence, interval_seconds: float, parts: Parts
     ) -> None:
         """Schedule the steps; with the mode off, only save that it is off."""
-        call_seconds = CALL_SECONDS + LEASE_MARGIN_SECONDS
-        takeover = parts.staging.policy.times.grace
 
         def guard() -> str | None:
-            if fence.is_ending:
-                return "the daemon ends, or has a new configuration"
-            return self._lease.explain_short_lease(call_seconds, takeover)
+            return "the daemon ends, or has a new configuration" if fence.is_ending else None
 
         try:
             controller = parts.staging.build_controller(
@@ -164,7 +145,7 @@ class StagingTasks(BackgroundWorker):
         """Run one step; log each problem when it begins and when it ends."""
         output = self._get_cycle_output()
         uses = [self._uses.popleft() for _ in range(len(self._uses))]
-        overview = controller.run_once(output.report, self._lease.lease, output.standby_reason, uses)
+        overview = controller.run_once(output.report, uses)
         if STATE_PROBLEM in overview.problems:
             self._uses.extendleft(reversed(uses))  # the ledger was not saved
         with fence.step():

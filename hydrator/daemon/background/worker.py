@@ -18,11 +18,10 @@ from hydrator.reconcile.result import CycleReport
 
 @dataclass(frozen=True, slots=True)
 class CycleOutput:
-    """Output of the last cycle: its report, the site ads, and the reason if this daemon is on standby."""
+    """Output of the last cycle: its report and the site ads."""
 
     report: CycleReport | None
     ads: Mapping[Site, SiteAd]
-    standby_reason: str | None
 
 
 class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]

@@ -1,6 +1,5 @@
 """Recorder of cycles: store, count and log the results of each cycle."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -34,7 +33,6 @@ class CycleRecorder:
         guard: isolates the parts that use a cycle's results: a bug in one part does not stop the others.
         saved_reports: keeps reports for ``hydrator status``.
         service_manager: shows the status line.
-        get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
     """
 
     context: DaemonContext
@@ -42,7 +40,6 @@ class CycleRecorder:
     guard: TaskGuard
     saved_reports: SavedReports
     service_manager: ServiceManager
-    get_standby_reason: Callable[[], str | None]
     _ongoing_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
     _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
     _no_estimates_reason: str | None = field(init=False, default="not logged yet")
@@ -109,7 +106,7 @@ class CycleRecorder:
         elif fields["changed"] or cleared:
             log = _log.info
         log("cycle", **fields, **({"cleared": cleared} if cleared else {}))
-        self.service_manager.set_status(self.get_standby_reason() or status_line(fields))
+        self.service_manager.set_status(status_line(fields))
 
     def log_demand_failures(self, reconciler: Reconciler) -> None:
         """Log which schedds did not answer, but only when the set of these schedds changes."""

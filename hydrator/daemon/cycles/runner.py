@@ -33,7 +33,6 @@ class CycleRunner:
         recorder: records the results of cycles.
         stopping: is set when the daemon stops.
         is_clock_stepping: returns True from a step of the wall clock until the daemon has replaced its parts.
-        get_standby_reason: returns why this daemon publishes nothing, or None if it publishes.
     """
 
     def __init__(
@@ -44,13 +43,11 @@ class CycleRunner:
         *,
         stopping: threading.Event,
         is_clock_stepping: Callable[[], bool],
-        get_standby_reason: Callable[[], str | None],
     ) -> None:
         self._context = context
         self._guard = guard
         self._recorder = recorder
         self._is_clock_stepping = is_clock_stepping
-        self._get_standby_reason = get_standby_reason
         self._turn_count = 0
         self.early_cycles = EarlyCycles(
             context,
@@ -133,7 +130,6 @@ class CycleRunner:
         self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
-        reconciler.should_publish = self._get_standby_reason() is None
         begun_at = time.monotonic()
         report = reconciler.run(is_due=is_poll)
         with reconciler.fence.step():

@@ -57,7 +57,6 @@ class Metrics:
         self._known_sites: frozenset[Site] | None = None
         self._queued_misses: deque[Site] = deque(maxlen=_MAX_QUEUED_MISSES)
         self._metrics.set("build_info", 1, version)
-        self.set_leader(is_leader=True)
         self.set_reload_result(is_successful=True)
         for name, values in _INITIAL_SERIES.items():
             for value in values:
@@ -157,10 +156,6 @@ class Metrics:
             self._metrics.set("transfer_samples", counts[origin.value], origin.value)
         for name, ended_at in newest.items():
             self._metrics.set("newest_transfer_sample_timestamp_seconds", ended_at, name)
-
-    def set_leader(self, *, is_leader: bool) -> None:
-        """Set whether this daemon publishes."""
-        self._metrics.set("leads", is_leader)
 
     def set_reload_result(self, *, is_successful: bool) -> None:
         """Set whether the daemon accepted the configuration at the last reload."""

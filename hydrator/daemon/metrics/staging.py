@@ -48,9 +48,7 @@ class StagingMetrics:
             return Gauge(f"hydrator_staging_{name}", text, labels, registry=registry)
 
         self._step_at = gauge("step_timestamp_seconds", "Time of the last step of staging.")
-        self._stopped = gauge(
-            "stopped", "1 if staging asks for nothing: the operator stopped it or this daemon is on standby."
-        )
+        self._stopped = gauge("stopped", "1 if staging asks for nothing: the operator stopped it.")
         self._problems = gauge("problems", "Catalogues and parts of staging that fail now.")
         self._open = gauge("open_requests", "Requests of data that have not ended.", "site", "kind")
         self._in_flight = gauge("in_flight_bytes", "Bytes on their way because of requests.", "site")

@@ -174,7 +174,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         "End of the running block of the experiment, by arm. No value: no block runs.",
         ("arm",),
     ),
-    ("leads", "1 if this daemon publishes, 0 if it is on standby.", ()),
     (
         "config_last_reload_successful",
         "1 if the last reload was accepted, 0 if an older configuration stays in use.",

@@ -106,10 +106,7 @@ def _check_rejected_ads(report: Mapping[str, Any]) -> Iterator[Finding]:
             message = (
                 f"publisher {publisher} shows an ad that the daemon does not accept as its own, {name}: {why}"
             )
-            todo = (
-                "find the program that wrote this ad: docs/reference/security.md; if it is a standby daemon,"
-                " add its identity to standby.identities"
-            )
+            todo = "find the program that wrote this ad: docs/reference/security.md"
             yield warning("daemon", message, todo)
 
 
@@ -151,5 +148,5 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
             todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
             yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
-        todo = "stop one of the two daemons, or make one a standby: docs/how-to/operate/run/stand-by.md"
+        todo = "stop one of the two daemons: docs/reference/metrics.md#hydratorrival"
         yield failure("daemon", f"publisher {name}: {why}", todo)

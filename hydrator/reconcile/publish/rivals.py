@@ -4,7 +4,7 @@ If two daemons publish to one pool by accident, each replaces the ads of the oth
 that is read back has one of three origins: this daemon sent it; or it was published before this daemon's
 first ad was read back; or a rival sent it. The detector reports a rival only after the rival's second ad
 within ``RIVAL_WINDOW``, because a single ad may be the last ad of a daemon that just stopped. So the detector
-reports neither a restart nor a change of the leader. This module is pure: the time is an argument.
+reports no restart. This module is pure: the time is an argument.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
-from hydrator.domain.text import format_count
+from hydrator.domain.text import format_count, format_duration
 
 RIVAL_WINDOW: Final = timedelta(minutes=30)
 _MAX_SENT: Final = 100
@@ -94,6 +94,29 @@ class RivalDetector:
             writes.foreign_writes_at.append(now)
         writes.last_version = version
         return len(writes.foreign_writes_at) == 2 and abs(now - writes.foreign_writes_at[0]) <= RIVAL_WINDOW
+
+
+def find_recent_writers(
+    published_ads: Mapping[Site, PublishedAd], own_ads: Mapping[Site, SiteAd], now: datetime
+) -> str | None:
+    """Return the evidence of another daemon in the ads that were published before the only cycle, or None.
+
+    A single cycle cannot wait for a second ad of the rival. An ad newer than *own_ads*, those of the state
+    on disk, that the publisher received within ``RIVAL_WINDOW`` is from a daemon with another state.
+    """
+    foreign = [
+        ad
+        for site, ad in sorted(published_ads.items())
+        if now - ad.received_at <= RIVAL_WINDOW
+        and (site not in own_ads or to_unix(ad.as_of) > to_unix(own_ads[site].as_of))
+    ]
+    if not foreign:
+        return None
+    newest = max(foreign, key=lambda ad: ad.received_at)
+    return (
+        f"another daemon published {format_count(len(foreign), 'site')} here, {newest.site}"
+        f" {format_duration((now - newest.received_at).total_seconds())} ago; if it runs, stop one of the two"
+    )
 
 
 def _ad_version(ad: PublishedAd | SiteAd) -> _AdVersion:

@@ -14,7 +14,7 @@ from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.result import PublishResult
 
 from .plan import Policy, plan
-from .rivals import RivalDetector
+from .rivals import RivalDetector, find_recent_writers
 
 PublishedAds = Mapping[Site, PublishedAd] | PublishError
 """The ads that were read back from a publisher, by site; or the error if this failed."""
@@ -136,9 +136,17 @@ class PublishTargets:
         }
         return {name: reason for name, reason in reasons.items() if reason}
 
-    def forget_rivals(self) -> None:
-        """Forget all sent ads, so that a stand-by daemon does not report the leader's ads as a rival's."""
-        self._rival_detector = RivalDetector()
+    @staticmethod
+    def find_recent_writers(
+        published: Mapping[str, PublishedAds], own_ads: Mapping[Site, SiteAd], now: datetime
+    ) -> dict[str, str]:
+        """Return, by publisher, the evidence of another daemon in the ads that were there before."""
+        reasons = {
+            name: find_recent_writers(ads, own_ads, now)
+            for name, ads in published.items()
+            if not isinstance(ads, PublishError)
+        }
+        return {name: reason for name, reason in reasons.items() if reason}
 
 
 def apply_plan(

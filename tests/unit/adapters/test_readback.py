@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from adapters.condor.bindings.client import Authorization
 from adapters.condor.collector import CollectorPublisher
-from adapters.condor.peers import CollectorPeers
 from adapters.condor.slot_merge import SlotMerger
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
@@ -64,9 +63,6 @@ class Pool:
     def site_ads(self) -> list[dict[str, Any]]:
         return self.rows
 
-    def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[dict[str, Any]]:
-        return self.rows
-
     def collectors(self) -> list[str]:
         return sorted(self.who)
 
@@ -80,10 +76,10 @@ class Pool:
         return Authorization(level, True, self.who[name], "IDTOKENS")
 
 
-def collector(pool: Pool, *identities: str) -> CollectorPublisher:
+def collector(pool: Pool) -> CollectorPublisher:
     lifetime = timedelta(minutes=15)
     client: Any = pool
-    return CollectorPublisher(client, lifetime=lifetime, clock=lambda: NOON, identities=identities)
+    return CollectorPublisher(client, lifetime=lifetime, clock=lambda: NOON)
 
 
 @pytest.mark.parametrize("number", ODD_NUMBERS)
@@ -144,11 +140,6 @@ def test_an_identity_that_no_collector_reports_is_unknown():
 def test_a_pool_without_authentication_goes_on_without_identities():
     pool = Pool(site_row(AuthenticatedIdentity=None), who={"cm": None})
     assert set(collector(pool).published()) == {CAM}
-
-
-def test_the_configured_identity_of_the_standby_is_trusted():
-    pool = Pool(site_row(AuthenticatedIdentity="second@example.org"))
-    assert set(collector(pool, "second@example.org").published()) == {CAM}
 
 
 def test_a_hundred_rejected_ads_are_named_and_the_rest_counted():
@@ -232,44 +223,6 @@ def test_a_slot_with_forged_numbers_is_not_read_back(attribute, number):
         client, ("GLIDEIN_Site",), slots_per_second=1, interval=timedelta(minutes=1), clock=lambda: NOON
     )
     assert merger.published()[CAM].generation == 7
-
-
-# ---------------------------------------------------------------------------------------- stand-by ads
-
-
-def peer_row(name: str, since: object = 5, **given: object) -> dict[str, Any]:
-    return {
-        "Name": name,
-        "DataLocalityLeadsSince": since,
-        "LastHeardFrom": to_unix(NOON),
-        "AuthenticatedIdentity": US,
-        "Shared": False,
-        **given,
-    }
-
-
-def peers(*rows: dict[str, Any], also: tuple[str, ...] = ()) -> list[str]:
-    client: Any = Pool(peer_row("us", 0), *rows)
-    return [
-        one.name
-        for one in CollectorPeers(client, timedelta(minutes=3), lambda: NOON, also).heartbeat("us", 0)
-    ]
-
-
-@pytest.mark.parametrize("since", [*ODD_NUMBERS])
-def test_a_forged_leader_time_keeps_no_daemon_on_standby(since):
-    assert peers(peer_row("forged", since), peer_row("second")) == ["us", "second"]
-
-
-@pytest.mark.parametrize("heard", [None, -1, 2**63 - 1, "x", True])
-def test_a_peer_with_an_impossible_heartbeat_time_is_ignored(heard):
-    assert peers(peer_row("forged", LastHeardFrom=heard)) == ["us"]
-
-
-def test_a_heartbeat_of_another_identity_is_ignored():
-    theirs = peer_row("forged", AuthenticatedIdentity="evil@example.org")
-    assert peers(theirs) == ["us"]
-    assert peers(theirs, also=("evil@example.org",)) == ["us", "forged"]
 
 
 # ------------------------------------------------------------------------------------- the daemon's state

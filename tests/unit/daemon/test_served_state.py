@@ -67,7 +67,6 @@ class Cycles:
         )
         self.now = NOON
         self.hang_reason: str | None = None
-        self.standby_reason: str | None = None
         self.served_ads = ServedAds()
         self.context = DaemonContext(settings, ReconcileState())
         parts = SimpleNamespace(
@@ -75,7 +74,7 @@ class Cycles:
         )
         self.context.runtime = SimpleNamespace(parts=parts)
         guard = SimpleNamespace(run_isolated=lambda _part, task: task())
-        self._recorder = CycleRecorder(self.context, Mock(), guard, Mock(), Mock(), lambda: None)
+        self._recorder = CycleRecorder(self.context, Mock(), guard, Mock(), Mock())
         self._reconciler = Reconciler(
             catalogues=[
                 MemoryCatalogue("it", (Replica(L1, CAM, ReplicaState.COMPLETE),), (CAM,), clock=self._clock)
@@ -91,7 +90,6 @@ class Cycles:
             self.context,
             CollectorRegistry(),
             lambda: self.hang_reason,
-            lambda: self.standby_reason,
             clock=self._clock,
         )
         asgi = build_app(self.frontend.build_state, CollectorRegistry())
@@ -181,14 +179,11 @@ def test_ad_is_served_when_it_is_published_not_when_the_cycle_ends(cycles):
     assert cycles.get(f"/v2/sites/{CAM}/ad").headers["ETag"] == '"7"'
 
 
-def test_health_and_readiness_change_between_two_cycles(cycles):
+def test_health_changes_between_two_cycles(cycles):
     cycles.run()
     cycles.hang_reason = "no step for an hour"
-    cycles.standby_reason = "another daemon publishes"
     cycles.context.reload_problems = ("a bad line",)
     assert cycles.get("/healthz").status_code == 503
-    assert cycles.get("/readyz").json()["detail"] == "another daemon publishes"
-    assert cycles.get(f"/v2/sites/{CAM}/ad").status_code == 503
     needs = cycles.frontend.build_state().health.needs
     assert {need.subject for need in needs} == {"daemon", "configuration"}
 

@@ -404,25 +404,15 @@ def test_a_stop_while_a_step_runs_prevents_its_next_call():
     assert len(world.stages) == 1
 
 
-def test_no_call_is_made_when_the_lease_is_over_after_the_write():
+def test_no_call_is_made_when_the_daemon_ends_after_the_write():
     world = asking_world()
-    world.store.on_save = lambda: setattr(world, "guard_reason", "the lease is over")
+    world.store.on_save = lambda: setattr(world, "guard_reason", "the daemon ends")
     world.step()
     assert "ask" not in world.stager.calls
     assert world.store.ledger.entries == {}
 
 
-def test_a_standby_daemon_calls_no_catalogue():
-    world = asking_world()
-    world.step()
-    calls = len(world.stager.calls)
-    world.clock.now += 3 * DAY
-    overview = world.controller.run_once(world.report, "b:1", "on standby: the daemon b publishes")
-    assert overview.stop_reason == "on standby: the daemon b publishes"
-    assert len(world.stager.calls) == calls
-
-
-def test_a_new_leader_without_the_ledger_adopts_all_requests_of_the_pool():
+def test_a_daemon_without_the_ledger_adopts_all_requests_of_the_pool():
     world = asking_world(L2=1)
     world.step()
     world.store.ledger = type(world.store.ledger)()

@@ -25,7 +25,7 @@ from tests.factories import CAM, L1, L2, NOON, RAL
 
 ENTRY = LedgerEntry(
     "t1", "b", "rucio", StagingKind.STAGE, CAM, L1, 10**12, None, EntryState.OPEN, NOON, timedelta(days=3),
-    "ann", RAL, "CAM_DISK", "lease", "rule", RequestState.MOVING, False, 3, 4, NOON, NOON, "why", NOON, NOON,
+    "ann", RAL, "CAM_DISK", "rule", RequestState.MOVING, False, 3, 4, NOON, NOON, "why", NOON, NOON,
     NOON, frozenset({"ap1"}), 7, True, NOON, "problem",
 )  # fmt: skip
 LEDGER = Ledger(

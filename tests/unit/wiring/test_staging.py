@@ -128,10 +128,6 @@ def test_the_defaults_of_the_configuration_are_those_of_the_policy(loaded):
             ON % "ask" + "[demand]\nask_schedds = false\n",
             "staging.mode: the daemon must read the jobs' needs",
         ),
-        (
-            (ON % "ask" + "[standby]\nenabled = true\nafter_seconds = 30\n"),
-            "standby.after_seconds: must be 50 or more with staging",
-        ),
     ],
 )
 def test_a_problem_is_one_sentence_with_its_key(loaded, text, problem):

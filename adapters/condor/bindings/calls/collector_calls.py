@@ -2,7 +2,6 @@
 # ruff: noqa: ANN401  (the bindings have no types)
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,14 +19,6 @@ SITE_AD_ATTRIBUTES = (
     "DataLocalityTrust",
     "DataLocalityVersion",
     "ClassAdLifetime",
-    "LastHeardFrom",
-    "AuthenticatedIdentity",
-)
-DAEMON_AD_TYPE = "DataLocalityDaemon"
-DAEMON_AD_ATTRIBUTES = (
-    "Name",
-    "DataLocalityLeadsSince",
-    "DataLocalityBeat",
     "LastHeardFrom",
     "AuthenticatedIdentity",
 )
@@ -49,16 +40,10 @@ MERGE_ATTRIBUTES = (
 
 A merge also sets those to undefined that the site's ad does not have, because the slot may have an older ad.
 """
-_MAX_HEARTBEATS = 100
-"""Number of own heartbeats to remember: one of several collectors may have missed the last ones."""
 
 
 class CollectorCalls(Bindings):
     """Queries and updates of the pool's collectors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._heartbeats: dict[str, deque[int]] = {}
 
     # ads of sites
 
@@ -83,39 +68,6 @@ class CollectorCalls(Bindings):
         """Remove the site ads with these names."""
         self._send([self._build_invalidation(name) for name in names], "INVALIDATE_ADS_GENERIC")
         self._wait_until_visible(lambda ads: not {ad["Name"] for ad in ads} & set(names), self.site_ads)
-
-    # ads of daemons
-
-    def heartbeat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
-        """Send the heartbeat of daemon *name*, wait until it is visible, and return the ads of all daemons.
-
-        This daemon's ad has ``Shared`` = true if another process sent a heartbeat with the same name since
-        this daemon's last heartbeat.
-        """
-        own = self._heartbeats.setdefault(name, deque(maxlen=_MAX_HEARTBEATS))
-        beats = [ad["DataLocalityBeat"] for ad in self._daemon_ads() if ad["Name"] == name]
-        is_shared = bool(own) and any(beat not in own for beat in beats)
-        beat = time.time_ns()
-        own.append(beat)
-        ad = self._build_ad(
-            MyType=DAEMON_AD_TYPE,
-            Name=name,
-            DataLocalityLeadsSince=leads_since,
-            DataLocalityBeat=beat,
-            ClassAdLifetime=lifetime,
-        )
-        self._send([ad], "UPDATE_AD_GENERIC", one_is_enough=True)
-
-        def is_visible(ads: list[Ad]) -> bool:
-            return any(ad["Name"] == name and ad["DataLocalityBeat"] == beat for ad in ads)
-
-        ads = self._wait_until_visible(is_visible, self._daemon_ads)
-        if not is_visible(ads):
-            raise CallError("pool", "the collector accepted the heartbeat ad, but does not return it")
-        return [{**ad, "Shared": is_shared and ad["Name"] == name} for ad in ads]
-
-    def _daemon_ads(self) -> list[Ad]:
-        return self.query_scalars("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
 
     # ads of slots
 
@@ -173,12 +125,11 @@ class CollectorCalls(Bindings):
 
     # updates
 
-    def _send(self, ads: list[Any], command: str, *, one_is_enough: bool = False) -> None:
+    def _send(self, ads: list[Any], command: str) -> None:
         """Send *ads* to every collector.
 
         Raises:
-            CallError: a collector did not accept the ads. If *one_is_enough* is true, only raise this error
-                if no collector accepted the ads.
+            CallError: a collector did not accept the ads.
         """
         collectors = self.collector_addresses()
         if not collectors:
@@ -189,7 +140,7 @@ class CollectorCalls(Bindings):
                 self._send_to(address, ads, command)
             except CallError as failure:
                 failures.append(failure)
-        if failures and not (one_is_enough and len(failures) < len(collectors)):
+        if failures:
             raise failures[0]
 
     def _send_to(self, address: str, ads: list[Any], command: str) -> None:

@@ -26,7 +26,7 @@ class DownSlots:
 
 def tasks(share_credentials=pytest.fail) -> MaintenanceTasks:
     report = SimpleNamespace(evaluation=SimpleNamespace(ads={}))
-    output = CycleOutput(report, {}, None)  # type: ignore[arg-type]
+    output = CycleOutput(report, {})  # type: ignore[arg-type]
     locality = LocalityKeeper(None, pytest.fail)  # type: ignore[arg-type]
     errors = EstimateErrorKeeper(None)  # type: ignore[arg-type]
     metrics = Metrics(CollectorRegistry(), "1")

@@ -17,7 +17,6 @@ from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import EndedJob, JobOutcome, LocalityResult
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError, SupersededByReload
-from hydrator.domain.ports.staging import SiteSpace, StagingOutcomeUnknown
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.staging.ledger import Ledger
 from hydrator.staging.overview import overview_from_row
@@ -27,33 +26,19 @@ from hydrator.state.store import Store
 from hydrator.wiring import StagingParts, system_clock
 from tests.factories import CAM, HOUR, L1, MINUTE
 from tests.staging_world import SITES, StagingWorld, need, policy
-from tests.unit.daemon.background.shared_pool import LEASE_SECONDS, SharedPool
-
-
-class Lease:
-    """A leadership that a test ends."""
-
-    lease = "a:1"
-    reason = None
-
-    def explain_short_lease(self, seconds, takeover):
-        self.asked = (seconds, takeover)
-        return self.reason
 
 
 class Daemon:
     """The tasks with a real state and the world's catalogue, on the system's clock."""
 
-    def __init__(self, folder, store, rules=None, *, stager=None, heartbeat=None):
+    def __init__(self, folder, store, rules=None):
         self.world = StagingWorld(rules or policy(times=StagingTimes(fact_age=HOUR)), L1=1)
         self.world.clock.now = system_clock()
         self.world.queue(need(L1, queued_since=self.world.clock.now - HOUR))
         self.world.step()
         self.world.stager.calls.clear()
         self.world.stager.rules.clear()
-        self.world.stager = stager or self.world.stager
-        self.store, self.fence, self.lease = store, Fence(), heartbeat or Lease()
-        self.standby_reason = None
+        self.store, self.fence = store, Fence()
         self.shared = []
         self.files = StagingFiles(folder)
         stagers = {"rucio": self.world.stager} if self.world.policy.mode else {}
@@ -67,10 +52,7 @@ class Daemon:
             Metrics(self.registry, "1"),
             pytest.fail,
             store,
-            lambda: CycleOutput(
-                self.world.report, {}, heartbeat.standby_reason if heartbeat else self.standby_reason
-            ),
-            self.lease,
+            lambda: CycleOutput(self.world.report, {}),
             self.shared.append,
             BugReporter(),
             StagingMetrics(self.registry),
@@ -97,63 +79,12 @@ def test_a_step_asks_saves_and_shares(tmp_path, store):
     logged = daemon.step()
     assert daemon.world.stages == {(L1, CAM)}
     [entry] = store.staging_ledger.load().entries.values()
-    assert (entry.did, entry.lease, entry.handle) == (L1, "a:1", "rule2")
+    assert (entry.did, entry.handle) == (L1, "rule2")
     saved = overview_from_row(store.load_report(REPORT_NAME))
     assert saved == daemon.shared[-1]
     assert [row.did for row in saved.requests] == [L1]
     [line] = [each for each in logged if each["event"] == "staging asked a request at the catalogue"]
-    assert (line["dataset"], line["outcome"], line["lease"]) == (L1, "done", "a:1")
-
-
-def test_a_daemon_whose_lease_is_short_makes_no_call_that_changes_anything(tmp_path, store):
-    daemon = Daemon(tmp_path, store)
-    daemon.lease.reason = "the lease of this leader ends too soon"
-    daemon.step()
-    assert daemon.world.stages == set()
-    assert "ask" not in daemon.world.stager.calls
-    assert daemon.lease.asked[0] == 25  # call_seconds and the margin
-
-
-def test_a_leader_that_takes_over_during_a_lost_call_does_not_ask_a_second_time(tmp_path, store):
-    """The call of the first leader takes effect after the second leads, and before it may ask."""
-    pool = SharedPool()
-    heartbeats = pool.start("a"), pool.start("b")
-    takeover = StagingTimes().grace.total_seconds()
-    pool.run("a", "b", seconds=LEASE_SECONDS + takeover)
-    with Store.open_to_write(tmp_path / "b") as other:
-        first = Daemon(tmp_path, store, heartbeat=heartbeats[0])
-        stager, lost = first.world.stager, []
-        second = Daemon(tmp_path, other, stager=stager, heartbeat=heartbeats[1])
-        ask = stager.ask
-
-        def lose(orders):
-            lost.extend(orders)
-            stager.ask = ask
-            pool.run("b", seconds=3 * LEASE_SECONDS)
-            raise StagingOutcomeUnknown("rucio", "timeout")
-
-        stager.ask = lose
-        first.step()
-        assert [order.site for order in lost] == [CAM]
-        stager.space[CAM] = SiteSpace(0, 1, system_clock())  # the second would choose another site
-        second.step()
-        assert second.shared[-1].stop_reason is None
-        assert stager.own_rules() == []
-        ask(lost)
-        pool.run("a", "b", seconds=takeover)
-        first.step()
-        second.step()
-        assert [(row.rule.did, row.rule.site) for row in stager.own_rules()] == [(L1, CAM)]
-        assert [one.site for one in other.staging_ledger.load().entries.values()] == [CAM]
-        assert first.shared[-1].stop_reason == "on standby: the daemon b publishes"
-
-
-def test_a_standby_daemon_does_not_call_the_catalogue(tmp_path, store):
-    daemon = Daemon(tmp_path, store)
-    daemon.standby_reason = "on standby: the daemon b publishes"
-    daemon.step()
-    assert daemon.world.stager.calls == []
-    assert daemon.shared[-1].stop_reason == "on standby: the daemon b publishes"
+    assert (line["dataset"], line["outcome"]) == (L1, "done")
 
 
 def test_the_switch_stops_the_next_step(tmp_path, store):

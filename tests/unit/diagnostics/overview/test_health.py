@@ -28,9 +28,9 @@ def test_all_is_well_if_nothing_needs_a_person():
     assert (health.status, health.summary, health.needs) == (HealthStatus.WELL, "all is well", ())
 
 
-def test_a_daemon_on_standby_needs_nobody():
-    health = assess_health(replace(QUIET, waiting_reason="daemon b publishes"))
-    assert (health.status, health.summary) == (HealthStatus.WAITING, "daemon b publishes")
+def test_a_daemon_before_its_first_cycle_needs_nobody():
+    health = assess_health(replace(QUIET, waiting_reason="the first cycle has not ended yet"))
+    assert (health.status, health.summary) == (HealthStatus.WAITING, "the first cycle has not ended yet")
 
 
 def test_two_needs_are_counted_and_the_most_urgent_is_first():
@@ -116,10 +116,10 @@ def test_a_request_that_waits_for_approval_has_the_command():
     assert commands(replace(QUIET, staging=world.overview)) == [f"hydrator staging approve {planned.batch}"]
 
 
-def test_staging_that_the_operator_stopped_is_a_need_and_that_of_a_standby_daemon_is_not():
+def test_staging_that_the_operator_stopped_is_a_need_and_that_before_the_first_cycle_is_not():
     stopped = StagingOverview(NOON, "ask", "staging is stopped (space)")
     assert commands(replace(QUIET, staging=stopped)) == ["hydrator staging resume"]
-    assert commands(replace(QUIET, staging=stopped, waiting_reason="daemon b publishes")) == []
+    assert commands(replace(QUIET, staging=stopped, waiting_reason="the first cycle has not ended yet")) == []
 
 
 # parts over time

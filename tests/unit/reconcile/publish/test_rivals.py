@@ -76,7 +76,7 @@ def test_rival_is_in_log_metrics_check_and_status(pool):
     (found,) = [
         one for one in check_last_cycle(summary(report), pool.now, 60) if "another daemon" in one.message
     ]
-    assert "docs/how-to/operate/run/stand-by.md" in found.todo
+    assert "docs/reference/metrics.md#hydratorrival" in found.todo
     metrics.record_cycle(pool.turns(Pool().daemon(), polls=1)[0], 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 0
 
@@ -107,9 +107,21 @@ def test_a_rival_that_ended_is_forgotten(pool):
     assert report.rivals == {}
 
 
-def test_the_daemon_that_leads_is_no_rival_of_one_that_stands_by(pool):
-    one, other = pool.daemon(), pool.daemon()
-    for leader, second in ((one, other), (other, one)) * 3:
-        leader.should_publish, second.should_publish = True, False
-        reports = pool.turns(leader, second, polls=8)
-        assert [report.rivals for report in reports] == [{}, {}]
+def test_the_only_cycle_of_once_names_a_running_daemon_of_the_pool(pool):
+    daemon, once = pool.daemon(), pool.daemon()
+    pool.turns(daemon, polls=3)
+    why = once.run(is_only=True).rivals["collector"]
+    assert "another daemon published 2 sites here, CAM" in why
+
+
+def test_a_second_once_with_the_same_state_is_no_rival(pool):
+    first = pool.daemon()
+    assert first.run(is_only=True).rivals == {}
+    pool.now += timedelta(minutes=5)
+    assert pool.daemon(first.state).run(is_only=True).rivals == {}
+
+
+def test_a_daemon_that_ended_long_ago_is_no_rival_of_once(pool):
+    pool.turns(pool.daemon(), polls=3)
+    pool.now += RIVAL_WINDOW + timedelta(minutes=5)
+    assert pool.daemon().run(is_only=True).rivals == {}
