@@ -173,7 +173,6 @@ def _data_problems(report: CycleReport) -> dict[str, Any]:
         "untrusted": {site: trust for site, trust in evaluation.state.audit.trust.items() if trust < 1},
         "refused_demand": report.demand.rejected_texts,
         "wrong_keys": {f"{dids[0]} of {len(dids)}": n for dids, n in report.demand.wrong_keys.items()},
-        "key_collisions": [[dids[0] for dids in sets] for sets in evaluation.key_collisions],
     }
 
 

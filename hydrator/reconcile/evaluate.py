@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 
 from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.model import Demand, Did, Pending, Site, SiteAd, Snapshot, Survey, Unseen
-from hydrator.reconcile.ads.demand_index import DatasetSet
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
@@ -93,8 +92,7 @@ class Evaluation:
 
     ``withheld_reasons`` has the sites whose published ads the daemon does not replace yet, each with the
     reason. ``released`` has, by site, the datasets that the shrink breaker kept in the ad until now, each
-    with the reason why it leaves the ad now. ``key_collisions`` are demanded sets of datasets that have the
-    same key, so that the daemon publishes none of them.
+    with the reason why it leaves the ad now.
     """
 
     state: ReconcileState
@@ -105,7 +103,6 @@ class Evaluation:
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
     reusable: ReusableResults | None = field(default=None, compare=False, repr=False)
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
-    key_collisions: tuple[tuple[DatasetSet, ...], ...] = ()
 
 
 def evaluate(
@@ -156,7 +153,6 @@ def evaluate(
         breaker.released,
         results,
         withheld_reasons or {},
-        draft_set.demand_index.key_collisions,
     )
 
 

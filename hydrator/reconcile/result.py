@@ -129,7 +129,6 @@ def summary(report: CycleReport) -> dict[str, Any]:
         "unseen": dict(report.evaluation.snapshot.unseen_reasons),
         "refused": dict(report.demand.rejected_texts),
         "wrong_keys": [_jobs_row(dids, jobs) for dids, jobs in report.demand.wrong_keys.items()],
-        "key_collisions": [[dids[0] for dids in sets] for sets in report.evaluation.key_collisions],
         "held": report.held_reasons,
         "rejected": {name: dict(ads) for name, ads in report.rejected.items()},
         "rivals": dict(report.rivals),

@@ -184,9 +184,6 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
     for row in demand_row["wrong_keys"]:
         keyed = counted(row["jobs"], "job")
         yield f"the DataLocalityKey of {keyed} is not the key of their datasets, such as {row['first']}"
-    for firsts in demand_row["key_collisions"]:
-        names = ", ".join(firsts)
-        yield f"the daemon advertises none of these sets, which have the same key, by first dataset: {names}"
     if nowhere := demand_row["absent_datasets"]:
         many = f"no site has {counted(len(nowhere), 'wanted dataset')}, for example {nowhere[0]}"
         yield f"{many}: check the spelling with hydrator datasets; hydrator run-anywhere does not help"

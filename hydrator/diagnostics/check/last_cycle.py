@@ -125,15 +125,12 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_keys(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings for jobs with a wrong key, and for sets of datasets with the same key."""
+    """Yield findings for jobs with a wrong key."""
     for want in report.get("wrong_keys", []):
         jobs = f"{format_count(want['jobs'], 'job')} with {format_count(want['datasets'], 'dataset')}"
         message = f"the DataLocalityKey of {jobs}, such as {want['first']}, is not the key of these datasets"
         todo = "submit these jobs again, with hydrator submit or without DataLocalityKey"
         yield warning("keys", message, todo)
-    for firsts in report.get("key_collisions", []):
-        message = f"not advertised, because these sets of datasets have the same key: {', '.join(firsts)}"
-        yield warning("keys", message, "add a dataset to one of these sets, and submit its jobs again")
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:

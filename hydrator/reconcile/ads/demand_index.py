@@ -1,6 +1,6 @@
 """Index of the demand: by dataset, the demand entries that name it; and the keys of the demanded sets."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import overload
@@ -17,24 +17,20 @@ class DemandIndex:
     """The demand entries, most demanded first.
 
     ``positions_by_did`` has, by dataset, the positions of the entries that name the dataset. ``keys`` has
-    the keys of the sets of several datasets. ``key_collisions`` are different sets with the same key: the
-    daemon publishes none of them. ``unsettled_sets`` are the sets that jobs named for the first time a short
-    time ago; see :class:`hydrator.domain.model.DemandEntry`.
+    the keys of the sets of several datasets: two sets never have the same key, since a key has 100 bits of a
+    hash. ``unsettled_sets`` are the sets that jobs named for the first time a short time ago; see
+    :class:`hydrator.domain.model.DemandEntry`.
     """
 
     entries: Sequence[DemandEntry]
     positions_by_did: Mapping[Did, Sequence[int]]
     shortest_did_chars: int
     keys: Mapping[DatasetSet, SetKey] = field(default_factory=dict)
-    key_collisions: tuple[tuple[DatasetSet, ...], ...] = ()
     unsettled_sets: frozenset[DatasetSet] = frozenset()
 
     @classmethod
     def build(
-        cls,
-        entries: Sequence[DemandEntry],
-        known_keys: Mapping[DatasetSet, SetKey] | None = None,
-        make_key: Callable[[DatasetSet], SetKey] = set_key,
+        cls, entries: Sequence[DemandEntry], known_keys: Mapping[DatasetSet, SetKey] | None = None
     ) -> "DemandIndex":
         """Build the index of *entries*; *known_keys* are keys from an earlier index."""
         naming: dict[Did, list[int]] = {}
@@ -46,11 +42,11 @@ class DemandIndex:
                     naming[did] = [place]
         known = known_keys or {}
         keys = {
-            want.dids: known.get(want.dids) or make_key(want.dids) for want in entries if len(want.dids) > 1
+            want.dids: known.get(want.dids) or set_key(want.dids) for want in entries if len(want.dids) > 1
         }
         shortest = min(map(len, naming), default=0)
         unsettled_sets = _find_unsettled_sets(entries)
-        return cls(entries, naming, shortest, keys, _find_key_collisions(keys), unsettled_sets)
+        return cls(entries, naming, shortest, keys, unsettled_sets)
 
     def with_entries(self, entries: Sequence[DemandEntry]) -> "DemandIndex":
         """Return the index of *entries*, which have the same datasets in the same order as the old ones."""
@@ -68,9 +64,7 @@ class DemandIndex:
         want = self.entries[position]
         if len(want.dids) == 1:
             return [want.dids]
-        sets: list[DatasetSet] = [(did,) for did in want.dids] if want.has_unkeyed_jobs else []
-        is_colliding = any(want.dids in clash for clash in self.key_collisions)
-        return sets if is_colliding else [want.dids, *sets]
+        return _looked_up_sets(want)
 
     def key_of(self, dids: DatasetSet) -> SetKey:
         return self.keys[dids] if len(dids) > 1 else set_key(dids)
@@ -93,15 +87,6 @@ def _find_unsettled_sets(entries: Sequence[DemandEntry]) -> frozenset[DatasetSet
 
 def _looked_up_sets(want: DemandEntry) -> list[DatasetSet]:
     return [want.dids, *((did,) for did in want.dids if want.has_unkeyed_jobs)]
-
-
-def _find_key_collisions(keys: Mapping[DatasetSet, SetKey]) -> tuple[tuple[DatasetSet, ...], ...]:
-    """Return the sets that have the same key. The keys of single datasets never collide."""
-    by_key: dict[SetKey, list[DatasetSet]] = {}
-    if len(set(keys.values())) < len(keys):
-        for dids, key in sorted(keys.items()):
-            by_key.setdefault(key, []).append(dids)
-    return tuple(tuple(sets) for sets in by_key.values() if len(sets) > 1)
 
 
 class OmittedEntries(Sequence[DemandEntry]):

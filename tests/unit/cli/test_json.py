@@ -98,7 +98,7 @@ def known() -> StateView:
     half = Fact(DatasetState.PARTIAL, NOON, 0.5, TOLD)
     last = {
         "at": 1_700_000_000, "complete": False, "left_out": {CAM: [LISTED]},
-        "wrong_keys": [LISTED], "key_collisions": [[L1, L2]],
+        "wrong_keys": [LISTED],
         "publishers": {"file": {"error": "disk full", "not_read_back": [CAM], "ads": 1}},
     }  # fmt: skip
     wrong = {(Claim("rucio", L1, CAM), VerificationMethod.PROBE): Correction(NOON, NOON)}

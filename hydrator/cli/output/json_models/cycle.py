@@ -61,8 +61,6 @@ class DemandProblemsJson(TypedDict):
     """names in jobs that are not DIDs, with the reason"""
     wrong_keys: list[LeftOutJson]
     """jobs whose `DataLocalityKey` is not the key of their datasets"""
-    key_collisions: list[list[str]]
-    """different sets of datasets with the same key, each by its first dataset; not advertised"""
 
 
 class PublisherProblemsJson(TypedDict):

@@ -24,7 +24,6 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.reconcile.ads.demand_index import DemandIndex
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
@@ -172,21 +171,6 @@ def test_ad_has_the_time_of_the_oldest_fact_of_a_set_if_it_is_older_than_the_sit
     assert ad["DataLocalitySets"] == f"['{set_key([L2])}'=1.0;{BOTH}=1.0]"
 
 
-# ---- two sets with one key
-
-
-def test_two_sets_with_one_key_are_found_and_neither_is_published():
-    entries = (want(L1, L2), want(L1, L3), unkeyed(L2, L3), want(L1))
-    index = DemandIndex.build(entries, make_key=lambda dids: SetKey("s1" if L1 in dids else "s2"))
-    assert index.key_collisions == (((L1, L2), (L1, L3)),)
-    assert [index.sets_at(place) for place in range(4)] == [
-        [],
-        [],
-        [(L2, L3), (L2,), (L3,)],
-        [(L1,)],
-    ]
-
-
 def new(*dids: Did) -> DemandEntry:
     return replace(want(*dids), is_settled=False)
 
@@ -239,7 +223,6 @@ def test_drafts_change_when_the_first_job_names_a_set():
 
 
 def test_equal_sets_of_a_pin_and_a_job_are_one_set():
-    assert DemandIndex.build((want(L1, L2), want(L1, L2))).key_collisions == ()
     assert shares(facts(replica(L1)), want(L1), want(L1)) == {set_key([L1]): 1.0}
 
 
