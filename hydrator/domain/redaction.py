@@ -7,13 +7,10 @@ look like secrets: a Bearer token, a JWT, ``password=``.
 """
 
 import base64
-import html
 import json
 import re
 import threading
-from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -30,9 +27,6 @@ _LONG_FORM_CHARS = 12
 A shorter form is hidden only if it is a separate word.
 """
 _MAX_SECRETS = 100
-_PREFIX_CHARS = 16
-"""Number of first characters by which a long form is found: a server may return a secret cut short."""
-_GAP = re.compile(r"(?:\s|\\[nrt])+")
 _LABELLED_SECRET = re.compile(
     r"(?i)\b((?:bearer|basic)\s+|(?:x-rucio-auth-token|x-rucio-password|authorization|password|passwd|pwd"
     r"|client_secret|access_token|refresh_token|token)[\"']?\s*[=:]\s*[\"']?(?:(?:bearer|basic)\s+)?)"
@@ -85,48 +79,39 @@ class Secrets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._forms: OrderedDict[str, frozenset[str]] = OrderedDict()
-        self._long_forms: dict[str, list[str]] = {}
+        self._long_forms: tuple[str, ...] = ()
         self._short_forms: re.Pattern[str] | None = None
 
     def keep(self, *secrets: str | None) -> None:
-        """Hide *secrets* from now on, in every form in which a server may return them."""
+        """Hide *secrets* from now on: plain, and encoded for a URL, in JSON and in base64."""
         new = [secret.strip() for secret in secrets if secret]
         with self._lock:
-            if all(secret in self._forms for secret in new):
-                for secret in new:
-                    self._forms.move_to_end(secret)
-                return
+            is_known = all(secret in self._forms for secret in new)
             for secret in new:
-                self._forms[secret] = _encoded_forms(secret)
+                self._forms[secret] = self._forms.get(secret) or _encoded_forms(secret)
                 self._forms.move_to_end(secret)
+            if is_known:
+                return
             while len(self._forms) > _MAX_SECRETS:
                 self._forms.popitem(last=False)
-            every = {form for forms in self._forms.values() for form in forms}
-            long: dict[str, list[str]] = {}
-            for form in sorted(every):
-                if len(form) >= _LONG_FORM_CHARS:
-                    long.setdefault(form[:_PREFIX_CHARS], []).append(form)
-            self._long_forms = long
-            short = sorted((form for form in every if len(form) < _LONG_FORM_CHARS), key=len, reverse=True)
-            either = "|".join(map(re.escape, short))
+            every = sorted({form for forms in self._forms.values() for form in forms}, key=len, reverse=True)
+            self._long_forms = tuple(form for form in every if len(form) >= _LONG_FORM_CHARS)
+            either = "|".join(re.escape(form) for form in every if len(form) < _LONG_FORM_CHARS)
             self._short_forms = (
-                re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])") if short else None
+                re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])") if either else None
             )
 
     def forget(self) -> None:
         """Remove all secrets."""
         with self._lock:
             self._forms.clear()
-            self._long_forms, self._short_forms = {}, None
+            self._long_forms, self._short_forms = (), None
 
     def hide(self, text: str) -> str:
-        """Return *text* without the secrets, even if white space splits a secret."""
-        if self._short_forms:
-            text = self._short_forms.sub(SECRET_PLACEHOLDER, text)
-        long = self._long_forms
-        squeezed = _GAP.sub("", text) if long else ""
-        forms = [form for begin, those in long.items() if begin in squeezed for form in those]
-        return _remove_forms(text, squeezed, forms) if forms else text
+        """Return *text* without the secrets."""
+        for form in self._long_forms:  # one pass of str.replace for each form: a long text costs little
+            text = text.replace(form, SECRET_PLACEHOLDER)
+        return self._short_forms.sub(SECRET_PLACEHOLDER, text) if self._short_forms else text
 
 
 SECRETS = Secrets()
@@ -149,34 +134,16 @@ def read_secret(text: str) -> str:
 
 
 def _encoded_forms(secret: str) -> frozenset[str]:
-    """Return the forms in which a server may return *secret*: plain, escaped or encoded.
-
-    The forms have no white space.
-    """
+    """Return the forms in which a server may return *secret*: plain, or encoded for JSON, a URL or base64."""
     if len(secret) < MIN_SECRET_CHARS:
         return frozenset()
-    plain = {
-        secret,
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-        repr(secret)[1:-1],
-    }
+    plain = {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    plain.add(repr(secret)[1:-1])  # our own log on a terminal
     plain |= {form.replace("/", "\\/") for form in plain}
-    plain |= {
-        html.escape(secret),
-        html.escape(secret, quote=False),
-        html.escape(secret).replace("&#x27;", "&#39;"),
-    }
     urls = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
     urls |= {re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), form) for form in urls}
-    octets = secret.encode("utf-8", "surrogateescape")
-    coded = {
-        form
-        for form in _base64_forms(octets) | {octets.hex(), octets.hex().upper()}
-        if len(form) >= _LONG_FORM_CHARS
-    }
-    squeezed = (_GAP.sub("", form) for form in plain | urls | coded)
-    return frozenset(form for form in squeezed if len(form) >= MIN_SECRET_CHARS)
+    coded = _base64_forms(secret.encode("utf-8", "surrogateescape"))
+    return frozenset(plain | urls | {form for form in coded if len(form) >= _LONG_FORM_CHARS})
 
 
 def _base64_forms(octets: bytes) -> set[str]:
@@ -187,48 +154,6 @@ def _base64_forms(octets: bytes) -> set[str]:
         whole = coded[(before * 8 + 5) // 6 : (before + len(octets)) * 8 // 6]
         spellings |= {whole, whole.replace("+", "-").replace("/", "_")}
     return spellings
-
-
-def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:
-    """Return *text* without *forms*; also remove the beginning of a form whose rest was cut off.
-
-    *squeezed* is *text* without white space.
-    """
-    at, begins, places = 0, [0], [0]
-    for gap in _GAP.finditer(text):
-        at += gap.start() - places[-1]
-        begins.append(at)
-        places.append(gap.end())
-    hidden: list[tuple[int, int]] = []
-    for form in forms:
-        start = squeezed.find(form[:_PREFIX_CHARS])
-        while start >= 0:
-            end = start + _common_length(squeezed, start, form)
-            hidden.append(
-                (_original_position(start, begins, places), _original_position(end - 1, begins, places) + 1)
-            )
-            start = squeezed.find(form[:_PREFIX_CHARS], end)
-    pieces: list[str] = []
-    done = 0
-    for start, end in sorted(hidden):
-        if start >= done:
-            pieces += [text[done:start], SECRET_PLACEHOLDER]
-        done = max(done, end)
-    return "".join([*pieces, text[done:]])
-
-
-def _common_length(text: str, start: int, form: str) -> int:
-    """Return how many of the first characters of *form* are in *text* at *start*."""
-    low, high = min(_PREFIX_CHARS, len(form)), len(form)
-    while low < high:
-        half = (low + high + 1) // 2
-        low, high = (half, high) if text.startswith(form[:half], start) else (low, half - 1)
-    return low
-
-
-def _original_position(squeezed_position: int, begins: list[int], positions: list[int]) -> int:
-    stretch = bisect_right(begins, squeezed_position) - 1
-    return positions[stretch] + squeezed_position - begins[stretch]
 
 
 def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:

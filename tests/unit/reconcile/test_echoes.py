@@ -1,7 +1,6 @@
 """Servers that send back what we sent, dressed as they like: no secret of ours is in what is said of it."""
 
 import base64
-import html
 import json
 import threading
 from datetime import UTC, datetime, timedelta
@@ -46,9 +45,7 @@ DRESSES = {
     "json": json.dumps,
     "url": lambda text: quote(text, safe=""),
     "form": quote_plus,
-    "html": html.escape,
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
-    "broken": lambda text: f"{text[:12]}\n{text[12:]}",
     "late": lambda text: "x" * 370 + " " + text,
 }
 
