@@ -33,7 +33,7 @@ from .responses import (
     read_states,
     require_record,
 )
-from .rses import RseDirectory
+from .rse_directory import RseDirectory
 from .rules.model import Movement, Movements
 from .session.client import RucioConnection, RucioSettings
 from .session.queries import QueryRunner, did_record, split_did

@@ -2,7 +2,7 @@
 
 A poll (:meth:`RucioCatalogue.read`) has these steps; each step is a module:
 
-1. RSEs (:mod:`.rses`): the storage elements and their sites.
+1. RSEs (:mod:`.rse_directory`): the storage elements and their sites.
 2. Names (:mod:`.datasets.dids`, :mod:`.datasets.containers`): which names exist, and the datasets in
    containers.
 3. Replicas (:mod:`.replicas`): how many files of each dataset are at each storage element.
@@ -46,10 +46,9 @@ from .datasets.file_unions import FileLists
 from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount, DatasetCounter, TrustedCount, count_dataset
 from .responses import DidInfo, GarbledRow, Rows, Rses, parse_rows, read_states
-from .rses import RseDirectory
+from .rse_directory import RseDirectory
 from .rules.locks import LockTracker
 from .rules.model import Movements
-from .rules.recalls import RecallSampler
 from .session.client import RucioConnection, RucioSettings
 from .session.queries import QueryRunner
 from .states import apply_did_expiry, file_replicas
@@ -104,9 +103,7 @@ class RucioCatalogue:
         self._counter = DatasetCounter(queries, self._background)
         self._lock_tracker = LockTracker(queries)
         self._file_lists = FileLists(queries)
-        self._datasets = DatasetConclusions(
-            self._rses, self._lock_tracker, RecallSampler(queries), group_sites
-        )
+        self._datasets = DatasetConclusions(self._rses, self._lock_tracker, group_sites)
         self._containers = ContainerConclusions(
             self._container_lister, self._member_resolver, settings.verify_every
         )

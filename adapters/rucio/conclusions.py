@@ -1,6 +1,6 @@
 """Conclusions of a poll: compute the replicas of each DID from counts, effects of rules, and RSEs.
 
-The rules for the states are in :mod:`.states`; this module adds caches, progress and recalls from tape.
+The rules for the states are in :mod:`.states`; this module adds caches and progress.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,9 @@ from .eta import ProgressTracker
 from .poll import Dids, Replicas, RucioPoll, drop_all_but
 from .replicas import CountWithRows, DatasetCount
 from .responses import BadRow, Counts, Rse, Rses
-from .rses import RseDirectory
+from .rse_directory import RseDirectory
 from .rules.locks import LockTracker
 from .rules.model import Movements
-from .rules.recalls import RecallSampler
 from .states import apply_did_expiry, combinable_storages, container_replicas, dataset_replicas
 
 SiteGrouping = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
@@ -54,12 +53,10 @@ class DatasetConclusions:
         self,
         rses: RseDirectory,
         lock_tracker: LockTracker,
-        recalls: RecallSampler,
         group_sites: SiteGrouping,
     ) -> None:
         self._rses = rses
         self._lock_tracker = lock_tracker
-        self._recalls = recalls
         self._group_sites = group_sites
         self._progress = ProgressTracker()
         self._cached_replicas: dict[Did, _CachedReplicas] = {}
@@ -69,7 +66,6 @@ class DatasetConclusions:
 
     def start_poll(self, dids: Dids) -> None:
         """Start a poll of *dids*; forget all other DIDs."""
-        self._recalls.start_poll(dids)
         self._progress.forget_all_but(dids)
         self.shared_counts = {}
         drop_all_but(dids, self._cached_replicas)
@@ -125,7 +121,6 @@ class DatasetConclusions:
         rses = self._add_unlisted_rses(poll, counts.keys() | movements.keys())
         replicas = dataset_replicas(did, counts, movements, rses, held_until=poll.held_until)
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
-        replicas = self._recalls.add_recall_reasons(replicas, poll.started_at)
         replicas = self._progress.add_estimates(replicas, poll.started_at)
         parts = self._combinable_storages(poll, counts, movements, rses)
         if parts and (ends_at is None or ends_at > poll.held_until):

@@ -1,18 +1,18 @@
-"""Rows of the state about the network: samples of transfers, links of catalogues, and their sources."""
+"""Rows of the state about the network: samples of transfers, and their sources."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from hydrator.domain.ads.estimates import CatalogueLink, TransferOrigin, TransferSample
+from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site, from_unix
 
 from .rows import DECODE_ERRORS
 from .store import Store
 
-_SAMPLES, _LINKS = "transfers", "network"
-"""Keys in the table ``report``. A state of an older version lacks them: then the daemon begins without."""
+_NETWORK = "network"
+"""Key in the table ``report``."""
 
 _T = TypeVar("_T")
 
@@ -31,7 +31,6 @@ class NetworkRecord:
     """The content of the state about the network."""
 
     samples: tuple[TransferSample, ...] = ()
-    links: Mapping[tuple[Site, Site], CatalogueLink] = field(default_factory=dict)
     sources: tuple[SourceStatus, ...] = ()
 
 
@@ -48,13 +47,8 @@ def save_network(store: Store, record: NetworkRecord) -> None:
         ]
         for each in record.samples
     ]  # fmt: skip
-    links = [
-        [*pair, link.read_at.timestamp(), link.bytes_per_second, link.files, link.distance]
-        for pair, link in sorted(record.links.items())
-    ]
     sources = [[each.name, each.read_at.timestamp(), dict(each.failures)] for each in record.sources]
-    store.save_report(_SAMPLES, {"samples": samples})
-    store.save_report(_LINKS, {"links": links, "sources": sources})
+    store.save_report(_NETWORK, {"samples": samples, "sources": sources})
 
 
 def load_network(store: Store) -> NetworkRecord:
@@ -63,10 +57,9 @@ def load_network(store: Store) -> NetworkRecord:
     Raises:
         StateError: the state cannot be read.
     """
-    network = store.load_report(_LINKS)
+    network = store.load_report(_NETWORK)
     return NetworkRecord(
-        tuple(_decode(store.load_report(_SAMPLES).get("samples"), _decode_sample)),
-        dict(_decode(network.get("links"), _decode_link)),
+        tuple(_decode(network.get("samples"), _decode_sample)),
         tuple(_decode(network.get("sources"), _decode_source)),
     )
 
@@ -85,17 +78,6 @@ def _decode_sample(row: Any) -> TransferSample:  # noqa: ANN401 - JSON
         Site(str(source)), Site(str(destination)), int(size), float(seconds), from_unix(ended_at),
         TransferOrigin(origin), str(user), str(job), None if readers is None else float(readers),
     )  # fmt: skip
-
-
-def _decode_link(row: Any) -> tuple[tuple[Site, Site], CatalogueLink]:  # noqa: ANN401 - JSON
-    source, destination, read_at, rate, files, distance = row
-    link = CatalogueLink(
-        from_unix(read_at),
-        None if rate is None else float(rate),
-        int(files),
-        None if distance is None else int(distance),
-    )
-    return (Site(str(source)), Site(str(destination))), link
 
 
 def _decode_source(row: Any) -> SourceStatus:  # noqa: ANN401 - JSON

@@ -139,7 +139,7 @@ def assemble(
         logins=logins,
         closables=(
             *pool.closables,
-            *network.closables,
+            *network.logs,
             *staging.closables,
             *([audit_runner] if audit_runner else []),
             *catalogues,

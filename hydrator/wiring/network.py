@@ -3,23 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from adapters.condor.transfers import TransferRecords, WrapperReports
-from hydrator.config import RucioSource, Settings
-from hydrator.domain.ads.estimates import LinkCatalogue, TransferLog
+from hydrator.config import Settings
+from hydrator.domain.ads.estimates import TransferLog
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.estimates.rates import NetworkPolicy, RateSource, RateTable
 from hydrator.state.network_rows import NetworkRecord, load_network
 from hydrator.state.store import Store
 
-from .catalogues import rucio_settings
 from .condor import build_condor_client
-from .policies import network_policy, site_mapping
-
-if TYPE_CHECKING:
-    from adapters.rucio.rses.links import RucioLinks
+from .policies import network_policy
 
 
 @dataclass(frozen=True)
@@ -27,14 +22,8 @@ class NetworkParts:
     """The sources of rates, and ``rates``, the present table; a reload builds all of them again."""
 
     logs: Sequence[TransferLog]
-    catalogues: Sequence[LinkCatalogue]
     policy: NetworkPolicy
     rates: RateSource
-
-    @property
-    def closables(self) -> tuple[TransferLog | LinkCatalogue, ...]:
-        """Return the parts to close."""
-        return (*self.logs, *self.catalogues)
 
     def load_rates(self, store: Store, now: datetime) -> None:
         """Fill the table from the state, so that the first cycle has the rates of the last run.
@@ -47,7 +36,7 @@ class NetworkParts:
 
 def build_rate_table(record: NetworkRecord, policy: NetworkPolicy, now: datetime) -> RateTable:
     """Build the table of rates from the stored *record* and the operator's *policy*."""
-    return RateTable(record.samples, now=now, links=record.links, policy=policy)
+    return RateTable(record.samples, now=now, policy=policy)
 
 
 def build_network_parts(settings: Settings, clock: Clock) -> NetworkParts:
@@ -59,16 +48,7 @@ def build_network_parts(settings: Settings, clock: Clock) -> NetworkParts:
         client = build_condor_client(settings.htcondor)  # the logs are read one after the other
         find_site = site_of_host(settings.network.hosts)
         logs += [WrapperReports(client, clock), TransferRecords(client, clock, attributes, find_site)]
-    sources = [each for each in settings.catalogue if isinstance(each, RucioSource)]
-    links = [_build_links(each, settings, clock) for each in sources]
-    return NetworkParts(logs, links, policy, RateSource(RateTable(now=clock(), policy=policy)))
-
-
-def _build_links(source: RucioSource, settings: Settings, clock: Clock) -> "RucioLinks":
-    from adapters.rucio.rses.links import RucioLinks  # rucio-clients is slow to import
-
-    aliases = site_mapping(settings.sites).aliases
-    return RucioLinks(rucio_settings(source, settings.daemon.state_dir), clock, aliases)
+    return NetworkParts(logs, policy, RateSource(RateTable(now=clock(), policy=policy)))
 
 
 def site_of_host(hosts: Mapping[str, str]) -> Callable[[str], Site | None]:

@@ -36,8 +36,7 @@ class RucioSettings:
     ``trust_caches``: a complete dataset in a volatile storage element counts as complete.
 
     Load: ``calls_per_second`` is the largest rate, ``concurrent_calls`` the number of calls at a time. The
-    daemon also pauses when Rucio asks for it (429, 503). ``recall_samples`` is the number of recalls from
-    tape for which one poll may query the reason of the wait. An answer has at most ``max_bytes``,
+    daemon also pauses when Rucio asks for it (429, 503). An answer has at most ``max_bytes``,
     decompressed, and ``max_values`` JSON values. ``twins_every`` is the interval of the search for DIDs that
     differ in letter case only (None: no search).
     """
@@ -69,7 +68,6 @@ class RucioSettings:
     twins_every: timedelta | None = timedelta(hours=1)
     deep_calls: int = 2000
     count_first: bool = True
-    recall_samples: int = 20
     calls_per_second: float = 50
     concurrent_calls: int = 1
     batch: int = 1000

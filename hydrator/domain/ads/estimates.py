@@ -5,7 +5,6 @@ site ads. Frozen values only.
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -130,21 +129,6 @@ class TransferSample:
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueLink:
-    """The facts of a catalogue about the transfers from one site to another.
-
-    ``bytes_per_second`` is the throughput of the last hour, for all transfers together; None if the link
-    was not busy, because an idle link seems slow. ``distance`` is a class: 0 or 1 is nearest, a larger
-    number is further; None if the catalogue has none.
-    """
-
-    read_at: datetime
-    bytes_per_second: float | None = None
-    files: int = 0
-    distance: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TransferLogAnswer:
     """New samples, and by the name of a part that did not answer (such as a schedd) the reason."""
 
@@ -168,25 +152,3 @@ class TransferLog(Protocol):
 
     def close(self) -> None:
         """Close connections, also during a query."""
-
-
-class LinkCatalogue(Protocol):
-    """A catalogue that knows throughputs of links, or distances between sites."""
-
-    @property
-    def name(self) -> str:
-        """The name in the configuration."""
-
-    def read_links(self, sites: AbstractSet[Site]) -> Mapping[tuple[Site, Site], CatalogueLink]:
-        """Return the known links between two of *sites*, by source and destination.
-
-        Raises:
-            CatalogueError: the catalogue gave no answer.
-        """
-
-    @property
-    def refusal(self) -> str:
-        """Return why the catalogue does not show throughputs to this account; empty if it does."""
-
-    def close(self) -> None:
-        """Close connections."""

@@ -4,11 +4,9 @@ The table takes the first of these that has an answer for a pair of sites:
 
 1. samples of this pair: of the last hour, else of the last day, else of the last week;
 2. samples of the source to all sites together, from the same three periods;
-3. the throughput of a busy link in Rucio;
-4. ``[[network.links]]``, then ``[network.uplinks]`` of the source;
-5. the default rate, divided by 2 for each class of Rucio's distance, else for each class of the cost in
-   ``[sites.reads]``;
-6. the default rate.
+3. ``[[network.links]]``, then ``[network.uplinks]`` of the source;
+4. the default rate, divided by 2 for each class of the cost in ``[sites.reads]``;
+5. the default rate.
 
 A period needs MIN_SAMPLES samples. Its rate is the median over the users of each user's median, so that one
 user moves the rate by one rank at most; of two middle values the lower one is taken. A sample has the rate of
@@ -26,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import median_low
 
-from hydrator.domain.ads.estimates import CatalogueLink, Rate, TransferSample
+from hydrator.domain.ads.estimates import Rate, TransferSample
 from hydrator.domain.model import Site
 
 from .samples import MAX_CLOCK_SKEW, MIN_BYTES, count_readers
@@ -34,10 +32,8 @@ from .samples import MAX_CLOCK_SKEW, MIN_BYTES, count_readers
 MIN_SAMPLES = 3
 WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=7))
 BYTES_PER_GBIT = 125e6
-MAX_DISTANCE_CLASS = 4
-"""Classes of distance and of cost: from the default rate (0) down to a sixteenth of it (4)."""
-MAX_LINK_AGE = timedelta(hours=1)
-"""A throughput of a catalogue is not used when it is older than this."""
+MAX_COST_CLASS = 4
+"""Classes of cost: from the default rate (0) down to a sixteenth of it (4)."""
 
 Pair = tuple[Site, Site]
 """Source and destination."""
@@ -64,7 +60,6 @@ class RateTable:
     Args:
         samples: samples of at least 100 MB count; their order does not matter.
         now: the time from which the three periods count back.
-        links: facts of the catalogues, by source and destination.
         policy: the operator's rates.
     """
 
@@ -73,7 +68,6 @@ class RateTable:
         samples: Iterable[TransferSample] = (),
         *,
         now: datetime,
-        links: Mapping[Pair, CatalogueLink] | None = None,
         policy: NetworkPolicy = NetworkPolicy(),
     ) -> None:
         counted = count_readers(
@@ -84,9 +78,7 @@ class RateTable:
         for sample in counted:
             by_pair[sample.source, sample.destination].append(sample)
             by_source[sample.source].append(sample)
-        self._now = now
         self._policy = policy
-        self._links = dict(links or {})
         self._pairs = {pair: measure(found, now) for pair, found in by_pair.items()}
         self._sources = {source: measure(found, now, "all sites") for source, found in by_source.items()}
         self._sample_counts = {pair: len(found) for pair, found in by_pair.items()}
@@ -99,7 +91,6 @@ class RateTable:
         return (
             self._pairs.get((source, destination))
             or self._sources.get(source)
-            or self._catalogue_rate(source, destination)
             or self._configured_rate(source, destination)
             or self._default_rate(source, destination)
         )
@@ -111,16 +102,7 @@ class RateTable:
         found = self._sample_counts.get((source, destination), 0)
         if found:
             return f"{found} of {MIN_SAMPLES} samples, and nothing configured"
-        link = self._links.get((source, destination))
-        if link and link.distance is not None:
-            return f"no sample; Rucio's distance {link.distance} needs default_gbit_per_second"
         return "no sample, and nothing configured"
-
-    def _catalogue_rate(self, source: Site, destination: Site) -> Rate | None:
-        link = self._links.get((source, destination))
-        if not (link and link.bytes_per_second and self._now - link.read_at <= MAX_LINK_AGE):
-            return None
-        return Rate(link.bytes_per_second, "Rucio requests", link.read_at, link.files)
 
     def _configured_rate(self, source: Site, destination: Site) -> Rate | None:
         if link := self._policy.links.get((source, destination)):
@@ -132,23 +114,15 @@ class RateTable:
         default = self._policy.default
         if not default:
             return None
-        link = self._links.get((source, destination))
-        if link and link.distance is not None:
-            return Rate(default / 2 ** distance_class(link.distance), f"Rucio distance {link.distance}")
         cost = self._policy.read_costs.get(destination, {}).get(source)
         if cost is not None:
             return Rate(default / 2 ** cost_class(cost), f"[sites.reads] {cost:g}")
         return Rate(default, "[network] default")
 
 
-def distance_class(distance: int) -> int:
-    """Return the class, 0 to 4, of a distance in Rucio, where 1 is nearest; a higher class is slower."""
-    return min(max(distance - 1, 0), MAX_DISTANCE_CLASS)
-
-
 def cost_class(cost: float) -> int:
     """Return the class, 0 to 4, of a cost in ``[sites.reads]`` from 0 (as if local) to 1 (useless)."""
-    return round(min(max(cost, 0.0), 1.0) * MAX_DISTANCE_CLASS)
+    return round(min(max(cost, 0.0), 1.0) * MAX_COST_CLASS)
 
 
 def measure(samples: Sequence[TransferSample], now: datetime, destination: str = "") -> Rate | None:

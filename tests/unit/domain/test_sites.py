@@ -8,7 +8,7 @@ from adapters.http.client import JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings
 from adapters.memory import MemoryCatalogue
 from adapters.rucio.responses import Count
-from adapters.rucio.rses import RseDirectory
+from adapters.rucio.rse_directory import RseDirectory
 from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.states import dataset_replicas
 from adapters.ska.site_capabilities import SiteCapabilities

@@ -1,10 +1,10 @@
-"""The state about the network: what is saved is read back, and an old or damaged state loses only rows."""
+"""The state about the network: what is saved is read back, and a damaged state loses only rows."""
 
 import json
 import sqlite3
 from contextlib import closing
 
-from hydrator.domain.ads.estimates import CatalogueLink, TransferOrigin, TransferSample
+from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
 from hydrator.state.store import Store
 from tests.factories import CAM, NOON, RAL
@@ -12,8 +12,7 @@ from tests.factories import CAM, NOON, RAL
 SAMPLE = TransferSample(CAM, RAL, 10**9, 12.5, NOON, TransferOrigin.WRAPPER, "alice", "ap#1.0", 2.0)
 RECORD = NetworkRecord(
     (SAMPLE, TransferSample(RAL, CAM, 10**8, 1.0, NOON, TransferOrigin.SCHEDD)),
-    {(CAM, RAL): CatalogueLink(NOON, 1e7, 4, 2), (RAL, CAM): CatalogueLink(NOON)},
-    (SourceStatus("rucio", NOON, {"requests": "denied"}), SourceStatus("job wrapper", NOON)),
+    (SourceStatus("transfer records", NOON, {"ap1": "denied"}), SourceStatus("job wrapper", NOON)),
 )
 
 
@@ -24,7 +23,7 @@ def test_network_record_survives_a_restart(tmp_path):
         assert load_network(store) == RECORD
 
 
-def test_state_of_an_older_version_has_an_empty_network_record(tmp_path):
+def test_new_state_has_an_empty_network_record(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         assert load_network(store) == NetworkRecord()
 
@@ -34,18 +33,17 @@ def test_damaged_rows_are_left_out_and_the_others_stay(tmp_path):
         save_network(store, RECORD)
     with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db, db:
         bodies = {key: json.loads(body) for key, body in db.execute("select key, body from report")}
-        bodies["transfers"]["samples"] += [
+        bodies["network"]["samples"] += [
             7,
             [],
             ["UK"],
             [None] * 9,
             ["a", "b", 1, 1.0, 1e300, "x", "", "", 1],
         ]
-        bodies["network"]["links"] += [None, [1, 2], ["a", "b", "soon", 1, 1, 1]]
         bodies["network"]["sources"] = {"not": "a list"}
         db.executemany(
             "update report set body = ? where key = ?", [(json.dumps(v), k) for k, v in bodies.items()]
         )
     with Store.open_to_read(tmp_path) as store:
         record = load_network(store)
-    assert (record.samples, record.links, record.sources) == (RECORD.samples, RECORD.links, ())
+    assert (record.samples, record.sources) == (RECORD.samples, ())

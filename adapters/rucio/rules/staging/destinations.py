@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from adapters.rucio.responses import Rse, Rses
-from adapters.rucio.rses import RseDirectory
+from adapters.rucio.rse_directory import RseDirectory
 from adapters.rucio.session.queries import QueryRunner
 from hydrator.domain.model import Site
 from hydrator.domain.ports.staging import RefusalKind, StagingKind, StagingOrder, StagingRefused

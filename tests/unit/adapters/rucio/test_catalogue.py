@@ -34,7 +34,6 @@ from adapters.rucio.rules.model import (
     parse_locks,
     parse_rules,
 )
-from adapters.rucio.rules.recalls import recall_reason
 from adapters.rucio.states import (
     container_replicas,
     dataset_replicas,
@@ -283,26 +282,6 @@ def test_a_file_is_complete_moving_or_not_there():
     assert said == {("UK-DISK", INCOMING), ("UK-TAPE", ON_TAPE)}
     bad = {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}
     assert file_replicas(L1, bad, STORAGES, held_until=SOON) == ()
-
-
-@pytest.mark.parametrize(
-    ("request_row", "reason"),
-    [
-        ({"state": "QUEUED"}, "its recall from tape waits for its turn"),
-        ({"state": "WAITING", "source_rse": "T"}, "its recall from tape waits for its turn"),
-        (
-            {"state": "SUBMITTED", "source_rse": "T", "staging_started_at": "then"},
-            "T is reading it from tape",
-        ),
-        (
-            {"state": "SUBMITTED", "source_rse": "T", "staging_started_at": "a", "staging_finished_at": "b"},
-            "its recall from T was handed to the transfer service",
-        ),
-        ({"state": "NO_SOURCES"}, "its recall from tape: no sources"),
-    ],
-)
-def test_a_request_has_the_reason_why_a_recall_waits(request_row, reason):
-    assert recall_reason(request_row) == reason
 
 
 def part(*replicas: tuple[Site, ReplicaState, float], size: int | None = 10) -> Seen:

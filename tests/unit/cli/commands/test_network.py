@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from hydrator.cli.app import app
 from hydrator.cli.output.network import format_rate
-from hydrator.domain.ads.estimates import CatalogueLink, TransferOrigin, TransferSample
+from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, save_network
 from hydrator.state.store import Store
@@ -39,8 +39,7 @@ def test_each_pair_has_a_rate_with_its_origin_or_a_reason(network):
     )
     record = NetworkRecord(
         samples,
-        {(RAL, CAM): CatalogueLink(now, distance=2)},
-        (SourceStatus("transfer records", now, {"ap1": "no history"}), SourceStatus("rucio", now)),
+        (SourceStatus("transfer records", now, {"ap1": "no history"}), SourceStatus("job wrapper", now)),
     )
     uplink = f"[network.uplinks.{OSO}]\ngbit_per_second = 10\n"
     head, *rows, failure = network([CAM, RAL], record, uplink)
@@ -50,7 +49,7 @@ def test_each_pair_has_a_rate_with_its_origin_or_a_reason(network):
     assert by_pair[CAM, RAL][3].endswith(" ago")
     assert by_pair[CAM, OSO][:2] == ["6 Gb/s", "transfer records to all sites"]
     assert by_pair[OSO, CAM] == ["10 Gb/s", "[network.uplinks]"]
-    assert by_pair[RAL, CAM] == ["unknown", "no sample; Rucio's distance 2 needs default_gbit_per_second"]
+    assert by_pair[RAL, CAM] == ["unknown", "no sample, and nothing configured"]
     assert by_pair[RAL, OSO] == ["unknown", "no sample, and nothing configured"]
     assert len(by_pair) == 6
     assert failure == ["transfer records, ap1: no history"]

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from hydrator.daemon.background import NetworkTasks
 from hydrator.daemon.metrics import Metrics
-from hydrator.domain.ads.estimates import CatalogueLink, TransferLogAnswer, TransferOrigin, TransferSample
-from hydrator.domain.errors import CatalogueUnreachable, PoolError
+from hydrator.domain.ads.estimates import TransferLogAnswer, TransferOrigin, TransferSample
+from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site
 from hydrator.reconcile.estimates.rates import NetworkPolicy, RateSource, RateTable
 from hydrator.reconcile.publish.fence import Fence
@@ -46,24 +46,7 @@ class Log:
         """Close nothing."""
 
 
-@dataclass
-class Links:
-    """A catalogue of links that answers as it is told."""
-
-    name: str = "rucio"
-    refusal: str = ""
-    answer: dict | Exception = field(default_factory=dict)
-
-    def read_links(self, sites):
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def close(self) -> None:
-        """Close nothing."""
-
-
-def samples(count=3, source=CAM, destination=RAL):
+def samples(count=3, source=CAM, destination=RAL, origin=TransferOrigin.WRAPPER):
     return [
         TransferSample(
             source,
@@ -71,7 +54,7 @@ def samples(count=3, source=CAM, destination=RAL):
             10**9,
             10.0,
             NOW - timedelta(minutes=n),
-            TransferOrigin.WRAPPER,
+            origin,
             "alice",
             f"{n}",
         )
@@ -80,15 +63,15 @@ def samples(count=3, source=CAM, destination=RAL):
 
 
 class World:
-    """A worker with one log and one catalogue; sites CAM and RAL have ads."""
+    """A worker with two logs; sites CAM and RAL have ads."""
 
     def __init__(self, folder) -> None:
         self.store = Store.open_to_write(folder)
         self.registry = CollectorRegistry()
         self.bugs: list[str] = []
-        self.log, self.catalogue = Log(), Links()
+        self.log, self.records = Log(), Log(TransferOrigin.SCHEDD)
         rates = RateSource(RateTable(now=NOW))
-        self.network = NetworkParts([self.log], [self.catalogue], NetworkPolicy(), rates)
+        self.network = NetworkParts([self.log, self.records], NetworkPolicy(), rates)
         self.tasks = NetworkTasks(
             Metrics(self.registry, "1"), self.bugs.append, self.store, lambda: frozenset({CAM, RAL})
         )
@@ -140,14 +123,14 @@ def test_samples_of_unknown_sites_are_dropped(world):
 
 
 @pytest.mark.parametrize("error", [PoolError("collector", "no connection"), ValueError("a bug")])
-def test_log_that_fails_does_not_affect_the_catalogue_and_is_logged_once(world, error):
+def test_log_that_fails_does_not_affect_another_and_is_logged_once(world, error):
     world.log.answer = error
-    world.catalogue.answer = {(CAM, RAL): CatalogueLink(NOW, 7e6, 5)}
+    world.records.answer = TransferLogAnswer(samples(3, origin=TransferOrigin.SCHEDD))
     (event, source), *more = world.turn()
     assert event == "source of rates gives no answer"
     assert source.startswith("job wrapper")
     assert more == []
-    assert world.rate() == 7e6
+    assert world.rate() == 1e8
     assert world.turn() == []
     assert bool(world.bugs) == isinstance(error, ValueError)
     world.log.answer = TransferLogAnswer(samples())
@@ -155,20 +138,8 @@ def test_log_that_fails_does_not_affect_the_catalogue_and_is_logged_once(world, 
     assert world.rate() == 1e8
 
 
-@pytest.mark.parametrize("error", [CatalogueUnreachable("rucio", "timeout"), TypeError("a bug")])
-def test_catalogue_that_fails_keeps_its_last_links_and_the_samples(world, error):
-    world.catalogue.answer = {(CAM, RAL): CatalogueLink(NOW, 7e6, 5)}
-    world.turn()
-    world.catalogue.answer = error
-    world.log.answer = TransferLogAnswer(samples(2))
-    assert world.turn() == [("source of rates gives no answer", "rucio requests")]
-    assert world.rate() == 7e6
-    assert len(load_network(world.store).samples) == 2
-
-
-def test_refusal_and_failing_schedd_are_named_in_the_state(world):
-    world.catalogue.refusal = "not allowed"
+def test_failing_schedd_is_named_in_the_state(world):
     world.log.answer = TransferLogAnswer([], {"ap1": "no history"})
     world.turn()
     failures = {each.name: dict(each.failures) for each in load_network(world.store).sources}
-    assert failures == {"job wrapper": {"ap1": "no history"}, "rucio": {"requests": "not allowed"}}
+    assert failures == {"job wrapper": {"ap1": "no history"}, "transfer records": {}}

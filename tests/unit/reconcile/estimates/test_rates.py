@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.domain.ads.estimates import CatalogueLink, TransferOrigin, TransferSample
+from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site
 from hydrator.reconcile.estimates.rates import (
     BYTES_PER_GBIT,
@@ -142,29 +142,24 @@ def test_learned_uplink_of_the_source_serves_sites_without_samples():
     assert table.rate(DE, UK).origin == "[network] default"
 
 
-LINK = {(UK, NL): CatalogueLink(NOON, 3e6, 5, 3)}
-DISTANT = {(UK, NL): CatalogueLink(NOON, None, 0, 3)}
 COSTS = {NL: {UK: 0.3}}
 FULL = NetworkPolicy({(UK, NL): 4e6}, {UK: 5e6}, 8e6, COSTS)
 
 
 @pytest.mark.parametrize(
-    ("links", "policy", "rate", "origin"),
+    ("policy", "rate", "origin"),
     [
-        (LINK, FULL, 3e6, "Rucio requests"),
-        (DISTANT, FULL, 4e6, "[[network.links]]"),
-        (DISTANT, replace(FULL, links={}), 5e6, "[network.uplinks]"),
-        (DISTANT, NetworkPolicy(default=8e6, read_costs=COSTS), 2e6, "Rucio distance 3"),
-        ({}, NetworkPolicy(default=8e6, read_costs=COSTS), 4e6, "[sites.reads] 0.3"),
-        ({}, NetworkPolicy(default=8e6), 8e6, "[network] default"),
-        (DISTANT, NetworkPolicy(read_costs=COSTS), None, None),
-        ({(UK, NL): CatalogueLink(NOON - 2 * HOUR, 3e6, 5)}, NetworkPolicy(), None, None),
+        (FULL, 4e6, "[[network.links]]"),
+        (replace(FULL, links={}), 5e6, "[network.uplinks]"),
+        (NetworkPolicy(default=8e6, read_costs=COSTS), 4e6, "[sites.reads] 0.3"),
+        (NetworkPolicy(default=8e6), 8e6, "[network] default"),
+        (NetworkPolicy(read_costs=COSTS), None, None),
     ],
 )
-def test_first_source_with_an_answer_decides(links, policy, rate, origin):
-    found = RateTable(now=NOON, links=links, policy=policy).rate(UK, NL)
+def test_first_source_with_an_answer_decides(policy, rate, origin):
+    found = RateTable(now=NOON, policy=policy).rate(UK, NL)
     assert (found and found.bytes_per_second, found and found.origin) == (rate, origin)
-    measured = RateTable(THREE, now=NOON, links=links, policy=policy).rate(UK, NL)
+    measured = RateTable(THREE, now=NOON, policy=policy).rate(UK, NL)
     assert measured.bytes_per_second == 50e6
 
 
@@ -173,16 +168,15 @@ def test_a_site_has_no_rate_to_itself():
 
 
 @pytest.mark.parametrize(
-    ("samples", "links", "reason"),
+    ("samples", "reason"),
     [
-        ([], {}, "no sample, and nothing configured"),
-        (THREE[:2], {}, "2 of 3 samples, and nothing configured"),
-        ([], DISTANT, "no sample; Rucio's distance 3 needs default_gbit_per_second"),
-        (THREE, {}, ""),
+        ([], "no sample, and nothing configured"),
+        (THREE[:2], "2 of 3 samples, and nothing configured"),
+        (THREE, ""),
     ],
 )
-def test_table_says_why_a_rate_is_unknown(samples, links, reason):
-    assert RateTable(samples, now=NOON, links=links).why_unknown(UK, NL) == reason
+def test_table_says_why_a_rate_is_unknown(samples, reason):
+    assert RateTable(samples, now=NOON).why_unknown(UK, NL) == reason
 
 
 def test_rate_is_of_the_link_for_all_its_readers():

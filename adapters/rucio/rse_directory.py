@@ -8,7 +8,7 @@ from adapters.ska.site_capabilities import Areas, SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
 
-from ..responses import (
+from .responses import (
     BadRow,
     Record,
     Rows,
@@ -20,8 +20,8 @@ from ..responses import (
     read_text,
     require_record,
 )
-from ..session.queries import QueryRunner
-from ..session.transport import NotFound
+from .session.queries import QueryRunner
+from .session.transport import NotFound
 
 _KINDS = frozenset({"DISK", "TAPE"})
 _MAX_MISSING = 20

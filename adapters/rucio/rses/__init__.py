@@ -1,5 +1,0 @@
-"""Rucio's storage elements (RSEs), and the links between them."""
-
-from .directory import RseDirectory
-
-__all__ = ["RseDirectory"]
