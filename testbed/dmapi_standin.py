@@ -1,7 +1,6 @@
 """A stand-in for SKA's DMAPI, Site Capabilities and IAM, from recorded answers, defects included.
 
-It is not DMAPI, whose source is not public. Inferred and not recorded: the listing of a namespace, and the
-path of the stage call, its answer and what it refuses (the names of its parameters are recorded).
+It is not DMAPI, whose source is not public. Inferred and not recorded: the listing of a namespace.
 `put` sets its content and `habits` its defects. Loopback only.
 """
 
@@ -38,8 +37,6 @@ class Habits:
     next_page: bool = False
     retry_after: str | None = None
     fails: int = 0  # so many answers are 503 first
-    loses_answers: bool = False  # a stage request is carried out, but the answer is 504
-    stage_status: int | None = None  # every answer to a stage request
     lost: set[str] = field(default_factory=set)  # DIDs whose locate answers 500
     no_metadata: set[str] = field(default_factory=set)  # DIDs whose metadata answers 500
     denied: set[str] = field(default_factory=set)  # namespaces
@@ -70,7 +67,6 @@ class DmapiStandIn:
         self.areas: list[dict[str, Any]] = []
         self.services: list[dict[str, Any]] = []
         self.calls: list[str] = []
-        self.staged: dict[str, dict[str, Any]] = {}
         self._tokens: dict[str, tuple[str, float]] = {}
         self._random = random.Random(0)
         dm = {
@@ -85,9 +81,7 @@ class DmapiStandIn:
             for kind in ("nodes", "sites", "storages", "storage-areas", "services")
         }
         routes = [Route("/token", self._token, methods=["POST"])]
-        routes += [Route("/dm/openapi.json", self._openapi(dm)), Route("/sc/openapi.json", self._openapi(sc))]
         routes += [Route(f"/dm/api/v1{path}", self._guard(DM_AUDIENCE, call)) for path, call in dm.items()]
-        routes.append(Route("/dm/api/v1/data/stage", self._stage, methods=["POST"]))
         routes += [Route(f"/sc/api/v1{path}", self._guard(SC_AUDIENCE, call)) for path, call in sc.items()]
         config = uvicorn.Config(
             Starlette(routes=routes), host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none"
@@ -242,41 +236,6 @@ class DmapiStandIn:
             entry["is_dataset"] = held.kind != "FILE"
         return entry
 
-    async def _stage(self, request: Request) -> Response:
-        """Accept a stage request and return its job: inferred, not recorded."""
-        given = json.loads(await request.body() or b"null")
-        refused = self._guard(DM_AUDIENCE, lambda _: JSONResponse({}))(request)
-        if refused.status_code != 200 or self.habits.html:
-            return refused
-        try:
-            area, lifetime = given["to_storage_area_uuid"], given["lifetime"]
-            dids = [f"{each['namespace']}:{each['name']}" for each in given["dids"]]
-            is_valid = isinstance(lifetime, int) and lifetime > 0 and bool(dids)
-        except (KeyError, TypeError):
-            is_valid = False
-        if self.habits.stage_status:
-            return JSONResponse({"detail": "configured to\nanswer so"}, self.habits.stage_status)
-        if not is_valid:
-            return JSONResponse({"detail": [{"msg": "Field required", "type": "missing"}]}, 422)
-        if any(did.partition(":")[0] in self.habits.denied for did in dids):
-            words = "You do not have permission to access this resource."
-            return JSONResponse({"detail": words}, 403)
-        if unknown := next((did for did in dids if did not in self.held), None):
-            return _unknown(unknown)
-        if all(area != each["id"] for each in self.areas):
-            return JSONResponse({"detail": f"Storage area {area} could not be found."}, 404)
-        job = f"job-{len(self.staged)}"
-        self.staged[job] = {"area": area, "dids": dids, "lifetime": lifetime}
-        return PlainTextResponse("", 504) if self.habits.loses_answers else JSONResponse({"job_id": job})
-
-    def arrive(self, did: str) -> None:
-        """Let all files of *did* arrive at the storage areas for which they were staged."""
-        held = self.held[did]
-        names = {each["id"]: each["name"] for each in self.areas}
-        for job in self.staged.values():
-            if did in job["dids"]:
-                held.at[names[job["area"]]] = held.files
-
     def _metadata(self, request: Request) -> Response:
         did = f"{request.path_params['namespace']}:{request.path_params['name']}"
         if did in self.habits.no_metadata:
@@ -301,13 +260,6 @@ class DmapiStandIn:
             if request.query_params.get("include_inactive") != "true":
                 rows = [_drop_falsy(row) for row in rows if not row.get("is_force_disabled")]
             return self._list(rows)
-
-        return answer
-
-    def _openapi(self, calls: dict[str, Callable[[Request], Response]]) -> Callable[[Request], Response]:
-        def answer(_: Request) -> Response:
-            paths: dict[str, Any] = {f"/v1{path.replace(':path', '')}": {"get": {}} for path in calls}
-            return JSONResponse({"openapi": "3.1.0", "paths": paths})
 
         return answer
 

@@ -26,12 +26,9 @@ from hydrator.domain.text import reason_of
 from .bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from .headers import http_date, retry_after
 from .rate_limiter import HttpRateLimiter
-from .writes import WriteRefused, WriteUnconfirmed
 
 _SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-_DONE_STATUSES = frozenset({200, 201, 202})
-_UNSENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.InvalidURL)
 _MAX_DETAIL_CHARS = 400
 _MAX_ERROR_BYTES = 100_000
 
@@ -102,7 +99,6 @@ class _Request(NamedTuple):
     deadline_at: float
     read: Callable[[Any], Any]
     options: dict[str, Any]
-    is_write: bool = False
 
 
 class _RetryableError(Exception):
@@ -182,20 +178,6 @@ class JsonClient:
         """Post a form with a user name and a password; see :meth:`get`."""
         return self._request("POST", path, math.inf, lambda body: body, data=dict(data), auth=basic_auth)
 
-    def post_once(
-        self, path: str, body: Mapping[str, Any], *, within_seconds: float, read: Callable[[Any], Any]
-    ) -> JsonResponse:
-        """Post *body* as JSON; after a lost answer, never send it again. See :meth:`get` for the arguments.
-
-        Raises:
-            WriteRefused: the server refused it with a status 4xx.
-            WriteUnconfirmed: the server may or may not have executed it.
-            CatalogueError: it was not sent, or the login was refused.
-        """
-        within_seconds = max(0.0, min(within_seconds, self._limits.deadline.total_seconds()))
-        deadline_at = self._monotonic() + within_seconds
-        return self._request_once(_Request("POST", path, deadline_at, read, {"json": dict(body)}, True))
-
     @property
     def token_validity(self) -> TokenValidity | None:
         """Return the validity of the current token; None if the daemon does not renew this token."""
@@ -247,40 +229,18 @@ class JsonClient:
                 self.name, "the server asked for a pause that is longer than this query may take"
             )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        check = self._check_write if request.is_write else self._check_response
         try:
             return self._http.exchange(
                 request.method,
                 self._url + request.path,
                 request.deadline_at,
-                lambda response: check(response, request),
+                lambda response: self._check_response(response, request),
                 headers=headers,
                 **request.options,
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = hide_secrets(reason_of(error))
-            if request.is_write:
-                is_unsent = isinstance(error, _UNSENT_ERRORS)
-                raise (CatalogueUnreachable if is_unsent else WriteUnconfirmed)(self.name, reason) from None
             raise _RetryableError(CatalogueUnreachable(self.name, reason)) from None
-        except (CatalogueUnreachable, CatalogueGarbled) as error:
-            if request.is_write:
-                raise WriteUnconfirmed(self.name, error.reason) from None
-            raise
-
-    def _check_write(self, response: RawResponse, request: _Request) -> JsonResponse:
-        """Return the answer to a write; see :meth:`post_once`."""
-        status, headers = response.status, response.headers
-        server_time = http_date(headers.get("date"))
-        self._rate_limiter.record_response(status, headers.get("retry-after"), server_time)
-        if status in _DONE_STATUSES:
-            return JsonResponse(status, self._decode_body(response.content, request.read))
-        detail = _error_detail(response.content)
-        if status == 401:
-            return JsonResponse(401, None, f"{detail} (status 401)")
-        if 400 <= status < 500 and status not in _TRANSIENT_STATUSES:
-            raise WriteRefused(self.name, str(status), detail)
-        raise WriteUnconfirmed(self.name, f"{detail} (status {status})")
 
     def _check_response(self, response: RawResponse, request: _Request) -> JsonResponse:
         status, headers = response.status, response.headers

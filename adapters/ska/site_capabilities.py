@@ -62,7 +62,6 @@ class Area:
     name: str
     sites: frozenset[Site]
     closings: tuple[Closing, ...] = ()
-    tier: int | None = None
 
     def closure_reason(self, now: datetime) -> str:
         """Return the reason why the area is closed at *now*; return '' if the area is open."""
@@ -242,12 +241,12 @@ def _find_parents(nodes: list[Any], sites: list[Any], storages: list[Any]) -> _P
 def _build_area(
     key: str, row: Record, parent_closings: _ParentClosings, readers: Mapping[str, frozenset[Site]]
 ) -> Area:
-    name, tier = _read_text(row, "name"), row.get("tier")
+    name = _read_text(row, "name")
     closings = _closings(row, f"storage area {name or key}")
     closings += parent_closings.closings_of(row, ("storage", "parent_storage_id"), ("site", "parent_site_id"))
     others = readers.get(key, frozenset()) | (readers.get(name, frozenset()) if name else frozenset())
     mine = frozenset({_read_site(row)})
-    return Area(key, name, mine | others, closings, tier if isinstance(tier, int) else None)
+    return Area(key, name, mine | others, closings)
 
 
 def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict[str, str]]:

@@ -27,13 +27,6 @@ class StagingCatalogueSettings(Section):
         default_factory=list,
         description="words of a command that makes the requests in place of the catalogue; no shell runs",
     )
-    stage_path: str = Field(
-        "",
-        max_length=500,
-        pattern=r"^(/[^\s?#]+)?$",
-        description="path of the call that stages data, such as /data/stage; needed for DMAPI, whose path is"
-        " not known for certain",
-    )
 
 
 class StagingSiteSettings(Section):

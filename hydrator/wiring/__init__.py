@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         fetch_config_values,
     )
     from .credentials import find_unreadable_secrets, read_credentials
-    from .http_clients import fetch_openapi
     from .network import NetworkParts, build_rate_table
     from .policies import (
         estimate_policy,
@@ -53,7 +52,6 @@ __all__ = [
     "fetch_config_values",
     "fetch_daemon_knowledge",
     "fetch_estimates",
-    "fetch_openapi",
     "fetch_staging",
     "find_unreadable_secrets",
     "network_policy",
@@ -71,7 +69,6 @@ _MODULES = {
     "checks": "build_check_inputs",
     "condor": ("build_cluster_queues build_condor_client build_job_history fetch_config_values"),
     "credentials": "find_unreadable_secrets read_credentials",
-    "http_clients": "fetch_openapi",
     "network": "NetworkParts build_rate_table",
     "policies": ("estimate_policy network_policy pool_policy reconcile_policy site_mapping system_clock"),
     "secrets": "register_secrets",

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from adapters.command.stager import CommandOptions, CommandStager
 from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
-from adapters.ska.dmapi_stager import DmapiStager, StageOptions
 from hydrator.config import plugins
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import Estimates
@@ -263,18 +261,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
         aliases = site_mapping(settings.sites).aliases
         options = RuleOptions(one.activity, storages, aliases, call_limit, spaces)
         return RucioStager(rucio_settings(source, settings.daemon.state_dir), options, clock)
-    if isinstance(source, DmapiSource) and one.stage_path:
-        journal = settings.daemon.state_dir / "dmapi" / source.name / "staging.json"
-        areas = StageOptions(one.stage_path, journal, storages, site_mapping(settings.sites).aliases, spaces)
-        return DmapiStager(
-            source.name,
-            build_json_client(source.name, source.url, source, clock),
-            replace(areas, call_limit=call_limit),
-            clock,
-            capabilities=build_site_capabilities(source.name, settings.site_capabilities, clock),
-        )
-    key = "stage_path or command" if isinstance(source, DmapiSource) else "command"
-    reason = f"a catalogue of type {source.type} makes no requests by itself; set {key}"
+    reason = f"a catalogue of type {source.type} makes no requests by itself; set command"
     raise ConfigError([f"staging.catalogues.{source.name}: {reason}"])
 
 

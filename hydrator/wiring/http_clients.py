@@ -1,7 +1,5 @@
 """HTTP clients of SKA services: build them from the settings, with their tokens and limits."""
 
-from typing import Any
-
 from adapters.http.client import HttpLimits as WebLimits
 from adapters.http.client import JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
@@ -9,10 +7,8 @@ from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import (
     DmapiSource,
     RucioSource,
-    Settings,
     SiteCapabilitiesSettings,
 )
-from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import Clock
 
 
@@ -27,34 +23,6 @@ def build_site_capabilities(
     if not settings.url:
         return None
     return SiteCapabilities(build_json_client(catalogue_name, settings.url, settings, clock))
-
-
-def fetch_openapi(url: str, settings: Settings | None) -> tuple[Any, str]:
-    """Fetch ``openapi.json`` of the DMAPI at *url*; return the document and the configured ``list_path``.
-
-    The document is at the root of the application, above ``/api/v1``, and needs no token.
-    If *settings* have a catalogue for the DMAPI at *url*, its ``ca_cert`` is used.
-
-    Raises:
-        ConfigError: *url* is not an HTTP address, or the server has no ``openapi.json``.
-        CatalogueError: the server does not answer.
-    """
-    if not url.startswith(("https://", "http://")):
-        raise ConfigError([f"--dmapi {url}: give an address that starts with https://"])
-    url = url.rstrip("/")
-    sources = settings.catalogue if settings else []
-    source = next((s for s in sources if isinstance(s, DmapiSource) and s.url.rstrip("/") == url), None)
-    versionless = url.rpartition("/")[0] if url.rpartition("/")[2].startswith("v") else url
-    roots = dict.fromkeys([versionless.removesuffix("/api"), versionless, url])
-    for root in roots:
-        server = JsonClient("dmapi", root, ca_cert=source.ca_cert if source else None)
-        try:
-            answer = server.get("/openapi.json")
-        finally:
-            server.close()
-        if answer.status == 200:
-            return answer.body, source.list_path if source else ""
-    raise ConfigError([f"--dmapi {url}: no openapi.json at {', '.join(roots)}; give the address of a DMAPI"])
 
 
 def oauth_client_settings(

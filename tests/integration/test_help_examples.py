@@ -342,7 +342,6 @@ RUNS = {
     "hydrator datasets": Typed("lofar:L123"),
     "hydrator datasets lofar:L123 --why": Typed("RAL"),
     "hydrator check": Typed("RAL"),
-    "hydrator check --dmapi https://dm.example.org/api/v1": Typed("list_path"),
     "hydrator run-anywhere 'Owner == \"alice\"'": Typed(
         "may run anywhere", before=queue_a_job, run=as_super_user
     ),

@@ -23,7 +23,6 @@ import urllib3
 from rucio.common import exception as rucio_errors
 
 from adapters.http.rate_limiter import HttpRateLimiter
-from adapters.http.writes import WriteRefused, WriteUnconfirmed
 from adapters.rucio.responses import BadRow
 from hydrator.domain.errors import (
     CatalogueDenied,
@@ -46,6 +45,7 @@ from .transport import (
     SharedSession,
     Transport,
 )
+from .writes import WriteRefused, WriteUnconfirmed
 
 T = TypeVar("T")
 

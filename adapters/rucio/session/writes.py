@@ -3,11 +3,22 @@
 import requests
 import urllib3
 
-from adapters.http.writes import WriteRefused, WriteUnconfirmed
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.redaction import sanitize
 
 _NO_REFUSALS = frozenset({"CannotAuthenticate", "DatabaseException"})
+
+
+class WriteRefused(CatalogueError):
+    """Rucio refused a write and changed nothing; *kind* is its name of the reason."""
+
+    def __init__(self, catalogue: str, kind: str, reason: str) -> None:
+        super().__init__(catalogue, reason)
+        self.kind = kind
+
+
+class WriteUnconfirmed(CatalogueUnreachable):
+    """A write without a usable answer: the server may or may not have executed it."""
 
 
 def unanswered_write_error(name: str, exc: requests.RequestException, reason: str) -> CatalogueUnreachable:

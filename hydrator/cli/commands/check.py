@@ -1,7 +1,6 @@
 """``hydrator check``: examine an installation of the daemon."""
 
 from contextlib import closing
-from typing import Annotated
 
 import typer
 
@@ -13,37 +12,24 @@ from hydrator.domain.text import docs_folder_note
 
 def check(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    dmapi: Annotated[
-        str | None,
-        typer.Option(
-            "--dmapi",
-            metavar="URL",
-            help="Only check whether the DMAPI at this URL offers all calls that the adapter uses.",
-        ),
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Examine an installation and give advice on each problem. Exits 1 if any finding is a failure."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import finding_rows
     from hydrator.config import load
-    from hydrator.diagnostics.check.dmapi_api import dmapi_findings
     from hydrator.diagnostics.check.examine import count_steps, examine
     from hydrator.diagnostics.check.findings import Level
-    from hydrator.wiring import assemble, build_check_inputs, fetch_openapi, system_clock
+    from hydrator.wiring import assemble, build_check_inputs, system_clock
 
-    if dmapi is not None:
-        with show_progress(f"asking {dmapi}", as_json=as_json):
-            findings = list(dmapi_findings(*fetch_openapi(dmapi, load(config) if config.exists() else None)))
-    else:
-        settings = load(config)
-        with (
-            closing(assemble(settings, system_clock)) as parts,
-            show_progress("asking the pool and the catalogues", has_steps=True, as_json=as_json) as bar,
-        ):
-            inputs = build_check_inputs(settings, parts)
-            bar.set_steps(count_steps(inputs))
-            findings = examine(inputs, bar.advance)
+    settings = load(config)
+    with (
+        closing(assemble(settings, system_clock)) as parts,
+        show_progress("asking the pool and the catalogues", has_steps=True, as_json=as_json) as bar,
+    ):
+        inputs = build_check_inputs(settings, parts)
+        bar.set_steps(count_steps(inputs))
+        findings = examine(inputs, bar.advance)
     print_result(as_json, finding_rows(findings), lambda: show.print_findings(findings))
     if not as_json:
         print_problems(docs_folder_note(*(finding.todo for finding in findings)))

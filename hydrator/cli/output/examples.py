@@ -30,7 +30,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "network": [("hydrator network", "show how fast jobs read from other sites, and how the daemon knows")],
     "check": [
         ("hydrator check", "after installation, and whenever something looks wrong"),
-        ("hydrator check --dmapi https://dm.example.org/api/v1", "before you configure that service"),
     ],
     "run-anywhere": [
         ("hydrator run-anywhere 'Owner == \"alice\"'", "let alice's queued jobs run anywhere"),

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import fields
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.catalogue_format import STATE_BY_WORD, parse_file
 from adapters.files.sites_file import SitesFilePublisher
-from adapters.ska.stage_journal import StageEntry, StageJournal
 from hydrator import startd_cron
 from hydrator.cli.commands.submit.dataset_options import DatasetOptions
 from hydrator.domain.model import Site
@@ -103,15 +101,6 @@ def test_staging_example_is_executed_as_an_approval(tmp_path):
     files.prepare()
     (tmp_path / control_files.FOLDER_NAME / "000001-5ad4c2f0.json").write_text(example("json staging"))
     assert files.read_commands() == (StagingCommand("approve", "0f3a8c21"),)
-
-
-def test_journal_example_has_every_field_of_a_request(tmp_path):
-    file = tmp_path / "staging.json"
-    file.write_text(example("json journal"))
-    [entry] = StageJournal("dmapi", file).read(WRITTEN_AT).values()
-    assert entry.did == "lofar:L1"
-    [row] = json.loads(example("json journal"))
-    assert list(row) == [each.name for each in fields(StageEntry)]
 
 
 def test_cache_example_is_used_by_the_hook(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 
 from adapters.command.stager import CommandStager
 from adapters.rucio.rules.staging.stager import RucioStager
-from adapters.ska.dmapi_stager import DmapiStager
 from hydrator.config import load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site
@@ -73,16 +72,10 @@ def test_a_rucio_catalogue_has_a_stager_of_its_own(stagers):
     assert (options.spaces, options.call_limit) == ({Site("CAM"): 5 * 10**12}, timedelta(seconds=20))
 
 
-def test_a_dmapi_catalogue_needs_the_path_of_its_stage_call(stagers):
-    [stager] = stagers('[staging.catalogues.dmapi]\nstage_path = "/data/stage"').values()
-    assert isinstance(stager, DmapiStager)
-    with pytest.raises(ConfigError, match=r"staging\.catalogues\.dmapi: .*set stage_path or command"):
-        stagers("[staging.catalogues.dmapi]")
-
-
-def test_a_catalogue_without_requests_needs_a_command(stagers):
-    with pytest.raises(ConfigError, match=r"staging\.catalogues\.file: .*set command"):
-        stagers("[staging.catalogues.file]")
+@pytest.mark.parametrize("name", ["file", "dmapi"])
+def test_a_catalogue_without_requests_needs_a_command(stagers, name):
+    with pytest.raises(ConfigError, match=rf"staging\.catalogues\.{name}: .*set command"):
+        stagers(f"[staging.catalogues.{name}]")
 
 
 @pytest.mark.outside

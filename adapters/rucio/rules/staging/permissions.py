@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from adapters.http.writes import WriteRefused
 from adapters.rucio.session.client import RucioClient
+from adapters.rucio.session.writes import WriteRefused
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.ports.staging import StagingPermissions
 

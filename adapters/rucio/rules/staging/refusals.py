@@ -1,6 +1,6 @@
 """Refusals: turn each error of Rucio into one sentence, with what to do about it. This module is pure."""
 
-from adapters.http.writes import WriteRefused, WriteUnconfirmed
+from adapters.rucio.session.writes import WriteRefused, WriteUnconfirmed
 from hydrator.domain.errors import CatalogueDenied, CatalogueError
 from hydrator.domain.ports.staging import (
     RefusalKind,

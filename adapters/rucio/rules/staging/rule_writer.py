@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from adapters.http.writes import WriteRefused
 from adapters.rucio.responses import BadRow
 from adapters.rucio.session.client import RucioClient
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
+from adapters.rucio.session.writes import WriteRefused
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.ports.staging import (
     OwnRequest,

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from adapters.http.writes import WriteRefused
 from adapters.rucio.eta import Sample, estimate_completion
 from adapters.rucio.poll import Dids
 from adapters.rucio.session.client import RucioConnection, RucioSettings
 from adapters.rucio.session.queries import QueryRunner
+from adapters.rucio.session.writes import WriteRefused
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.http.writes import WriteRefused, WriteUnconfirmed
 from adapters.rucio.responses import BadRow
 from adapters.rucio.rules.staging.own_rules import build_comment, iter_own_rules, parse_comment
 from adapters.rucio.rules.staging.refusals import translate_error
+from adapters.rucio.session.writes import WriteRefused, WriteUnconfirmed
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import (
