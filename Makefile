@@ -8,8 +8,6 @@ POOL ?= furnished
 PYTEST_ARGS ?=
 # cells of make benefit, such as 'headline --minutes 60'; python -m benchmarks.benefit --help lists them
 CELLS ?=
-# an OCI archive of the image, for make provenance
-IMAGE ?=
 # make test-area AREA=faults: a folder of tests/, or a mark of pyproject.toml
 AREA ?=
 # processes of pytest in an area; 'make test-area WORKERS=1' keeps a busy machine usable
@@ -29,7 +27,7 @@ INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit te
 AREAS := unit properties contracts integration faults deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prepare lint lint-style lint-types lint-calls lint-imports test test-area test-all wheels provenance packages docs demo playground bench benefit lock clean
+.PHONY: help setup prepare lint lint-style lint-types lint-calls lint-imports test test-area test-all wheels packages docs demo playground bench benefit lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -83,9 +81,6 @@ $(DOCS)/.ready: docs/docs.lock | $(READY)
 
 wheels: $(READY) ## dist/: the project's wheel and those that it needs, for deploy/container/Containerfile
 	$(BIN)/python -m testbed.wheelhouse dist
-
-provenance: wheels ## dist/: in-toto statements (SLSA) about the wheel, and about an image with IMAGE=archive.tar
-	$(BIN)/python -m testbed.provenance dist $(if $(IMAGE),--image $(IMAGE))
 
 packages: $(READY) ## dist/packages: .deb for Debian 12 and 13, .rpm for Enterprise Linux 9 and 10, from the lock, reproducibly
 	$(BIN)/python -m scripts.packages dist/packages

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from . import debs, machine
-from .sbom import write_sbom
 from .wheelhouse import ROOT, dependencies, our_wheel
 
 CONTAINERFILE = ROOT / "deploy" / "container" / "Containerfile"
@@ -35,8 +34,6 @@ buildah from --name daemon --pull-never --signature-policy "$STORE/policy.json" 
 buildah inspect --type image localhost/classad-hydrator > "$STORE/image.json"
 cp --archive "$(buildah mount daemon)" "$STORE/rootfs"
 buildah umount daemon
-buildah push --quiet --disable-compression --signature-policy "$STORE/policy.json" \\
-    --digestfile "$STORE/digest" localhost/classad-hydrator "oci-archive:$STORE/image.tar"
 """
 _RUN = """
 set -eu
@@ -48,7 +45,7 @@ _ALONE = ("unshare", "--mount", "--propagation", "private")
 
 
 def build(store: Path) -> dict[str, Any]:
-    """Build the image below *store*; its file system is ``rootfs`` there, and ``image.tar`` an OCI archive.
+    """Build the image below *store*; its file system is ``rootfs`` there.
 
     Returns:
         The image's own configuration: User, Env, Entrypoint, Cmd and so on.
@@ -64,7 +61,6 @@ def build(store: Path) -> dict[str, Any]:
     context = store / "context"
     shutil.copytree(dependencies(), context / "dist")
     our_wheel(context / "dist")
-    write_sbom(context / "dist")
     (store / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
     (store / "registries.conf").write_text("unqualified-search-registries = []\n")
     given = {

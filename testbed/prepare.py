@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from . import (
     apache,
     browser,
-    conda,
     debian,
     debs,
     helm,
@@ -31,7 +30,6 @@ from . import (
 
 UNAVAILABLE = (
     browser.BrowserUnavailable,
-    conda.CondaUnavailable,
     debian.PoolUnavailable,
     debs.DebUnavailable,
     rucio.RucioUnavailable,
@@ -79,7 +77,6 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["Rapthor"] = rapthor.python
     parts["dask-jobqueue and HTMap"] = recipes.python
     parts["PanDA"] = neighbours.panda_python
-    parts["rattler-build"] = conda.python
     parts["Debian 12 under systemd"] = machine.base
     parts["Debian 13 under systemd"] = machine.layers
     parts["buildah"] = lambda: debs.program("buildah", "buildah", "usr/bin")[0]

@@ -14,7 +14,6 @@ from build import ProjectBuilder
 from packaging.requirements import Requirement
 
 from .cached import built
-from .sbom import NAME, write_sbom
 
 ROOT = Path(__file__).parents[1]
 PYTHON = "3.11"
@@ -115,18 +114,16 @@ def _fetch(home: Path, python: str = PYTHON) -> None:
 
 
 def main(folder: Path) -> int:
-    """Put the wheels of this project and its dependencies into *folder*, with the bill of materials.
+    """Put the wheels of this project and its dependencies into *folder*.
 
-    Wheels there, and the bill and the provenance of them, are deleted first; other files stay.
+    Wheels there are deleted first; other files stay.
     """
     wheels = dependencies()
-    for pattern in ("*.whl", f"{NAME}.*.json"):
-        for path in folder.glob(pattern):
-            path.unlink()
+    for path in folder.glob("*.whl"):
+        path.unlink()
     unwanted = shutil.ignore_patterns("runtime.lock", "lock.sha256")
     shutil.copytree(wheels, folder, ignore=unwanted, dirs_exist_ok=True)
     print(our_wheel(folder))
-    print(write_sbom(folder))
     return 0
 
 

@@ -8,7 +8,6 @@ from typing import NoReturn
 import pytest
 
 from testbed.browser import BrowserUnavailable
-from testbed.conda import CondaUnavailable
 from testbed.debs import DebUnavailable
 from testbed.helm import HelmUnavailable
 from testbed.kubernetes import SchemasUnavailable
@@ -33,7 +32,6 @@ NO_TOIL = "no Toil"
 NO_RECIPES = "no dask-jobqueue"
 NO_PANDA = "no PanDA"
 NO_SYSTEMD = "no systemd"
-NO_CONDA = "no rattler-build"
 NO_IMAGE = "no container image"
 NO_HELM = "no Helm"
 NO_PROMETHEUS = "no Prometheus"
@@ -53,7 +51,6 @@ MISSED = {
     NO_RECIPES: "DASK-JOBQUEUE AND HTMAP",
     NO_PANDA: "A REAL PANDA",
     NO_SYSTEMD: "A REAL SYSTEMD",
-    NO_CONDA: "RATTLER-BUILD",
     NO_IMAGE: "A CONTAINER IMAGE",
     NO_HELM: "A REAL HELM AND KUBERNETES' SCHEMAS",
     NO_PROMETHEUS: "A REAL PROMETHEUS",
@@ -65,7 +62,7 @@ MISSED = {
 """Names in the summary."""
 
 UNAVAILABLE = (
-    BrowserUnavailable, CondaUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
+    BrowserUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
     NeighbourUnavailable, NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable,
     RecipesUnavailable, RucioUnavailable, SchemasUnavailable, ToilUnavailable,
     WheelsUnavailable,
