@@ -77,10 +77,6 @@ class _Commands(LazyGroup):
                 " applies them."
             ),
         ),
-        "history": (
-            ".commands.history:history",
-            "Print each site's changes, newest first: added and removed datasets, reasons, and publishers.",
-        ),
         "init": (
             ".commands.init:init_command",
             "Write a first configuration: query the pool and the catalogue, and prompt for the rest.",

@@ -190,7 +190,7 @@ class Daemon:
     def _start(self) -> None:
         """Build and start the parts; until the first cycle the HTTP server serves the ads of the last run."""
         runtime = self._lifecycle.build(self._context.settings)
-        self._lifecycle.continue_state(runtime.settings.publish.never)
+        self._lifecycle.forget_history(runtime.settings.publish.never)
         if runtime.settings.publish.http.enabled:
             self._context.runtime = runtime  # the HTTP server answers from this state
             self._lifecycle.restore_served_ads(runtime.parts)
@@ -283,7 +283,7 @@ class Daemon:
             self._lifecycle.retire(old)
             if old.settings.publish.never != runtime.settings.publish.never:
                 self._context.forget_report()  # the old report may have names that are not published any more
-        self._lifecycle.continue_state(runtime.settings.publish.never)
+        self._lifecycle.forget_history(runtime.settings.publish.never)
         old_server, self._http.server = self._http.server, server
         self._lifecycle.activate(runtime)
         if old_server and old_server is not server:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 
 import structlog
@@ -17,7 +18,7 @@ from hydrator.domain.pool_ports import ClusterJobs
 from hydrator.domain.ports import Clock, ServerEndpoint
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
-from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.result import CycleReport
 from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
@@ -148,14 +149,14 @@ def _server_settings(settings: Settings) -> tuple[object, ...]:
 def build_page_history(store: Store) -> PageHistory:
     """Build the history for the pages; if the state cannot be read, the pages show none."""
 
-    def load_site_changes(site: Site, limit: int) -> Sequence[HistoryEntry]:
+    def load_site_changes(site: Site) -> Sequence[tuple[datetime, DatasetChange]]:
         with suppress(StateError):
-            return store.site_history.load(site, limit)
+            return store.site_history.load_changes(site)
         return ()
 
     def load_stays(did: Did) -> Mapping[Site, Sequence[tuple[float, float]]]:
         with suppress(StateError):
-            return store.available_spans.load_stays(did)
+            return store.site_history.load_stays(did)
         return {}
 
     return PageHistory(load_site_changes, load_stays)

@@ -10,7 +10,6 @@ import structlog
 from hydrator.config import Settings
 from hydrator.domain.errors import StateError
 from hydrator.reconcile.ads.drafts import names_any
-from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.state.clock_step import shift_back
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, system_clock
@@ -82,12 +81,10 @@ class RuntimeLifecycle:
         """Build the runtime for *settings*; see :meth:`RuntimeBuilder.build`."""
         return self.builder.build(settings, ["demand", *self.workers.executor_names])
 
-    def continue_state(self, never: tuple[str, ...]) -> None:
-        """Remove names that match *never* from the history, and load the recent changes."""
+    def forget_history(self, never: tuple[str, ...]) -> None:
+        """Remove names that match *never* from the history."""
         with contextlib.suppress(StateError):  # the next save of the state reports the error
-            if never:
-                self.store.forget_history(never)
-            self.context.recent_changes = tuple(self.store.load_history(MAX_CHANGES))
+            self.store.forget_history(never)
 
     def restore_served_ads(self, parts: Parts) -> None:
         """Give a new HTTP server the ads that were published last."""

@@ -1,33 +1,28 @@
 """Outcomes of jobs that named datasets: the share of their data at their site, and their waiting time.
 
 A job's site is the site of the slot where the job ran last. The schedd records this site in the job
-(``MachineAttrDataLocalitySite0``, see ``hydrator submit pool-config``). The history table has the
-site's ad at the last start of the job. The job's local datasets are the available datasets of this
-ad, minus the datasets that the job reported as missing. Without the site or this ad, the result is
+(``MachineAttrDataLocalitySite0``, see ``hydrator submit pool-config``). The daemon stores which
+datasets each site's ad listed when. The job's local datasets are those that the ad listed at its last
+start, minus the datasets that the job reported as missing. Without the site or this ad, the result is
 unknown.
 
 Pure: values in, values out. The owner of a job can write any value into the job's ad, so a value of
 the wrong type counts as absent.
 """
 
-import bisect
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cache
 from typing import Any
 
-from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import DatasetState, Did, Site, SiteAd, from_unix, parse_did
+from hydrator.domain.model import Did, Site, from_unix, parse_did
 from hydrator.domain.untrusted import valid_integer, valid_time
-from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.audit.misses import MISSES_ATTRIBUTE, Miss, parse_misses
-from hydrator.reconcile.history import AvailableSpans, HistoryEntry
+from hydrator.reconcile.history import AvailableSpans
 
 _MAX_BYTES = 1 << 60
 MAX_CLOCK_SKEW = timedelta(minutes=5)
@@ -93,84 +88,6 @@ class JobOutcome:
     local_dids: frozenset[Did] = frozenset()
 
 
-class AdHistory:
-    """The history of the sites' ads: find the ad that a site had at a given time.
-
-    Args:
-        entries: the changes of the ads, in any order.
-        begins: by site, the first entry that is left, if the daemon deleted older entries of the site.
-        load_spans: loads the stays of datasets for times before these entries; called at most once.
-    """
-
-    def __init__(
-        self,
-        entries: Iterable[HistoryEntry],
-        begins: Mapping[Site, datetime] | None = None,
-        load_spans: Callable[[], AvailableSpans] = AvailableSpans,
-    ) -> None:
-        self._entry_begins = begins or {}
-        self._spans = cache(load_spans)
-        self._ads: dict[Site, list[SiteAd]] = defaultdict(list)
-        self._times: dict[Site, list[datetime]] = defaultdict(list)
-        self._available: dict[tuple[Site, int], frozenset[Did]] = {}
-        for one in sorted(entries, key=lambda one: (one.ad.site, one.decided_at)):
-            self._ads[one.ad.site].append(one.ad)
-            self._times[one.ad.site].append(one.decided_at)
-
-    @property
-    def begins(self) -> dict[Site, datetime]:
-        """Return the time before which the datasets of a site are lost, of sites with lost entries."""
-        known = self._spans().begins if self._entry_begins else {}
-        found = {}
-        for site, begin in self._entry_begins.items():
-            at, is_lost = known.get(site, (begin.timestamp(), True))
-            if is_lost:
-                found[site] = min(begin, from_unix(at))
-        return found
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """Return the sites that the history has ads of."""
-        return tuple(self._ads)
-
-    def has_site(self, site: Site | None) -> bool:
-        """Return whether the history has an ad of *site*."""
-        return site in self._ads
-
-    def has_lost(self, time: datetime, site: Site | None = None) -> bool:
-        """Return whether the daemon deleted the ad of *site* at *time*; None: the ad of any site."""
-        begins = self._entry_begins
-        sites = begins if site is None else [site] if site in begins else []
-        return any(time < begins[one] and self._spans().has_lost(one, time) for one in sites)
-
-    def is_observing(self, site: Site, time: datetime) -> bool | None:
-        """Return whether the ad of *site* at *time* is of an observe-only block; None without such an ad."""
-        place = bisect.bisect_right(self._times.get(site, []), time) - 1
-        return (OBSERVE_ATTRIBUTE, "true") in self._ads[site][place].content if place >= 0 else None
-
-    def available_datasets(self, site: Site, time: datetime) -> AbstractSet[Did] | None:
-        """Return the datasets that an ad of *site* listed as AVAILABLE in the second that begins at *time*.
-
-        HTCondor records the start of a job in whole seconds, rounded down. So an ad that was decided in the
-        second of the start may have been decided before the start. None without an ad in this second.
-        """
-        times = self._times.get(site, [])
-        first = bisect.bisect_right(times, time) - 1
-        last = bisect.bisect_left(times, time + timedelta(seconds=1)) - 1
-        if last < 0:
-            return self._spans().find_listed(site, time) if site in self._entry_begins else None
-        places = range(max(first, 0), last + 1)
-        return frozenset().union(*(self._available_in(site, place) for place in places))
-
-    def _available_in(self, site: Site, place: int) -> frozenset[Did]:
-        if (site, place) not in self._available:
-            facts = facts_of(self._ads[site][place])
-            self._available[site, place] = frozenset(
-                did for did, fact in facts.items() if fact.state is DatasetState.AVAILABLE
-            )
-        return self._available[site, place]
-
-
 def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:
     """Parse a job that left its queue.
 
@@ -200,16 +117,14 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
     )
 
 
-def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, int]) -> JobOutcome:
+def determine_outcome(job: EndedJob, spans: AvailableSpans, sizes: Mapping[Did, int]) -> JobOutcome:
     """Determine the locality of *job*, which names datasets and started.
 
     *sizes* has the bytes of datasets for which the job itself has no size.
     """
     wanted_dids = job.datasets or frozenset()
     available_dids = (
-        ad_history.available_datasets(job.site, job.last_started_at)
-        if job.site and job.last_started_at
-        else None
+        spans.find_listed(job.site, job.last_started_at) if job.site and job.last_started_at else None
     )
     known_sizes = {did: job.sizes.get(did, sizes.get(did)) for did in wanted_dids}
     if available_dids is None:
@@ -303,7 +218,7 @@ class OutcomeSummary:
         return None if one is None or other is None else one - other
 
 
-def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, int]) -> OutcomeSummary:
+def tally(jobs: Iterable[EndedJob], spans: AvailableSpans, sizes: Mapping[Did, int]) -> OutcomeSummary:
     """Count the outcomes of *jobs*."""
     total, sites = OutcomeCounts(), defaultdict[Site, OutcomeCounts](OutcomeCounts)
     never_started = datasets_without_size = missed_datasets = 0
@@ -318,16 +233,16 @@ def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, i
         if job.last_started_at is None:
             never_started += 1
             continue
-        outcome = determine_outcome(job, ad_history, sizes)
+        outcome = determine_outcome(job, spans, sizes)
         datasets_without_size += outcome.datasets_without_size
         missed_datasets += len(job.misses)
         total.add(outcome)
         total.jobs_with_misses += bool(job.misses)
-        for site in {miss.site for miss in job.misses if ad_history.has_site(miss.site)}:
+        for site in {miss.site for miss in job.misses if miss.site in spans.begins}:
             sites[site].jobs_with_misses += 1
-        if job.site and ad_history.has_site(job.site):
+        if job.site and job.site in spans.begins:
             sites[job.site].add(outcome)
-            lost[job.site] += ad_history.has_lost(job.last_started_at, job.site)
+            lost[job.site] += spans.has_lost(job.site, job.last_started_at)
     sorted_sites = {site: sites[site] for site in sorted(sites)}
     return OutcomeSummary(
         total,
@@ -337,7 +252,7 @@ def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, i
         missed_datasets,
         tuple(sorted(waits)),
         tuple(sorted(others)),
-        {site: LostAds(count, ad_history.begins[site]) for site, count in sorted(lost.items()) if count},
+        {site: LostAds(n, from_unix(spans.begins[site][0])) for site, n in sorted(lost.items()) if n},
     )
 
 

@@ -1,6 +1,6 @@
-"""History of a site's ad: the datasets that each generation added, removed or changed, and the reasons.
+"""Changes of a site's ad: the datasets that each generation added, removed or changed, and the reasons.
 
-This module is pure: it builds an entry from the ads before and after a cycle. ``state/history``
+This module is pure: it builds an entry from the ads before and after a cycle. ``state/site_history``
 stores the entry.
 """
 
@@ -30,14 +30,12 @@ class DatasetChange:
 class HistoryEntry:
     """One generation of a site's ad, with its changes.
 
-    ``decided_at`` is the time of the cycle. ``published_at`` has, by publisher, the time when the daemon
-    first read this generation back.
+    ``decided_at`` is the time of the cycle.
     """
 
     decided_at: datetime
     ad: SiteAd
     changes: tuple[DatasetChange, ...]
-    published_at: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -69,22 +67,27 @@ class AvailableSpans:
         return is_lost and at.timestamp() < begin
 
     def find_listed(self, site: Site, at: datetime) -> AbstractSet[Did] | None:
-        """Return the datasets that the ad of *site* listed at the time *at*; None if this is not known."""
+        """Return the datasets that an ad of *site* listed in the second that begins at *at*.
+
+        HTCondor records the start of a job in whole seconds, rounded down. So an ad that was decided in the
+        second of the start may have been decided before the start. None if the ads of this second are not
+        known.
+        """
         time = at.timestamp()
-        if site not in self.begins or time < self.begins[site][0]:
+        if site not in self.begins or time + 1 <= self.begins[site][0]:
             return None
         return _ListedDids(self.spans.get(site, {}), time)
 
 
 class _ListedDids(AbstractSet[Did]):
-    """The datasets that stay at a site at one time; a test of one dataset does not look at the others."""
+    """The datasets that stay at a site in one second; a test of one dataset does not look at the others."""
 
     def __init__(self, stays: Mapping[Did, Sequence[tuple[float, float]]], time: float) -> None:
         self._stays, self._time = stays, time
 
     def __contains__(self, did: object) -> bool:
         each = self._stays.get(did, ()) if isinstance(did, str) else ()  # type: ignore[call-overload]
-        return any(since <= self._time < until for since, until in each)
+        return any(since < self._time + 1 and self._time < until for since, until in each)
 
     def __iter__(self) -> Iterator[Did]:
         return (did for did in self._stays if did in self)
@@ -129,7 +132,7 @@ def _changes(
 
 
 def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
-    """Return the reason why *did* changed. Do not reword: the state file has rows with these texts."""
+    """Return the reason why *did* changed."""
     if fact and fact.state is DatasetState.UNKNOWN:
         return "nobody could be asked about it for longer than the age bound"
     if fact:

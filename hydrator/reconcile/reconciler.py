@@ -201,7 +201,7 @@ class Reconciler:
         report, plans, self.state = self._decide(is_due=is_due, is_only=is_only)
         report = replace(report, history_entries=tuple(history_entries(previous, report)))
         with self.fence.step():
-            save_error = self._save_cycle(previous, report)
+            save_error = self._save_cycle(report)
         results = self._targets.apply(plans, self._timeouts.publish)
         report = replace(report, results=results)
         with self.fence.step():
@@ -214,15 +214,13 @@ class Reconciler:
         """Run a cycle like :meth:`run`, but save nothing and send nothing."""
         return self._decide()[0]
 
-    def _save_cycle(self, previous: ReconcileState, report: CycleReport) -> str | None:
+    def _save_cycle(self, report: CycleReport) -> str | None:
         """Save the state, remove executed commands and add the history; return the first error, or None."""
         error = self._saver.write(lambda store: store.save(self.state)) or self._saver.remove_commands(
             report.commands
         )
         self.saved_state = self.state
-        return error or self._saver.write(
-            lambda store: store.add_history(report.history_entries, previous.ads, report.started_at)
-        )
+        return error or self._saver.write(lambda store: store.add_history(report.history_entries))
 
     def _record_verdicts(self) -> Audit:
         try:
@@ -359,6 +357,5 @@ def _save_results(store: StateStore, report: CycleReport, estimates_saver: Estim
     for result in report.results:
         if result.error is None:
             store.save_readback(result.publisher, result.published)
-            store.mark_published(result.publisher, result.published, report.started_at)
     store.save_report("cycle", summary(report))
     estimates_saver.save(store, report.estimation, report.started_at)

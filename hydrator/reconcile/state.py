@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol
 
 from hydrator.domain.bugs import BugReporter
@@ -36,18 +35,11 @@ class StateStore(Protocol):
     def save(self, state: ReconcileState) -> None:
         """Save *state*, which replaces the saved state."""
 
-    def add_history(
-        self, entries: Sequence[HistoryEntry], previous_ads: Mapping[Site, SiteAd], now: datetime
-    ) -> None:
-        """Save *entries*; *previous_ads* has, by site, the ad before the change."""
+    def add_history(self, entries: Sequence[HistoryEntry]) -> None:
+        """Save the changes of ads."""
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
         """Save *ads*, which the daemon read back from *publisher*."""
-
-    def mark_published(
-        self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
-    ) -> None:
-        """Record in the history that the daemon read *published_ads* back from *publisher*."""
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Save *body*, the report named *key*, such as ``cycle``, for ``hydrator status``."""

@@ -12,13 +12,12 @@ import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from hydrator.domain.errors import StateError
-from hydrator.domain.model import PublishedAd, Site, SiteAd
+from hydrator.domain.model import PublishedAd, Site
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import (
@@ -30,10 +29,10 @@ from hydrator.state.database import (
     transaction,
 )
 
-from .history import generations
-from .history.spans import AvailableSpanTable
+from . import site_history
 from .locality_hours import LocalityHourTable
 from .rows import decode_published_ad
+from .site_history import SiteHistory
 from .staging.ledger_table import LedgerTable
 from .state_reader import StateReader
 from .state_writer import StateWriter, insert_rows
@@ -51,9 +50,7 @@ class Store(AbstractContextManager["Store"]):
         self._transaction = partial(transaction, connection, threading.RLock())
         self.locality_hours = LocalityHourTable(connection, self._transaction)
         self.staging_ledger = LedgerTable(connection, self._transaction)
-        self.history_begins = generations.HistoryBeginTable(connection, self._transaction)
-        self.site_history = generations.SiteHistoryTable(connection, self._transaction)
-        self.available_spans = AvailableSpanTable(connection, self._transaction)
+        self.site_history = SiteHistory(connection, self._transaction)
         self.damage_report = damage_report
 
     @classmethod
@@ -150,31 +147,16 @@ class Store(AbstractContextManager["Store"]):
                 ads_by_publisher.setdefault(publisher, {})[ad.site] = ad
         return ads_by_publisher
 
-    def add_history(
-        self, entries: Sequence[HistoryEntry], previous_ads: Mapping[Site, SiteAd], now: datetime
-    ) -> None:
-        """Save *entries*; *previous_ads* has, by site, the ad before the change."""
+    def add_history(self, entries: Sequence[HistoryEntry]) -> None:
+        """Save the changes of ads."""
         if entries:
             with self._transaction():
-                generations.add(self._db, entries, previous_ads, now)
-
-    def mark_published(
-        self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
-    ) -> None:
-        """Record that the daemon read the generations of *published_ads* back from *publisher*."""
-        if published_ads:
-            with self._transaction():
-                generations.mark_published(self._db, publisher, published_ads, now)
-
-    def load_history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return all changes of ads, or the last *limit*, oldest first."""
-        with self._transaction():
-            return list(generations.entries(self._db, limit))
+                site_history.add(self._db, entries)
 
     def forget_history(self, never: tuple[str, ...]) -> None:
-        """Delete the entries with a dataset whose DID matches one of the patterns *never*."""
+        """Delete the changes and stays of datasets whose DID matches one of the patterns *never*."""
         with self._transaction():
-            generations.forget(self._db, never)
+            site_history.forget(self._db, never)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Save a summary for ``hydrator status``."""

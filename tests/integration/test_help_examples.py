@@ -182,7 +182,7 @@ def place(htcondor_release: str, tmp_path_factory: pytest.TempPathFactory) -> It
         now = datetime.now(UTC)  # noqa: TID251 - history is kept for a time
         with Store.open_to_write(installed.home / "state") as store:
             earlier = ad("lofar:L123", site=Site("RAL"), at=now, generation=GENERATION)
-            store.add_history([HistoryEntry(now, earlier, ())], {}, now)
+            store.add_history([HistoryEntry(now, earlier, ())])
         desk = Desk(pool, pool.user_home("alice") / "desk")
         (desk.folder / "read-token").write_text(token)
         hosts = {"hydrator": installed.url, "rucio": rucio.url, "dm": f"{dmapi.root}/dm"}
@@ -338,6 +338,7 @@ RUNS = {
     "hydrator status": Typed("last cycle"),
     "hydrator status --json": Typed('"held"'),
     "hydrator sites": Typed("RAL"),
+    "hydrator sites RAL": Typed("RAL"),
     "hydrator network": Typed("nothing configured"),
     "hydrator datasets": Typed("lofar:L123"),
     "hydrator datasets lofar:L123 --why": Typed("RAL"),
@@ -355,7 +356,6 @@ RUNS = {
     "hydrator staging reject 4f1c09ab27": Typed("4f1c09ab27", run=type_unknown_request),
     "hydrator staging cancel 4f1c09ab27": Typed("no such request", run=type_unknown_request),
     "hydrator approve RAL": Typed("may remove", before=hold_a_change),
-    "hydrator history --site RAL --since 6h": Typed("generation"),
     "hydrator report --since 7d": Typed("7 d"),
     "hydrator submit pool-config --role schedd > 60-hydrator.conf": Typed(),
     "hydrator submit pool-config --remove": Typed(),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hydrator.cli.output.rows import StateView
 
 from hydrator.cli.output.printing import print_result
+from hydrator.domain.errors import ConfigError
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -22,13 +23,38 @@ def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
     print_result(as_json, status_rows(view), lambda: show.print_status(view))
 
 
-def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
+def sites(
+    site: Annotated[
+        str | None, typer.Argument(help="Only this site, with the last 200 changes of its ad.")
+    ] = None,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOption = False,
+) -> None:
     """Print every site: datasets by state, age of the facts, generation, and publishers that have its ad."""
     from hydrator.cli.output import tables as show
-    from hydrator.cli.output.rows import site_rows
+    from hydrator.cli.output.rows import site_change_rows, site_rows
+    from hydrator.config import load
+    from hydrator.domain.model import Site
+    from hydrator.domain.text import comma_separated
+    from hydrator.state.store import Store
 
     view = _load_state_view(config)
-    print_result(as_json, site_rows(view), lambda: show.print_sites(view))
+    rows = site_rows(view)
+    if site is None:
+        print_result(as_json, rows, lambda: show.print_sites(rows, view.now))
+        return
+    rows_of_site = [row for row in rows if row["site"] == site]
+    if not rows_of_site:
+        known_sites = comma_separated(row["site"] for row in rows) or "none"
+        raise ConfigError([f"sites {site}: the daemon does not know this site; known sites: {known_sites}"])
+    with Store.open_to_read(load(config).daemon.state_dir) as store:
+        changes = site_change_rows(store.site_history.load_changes(Site(site)))
+
+    def print_texts() -> None:
+        show.print_sites(rows_of_site, view.now)
+        show.print_site_changes(changes, view.now)
+
+    print_result(as_json, [{**row, "changes": changes} for row in rows_of_site], print_texts)
 
 
 def datasets(

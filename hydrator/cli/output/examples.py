@@ -22,7 +22,10 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator status", "show problems and held changes"),
         ("hydrator status --json", "the same for a script"),
     ],
-    "sites": [("hydrator sites", "show the age of each site's facts, and the publishers with its ad")],
+    "sites": [
+        ("hydrator sites", "show the age of each site's facts, and the publishers with its ad"),
+        ("hydrator sites RAL", "show the last 200 changes of the site's ad, with reasons"),
+    ],
     "datasets": [
         ("hydrator datasets", "list all wanted datasets"),
         ("hydrator datasets lofar:L123 --why", "show the source of its state, and the expected completion"),
@@ -48,7 +51,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ),
     ],
     "approve": [("hydrator approve RAL", "confirm that those datasets left")],
-    "history": [("hydrator history --site RAL --since 6h", "show added and removed datasets, with reasons")],
     "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
     "submit pool-config": [
         ("hydrator submit pool-config --role schedd > 60-hydrator.conf", "for the schedds"),

@@ -17,7 +17,6 @@ from .json_models.facts import (
     DatasetJson,
     DatasetSourceJson,
     FindingJson,
-    HistoryEntryJson,
     SiteJson,
 )
 from .json_models.network import NetworkJson
@@ -37,7 +36,6 @@ _MODELS: Mapping[str, Any] = {
     "datasets": list[DatasetJson],
     "datasets --why": list[DatasetSourceJson],
     "network": NetworkJson,
-    "history": list[HistoryEntryJson],
     "approve": BySite[Count],
     "check": list[FindingJson],
     "why": WhyJson,

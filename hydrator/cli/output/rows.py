@@ -8,9 +8,9 @@ from typing import Any, Self, cast
 
 from hydrator.cli.output.json_models.cycle import ActionJson
 from hydrator.cli.output.json_models.facts import (
+    DatasetChangeJson,
     DatasetJson,
     FindingJson,
-    HistoryEntryJson,
     ReadBackJson,
     SiteJson,
 )
@@ -35,7 +35,7 @@ from hydrator.reconcile.audit.ledger import Audit, AuditTally, apply_corrections
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.estimates.report import REPORT_NAME, SavedEstimates, parse_estimates
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.publish.experiment import Experiment
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
@@ -156,7 +156,7 @@ def _action_row(
     }
 
 
-def _version_row(ad: SiteAd | PublishedAd) -> ReadBackJson:
+def _version_row(ad: PublishedAd) -> ReadBackJson:
     return {"generation": ad.generation, "as_of": to_unix(ad.as_of)}
 
 
@@ -308,6 +308,7 @@ def _site_row(view: StateView, site: Site) -> SiteJson:
             for publisher, ads in sorted(view.readback.items())
             if site in ads
         },
+        "changes": None,
     }
 
 
@@ -351,25 +352,16 @@ def find_present_datasets(view: StateView) -> frozenset[Did]:
     return frozenset(did for facts in view.snapshot.sites.values() for did in facts.facts)
 
 
-def history_rows(entries: Iterable[HistoryEntry]) -> list[HistoryEntryJson]:
-    """Return the history of each site's ads, newest first."""
+def site_change_rows(changes: Iterable[tuple[datetime, DatasetChange]]) -> list[DatasetChangeJson]:
     return [
         {
-            "at": to_unix(entry.decided_at),
-            "site": entry.ad.site,
-            **_version_row(entry.ad),
-            "published": {name: to_unix(when) for name, when in sorted(entry.published_at.items())},
-            "changes": [
-                {
-                    "did": change.did,
-                    "before": change.state_before,
-                    "after": change.state_after,
-                    "why": change.reason,
-                }
-                for change in entry.changes
-            ],
+            "at": to_unix(decided_at),
+            "did": change.did,
+            "before": change.state_before,
+            "after": change.state_after,
+            "why": change.reason,
         }
-        for entry in reversed(list(entries))
+        for decided_at, change in changes
     ]
 
 

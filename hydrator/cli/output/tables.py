@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from hydrator.cli.output.json_models.facts import DatasetJson, SiteJson
+from hydrator.cli.output.json_models.facts import DatasetChangeJson, DatasetJson, SiteJson
 from hydrator.cli.output.json_models.status import (
     DemandStatusJson,
     EstimatesStatusJson,
@@ -25,7 +25,6 @@ from hydrator.cli.output.rows import (
     dataset_rows,
     find_present_datasets,
     plan_rows,
-    site_rows,
     status_rows,
 )
 from hydrator.cli.output.staging_status import staging_lines, staging_problem_lines
@@ -35,7 +34,6 @@ from hydrator.domain.model import Did, to_unix
 from hydrator.domain.redaction import escape_unprintable
 from hydrator.domain.text import format_count as counted
 from hydrator.domain.text import format_duration
-from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
 
 _MAX_COMPARED_NAMES = 5000
@@ -194,9 +192,9 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
         yield f"no space in the ad of {site} for the datasets of {job_text}, for example {example}"
 
 
-def print_sites(view: StateView) -> None:
+def print_sites(site_rows: Iterable[SiteJson], now: datetime) -> None:
     columns = ("site", "read", "generation", "datasets", "trust", "published in")
-    print_table(columns, [_site_cells(row, view.now) for row in site_rows(view)])
+    print_table(columns, [_site_cells(row, now) for row in site_rows])
 
 
 def _site_cells(row: SiteJson, now: datetime) -> tuple[str, ...]:
@@ -278,26 +276,17 @@ def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
     print_table(("dataset", "catalogue", "site", "state", "read", "storage", "by", "why"), cells)
 
 
-def print_history(entries: Sequence[HistoryEntry], now: datetime) -> None:
-    columns = ("decided", "site", "generation", "published in", "what", "for example")
-    print_table(columns, [_history_cells(entry, now) for entry in reversed(entries)])
-
-
-def _history_cells(entry: HistoryEntry, now: datetime) -> tuple[str, ...]:
-    example = ""
-    if entry.changes:
-        change = entry.changes[0]
-        before, after = change.state_before or "not listed", change.state_after or "not listed"
-        example = f"{change.did}: {before} to {after}, {change.reason}"
-    age = format_duration((now - entry.decided_at).total_seconds())
-    return (
-        f"{entry.decided_at:%Y-%m-%d %H:%M:%S} UTC, {age} ago",
-        entry.ad.site,
-        str(entry.ad.generation),
-        ", ".join(sorted(entry.published_at)) or "nowhere",
-        entry.text,
-        example,
-    )
+def print_site_changes(changes: Sequence[DatasetChangeJson], now: datetime) -> None:
+    rows = [
+        (
+            _ago_text(row["at"], now),
+            row["did"],
+            f"{row['before'] or 'not listed'} to {row['after'] or 'not listed'}",
+            row["why"],
+        )
+        for row in changes
+    ]
+    print_table(("decided", "dataset", "change", "why"), rows)
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

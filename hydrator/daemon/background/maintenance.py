@@ -169,11 +169,9 @@ def _collect_outcomes(
     with Store.open_to_read(settings.daemon.state_dir) as store:
         batch = collect_outcomes(
             history,
-            store.load_history,
+            store.site_history.load_spans,
             sizes_of(reconciler.state.memories),
             settings.daemon.default_scope,
-            store.history_begins.load,
-            store.available_spans.load,
         )
         samples = load_network(store).samples if batch.jobs else ()
         return batch, list(find_runs(batch.jobs, samples))

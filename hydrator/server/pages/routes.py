@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -13,7 +14,7 @@ from hydrator.diagnostics.overview.runs import find_run, measure_progress
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Demand, Did, Site, Snapshot, Unseen
 from hydrator.domain.pool_ports import ClusterJobs
-from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.history import DatasetChange
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.api.rows import MAX_NAME_COMPARED, find_similar_sites
 from hydrator.server.responses import bytes_response, html_response
@@ -29,7 +30,6 @@ from .site import is_site_known, render_site_page
 _STILL: Final = "still"
 """A page with this field in its query does not load itself again."""
 _MAX_NAME_CHARS: Final = 500
-_MAX_SITE_CHANGES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class PageHistory:
     """The daemon's own history, as the pages show it; a function returns nothing if it cannot be read.
 
     Attributes:
-        load_site_changes: returns the newest changes of a site's ad, newest first.
+        load_site_changes: returns the last changes of a site's ad, newest first, each with its time.
         load_stays: returns, by site, the times in which the site's ad listed a dataset, in Unix s.
     """
 
-    load_site_changes: Callable[[Site, int], Sequence[HistoryEntry]] = lambda _site, _limit: ()
+    load_site_changes: Callable[[Site], Sequence[tuple[datetime, DatasetChange]]] = lambda _site: ()
     load_stays: Callable[[Did], Mapping[Site, Sequence[tuple[float, float]]]] = lambda _did: {}
 
 
@@ -83,7 +83,7 @@ class PageRoutes:
             links = [(each, f"/site?site={quote(each, safe='')}") for each in similar]
             sentence = f"The daemon knows no site {site[:MAX_NAME_COMPARED]!r}."
             return _missing_response(request, "No such site", sentence, links)
-        changes = self.history.load_site_changes(site, _MAX_SITE_CHANGES)
+        changes = self.history.load_site_changes(site)
         facts = state.snapshot.sites.get(site) if state.snapshot else None
         placement = state.placement or Placement.of(Snapshot({site: facts} if facts else {}))
         page = render_site_page(site, state, changes, placement=placement, context=context)

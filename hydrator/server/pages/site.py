@@ -8,7 +8,7 @@ from typing import Final
 from hydrator.diagnostics.overview.placement import Placement, SiteCounts
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Snapshot
 from hydrator.domain.text import comma_separated
-from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.history import DatasetChange
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import RequestRow
 
@@ -70,12 +70,12 @@ def is_site_known(site: Site, server_state: ServerState) -> bool:
 def render_site_page(
     site: Site,
     server_state: ServerState,
-    changes: Sequence[HistoryEntry],
+    changes: Sequence[tuple[datetime, DatasetChange]],
     *,
     placement: Placement,
     context: PageContext | None = None,
 ) -> str:
-    """Render the page of *site* with its latest *changes*, newest first."""
+    """Render the page of *site* with its last *changes*, newest first, each with its time."""
     snapshot = server_state.snapshot or Snapshot({})
     facts = snapshot.sites[site].facts if site in snapshot.sites else {}
     counts = placement.sites.get(site)

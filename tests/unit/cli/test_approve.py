@@ -140,28 +140,24 @@ def test_approve_without_a_state_names_the_missing_daemon(tmp_path):
     assert "no daemon has run with this state_dir yet" in place.run("approve", status=1)
 
 
-def test_history_lists_changes(emptied):
+def test_sites_lists_the_changes_of_a_site_with_reasons(emptied):
     emptied.run("approve")
     emptied.run("once")
-    newest, _ = emptied.json("history", "--site", "CAM")
-    assert [change["why"] for change in newest["changes"]] == ["gone, as the operator approved"] * 6
-    assert list(newest["published"]) == ["file"]
-    told = emptied.run("history", "--since", "1d")
-    assert "6 left" in told
-    assert "lofar:L0: AVAILABLE to not listed, gone, as the operator approved" in told
-    assert emptied.json("history", "--since", "2100-01-01T00:00:00Z") == []
+    (row,) = emptied.json("sites", "CAM")
+    assert len(row["changes"]) == 2 * len(DIDS)
+    left, came = row["changes"][:6], row["changes"][6:]
+    assert {(one["did"], one["before"], one["after"], one["why"]) for one in left} == {
+        (did, "AVAILABLE", None, "gone, as the operator approved") for did in DIDS
+    }
+    assert {(one["did"], one["before"], one["after"]) for one in came} == {
+        (did, None, "AVAILABLE") for did in DIDS
+    }
+    assert "gone, as the operator approved" in emptied.run("sites", "CAM")
+    (row,) = emptied.json("sites", "RAL")
+    assert row["changes"] == []
 
 
-BAD = {
-    "history --site NOWHERE": "--site NOWHERE: this site has no history",
-    "history --since yesterday": "--since 'yesterday': give a time span like 90m, 6h or 2d",
-    "history --since 2026-11-21": "--since '2026-11-21': give a time span",
-    "history --since 999999d": "--since '999999d': give a time span",
-}
-
-
-def test_wrong_arguments_of_history_exit_2(emptied):
-    for words, told in BAD.items():
-        said = emptied.run(*words.split(), status=2)
-        assert told in said
-        assert said.count("\n") == 1
+def test_an_unknown_site_is_one_sentence(emptied):
+    said = emptied.run("sites", "NOWHERE", status=2)
+    assert "sites NOWHERE: the daemon does not know this site; known sites: CAM, RAL" in said
+    assert said.count("\n") == 1

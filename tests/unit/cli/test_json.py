@@ -23,8 +23,8 @@ from hydrator.cli.output.rows import (
     StateView,
     dataset_rows,
     finding_rows,
-    history_rows,
     plan_rows,
+    site_change_rows,
     site_rows,
     status_rows,
 )
@@ -67,7 +67,7 @@ from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.estimates.predictions import EstimateKind
 from hydrator.reconcile.estimates.rates import RateTable
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.publish.experiment import Experiment
 from hydrator.reconcile.result import summary
 from hydrator.reconcile.snapshot.breaker import HeldLoss
@@ -187,7 +187,10 @@ EXAMPLES = {
     "once": cycle,
     "plan": lambda: cycle()["plan"],
     "status": lambda: status_rows(known()),
-    "sites": lambda: site_rows(known()),
+    "sites": lambda: [
+        *site_rows(known()),
+        {**site_rows(known())[0], "changes": site_change_rows([(NOON, CHANGE)])},
+    ],
     "datasets": lambda: dataset_rows(known(), None),
     "datasets --why": lambda: provenance_rows(known().memories, [L1, L2, L3], now=NOON),
     "network": lambda: network_rows(
@@ -201,7 +204,6 @@ EXAMPLES = {
         {CAM, RAL},
         [SourceStatus("rucio", NOON, {"requests": "denied"})],
     ),
-    "history": lambda: history_rows([HistoryEntry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
     "approve": lambda: {CAM: 2},
     "check": lambda: finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
     "why": answers,

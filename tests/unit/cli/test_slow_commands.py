@@ -27,7 +27,6 @@ SLOW = {
 QUICK = {
     "approve": "writes a command file",
     "datasets": "reads the last report",
-    "history": "reads the state",
     "hook": "prints a file",
     "network": "reads the last report",
     "run": "is the daemon",

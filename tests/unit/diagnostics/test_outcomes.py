@@ -1,7 +1,10 @@
 """Outcomes of jobs that named datasets, with any value that their owners wrote."""
 
 import json
+import math
+from collections.abc import Collection
 from datetime import timedelta
+from typing import NamedTuple
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -10,7 +13,6 @@ from hydrator.cli.commands.outcomes.job_report import describe_lost_ads, error_r
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.job_outcomes import collect_outcomes
 from hydrator.diagnostics.outcomes import (
-    AdHistory,
     LocalityResult,
     LostAds,
     determine_outcome,
@@ -19,10 +21,10 @@ from hydrator.diagnostics.outcomes import (
     quantile,
     tally,
 )
-from hydrator.domain.model import Site, Unseen, to_unix
+from hydrator.domain.model import Did, Site, Unseen, to_unix
 from hydrator.domain.pool_ports import EndedJobs
-from hydrator.reconcile.history import HistoryEntry
-from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, SECOND, ad
+from hydrator.reconcile.history import AvailableSpans
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, SECOND
 
 SIZES = {L1: 100, L2: 50}
 
@@ -43,11 +45,30 @@ def row(*datasets: str, site: object = CAM, waits=MINUTE, start=NOON, **more) ->
     }
 
 
-def kept(*datasets: str, site=CAM, at=NOON - HOUR) -> HistoryEntry:
-    return HistoryEntry(at, ad(*datasets, site=site, at=at), ())
+class Listed(NamedTuple):
+    """The datasets that the ad of a site lists from a time on."""
+
+    dids: tuple[Did, ...]
+    site: Site
+    since: float
 
 
-SHOWN = AdHistory([kept(L1), kept(L2, site=RAL)])
+def kept(*datasets: Did, site=CAM, at=NOON - HOUR) -> Listed:
+    return Listed(datasets, site, at.timestamp())
+
+
+def spans_of(*ads: Listed, lost: Collection[Site] = ()) -> AvailableSpans:
+    spans: dict[Site, dict[Did, list[tuple[float, float]]]] = {}
+    begins = {one.site: (one.since, one.site in lost) for one in reversed(ads)}
+    for one in ads:
+        untils = [other.since for other in ads if other.site == one.site and other.since > one.since]
+        for did in one.dids:
+            stays = spans.setdefault(one.site, {}).setdefault(did, [])
+            stays.append((one.since, min(untils, default=math.inf)))
+    return AvailableSpans(spans, begins)
+
+
+SHOWN = spans_of(kept(L1), kept(L2, site=RAL))
 
 
 def found(*rows: dict, shown=SHOWN, sizes=SIZES):
@@ -70,7 +91,7 @@ def test_outcome_uses_the_sites_ad_at_the_jobs_start(datasets, site, what, here,
 
 
 def test_outcome_uses_the_ad_of_that_time_and_none_before_the_first():
-    shown = AdHistory([kept(L1, at=NOON), kept(at=NOON + HOUR), kept(L1, at=NOON + 2 * HOUR)])
+    shown = spans_of(kept(L1, at=NOON), kept(at=NOON + HOUR), kept(L1, at=NOON + 2 * HOUR))
     starts = [NOON - MINUTE, NOON, NOON + MINUTE, NOON + HOUR, NOON + 2 * HOUR]
     judged = [determine_outcome(parse_ended_job(row(L1, start=at)), shown, {}).locality for at in starts]
     assert judged == [
@@ -94,12 +115,12 @@ def test_outcome_uses_the_ad_of_that_time_and_none_before_the_first():
 )
 def test_start_in_whole_seconds_finds_the_ads_of_its_second(changes, locality):
     """The schedd rounds the start down: an ad of the same second may have come first."""
-    one = determine_outcome(parse_ended_job(row(L1, start=NOON)), AdHistory(changes), {})
+    one = determine_outcome(parse_ended_job(row(L1, start=NOON)), spans_of(*changes), {})
     assert one.locality is locality
 
 
 def test_jobs_before_the_history_of_their_site_are_counted_with_its_begin():
-    shown = AdHistory([kept(L1, at=NOON), kept(L2, site=RAL, at=NOON)], {CAM: NOON})
+    shown = spans_of(kept(L1, at=NOON), kept(L2, site=RAL, at=NOON), lost={CAM})
     before = [row(L1, start=NOON - MINUTE), row(L1, L2, start=NOON - HOUR)]
     others = [row(L1), row(L1, site="OSO", start=NOON - HOUR), row(L2, site=RAL, start=NOON - HOUR)]
     results = found(*before, *others, shown=shown)
@@ -266,8 +287,8 @@ def test_job_metrics_add_up_with_few_series():
         },
         {"s1": EndedJobs((row(L1, site=Site("made up")),), is_complete=False)},
     )
-    first = collect_outcomes(history, lambda: [kept(L1)], SIZES, None)
-    second = collect_outcomes(history, lambda: [kept(L1)], SIZES, None)
+    first = collect_outcomes(history, lambda _: spans_of(kept(L1)), SIZES, None)
+    second = collect_outcomes(history, lambda _: spans_of(kept(L1)), SIZES, None)
     assert (first.unreachable_schedds, second.truncated_schedds) == ({"s2": "silent"}, ("s1",))
     metrics.record_ended_jobs(first)
     metrics.record_ended_jobs(second)
@@ -286,7 +307,7 @@ def test_job_metrics_add_up_with_few_series():
 
 
 def test_history_is_not_loaded_without_ended_jobs():
-    def unread():
+    def unread(_):
         raise AssertionError("read")
 
     assert (

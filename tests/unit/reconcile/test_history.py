@@ -1,12 +1,11 @@
-"""What was decided, kept and bounded; and back to it, with the ages it had."""
+"""What was decided, kept and bounded."""
 
 from dataclasses import replace
 
 import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.diagnostics.outcomes import AdHistory
-from hydrator.domain.model import ReplicaState, SiteAd, to_unix
+from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.publish.overrides import Approve
@@ -14,11 +13,10 @@ from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.reconcile.state import ReconcileState
 from hydrator.state.command_files import CommandQueue
-from hydrator.state.history.generations import MAX_AGE, MAX_GENERATIONS_PER_SITE, RECENT_GENERATIONS
+from hydrator.state.site_history import MAX_AGE, MAX_CHANGES_PER_SITE
 from hydrator.state.store import Store
-from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, published, replica
+from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, ad, replica
 
 POLICY = Policy(refresh_after=MINUTE, has_expiring_ads=True)
 
@@ -28,6 +26,7 @@ class World:
 
     def __init__(self, folder, *replicas, **rules):
         self.now = NOON
+        self.entries: list[HistoryEntry] = []
         self.catalogue = MemoryCatalogue("rucio", replicas, (CAM, RAL), clock=lambda: self.now)
         self.publisher = MemoryPublisher("file", clock=lambda: self.now)
         self.store = Store.open_to_write(folder)
@@ -51,16 +50,18 @@ class World:
     def run(self, *replicas, after=MINUTE):
         self.now += after
         self.catalogue.replicas = replicas
-        return self.cycle.run()
+        report = self.cycle.run()
+        self.entries += [one for one in report.history_entries if one.ad.site == CAM]
+        return report
 
     def ad(self) -> SiteAd:
         return self.publisher.ads[CAM]
 
     def changes(self) -> list[tuple]:
-        return [(c.did, c.state_before, c.state_after, c.reason) for c in self.entries()[-1].changes]
-
-    def entries(self) -> list[HistoryEntry]:
-        return [one for one in self.store.load_history() if one.ad.site == CAM]
+        """Return the stored changes of the last cycle that changed the ad, by dataset."""
+        rows = self.store.site_history.load_changes(CAM)
+        last = [change for decided_at, change in rows if decided_at == rows[0][0]]
+        return sorted((c.did, c.state_before, c.state_after, c.reason) for c in last)
 
 
 @pytest.fixture
@@ -80,17 +81,15 @@ def test_history_has_every_generation_with_changes_and_reasons(world):
     ]
     world.run(replica(L2))
     assert world.changes() == [(L1, "PARTIAL", None, "its catalogue says that it is gone")]
-    assert [one.text for one in world.entries()] == ["1 came", "1 came, 1 changed", "1 left"]
-    assert [one.ad.generation for one in world.entries()] == [to_unix(NOON) + 60 * n for n in range(3)]
-    assert world.entries()[-1].ad == world.ad()
+    assert [one.text for one in world.entries] == ["1 came", "1 came, 1 changed", "1 left"]
+    assert [one.ad.generation for one in world.entries] == [to_unix(NOON) + 60 * n for n in range(3)]
+    assert world.entries[-1].ad == world.ad()
 
 
-def test_cycle_without_changes_adds_no_history_entry_and_updates_the_last_age(world):
+def test_cycle_without_changes_adds_no_history_entry(world):
     for _ in range(3):
         world.run(replica(L1))
-    assert len(world.entries()) == 1
-    world.run(replica(L2))
-    assert [one.ad.as_of for one in world.entries()] == [NOON + 3 * MINUTE, NOON + 4 * MINUTE]
+    assert len(world.entries) == 1
 
 
 def test_history_says_why_a_dataset_left(world, tmp_path):
@@ -119,88 +118,43 @@ def test_history_names_unknown_and_released_datasets_as_such(world):
     ]
 
 
-def test_history_notes_when_a_publisher_first_shows_a_generation(world):
-    world.publisher.is_broken = True
-    world.run(replica(L2))
-    assert [dict(one.published_at) for one in world.entries()] == [{"file": NOON}, {}]
-    world.publisher.is_broken = False
-    world.run(replica(L2))
-    world.run(replica(L2))
-    assert world.entries()[-1].published_at == {"file": NOON + 2 * MINUTE}
+def stored(store, *changes, at=NOON, site=CAM, dids=()):
+    store.add_history([HistoryEntry(at, ad(*dids, site=site), changes)])
 
 
-def test_the_history_stays_bounded_in_number_and_in_time(tmp_path):
+def change(n: int) -> DatasetChange:
+    return DatasetChange(Did(f"lofar:L{n:03}"), None, "AVAILABLE", f"reason {n}")
+
+
+def test_the_last_200_changes_of_a_site_are_kept_newest_first(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        for n in range(MAX_GENERATIONS_PER_SITE + 5):
-            store.add_history([HistoryEntry(NOON, ad(L1, generation=n + 1), ())], {}, NOON)
-        store.add_history([HistoryEntry(NOON, ad(L1, site=RAL), ())], {}, NOON)
-        kept = [one.ad.generation for one in store.load_history() if one.ad.site == CAM]
-        assert kept == list(range(6, MAX_GENERATIONS_PER_SITE + 6))
-        assert len(store.load_history()) == MAX_GENERATIONS_PER_SITE + 1
-        later = NOON + MAX_AGE + MINUTE
-        store.add_history([HistoryEntry(later, ad(L1, generation=999), ())], {}, later)
-        assert [one.ad.generation for one in store.load_history()] == [999]
+        for n in range(MAX_CHANGES_PER_SITE + 5):
+            stored(store, change(n), at=NOON + n * MINUTE)
+        stored(store, change(0), site=RAL)
+        kept = store.site_history.load_changes(CAM)
+        assert kept == [(NOON + n * MINUTE, change(n)) for n in range(MAX_CHANGES_PER_SITE + 4, 4, -1)]
+        assert store.site_history.load_changes(RAL) == [(NOON, change(0))]
+        assert store.site_history.load_changes(OSO) == []
 
 
-def test_history_says_where_it_begins_after_entries_were_deleted(tmp_path):
+def test_one_change_of_very_many_datasets_is_bounded_too(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        for n in range(MAX_GENERATIONS_PER_SITE):
-            store.add_history([HistoryEntry(NOON + n * MINUTE, ad(L1, generation=n + 1), ())], {}, NOON)
-        store.add_history([HistoryEntry(NOON, ad(L1, site=RAL), ())], {}, NOON)
-        assert store.history_begins.load() == {}, "nothing is lost yet"
-        late = NOON + HOUR * 5
-        store.add_history([HistoryEntry(late, ad(L1, generation=998), ())], {}, late)
-        assert store.history_begins.load() == {CAM: NOON + MINUTE}
+        stored(store, *map(change, range(3 * MAX_CHANGES_PER_SITE)))
+        assert len(store.site_history.load_changes(CAM)) == MAX_CHANGES_PER_SITE
 
 
-def test_changes_without_an_available_dataset_do_not_displace_the_start_of_a_day(tmp_path):
-    """A day of 2 arrivals and of 600 changes: the history still has both arrivals, and the last changes."""
+def test_changes_are_forgotten_after_a_month(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        previous, expected, lists = {}, {}, ([L1], [L1, L2], [L1, L2, L3])
-        for n in range(600):
-            at, dids = NOON + n * MINUTE, lists[n // 200]
-            one = replace(ad(*dids, generation=n + 1), as_of=at)
-            store.add_history([HistoryEntry(at, one, ())], previous, at)
-            previous, expected[at] = {CAM: one}, frozenset(dids)
-        entries = store.load_history()
-        assert len(entries) == MAX_GENERATIONS_PER_SITE
-        assert [one.ad.generation for one in entries][-RECENT_GENERATIONS:] == list(range(551, 601))
-        assert store.history_begins.load() == {}, "nothing that a report reads is lost"
-        history = AdHistory(entries)
-        assert {at: history.available_datasets(CAM, at) for at in expected} == expected
-
-
-def test_ad_that_has_not_changed_for_longer_than_the_history_is_kept(tmp_path):
-    """Else a site whose data never changes would have no ad, and the results of its jobs would be unknown."""
-    with Store.open_to_write(tmp_path) as store:
-        for site, generation, at in ((CAM, 1, NOON), (CAM, 2, NOON + HOUR), (OSO, 1, NOON + HOUR)):
-            store.add_history([HistoryEntry(at, ad(L1, site=site, generation=generation), ())], {}, at)
-        store.save(ReconcileState(ads={CAM: ad(L1, generation=2)}))
-        later = NOON + 2 * MAX_AGE
-        store.add_history([HistoryEntry(later, ad(L1, site=RAL), ())], {}, later)
-        kept = {(one.ad.site, one.ad.generation) for one in store.load_history()}
-        assert {(site, generation) for site, generation in kept if site != RAL} == {(CAM, 2)}
-        assert store.history_begins.load() == {CAM: NOON + HOUR}
-
-
-def test_an_entry_comes_back_as_it_was_and_a_spoilt_one_hides_no_other(tmp_path):
-    whole = HistoryEntry(NOON, ad(L1, L2, generation=5), (DatasetChange(L1, None, "AVAILABLE", "ü"),))
-    with Store.open_to_write(tmp_path) as store:
-        store.add_history([whole, replace(whole, ad=ad(L1, generation=6))], {}, NOON)
-        store.mark_published("collector", published(whole.ad), NOON + MINUTE)
-        with store._db:
-            store._db.execute("update history set body = 'spoilt' where generation = 6")
-        assert store.load_history() == [replace(whole, published_at={"collector": NOON + MINUTE})]
+        stored(store, change(1))
+        stored(store, change(2), site=RAL, at=NOON + MAX_AGE + MINUTE)
+        assert store.site_history.load_changes(CAM) == []
 
 
 def test_history_forgets_a_dataset_that_is_not_published_any_more(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        gone = HistoryEntry(NOON, ad(L2, generation=2), (DatasetChange(L3, "AVAILABLE", None, "gone"),))
-        store.add_history(
-            [HistoryEntry(NOON, ad(L1), ()), gone, HistoryEntry(NOON, ad(L3, generation=3), ())], {}, NOON
-        )
-        store.forget_history((L3,))
-        assert [one.ad.generation for one in store.load_history()] == [1]
+        stored(store, change(1), change(2))
+        store.forget_history((change(2).did,))
+        assert store.site_history.load_changes(CAM) == [(NOON, change(1))]
 
 
 def test_a_retired_site_is_withdrawn(world):

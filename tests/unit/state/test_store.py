@@ -526,13 +526,13 @@ def test_only_so_many_spoilt_rows_are_kept(tmp_path):
 def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
-        newer = ("held", "ages", "unreadable", "history", "demand_keys", "estimates_until")
+        newer = ("held", "ages", "unreadable", "demand_keys", "estimates_until")
         for table in newer:
             store._db.execute(f"drop table {table}")
     without_estimates = {site: replace(one, estimates_until=None) for site, one in FULL.ads.items()}
     with Store.open_to_read(tmp_path) as looking:
         old = looking.load()
-        assert (old.ads, looking.load_history()) == (without_estimates, [])
+        assert old.ads == without_estimates
     assert [entry.dids for entry in old.demand.entries] == [entry.dids for entry in FULL.demand.entries]
     assert all(entry.has_unkeyed_jobs for entry in old.demand.entries), "jobs of contract 1 have no key"
     with Store.open_to_write(tmp_path) as store:

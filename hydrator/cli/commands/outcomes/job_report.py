@@ -1,19 +1,19 @@
 """The report of ended jobs: which found their data at their site, and how long they waited."""
 
+import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hydrator.cli.commands.history import parse_since
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, load
 from hydrator.diagnostics.outcomes import (
-    AdHistory,
     EndedJob,
     LocalityResult,
     OutcomeCounts,
@@ -24,14 +24,17 @@ from hydrator.diagnostics.outcomes import (
     tally,
 )
 from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, ErrorSummary
+from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Unseen, to_unix
 from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.text import format_bytes, format_count, format_duration
 from hydrator.reconcile.estimates.predictions import EstimateKind
+from hydrator.reconcile.history import AvailableSpans
 from hydrator.reconcile.snapshot.update import sizes_of
 from hydrator.state.store import Store
 from hydrator.wiring import build_job_history, system_clock
 
+_UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 WAIT_EXPLANATION = (
     "The wait is the time from submission to the first start. The added wait is the median wait of jobs\n"
     "that name datasets, minus the median wait of jobs that name none. It is only an indication, because\n"
@@ -48,11 +51,25 @@ def print_report(since: str, config: Path, *, as_json: bool) -> list[str]:
     """
     settings, now = load(config), system_clock()
     oldest = parse_since(since, now)
-    known = _load_state(settings)
     answers = _read_histories(settings, oldest, as_json=as_json)
     jobs = _parse_jobs(answers, settings.daemon.default_scope)
+    known = _load_state(settings, frozenset[Did]().union(*(job.datasets or () for job in jobs)))
     _print_outcomes(jobs, known, answers, oldest, now, as_json=as_json)
     return _schedd_problems(answers)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Return the time in *text*: ``6h`` means 6 hours before *now*; a date and time must have a time zone."""
+    if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
+        return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        formats = "give a time span like 90m, 6h or 2d, or a time like 2026-11-21T12:00:00Z"
+        raise ConfigError([f"--since {text!r}: {formats}"])
+    return moment
 
 
 def _read_histories(
@@ -84,23 +101,22 @@ def _print_outcomes(
     as_json: bool,
 ) -> None:
     with show_progress(f"comparing {format_count(len(jobs), 'job')} with the ads", as_json=as_json):
-        outcomes = tally(jobs, known.ad_history, known.sizes)
+        outcomes = tally(jobs, known.spans, known.sizes)
     errors = known.errors.summarize(oldest)
     rows = report_json(outcomes, errors, answers, oldest, now)
     print_result(as_json, rows, lambda: _print_report(outcomes, errors, oldest, now))
 
 
 class _State(NamedTuple):
-    ad_history: AdHistory
+    spans: AvailableSpans
     sizes: Mapping[Did, int]
     errors: ErrorFactors
 
 
-def _load_state(settings: Settings) -> _State:
+def _load_state(settings: Settings, dids: AbstractSet[Did]) -> _State:
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        spans = store.available_spans.load()
         return _State(
-            AdHistory(store.load_history(), store.history_begins.load(), lambda: spans),
+            store.site_history.load_spans(dids),
             sizes_of(store.load().memories),
             ErrorFactors.of_rows(store.load_report(REPORT_NAME)),
         )

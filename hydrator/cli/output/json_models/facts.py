@@ -1,4 +1,4 @@
-"""Models of ``sites``, ``datasets``, ``history`` and ``check``."""
+"""Models of ``sites``, ``datasets`` and ``check``."""
 
 from typing import Literal, NotRequired
 
@@ -28,6 +28,21 @@ class ReadBackJson(TypedDict):
     """age of the facts in the ad there"""
 
 
+class DatasetChangeJson(TypedDict):
+    """One change of a dataset in a site's ad."""
+
+    at: UnixTime
+    """time of the decision"""
+    did: str
+    """the dataset"""
+    before: str | None
+    """its state before; null: not listed"""
+    after: str | None
+    """its state after; null: not listed"""
+    why: str
+    """one sentence"""
+
+
 class SiteJson(TrustJson):
     """One site."""
 
@@ -45,6 +60,8 @@ class SiteJson(TrustJson):
     """wanted datasets by state"""
     read_back: ByPublisher[ReadBackJson]
     """publishers that show the ad"""
+    changes: list[DatasetChangeJson] | None
+    """last changes of the ad, newest first; null for the list of all sites"""
 
 
 class DatasetAtSiteJson(TypedDict):
@@ -125,36 +142,6 @@ class DatasetSourceJson(TypedDict):
     """query to the catalogue"""
     provenance: NotRequired[ProvenanceDetailsJson]
     """further facts from the catalogue"""
-
-
-class DatasetChangeJson(TypedDict):
-    """One changed dataset."""
-
-    did: str
-    """the dataset"""
-    before: str | None
-    """its state before; null: not listed"""
-    after: str | None
-    """its state after; null: not listed"""
-    why: str
-    """one sentence"""
-
-
-class HistoryEntryJson(TypedDict):
-    """One new generation of a site's ad."""
-
-    at: UnixTime
-    """time of the decision"""
-    site: str
-    """site of the ad"""
-    generation: Count
-    """new generation of the ad"""
-    as_of: UnixTime
-    """age of the facts in the ad"""
-    published: ByPublisher[UnixTime]
-    """time from which each publisher shows it"""
-    changes: list[DatasetChangeJson]
-    """changed datasets"""
 
 
 class FindingJson(TypedDict):

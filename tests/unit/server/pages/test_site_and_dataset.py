@@ -12,7 +12,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot, Unseen
 from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
-from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.history import DatasetChange
 from hydrator.server.app import build_app
 from hydrator.server.pages.charts.stay_chart import build_stay_chart
 from hydrator.server.pages.dataset import build_stays
@@ -40,9 +40,7 @@ VIEW = ServerState(
     NOON,
 )
 HISTORY = PageHistory(
-    lambda site, limit: [
-        HistoryEntry(NOON - HOUR, ad(site=site, generation=7), (DatasetChange(L1, None, "AVAILABLE", "why"),))
-    ],
+    lambda _site: [(NOON - HOUR, DatasetChange(L1, None, "AVAILABLE", "why"))],
     lambda did: {
         CAM: [
             ((NOON - 9 * HOUR).timestamp(), (NOON - 8 * HOUR).timestamp()),
@@ -167,7 +165,7 @@ def test_site_page_has_its_state_datasets_requests_and_changes():
     assert "Datasets 1 staging" in text
     assert "Ad not served" in text
     assert f"{L3} : asked 11:00 UTC at RAL" in text
-    assert "11:00 UTC RAL : 1 came" in text
+    assert f"11:00 UTC {L1} : not listed to AVAILABLE, why" in text
     assert "Ad generation 42" in words("/site?site=CAM")
 
 
@@ -366,9 +364,7 @@ def test_hostile_names_are_shown_as_text(path):
         load=load(IdleJobs(2, set_key([did]), run=HOSTILE)),
     )
     history = PageHistory(
-        lambda site, limit: [
-            HistoryEntry(NOON, replace(ad(), site=site), (DatasetChange(did, HOSTILE, HOSTILE, HOSTILE),))
-        ],
+        lambda _site: [(NOON, DatasetChange(did, HOSTILE, HOSTILE, HOSTILE))],
         lambda did: {site: [(0.0, 1.0)]},
     )
     answer = ask(path + httpx.QueryParams({"x": HOSTILE}).get("x").replace("&", "%26"), state, history)
