@@ -71,21 +71,6 @@ class ReadBackAds:
         else:
             self.adopted_ads[ad.site] = ad
 
-    def add_newer(self, site: Site, name: object, read_ad: Callable[[], PublishedAd]) -> None:
-        """Accept the ad of *site* of contract 2, after the ads of contract 1.
-
-        The daemon sends the ads of both contracts together, and every hook reads one of them. So *site* has
-        the older of the two ads. If the ad of contract 1 was not accepted, *site* has no ad.
-
-        Raises:
-            FileNotFoundError: the ad no longer exists.
-        """
-        older = self.adopted_ads.pop(site, None)
-        self.add(name, read_ad)
-        newer = self.adopted_ads.pop(site, None)
-        if newer and older:
-            self.adopted_ads[site] = min(older, newer, key=lambda ad: (ad.generation, ad.as_of))
-
     def reject(self, name: object, reason: str) -> None:
         """Store the *reason* why the ad called *name* is rejected."""
         if len(self._rejected) < MOST_REJECTED:

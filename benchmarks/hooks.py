@@ -108,7 +108,7 @@ async def hook(
     )
     header = f"If-None-Match: {etag}\r\n" if etag else ""
     writer.write(
-        f"GET /v2/sites/{site}/ad HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        f"GET /v1/sites/{site}/ad HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
         f"{header}Accept-Encoding: gzip\r\nConnection: close\r\n\r\n".encode()
     )
     head = (await reader.readuntil(b"\r\n\r\n")).decode()

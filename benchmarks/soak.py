@@ -178,7 +178,7 @@ class Soak:
     def _look(self) -> None:
         for site in SITES:
             tag = {"If-None-Match": self._tags[site]} if site in self._tags else {}
-            answer = self._get(f"/v2/sites/{site}/ad", tag)
+            answer = self._get(f"/v1/sites/{site}/ad", tag)
             if answer is None or answer.status_code != 200:
                 continue
             self._tags[site] = answer.headers["etag"]

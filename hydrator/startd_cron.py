@@ -44,10 +44,8 @@ The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's clock. 
 ``DataLocalityAsOf`` of the source by this node's time, so facts age from now on. The hook rejects an answer
 whose time is further ahead: jobs would accept its facts for too long.
 
-The hook asks for the ad of contract 2 first. A daemon that only has contract 1 answers 404; the hook then
-asks for the ad of contract 1. The local copy has the time of this 404, and until CONTRACT_RETRY_SECONDS
-later the hook asks for contract 1 at once. A folder and a collector may have ads of both contracts: see
-:func:`choose_ad`.
+The hook reads ads of contract version CONTRACT only. An ad of another version is a failure of the source, so
+the slots keep the last answer, and ``DataLocalityTrouble`` names both versions.
 """
 
 import os
@@ -61,9 +59,8 @@ if TYPE_CHECKING:
     from ssl import SSLSocket
 
 VERSION = "0.1.0"
-CONTRACT = 2
-CONTRACTS = (1, 2)
-"""The contract versions of ads that this hook reads; see docs/reference/attributes.md."""
+CONTRACT = 1
+"""The contract version of ads that this hook reads; see docs/reference/attributes.md."""
 TAGS = ("trouble", "locality")
 """All tags of the contract, in the order of output. A block stays in the startd until its tag comes again.
 A run without an answer omits the second tag, so that the startd keeps the attributes of that block."""
@@ -72,8 +69,6 @@ MAX_BODY = 1 << 20
 """Bytes of the longest answer that is read."""
 MAX_LINE = 65000
 """Bytes of the longest line: the startd cuts at 65,536 (HTCondor 9.0.2 and later) and loses the attribute."""
-MAX_SPELLINGS = 60000
-"""Most bytes of the attribute with the spellings of names."""
 MAX_TROUBLE = 300
 """Most characters of an error text in the slot ad; the line on stderr may be a little longer."""
 MAX_SKEW_SECONDS = 300
@@ -84,11 +79,6 @@ adopts no generation that is further ahead, so such a generation is forged. hydr
 the same limit."""
 MAX_SECONDS = 10 * 365 * 86400
 """Largest estimate of a reading or waiting time, in seconds; a larger one is an error of the daemon."""
-MAX_LAG_SECONDS = 900
-"""Seconds that an ad of contract 2 may be older than the ad of contract 1: if it is older still, it is left
-over from before a downgrade of the daemon, which no longer replaces it."""
-CONTRACT_RETRY_SECONDS = 1800
-"""Seconds until the hook asks again for contract 2, after the daemon answered that it does not have it."""
 WRITE_SECONDS = 30
 """Seconds that the startd may keep its pipe full before this run fails."""
 DRAIN_SECONDS = 5
@@ -119,10 +109,9 @@ Prints the data-locality ad of one site for HTCondor's STARTD_CRON.
   --site-keys A,B    names of attributes that may have the site's name, in this order
                      (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,
                      SiteLocation)
-  --url URL          the daemon, http or https: URL/v2/sites/SITE/ad, else URL/v1/sites/SITE/ad;
-                     or the URL with {site} in it
-  --file PATH        an ad file, a directory with SITE.v2.ad or SITE.ad in it (percent-encoded),
-                     or a path with {site} in it
+  --url URL          the daemon, http or https: URL/v1/sites/SITE/ad; or the URL with {site} in it
+  --file PATH        an ad file, a directory with SITE.ad in it (percent-encoded), or a path with
+                     {site} in it
   --collector HOST   the site ad in the collector, by condor_status
   --token-file PATH  bearer token for the daemon; the hook sends it only over https, or to this host
   --ca-file PATH     certificates to trust instead of the system's
@@ -164,10 +153,6 @@ class InvalidAd(HookError):
 
 class AdNotServed(HookError):
     """The source refuses access or has no ad of the site: the hook does not print the local copy."""
-
-
-class AdNotFound(AdNotServed):
-    """The daemon answers 404: it does not have the site, or not this contract."""
 
 
 # ---------------------------------------------------------------- literals: text -> value, value -> text
@@ -344,13 +329,11 @@ READERS = {
     "DataLocalityVersion": parse_integer,
 }
 """The accepted attributes and their parsers, in the order of output."""
-NEW_ATTRIBUTES = (
-    *("DataLocalitySets", "DataLocalitySetsAsOf", "DataLocalityReadSeconds", "DataLocalityQueueSeconds"),
-    *("DataLocalityReadFrom", "DataLocalityOwnQueueSeconds", "DataLocalityEstimatesUntil"),
-    "DataLocalityObserve",
+OPTIONAL_ATTRIBUTES = (
+    *("AvailableDatasets", "DataLocalityTrust", "DataLocalitySetsAsOf", "DataLocalityReadSeconds"),
+    *("DataLocalityQueueSeconds", "DataLocalityReadFrom", "DataLocalityOwnQueueSeconds"),
+    *("DataLocalityEstimatesUntil", "DataLocalityObserve"),
 )
-"""The attributes that contract 1 does not have."""
-OPTIONAL_ATTRIBUTES = ("AvailableDatasets", "DataLocalityTrust", *NEW_ATTRIBUTES[1:])
 
 
 def format_literal(value: object) -> str:
@@ -389,11 +372,14 @@ def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
 
     Raises:
         InvalidAd: a line has a foreign or repeated attribute, or a literal of a wrong type; the last line
-            is not ``DataLocalityVersion``, so the ad is truncated; the ad is of another site; its
-            AsOf or its generation is too far ahead of *now*.
+            is not ``DataLocalityVersion``, so the ad is truncated; the ad is of another contract version or
+            site; its AsOf or its generation is too far ahead of *now*.
     """
     ad = {}  # type: dict[str, object]
     lines = decode_ascii(text).split("\n")
+    for line in lines[-2:-1]:
+        if line.startswith("DataLocalityVersion = "):
+            check_version(line.partition(" = ")[2])
     for line in lines[:-1]:
         name, equals, rest = line.partition(" = ")
         if not equals or name not in READERS:
@@ -423,9 +409,9 @@ def read_literal(name: str, text: str) -> object:
 
 
 def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
-    """Choose one of the ads that ``condor_status -long`` printed; ignore foreign attributes.
+    """Return the newest of the ads that ``condor_status -long`` printed; ignore foreign attributes.
 
-    The function skips ads that are not valid if at least one ad is valid. Else see :func:`choose_ad`.
+    The function skips ads that are not valid if at least one ad is valid.
 
     Raises:
         AdNotServed: the output has no ad.
@@ -446,28 +432,28 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
         raise AdNotServed(
             f"has no DataLocality ad for site {short_repr(site)}: check --site, and that the daemon runs"
         )
-    return choose_ad(ads)
-
-
-def choose_ad(ads: "list[dict[str, object]]") -> "dict[str, object]":
-    """Return the ad of the highest contract, the newest of several; ignore ads that are left over.
-
-    The daemon renews the ads of all contracts together. A daemon that was downgraded renews the ad of
-    contract 1 only, so an ad that is over MAX_LAG_SECONDS older than another one does not count.
-    """
-    newest_at = max(map(as_of_seconds, ads))
-    current = [ad for ad in ads if as_of_seconds(ad) >= newest_at - MAX_LAG_SECONDS]
-    return max(current, key=lambda ad: (contract_of(ad), as_of_seconds(ad)))
+    return max(ads, key=as_of_seconds)
 
 
 def read_classad(lines: str) -> "dict[str, object]":
     """Return the site ad's attributes among *lines*, in the order of READERS."""
-    ad = {}  # type: dict[str, object]
+    literals = {}  # type: dict[str, str]
     for line in lines.split("\n"):
         name, _, rest = line.partition(" = ")
-        if name in READERS:
-            ad[name] = sort_names(read_literal(name, rest))
-    return {name: ad[name] for name in READERS if name in ad}
+        literals[name] = rest
+    if "DataLocalityVersion" in literals:
+        check_version(literals["DataLocalityVersion"])
+    return {name: sort_names(read_literal(name, literals[name])) for name in READERS if name in literals}
+
+
+def check_version(literal: str) -> None:
+    """Reject an ad of another contract version, before its attributes: it may have other ones."""
+    version = read_literal("DataLocalityVersion", literal)
+    if version != CONTRACT:
+        raise InvalidAd(
+            f"the ad has contract version {version}, this hook reads {CONTRACT}: "
+            "update the older of hook and daemon"
+        )
 
 
 def sort_names(value: object) -> object:
@@ -484,18 +470,15 @@ def as_of_seconds(ad: "dict[str, object]") -> int:
     return value if isinstance(value, int) else 0
 
 
-def contract_of(ad: "dict[str, object]") -> int:
-    value = ad.get("DataLocalityVersion")
-    return value if isinstance(value, int) else 0
-
-
 def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
     """Check *ad*; return it with times that are not after *now*.
 
     Raises:
-        InvalidAd: the ad is incomplete, of another contract version or site, or too far in the future.
+        InvalidAd: the ad is incomplete, of another site, or too far in the future.
     """
-    check_attributes(ad)
+    missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
+    if missing:
+        raise InvalidAd("the ad is truncated: it lacks " + ", ".join(missing))
     check_generation(ad["DataLocalityGeneration"], now)
     if ad["DataLocalitySite"] != site:
         raise InvalidAd(
@@ -505,23 +488,6 @@ def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]
     moment = as_of_seconds(ad)
     limited = limit_times(ad, moment, now)
     return limit_estimates(limited, until, moment, now) if isinstance(until, int) else limited
-
-
-def check_attributes(ad: "dict[str, object]") -> None:
-    """Check that *ad* has a contract version that this hook reads, and the attributes of this contract."""
-    contract = contract_of(ad)
-    if "DataLocalityVersion" in ad and contract not in CONTRACTS:
-        raise InvalidAd(
-            f"the ad has contract version {contract}, this hook reads {' and '.join(map(str, CONTRACTS))}: "
-            "update the older of hook and daemon"
-        )
-    foreign = [name for name in NEW_ATTRIBUTES if contract == 1 and name in ad]
-    if foreign:
-        raise InvalidAd("the ad has contract version 1, which does not have " + ", ".join(foreign))
-    optional = (*OPTIONAL_ATTRIBUTES, *(NEW_ATTRIBUTES if contract == 1 else ()))
-    missing = [name for name in READERS if name not in ad and name not in optional]
-    if missing:
-        raise InvalidAd("the ad is truncated: it lacks " + ", ".join(missing))
 
 
 def check_generation(generation: object, now: int) -> None:
@@ -550,7 +516,7 @@ def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, ob
 
 
 def limit_estimates(ad: "dict[str, object]", until: int, moment: int, now: int) -> "dict[str, object]":
-    """Return *ad*, of contract 2, with estimates that are valid until *until* by the clock of the source.
+    """Return *ad* with estimates that are valid until *until* by the clock of the source.
 
     The source's time *moment* may be ahead of *now*. Then its clock is ahead at least by the difference, so
     the estimates end earlier by this node's clock.
@@ -578,30 +544,6 @@ def trouble_block(text: str) -> bytes:
     return ("\nDataLocalityTrouble = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
 
 
-def letters(name: str) -> str:
-    return "".join([letter for letter in name if letter in LETTERS])
-
-
-def spellings(ad: "dict[str, object]") -> str:
-    """Return the letters of each dataset name in *ad*, with commas between, for the attribute DatasetLetters.
-
-    A look-up in ``DatasetStates`` ignores letter case, so jobs also compare the letters of the name. If the
-    letters of two names differ in case only, the text has the full names of all datasets too. The same code,
-    with the reason, is in hydrator/domain/ads/classad.py.
-    """
-    states = ad["DatasetStates"]
-    names = sorted(states) if isinstance(states, dict) else []
-    schemes = {}  # type: dict[str, set[str]]
-    for name in names:
-        if letters(name):
-            schemes.setdefault(letters(name).lower(), set()).add(letters(name))
-    unambiguous = sorted([text for alike in schemes.values() if len(alike) == 1 for text in alike])
-    if len(unambiguous) == len(schemes):
-        return ",".join(unambiguous)
-    both = ",".join(unambiguous + names)
-    return both if len(both) <= MAX_SPELLINGS else ",".join(names)
-
-
 def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
     """Return the output block with the attributes of the site's data; its last line is the block's tag.
 
@@ -613,7 +555,7 @@ def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
         formats[isinstance(value, (list, dict))].format(name, format_literal(value))
         for name, value in ad.items()
     ]
-    lines = [*attributes, f'DatasetLetters = ("{spellings(ad)}")', 'DataLocalityVia = "hook"']
+    lines = [*attributes, 'DataLocalityVia = "hook"']
     for line in lines:
         if len(line) > MAX_LINE:
             raise InvalidAd(f"line {line.split()[0]} of the ad has {len(line)} bytes, {MAX_LINE} are allowed")
@@ -858,44 +800,13 @@ def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
     if "{site}" in path:
         path = path.replace("{site}", percent_encode(site))
     elif os.path.isdir(path):
-        return ask_folder(path, site, now)
-    return parse_file(path, read_file(path), site, now)
-
-
-def ask_folder(folder: str, site: str, now: int) -> "dict[str, object]":
-    """Return the ad of contract 2 in *folder*; without it, or if it is left over, the ad of contract 1."""
-    path, older_path = [os.path.join(folder, ad_file_name(site, contract)) for contract in (2, 1)]
+        # adapters/files/ad_files.py has the same name
+        path = os.path.join(path, percent_encode(site) + ".ad")
+    text = read_file(path)
     try:
-        text = read_file(path)
-    except SourceUnavailable as trouble:
-        if not isinstance(trouble.__cause__, FileNotFoundError):
-            raise
-        return parse_file(older_path, read_file(older_path), site, now)
-    ad = parse_file(path, text, site, now)
-    try:
-        older = read_file(older_path)
-        if find_as_of(older) > as_of_seconds(ad) + MAX_LAG_SECONDS:
-            return choose_ad([ad, read_ad(older, site, now)])
-    except (SourceUnavailable, InvalidAd):
-        return ad
-    return ad
-
-
-def ad_file_name(site: str, contract: int) -> str:
-    """Return the file name of the ad of *site*. adapters/files/ad_files.py has the same names.
-
-    The name of contract 1 for a site ``X.v2`` differs from the name of contract 2 for a site ``X``.
-    """
-    name = percent_encode(site)
-    if contract > 1:
-        return name + ".v2.ad"
-    return (name[:-3] + "%2Ev2" if name.endswith(".v2") else name) + ".ad"
-
-
-def find_as_of(text: bytes) -> int:
-    """Return the DataLocalityAsOf of the ad *text* without reading the other lines; 0 if it has none."""
-    digits = text.rpartition(b"\nDataLocalityAsOf = ")[2].partition(b"\n")[0]
-    return int(digits) if digits.isdigit() and len(digits) <= 15 else 0
+        return read_ad(text, site, now)
+    except InvalidAd as trouble:
+        raise InvalidAd(f"{path} is not valid: {trouble}") from trouble
 
 
 def read_file(path: str) -> bytes:
@@ -909,13 +820,6 @@ def read_file(path: str) -> bytes:
     if len(text) > MAX_BODY:
         raise InvalidAd(f"{path} has over {MAX_BODY} bytes")
     return text
-
-
-def parse_file(path: str, text: bytes, site: str, now: int) -> "dict[str, object]":
-    try:
-        return read_ad(text, site, now)
-    except InvalidAd as trouble:
-        raise InvalidAd(f"{path} is not valid: {trouble}") from trouble
 
 
 def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "dict[str, object]":
@@ -1012,11 +916,11 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or in_range
 
 
-def ad_url(base: str, site: str, contract: int = CONTRACT) -> str:
+def ad_url(base: str, site: str) -> str:
     """Return the URL of the ad of *site*; *base* is the value of ``--url``."""
     if "{site}" in base:
         return base.replace("{site}", percent_encode(site))
-    return base.rstrip("/") + f"/v{contract}/sites/" + percent_encode(site) + "/ad"
+    return base.rstrip("/") + f"/v{CONTRACT}/sites/" + percent_encode(site) + "/ad"
 
 
 def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") -> "Url | None":
@@ -1212,30 +1116,8 @@ def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: Hook
 
 
 def ask_daemon(settings: HookSettings, site: str, now: int, cached: "CachedAd | None") -> "CachedAd":
-    """Return the daemon's ad of *site*, of contract 2 if the daemon has it.
-
-    A daemon that had only contract 1 is asked for contract 2 again after CONTRACT_RETRY_SECONDS.
-    """
-    if "{site}" in settings.location:
-        return ask_url(Url(ad_url(settings.location, site)), site, now, settings, cached)
-    refused_at = cached.refused_at if cached else 0
-    is_old_daemon = now - CONTRACT_RETRY_SECONDS < refused_at <= now
-    first_error = None  # type: AdNotFound | None
-    for contract in (1, 2) if is_old_daemon else (2, 1):
-        copy = cached if cached and contract_of(cached.ad) == contract else None  # its ETag is of this URL
-        try:
-            fresh = ask_url(Url(ad_url(settings.location, site, contract)), site, now, settings, copy)
-        except AdNotFound as trouble:
-            first_error = first_error or trouble
-            continue
-        if contract == 1:
-            fresh.refused_at = refused_at if is_old_daemon else now
-        return fresh
-    raise first_error or AdNotFound("the hook has no URL")
-
-
-def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "CachedAd | None") -> "CachedAd":
-    """Return the ad of *site* at *url*; after a 304 (not modified), *cached* with the answer's times."""
+    """Return the daemon's ad of *site*; after a 304 (not modified), *cached* with the answer's times."""
+    url = Url(ad_url(settings.location, site))
     fields = {"User-Agent": "hydrator-hook/" + VERSION, "Accept": "text/plain", "Accept-Encoding": "gzip"}
     if cached and cached.etag:
         fields["If-None-Match"] = cached.etag
@@ -1266,7 +1148,7 @@ def update_times(
         sent_at = parse_integer(answer["x-datalocality-asof"])
         moment = sent_at if may_go_back else max(sent_at, moment)
         ad = limit_times(ad, moment, now)
-    if contract_of(ad) > 1 and answer.get("x-datalocality-estimatesuntil"):
+    if answer.get("x-datalocality-estimatesuntil"):
         until = parse_integer(answer["x-datalocality-estimatesuntil"])
         known = ad.get("DataLocalityEstimatesUntil")
         ad = limit_estimates(ad, until, moment, now)
@@ -1284,8 +1166,7 @@ def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> Ho
             f"the proxy for {url_text} requires a login (407): set no_proxy, or use another proxy"
         )
     if status in (404, 410):
-        kind = AdNotFound if status == 404 else AdNotServed
-        return kind(f"{url_text} has no such site ({status}): check --site and --url")
+        return AdNotServed(f"{url_text} has no such site ({status}): check --site and --url")
     if 300 <= status < 400 and status != 304:
         return AdNotServed(
             f"{url_text} redirects ({status}) to {short_repr(answer.get('location', ''))}: correct --url"
@@ -1297,21 +1178,16 @@ def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> Ho
 
 
 class CachedAd:
-    """The last answer of a source: the ad with its ETag.
+    """The last answer of a source: the ad with its ETag."""
 
-    ``refused_at`` is the Unix time when the daemon last answered that it does not have contract 2; else 0.
-    """
-
-    def __init__(self, etag: str, ad: "dict[str, object]", refused_at: int = 0) -> None:
+    def __init__(self, etag: str, ad: "dict[str, object]") -> None:
         self.etag = etag
         self.ad = ad
-        self.refused_at = refused_at
 
     @property
     def text(self) -> str:
         """The text of the local copy, below its first line."""
-        refused = f" {self.refused_at}" if self.refused_at else ""
-        return f"{self.etag}{refused}\n{ad_text(self.ad)}"
+        return f"{self.etag}\n{ad_text(self.ad)}"
 
 
 class CacheDirectory:
@@ -1457,8 +1333,7 @@ def read_cached_ad(
     try:
         if first != settings.location.encode():
             return None
-        etag, _, refused_at = decode_ascii(second).partition(" ")
-        return CachedAd(etag, read_ad(text, site, now), parse_integer(refused_at or "0"))
+        return CachedAd(decode_ascii(second), read_ad(text, site, now))
     except Exception:
         return None
 
@@ -1667,9 +1542,7 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
     cache = find_cache_directory(settings)
     cached, failure = ask_or_use_cache(settings, site, cache)
     name = startd_instance_name() if cache else ""
-    mark = f"{site} {cached.ad['DataLocalityGeneration']} {VERSION} {contract_of(cached.ad)}\n".encode(
-        "ascii"
-    )
+    mark = f"{site} {cached.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
     last = cache.read(name) if cache and name else b""
     text = trouble_block(failure) + locality_block(cached.ad, is_update=last != mark)
     ignore_sigterm()

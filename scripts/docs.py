@@ -124,19 +124,11 @@ ON_SLOTS = {
         "real, 0 to 1",
         "share of the site's facts that were true when the audit checked them",
     ),
-    "DataLocalityVersion": ("integer", "version of these attribute names and their meanings: 2"),
+    "DataLocalityVersion": ("integer", "version of these attribute names and their meanings: 1"),
 }
 """Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""
 ON_SLOTS_ONLY = {
     "DataLocalityTrouble": ("string", "reason why the hook's last run failed; undefined if it did not fail"),
-    "DatasetLetters": (
-        "string",
-        (
-            "only the letters of the dataset names: `lofarLSB` for `lofar:L1_SB001`. If the letters of two"
-            " names differ only in case, the attribute has the full names. With this attribute, a job for"
-            " `lofar:l1` does not match a slot with `Lofar:L1`"
-        ),
-    ),
     "DataLocalityLocal": (
         "expression, boolean",
         "from the startd's configuration: a job with a key has all its datasets here",
@@ -238,13 +230,6 @@ ON_JOBS = {
         "expression, Unix s",
         "only on jobs of several datasets without a key: time of the oldest fact about one of them",
     ),
-    "DataLocalitySpelled": (
-        "expression, boolean",
-        (
-            "only on jobs of contract 1: true for a slot whose dataset names have the same letter case as the"
-            " job's (`DatasetLetters`)"
-        ),
-    ),
     "DataLocalityStart": (
         "string",
         "text that the schedd expands at each start of the job, with the slot's `DataLocalityOffer`",
@@ -302,9 +287,8 @@ Another example: L1 is complete at UK and half at CAM. All of CAM's slots are fr
 | `DataLocalityEstimatesUntil` | `1795423200` | jobs use the estimates until 08:40 UTC |
 
 Room in the ad (60,000 bytes a line, 240,000 in all) is for sets first: those of which the site has data, then those of which it has nothing, each time the most demanded first.
-Then come the `DatasetStates` of jobs without a key, which may be jobs of contract 1, then all other states. With the default budget an ad holds 1000 sets with all their
-entries. An ad of contract 1 has `DataLocalityVersion` 1 and none of the attributes whose names begin with `DataLocalitySets`, `DataLocalityRead`,
-`DataLocalityQueue`, `DataLocalityOwnQueue`, `DataLocalityEstimates` or `DataLocalityObserve`.
+Then come the `DatasetStates`, the most demanded datasets first, until the ad is full. An ad holds 1000 sets with all their
+entries.
 """  # noqa: E501
 
 
@@ -389,7 +373,7 @@ COMMON_KEYS = {
     "client_secret_file": "file with the secret of client_id",
     "cpus": "cores that a job requests",
     "destination": "site that reads",
-    "directory": "folder of the ad files, one for each site and contract",
+    "directory": "folder of the ad files, one for each site",
     "disk_gb": "disk that a job requests",
     "enabled": "false: the daemon ignores this section",
     "format": "form of a line of the log; auto: text on a terminal, otherwise json",

@@ -6,7 +6,7 @@ from hydrator import startd_cron as hook
 
 DATASETS = 2000
 OLD_FACT = 1_700_000_000
-OURS = [*hook.READERS, "DatasetLetters", "DataLocalityVia"]
+OURS = [*hook.READERS, "DataLocalityVia"]
 
 
 def datasets(mark: int, many: int = DATASETS) -> list[str]:
@@ -42,7 +42,7 @@ def ad_text(generation: int, as_of: int, many: int = DATASETS, site: str = "UK")
         "DataLocalityObserve": False,
         "DataLocalityAsOf": as_of,
         "DataLocalityGeneration": generation,
-        "DataLocalityVersion": 2,
+        "DataLocalityVersion": 1,
     }
     return hook.ad_text(values)
 
@@ -65,6 +65,6 @@ def whole(ad: dict[str, object], many: int = DATASETS, site: str = "UK") -> bool
         and ad["DatasetAsOf"] == {dids[1]: OLD_FACT + generation % 1000}
         and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == (site, "hook")
         and (ad["DataLocalityTrust"], ad["DataLocalityTruncated"], ad["DataLocalityVersion"])
-        == (1.0, False, 2)
+        == (1.0, False, 1)
         and sets == {name: ad.get(name) for name in sets}
     )

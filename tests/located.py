@@ -12,9 +12,7 @@ from datetime import timedelta
 import classad2
 from classad2 import ClassAd
 
-from hydrator.domain.ads.classad import spellings
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Did
 from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config, startd_config
 from testbed.pool import Pool
 
@@ -75,10 +73,7 @@ class Located:
                 for did, what in held.items()
             }
             states = {did: f'"{what}"' for did, what in held.items() if isinstance(what, str)}
-            lines[site.name] = (
-                f"DataLocalitySets = {record(entries)}\nDatasetStates = {record(states)}\n"
-                f'DatasetLetters = "{spellings(map(Did, held))}"\n'
-            )
+            lines[site.name] = f"DataLocalitySets = {record(entries)}\nDatasetStates = {record(states)}\n"
         self.advertise(lines, age)
 
     def advertise(self, lines: Mapping[str, str], age: int = 0) -> None:

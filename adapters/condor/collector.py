@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from adapters.readback import ReadBackAds, parse_published_ad
-from hydrator.domain.ads.contract import contract_1, contract_of
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.pool_ports import SlotAdVersion
@@ -19,18 +18,11 @@ from .bindings.client import CollectorClient
 from .own_identities import OwnIdentities
 from .slot_ads import NOT_DYNAMIC_SLOT
 
-NEW_NAME_SUFFIX = " (contract 2)"
-"""The end of the ``Name`` of an ad of contract 2. An ad of contract 1 has the site's name.
-
-Hooks find both ads by ``DataLocalitySite``; a hook of contract 1 skips the ad of contract 2 as not valid.
-"""
-
 
 class CollectorPublisher:
     """A ``Publisher`` that sends ads to the collector by UPDATE_AD_GENERIC and reads them back by queries.
 
-    Each site has an ad of contract 2, and an ad of contract 1 for older hooks. If the site's ad is from an
-    older daemon, the site only has an ad of contract 1.
+    The ad's ``Name`` is the site's name.
 
     An ad expires *lifetime* after the daemon sent it. The collector removes expired ads only every
     CLASSAD_LIFETIME (900 s). ``received_at`` is a time of the local clock. To convert the collector's
@@ -62,30 +54,22 @@ class CollectorPublisher:
             ads = self._client.site_ads()
             foreign = self._identities.foreign_sender_reasons(ads)
         read_back = ReadBackAds()
-        for ad, reason in sorted(zip(ads, foreign, strict=True), key=lambda pair: _is_new(pair[0])):
-            name, read_ad = ad["Name"], partial(self._parse_ad, ad, reason)
-            if _is_new(ad):
-                read_back.add_newer(_site_of(ad), name, read_ad)
-            else:
-                read_back.add(name, read_ad)
+        for ad, reason in zip(ads, foreign, strict=True):
+            read_back.add(ad["Name"], partial(self._parse_ad, ad, reason))
         self.rejected = read_back.rejected
         return read_back.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        old = {ad.site for ad in ads if contract_of(ad) == 1}
-        texts = [(ad.site + NEW_NAME_SUFFIX, ad.text) for ad in ads if ad.site not in old]
-        texts += [(ad.site, contract_1(ad).text) for ad in ads]
+        texts = [(ad.site, ad.text) for ad in ads]
         with self._translate_errors():
             last_heard_from = self._client.advertise(texts, self._lifetime)
-            self._client.invalidate([site + NEW_NAME_SUFFIX for site in sorted(old)])
         received_at = valid_time(last_heard_from)
         if received_at is not None:
             self._skew = _significant_skew(received_at - self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         with self._translate_errors():
-            names = [(site, site + NEW_NAME_SUFFIX) for site in sorted(sites)]
-            self._client.invalidate([name for pair in names for name in pair])
+            self._client.invalidate(sorted(sites))
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -100,7 +84,7 @@ class CollectorPublisher:
             raise ValueError(foreign_sender_reason)
         received_at = valid_time(ad["LastHeardFrom"])
         return parse_published_ad(
-            _site_of(ad),
+            ad["Name"],
             ad["DataLocalityGeneration"],
             ad["DataLocalityAsOf"],
             received_at - self._skew if received_at else None,
@@ -131,15 +115,6 @@ class PoolSlots:
         site = next((str(ad[name]) for name in self._site_attributes if ad.get(name)), None)
         generation = ad.get("DataLocalityGeneration")
         return SlotAdVersion(site, generation if isinstance(generation, int) else None)
-
-
-def _is_new(ad: Mapping[str, Any]) -> bool:
-    """Return True if *ad* has the name of an ad of contract 2."""
-    return str(ad["Name"]).endswith(NEW_NAME_SUFFIX)
-
-
-def _site_of(ad: Mapping[str, Any]) -> Any:  # noqa: ANN401 - untrusted; parse_published_ad checks it
-    return ad["Name"].removesuffix(NEW_NAME_SUFFIX) if _is_new(ad) else ad["Name"]
 
 
 def _significant_skew(skew: timedelta) -> timedelta:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from adapters.readback import parse_published_ad
-from hydrator.domain.ads.classad import slot_ad_text
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.pool_ports import MergeResult
@@ -229,7 +228,7 @@ class SlotMerger:
     ) -> int:
         """Merge *ads* into *target_slots*; withdraw the merge from slots whose site has no ad."""
         texts = {slot.site or Site(""): "" for slot in target_slots}
-        texts |= {site: slot_ad_text(ads[site]) for site in texts if site in ads}
+        texts |= {site: ads[site].text for site in texts if site in ads}
         since = max((slot.last_heard_from for slot in all_slots), default=0)
         slot_time = self._slot_times.setdefault(collector, SlotTime())
         max_slots = max(1, min(MAX_BATCH_SLOTS, int(self._slots_per_second)))

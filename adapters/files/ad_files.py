@@ -1,8 +1,7 @@
-"""Ad files: publish two files per site for the hook's ``--file``. A rename replaces an old file.
+"""Ad files: publish one file per site for the hook's ``--file``. A rename replaces an old file.
 
-The file's name is the site's name with the suffix ``.v2.ad``. All characters of the site's name except
-letters, digits and ``_ . - ~`` are percent-encoded. The file with the suffix ``.ad`` has the ad in the form
-of contract 1, for older hooks. A file's modification time is the time of writing.
+The file's name is the site's name with the suffix ``.ad``. All characters of the site's name except letters,
+digits and ``_ . - ~`` are percent-encoded. A file's modification time is the time of writing.
 """
 
 import os
@@ -17,15 +16,13 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from adapters.readback import ReadBackAds, parse_published_ad
-from hydrator.domain.ads.contract import contract_1, contract_of
+from hydrator.domain.ads.contract import CONTRACT_VERSION
 from hydrator.domain.errors import PublishError
 from hydrator.domain.files import TEMPORARY_PREFIX, TEMPORARY_SUFFIX, flush_folder, replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock
 
 AD_SUFFIX: Final = ".ad"
-NEW_SUFFIX: Final = ".v2"
-"""The end of the name, before AD_SUFFIX, of a file with an ad of contract 2."""
 LEFTOVER_AFTER: Final = timedelta(minutes=10)
 """A temporary file of this age has no writer any more: the daemon that wrote it was killed."""
 
@@ -52,15 +49,12 @@ class AdFilePublisher:
         self._clock = clock
         self.rejected: Mapping[str, str] = {}
 
-    def path(self, site: Site, contract: int) -> Path:
+    def path(self, site: Site) -> Path:
         """Return the path of the file with the ad of *site*, which the hook reads with ``--file``."""
-        return self._folder / ad_file_name(site, contract)
+        return self._folder / ad_file_name(site)
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.domain.ports.Publisher`. If the folder is missing, return no ads.
-
-        If a site has no file of contract 2, its ad is from an older daemon.
-        """
+        """See :class:`hydrator.domain.ports.Publisher`. If the folder is missing, return no ads."""
         read_back, now = ReadBackAds(), self._clock()
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.endswith(AD_SUFFIX))  # noqa: PTH208
@@ -68,14 +62,9 @@ class AdFilePublisher:
             names = []
         except OSError as exc:
             raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
-        for name in sorted(names, key=_is_new_name):
-            site = _site_in_name(name)
-            read_ad = partial(_read_back, self._folder / name, now)
+        for name in names:
             with suppress(FileNotFoundError):  # it was withdrawn meanwhile
-                if _is_new_name(name):
-                    read_back.add_newer(site, name, read_ad)
-                else:
-                    read_back.add(name, read_ad)
+                read_back.add(name, partial(_read_back, self._folder / name, now))
         self.rejected = read_back.rejected
         return read_back.adopted_ads
 
@@ -106,25 +95,16 @@ class AdFilePublisher:
             raise PublishError(self.name, f"ads not {past_verb} in {self._folder}: {'; '.join(failures)}")
 
     def _write(self, ad: SiteAd) -> None:
-        """Write both files. An ad of contract 1 has one file: a newer one would be left over."""
-        moment = int(self._clock().timestamp() * 1_000_000_000)
-        forms = [(2, ad), (1, contract_1(ad))]  # the newest first: hooks then never see it older
-        if contract_of(ad) == 1:
-            forms = forms[1:]
-        for contract, form in forms:
-            replace_file(
-                self.path(ad.site, contract),
-                form.text.encode(),
-                mode=_MODE,
-                modified_ns=moment,
-                should_flush_folder=False,
-            )
-        if contract_of(ad) == 1:
-            self.path(ad.site, 2).unlink(missing_ok=True)
+        replace_file(
+            self.path(ad.site),
+            ad.text.encode(),
+            mode=_MODE,
+            modified_ns=int(self._clock().timestamp() * 1_000_000_000),
+            should_flush_folder=False,
+        )
 
     def _remove(self, site: Site) -> None:
-        for contract in (1, 2):
-            self.path(site, contract).unlink(missing_ok=True)
+        self.path(site).unlink(missing_ok=True)
 
     def _create_folder(self) -> None:
         """Create the folder with mode 0755, so that hooks can read it; an existing folder keeps its mode."""
@@ -133,26 +113,13 @@ class AdFilePublisher:
             self._folder.chmod(0o755)
 
 
-def ad_file_name(site: Site, contract: int) -> str:
-    """Return the file name of the ad of *site*. The hook (hydrator/startd_cron.py) has the same names.
-
-    A site ``X.v2`` has ``X%2Ev2.ad`` as its file of contract 1, because ``X.v2.ad`` has the ad of site ``X``.
-    """
-    name = quote(site, safe="")
-    if contract > 1:
-        return name + NEW_SUFFIX + AD_SUFFIX
-    if name.endswith(NEW_SUFFIX):
-        name = name.removesuffix(NEW_SUFFIX) + NEW_SUFFIX.replace(".", "%2E")
-    return name + AD_SUFFIX
-
-
-def _is_new_name(name: str) -> bool:
-    """Return True if *name* is the name of a file with an ad of contract 2."""
-    return name.endswith(NEW_SUFFIX + AD_SUFFIX)
+def ad_file_name(site: Site) -> str:
+    """Return the file name of the ad of *site*. The hook (hydrator/startd_cron.py) has the same name."""
+    return quote(site, safe="") + AD_SUFFIX
 
 
 def _site_in_name(name: str) -> Site:
-    return Site(unquote(name.removesuffix(AD_SUFFIX).removesuffix(NEW_SUFFIX)))
+    return Site(unquote(name.removesuffix(AD_SUFFIX)))
 
 
 def remove_leftovers(folder: Path, clock: Clock) -> None:
@@ -176,8 +143,8 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
     last_line = _LAST_LINE.search(text)
     if not last_line:
         raise ValueError("the file is incomplete: its last line is not DataLocalityVersion")
-    if int(last_line[1]) != (2 if _is_new_name(path.name) else 1):
-        raise ValueError(f"the file's name is not the name of an ad of contract version {last_line[1]}")
+    if int(last_line[1]) != CONTRACT_VERSION:
+        raise ValueError(f"the ad has contract version {last_line[1]}, not {CONTRACT_VERSION}")
     site = _site_in_name(path.name)
     if _unescape(_match_once(_SITE, text)) != site:
         raise ValueError("the site of the ad is not the site in the file's name")

@@ -4,7 +4,7 @@ The app cannot change the state: it only gets a function that returns the presen
 :class:`ServerState`. docs/reference/security.md, "Over HTTP", has the contract.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -65,10 +65,10 @@ def build_app(
     can_explain = services.explain_job is not None
     pages = PageRoutes(get_state, live, can_explain, history or PageHistory(), clusters)
     guard = partial(_build_guard, authenticator, policy.rate_limiter)
-    ads = _build_ad_routes(get_state, is_public=authenticator is None)
+    ad_route = AdRoute(get_state, is_public=authenticator is None)
     routes = [
         *_build_page_routes(pages, live, guard),
-        *_build_data_routes(StateRoutes(get_state, registry), ads, guard),
+        *_build_data_routes(StateRoutes(get_state, registry), ad_route, guard),
         *_build_service_routes(get_state, services, guard),
     ]
     app = Starlette(
@@ -87,20 +87,12 @@ def _build_guard(
     return [Middleware(AuthMiddleware, authenticator, role, rate_limiter)]
 
 
-def _build_ad_routes(get_state: StateGetter, *, is_public: bool) -> Mapping[int, AdRoute]:
-    """Build the routes of ads, by contract."""
-    return {contract: AdRoute(get_state, is_public=is_public, contract=contract) for contract in (1, 2)}
-
-
-def _build_data_routes(state: StateRoutes, ads: Mapping[int, AdRoute], guard: _Guard) -> list[Route]:
+def _build_data_routes(state: StateRoutes, ad_route: AdRoute, guard: _Guard) -> list[Route]:
     """Build the routes that only read. The last two need no token, since orchestrators have no token."""
     return [
         Route("/v1/sites", state.sites, middleware=guard(Role.READ)),
         # a site's name may contain "/", and the path of a request is already decoded
-        *(
-            Route(f"/v{contract}/sites/{{site:path}}/ad", ad.get, middleware=guard(Role.SITE))
-            for contract, ad in ads.items()
-        ),
+        Route("/v1/sites/{site:path}/ad", ad_route.get, middleware=guard(Role.SITE)),
         Route("/v1/datasets", state.datasets, middleware=guard(Role.READ)),
         Route("/v1/sets", state.sets, middleware=guard(Role.READ)),
         Route("/metrics", state.metrics, middleware=guard(Role.READ)),

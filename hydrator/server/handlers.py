@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hydrator.diagnostics.why.render import RenderedAnswer
-from hydrator.domain.ads.contract import contract_1, contract_of
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, SiteAd, to_unix
 
@@ -66,18 +65,13 @@ class _EncodedAd:
 class AdRoute:
     """The route of a site's ad, as the hook reads the ad. Each ad is encoded once for all requests.
 
-    An ad from a daemon of an older version has no form of contract 2: the route of contract 2 answers 404,
-    and the hook then requests the form of contract 1.
-
     Args:
         get_state: returns the present state.
         is_public: True if shared caches may store ads, since the server requires no token.
-        contract: the contract version of the ads that the route serves, 1 or 2.
     """
 
-    def __init__(self, get_state: StateGetter, *, is_public: bool, contract: int) -> None:
+    def __init__(self, get_state: StateGetter, *, is_public: bool) -> None:
         self._get_state = get_state
-        self._contract = contract
         self._cache_control = (
             f"{'public' if is_public else 'private'}, max-age={int(MAX_AGE.total_seconds())}, "
             f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
@@ -89,24 +83,20 @@ class AdRoute:
         state = self._get_state()
         site = Site(request.path_params["site"])
         ad = state.ads.get(site)
-        if ad is not None and contract_of(ad) < self._contract:
-            detail = f"the ad of this site has contract {contract_of(ad)} only"
-            raise HttpError(404, "unknown site", detail, {"similar_sites": []})
         if ad is None:
             raise _ad_not_found(state, site, can_see_all_sites=can_see_all_sites(request.scope))
         etag = f'"{ad.generation}"'
-        form = contract_1(ad) if self._contract == 1 else ad
-        until = form.estimates_until
+        until = ad.estimates_until
         headers = {
             "ETag": etag,
-            AS_OF_HEADER: str(to_unix(form.as_of)),
+            AS_OF_HEADER: str(to_unix(ad.as_of)),
             **({UNTIL_HEADER: str(to_unix(until))} if until else {}),
             "Cache-Control": self._cache_control,
             "Vary": "Accept-Encoding",
         }
         if _etag_matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers=headers)
-        encoded = self._encode(form, state)
+        encoded = self._encode(ad, state)
         body = encoded.body
         if accepts_gzip(request.headers):
             headers["Content-Encoding"] = "gzip"

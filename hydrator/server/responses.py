@@ -80,7 +80,7 @@ async def error_response(request: Request, exc: Exception) -> Response:
         answer = json_response(request, {"error": "method not allowed", "detail": detail}, status)
         answer.headers["Allow"] = "GET, HEAD"
         return answer
-    detail = "no such path; try /, /v1/sites, /v2/sites/{site}/ad /v1/datasets?did=scope:name"
+    detail = "no such path; try /, /v1/sites, /v1/sites/{site}/ad, /v1/datasets?did=scope:name"
     return json_response(request, {"error": "not found", "detail": detail}, status)
 
 

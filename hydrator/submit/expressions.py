@@ -11,10 +11,10 @@ or an error for any slot (tests/properties/test_keyed_expressions.py).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
-from hydrator.domain.ads.classad import letters, string_literal
+from hydrator.domain.ads.classad import string_literal
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 
@@ -285,57 +285,3 @@ def shares_expression(dids: Iterable[Did]) -> str:
     """
     each = ",".join(f'DatasetsHere["{set_key([did])}"]' for did in dids)
     return f"{BARE_FRESH} ? {{{each}}} : undefined"
-
-
-# --- contract 1: jobs that were queued before the upgrade keep these expressions, and `why` explains them
-
-_GROUP_SIZE = 16
-
-_AVAILABLE_CLAUSE = (
-    'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'
-    ' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge)'
-    " =?= true"
-)
-
-_SPELLING_TEMPLATE = (
-    '(TARGET.DatasetLetters is undefined || stringListSubsetMatch("{letters}", TARGET.DatasetLetters)'
-    " || stringListSubsetMatch({names}, TARGET.DatasetLetters)) =?= true"
-)
-
-_SPELLING_CLAUSE = "(MY.DataLocalitySpelled =!= false)"
-
-_NAMES_EXPRESSION = "MY.RequiredDatasetsCSV"
-
-
-def available_expression(dids: Sequence[Did]) -> str:
-    """Build the test that all *dids* are on disk at the slot's site; facts that are too old do not count.
-
-    The expression is a chain of ``&&`` in groups of 16, because HTCondor does not evaluate a chain of 400
-    clauses.
-    """
-    each = [_AVAILABLE_CLAUSE.format(did=did) for did in dids]
-    groups = (" && ".join(each[start : start + _GROUP_SIZE]) for start in range(0, len(each), _GROUP_SIZE))
-    return "(" + ") && (".join(groups) + ")"
-
-
-def spelling_expression(dids: Sequence[Did], names_expression: str = _NAMES_EXPRESSION) -> str:
-    """Build ``DataLocalitySpelled``: true if the slot ad has *dids* in the same letter case.
-
-    The clause is needed because the look-up of a dataset's state ignores letter case. If the slot has no
-    DatasetLetters, because the hook has an older version, the clause is true.
-
-    Args:
-        dids: the datasets; another clause checks that the slot ad has these datasets in any letter case.
-        names_expression: a ClassAd expression whose value is *dids* as one text, with commas between.
-    """
-    return _SPELLING_TEMPLATE.format(letters=",".join(letters(dids)), names=names_expression)
-
-
-def here_expression(dids: Sequence[Did], mode: Mode) -> str:
-    """Build ``DataLocalityHere``, a job's clause for Requirements: the slot's site has the data.
-
-    In the modes wait and prefer the clause is true for any slot after the time ``DataLocalityAnyAfter``.
-    Contract 1 has no mode auto.
-    """
-    available = f"{available_expression(dids)} && {_SPELLING_CLAUSE}"
-    return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"

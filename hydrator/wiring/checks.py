@@ -53,7 +53,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         daemon_findings=daemon_findings,
         is_experimenting=state.experiment is not None
         and state.experiment.block_at(system_clock()) is not None,
-        unkeyed_job_count=sum(one.jobs for one in state.demand.entries if one.has_unkeyed_jobs),
         readers=_count_readers(settings.estimates),
         stagers=tuple(parts.staging.stagers.values()),
         asking_catalogues=parts.staging.asking_catalogues,

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hydrator.domain.ads.contract import contract_1
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import Site, SiteAd
 from hydrator.domain.ports import Publisher
@@ -32,12 +31,8 @@ def site_ad(
     *,
     as_of: datetime = MORNING,
     datasets: int = 2,
-    contract: int = 2,
 ) -> SiteAd:
-    """Build an ad as ``hydrator.reconcile.ads.site_ads`` does, with *datasets* datasets, all AVAILABLE.
-
-    An ad of *contract* 1 is from a daemon of an older version, which stored it in the state.
-    """
+    """Build an ad as ``hydrator.reconcile.ads.site_ads`` does, with *datasets* datasets, all AVAILABLE."""
     dids = [f"ska:observation_{site_number:05d}" for site_number in range(datasets)]
     quoted = site.replace("\\", "\\\\").replace('"', '\\"')
     content = (
@@ -55,10 +50,9 @@ def site_ad(
         ("DataLocalityReadFrom", '[s2bc4defghijklmnopqrs="RAL; no 2"]'),
         ("DataLocalityOwnQueueSeconds", "32"),
         ("DataLocalityObserve", "true"),
-        ("DataLocalityVersion", "2"),
+        ("DataLocalityVersion", "1"),
     )
-    ad = SiteAd(Site(site), as_of, generation, content, as_of + timedelta(minutes=15))
-    return ad if contract == 2 else contract_1(ad)
+    return SiteAd(Site(site), as_of, generation, content, as_of + timedelta(minutes=15))
 
 
 class PublisherContract(ABC):
@@ -100,24 +94,6 @@ class PublisherContract(ABC):
         assert second.generation == first.generation
         assert second.received_at >= first.received_at
 
-    def test_an_ad_of_an_older_daemon_is_replaced(self) -> None:
-        publisher = self.publisher()
-        publisher.publish([site_ad("CAM", 7, contract=1), site_ad("RAL", 7, contract=1)])
-        assert {site: ad.generation for site, ad in publisher.published().items()} == {"CAM": 7, "RAL": 7}
-        publisher.publish([site_ad("CAM", 8)])
-        assert {site: ad.generation for site, ad in publisher.published().items()} == {"CAM": 8, "RAL": 7}
-        publisher.withdraw({Site("CAM"), Site("RAL")})
-        assert dict(publisher.published()) == {}
-
-    def test_an_ad_of_contract_1_replaces_a_newer_one(self) -> None:
-        """A rollback publishes what the daemon published before its upgrade."""
-        publisher = self.publisher()
-        publisher.publish([site_ad("CAM", 7)])
-        publisher.publish([site_ad("CAM", 8, contract=1)])
-        assert publisher.published()[Site("CAM")].generation == 8
-        publisher.withdraw({Site("CAM")})
-        assert dict(publisher.published()) == {}
-
     def test_a_withdrawn_site_is_removed_and_the_others_stay(self) -> None:
         publisher = self.publisher()
         publisher.publish([site_ad("CAM"), site_ad("RAL")])
@@ -148,7 +124,7 @@ class PublisherContract(ABC):
     def test_an_ad_of_120_kb_survives(self) -> None:
         publisher = self.publisher()
         ad = site_ad("CAM", 13, datasets=2400)
-        assert len(contract_1(ad).text) > 120_000
+        assert len(ad.text) > 120_000
         publisher.publish([ad])
         assert publisher.published()[Site("CAM")].generation == 13
 

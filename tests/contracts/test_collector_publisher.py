@@ -9,10 +9,10 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import CollectorPublisher
+from hydrator import startd_cron
 from hydrator.domain.model import Site
 from testbed.ports import free_port
 from tests.contracts.publisher import PublisherContract, site_ad
-from tests.contracts.test_hook_upgrade import NEW_HOOK, OLD_HOOK
 
 if TYPE_CHECKING:
     from testbed.pool import Pool
@@ -44,32 +44,14 @@ class TestCollectorPublisher(PublisherContract):
     def unreachable(self) -> CollectorPublisher:
         return CollectorPublisher(self.nowhere, lifetime=LIFETIME, clock=now)
 
-    def test_each_site_has_an_ad_of_each_contract(self) -> None:
-        publisher = self.publisher()
-        publisher.publish([site_ad("CAM"), site_ad("RAL", contract=1)])
-        names = {ad["Name"]: ad["DataLocalityVersion"] for ad in self.client.site_ads()}
-        assert names == {"CAM": 1, "CAM (contract 2)": 2, "RAL": 1}
-        publisher.withdraw({Site("CAM"), Site("RAL")})
-        assert self.client.site_ads() == []
-
-    def test_old_hooks_skip_the_newer_ad_and_new_hooks_take_it(self, pool: "Pool") -> None:
-        publisher = self.publisher()
-        publisher.publish([site_ad("CAM", 7), site_ad("RAL", 7, contract=1)])
-        for original, versions in ((OLD_HOOK, (1, 1)), (NEW_HOOK, (2, 1))):
-            hook = shutil.copy(original, pool.shared / original.stem)
-            for site, version in zip(("CAM", "RAL"), versions, strict=True):
-                source = ("--site", site, "--collector", pool.collector, "--jitter", "0")
-                done = pool.run("/bin/sh", hook, *source)
-                assert (done.returncode, done.stderr) == (0, "")
-                assert f"\nDataLocalityVersion = {version}\n" in done.stdout
-                assert ("DataLocalityReadSeconds" in done.stdout) == (version == 2)
-                assert "DataLocalityTrouble = undefined" in done.stdout
-
-    def test_a_site_that_lost_its_ad_for_old_hooks_is_not_published(self) -> None:
-        publisher = self.publisher()
-        publisher.publish([site_ad("CAM", 7), site_ad("RAL", 7)])
-        self.client.invalidate(["CAM"])
-        assert set(publisher.published()) == {"RAL"}
+    def test_the_hook_takes_a_sites_ad_from_the_collector(self, pool: "Pool") -> None:
+        self.publisher().publish([site_ad("CAM", 7), site_ad("RAL", 8)])
+        assert {ad["Name"] for ad in self.client.site_ads()} == {"CAM", "RAL"}
+        hook = shutil.copy(startd_cron.__file__, pool.shared / "hook")
+        done = pool.run("/bin/sh", hook, "--site", "CAM", "--collector", pool.collector, "--jitter", "0")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "\nDataLocalityGeneration = 7\n" in done.stdout
+        assert "DataLocalityTrouble = undefined" in done.stdout
 
     def test_the_received_time_is_by_the_clock_of_the_daemon(self) -> None:
         before = now()
@@ -87,7 +69,7 @@ class TestCollectorPublisher(PublisherContract):
 
     def test_an_ad_in_the_collector_has_the_configured_lifetime(self, pool: "Pool") -> None:
         self.publisher().publish([site_ad("CAM")])
-        assert [ad["ClassAdLifetime"] for ad in self.client.site_ads()] == [900, 900]
+        assert [ad["ClassAdLifetime"] for ad in self.client.site_ads()] == [900]
 
     def test_an_ad_of_another_identity_is_not_adopted_and_is_replaced(self, pool: "Pool") -> None:
         publisher = self.publisher()

@@ -4,6 +4,7 @@ The tests advertise the slots themselves: no startd renews them meanwhile.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.slot_merge import SlotMerger
-from hydrator.domain.ads.contract import SET_ATTRIBUTES
+from hydrator.domain.ads.contract import ESTIMATE_ATTRIBUTES, SET_ATTRIBUTES
 from hydrator.domain.model import Site
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
@@ -80,9 +81,12 @@ class TestSlotMerger(PublisherContract):
 
         publisher = self.publisher()
         publisher.publish([site_ad("CAM", 7)])
-        lone.wait(lambda: defined() == set(names), 30, "all attributes of contract 2")
-        publisher.publish([site_ad("CAM", 8, contract=1)])
-        lone.wait(lambda: defined() == {"DataLocalityVersion"}, 30, "those of contract 1 only")
+        lone.wait(lambda: defined() == set(names), 30, "all attributes")
+        full = site_ad("CAM", 8)
+        kept = tuple(line for line in full.content if line[0] not in ESTIMATE_ATTRIBUTES)
+        publisher.publish([replace(full, content=kept, estimates_until=None)])
+        without = {"DataLocalityVersion", "DataLocalitySets", "DataLocalitySetsAsOf"}
+        lone.wait(lambda: defined() == without, 30, "those without estimates only")
         publisher.publish([site_ad("CAM", 9)])
         lone.wait(lambda: defined() == set(names), 30, "all attributes again")
         publisher.withdraw({Site("CAM")})

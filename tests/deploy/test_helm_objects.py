@@ -144,7 +144,7 @@ def test_selectors_match_the_labels_of_the_pod(path):
 def test_ingress_forwards_only_the_paths_of_hooks():
     found = objects(example("glideins"))
     [rule] = found["Ingress"]["spec"]["rules"]
-    assert [path["path"] for path in rule["http"]["paths"]] == ["/v1/sites", "/v2/sites"]
+    assert [path["path"] for path in rule["http"]["paths"]] == ["/v1/sites"]
     for path in rule["http"]["paths"]:
         backend = path["backend"]["service"]
         assert backend["name"] == found["Service"]["metadata"]["name"]

@@ -106,10 +106,10 @@ class Daemon:
             self._process.wait()
             self._process = None
 
-    def file(self, site: str, suffix: str = ".ad") -> str | None:
-        """Return the ad of *site* as a hook reads it from its file; that of contract 2 ends with .v2.ad."""
+    def file(self, site: str) -> str | None:
+        """Return the ad of *site* as a hook reads it from its file."""
         try:
-            return (self.folder / "ads" / f"{site}{suffix}").read_text()
+            return (self.folder / "ads" / f"{site}.ad").read_text()
         except FileNotFoundError:
             return None
 

@@ -34,7 +34,7 @@ class Witness:
         self._highest: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
 
-    def saw(self, where: str, site: str, text: str | None, contract: int = 1) -> int:
+    def saw(self, where: str, site: str, text: str | None) -> int:
         """Record an ad that was read, or None where none was there; return its generation."""
         self.looks += 1
         if text is None:
@@ -42,7 +42,7 @@ class Witness:
                 self.wrong.append(f"{where}: {site} was withdrawn")
             return 0
         found = re.search(r"^DataLocalityGeneration = (\d+)$", text, re.MULTILINE)
-        if not found or not text.endswith(f"\nDataLocalityVersion = {contract}\n"):
+        if not found or not text.endswith("\nDataLocalityVersion = 1\n"):
             self.wrong.append(f"{where}: half an ad of {site}: {text[-80:]!r}")
             return 0
         self.generation(where, site, int(found[1]))
@@ -77,12 +77,8 @@ class Loaded:
             thread.join()
 
     def look_at_files(self) -> dict[str, int]:
-        """Return the generations in the files, the higher one of both contracts."""
-        found = {site: self.witness.saw("file", site, self.daemon.file(site)) for site in SITES}
-        for site in SITES:
-            newer = self.witness.saw("file of contract 2", site, self.daemon.file(site, ".v2.ad"), contract=2)
-            found[site] = max(found[site], newer)
-        return found
+        """Return the generations in the files."""
+        return {site: self.witness.saw("file", site, self.daemon.file(site)) for site in SITES}
 
     def look_at_state(self) -> dict[str, int]:
         """Return the generations in the database, which must open; no daemon runs meanwhile."""
@@ -109,14 +105,12 @@ class Loaded:
             while not self._over.wait(0.01):
                 self.look_at_files()
                 for site in SITES:
-                    for contract in (1, 2):
-                        try:
-                            answer = client.get(f"/v{contract}/sites/{site}/ad")
-                        except httpx.HTTPError:  # it was killed, or does not listen yet
-                            continue
-                        if answer.status_code != 503:  # just started, nothing known yet
-                            text = answer.text if answer.status_code == 200 else None
-                            self.witness.saw(f"HTTP /v{contract}", site, text, contract)
+                    try:
+                        answer = client.get(f"/v1/sites/{site}/ad")
+                    except httpx.HTTPError:  # it was killed, or does not listen yet
+                        continue
+                    if answer.status_code != 503:  # just started, nothing known yet
+                        self.witness.saw("HTTP", site, answer.text if answer.status_code == 200 else None)
 
 
 @pytest.fixture
@@ -183,11 +177,10 @@ def look(pool: Pool, witness: Witness) -> None:
     ads = {ad["Name"]: ad[generation] for ad in pool.ads('MyType == "DataLocality"', "Name", generation)}
     slots = pool.slots("GLIDEIN_Site", "DataLocalitySite", generation, constraint="PartitionableSlot")
     for site in SITES:
-        for name in (site, f"{site} (contract 2)"):
-            if name not in ads:
-                witness.wrong.append(f"collector: {name} was withdrawn")
-                continue
-            witness.generation("collector", name, ads[name])
+        if site not in ads:
+            witness.wrong.append(f"collector: {site} was withdrawn")
+            continue
+        witness.generation("collector", site, ads[site])
     for slot in slots:
         if "DataLocalityGeneration" not in slot:
             witness.wrong.append(f"slot: {slot['GLIDEIN_Site']} lost our attributes")

@@ -21,7 +21,6 @@ from adapters.condor.collector import CollectorPublisher
 from adapters.condor.schedds import ScheddQueues
 from adapters.files.ad_files import AdFilePublisher
 from adapters.memory import MemoryCatalogue, system_clock
-from hydrator.domain.ads.contract import CONTRACT_VERSION
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -124,7 +123,7 @@ class Beside:
 
     def in_files(self, did: Did) -> bool:
         """Return whether hooks read it from the files, whatever the collector has."""
-        lines = self.file.path(UK, CONTRACT_VERSION).read_text().splitlines()
+        lines = self.file.path(UK).read_text().splitlines()
         (states,) = [line for line in lines if line.startswith("DatasetStates = ")]
         return f"'{did}'" in states
 

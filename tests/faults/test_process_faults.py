@@ -99,10 +99,10 @@ class Mounted(Daemon):
     def free(self) -> None:
         assert self.inside("rm", f"{self.place}/filler").returncode == 0
 
-    def file(self, site: str, suffix: str = ".ad") -> str | None:
+    def file(self, site: str) -> str | None:
         if self.place.name != "ads":
-            return super().file(site, suffix)
-        done = self.inside("cat", f"{self.place}/{site}{suffix}")
+            return super().file(site)
+        done = self.inside("cat", f"{self.place}/{site}.ad")
         return done.stdout if done.returncode == 0 else None
 
     def saved(self) -> int:

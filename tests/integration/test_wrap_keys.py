@@ -23,7 +23,7 @@ def located(htcondor_release: str) -> Iterator[Located]:
 
 
 def sets(**shares: float) -> str:
-    return f"DataLocalitySets = {record(shares)}\nDataLocalityVersion = 2\n"
+    return f"DataLocalitySets = {record(shares)}\nDataLocalityVersion = 1\n"
 
 
 def test_wrapped_jobs_run_where_their_own_set_is_whole(located):

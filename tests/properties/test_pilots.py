@@ -25,7 +25,7 @@ from hydrator.domain.model import (
     Snapshot,
 )
 from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
-from hydrator.submit.expressions import KEYED_HERE, MODES, here_expression
+from hydrator.submit.expressions import KEYED_HERE, MODES
 from testbed.glideinwms_standin import groups_of, load_policy
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"
@@ -41,30 +41,34 @@ pools = st.dictionaries(st.sampled_from(SITES), st.tuples(held, ages), min_size=
 jobs = st.lists(st.lists(st.sampled_from(DIDS), min_size=1, unique=True), min_size=1, max_size=4)
 
 
-def ads_of(pool: dict[Site, tuple[dict[Did, DatasetState], timedelta]]) -> dict[Site, SiteAd]:
+def ads_of(
+    pool: dict[Site, tuple[dict[Did, DatasetState], timedelta]], wanted: list[list[Did]]
+) -> dict[Site, SiteAd]:
     now = system_clock()
     facts = {
         site: SiteFacts(now - age, {did: Fact(state, now - age) for did, state in states.items()})
         for site, (states, age) in pool.items()
     }
-    everything = Demand((DemandEntry(tuple(DIDS), 1, Origin.JOB, now),))
+    sets = {tuple(sorted(names)) for names in wanted}
+    demand = Demand(tuple(DemandEntry(dids, 1, Origin.JOB, now) for dids in sorted(sets)))
     return assign_generations(
-        draft_site_ads(Snapshot(facts), everything, budget=Budget()), {}, published_generations={}, now=now
+        draft_site_ads(Snapshot(facts), demand, budget=Budget()), {}, published_generations={}, now=now
     )
 
 
 def matches(names: list[Did], ad: SiteAd) -> bool:
     """What ClassAds say of a `require` job at a slot of this site."""
     slot = ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.attributes)}]")
-    job = ClassAd({"DataLocalityMaxAge": int(MAX_AGE.total_seconds())})
-    job["DataLocalityHere"] = ExprTree(here_expression(names, "require"))
+    key = set_key(names)
+    job = ClassAd({"DataLocalityMaxAge": int(MAX_AGE.total_seconds()), "DataLocalityKey": key})
+    job["DataLocalityHere"] = ExprTree(KEYED_HERE["require"])
     return job.lookup("DataLocalityHere").eval(job, slot) is True
 
 
 @given(pools, jobs)
 @settings(deadline=None, max_examples=60)
 def test_the_policy_requests_pilots_exactly_where_the_slots_would_match(pool, wanted):
-    ads = ads_of(pool)
+    ads = ads_of(pool, wanted)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sites.json"
         publisher = SitesFilePublisher(
@@ -99,7 +103,7 @@ def keyed_ad(site: Site, row: tuple) -> SiteAd:
     queue = None if share is None else queue  # the daemon publishes estimates of the sets in the ad only
     values = {"Sets": share, "QueueSeconds": queue, "ReadSeconds": None if queue is None else read}
     lines = [(f"DataLocality{name}", f"[{KEY}={it}]") for name, it in values.items() if it is not None]
-    lines += [("DataLocalityOwnQueueSeconds", str(own)), ("DataLocalityVersion", "2")]
+    lines += [("DataLocalityOwnQueueSeconds", str(own)), ("DataLocalityVersion", "1")]
     return SiteAd(site, now - age, 1, tuple(lines), now + valid)
 
 

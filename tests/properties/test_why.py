@@ -13,7 +13,6 @@ from adapters.condor.bindings.clauses import split_conjunction, split_into_claus
 from adapters.condor.bindings.matchmaking import JobMatch
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.explanation import MismatchCause
-from hydrator.diagnostics.why.missing_data import is_here_clause_true
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,
     fact_expressions,
@@ -21,8 +20,9 @@ from hydrator.diagnostics.why.pool_facts import (
     parse_slot_groups,
     with_requests,
 )
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import DatasetState, Did, from_unix
-from hydrator.submit.expressions import here_expression
+from hydrator.submit.expressions import KEYED_HERE
 
 DIDS = [Did(f"ska:d{number}") for number in range(5)]
 
@@ -36,15 +36,17 @@ limits = st.integers(1, 90).map(lambda minutes: 60 * minutes)
 afters = st.sampled_from([-900, 900])
 
 
-def slot_ad(held, read, as_of, cores=4) -> ClassAd:
-    """A slot; *read* and *as_of* are Unix s."""
+def slot_ad(held, read, as_of, cores, names) -> ClassAd:
+    """A slot that has the set *names*; *read* and *as_of* are Unix s."""
     ad = ClassAd({"Name": "slot1@x", "Cpus": cores, "TotalSlotCpus": 8, "PartitionableSlot": True})
     ad["DatasetStates"] = ExprTree("[" + ";".join(f"'{k}'=\"{v}\"" for k, v in held.items()) + "]")
     ad["DatasetAsOf"] = ExprTree("[" + ";".join(f"'{k}'={v}" for k, v in read.items()) + "]")
+    key, share = set_key(names), sum(held.get(did) == "AVAILABLE" for did in names) / len(names)
+    ad["DataLocalitySets"] = ExprTree(f"['{key}'={share}]")
+    ad["DataLocalitySetsAsOf"] = ExprTree(f"['{key}'={min(read.get(did, as_of) for did in names)}]")
     ad["DataLocalitySite"] = "UK"
     ad["DataLocalityGeneration"] = 1
-    if as_of is not None:
-        ad["DataLocalityAsOf"] = as_of
+    ad["DataLocalityAsOf"] = as_of
     ad["Start"] = ExprTree(f"(true) && (TARGET.{HERE_ATTRIBUTE} =!= false)")
     ad["Requirements"] = ExprTree("Start && (MY.Cpus > 0 && TARGET.RequestCpus <= MY.Cpus)")
     return ad
@@ -58,7 +60,8 @@ def job_texts(names, mode, max_age, after, cores=1) -> dict[str, str]:
         "RequestCpus": str(cores),
         "RequiredDatasets": json.dumps(names).replace("[", "{").replace("]", "}"),
         "DataLocalityMaxAge": str(max_age),
-        HERE_ATTRIBUTE: here_expression(names, mode),
+        "DataLocalityKey": f'"{set_key(names)}"',
+        HERE_ATTRIBUTE: KEYED_HERE[mode],
         "Requirements": f"((TARGET.Cpus >= RequestCpus)) && MY.{HERE_ATTRIBUTE}",
         "DataLocalityTransformed": "true",
     }
@@ -72,20 +75,6 @@ def as_ad(texts) -> ClassAd:
     return ad
 
 
-@settings(max_examples=200, deadline=None)
-@given(dids, modes, states, ages, st.one_of(st.none(), moments), limits, afters)
-def test_our_clause_is_what_the_library_evaluates(names, mode, held, read, as_of, max_age, after):
-    now = int(time.time())
-    read, as_of, after = {did: now + s for did, s in read.items()}, as_of and now + as_of, now + after
-    texts = job_texts(names, mode, max_age, after)
-    evaluated = ExprTree(texts[HERE_ATTRIBUTE]).eval(as_ad(texts), slot_ad(held, read, as_of))
-    any_after = None if mode == "require" else after
-    found = is_here_clause_true(
-        names, held, read, as_of, now=now, max_age_seconds=max_age, any_after=any_after
-    )
-    assert found is evaluated
-
-
 @settings(max_examples=100, deadline=None)
 @given(dids, modes, states, ages, moments, limits, afters, st.integers(0, 9), st.integers(1, 10))
 def test_a_verdict_is_the_symmetric_match_and_its_reasons_are_the_clauses_that_fail(
@@ -93,7 +82,7 @@ def test_a_verdict_is_the_symmetric_match_and_its_reasons_are_the_clauses_that_f
 ):
     now = int(time.time())
     read, as_of, after = {did: now + s for did, s in read.items()}, now + as_of, now + after
-    texts, slot = job_texts(names, mode, max_age, after, asked), slot_ad(held, read, as_of, free)
+    texts, slot = job_texts(names, mode, max_age, after, asked), slot_ad(held, read, as_of, free, names)
     matches, here = (
         as_ad(texts).symmetricMatch(slot),
         ExprTree(texts[HERE_ATTRIBUTE]).eval(as_ad(texts), slot),
@@ -109,7 +98,7 @@ def test_a_verdict_is_the_symmetric_match_and_its_reasons_are_the_clauses_that_f
     assert (MismatchCause.BUSY in causes) == (free < asked <= 8)
     assert (MismatchCause.CORES in causes) == (asked > max(8, free))
     assert bool(answer.remedy) == (not matches)
-    counted = {did for did in names if ExprTree(here_expression([did], "require")).eval(as_ad(texts), slot)}
+    counted = {did for did in names if held.get(did) == "AVAILABLE" and now - read.get(did, as_of) < max_age}
     missing = {one.did for at in answer.sites for reason in at.reasons for one in reason.missing_datasets}
     assert missing == (set() if here else set(names) - counted)
 

@@ -1,9 +1,9 @@
-"""The hook with ads of both contracts: their attributes, and which of two ads it takes from each source."""
+"""The attributes of an ad, as the hook reads them from each source, and ads of another contract."""
 
 import gzip
 import http.server
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,11 @@ from tests.unit.test_startd_cron import (
     ADDED,
     COLLECTOR_23_9,
     NOW,
-    STATES,
-    Run,
-    Server,
     ad_lines,
     ad_text,
     as_of,
     failed,
-    glidein_config,
     ok,
-    old_ad_text,
     printed,
     raw,
     read,
@@ -38,35 +33,23 @@ from tests.unit.test_startd_cron import (
 __all__ = ["run", "server"]  # fixtures
 
 UNTIL = "DataLocalityEstimatesUntil"
-NEWEST = "/v2/sites/UK/ad"
-OLDEST = "/v1/sites/UK/ad"
 Respond = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 # ------------------------------------------------------------------------------- attributes and limits
 
 
-def test_hook_and_daemon_have_the_same_new_attributes():
-    assert set(hook.NEW_ATTRIBUTES) == {*SET_ATTRIBUTES, UNTIL, OBSERVE_ATTRIBUTE}
+def test_hook_and_daemon_have_the_same_attributes():
+    assert hook.READERS.keys() >= {*SET_ATTRIBUTES, UNTIL, OBSERVE_ATTRIBUTE}
     assert hook.CONTRACT == CONTRACT_VERSION
 
 
-def test_ad_of_contract_1_is_printed_unchanged():
-    assert hook.ad_text(read(old_ad_text())) == old_ad_text()
-
-
-@pytest.mark.parametrize("name", hook.NEW_ATTRIBUTES)
-def test_ad_of_contract_1_with_a_new_attribute_is_rejected(name):
-    text = f"{name} = {ad_lines()[name]}\n" + old_ad_text()
-    assert refusal(text) == f"the ad has contract version 1, which does not have {name}"
-
-
-def test_ad_of_contract_2_without_its_sets_is_truncated():
+def test_ad_without_its_sets_is_truncated():
     assert refusal(ad_text(DataLocalitySets=None)) == "the ad is truncated: it lacks DataLocalitySets"
 
 
-@pytest.mark.parametrize("name", hook.NEW_ATTRIBUTES[1:])
-def test_other_new_attributes_are_optional(name):
+@pytest.mark.parametrize("name", hook.OPTIONAL_ATTRIBUTES)
+def test_other_attributes_are_optional(name):
     assert name not in read(ad_text(**{name: None}))
 
 
@@ -159,7 +142,7 @@ def test_ad_of_more_than_a_mebibyte_is_rejected():
 def test_records_by_set_are_printed_in_parentheses_so_that_slots_share_them():
     block = hook.locality_block(read(ad_text()), is_update=True).decode()
     lines = dict(line.split(" = ", 1) for line in block.splitlines() if " = " in line)
-    for name in hook.NEW_ATTRIBUTES[:5]:
+    for name in SET_ATTRIBUTES[:5]:
         assert (lines[name][:2], lines[name][-2:]) == ("([", "])")
 
 
@@ -261,179 +244,40 @@ def not_modified(**fields: str) -> Respond:
     return raw(304, {**headers, **{name.replace("_", "-"): value for name, value in fields.items()}})
 
 
-def by_path(answers: Mapping[str, Respond]) -> Respond:
-    """Answer each path of *answers*; 304 if the request has the ETag of all ads, 404 for another path."""
-
-    def respond(handler: http.server.BaseHTTPRequestHandler) -> None:
-        if handler.path in answers and handler.headers["If-None-Match"]:
-            not_modified()(handler)
-        else:
-            answers.get(handler.path, raw(404, {}))(handler)
-
-    return respond
-
-
-OLD_DAEMON = by_path({OLDEST: ok(old_ad_text())})
-NEW_DAEMON = by_path({OLDEST: ok(old_ad_text()), NEWEST: ok()})
-
-
-def paths(server: Server) -> list[str]:
-    """Return the paths that the hook requested since the last call."""
-    found = [path for path, _ in server.asked]
-    server.asked.clear()
-    return found
-
-
-@pytest.mark.outside
-def test_hook_asks_a_new_daemon_once(run, server):
-    server.respond = NEW_DAEMON
-    for _ in range(3):
-        done = run("--site", "UK", "--url", server.url)
-        assert (done.returncode, printed(done)) == (0, {**ad_lines(), **ADDED})
-        assert paths(server) == [NEWEST]
-
-
 @pytest.mark.outside
 @pytest.mark.parametrize("python", pythons())
-def test_hook_asks_an_old_daemon_twice_only_in_its_first_run(run, server, python):
-    server.respond = OLD_DAEMON
-    expected = [[NEWEST, OLDEST], [OLDEST], [OLDEST]]
-    for requests in expected:
-        done = run("--site", "UK", "--url", server.url, python=[python, "-I", "-S"])
-        assert (done.returncode, done.stderr) == (0, "")
-        assert printed(done)["DataLocalityVersion"] == "1"
-        assert not printed(done).keys() & set(hook.NEW_ATTRIBUTES)
-        assert paths(server) == requests
+def test_ad_of_another_contract_leaves_the_last_copy(run, server, python):
+    clean = [python, "-I", "-S"]
+    server.respond = ok()
+    run("--site", "UK", "--url", server.url, python=clean)
+    server.respond = ok(ad_text(DataLocalityVersion="2", DataLocalityNew="[]"), ETag='"9"')
+    done = run("--site", "UK", "--url", server.url, python=clean)
+    assert (done.returncode, printed(done)) == (1, {**ad_lines(), **ADDED})
+    assert "the ad has contract version 2, this hook reads 1" in done.stdout.split("- trouble")[0]
 
 
 @pytest.mark.outside
-def test_upgraded_daemon_is_noticed_after_half_an_hour(run, server):
-    server.respond = OLD_DAEMON
+def test_malformed_ad_is_one_reason_and_the_last_answer(run, server):
+    server.respond = ok()
     run("--site", "UK", "--url", server.url)
-    server.respond = NEW_DAEMON
-    paths(server)
-    run("--site", "UK", "--url", server.url)
-    assert paths(server) == [OLDEST]
-    make_older(run, hook.CONTRACT_RETRY_SECONDS)
+    server.respond = ok(ad_text(DataLocalityReadSeconds="['a:1'=-1]"), ETag='"9"')
     done = run("--site", "UK", "--url", server.url)
-    assert (paths(server), printed(done)["DataLocalityVersion"]) == ([NEWEST], "2")
-    assert done.stdout.endswith("- locality update:true\n"), "the same generation, but more attributes"
-
-
-@pytest.mark.outside
-def test_old_daemon_is_asked_twice_again_after_half_an_hour(run, server):
-    server.respond = OLD_DAEMON
-    run("--site", "UK", "--url", server.url)
-    make_older(run, hook.CONTRACT_RETRY_SECONDS)
-    paths(server)
-    assert run("--site", "UK", "--url", server.url).returncode == 0
-    assert paths(server) == [NEWEST, OLDEST]
-    run("--site", "UK", "--url", server.url)
-    assert paths(server) == [OLDEST]
-
-
-@pytest.mark.outside
-def test_a_refusal_from_the_future_does_not_last_for_ever(run, server):
-    server.respond = OLD_DAEMON
-    run("--site", "UK", "--url", server.url)
-    make_older(run, -86400)
-    paths(server)
-    run("--site", "UK", "--url", server.url)
-    assert paths(server) == [NEWEST, OLDEST]
-
-
-def make_older(run: Run, seconds: int) -> None:
-    """Let the refusal of contract 2, in the local copy, be *seconds* older."""
-    (copy,) = run.cache.glob("ad-*")
-    first, second, rest = copy.read_text().split("\n", 2)
-    etag, refused_at = second.split(" ")
-    copy.write_text(f"{first}\n{etag} {int(refused_at) - seconds}\n{rest}")
-
-
-@pytest.mark.outside
-def test_downgraded_daemon_answers_with_the_older_contract(run, server):
-    server.respond = NEW_DAEMON
-    run("--site", "UK", "--url", server.url)
-    server.respond = OLD_DAEMON
-    done = run("--site", "UK", "--url", server.url)
-    assert (done.returncode, printed(done)["DataLocalityVersion"]) == (0, "1")
-    assert paths(server) == [NEWEST, NEWEST, OLDEST]
-
-
-@pytest.mark.outside
-def test_etag_of_one_contract_is_not_sent_to_the_other(run, server):
-    """The ads of both contracts have the same generation, and so the same ETag."""
-    server.respond = OLD_DAEMON
-    run("--site", "UK", "--url", server.url)
-    make_older(run, hook.CONTRACT_RETRY_SECONDS)
-    server.respond = NEW_DAEMON
-    server.asked.clear()
-    run("--site", "UK", "--url", server.url)
-    assert [("if-none-match" in fields) for _, fields in server.asked] == [False]
-
-
-@pytest.mark.outside
-def test_copy_of_an_older_hook_is_used_but_its_etag_is_not(run, server):
-    server.respond = OLD_DAEMON
-    run("--site", "UK", "--url", server.url)
-    (copy,) = run.cache.glob("ad-*")
-    first, second, rest = copy.read_text().split("\n", 2)
-    as_an_older_hook_writes = f"{first}\n{second.split(' ')[0]}\n{rest}"
-    copy.write_text(as_an_older_hook_writes)
-    server.respond = NEW_DAEMON
-    assert printed(run("--site", "UK", "--url", server.url))["DataLocalityVersion"] == "2"
-    copy.write_text(as_an_older_hook_writes)
-    server.respond = raw(503, {})
-    done = run("--site", "UK", "--url", server.url)
-    assert (done.returncode, printed(done)["DataLocalityVersion"]) == (1, "1")
-
-
-@pytest.mark.outside
-@pytest.mark.parametrize("status", [401, 403, 410, 500, 503, 302])
-def test_only_404_means_that_the_daemon_is_older(run, server, status):
-    server.respond = by_path({OLDEST: ok(old_ad_text()), NEWEST: raw(status, {})})
-    failed(run("--site", "UK", "--url", server.url), 1, str(status))
-    assert paths(server) == [NEWEST]
-
-
-@pytest.mark.outside
-def test_site_that_no_daemon_has_is_reported_with_the_newest_path(run, server):
-    server.respond = by_path({})
-    failed(run("--site", "UK", "--url", server.url), 1, f"{server.url}{NEWEST} has no such site (404)")
-
-
-@pytest.mark.outside
-def test_malformed_new_ad_is_one_reason_and_the_last_answer(run, server):
-    server.respond = NEW_DAEMON
-    run("--site", "UK", "--url", server.url)
-    broken = ok(ad_text(DataLocalityReadSeconds="['a:1'=-1]"), ETag='"9"')
-    server.respond = lambda handler: (broken if handler.path == NEWEST else ok(old_ad_text()))(handler)
-    done = run("--site", "UK", "--url", server.url)
-    assert (done.returncode, printed(done)["DataLocalityVersion"]) == (1, "2")
+    assert (done.returncode, printed(done)) == (1, {**ad_lines(), **ADDED})
     assert "in DataLocalityReadSeconds" in done.stdout.split("- trouble")[0]
 
 
 @pytest.mark.outside
-def test_malformed_new_ad_without_a_copy_prints_only_the_reason(run, server):
+def test_malformed_ad_without_a_copy_prints_only_the_reason(run, server):
     server.respond = ok(gzip.compress(ad_text(DataLocalitySets="[]]").encode()), Content_Encoding="gzip")
     failed(run("--site", "UK", "--url", server.url), 1, "in DataLocalitySets")
 
 
 @pytest.mark.outside
-def test_url_with_a_placeholder_is_requested_unchanged(run, server):
-    for text, version in ((old_ad_text(), "1"), (ad_text(), "2")):
-        server.respond = ok(text, ETag=f'"{version}"')
-        for _ in range(2):
-            done = run("--site", "UK", "--url", server.url + "/ads/{site}")
-            assert (done.returncode, printed(done)["DataLocalityVersion"]) == (0, version)
-            assert paths(server) == ["/ads/UK"]
-
-
-@pytest.mark.outside
-def test_daemon_with_contract_1_only_through_a_placeholder_gets_its_etag(run, server):
-    server.respond = ok(old_ad_text())
+def test_url_with_a_placeholder_is_requested_unchanged_with_its_etag(run, server):
+    server.respond = ok()
     for _ in range(2):
-        run("--site", "UK", "--url", server.url + "/v1/sites/{site}/ad")
+        run("--site", "UK", "--url", server.url + "/ads/{site}")
+    assert [path for path, _ in server.asked] == ["/ads/UK", "/ads/UK"]
     assert server.asked[1][1]["if-none-match"] == '"1763690399"'
 
 
@@ -447,103 +291,47 @@ def folder(tmp_path) -> Path:
     return path
 
 
-def version_in(run: Run, folder: Path) -> str:
-    done = run("--site", "UK", "--file", folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    return printed(done)["DataLocalityVersion"]
-
-
 @pytest.mark.outside
 @pytest.mark.parametrize("python", pythons())
-def test_folder_with_both_contracts_is_read_on_each_python(run, folder, python):
-    wrote(folder / "UK.ad", old_ad_text())
-    clean = [python, "-I", "-S"]
-    assert printed(run("--site", "UK", "--file", folder, python=clean))["DataLocalityVersion"] == "1"
-    wrote(folder / "UK.v2.ad", ad_text())
-    done = run("--site", "UK", "--file", folder, python=clean)
+def test_folder_is_read_on_each_python(run, folder, python):
+    wrote(folder / "UK.ad", ad_text())
+    done = run("--site", "UK", "--file", folder, python=[python, "-I", "-S"])
     assert printed(done) == {**ad_lines(), **ADDED}
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize(
-    ("lag", "version"), [(-(10**6), "2"), (0, "2"), (900, "2"), (901, "1"), (86400, "1")]
-)
-def test_ad_left_over_by_a_downgraded_daemon_does_not_count(run, folder, lag, version):
-    wrote(folder / "UK.v2.ad", ad_text())
-    wrote(folder / "UK.ad", old_ad_text(DataLocalityAsOf=str(NOW + lag)))
-    assert version_in(run, folder) == version
+def test_malformed_file_is_one_reason(run, folder):
+    wrote(folder / "UK.ad", ad_text()[:-30])
+    failed(run("--site", "UK", "--file", folder), 1, "UK.ad is not valid", "truncated")
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize(
-    "text",
-    ["", "noise", "DataLocalityAsOf = 9\n", old_ad_text(DatasetStates="?", DataLocalityAsOf="1863690400")],
-)
-def test_invalid_older_ad_does_not_hide_a_valid_new_one(run, folder, text):
-    wrote(folder / "UK.v2.ad", ad_text())
-    wrote(folder / "UK.ad", text)
-    assert version_in(run, folder) == "2"
+def test_file_that_cannot_be_read_is_an_error(run, folder):
+    (folder / "UK.ad").mkdir()
+    failed(run("--site", "UK", "--file", folder), 1, "cannot read", "UK.ad")
 
 
 @pytest.mark.outside
-def test_malformed_new_file_is_one_reason_and_not_the_older_ad(run, folder):
-    wrote(folder / "UK.ad", old_ad_text())
-    wrote(folder / "UK.v2.ad", ad_text()[:-30])
-    failed(run("--site", "UK", "--file", folder), 1, "UK.v2.ad is not valid", "truncated")
-
-
-@pytest.mark.outside
-def test_new_file_that_cannot_be_read_is_an_error(run, folder):
-    wrote(folder / "UK.ad", old_ad_text())
-    (folder / "UK.v2.ad").mkdir()
-    failed(run("--site", "UK", "--file", folder), 1, "cannot read", "UK.v2.ad")
-
-
-@pytest.mark.outside
-def test_folder_without_the_site_names_the_older_file(run, folder):
+def test_folder_without_the_site_names_the_file(run, folder):
     failed(run("--site", "UK", "--file", folder), 1, f"cannot read {folder}/UK.ad", "--site")
 
 
 @pytest.mark.outside
-def test_site_that_looks_like_a_contract_does_not_take_the_other_sites_ad(run, folder):
-    wrote(folder / "UK.v2.ad", ad_text())
-    wrote(folder / "UK%2Ev2.ad", old_ad_text(DataLocalitySite='"UK.v2"'))
-    assert printed(run("--site", "UK.v2", "--file", folder))["DataLocalitySite"] == '"UK.v2"'
-    assert printed(run("--site", "UK", "--file", folder))["DataLocalitySite"] == '"UK"'
-
-
-@pytest.mark.outside
 def test_path_with_a_placeholder_is_read_unchanged(run, folder):
-    wrote(folder / "UK.ad", old_ad_text())
-    wrote(folder / "UK.v2.ad", ad_text())
-    done = run("--site", "UK", "--file", f"{folder}/{{site}}.ad")
-    assert printed(done)["DataLocalityVersion"] == "1"
+    wrote(folder / "UK.txt", ad_text())
+    assert printed(run("--site", "UK", "--file", f"{folder}/{{site}}.txt")) == {**ad_lines(), **ADDED}
 
 
 # -------------------------------------------------------------------------------------------- collector
 
 
-def test_valid_ad_of_the_highest_contract_counts():
-    for texts in ([old_ad_text(), ad_text()], [ad_text(), old_ad_text(), old_ad_text()]):
-        assert chosen(*texts) == 2
-    assert chosen(old_ad_text(), ad_text(DataLocalitySets="?")) == 1
-    assert chosen(old_ad_text()) == 1
+def test_newest_valid_ad_of_a_site_counts():
+    texts = [ad_text(), ad_text(DataLocalityAsOf=str(NOW - 9))]
+    texts += [ad_text(DataLocalityAsOf=str(NOW + 9), **wrong) for wrong in OF_OTHERS]
+    assert hook.as_of_seconds(hook.read_classads("\n".join(texts).encode(), "UK", NOW)) == NOW
 
 
-@pytest.mark.parametrize(("lag", "version"), [(0, 2), (900, 2), (901, 1)])
-def test_ad_that_a_downgraded_daemon_left_in_the_collector_does_not_count(lag, version):
-    assert chosen(ad_text(DataLocalityAsOf=str(NOW - lag)), old_ad_text()) == version
-
-
-def test_newest_ad_of_one_contract_counts():
-    ad = hook.read_classads(
-        "\n".join([ad_text(), ad_text(DataLocalityAsOf=str(NOW - 9))]).encode(), "UK", NOW
-    )
-    assert hook.as_of_seconds(ad) == NOW
-
-
-def chosen(*texts: str) -> int:
-    return hook.contract_of(hook.read_classads("\n".join(texts).encode(), "UK", NOW))
+OF_OTHERS = ({"DataLocalityVersion": "2"}, {"DataLocalitySets": "?"})
 
 
 @pytest.mark.outside
@@ -555,17 +343,3 @@ def test_a_stand_in_condor_status_is_asked_for_the_new_attributes(run, tmp_path)
     done = run("--site", "UK", "--collector", "cm", PATH=f"{tools}:/usr/bin:/bin")
     assert printed(done)["DataLocalityReadFrom"] == "['c:@l@!3'=\"RAL; no 2\"]"
     assert "DataLocalityEstimatesUntil" in (tmp_path / "asked").read_text()
-
-
-@pytest.mark.outside
-def test_help_of_the_hook_names_both_contracts(run):
-    text = run("--help").stdout
-    assert all(each in text for each in ("/v2/sites/SITE/ad", "/v1/sites/SITE/ad", "SITE.v2.ad", "SITE.ad"))
-
-
-@pytest.mark.outside
-def test_glidein_with_an_old_daemon_gets_its_ad(run, server, tmp_path):
-    server.respond = OLD_DAEMON
-    path = glidein_config(tmp_path, HYDRATOR_URL=server.url, GLIDEIN_ResourceName="UK")
-    done = run(path, "main", GLIDEIN_PERIODIC_SCRIPT="true")
-    assert printed(done)["DatasetStates"] == STATES

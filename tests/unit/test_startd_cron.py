@@ -30,7 +30,7 @@ STATES = """['a:1'="AVAILABLE";'b:2'="AVAILABLE";'c:3'="STAGING"]"""
 ORDER = tuple(hook.READERS)
 
 
-ADDED = {"DatasetLetters": '"a,b,c"', "DataLocalityVia": '"hook"'}
+ADDED = {"DataLocalityVia": '"hook"'}
 """What the hook adds to the daemon's attributes."""
 
 
@@ -54,7 +54,7 @@ def ad_lines(**changes: str | None) -> dict[str, str]:
         "DataLocalityObserve": "true",
         "DataLocalityAsOf": str(NOW),
         "DataLocalityGeneration": "1763690399",
-        "DataLocalityVersion": "2",
+        "DataLocalityVersion": "1",
     }
     merged = {**lines, **changes}
     return {name: merged[name] for name in (*lines, *(set(merged) - set(lines))) if merged[name] is not None}
@@ -65,11 +65,6 @@ def ad_text(**changes: str | None) -> str:
     version = lines.pop("DataLocalityVersion", None)
     text = "".join(f"{name} = {literal}\n" for name, literal in lines.items())
     return text + (f"DataLocalityVersion = {version}\n" if version else "")
-
-
-def old_ad_text(**changes: str | None) -> str:
-    """The ad in the form of contract 1."""
-    return ad_text(**dict.fromkeys(hook.NEW_ATTRIBUTES), **{"DataLocalityVersion": "1", **changes})
 
 
 def read(text: str, site: str = "UK", now: int = NOW) -> dict[str, object]:
@@ -116,7 +111,7 @@ def test_first_lines_of_the_hook_start_an_isolated_python(tmp_path):
     (tmp_path / "http.py").write_text("raise SystemExit('a module of the user was imported')")
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([copy, "--version"], env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout == f"hydrator hook {hook.VERSION}, contract 2\n"
+    assert done.stdout == f"hydrator hook {hook.VERSION}, contract 1\n"
 
 
 @pytest.mark.outside
@@ -255,11 +250,13 @@ def test_site_name_respects_letter_case():
     assert "this is the ad of site" in refusal(ad_text(), site="uk")
 
 
-def test_newer_contract_is_rejected_with_a_remedy():
-    assert (
-        refusal(ad_text(DataLocalityVersion="3"))
-        == "the ad has contract version 3, this hook reads 1 and 2: update the older of hook and daemon"
-    )
+@pytest.mark.parametrize("more", [{}, {"DataLocalityNew": "[]"}, {"DatasetStates": "['a:1'=\"NEW\"]"}])
+def test_another_contract_is_rejected_with_a_remedy(more):
+    reason = "the ad has contract version 2, this hook reads 1: update the older of hook and daemon"
+    text = ad_text(DataLocalityVersion="2", **more)
+    assert refusal(text) == reason
+    with pytest.raises(hook.InvalidAd, match=reason):
+        hook.read_classads(text.encode(), "UK", NOW)
 
 
 def test_line_over_the_limit_is_rejected():
@@ -318,7 +315,7 @@ DataLocalityReadFrom = [ 'c:@l@!3' = "RAL; no 2" ]
 DataLocalityReadSeconds = [ 'c:@l@!3' = 256 ]
 DataLocalitySets = [ s2bc4defghijklmnopqrs = 0.0; 'c:@l@!3' = 2.500000000000000E-01; 'a:1' = 1.0 ]
 DataLocalitySetsAsOf = [ 'c:@l@!3' = 1763690000 ]
-DataLocalityVersion = 2
+DataLocalityVersion = 1
 DatasetAsOf = [ 'c:3' = 1763690000 ]
 DatasetFractions = [ 'c:3' = 5.000000000000000E-01; 'd:4' = 1E-05 ]
 DatasetStates = [ 'a:1' = "AVAILABLE"; 'TRUE' = "STUCK"; plain = "STUCK"; 'b:2' = "AVAILABLE" ]
@@ -466,8 +463,8 @@ def test_token_with_a_line_break_is_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("base", "url"),
     [
-        ("https://h", "https://h/v2/sites/A%2FB%20c/ad"),
-        ("https://h/hydrator/", "https://h/hydrator/v2/sites/A%2FB%20c/ad"),
+        ("https://h", "https://h/v1/sites/A%2FB%20c/ad"),
+        ("https://h/hydrator/", "https://h/hydrator/v1/sites/A%2FB%20c/ad"),
         ("https://h/ads/{site}.ad", "https://h/ads/A%2FB%20c.ad"),
     ],
 )
@@ -956,7 +953,7 @@ def test_hook_prints_an_ad_from_http(run, server):
     assert (done.returncode, done.stderr) == (0, "")
     assert printed(done) == {**ad_lines(), **ADDED}
     path, asked = server.asked[0]
-    assert path == "/v2/sites/UK/ad"
+    assert path == "/v1/sites/UK/ad"
     assert "authorization" not in asked
     assert "if-none-match" not in asked
 
@@ -1203,7 +1200,7 @@ def test_https_checks_the_certificate(run, secure, certificate):
 def test_proxy_gets_the_whole_url(run, server):
     server.respond = ok()
     done = run("--site", "UK", "--url", "http://far.example:8080/h", http_proxy=server.url)
-    assert (done.returncode, server.asked[0][0]) == (0, "http://far.example:8080/h/v2/sites/UK/ad")
+    assert (done.returncode, server.asked[0][0]) == (0, "http://far.example:8080/h/v1/sites/UK/ad")
     assert server.asked[0][1]["host"] == "far.example:8080"
 
 

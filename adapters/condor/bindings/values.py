@@ -16,10 +16,9 @@ SITE_WIDE_ATTRIBUTES = (
     "DatasetStates",
     "DatasetFractions",
     "DatasetAsOf",
-    "DatasetLetters",
     *(name for name in SET_ATTRIBUTES if name != "DataLocalityOwnQueueSeconds"),
 )
-"""Long attributes, equal on all slots of a site that have the same generation and contract version."""
+"""Long attributes, equal on all slots of a site that have the same generation."""
 MAX_MISSES_OF_JOB = 50
 """Misses of one job that are read, since its owner may write any number of them."""
 MAX_MISS_CHARS = 2000

@@ -48,7 +48,7 @@ from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 from hydrator.staging.overview import REPORT_NAME, StagingOverview, explain_for_job, overview_from_row
 from hydrator.state.store import Store
-from hydrator.submit.expressions import here_expression, spelling_expression
+from hydrator.submit.expressions import KEYED_HERE
 from hydrator.submit.nearest_names import (
     MAX_SEARCHED,
     add_similar_names,
@@ -208,14 +208,13 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
         "JobUniverse": "5",
         "DataLocalityKey": classad_string(key),
         "DataLocalityMaxAge": str(max_age),
-        "DataLocalitySpelled": spelling_expression(dids, classad_string(",".join(dids))),
-        HERE_ATTRIBUTE: here_expression(dids, "require"),
+        HERE_ATTRIBUTE: KEYED_HERE["require"],
         "Requirements": f"MY.{HERE_ATTRIBUTE}",
     }
     match_result = query.pool.evaluate_match(
-        ad, fact_expressions(dids, uses_sets=True), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
+        ad, fact_expressions(dids), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
     )
-    job = JobFacts("", "", 1, None, tuple(dids), key=key, uses_sets=True, max_age_seconds=max_age)
+    job = JobFacts("", "", 1, None, tuple(dids), key=key, max_age_seconds=max_age)
     answer = explain_before_submit(
         job, parse_slot_groups(match_result, dids), query.knowledge, now=query.now, only_site=site
     )

@@ -86,8 +86,6 @@ class CheckInputs:
     daemon_findings: Sequence[Finding] = ()
     is_experimenting: bool = False
     """True while a switchback experiment runs."""
-    unkeyed_job_count: int = 0
-    """Queued jobs with datasets among which some have no DataLocalityKey, as those of contract 1."""
     readers: int | None = None
     """Readers of one source, for the turns to read; None if the daemon makes no estimates."""
     stagers: Sequence[Stager] = ()

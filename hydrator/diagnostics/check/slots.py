@@ -13,14 +13,14 @@ from hydrator.diagnostics.check.findings import (
     ok,
     warning,
 )
-from hydrator.domain.ads.contract import CONTRACT_VERSION, OBSERVE_ATTRIBUTE
+from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_count
 
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
     "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
-    "DataLocalityVersion", "DataLocalityTrouble", "LastHeardFrom", "DataLocalityAuto",
+    "DataLocalityTrouble", "LastHeardFrom", "DataLocalityAuto",
 )  # fmt: skip
 
 
@@ -48,9 +48,8 @@ def check_slots(
             "if most runs of this check show this, install the hook: docs/explanation/slot-merge.md",
         )
     yield from _check_hooks(slots)
-    yield from _check_contracts(slots)
     if inputs.is_experimenting:
-        yield from _check_experiment(slots, inputs.unkeyed_job_count)
+        yield from _check_experiment(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
     if inputs.is_merging:
         yield from _check_merge_only_slots(
@@ -142,43 +141,8 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         )
 
 
-def _check_contracts(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report slots whose hook still prints the attributes of an older contract."""
-    outdated: dict[int, list[str]] = {}
-    for slot in slots:
-        version = slot.get("DataLocalityVersion")
-        is_outdated = isinstance(version, int) and version < CONTRACT_VERSION
-        if is_outdated and slot.get("DataLocalityVia") == "hook":
-            outdated.setdefault(int(version), []).append(str(slot["Name"]))  # type: ignore[arg-type]
-    for version, names in sorted(outdated.items()):
-        yield advice(
-            "slots",
-            f"{format_count(len(names), 'slot')} with an old hook, which prints contract {version} and not"
-            f" {CONTRACT_VERSION}: jobs find no answer for their set of datasets there: {name_list(names)}",
-            "copy the hook again to these nodes: docs/how-to/operate/install/upgrade.md",
-        )
-
-
-def _check_experiment(slots: Sequence[Mapping[str, Any]], unkeyed_job_count: int) -> Iterator[Finding]:
-    """Report slots and jobs that a switchback experiment may not reach, such as those of contract 1."""
-    versions = {str(slot["Name"]): slot.get("DataLocalityVersion") for slot in slots}
-    names = [name for name, version in versions.items() if version != CONTRACT_VERSION]
-    if names:
-        yield warning(
-            "experiment",
-            f"{format_count(len(names), 'slot')} without attributes of contract {CONTRACT_VERSION}: jobs"
-            f" with datasets do not take these slots as in a stock pool in observe-only"
-            f" blocks: {name_list(names)}",
-            "install the hook of this version on these nodes:"
-            " docs/how-to/operate/run/prove-it-on-your-pool.md",
-        )
-    if unkeyed_job_count:
-        yield advice(
-            "experiment",
-            f"{format_count(unkeyed_job_count, 'queued job')} may be without DataLocalityKey: those from"
-            " before the upgrade to contract 2 are not observed",
-            "begin the experiment when they have ended: docs/how-to/operate/run/prove-it-on-your-pool.md",
-        )
+def _check_experiment(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Report slots that a switchback experiment may not reach."""
     former = [
         str(slot["Name"])
         for slot in slots

@@ -13,7 +13,7 @@ from hydrator.domain.model import DaemonKnowledge, DatasetState, Site, to_unix
 from hydrator.domain.text import comma_separated, format_count
 
 from .explanation import JobExplanation, MismatchCause, Reason, SiteMatch
-from .missing_data import MissingReason, count_datasets, data_text, list_missing_datasets
+from .missing_data import MissingReason, count_datasets, data_text, is_usable, list_missing_datasets
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
@@ -194,7 +194,7 @@ def _explain_site_before_submit(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> SiteMatch:
     slots = sum(group.slots for group in groups)
-    lacking_groups = [group for group in groups if not _has_all_data(group)]
+    lacking_groups = [group for group in groups if not _has_all_data(group, knowledge)]
     if not lacking_groups and not job.invalid_names:
         return SiteMatch(site, slots, slots)
     example = (lacking_groups or groups)[0]
@@ -222,14 +222,14 @@ The ad of a site with many datasets may never list a dataset of other sets, whic
 """
 
 
-def _has_all_data(group: SlotGroup) -> bool:
+def _has_all_data(group: SlotGroup, knowledge: DaemonKnowledge | None) -> bool:
     """Return True if the job could use all its data at the slots: by the entry of its set, if there is one.
 
     The expressions of the job look up this entry alone. Without the entry the states of the datasets decide.
     """
     if group.set_facts.share is not None:
         return group.set_facts.is_local
-    return all(state.is_usable for state in group.dataset_states.values())
+    return all(is_usable(group, did, knowledge) for did in group.dataset_states)
 
 
 def _sites_without_slots(

@@ -1,7 +1,7 @@
 """Missing data: the reasons why a job cannot use a dataset at a site, from slot ads or the daemon. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -81,31 +81,25 @@ class MissingDataset:
         }
 
 
-def is_here_clause_true(
-    dids: Iterable[Did],
-    states: Mapping[str, str],
-    as_of_by_did: Mapping[str, int],
-    default_as_of: int | None,
-    *,
-    now: int,
-    max_age_seconds: int | None,
-    any_after: int | None = None,
-) -> bool:
-    """Evaluate ``DataLocalityHere`` for a slot with *states*, *as_of_by_did* and *default_as_of* (Unix s).
+def has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: datetime) -> bool:
+    """Return True if a site has all datasets of *job* on disk, by *facts* that are not too old for it."""
+    max_age, moment = job.max_age_seconds, to_unix(now)
+    return max_age is not None and all(
+        (fact := facts.get(did)) is not None
+        and fact.state is DatasetState.AVAILABLE
+        and moment - to_unix(fact.as_of) < max_age
+        for did in job.datasets
+    )
 
-    Names are case-sensitive, as in the job's expression. *any_after* is None for a job that requires its
-    data. If *max_age_seconds* or a fact's time is None, the ClassAd comparison of ages is undefined, and
-    the result is False.
+
+def is_usable(group: SlotGroup, did: Did, knowledge: DaemonKnowledge | None) -> bool:
+    """Return True if a job could use *did* at the slots of *group*, by the dataset's entries in the slot ad.
+
+    A look-up in ``DatasetStates`` ignores letter case, so a misspelt name finds the state of another dataset.
     """
-    if any_after is not None and now >= any_after:
-        return True
-
-    def counts(did: Did) -> bool:
-        age = as_of_by_did.get(did, default_as_of)
-        young = age is not None and max_age_seconds is not None and now - age < max_age_seconds
-        return young and states.get(did) == "AVAILABLE"
-
-    return all(counts(did) for did in dids)
+    if knowledge and did in knowledge.snapshot.misspelt_dids:
+        return False
+    return group.dataset_states.get(did, SlotDatasetState(False)).is_usable
 
 
 def list_missing_datasets(
@@ -120,9 +114,7 @@ def list_missing_datasets(
         for text, reason in job.invalid_names.items()
     ]
     for did in job.datasets:
-        lacking_groups = [
-            group for group in groups if not group.dataset_states.get(did, SlotDatasetState(False)).is_usable
-        ]
+        lacking_groups = [group for group in groups if not is_usable(group, did, knowledge)]
         if lacking_groups:
             first_missing = _explain_missing(job, did, site, lacking_groups[0], knowledge, now)
             missing.append(replace(first_missing, **_arrival_fields(first_missing, did, site, knowledge)))
@@ -165,8 +157,8 @@ def _explain_missing(
         return MissingDataset(
             did, MissingReason.UNHYDRATED, f"{did}: {text}", **_state_fields(_find_fact(did, site, knowledge))
         )
-    if not slot_state.has_exact_name or (knowledge and did in knowledge.snapshot.misspelt_dids):
-        return _explain_misspelling(did, knowledge)
+    if knowledge and did in knowledge.snapshot.misspelt_dids:
+        return _explain_misspelling(did, knowledge.snapshot.misspelt_dids[did])
     if slot_state.state == DatasetState.AVAILABLE:
         return _explain_stale(job, did, slot_state, values, now)
     fact = _find_fact(did, site, knowledge)
@@ -184,14 +176,13 @@ def _explain_missing(
     return _explain_absent_from_slots(did, site, knowledge, provenance)
 
 
-def _explain_misspelling(did: Did, knowledge: DaemonKnowledge | None) -> MissingDataset:
-    """Explain that *did* has the wrong letter case. Add the right spelling if the catalogue has one."""
-    spellings = knowledge.snapshot.misspelt_dids.get(did, ()) if knowledge else ()
-    hint = f": the catalogue has {comma_separated(spellings)}" if spellings else " than at this site"
+def _explain_misspelling(did: Did, spellings: Sequence[Did]) -> MissingDataset:
+    """Explain that *did* has the wrong letter case: the catalogue has only *spellings*."""
     return MissingDataset(
         did,
         MissingReason.MISSPELT,
-        f"{did} is written with another letter case{hint}; names are case-sensitive",
+        f"{did} is written with another letter case: the catalogue has {comma_separated(spellings)};"
+        " names are case-sensitive",
     )
 
 

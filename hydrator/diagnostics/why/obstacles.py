@@ -21,7 +21,7 @@ from .explanation import MismatchCause, Reason
 from .missing_data import (
     MissingDataset,
     data_text,
-    is_here_clause_true,
+    has_all_data,
     list_missing_datasets,
 )
 from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, SlotGroup
@@ -247,7 +247,7 @@ def list_reasons(
             text,
             tuple(failing),
             missing,
-            affected_groups[0].set_facts if cause is MismatchCause.DATA and job.uses_sets else None,
+            affected_groups[0].set_facts if cause is MismatchCause.DATA and job.datasets else None,
         )
 
 
@@ -262,13 +262,6 @@ def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None,
     if site_facts:
         states = [f"{did} {fact.state}{format_percent(fact.fraction)}" for did, fact in site_facts.items()]
         text += f"; the site has {shorten_list(states)}"
-    if job.datasets and is_here_clause_true(
-        job.datasets,
-        {did: str(fact.state) for did, fact in site_facts.items()},
-        {did: to_unix(fact.as_of) for did, fact in site_facts.items()},
-        None,
-        now=to_unix(now),
-        max_age_seconds=job.max_age_seconds,
-    ):
+    if job.datasets and has_all_data(job, site_facts, now):
         text += ": the site has all data of the job, so the job could run on a glidein there"
     return Reason(MismatchCause.SLOTS, False, 0, text)

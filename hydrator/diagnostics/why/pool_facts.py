@@ -25,14 +25,12 @@ from hydrator.reconcile.audit.misses import (
     Miss,
     parse_misses,
 )
-from hydrator.submit.expressions import LOCAL_EXPRESSION, available_expression, spelling_expression
+from hydrator.submit.expressions import LOCAL_EXPRESSION
 
 from .sets.facts import NO_SLOT_SET_FACTS, SET_EXPRESSIONS, SlotSetFacts, parse_set_facts
 from .sets.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
 
 HERE_ATTRIBUTE = "DataLocalityHere"
-SHARES_ATTRIBUTE = "datalocalityshares"
-"""Attribute, in lower case, of jobs of several datasets without a key: the look-ups of each dataset."""
 NO_SITE = Site("(no site)")
 MAX_TEXT_CHARS = 2000
 """Longer texts of the job's owner, such as a hold reason, are cut at this length."""
@@ -57,16 +55,12 @@ class JobStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotDatasetState:
-    """One dataset in a slot ad; ``is_usable`` is the value of the job's expression for this dataset.
-
-    ``has_exact_name`` is False if the slot ad has the name only in another letter case.
-    """
+    """One dataset in a slot ad; ``is_usable`` is the value of the job's expression for this dataset."""
 
     is_usable: bool
     state: str | None = None
     fraction: float | None = None
     as_of: int | None = None
-    has_exact_name: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +152,6 @@ class JobFacts:
     """attributes of the job that explain its status"""
     key: str | None = None
     """key by which the job's expressions look up its datasets; null: the job has no key"""
-    uses_sets: bool = False
-    """true if the job's expressions look up sets of datasets (contract 2), not single datasets"""
     start: StartRecord | None = None
     """estimates of the slot at the job's last start; null: none, or the job never started"""
 
@@ -189,7 +181,6 @@ def parse_job(
         invalid_names=invalid_names,
         mode=parse_string_literal(ad.get("datalocality")),
         key=parse_string_literal(ad.get("datalocalitykey")),
-        uses_sets="datalocalitysets" in ad.get(HERE_ATTRIBUTE.lower(), "").lower() or SHARES_ATTRIBUTE in ad,
         start=parse_start_record(parse_string_literal(ad.get(START_ATTRIBUTE.lower(), "")[:MAX_TEXT_CHARS])),
         any_after=parse_integer(ad.get("datalocalityanyafter")),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
@@ -230,29 +221,30 @@ def with_requests(job: JobFacts, match_result: Mapping[str, Any]) -> JobFacts:
     return replace(job, requests={name: value for name, value in numbers.items() if value is not None})
 
 
-def fact_expressions(dids: Iterable[Did], *, uses_sets: bool = False) -> list[str]:
-    """Return the expressions whose values ``parse_slot_groups`` reads: five for each dataset, then the set's.
+def fact_expressions(dids: Iterable[Did]) -> list[str]:
+    """Return the expressions whose values ``parse_slot_groups`` reads: four for each dataset, then the set's.
 
-    If the job *uses_sets*, the slot's entry for a dataset alone counts as much as the dataset's state.
+    The slot's entry for a dataset alone counts as much as the dataset's state.
     """
     return [
         text
         for did in dids
         for text in (
-            _usable_expression(did, uses_sets=uses_sets),
+            _usable_expression(did),
             f'TARGET.DatasetStates["{did}"]',
             f'TARGET.DatasetFractions["{did}"]',
             f'TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf',
-            spelling_expression([did], classad_string(did)),
         )
     ] + list(SET_EXPRESSIONS)
 
 
-def _usable_expression(did: Did, *, uses_sets: bool) -> str:
-    by_state = f"{available_expression([did])} && {spelling_expression([did], classad_string(did))}"
-    if not uses_sets:
-        return by_state
+def _usable_expression(did: Did) -> str:
     by_set = LOCAL_EXPRESSION.replace("MY.DataLocalityKey", classad_string(set_key([did])))
+    by_state = (
+        f'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'
+        f' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge)'
+        " =?= true"
+    )
     return f"{by_set} || {by_state}"
 
 
@@ -272,8 +264,8 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
 
     facts = row["facts"]
     states = {
-        did: _parse_dataset_state(facts[at : at + 5])
-        for did, at in zip(dids, range(0, 5 * len(dids), 5), strict=True)
+        did: _parse_dataset_state(facts[at : at + 4])
+        for did, at in zip(dids, range(0, 4 * len(dids), 4), strict=True)
     }
     return SlotGroup(
         site=Site(str(row["advertised_site"] or row["site"] or NO_SITE)),
@@ -288,20 +280,14 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
         dataset_states=states,
         pool=str(row.get("pool") or ""),
         largest_resources=row["largest_resources"],
-        set_facts=parse_set_facts(facts[5 * len(dids) :]),
+        set_facts=parse_set_facts(facts[4 * len(dids) :]),
     )
 
 
 def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
-    """Parse the values of the five expressions of :func:`fact_expressions` for one dataset.
-
-    If the slot ad has the name only in another letter case, the state belongs to another dataset: ignore it.
-    """
-    is_usable, state, share, as_of, has_exact_name = values
-    valid_state = _valid_state(state)
-    if valid_state is not None and has_exact_name is False:
-        return SlotDatasetState(False, has_exact_name=False)
-    return SlotDatasetState(is_usable is True, valid_state, _valid_share(share), _to_integer(as_of))
+    """Parse the values of the four expressions of :func:`fact_expressions` for one dataset."""
+    is_usable, state, share, as_of = values
+    return SlotDatasetState(is_usable is True, _valid_state(state), _valid_share(share), _to_integer(as_of))
 
 
 def parse_string_literal(text: str | None) -> str | None:

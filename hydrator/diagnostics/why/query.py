@@ -143,7 +143,7 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
     flock = facts.pools_of(parse_string_literal(_attribute_text(row["ad"], "FlockTo")))
     match_result = query.pool.evaluate_match(
         row["ad"],
-        fact_expressions(job.datasets, uses_sets=job.uses_sets),
+        fact_expressions(job.datasets),
         query.site_attributes,
         atomic_attributes=[HERE_ATTRIBUTE],
         flock=flock,

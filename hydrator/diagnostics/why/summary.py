@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated
 
 from hydrator.diagnostics.units import Title
-from hydrator.domain.model import DaemonKnowledge, Did, Fact, Site, to_unix
+from hydrator.domain.model import DaemonKnowledge, Did, Fact, Site
 from hydrator.domain.text import format_count, shorten_list
 
-from .missing_data import is_here_clause_true
+from .missing_data import has_all_data
 from .pool_facts import JobFacts, JobStatus
 
 
@@ -71,7 +72,7 @@ def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) 
         if knowledge is None:
             unknown_count += job.job_count
             continue
-        sites = _complete_sites(job, facts_by_site, to_unix(knowledge.now))
+        sites = _complete_sites(job, facts_by_site, knowledge.now)
         complete.update(dict.fromkeys(sites, job.job_count))
         if not sites:
             incomplete_count += job.job_count
@@ -90,20 +91,10 @@ def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) 
     )
 
 
-def _complete_sites(job: JobFacts, facts_by_site: Mapping[Site, Mapping[Did, Fact]], now: int) -> list[Site]:
+def _complete_sites(
+    job: JobFacts, facts_by_site: Mapping[Site, Mapping[Did, Fact]], now: datetime
+) -> list[Site]:
     """Return the sites that have all of the job's datasets, by facts that are not too old for the job."""
     if job.invalid_names:
         return []
-    return [site for site, facts in facts_by_site.items() if _has_all_data(job, facts, now)]
-
-
-def _has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: int) -> bool:
-    site_facts = {did: facts[did] for did in job.datasets if did in facts}
-    return is_here_clause_true(
-        job.datasets,
-        {did: str(fact.state) for did, fact in site_facts.items()},
-        {did: to_unix(fact.as_of) for did, fact in site_facts.items()},
-        None,
-        now=now,
-        max_age_seconds=job.max_age_seconds,
-    )
+    return [site for site, facts in facts_by_site.items() if has_all_data(job, facts, now)]

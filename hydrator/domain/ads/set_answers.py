@@ -1,7 +1,7 @@
 """Set answers: the entries of a site's ad about each demanded set of datasets, read back from the ad's text.
 
 The file of sites, the lists of sites for jobs, the HTTP API and the page show the same numbers that the ads
-give to the negotiator. An ad of contract 1 has no such entries. This module is pure.
+give to the negotiator. This module is pure.
 """
 
 import re

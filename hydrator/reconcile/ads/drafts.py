@@ -108,7 +108,7 @@ def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
 def sets_of(ad: SiteAd) -> dict[SetKey, SetShare]:
     """Return the sets that *ad* lists, each with the share on disk and the time of its oldest fact.
 
-    Skip entries that cannot be decoded, for example those of another daemon version.
+    Skip entries that cannot be decoded.
     """
     lines = dict(ad.content)
     ages = {key: text for _, key, text in _set_entries(lines.get("DataLocalitySetsAsOf", ""))}
@@ -134,7 +134,7 @@ def _edit_sets(literal: str, edit: Callable[[SetKey, str], str | None]) -> str:
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     """Return the facts that *ad* lists, each with its age.
 
-    Skip entries that cannot be decoded, for example those of another daemon version.
+    Skip entries that cannot be decoded.
     """
     lines = dict(ad.content)
     fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))

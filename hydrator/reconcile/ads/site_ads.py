@@ -2,9 +2,7 @@
 
 The ad must be small: HTCondor copies it for every slot, to the collector and to the negotiator. STARTD_CRON
 cuts a line at 64 KiB (HTCondor: cron_job_io.cpp, STDOUT_LINEBUF_SIZE). Room is for the demanded sets first,
-then for the states of datasets whose jobs have no key of the whole set, then for all other states. If they
-do not all fit, the ad omits all datasets of a job together, because a job with only some of its datasets in
-the ad can never match. It omits the least demanded first.
+then for the states of single datasets. If they do not all fit, the ad omits the least demanded.
 """
 
 from bisect import bisect_left
@@ -21,7 +19,7 @@ from hydrator.domain.ads.estimates import Estimates, SiteEstimates
 from hydrator.domain.model import Demand, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.snapshot.merge import FactRows
 
-from .budget import Budget, fit_to_budget
+from .budget import Budget, choose_datasets
 from .demand_index import DatasetSet, DemandIndex, OmittedEntries
 from .drafts import Draft, empty_draft, facts_of, redraft, render_content, sets_of, shift_ad_times
 from .generations import assign_generations
@@ -175,34 +173,23 @@ class _DraftSteps:
             self.known_entries(site),
             has_same_seconds=last is not None and last.seconds == inputs.seconds,
         )
-        # jobs without a key of the whole set may be jobs of contract 1, which look up these states
-        ordered = sorted(inputs.positions, key=lambda place: not index.entries[place].has_unkeyed_jobs)
         rest = replace(budget, ad_bytes=budget.ad_bytes - sets.size_bytes)
-        choice = fit_to_budget(inputs.facts, index, ordered, rest, facts.as_of)
-        is_whole = sets.is_complete and choice.has_list and len(choice.positions) == len(ordered)
+        demanded_dids = chain.from_iterable(index.entries[place].dids for place in inputs.positions)
+        listed = choose_datasets(inputs.facts, demanded_dids, rest, facts.as_of)
         content = render_content(
             site,
-            {did: inputs.facts[did] for did in sorted(choice.dids)},
+            {did: inputs.facts[did] for did in sorted(listed.dids)},
             facts.as_of,
             sets=sets.lines,
-            has_list=choice.has_list,
-            is_truncated=not is_whole,
+            has_list=listed.has_list,
+            is_truncated=not (sets.is_complete and listed.has_list and listed.is_complete),
             trust=inputs.trust,
         )
-        fitting = frozenset(
-            place
-            for place in sets.positions
-            if place in choice.positions or not index.entries[place].has_unkeyed_jobs
-        )
-        return content, replace(inputs, fitting_positions=fitting, entries=sets.entries)
+        return content, replace(inputs, fitting_positions=sets.positions, entries=sets.entries)
 
 
 def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
-    """Return, by site, the datasets of jobs that the site's ad has no room for.
-
-    The ad does not have the jobs' set, or not the states of these datasets although jobs without a key of
-    the whole set need them.
-    """
+    """Return, by site, the datasets of jobs for whose set the site's ad has no room."""
     return {
         site: frozenset(did for want in draft.omitted_entries for did in want.dids)
         for site, draft in drafts.items()
@@ -211,7 +198,7 @@ def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]
 
 
 def sets_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[SetKey]]:
-    """Return, by site, the keys of the sets that :func:`dids_without_room` is about."""
+    """Return, by site, the keys of the sets that have no room in the site's ad."""
     return {
         site: frozenset(want.key for want in draft.omitted_entries)
         for site, draft in drafts.items()

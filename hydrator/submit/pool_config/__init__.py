@@ -22,7 +22,6 @@ from hydrator.submit.expressions import MODES, Mode, count_readers
 from .texts import (
     ATTRIBUTE_LISTS,
     EXEMPT_MACROS,
-    FORMER_PRE_JOB_TERMS,
     HEAD,
     HOLD_SUBCODE,
     IMMUTABLE_ATTRIBUTES,
@@ -257,9 +256,8 @@ def remove_our_parts(name: str, value: str) -> str:
     if name == "START":
         return _unwrap(value, rf"\((.*)\) && {re.escape(START_CLAUSE)}")
     if name == "NEGOTIATOR_PRE_JOB_RANK":
-        terms = [re.escape(term) for term in (PRE_JOB_TERM, *FORMER_PRE_JOB_TERMS)]
-        term = "|".join(terms).replace(re.escape("$(DATALOCALITY_OTHERS_WEIGHT)"), r"[^ ()]*(?:\(\w+\))?")
-        term = f"(?:{term})"
+        weight = re.escape("$(DATALOCALITY_OTHERS_WEIGHT)")
+        term = re.escape(PRE_JOB_TERM).replace(weight, r"[^ ()]*(?:\(\w+\))?")
         return _unwrap(value, rf"{term}(?: \+ \((.*)\))?")
     if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
         return ""  # empty is HTCondor's default

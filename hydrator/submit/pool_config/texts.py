@@ -27,10 +27,6 @@ For jobs without datasets, the queue of the jobs that have their data at the slo
 except in an observe-only block of an experiment, and after the end of the estimates.
 A job that matches an offline ad starts nowhere in this negotiation cycle, so offline ads come after all slots.
 """
-FORMER_PRE_JOB_TERMS = (
-    "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)",
-    "1e9 * (TARGET.DataLocalityRank ?: 0.0)",
-)
 TRANSFORM_NAME = "DataLocality"
 PREPARED_TRANSFORM_NAME = "DataLocalityPrepared"
 TRANSFORM_NAMES = (PREPARED_TRANSFORM_NAME, TRANSFORM_NAME)
@@ -49,7 +45,6 @@ IMMUTABLE_ATTRIBUTES = (
     "DatasetsHere",
     "DataLocalityShares",
     "DataLocalityOldest",
-    "DataLocalitySpelled",
     "DataLocalityStart",
     "DataLocalityTransformed",
 )

@@ -147,7 +147,7 @@ def answers() -> dict:
     lacks = MissingDataset(
         L1, MissingReason.STATE, "it is PARTIAL", "PARTIAL", 0.5, 1_700_000_000, "5f3a", "a rule is stuck"
     )
-    entries = SlotSetFacts(2, False, True, False, 0.5, 256, 1024, RAL, 64)
+    entries = SlotSetFacts(False, True, False, 0.5, 256, 1024, RAL, 64)
     reason = Reason(MismatchCause.DATA, True, 3, "its data is not there", ("TARGET.x",), (lacks,), entries)
     job = JobFacts(
         "7.0", "ap1", 2, JobStatus.IDLE, (L1,), {"x": "no colon"}, (L2,), "wait", 1_800_000_000, 20_700, True,

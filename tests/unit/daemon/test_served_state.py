@@ -34,7 +34,6 @@ pytestmark = pytest.mark.outside
 
 REQUESTS = (
     f"/v1/sites/{CAM}/ad",
-    f"/v2/sites/{CAM}/ad",
     "/v1/sites",
     f"/v1/datasets?did={L1}",
     "/v1/sets",
@@ -176,7 +175,7 @@ def test_ad_is_served_when_it_is_published_not_when_the_cycle_ends(cycles):
     cycles.run()
     ad = replace(cycles.served_ads.ads()[CAM], generation=7)
     cycles.served_ads.put([ad], NOON)
-    assert cycles.get(f"/v2/sites/{CAM}/ad").headers["ETag"] == '"7"'
+    assert cycles.get(f"/v1/sites/{CAM}/ad").headers["ETag"] == '"7"'
 
 
 def test_health_changes_between_two_cycles(cycles):

@@ -447,7 +447,7 @@ def test_dataset_absent_from_slots_is_explained_by_the_daemons_knowledge():
     assert "timed out" in lacking(known=unseen).text
 
 
-@pytest.mark.parametrize("told", [SlotDatasetState(False, has_exact_name=False), SlotDatasetState(False)])
+@pytest.mark.parametrize("told", [SlotDatasetState(True, "AVAILABLE"), SlotDatasetState(False)])
 def test_misspelt_name_has_the_catalogues_spelling(told):
     known = replace(beliefs(RAL={Did("LOFAR:l1"): fact(DatasetState.AVAILABLE)}))
     known = replace(known, snapshot=replace(known.snapshot, misspelt_dids={L1: (Did("LOFAR:l1"),)}))

@@ -90,7 +90,7 @@ def test_an_ad_is_one_attribute_a_line_in_the_order_of_the_contract():
         "DataLocalityTrust = 1.000\n"
         f"DataLocalityAsOf = {to_unix(NOON)}\n"
         "DataLocalityGeneration = 7\n"
-        "DataLocalityVersion = 2\n"
+        "DataLocalityVersion = 1\n"
     )
 
 

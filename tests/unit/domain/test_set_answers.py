@@ -16,7 +16,7 @@ def ad(**lines: str) -> SiteAd:
         ("DataLocalitySite", '"CAM"'),
         ("DataLocalitySets", f"['{ONE}'=1.0;{TWO}=0.62]"),
         *lines.items(),
-        ("DataLocalityVersion", "2"),
+        ("DataLocalityVersion", "1"),
     )
     return SiteAd(CAM, NOON, 7, content, NOON + 10 * MINUTE)
 
@@ -53,11 +53,7 @@ def test_estimates_past_their_end_are_left_out():
     assert (answers.own_queue_seconds, answers.estimates_until) == (0, None)
 
 
-def test_ads_of_contract_1_and_entries_that_cannot_be_read_have_no_answers():
-    old = SiteAd(
-        CAM, NOON, 7, (("DatasetStates", "['lofar:L1'=\"AVAILABLE\"]"), ("DataLocalityVersion", "1"))
-    )
-    assert read_set_answers(old, NOON).by_key == {}
+def test_entries_that_cannot_be_read_have_no_answers():
     odd = SiteAd(CAM, NOON, 7, (("DataLocalitySets", "[a=error;b=-1.0;c=1e999;d=0.5]"),), NOON + timedelta(1))
     assert list(read_set_answers(odd, NOON).by_key) == ["d"]
 

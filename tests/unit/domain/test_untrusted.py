@@ -110,14 +110,14 @@ def group(**given: Any) -> dict[str, Any]:
         "site": "CAM", "advertised_site": "CAM", "generation": 7, "as_of": 7, "via": "hook", "slots": 1,
         "state": "Unclaimed", "example": "slot1@a", "dynamic": False, "partitionable": False,
         "matches": False, "theirs": [], "job_values": [], "slot_values": [], "largest_resources": {},
-        "facts": [False, "PARTIAL", 0.5, 7, True], **given,
+        "facts": [False, "PARTIAL", 0.5, 7], **given,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [one for one in ODD if not isinstance(one, (list, dict))])
 @pytest.mark.parametrize("name", ["generation", "as_of", "advertised_site", "state", "fraction", "read"])
 def test_why_survives_any_value_in_a_slot(name, value):
-    facts = {"state": "PARTIAL", "fraction": 0.5, "read": 7, "spelled": True}
+    facts = {"state": "PARTIAL", "fraction": 0.5, "read": 7}
     odd = group(facts=[False, *{**facts, name: value}.values()]) if name in facts else group(**{name: value})
     texts = {"RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
     assert explained(texts, odd, group(advertised_site="RAL"))

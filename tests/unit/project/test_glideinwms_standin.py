@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron
-from hydrator.domain.model import Did
-from hydrator.submit.expressions import here_expression
+from hydrator.submit.expressions import KEYED_HERE
 from hydrator.submit.pool_config import START_CLAUSE
 from testbed.glideinwms_standin import (
     Group,
@@ -231,7 +230,7 @@ def test_stand_in_ignores_exceptions_of_a_policy_as_glideinwms_does(tmp_path, fi
 
 
 def job(mode: str, after: int = 0, released: bool = False) -> str:
-    here = "true" if released else here_expression([Did("lofar:L1")], mode)
+    here = "true" if released else KEYED_HERE[mode]
     return (
         f'[RequiredDatasetsCSV="lofar:L1"; DataLocality="{mode}"; DataLocalityMaxAge=3600;'
         f" DataLocalityAnyAfter={after}; DataLocalityHere={here}; Cluster={len(here)}]"

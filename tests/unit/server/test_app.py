@@ -18,7 +18,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from hydrator.domain.ads.contract import contract_1
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, to_unix
 from hydrator.server.api.dataset_query import MAX_DATASETS
@@ -98,18 +97,8 @@ def test_ad_route_returns_the_text_of_the_sites_ad(daemon):
     daemon.show(ad(L1, generation=42))
     answer = daemon.ask(path_of(CAM))
     assert answer.status_code == 200
-    assert answer.text == contract_1(ad(L1, generation=42)).text
+    assert answer.text == ad(L1, generation=42).text
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
-
-
-@pytest.mark.parametrize("contract", [1, 2])
-def test_each_contract_has_its_route_with_the_same_etag(daemon, contract):
-    new = site_ad("CAM", 42)
-    daemon.show(new)
-    answer = daemon.ask(f"/v{contract}/sites/CAM/ad")
-    assert answer.text == (contract_1(new) if contract == 1 else new).text
-    assert answer.headers["ETag"] == '"42"'
-    assert answer.headers["X-DataLocality-AsOf"] == str(to_unix(new.as_of))
 
 
 def test_end_of_the_estimates_travels_beside_the_age(daemon):
@@ -117,30 +106,20 @@ def test_end_of_the_estimates_travels_beside_the_age(daemon):
     for later in (timedelta(minutes=1), timedelta(minutes=2)):
         daemon.show(replace(new, estimates_until=NOON + later))
         for headers in ({}, {"If-None-Match": '"42"'}):
-            answer = daemon.ask("/v2/sites/CAM/ad", headers=headers)
+            answer = daemon.ask("/v1/sites/CAM/ad", headers=headers)
             assert answer.status_code == (304 if headers else 200)
             assert answer.headers["X-DataLocality-EstimatesUntil"] == str(to_unix(NOON + later))
-    assert f"DataLocalityEstimatesUntil = {to_unix(NOON + later)}\n" in daemon.ask("/v2/sites/CAM/ad").text
+    assert f"DataLocalityEstimatesUntil = {to_unix(NOON + later)}\n" in daemon.ask("/v1/sites/CAM/ad").text
 
 
 def test_ad_without_estimates_has_no_end_of_them(daemon):
     daemon.show(replace(site_ad("CAM"), estimates_until=None))
-    assert "X-DataLocality-EstimatesUntil" not in daemon.ask("/v2/sites/CAM/ad").headers
-    daemon.show(site_ad("CAM"))
     assert "X-DataLocality-EstimatesUntil" not in daemon.ask("/v1/sites/CAM/ad").headers
 
 
-def test_ad_of_an_older_daemon_has_no_newer_form(daemon):
-    old = site_ad("CAM", contract=1)
-    daemon.show(old)
-    answer = daemon.ask("/v2/sites/CAM/ad", headers={"If-None-Match": f'"{old.generation}"'})
-    assert (answer.status_code, answer.json()["detail"]) == (404, "the ad of this site has contract 1 only")
-    assert daemon.ask("/v1/sites/CAM/ad").text == old.text
-
-
-def test_ad_of_contract_2_is_503_until_the_server_is_ready(daemon):
+def test_ad_is_503_until_the_server_is_ready(daemon):
     daemon.show(not_ready_reason="no catalogue has been read yet")
-    assert daemon.ask("/v2/sites/UK/ad").status_code == 503
+    assert daemon.ask("/v1/sites/UK/ad").status_code == 503
 
 
 def test_the_etag_is_the_generation_and_the_age_travels_beside_it(daemon):
@@ -169,7 +148,7 @@ def test_ad_route_returns_the_full_ad_for_another_etag(daemon, given):
 @pytest.mark.parametrize("site", [AWKWARD, "UK", "a/b", "x/ad", "Orsay & co?", "çà#1", "semi;colon", "+plus"])
 def test_a_site_may_have_any_name(daemon, site):
     daemon.show(ad(L1, site=Site(site)))
-    assert daemon.ask(path_of(site)).text == contract_1(ad(L1, site=Site(site))).text
+    assert daemon.ask(path_of(site)).text == ad(L1, site=Site(site)).text
 
 
 def test_ad_route_serves_a_new_age_with_an_unchanged_generation(daemon):
@@ -184,7 +163,7 @@ def test_ad_route_gzips_a_large_ad_for_clients_that_accept_gzip(daemon):
     answer = daemon.ask(path_of(CAM), headers={"Accept-Encoding": "gzip"})
     assert answer.headers["Content-Encoding"] == "gzip"
     assert int(answer.headers["Content-Length"]) < len(big_ad().text) / 3
-    assert answer.text == contract_1(big_ad()).text
+    assert answer.text == big_ad().text
 
 
 @pytest.mark.parametrize("refusing", ["identity", "gzip;q=0", "br", "*;q=0.0", ""])
@@ -193,7 +172,7 @@ def test_ad_route_sends_no_gzip_to_clients_that_do_not_accept_it(daemon, refusin
     answer = daemon.ask(path_of(CAM), headers={"Accept-Encoding": refusing})
     assert "Content-Encoding" not in answer.headers
     assert answer.headers["Vary"] == "Accept-Encoding"
-    assert answer.text == contract_1(big_ad()).text
+    assert answer.text == big_ad().text
 
 
 def test_head_is_get_without_the_body(daemon):
@@ -238,7 +217,7 @@ def test_sites_route_shows_generation_age_and_time_of_publication(daemon):
     assert (rows[CAM]["as_of"], rows[CAM]["age_seconds"]) == (to_unix(NOON - MINUTE), 60)
     assert rows[CAM]["published_at"] == to_unix(NOON - HOUR)
     assert rows[AWKWARD]["published_at"] == to_unix(NOON)
-    assert daemon.ask(rows[AWKWARD]["ad"]).text == contract_1(ad(site=AWKWARD)).text
+    assert daemon.ask(rows[AWKWARD]["ad"]).text == ad(site=AWKWARD).text
 
 
 def with_facts(daemon: Daemon) -> None:
@@ -557,7 +536,7 @@ def test_many_concurrent_hooks_each_get_a_complete_ad(daemon):
         thread.join()
     for number in range(40):
         with gzip.open(io.BytesIO(got[number])) as body:
-            assert body.read().decode() == contract_1(big_ad(sites[number % 5])).text
+            assert body.read().decode() == big_ad(sites[number % 5]).text
 
 
 def test_json_ends_with_a_newline_and_keeps_accents(daemon):

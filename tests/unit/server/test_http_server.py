@@ -16,7 +16,6 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds, WebPublisher
-from hydrator.domain.ads.contract import contract_1
 from hydrator.domain.errors import ConfigError, PublishError
 from hydrator.domain.model import Snapshot
 from hydrator.domain.ports import ServerEndpoint
@@ -108,7 +107,7 @@ def test_https_is_served_and_its_url_says_so(https, authority):
     assert https.url.startswith("https://127.0.0.1:")
     context = ssl.create_default_context(cafile=str(authority.trust))
     answer = httpx.get(f"{https.url}/v1/sites/CAM/ad", verify=context, trust_env=False, timeout=120)
-    assert answer.text == contract_1(ad(L1)).text
+    assert answer.text == ad(L1).text
 
 
 @pytest.mark.parametrize("name", ["localhost", None])
@@ -202,7 +201,7 @@ def test_unix_socket_has_the_configured_mode(board, tmp_path):
         assert server.url == f"unix:{path}"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
-            assert client.get("http://any/v1/sites/CAM/ad").text == contract_1(ad(L1)).text
+            assert client.get("http://any/v1/sites/CAM/ad").text == ad(L1).text
     assert not path.exists()
 
 

@@ -27,7 +27,7 @@ def ad(site: str, share: float, *, read: int | None = None, queue: int | None = 
         lines += [("DataLocalityQueueSeconds", f"[{BOTH}={queue}]"), ("DataLocalityOwnQueueSeconds", "64")]
     if read is not None:
         lines += [("DataLocalityReadSeconds", f"[{BOTH}={read}]"), ("DataLocalityReadFrom", f'[{BOTH}="UK"]')]
-    return SiteAd(Site(site), NOON, 7, (*lines, ("DataLocalityVersion", "2")), NOON + 10 * MINUTE)
+    return SiteAd(Site(site), NOON, 7, (*lines, ("DataLocalityVersion", "1")), NOON + 10 * MINUTE)
 
 
 ADS = {

@@ -10,7 +10,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.model import MAX_DID_CHARS, Did
-from hydrator.submit.expressions import COMPACT_HERE, here_expression
+from hydrator.submit.expressions import COMPACT_HERE
 from hydrator.submit.pool_config import (
     IMMUTABLE_ATTRIBUTES,
     PRE_JOB_TERM,
@@ -32,7 +32,6 @@ DEFAULT_PRE_JOB_RANK = (
 OUR_STARTD_ATTRS = "DataLocalityLocal DataLocalityAuto DataLocalityTakesReader DataLocalityReadLimit"
 EXPANDED_TERM = PRE_JOB_TERM.replace("$(DATALOCALITY_OTHERS_WEIGHT)", "0.5")
 """The term as condor_config_val prints it."""
-FORMER_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
 
 
 def slot(states="", as_of="", age=60, **more) -> ClassAd:
@@ -53,64 +52,6 @@ def job(expression: str, max_age=20700, **more) -> ClassAd:
 def value(job_ad: ClassAd, slot_ad: ClassAd, name="X"):
     """Return the job's attribute as the negotiator evaluates it against the slot."""
     return job_ad.lookup(name).eval(job_ad, slot_ad)
-
-
-def here(slot_ad: ClassAd, *dids: Did, mode="require", **more):
-    return value(job(here_expression(dids or (A,), mode), **more), slot_ad)
-
-
-# --- the locality clause of contract 1, which jobs keep that were queued before an upgrade
-
-
-def test_slot_with_all_datasets_satisfies_the_locality_clause():
-    assert here(slot("'ska:a'=\"AVAILABLE\";'ska:b'=\"AVAILABLE\""), A, B) is True
-
-
-@pytest.mark.parametrize("state", ["STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"])
-def test_only_state_available_satisfies_the_locality_clause(state):
-    assert here(slot(f"'ska:a'=\"AVAILABLE\";'ska:b'=\"{state}\""), A, B) is False
-
-
-def test_slot_without_attributes_gives_false_not_an_error():
-    assert here(ClassAd("[Cpus = 8]")) is False
-
-
-def test_facts_older_than_the_jobs_max_age_do_not_count():
-    available = "'ska:a'=\"AVAILABLE\""
-    assert here(slot(available, age=20600)) is True
-    assert here(slot(available, age=20800)) is False
-
-
-def test_age_of_a_dataset_precedes_the_age_of_its_site():
-    old = f"'ska:a'={int(time.time()) - 30000}"
-    assert here(slot("'ska:a'=\"AVAILABLE\"", old)) is False
-
-
-def test_old_fact_about_one_dataset_does_not_affect_another():
-    old = f"'ska:b'={int(time.time()) - 30000}"
-    assert here(slot("'ska:a'=\"AVAILABLE\"", old), A) is True
-
-
-@pytest.mark.parametrize("mode", ["wait", "prefer"])
-def test_job_accepts_any_slot_after_its_deadline(mode):
-    elsewhere = slot()
-    assert here(elsewhere, mode=mode, DataLocalityAnyAfter=int(time.time()) + 60) is False
-    assert here(elsewhere, mode=mode, DataLocalityAnyAfter=int(time.time()) - 1) is True
-
-
-def test_job_with_mode_require_never_accepts_another_site():
-    assert here(slot(), mode="require", DataLocalityAnyAfter=0) is False
-
-
-@pytest.mark.parametrize("datasets", [1, 16, 17, 244, 401, 2500])
-def test_dataset_list_of_any_length_is_evaluated(datasets):
-    """HTCondor does not evaluate an expression more than 400 operators deep."""
-    dids = [Did(f"ska:obs_{number}") for number in range(datasets)]
-    everything = slot(";".join(f"'{did}'=\"AVAILABLE\"" for did in dids))
-    all_but_one = slot(";".join(f"'{did}'=\"AVAILABLE\"" for did in dids[:-1]))
-    ad = job(here_expression(dids, "require"), R=ExprTree("(true) && MY.X"))
-    assert value(ad, everything, "R") is True
-    assert value(ad, all_but_one, "R") is False
 
 
 # --- the negotiator's term
@@ -361,9 +302,6 @@ def test_current_value_with_a_line_break_stays_in_its_comment():
         ("NEGOTIATOR_PRE_JOB_RANK", f"{EXPANDED_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
         ("NEGOTIATOR_PRE_JOB_RANK", f"{PRE_JOB_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
         ("NEGOTIATOR_PRE_JOB_RANK", EXPANDED_TERM, ""),
-        ("NEGOTIATOR_PRE_JOB_RANK", f"{FORMER_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
-        ("NEGOTIATOR_PRE_JOB_RANK", f"{EXPANDED_TERM} + ({FORMER_TERM} + (X))", "X"),
-        ("NEGOTIATOR_PRE_JOB_RANK", "1e9 * (TARGET.DataLocalityRank ?: 0.0) + (X)", "X"),  # of release 0.1
         ("NEGOTIATOR_PRE_JOB_RANK", DEFAULT_PRE_JOB_RANK, DEFAULT_PRE_JOB_RANK),
         ("JOB_TRANSFORM_NAMES", "X, DataLocality,Y", "X Y"),
         ("JOB_TRANSFORM_NAMES", "X, Y", "X, Y"),

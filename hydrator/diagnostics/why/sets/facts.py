@@ -1,7 +1,7 @@
 """Set facts: the entries of slot ads about a job's whole set of datasets, by its ``DataLocalityKey``. Pure.
 
-A slot of contract 2 has an entry for each demanded set: the share of the bytes on disk, and the estimates of
-the time to read the rest and of the time to a slot beside the data. The negotiator's ClassAd library
+A slot has an entry for each demanded set: the share of the bytes on disk, and the estimates of the time to
+read the rest and of the time to a slot beside the data. The negotiator's ClassAd library
 evaluates the same look-ups that the job's own expressions make.
 """
 
@@ -16,7 +16,6 @@ from hydrator.domain.untrusted import valid_number
 from hydrator.submit.expressions import CHEAPER_EXPRESSION, ESTIMATED_EXPRESSION, LOCAL_EXPRESSION
 
 SET_EXPRESSIONS = (
-    "TARGET.DataLocalityVersion",
     LOCAL_EXPRESSION,
     ESTIMATED_EXPRESSION,
     CHEAPER_EXPRESSION,
@@ -28,8 +27,6 @@ SET_EXPRESSIONS = (
     "TARGET.DataLocalityTakesReader",
 )
 """The expressions whose values :func:`parse_set_facts` reads."""
-SETS_VERSION = 2
-"""The contract of the first slots that have entries by set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +36,6 @@ class SlotSetFacts:
     ``is_local``, ``is_estimated`` and ``is_cheaper`` are values of clauses of the job's ``DataLocalityHere``.
     """
 
-    version: int | None = None
-    """contract of the slot's attributes: 2 has entries by set"""
     is_local: bool = False
     """true if the site has all data of the job, or the part that is enough for it"""
     is_estimated: bool = False
@@ -71,11 +66,6 @@ class SlotSetFacts:
             return False
         return self.read_seconds + self.own_queue_seconds < self.queue_seconds
 
-    @property
-    def has_sets(self) -> bool:
-        """Return True if the slot's ad has entries by set, so a job with a key uses these entries."""
-        return self.version is not None and self.version >= SETS_VERSION
-
 
 NO_SLOT_SET_FACTS = SlotSetFacts()
 
@@ -84,9 +74,8 @@ def parse_set_facts(values: Sequence[object]) -> SlotSetFacts:
     """Parse the values of ``SET_EXPRESSIONS`` at one slot; a startd can write any value."""
     if not values:
         return NO_SLOT_SET_FACTS
-    version, is_local, is_estimated, is_cheaper, share, read, queue, source, own, takes_reader = values
+    is_local, is_estimated, is_cheaper, share, read, queue, source, own, takes_reader = values
     return SlotSetFacts(
-        _seconds(version),
         is_local is True,
         is_estimated is True,
         is_cheaper is True,

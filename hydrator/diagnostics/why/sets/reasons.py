@@ -27,18 +27,13 @@ _REASONS_THAT_PASS = {MissingReason.NOT_YET_IN_SLOTS, MissingReason.NOT_IN_DEMAN
 def set_reason_text(job: JobFacts, group: SlotGroup, missing: Sequence[MissingDataset]) -> str:
     """Return one sentence on the job's set of datasets at a slot where the data keeps the job away.
 
-    Return an empty text if the job looks up single datasets, or if the states of the datasets say all.
+    Return an empty text if the states of the datasets say all.
     """
     facts = group.set_facts
-    if not job.uses_sets or group.generation is None:
+    if group.generation is None:
         return ""
     if job.has_wrong_key:
         return WRONG_KEY
-    if not facts.has_sets:
-        return (
-            "the slots have attributes of contract 1, which have no entry for the job's set of datasets:"
-            " update the hook and the daemon of this site"
-        )
     if job.key is not None and facts.share is None:
         if job.mode != AUTO and any(one.reason not in _REASONS_THAT_PASS for one in missing):
             return ""  # with an entry, the job would not match either

@@ -11,22 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from adapters.files.ad_files import AdFilePublisher, ad_file_name
+from adapters.files.ad_files import AdFilePublisher
 from hydrator import startd_cron
-from hydrator.domain.ads.contract import contract_1
 from hydrator.domain.errors import PublishError
-from hydrator.domain.model import PublishedAd, Site, SiteAd
-from tests import factories
-from tests.contracts.publisher import site_ad
-from tests.factories import CAM, HOUR, L1, L2, NOON, RAL
+from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
+from tests.contracts.publisher import MORNING, site_ad
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad
 from tests.umask import umask
 
 AWKWARD = Site('a/../Žilina "CZ"\\2')
-
-
-def ad(*available: str, **more) -> SiteAd:
-    """An ad of contract 1, which has one file."""
-    return contract_1(factories.ad(*available, **more))
 
 
 def names(folder: Path) -> list[str]:
@@ -224,91 +217,26 @@ def test_a_reader_never_sees_half_an_ad(publisher, folder):
     assert torn == []
 
 
-# ---------------------------------------------------------------------------------------- contract 2
-
-
-def test_an_ad_of_contract_2_has_a_file_for_each_contract(publisher, folder):
-    new = site_ad("CAM", as_of=NOON)
-    publisher.publish([new])
-    assert (folder / "CAM.v2.ad").read_text() == new.text
-    assert (folder / "CAM.ad").read_text() == contract_1(new).text
-    assert publisher.published() == {CAM: PublishedAd(CAM, new.generation, NOON, NOON)}
-    publisher.withdraw({CAM})
-    assert names(folder) == []
-
-
-def test_an_upgraded_daemon_finds_its_old_file_and_replaces_it(publisher, folder):
-    publisher.publish([site_ad("CAM", 7, as_of=NOON, contract=1)])
-    assert names(folder) == ["CAM.ad"]
-    assert publisher.published()[CAM].generation == 7
-    publisher.publish([site_ad("CAM", 8, as_of=NOON)])
-    assert (names(folder), publisher.published()[CAM].generation) == (["CAM.ad", "CAM.v2.ad"], 8)
-
-
-def test_an_ad_of_contract_1_leaves_no_file_of_contract_2(publisher, folder):
-    publisher.publish([site_ad("CAM", 8, as_of=NOON)])
-    publisher.publish([site_ad("CAM", 9, as_of=NOON, contract=1)])
-    assert names(folder) == ["CAM.ad"]
-
-
-@pytest.mark.parametrize("name", ["CAM.ad", "CAM.v2.ad"])
-@pytest.mark.parametrize(("generation", "as_of"), [(7, NOON), (8, NOON - HOUR)])
-def test_the_older_file_of_a_site_counts(publisher, folder, name, generation, as_of):
-    """For example the daemon was killed between the two files, or an older daemon wrote one of them."""
-    publisher.publish([site_ad("CAM", 8, as_of=NOON)])
-    older = site_ad("CAM", generation, as_of=as_of)
-    (folder / name).write_text((contract_1(older) if name == "CAM.ad" else older).text)
-    assert (publisher.published()[CAM].generation, publisher.published()[CAM].as_of) == (generation, as_of)
-
-
 @pytest.mark.parametrize(
-    ("name", "text", "reason"),
+    ("text", "reason"),
     [
-        ("CAM.v2.ad", site_ad("CAM").text[:-9], "incomplete"),
-        ("CAM.ad", contract_1(site_ad("CAM")).text[:-9], "incomplete"),
-        ("CAM.v2.ad", site_ad("RAL").text, "not the site in the file's name"),
-        ("CAM.v2.ad", contract_1(site_ad("CAM")).text, "the name of an ad of contract version 1"),
-        ("CAM.ad", site_ad("CAM").text, "the name of an ad of contract version 2"),
-        ("CAM.ad", site_ad("CAM").text.replace("Version = 2", "Version = 12345678901"), "incomplete"),
+        (site_ad("CAM").text[:-9], "incomplete"),
+        (site_ad("RAL").text, "not the site in the file's name"),
+        (site_ad("CAM").text.replace("Version = 1", "Version = 2"), "the ad has contract version 2, not 1"),
+        (site_ad("CAM").text.replace("Version = 1", "Version = 12345678901"), "incomplete"),
     ],
 )
-def test_a_site_whose_second_file_is_spoilt_is_not_published(publisher, folder, name, text, reason):
+def test_a_site_whose_file_is_spoilt_is_not_published(publisher, folder, text, reason):
     publisher.publish([site_ad("CAM"), site_ad("RAL")])
-    (folder / name).write_text(text)
+    (folder / "CAM.ad").write_text(text)
     assert set(publisher.published()) == {"RAL"}
-    assert reason in publisher.rejected[name]
+    assert reason in publisher.rejected["CAM.ad"]
     publisher.publish([site_ad("CAM")])
     assert (set(publisher.published()), publisher.rejected) == ({"CAM", "RAL"}, {})
 
 
-def test_a_site_without_its_file_for_older_hooks_is_not_published(publisher, folder):
-    publisher.publish([site_ad("CAM"), site_ad("RAL")])
-    (folder / "CAM.ad").unlink()
-    assert set(publisher.published()) == {"RAL"}
-
-
-def test_hooks_read_the_newest_file_before_the_older_one_changes(publisher, folder):
-    """A hook that finds a newer ad of contract 1 takes the other for a leftover."""
-    publisher.publish([site_ad("CAM", 7)])
-    (folder / "CAM.ad").unlink()
-    (folder / "CAM.ad").mkdir()
-    with pytest.raises(PublishError):
-        publisher.publish([site_ad("CAM", 8)])
-    assert "DataLocalityGeneration = 8\n" in (folder / "CAM.v2.ad").read_text()
-
-
-@pytest.mark.parametrize("site", ["UK", "UK.v2", "a/b c", "~x.v2.v2", ".v2", "50%"])
-@pytest.mark.parametrize("contract", [1, 2])
-def test_hook_and_publisher_have_the_same_file_names(site, contract):
-    assert ad_file_name(Site(site), contract) == startd_cron.ad_file_name(site, contract)
-
-
-def test_a_site_that_looks_like_a_contract_has_files_of_its_own(publisher, folder):
-    sites = ("UK", "UK.v2", "UK.v2.v2")
-    publisher.publish([site_ad(site, number) for number, site in enumerate(sites, 1)])
-    assert {site: ad.generation for site, ad in publisher.published().items()} == dict(
-        zip(sites, (1, 2, 3), strict=True)
-    )
-    publisher.withdraw({Site("UK")})
-    assert set(publisher.published()) == {"UK.v2", "UK.v2.v2"}
-    assert publisher.rejected == {}
+@pytest.mark.parametrize("site", ["UK", "UK.v2", "a-b c", "~x.ad", "50%"])
+def test_hook_and_publisher_have_the_same_file_names(publisher, folder, site):
+    publisher.publish([site_ad(site, 7)])
+    read = startd_cron.ask_file(str(folder), site, to_unix(MORNING))
+    assert read["DataLocalityGeneration"] == 7

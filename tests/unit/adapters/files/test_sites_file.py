@@ -132,7 +132,7 @@ def test_sets_and_estimates_are_in_the_file_and_stay_when_another_site_changes(t
     key = set_key(["lofar:L1"])
 
     def ad(site: str, **lines: str) -> SiteAd:
-        content = (("DataLocalitySets", f"['{key}'=0.5]"), *lines.items(), ("DataLocalityVersion", "2"))
+        content = (("DataLocalitySets", f"['{key}'=0.5]"), *lines.items(), ("DataLocalityVersion", "1"))
         return SiteAd(Site(site), NOON, to_unix(NOON), content, until)
 
     estimates = {

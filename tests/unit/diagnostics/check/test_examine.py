@@ -435,51 +435,21 @@ def test_a_hook_that_fails_is_one_finding(site):
     assert "the hook fails at 1 slot, slot1@a: CAM denies access (401)" in found.message
 
 
-def test_old_hooks_are_one_finding_for_each_contract():
-    old = [slot(name, DataLocalityVersion=1) for name in ("slot1@a", "slot1@b")]
-    new = slot("slot1@c", DataLocalityVersion=2)
-    (found,) = ill(findings(Pool(slots_there=[*old, new])))
-    assert (found.level, found.subject) == (Level.ADVICE, "slots")
-    assert found.message == (
-        "2 slots with an old hook, which prints contract 1 and not 2:"
-        " jobs find no answer for their set of datasets there: slot1@a, slot1@b"
-    )
-    assert "copy the hook again" in found.todo
-
-
-@pytest.mark.parametrize("version", [2, 3, None, "1"])
-def test_slots_with_a_current_hook_are_fine(version):
-    assert ill(findings(Pool(slots_there=[slot(DataLocalityVersion=version)]))) == []
-
-
-def test_slots_and_jobs_that_an_experiment_does_not_reach_are_named():
+def test_slots_that_an_experiment_does_not_reach_are_named():
     fresh = swap_sides(KEYED_HERE["auto"])
     there = [
-        slot("slot1@a", DataLocalityVersion=1),
-        slot("slot1@b", DataLocalityVersion=2, DataLocalityAuto="TARGET.DataLocalityKey =!= undefined"),
-        slot("slot1@c", DataLocalityVersion=2, DataLocalityAuto=fresh),
+        slot("slot1@b", DataLocalityAuto="TARGET.DataLocalityKey =!= undefined"),
+        slot("slot1@c", DataLocalityAuto=fresh),
     ]
-    found = findings(Pool(slots_there=there), is_experimenting=True, unkeyed_job_count=3)
-    texts = [one.message for one in found if one.subject == "experiment"]
-    assert [text.partition(":")[0] for text in texts] == [
-        "1 slot without attributes of contract 2",
-        "3 queued jobs may be without DataLocalityKey",
-        "1 slot with an older startd configuration",
-    ]
-    assert texts[0].endswith("slot1@a")
-    assert texts[2].endswith("slot1@b")
+    found = findings(Pool(slots_there=there), is_experimenting=True)
+    (text,) = [one.message for one in found if one.subject == "experiment"]
+    assert text.startswith("1 slot with an older startd configuration")
+    assert text.endswith("slot1@b")
 
 
 def test_experiment_that_reaches_all_slots_has_no_findings():
-    there = Pool(slots_there=[slot(DataLocalityVersion=2, DataLocalityAuto=None)])
+    there = Pool(slots_there=[slot(DataLocalityAuto=None)])
     assert ill(findings(there, is_experimenting=True)) == []
-    old = Pool(slots_there=[slot(DataLocalityVersion=1)])
-    assert not any(one.subject == "experiment" for one in findings(old, unkeyed_job_count=3))
-
-
-def test_a_merged_ad_of_contract_1_is_not_called_an_old_hook():
-    merged = slot(DataLocalityVia="merge", DataLocalityVersion=1, Start="true")
-    assert ill(findings(Pool(slots_there=[merged]))) == []
 
 
 def test_slots_are_not_called_unmerged_if_collectors_refuse_merges():

@@ -37,7 +37,7 @@ from hydrator.domain.model import (
     from_unix,
 )
 from hydrator.domain.text import format_time
-from hydrator.submit.expressions import KEYED_HERE, here_expression
+from hydrator.submit.expressions import KEYED_HERE
 
 L1, L2 = Did("lofar:L1"), Did("lofar:L2")
 KEY = set_key([L1, L2])
@@ -51,15 +51,13 @@ def _now_is_the_start_of_the_test(monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "NOW", int(time.time()))
 
 
-def slot(site: str, share: float | None = None, *, version: int = 2, age: int = 0, **more: str) -> ClassAd:
+def slot(site: str, share: float | None = None, *, age: int = 0, **more: str) -> ClassAd:
     """A slot; *more* has entries for the key by the attribute's name, or whole attributes."""
     now = int(time.time())
     ad = ClassAd({"Name": f"slot1@{site}", "Cpus": 4, "TotalSlotCpus": 4, "PartitionableSlot": True})
     ad["DataLocalitySite"], ad["DataLocalityGeneration"] = site, 1
-    ad["DataLocalityAsOf"], ad["DataLocalityVersion"] = now - age, version
-    if version == 2:
-        ad["DataLocalityEstimatesUntil"] = now + 600
-        ad["DataLocalitySets"] = ExprTree("[]" if share is None else f"['{KEY}'={share}]")
+    ad["DataLocalityAsOf"], ad["DataLocalityEstimatesUntil"] = now - age, now + 600
+    ad["DataLocalitySets"] = ExprTree("[]" if share is None else f"['{KEY}'={share}]")
     for name, literal in more.items():
         value = (
             literal if name in {"DataLocalityOwnQueueSeconds", "DatasetStates"} else f"['{KEY}'={literal}]"
@@ -106,7 +104,7 @@ def explained(
     for name, text in texts.items():
         ad[name] = ExprTree(text)
     job = parse_job(texts, [0], "schedd")
-    facts = fact_expressions(job.datasets, uses_sets=job.uses_sets)
+    facts = fact_expressions(job.datasets)
     match = JobMatch(classad2, ad, facts, ["Site"], [HERE_ATTRIBUTE])
     judged = match.evaluate_slots([(one, None) for one in slots])
     groups = parse_slot_groups(judged, job.datasets)
@@ -232,24 +230,6 @@ def test_wrong_key_is_the_reason_and_has_a_remedy():
     assert "DataLocalityKey is not the key of RequiredDatasets" in answer.sites[0].reasons[0].text
     assert "DataLocalityKey is not the key of RequiredDatasets" in "\n".join(render_answer(answer).lines)
     assert answer.remedy.startswith("submit the job again without DataLocalityKey")
-
-
-def test_slots_of_contract_1_cannot_answer_a_key():
-    states = "['lofar:L1'=\"AVAILABLE\";'lofar:L2'=\"AVAILABLE\"]"
-    answer = explained(slot("UK", version=1, DatasetStates=states), mode="require")
-    assert "the slots have attributes of contract 1" in answer.sites[0].reasons[0].text
-
-
-def test_job_of_contract_1_matches_slots_of_contract_2_by_states():
-    states = "['lofar:L1'=\"AVAILABLE\";'lofar:L2'=\"PARTIAL\"]"
-    here = here_expression([L1, L2], "require")
-    answer = explained(
-        slot("UK", 0.5, DatasetStates=states),
-        mode="require",
-        **{HERE_ATTRIBUTE: here, "DataLocalitySpelled": "true", "DataLocalityKey": "undefined"},
-    )
-    assert "lofar:L2 is PARTIAL" in answer.sites[0].reasons[0].text
-    assert answer.sites[0].reasons[0].set_facts is None
 
 
 def test_share_is_named_if_the_ad_has_no_room_for_each_dataset():

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from hydrator.domain.ads.contract import SET_ATTRIBUTES, contract_1
+from hydrator.domain.ads.contract import SET_ATTRIBUTES
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.model import (
@@ -24,6 +24,7 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
+from hydrator.reconcile.ads.budget import STATE_LINES_BYTES
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
@@ -319,13 +320,6 @@ def test_redraft_drops_sets_with_a_fact_past_the_bound_and_all_estimates():
         assert not {*SET_ATTRIBUTES[2:]} & {name for name, _ in draft.content}
 
 
-def test_redraft_of_an_ad_of_contract_1_has_no_sets_and_contract_2():
-    ad = contract_1(aged({L1: HOUR}))
-    content = dict(redraft(ad, 1.0, now=NOON, max_age=BOUND).content)
-    assert (content["DataLocalitySets"], content["DataLocalityVersion"]) == ("[]", "2")
-    assert content["DatasetStates"] == dict(ad.content)["DatasetStates"]
-
-
 def test_empty_draft_has_no_sets():
     content = dict(empty_draft(aged({L1: HOUR})).content)
     assert [content[name] for name in SET_ATTRIBUTES[:2]] == ["[]", "[]"]
@@ -419,24 +413,14 @@ def test_set_that_is_too_large_leaves_room_for_others():
     assert (shares_in(drafted[CAM]), drafted[CAM].omitted_entries) == ({small.key: 1.0}, (large,))
 
 
-def test_sets_have_room_before_states_and_old_jobs_before_other_states():
-    keyed, old = want("x:a", "x:b", jobs=9), unkeyed("x:c")
-    view = facts(*(replica(did) for did in (*keyed.dids, *old.dids)))
-    states = len("DatasetStates = ['x:c'=\"AVAILABLE\";]")
-    drafted = drafts(view, keyed, old, budget=Budget(line_bytes=states + 24))
-    assert set(shares_in(drafted[CAM])) == {keyed.key, old.key}
-    assert dict(drafted[CAM].content)["DatasetStates"] == "['x:c'=\"AVAILABLE\"]"
-    assert drafted[CAM].omitted_entries == (), "keyed jobs do not need the states"
-
-
-def test_job_of_contract_1_without_room_for_its_states_is_reported():
-    old = [unkeyed(f"x:{number}") for number in range(9)]
-    view = facts(*(replica(one.dids[0]) for one in old))
-    drafted = drafts(view, *old, budget=Budget(line_bytes=120))
-    listed = dict(drafted[CAM].content)["DatasetStates"].count("AVAILABLE")
-    assert 0 < listed < 9
-    assert shares_in(drafted[CAM]).keys() == {one.key for one in old}
-    assert drafted[CAM].omitted_entries == tuple(old[listed:])
+def test_sets_have_room_before_states():
+    wants = [want("x:a", "x:b", jobs=9), want("x:c")]
+    view = facts(*(replica(did) for one in wants for did in one.dids))
+    sets = len("DataLocalitySets = [s234567abcdefghijklmn=1.0;'x:c'=1.0;]DataLocalitySetsAsOf = []")
+    drafted = drafts(view, *wants, budget=Budget(ad_bytes=sets + STATE_LINES_BYTES + 20))
+    assert set(shares_in(drafted[CAM])) == {one.key for one in wants}
+    assert dict(drafted[CAM].content)["DatasetStates"] == "['x:a'=\"AVAILABLE\"]"
+    assert drafted[CAM].omitted_entries == (), "jobs do not need the states"
 
 
 # ---- unchanged sites and sets are not computed again

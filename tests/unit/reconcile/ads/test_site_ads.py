@@ -1,12 +1,11 @@
 """Snapshots into ads: what is printed, what is left out for want of room, which generation it gets."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from hydrator.domain.ads.classad import classad_string
-from hydrator.domain.model import DemandEntry, Did, Origin, ReplicaState, SiteAd, Unseen, to_unix
+from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, Unseen, to_unix
 from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from hydrator.reconcile.snapshot.update import apply_survey, build_snapshot
 from tests.factories import (
@@ -62,7 +61,7 @@ def test_states_are_recorded_by_name_and_the_available_are_listed_too():
         ("DataLocalitySetsAsOf", "[]"),
         ("DataLocalityTruncated", "false"),
         ("DataLocalityTrust", "1.000"),
-        ("DataLocalityVersion", "2"),
+        ("DataLocalityVersion", "1"),
     )
 
 
@@ -133,18 +132,14 @@ def test_no_text_escapes_from_its_string(text, literal):
     assert classad_string(text) == literal
 
 
-# ---- the size budget for jobs of contract 1, which look up the state of each of their datasets
+# ---- the size budget of the states of datasets
 #
-# Names below are four characters long, a line of states grows by 20 bytes each. The jobs have no key, so the
-# ad also has their set (26 bytes) and each dataset as a set (11 bytes).
+# Names below are four characters long, a line of states grows by 20 bytes each.
 
 NAMES = [Did(f"x:{n:02}") for n in range(40)]
 STATE_ENTRY = len("'x:00'=\"AVAILABLE\";")
 BASE = len("DatasetStates = []")
-
-
-def unkeyed(*dids: str, **given) -> DemandEntry:
-    return replace(want(*dids, **given), has_unkeyed_jobs=True)
+SET_OF_FIVE = len("DataLocalitySets = []DataLocalitySetsAsOf = []s234567abcdefghijklmn=1.0;")
 
 
 def room_for(datasets: int) -> Budget:
@@ -152,80 +147,55 @@ def room_for(datasets: int) -> Budget:
     return Budget(line_bytes=BASE + datasets * STATE_ENTRY, ad_bytes=100_000)
 
 
-def sets_of_five(jobs: int) -> int:
-    """The bytes of the sets of so many jobs with five datasets each, none of which they share."""
-    lines = len("DataLocalitySets = []") + len("DataLocalitySetsAsOf = []")
-    return lines + jobs * (26 + 5 * len("'x:00'=1.0;"))
-
-
 def everything(*wants, budget):
     return draft(facts(*(replica(did) for did in NAMES)), demand(*wants), budget)
 
 
-def test_a_job_is_left_out_whole_and_named():
-    first, second = unkeyed(*NAMES[:3], jobs=2), unkeyed(*NAMES[3:6], jobs=1)
-    drafted = everything(first, second, budget=room_for(5))
-    assert (listed(drafted), drafted.omitted_entries) == (set(NAMES[:3]), (second,))
+def test_states_fill_the_line_the_most_demanded_first():
+    drafted = everything(want(*NAMES[:3], jobs=2), want(*NAMES[3:6], jobs=1), budget=room_for(5))
+    assert (listed(drafted), drafted.omitted_entries) == (set(NAMES[:5]), ())
     assert said(drafted)["DataLocalityTruncated"] == "true"
 
 
 def test_a_budget_is_used_to_its_last_byte():
-    drafted = everything(unkeyed(*NAMES[:5]), budget=room_for(5))
+    drafted = everything(want(*NAMES[:5]), budget=room_for(5))
     assert listed(drafted) == set(NAMES[:5])
     assert said(drafted)["DataLocalityTruncated"] == "false"
 
 
 def test_the_least_wanted_go_first_and_pins_last():
-    pin, many, few = (
-        unkeyed(NAMES[0], origin=Origin.PIN),
-        unkeyed(NAMES[1], jobs=9),
-        unkeyed(NAMES[2], jobs=1),
-    )
-    assert everything(pin, many, few, budget=room_for(2)).omitted_entries == (few,)
-    assert everything(pin, many, few, budget=room_for(1)).omitted_entries == (many, few)
-
-
-def test_a_job_that_fits_is_not_left_out_because_a_larger_one_did_not():
-    large, small = unkeyed(*NAMES[:9], jobs=9), unkeyed(NAMES[10], jobs=1)
-    drafted = everything(large, small, budget=room_for(4))
-    assert (listed(drafted), drafted.omitted_entries) == ({NAMES[10]}, (large,))
+    wants = (want(NAMES[0], origin=Origin.PIN), want(NAMES[1], jobs=9), want(NAMES[2], jobs=1))
+    assert listed(everything(*wants, budget=room_for(2))) == set(NAMES[:2])
+    assert listed(everything(*wants, budget=room_for(1))) == {NAMES[0]}
 
 
 def test_datasets_that_jobs_share_take_room_once():
-    wants = [unkeyed(*NAMES[:4], jobs=3), unkeyed(*NAMES[:5], jobs=2), unkeyed(*NAMES[1:3], jobs=1)]
-    assert everything(*wants, budget=room_for(8)).omitted_entries == ()
-    assert len(everything(*wants, budget=room_for(7)).omitted_entries) == 1
+    wants = [want(*NAMES[:4], jobs=3), want(*NAMES[:5], jobs=2), want(*NAMES[1:3], jobs=1)]
+    assert said(everything(*wants, budget=room_for(5)))["DataLocalityTruncated"] == "false"
+    assert listed(everything(*wants, budget=room_for(4))) == set(NAMES[:4])
 
 
-def test_keyed_job_takes_the_room_of_one_set_and_none_for_datasets_elsewhere():
-    drafted = draft(facts(replica(NAMES[0])), demand(want(*NAMES[:30]), unkeyed(NAMES[0])), room_for(3))
+def test_datasets_elsewhere_take_no_room():
+    drafted = draft(facts(replica(NAMES[0])), demand(want(*NAMES[1:30]), want(NAMES[0])), room_for(3))
     assert (listed(drafted), drafted.omitted_entries) == ({NAMES[0]}, ())
 
 
 def test_clashing_datasets_take_no_room():
     view = facts(replica(L1), replica(LOWER), replica(L2))
     tight = Budget(line_bytes=BASE + len(f"'{L2}'=\"AVAILABLE\";"))
-    assert draft(view, demand(L1, LOWER, L2), tight).omitted_entries == ()
+    assert listed(draft(view, demand(L1, LOWER, L2), tight)) == {L2}
 
 
-def test_the_plain_list_is_dropped_before_a_job_is():
-    drafted = everything(unkeyed(*NAMES[:5]), budget=Budget(ad_bytes=5 * STATE_ENTRY + 100 + sets_of_five(1)))
-    assert (listed(drafted), drafted.omitted_entries) == (set(NAMES[:5]), ())
+def test_the_plain_list_is_dropped_before_a_state_is():
+    drafted = everything(want(*NAMES[:5]), budget=Budget(ad_bytes=5 * STATE_ENTRY + 100 + SET_OF_FIVE))
+    assert listed(drafted) == set(NAMES[:5])
     assert "AvailableDatasets" not in said(drafted)
     assert said(drafted)["DataLocalityTruncated"] == "true"
 
 
-def test_the_plain_list_stays_when_dropping_it_would_save_no_job():
-    drafted = everything(unkeyed(*NAMES[:5]), unkeyed(*NAMES[5:30]), budget=room_for(6))
-    assert said(drafted)["AvailableDatasets"].count(",") == 4
-    assert len(drafted.omitted_entries) == 1
-
-
-def test_budget_drops_the_list_then_the_least_demanded_job():
-    wants = [unkeyed(*NAMES[:5], jobs=3), unkeyed(*NAMES[5:10], jobs=2), unkeyed(*NAMES[10:15], jobs=1)]
-    drafted = everything(*wants, budget=Budget(ad_bytes=10 * STATE_ENTRY + 100 + sets_of_five(3)))
-    assert "AvailableDatasets" not in said(drafted)
-    assert drafted.omitted_entries == (wants[2],)
+def test_the_plain_list_stays_where_only_the_line_of_states_is_full():
+    drafted = everything(want(*NAMES[:5]), want(*NAMES[5:30]), budget=room_for(6))
+    assert said(drafted)["AvailableDatasets"].count(",") == 5
 
 
 @pytest.mark.parametrize("line", ["DatasetAsOf", "DatasetFractions"])
@@ -240,7 +210,7 @@ def test_the_lines_of_ages_and_fractions_count_too(line):
     drafted = draft(view, demand(*NAMES), Budget(line_bytes=300))
     assert said(drafted)[line].count("'") > 2
     assert longest(drafted) <= 300
-    assert drafted.omitted_entries
+    assert said(drafted)["DataLocalityTruncated"] == "true"
 
 
 def long_lines(drafted: Draft) -> list[int]:
@@ -261,22 +231,6 @@ def test_no_budget_is_ever_exceeded_not_by_one_byte(limited, used, sizes):
     made = [draft(view, demand(*NAMES[:15]), Budget(**{limited: size})) for size in sizes]
     assert all(used(long_lines(drafted)) <= size for drafted, size in zip(made, sizes, strict=True))
     assert {len(listed(drafted)) for drafted in made} >= set(range(5, 16))
-
-
-def test_budget_lists_whole_runs_of_244_sub_bands_only():
-    runs = [
-        [Did(f"lofar:L{run:06}_SB{band:03}_uv.MS") for band in range(244)] for run in range(600_000, 600_010)
-    ]
-    entry = len(f"'{runs[0][0]}'=\"AVAILABLE\";")
-    fitting = (ROOMY.line_bytes - BASE) // (244 * entry)
-    assert fitting == 6
-    wants = [unkeyed(*run, jobs=len(runs) - place) for place, run in enumerate(runs[: fitting + 1])]
-    view = facts(*(replica(did) for run in runs[: fitting + 1] for did in run))
-    drafted = draft(view, demand(*wants))
-    assert listed(drafted) == {did for run in runs[:fitting] for did in run}
-    assert drafted.omitted_entries == (wants[fitting],)
-    assert longest(drafted) <= ROOMY.line_bytes
-    assert draft(view, demand(*wants[:fitting])).omitted_entries == ()
 
 
 # ---- generations

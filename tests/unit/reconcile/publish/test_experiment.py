@@ -8,7 +8,6 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.domain.ads.contract import contract_1
 from hydrator.domain.model import Demand, DemandEntry, Did, Origin, Seen, Site, Survey
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.publish.experiment import Experiment, ExperimentPolicy, advance_experiment
@@ -120,7 +119,6 @@ def test_each_change_of_block_is_one_new_generation_with_or_without_the_mark():
         assert state.experiment is not None
         assert is_observing is state.experiment.is_observing(now)
         assert ad.content[-1][0] == "DataLocalityVersion"
-        assert "DataLocalityObserve" not in dict(contract_1(ad).content)
         seen.append((ad.generation, is_observing))
     changes = sum(one[1] is not other[1] for one, other in pairwise(seen))
     assert changes >= 4
