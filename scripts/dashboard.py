@@ -13,10 +13,7 @@ from typing import Any
 from scripts.docs import registry
 
 ROOT = Path(__file__).parents[1]
-PLACES = (
-    ROOT / "deploy" / "grafana" / "classad-hydrator.json",
-    ROOT / "deploy" / "helm" / "classad-hydrator" / "files" / "dashboard.json",
-)
+PLACE = ROOT / "deploy" / "grafana" / "classad-hydrator.json"
 SITE = 'site=~"$site"'
 CYCLES = "sum by (instance) (increase(hydrator_cycles_total[1h]))"
 INSTANCE = 'instance=~"$instance"'
@@ -272,15 +269,13 @@ def _description(expressions: Sequence[str]) -> str:
 
 
 def text() -> str:
-    """Return the dashboard as text for its files."""
+    """Return the dashboard as text for its file."""
     return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
 
 
 def main() -> int:
-    """Write every copy."""
-    for place in PLACES:
-        place.parent.mkdir(exist_ok=True)
-        place.write_text(text(), "utf-8")
+    """Write the file; the chart has a link to it."""
+    PLACE.write_text(text(), "utf-8")
     return 0
 
 

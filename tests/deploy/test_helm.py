@@ -212,9 +212,8 @@ def test_file_catalogue_of_the_chart_example_is_valid(tmp_path):
     assert survey.sites == {"UK", "AU"}
 
 
-def test_chart_alerts_equal_those_of_deploy_prometheus():
+def test_chart_has_the_alerts_of_deploy_prometheus():
     alerts = ROOT / "deploy" / "prometheus" / "alerts.yml"
-    assert (CHART / "files" / "alerts.yml").read_text() == alerts.read_text()
     rule = objects({"prometheusRule": {"enabled": True, "labels": {"release": "p"}}})["PrometheusRule"]
     assert rule["spec"] == helm.load_values(alerts)
     assert rule["metadata"]["labels"]["release"] == "p"

@@ -240,8 +240,7 @@ def test_dashboard_file_equals_the_output_of_its_script():
     spec = importlib.util.spec_from_file_location("dashboard", ROOT / "scripts" / "dashboard.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for place in module.PLACES:
-        assert place.read_text() == module.text()
+    assert module.PLACE.read_text() == module.text()
 
 
 def test_dashboard_panels_do_not_overlap():

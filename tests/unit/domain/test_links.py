@@ -19,7 +19,7 @@ _MENTION = re.compile(r"\bdocs/([\w/-]+\.md)(#[\w-]+)?")
 _LINK = re.compile(rf"{re.escape(DOCUMENTATION)}/([\w./-]+)(#[\w-]+)?")
 LINKED = [
     "deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml",
-    "deploy/systemd/hydrator.service", "deploy/helm/classad-hydrator/files/alerts.yml",
+    "deploy/systemd/hydrator.service",
 ]  # fmt: skip
 
 
