@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from adapters.memory import MemoryQueues
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.rules.staging.destinations import RuleOptions
 from adapters.rucio.rules.staging.stager import RucioStager
@@ -31,6 +30,7 @@ from testbed.installation import Installation
 from testbed.patience import wait_for
 from testbed.pool import Pool, SiteSpec
 from testbed.rucio import VERSION, RucioServer
+from tests.memory import MemoryQueues
 
 from .freshness import spread_of
 from .record import Figure, Result, round_samples

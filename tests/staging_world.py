@@ -6,7 +6,6 @@ rule of a replica ends, the replica goes, as in Rucio; a replica that never had 
 
 from datetime import timedelta
 
-from adapters.memory import MemoryCatalogue, MemoryQueues
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand, Site, Unseen
 from hydrator.domain.ports.data_needs import DataNeed
@@ -19,8 +18,9 @@ from hydrator.staging.controller import StagingController
 from hydrator.staging.executor import StagingExecutor
 from hydrator.staging.ledger import Ledger
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingPolicy, StagingTimes
-from hydrator.testing.memory_stager import MemoryStager
 from tests.factories import CAM, HOUR, NOON, OSO, RAL
+from tests.memory import MemoryCatalogue, MemoryQueues
+from tests.memory_stager import MemoryStager
 
 SITES = (CAM, OSO, RAL)
 ANN, BOB = "ann@example.org", "bob@example.org"

@@ -5,11 +5,11 @@ import os
 import pytest
 
 from adapters.files.catalogue import FileCatalogue
-from adapters.memory import MemoryCatalogue
 from hydrator.domain.model import Did, ReplicaState
 from tests.contracts.auditor import AuditorContract
 from tests.contracts.test_file_catalogue import table, toml
 from tests.factories import CAM, L1, NOON, replica
+from tests.memory import MemoryCatalogue
 
 
 class TestMemoryAuditor(AuditorContract):

@@ -2,11 +2,11 @@
 
 import pytest
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.domain.errors import CatalogueError, PoolError, PublishError
 from hydrator.domain.model import Did, PublishedAd, QueuedJobs, ScheddDemand, Seen, Site, Unseen
 from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, L1, L2, L3, NOON, OSO, RAL, ad, replica
+from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 
 
 def catalogue(*replicas, **more) -> MemoryCatalogue:

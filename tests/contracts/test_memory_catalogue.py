@@ -1,9 +1,9 @@
 """Catalogue contract for the in-memory catalogue, which other tests rely on."""
 
-from adapters.memory import MemoryCatalogue
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
+from tests.memory import MemoryCatalogue
 
 
 class TestMemoryCatalogue(CatalogueContract):

@@ -7,9 +7,9 @@ import pytest
 
 from hydrator.domain.model import Did
 from hydrator.domain.ports.staging import RefusalKind, RequestState, StagingSize
-from hydrator.testing.memory_stager import MemoryStager
 from tests.contracts.stager import FILE_BYTES, FILES, StagerContract
 from tests.factories import NOON
+from tests.memory_stager import MemoryStager
 
 
 class TestMemoryStager(StagerContract):

@@ -10,12 +10,12 @@ import pytest
 from adapters.condor import CondorClient
 from adapters.condor.bindings.calls.load_calls import _slot_of, find_clock_error
 from adapters.condor.pool_load import ScheddClusters, ScheddLoads
-from adapters.memory import MemoryPoolLoads
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
 from hydrator.domain.pool_ports import ClusterJobs, RunningJobs, ScheddLoad
 from tests.contracts.pool_loads import LOAD, PoolLoadsContract
 from tests.factories import NOON
+from tests.memory import MemoryPoolLoads
 
 ALIKE = {"key": "t:a", "datasets": [], "user": "ann", "cpus": 2.0, "expected_seconds": 600, "run": "r1"}
 BARE = {

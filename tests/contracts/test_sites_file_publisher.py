@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from adapters.files.sites_file import SitesFilePublisher
-from adapters.memory import system_clock
 from hydrator.domain.model import Site, SiteAd
 from tests.contracts.publisher import MORNING, PublisherContract, site_ad
+from tests.memory import system_clock
 
 HOUR = timedelta(hours=1)
 

@@ -20,7 +20,6 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import CollectorPublisher
 from adapters.condor.schedds import ScheddQueues
 from adapters.files.ad_files import AdFilePublisher
-from adapters.memory import MemoryCatalogue, system_clock
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -31,6 +30,7 @@ from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from testbed.installation import wait_for
 from testbed.pool import Pool, SiteSpec
+from tests.memory import MemoryCatalogue, system_clock
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 import classad2
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish.plan import Policy
@@ -17,6 +16,7 @@ from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.reconcile.snapshot.memory import DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import MINUTE, NOON
+from tests.memory import MemoryCatalogue, MemoryPublisher
 
 from .sources import Source, Truth
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adapters.memory import MemoryPublisher
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
@@ -43,6 +42,7 @@ from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON, ad
+from tests.memory import MemoryPublisher
 
 SITES = [Site(name) for name in ("A", "B", "C", "D")]
 names = st.text("abXY01._/@=+~-", min_size=1, max_size=12)

@@ -24,7 +24,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.domain.model import (
     Did,
     QueuedJobs,
@@ -46,6 +45,7 @@ from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 from tests.faults.length import chosen
+from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from tests.properties.witness import Witness
 
 pytestmark = pytest.mark.outside

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key, unmark_case
@@ -22,6 +21,7 @@ from hydrator.server.api.rows import build_dataset_rows, build_set_rows
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState
 from tests.factories import CAM, MINUTE, NOON, RAL
+from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 
 NEVER = ("embargo:*", "lofar:secret?")
 PUBLIC = [Did("lofar:L1"), Did("lofar:l1"), Did("Embargo:A"), Did("lofar:secret"), Did("lofar:SECRET1")]

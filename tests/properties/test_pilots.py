@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.files.sites_file import SitesFilePublisher
-from adapters.memory import system_clock
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
     DatasetState,
@@ -27,6 +26,7 @@ from hydrator.domain.model import (
 from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
 from hydrator.submit.expressions import KEYED_HERE, MODES
 from testbed.glideinwms_standin import groups_of, load_policy
+from tests.memory import system_clock
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"
 LOCAL = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)["locality_local"]

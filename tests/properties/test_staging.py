@@ -19,8 +19,8 @@ from hydrator.domain.ports.staging import (
 )
 from hydrator.staging.ledger import make_tag
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
-from hydrator.testing.memory_stager import OUR_ACCOUNT, Fault
 from tests.factories import CAM, NOON
+from tests.memory_stager import OUR_ACCOUNT, Fault
 from tests.staging_world import SITES, StagingWorld, need, policy, run
 
 pytestmark = pytest.mark.outside

@@ -16,7 +16,6 @@ from adapters.condor.collector import CollectorPublisher
 from adapters.condor.slot_merge import SlotMerger
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
-from adapters.memory import MemoryCatalogue, MemoryPublisher
 from adapters.readback import MOST_REJECTED, ReadBackAds, parse_published_ad
 from hydrator.cli.output.rows import StateView, status_rows
 from hydrator.daemon.logs import cycle_log_fields
@@ -33,6 +32,7 @@ from hydrator.reconcile.result import summary
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import CAM, L1, NOON, RAL, ad
+from tests.memory import MemoryCatalogue, MemoryPublisher
 
 LATEST = to_unix(NOON) + int(MAX_AHEAD.total_seconds()) - 1
 """The last generation and time that are believed at NOON."""

@@ -12,12 +12,12 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from adapters.memory import MemoryCatalogue
 from hydrator.cli import main
 from hydrator.cli.output.progress import ProgressBar, ReportingCatalogue
 from hydrator.domain.errors import CatalogueError
 from hydrator.reconcile.reconciler import read_all
 from tests.factories import CAM, L1, NOON, replica
+from tests.memory import MemoryCatalogue
 
 pytestmark = pytest.mark.outside
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.outside
 
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 PLUGIN = """
-from adapters.memory import MemoryCatalogue
+from tests.memory import MemoryCatalogue
 from hydrator.domain.model import Replica, ReplicaState, Site, parse_did
 
 def catalogue(name, options, clock):

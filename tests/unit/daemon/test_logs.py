@@ -11,7 +11,6 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from adapters.memory import MemoryCatalogue
 from hydrator.daemon.logs import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
@@ -21,6 +20,7 @@ from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, demand
+from tests.memory import MemoryCatalogue
 
 
 class Terminal(io.StringIO):

@@ -12,7 +12,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds
-from adapters.memory import MemoryCatalogue
 from hydrator.config import HttpServerSettings
 from hydrator.daemon.cycles.recorder import CycleRecorder
 from hydrator.daemon.http_frontend import HttpFrontend
@@ -29,6 +28,7 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, NOON
+from tests.memory import MemoryCatalogue
 
 pytestmark = pytest.mark.outside
 

@@ -6,7 +6,6 @@ import pytest
 
 from adapters.http.client import JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings
-from adapters.memory import MemoryCatalogue
 from adapters.rucio.responses import Count
 from adapters.rucio.rse_directory import RseDirectory
 from adapters.rucio.session.settings import RucioSettings
@@ -18,6 +17,7 @@ from hydrator.domain.sites import MappedAuditor, MappedCatalogue, SiteMapping
 from hydrator.wiring import site_mapping
 from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen
+from tests.memory import MemoryCatalogue
 from tests.unit.adapters.ska.test_dmapi import FAST
 
 PARTIAL, STUCK, COMPLETE = ReplicaState.PARTIAL, ReplicaState.STUCK, ReplicaState.COMPLETE

@@ -166,7 +166,7 @@ def _said(python: Path, program: str, cwd: Path | None = None) -> str:
 
 
 THEIRS = """
-from adapters.memory import MemoryCatalogue
+from memory import MemoryCatalogue
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 
@@ -185,6 +185,7 @@ class TestTheirs(CatalogueContract):
 def test_catalogue_plugin_runs_the_contract_of_the_installed_wheel(installed, tmp_path, broken, failed):
     theirs = tmp_path / "test_theirs.py"
     theirs.write_text(THEIRS % broken)
+    shutil.copy(ROOT / "tests" / "memory.py", tmp_path)
     program = (
         "import pathlib, sys, pytest, hydrator.testing.catalogue_contract as contract\n"
         "assert pathlib.Path(contract.__file__).is_relative_to(sys.prefix)\n"

@@ -12,7 +12,6 @@ import pytest
 from adapters.daemon_catalogue import DaemonCatalogue
 from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
-from adapters.memory import MemoryCatalogue
 from hydrator.domain.errors import (
     BadDid,
     CatalogueDenied,
@@ -33,6 +32,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.redaction import SECRETS
 from hydrator.reconcile.poll.intake import CleanCatalogue
+from tests.memory import MemoryCatalogue
 from tests.rucio_fixtures import catalogues
 
 pytestmark = pytest.mark.outside

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
@@ -17,6 +16,7 @@ from hydrator.state.command_files import CommandQueue
 from hydrator.state.site_history import MAX_AGE, MAX_CHANGES_PER_SITE
 from hydrator.state.store import Store
 from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, ad, replica
+from tests.memory import MemoryCatalogue, MemoryPublisher
 
 POLICY = Policy(refresh_after=MINUTE, has_expiring_ads=True)
 

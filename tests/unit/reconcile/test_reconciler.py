@@ -8,7 +8,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import StateError
@@ -40,6 +39,7 @@ from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica
+from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 
 POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 LOWER = Did("lofar:l1")

@@ -21,8 +21,8 @@ from hydrator.domain.ports.staging import ExistingRule, RequestState, StagingKin
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.policy import TERABYTE, StagingLimits
 from hydrator.state.store import Store
-from hydrator.testing.memory_stager import OUR_ACCOUNT, MemoryRule
 from tests.factories import NOON
+from tests.memory_stager import OUR_ACCOUNT, MemoryRule
 from tests.staging_world import StagingWorld, need, policy
 
 DATASETS = [f"lofar:D{n}" for n in range(12)]

@@ -12,8 +12,8 @@ from hydrator.domain.ports.staging import RefusalKind, RequestState, SiteSpace, 
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.ledger import EntryState
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
-from hydrator.testing.memory_stager import Fault
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
+from tests.memory_stager import Fault
 from tests.staging_world import ANN, BOB, SCHEDD, SITES, StagingWorld, need, policy
 
 DAY = timedelta(days=1)

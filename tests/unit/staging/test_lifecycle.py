@@ -19,8 +19,8 @@ from hydrator.staging.commands import StagingCommand
 from hydrator.staging.ledger import EntryState, make_tag
 from hydrator.staging.needs import DataUse
 from hydrator.staging.policy import TERABYTE
-from hydrator.testing.memory_stager import Fault
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
+from tests.memory_stager import Fault
 from tests.staging_world import SCHEDD, StagingWorld, need, policy, run
 
 DAY = timedelta(days=1)

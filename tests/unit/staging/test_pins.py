@@ -6,8 +6,8 @@ import pytest
 
 from hydrator.domain.ports.staging import RequestState, StagingKind, StagingUnavailable
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes
-from hydrator.testing.memory_stager import Fault
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL
+from tests.memory_stager import Fault
 from tests.staging_world import SITES, StagingWorld, need, policy, run
 
 DAY = timedelta(days=1)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from adapters.memory import MemoryCatalogue
 from hydrator.config import Settings, parse
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
 from hydrator.submit.dataset_names.globs import expand_globs
 from hydrator.submit.dataset_names.resolver import resolve_names
 from tests.factories import replica
+from tests.memory import MemoryCatalogue
 
 
 def settings(scope: str | None = None, **submit) -> Settings:

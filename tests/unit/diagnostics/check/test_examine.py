@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from adapters.memory import MemoryCatalogue
 from hydrator.diagnostics.check.examine import count_steps, examine
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.installation import PACKAGES, check_packages
@@ -17,6 +16,7 @@ from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.submit.expressions import KEYED_HERE, swap_sides
 from tests.factories import CAM, NOON, RAL, replica
+from tests.memory import MemoryCatalogue
 
 SLOT_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
 

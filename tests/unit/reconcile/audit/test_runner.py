@@ -2,12 +2,12 @@
 
 import pytest
 
-from adapters.memory import MemoryCatalogue
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Seen
 from hydrator.reconcile.audit.ledger import Audit, Claim, Correction, Verdict, VerificationMethod
 from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.audit.runner import MAX_KNOWN_MISSES, MAX_SKIPPED_TURNS, AuditRunner
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, holding, memory, replica
+from tests.memory import MemoryCatalogue
 
 RUCIO = "rucio"
 LATER = NOON + MINUTE

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.memory import MemoryPoolLoads
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter
@@ -28,6 +27,7 @@ from hydrator.reconcile.estimates.report import (
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.state.store import Store
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
+from tests.memory import MemoryPoolLoads
 from tests.unit.reconcile.estimates.test_estimate import BASE
 from tests.unit.reconcile.estimates.worlds import DE, GB, UK, Rates, SiteSlots, idle, key, numbers, running
 from tests.unit.reconcile.test_reconciler import World as Cycles

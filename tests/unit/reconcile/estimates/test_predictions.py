@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.memory import MemoryPoolLoads
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import parse_ended_job
@@ -23,6 +22,7 @@ from hydrator.reconcile.estimates import predictions as module
 from hydrator.reconcile.estimates.estimator import Estimator
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind, Predictions
 from tests.factories import NOON
+from tests.memory import MemoryPoolLoads
 from tests.unit.reconcile.estimates.worlds import DE, GB, UK, Rates, World, at, idle, key
 
 A = key("t:a")

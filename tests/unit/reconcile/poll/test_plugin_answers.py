@@ -5,7 +5,6 @@ from datetime import datetime
 
 import pytest
 
-from adapters.memory import MemoryCatalogue
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -15,6 +14,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, L2, NOON, RAL, replica
+from tests.memory import MemoryCatalogue
 
 NAIVE = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - a mistake, on purpose
 

@@ -8,7 +8,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -20,6 +19,7 @@ from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.reconcile.state import ReconcileState
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
+from tests.memory import MemoryCatalogue, MemoryPublisher
 
 pytestmark = pytest.mark.outside
 

@@ -9,7 +9,6 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.daemon.background.worker import BackgroundWorker, DaemonScheduler
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import SupersededByReload
@@ -22,6 +21,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, MINUTE, NOON, replica
+from tests.memory import MemoryCatalogue, MemoryPublisher
 
 
 def test_a_closed_fence_lets_no_turn_and_no_step_begin():

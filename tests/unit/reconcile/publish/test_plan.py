@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.memory import MemoryPublisher
 from hydrator.domain.model import Hold, NoOp, Publish, Refresh, Withdraw
 from hydrator.reconcile.publish.plan import Policy, plan
 from hydrator.reconcile.publish.targets import apply_plan
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, ad, published
+from tests.memory import MemoryPublisher
 
 FOR_EVER = Policy(refresh_after=5 * MINUTE, has_expiring_ads=False)
 EXPIRES = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
@@ -17,6 +16,7 @@ from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport, summary
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
+from tests.memory import MemoryCatalogue, MemoryPublisher
 
 POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 

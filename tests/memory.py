@@ -1,4 +1,4 @@
-"""In-memory Catalogue, Publisher, Queues and PoolLoads, for tests and demos.
+"""In-memory Catalogue, Publisher, Queues and PoolLoads, for tests.
 
 These classes implement the ports of ``hydrator.domain`` and pass the same contract tests as other
 adapters. If ``is_broken``, their methods raise the error of a server that does not answer.
@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 
+from adapters.did_matching import case_variants, filter_by_patterns, group_by_lower_case
 from hydrator.domain.errors import CatalogueUnreachable, PoolError, PublishError
 from hydrator.domain.model import (
     Did,
@@ -26,8 +27,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.pool_ports import PoolLoad
 from hydrator.domain.ports import Clock
-
-from .did_matching import case_variants, filter_by_patterns, group_by_lower_case
 
 _BROKEN_REASON = "it is set to fail (is_broken)"
 

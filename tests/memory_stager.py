@@ -1,4 +1,4 @@
-"""In-memory Stager with faults, for tests of the staging part and of demos.
+"""In-memory Stager with faults, for tests of the staging part.
 
 It behaves like Rucio: one rule for each dataset, account and storage element; rules end after their lifetime.
 """
