@@ -5,8 +5,6 @@ name first in ``[submit]`` names of the configuration, then in ``[submit]`` patt
 the run. The result leaves out inputs without a DID, such as the output of an earlier step.
 """
 
-import base64
-import hashlib
 import json
 import re
 import tomllib
@@ -16,6 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+
+from hydrator.submit.dataset_names.lookup import (
+    CompiledPattern,
+    compile_pattern,
+    look_up_configured,
+    strip_tar,
+)
 
 _DID = re.compile(r"[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+")
 
@@ -42,7 +47,7 @@ class NamingRules:
     """The rules that turn names into DIDs."""
 
     names: Mapping[str, str] = field(default_factory=dict)
-    patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
+    patterns: tuple[CompiledPattern, ...] = ()
     default_scope: str | None = None
 
     @classmethod
@@ -50,32 +55,24 @@ class NamingRules:
         """Load the rules from *file*, a configuration in TOML; no rules if *file* is None.
 
         Raises:
-            DatasetsError: the file cannot be read, or a pattern is not a regular expression.
+            DatasetsError: the file cannot be read, or a pattern cannot be used.
         """
         with read_settings(file) as settings:
             submit = settings.get("submit", {})
-            patterns = tuple((re.compile(rule["match"]), rule["did"]) for rule in submit.get("patterns", []))
-            scope = settings.get("daemon", {}).get("default_scope")
-            return cls(dict(submit.get("names", {})), patterns, scope)
+            patterns = tuple(
+                compile_pattern(rule["match"], rule["did"]) for rule in submit.get("patterns", [])
+            )
+            names = {name.rstrip("/"): did for name, did in submit.get("names", {}).items()}
+            return cls(names, patterns, settings.get("daemon", {}).get("default_scope"))
 
     def find_did(self, name: str, run_dids: Iterable[str] = ()) -> str | None:
         """Return the DID of the dataset *name* by the rules, else from *run_dids*; else None."""
-        did = self._apply_rules(name)
+        did = look_up_configured(name, self.names, self.patterns)
         if did is None:
-            return next(
-                (did for did in run_dids if did.partition(":")[2] in {name, name.removesuffix(".tar")}), None
-            )
+            return next((did for did in run_dids if did.partition(":")[2] in {name, strip_tar(name)}), None)
         if ":" not in did and self.default_scope:
             did = f"{self.default_scope}:{did}"
         return did if _DID.fullmatch(did) else None
-
-    def _apply_rules(self, name: str) -> str | None:
-        if name in self.names:
-            return self.names[name]
-        for pattern, did in self.patterns:
-            if match := pattern.fullmatch(name):
-                return match.expand(did)
-        return None
 
 
 def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
@@ -143,21 +140,3 @@ def parse_did_list(text: str | None) -> tuple[str, ...]:
 def format_did_list(dids: Iterable[str]) -> str:
     """Format *dids* as a ClassAd list of strings."""
     return "{" + ",".join(f'"{did}"' for did in dids) + "}"
-
-
-def set_key(dids: Iterable[str]) -> str:
-    """Return the key of the set *dids*, by which a job's expressions look up all its datasets.
-
-    This is a copy of ``hydrator/domain/ads/dataset_sets.py``, because this package does not import hydrator;
-    tests/unit/domain/test_dataset_sets.py compares the two.
-
-    Raises:
-        ValueError: *dids* is empty.
-    """
-    names = sorted(set(dids))
-    if not names:
-        raise ValueError("a set of datasets needs at least one dataset")
-    if len(names) == 1:
-        return re.sub("[A-Z@]", lambda letter: "@!" if letter[0] == "@" else f"@{letter[0]}", names[0])
-    digest = hashlib.sha256("\n".join(names).encode()).digest()
-    return "s" + base64.b32encode(digest).decode().lower()[:20]

@@ -7,7 +7,9 @@ from enum import Enum
 from math import ceil
 from typing import Any, Self
 
-from .datasets import parse_did_list, set_key
+from hydrator.domain.ads.dataset_sets import set_key
+
+from .datasets import parse_did_list
 from .gpus import StepGpus
 
 JOB_ATTRIBUTES = (

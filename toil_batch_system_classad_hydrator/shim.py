@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from hydrator.domain.ads.dataset_sets import set_key
+
 from . import BATCH_SYSTEM_NAME
 from .affinity import SITE_FILE_VARIABLE
-from .datasets import DatasetsError, NamingRules, find_required_dids, format_did_list, parse_did_list, set_key
+from .datasets import DatasetsError, NamingRules, find_required_dids, format_did_list, parse_did_list
 
 REPLACED_BATCH_SYSTEMS = frozenset({"slurm", "slurm_static"})
 _MESSAGE_PREFIX = "toil-cwl-runner (classad-hydrator)"

@@ -4,8 +4,7 @@ A site's ad has an entry for each demanded set, so a job's expressions look up o
 datasets the job needs. The names in a ClassAd ignore letter case, and a key must not: two different sets
 never have keys that differ in letter case only.
 
-This module is pure. Toil's batch system (``toil_batch_system_classad_hydrator/datasets.py``) has a copy of
-:func:`set_key`; tests/unit/domain/test_dataset_sets.py compares the two.
+This module is pure, and needs only the standard library: Toil's leader imports it.
 """
 
 import base64

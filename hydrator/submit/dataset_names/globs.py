@@ -8,9 +8,10 @@ from hydrator.config import Settings
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 from hydrator.domain.ports import Catalogue
-from hydrator.submit.rapthor.parset import base_name, is_glob, matches_base_name
+from hydrator.submit.rapthor.parset import is_glob, matches_base_name
 
-from .rules import compile_patterns, look_up_configured, strip_tar
+from .lookup import base_name, look_up_configured, strip_tar
+from .rules import compile_patterns
 from .search import find_dids, name_part, scope_prefixes
 
 _GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")

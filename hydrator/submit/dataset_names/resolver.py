@@ -20,8 +20,8 @@ from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import shorten_list
 from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.nearest_names import MAX_SEARCHED
-from hydrator.submit.rapthor.parset import base_name
 
+from .lookup import base_name
 from .rules import apply_configuration
 from .search import find_in_catalogues, find_similar
 

@@ -1,12 +1,12 @@
 """Naming rules: turn names in users' files into DIDs by [submit].names and [submit].patterns. Pure."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from hydrator.config import NamePattern, Settings
 from hydrator.domain.errors import BadDid, ConfigError
 from hydrator.domain.model import Did, parse_did
-from hydrator.submit.rapthor.parset import base_name
+
+from .lookup import CompiledPattern, compile_pattern, look_up_configured
 
 
 def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]:
@@ -30,36 +30,18 @@ def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, D
     return chosen
 
 
-def look_up_configured(
-    name: str, table: Mapping[str, str], patterns: Sequence[tuple[re.Pattern[str], str]]
-) -> str | None:
-    path, base = name.rstrip("/"), base_name(name)
-    for key in (path, base, strip_tar(base)):
-        if key in table:
-            return table[key]
-    for pattern, template in patterns:
-        if match := pattern.fullmatch(base) or pattern.fullmatch(path):
-            return match.expand(template)
-    return None
+def compile_patterns(patterns: Iterable[NamePattern]) -> list[CompiledPattern]:
+    """Compile [submit].patterns.
 
-
-def compile_patterns(patterns: Iterable[NamePattern]) -> list[tuple[re.Pattern[str], str]]:
-    templates, problems = [], []
+    Raises:
+        ConfigError: lists every pattern that cannot be used.
+    """
+    compiled, problems = [], []
     for number, pattern in enumerate(patterns):
         try:
-            compiled = re.compile(pattern.match)
-        except re.error as error:
-            problems.append(f"submit.patterns[{number}].match: not a regular expression: {error}")
-            continue
-        try:
-            re.compile(f"(?:{pattern.match})|").match("").expand(pattern.did)  # type: ignore[union-attr]
-        except (re.error, IndexError) as error:
-            problems.append(f"submit.patterns[{number}].did: {error}; write a group as \\1 or \\g<name>")
-        templates.append((compiled, pattern.did))
+            compiled.append(compile_pattern(pattern.match, pattern.did))
+        except ValueError as error:
+            problems.append(f"submit.patterns[{number}].{error}")
     if problems:
         raise ConfigError(problems)
-    return templates
-
-
-def strip_tar(base: str) -> str:
-    return base.removesuffix(".tar")
+    return compiled

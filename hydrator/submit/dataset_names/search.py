@@ -8,9 +8,8 @@ from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Catalogue
 from hydrator.submit.nearest_names import similar_name_patterns, similar_names
-from hydrator.submit.rapthor.parset import base_name
 
-from .rules import strip_tar
+from .lookup import base_name, strip_tar
 
 _MAX_PATTERNS = 8
 """Maximum of name beginnings in one query; for more names the query has shorter, shared beginnings."""

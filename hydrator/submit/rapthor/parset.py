@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hydrator.domain.errors import ConfigError
+from hydrator.submit.dataset_names.lookup import base_name
 
 _FILE_OPTIONS = (
     "input_skymodel",
@@ -149,11 +150,6 @@ def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]
 
 def _format_item(item: object) -> str:
     return item.text if isinstance(item, Angle) else repr(item)
-
-
-def base_name(name: str) -> str:
-    """Return the last part of a path or of a dataset's name, without a trailing slash."""
-    return name.rstrip("/").rpartition("/")[2]
 
 
 def is_glob(pattern: str) -> bool:

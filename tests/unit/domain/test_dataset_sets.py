@@ -1,25 +1,18 @@
-"""Keys of dataset sets: two sets never share a key, and Toil's copy makes the same keys."""
+"""Keys of dataset sets: two sets never share a key."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.ads.dataset_sets import HASHED_KEY_CHARS, can_be_key, set_key
-from toil_batch_system_classad_hydrator.datasets import set_key as toil_set_key
 
 NAMES = st.text("aAbB@!.:", min_size=1, max_size=6).map(lambda name: f"lofar:{name}")
 SETS = st.sets(NAMES, min_size=1, max_size=3)
 
 
-@given(SETS)
-def test_toil_makes_the_same_key(names):
-    assert toil_set_key(names) == set_key(names)
-
-
-def test_toil_rejects_an_empty_set_too():
-    for make in (set_key, toil_set_key):
-        with pytest.raises(ValueError, match="at least one dataset"):
-            make([])
+def test_empty_set_has_no_key():
+    with pytest.raises(ValueError, match="at least one dataset"):
+        set_key([])
 
 
 @given(SETS, SETS)

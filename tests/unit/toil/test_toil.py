@@ -276,6 +276,19 @@ def test_names_precede_patterns_and_get_the_default_scope(tmp_path):
     assert naming.find_did("other.ms") is None
 
 
+def test_naming_rules_ignore_the_ending_of_an_archive_as_hydrator_submit_does():
+    naming = NamingRules({"L1.ms": "lofar:L1"})
+    assert naming.find_did("L1.ms.tar") == naming.find_did("L1.ms") == "lofar:L1"
+
+
+@pytest.mark.parametrize("template", [r"lofar:\2", r"lofar:\g<scan>", "lofar:\\"])
+def test_pattern_with_a_template_that_cannot_be_filled_in_is_rejected_when_loaded(tmp_path, template):
+    file = tmp_path / "c.toml"
+    file.write_text(f"[submit]\npatterns = [ {{ match = '(L[0-9]+)', did = '{template}' }} ]\n")
+    with pytest.raises(DatasetsError, match=r"c\.toml .*\[submit\] cannot be read: .*write a group as"):
+        NamingRules.load(str(file))
+
+
 def test_naming_rules_load_from_the_shipped_example():
     NamingRules.load(str(ROOT / "config.example.toml"))
 
