@@ -29,16 +29,29 @@ from typing_extensions import is_typeddict
 
 from hydrator import __version__
 from hydrator.cli.app import app
-from hydrator.cli.output import json_schema as shapes
+from hydrator.cli.commands.token import TokenRow
+from hydrator.cli.output.json_models.cycle import ActionJson, OnceJson
+from hydrator.cli.output.json_models.facts import (
+    DatasetJson,
+    DatasetSourceJson,
+    SiteJson,
+)
+from hydrator.cli.output.json_models.outcomes import JobAdJson, ReportJson
+from hydrator.cli.output.json_models.status import StatusJson
+from hydrator.cli.output.network import Network
+from hydrator.cli.output.staging import StagingAnswer, StagingList
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
-from hydrator.diagnostics.units import Title
+from hydrator.diagnostics.check.findings import Finding
+from hydrator.diagnostics.units import BySchedd, BySite, Title
+from hydrator.diagnostics.why.query import WhyResult
 from hydrator.server.api import models
 from hydrator.server.app import build_app
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.server.middleware import AuthMiddleware
 from hydrator.submit import pool_config as poolconfig
+from hydrator.submit.rapthor.outlook import Outlook
 from scripts import architecture
 
 ROOT = Path(__file__).parents[1]
@@ -586,12 +599,12 @@ def http() -> str:
             ),
             table(("route", "role", "purpose"), listed),
             "## Answers\n",
-            *key_tables(*_ANSWERS),
+            *key_tables(*HTTP_ANSWERS),
         ]
     )
 
 
-_ANSWERS = (
+HTTP_ANSWERS = (
     models.Sites, models.Datasets, models.Sets, models.Health, models.Ready,
     models.Error,
 )  # fmt: skip
@@ -615,10 +628,7 @@ def _no_state() -> NoReturn:
 
 def key_tables(*roots: Any) -> Iterator[str]:  # noqa: ANN401 - any annotation
     """Yield a table of keys for each class in the annotations *roots*, and for the classes of their keys."""
-    seen: dict[type, None] = {}
-    for root in roots:
-        _collect_classes(root, seen)
-    for one in seen:
+    for one in keyed_classes(*roots):
         first, meanings = key_meanings(one)
         yield f"### `{one.__name__}`\n"
         yield f"{first}\n"
@@ -626,6 +636,14 @@ def key_tables(*roots: Any) -> Iterator[str]:  # noqa: ANN401 - any annotation
         yield table(
             ("key", "type", "meaning"), [(code(k), words_of(hints[k]), m) for k, m in meanings.items()]
         )
+
+
+def keyed_classes(*roots: Any) -> list[type]:  # noqa: ANN401
+    """Return the classes in the annotations *roots*, and those of their keys, each once."""
+    seen: dict[type, None] = {}
+    for root in roots:
+        _collect_classes(root, seen)
+    return list(seen)
 
 
 def key_meanings(one: type) -> tuple[str, dict[str, str]]:
@@ -686,26 +704,48 @@ def words_of(annotation: Any) -> str:  # noqa: ANN401
     return words.get(annotation, "any value" if annotation is Any else "text")
 
 
-def json_shapes() -> str:
+def json_answers() -> str:
     """Return the page of all keys of the ``--json`` output."""
-    parts = [
-        "# JSON\n",
-        MADE + " The output of `--json`. Keys are a contract: new ones may be added, and each renamed or"
-        " removed key is in the CHANGELOG. `a[].b` is a key of each object of a list, `a.SITE.b` a key below"
-        " a site's name.\n",
-    ]
-    for name, shape in shapes.SCHEMAS.items():
-        rows = [(code(key), kind, meaning) for key, kind, meaning in shapes.walk_keys(shape)]
-        parts += [f"## `hydrator {name}`\n", f"{shapes.type_text(shape).capitalize()}.\n"]
-        parts += [table(("key", "type", "meaning"), rows)] if rows else []
-    return "\n".join(parts)
+    listed = ((code(f"hydrator {name}"), words_of(shape)) for name, shape in JSON_ANSWERS.items())
+    return "\n".join(
+        [
+            "# JSON\n",
+            MADE + " The output of `--json`. Times are in Unix s. A new version may add keys.\n",
+            table(("command", "output"), listed),
+            *key_tables(*JSON_ANSWERS.values()),
+        ]
+    )
+
+
+JSON_ANSWERS: Mapping[str, Any] = {
+    "once": OnceJson,
+    "plan": list[ActionJson],
+    "status": StatusJson,
+    "sites": list[SiteJson],
+    "datasets": list[DatasetJson],
+    "datasets --why": list[DatasetSourceJson],
+    "network": Network,
+    "approve": BySite[int],
+    "check": list[Finding],
+    "why": WhyResult,
+    "report": ReportJson,
+    "run-anywhere": BySchedd[int],
+    "submit rapthor --dry-run": Outlook,
+    "submit rapthor --as ad": JobAdJson,
+    "token list": list[TokenRow],
+    "staging list": StagingList,
+    **dict.fromkeys(
+        (f"staging {name}" for name in ("approve", "reject", "cancel", "stop", "resume")), StagingAnswer
+    ),
+}
+"""The type of the output by command, with the option that changes the output, if any."""
 
 
 REFERENCE = {
     "configuration": configuration,
     "metrics": metrics,
     "commands": command_line,
-    "json": json_shapes,
+    "json": json_answers,
     "http": http,
 }
 """By page of docs/reference/generated, the function that builds it."""

@@ -23,7 +23,6 @@ from .patience import LIMIT_SECONDS, wait_for
 from .pool import DOMAIN, Pool
 from .ports import free_port
 from .processes import end
-from .shaped import conforms
 
 HYDRATOR = (sys.executable, "-m", "hydrator.cli")
 Road = Literal["file", "url", "collector"]
@@ -166,8 +165,6 @@ port = {self._port}
             raise AssertionError(
                 f"hydrator {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}"
             )
-        if "--json" in words:
-            conforms(words, done.stdout)
         return done
 
     def start_daemon(self) -> None:

@@ -32,10 +32,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class NotAsked:
-    """Jobs for whose data nothing is asked now, and why in one sentence.
+    """Jobs for whose data nothing is requested now.
 
-    ``is_waiting`` means that the data is complete or on its way, or that the time has not come yet;
-    otherwise a limit or a missing fact is in the way.
+    Attributes:
+        dids: datasets of the jobs.
+        user: owner of the oldest job.
+        job_count: these jobs.
+        example: one of them.
+        reason: reason in one sentence.
+        site: site that was considered; null: none.
+        is_waiting: the data is there or on its way, or it is too early; false: a limit or a missing fact
+            prevents it.
     """
 
     dids: tuple[Did, ...]

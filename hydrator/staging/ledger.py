@@ -96,7 +96,21 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class EndedEntry:
-    """A request that has ended, for people; ``was_used`` says whether a job ran beside the data."""
+    """A request that has ended, for people.
+
+    Attributes:
+        tag: its name.
+        catalogue: catalogue that had it.
+        kind: pin or stage.
+        site: its site.
+        did: its dataset.
+        bytes: size of the dataset.
+        asked_at: time of the request.
+        ended_at: its end.
+        is_complete: all files were on disk.
+        was_used: a job that needs the dataset ran at the site.
+        reason: reason of the end.
+    """
 
     tag: str
     catalogue: str
@@ -149,10 +163,20 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class StagingTotals:
-    """Counts since the state was made; ``refused`` is by kind of refusal.
+    """Counts since the state was made.
 
-    ``unused_bytes`` were staged completely and ended before a job that needs them ran beside them;
-    ``staged_bytes`` were staged completely.
+    Attributes:
+        asked: requests that the daemon made.
+        asked_bytes: their bytes.
+        joined: rules of others that served the jobs.
+        pinned: pins that the daemon made.
+        renewed: renewals.
+        cancelled: requests that the daemon cancelled.
+        failed: requests that failed.
+        ended: requests that ended.
+        staged_bytes: bytes that were staged completely.
+        unused_bytes: those of them that ended before a job that needs them ran beside them.
+        refused: refusals, by kind.
     """
 
     asked: int = 0

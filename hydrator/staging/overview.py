@@ -30,8 +30,28 @@ STATE_PROBLEM = "state"
 class RequestRow:
     """One request of ours that has not ended.
 
-    ``state`` is ``asking``, ``cancelling``, or the state in the catalogue. ``is_stuck`` means stuck for
-    longer than the operator's limit. ``description`` is one sentence for people.
+    Attributes:
+        tag: its name, in the comment of the rule as well; `hydrator staging cancel` takes it.
+        batch: id of the datasets that were requested together; `hydrator staging cancel` takes it.
+        catalogue: catalogue that has the request.
+        kind: pin: keep data that the site has; stage: bring data to the site.
+        site: site whose disk gets or keeps the data.
+        did: the dataset.
+        state: asking, cancelling, or the state in the catalogue.
+        bytes: size of the dataset.
+        bytes_done: bytes on disk.
+        files: files of the dataset; null: unknown.
+        files_done: files on disk.
+        handle: id at the catalogue, such as that of a rule; empty: no answer yet.
+        user: owner of the jobs for which the daemon made the request; empty: unknown.
+        job_count: jobs that need the dataset.
+        asked_at: time of the request.
+        expires_at: the catalogue ends the request at this time; null: not known yet.
+        ready_at: expected end of the transfer; null: unknown.
+        is_complete: all files are or were on disk.
+        is_stuck: it is stuck for longer than a day.
+        reason: reason of a failure; empty without one.
+        description: the same in one sentence.
     """
 
     tag: str
@@ -68,7 +88,22 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    """A request that was not made: the mode is propose, or it waits for a person (``needs_approval``)."""
+    """A request that the daemon has not made.
+
+    Attributes:
+        batch: id for `hydrator staging approve` and `reject`.
+        catalogue: catalogue that would get the request.
+        kind: pin or stage.
+        site: site whose disk would get or keep the data.
+        dids: its datasets.
+        bytes: their size.
+        files: their files; null: unknown.
+        user: owner of the oldest job.
+        job_count: jobs that need the datasets.
+        example: one of these jobs.
+        needs_approval: it waits for `hydrator staging approve`; otherwise the mode is propose.
+        description: the same in one sentence.
+    """
 
     batch: str
     catalogue: str
@@ -86,7 +121,14 @@ class PlannedRow:
 
 @dataclass(frozen=True, slots=True)
 class LimitRow:
-    """One limit and what is taken of it; ``subject`` is the site, tape or user, empty for all together."""
+    """A limit of which something is taken.
+
+    Attributes:
+        name: its name.
+        subject: site, tape or user; empty: all together.
+        used: bytes, files or requests that are taken.
+        limit: bytes, files or requests that are allowed.
+    """
 
     name: str
     subject: str
@@ -103,9 +145,18 @@ class LimitRow:
 class StagingOverview:
     """The result of the last step of staging at ``as_of``.
 
-    ``stop_reason`` says why nothing is asked or renewed at all: the operator stopped staging. ``problems``
-    has one sentence by catalogue or part that failed. ``limits`` has the limits of which something is
-    taken. ``last_call_at`` is the time of the last call that changed something.
+    Attributes:
+        as_of: time of the step.
+        mode: highest mode of any catalogue and site: off, propose or ask.
+        stop_reason: reason why nothing was requested or renewed in this step; null: it was not stopped.
+        problems: catalogues, schedds and parts that failed, with one sentence.
+        requests: requests that have not ended.
+        planned: requests that are proposed, or that wait for a person.
+        not_asked: jobs for whose data nothing is requested, with the reason.
+        joined: rules of others that serve the jobs, by dataset and site.
+        limits: limits of which something is taken.
+        totals: counts since the state was made.
+        ended: the last requests that ended, oldest first.
     """
 
     as_of: datetime

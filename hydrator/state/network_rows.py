@@ -19,7 +19,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """The last query of one source of rates: its time, and by part (such as a schedd) why it failed."""
+    """A source of measured rates.
+
+    Attributes:
+        name: its name.
+        read_at: its last query.
+        failures: schedds and parts without an answer, and why.
+    """
 
     name: str
     read_at: datetime

@@ -218,7 +218,7 @@ def test_site_without_known_paths_does_not_match_and_why_says_so(installed, fold
         "submit", "rapthor", str(folder / "example.parset"), "--dry-run", "--json", "--config", str(config)
     )
     shown = {
-        site["site"]: (site["matches"], site["has_paths"]) for site in json.loads(output.stdout)["sites"]
+        site["site"]: (site["can_run"], site["has_paths"]) for site in json.loads(output.stdout)["sites"]
     }
     assert shown["AU"] == (False, False)
     installed.catalogue.add("narrow_1.ms", 100, "AU", "UK")
@@ -375,13 +375,13 @@ def test_a_dry_run_shows_what_would_match_now(installed, folder):
     (folder / "dry.parset").write_text(EXAMPLE.format(input_ms="dry_*.ms"))
     output = installed.run("submit", "rapthor", str(folder / "dry.parset"), "--dry-run", "--json").stdout
     shown = {site["site"]: site for site in json.loads(output)["sites"]}
-    assert {name: (site["matches"], site["bytes_local"]) for name, site in shown.items()} == {
+    assert {name: (site["can_run"], site["local_bytes"]) for name, site in shown.items()} == {
         "UK": (True, 400),
         "AU": (False, 100),
         "NL": (False, 0),
     }
-    assert shown["AU"]["missing"] == {"lofar:dry_2.ms": "absent"}
-    assert 0 <= shown["UK"]["facts_age_seconds"] < 600
+    assert shown["AU"]["missing_states"] == {"lofar:dry_2.ms": "absent"}
+    assert 0 <= shown["UK"]["oldest_age_seconds"] < 600
 
 
 def test_host_that_has_only_the_url_of_the_daemon_gets_the_same_dry_run(installed, folder):
@@ -401,10 +401,10 @@ def test_host_that_has_only_the_url_of_the_daemon_gets_the_same_dry_run(installe
     options = ("--dry-run", "--json", "--config", str(config))
     output = json.loads(installed.run("submit", "rapthor", str(folder / "web.parset"), *options).stdout)
     assert output["answers"] == {f"daemon {installed.url}": "answered"}
-    shown = {site["site"]: (site["matches"], site["bytes_local"]) for site in output["sites"]}
+    shown = {site["site"]: (site["can_run"], site["local_bytes"]) for site in output["sites"]}
     assert shown == {"UK": (True, 400), "AU": (False, 100), "NL": (False, 0)}
-    assert output["sites"][1]["missing"] == {"lofar:web_2.ms": "absent"}
-    assert 0 <= output["sites"][0]["facts_age_seconds"] < 600
+    assert output["sites"][1]["missing_states"] == {"lofar:web_2.ms": "absent"}
+    assert 0 <= output["sites"][0]["oldest_age_seconds"] < 600
     new = refused(installed, folder, "never_asked.ms", "--config", str(config), "--as", "ad")
     assert new[0] == 1
     assert "could not be looked up" in new[1]

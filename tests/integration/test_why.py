@@ -266,7 +266,7 @@ def test_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summarised(insta
     done = installed.run("why", str(job), "--json", check=False)
     answer = json.loads(done.stdout)
     assert len(answer["answers"]) == 20
-    more = answer["more"]
+    more = answer["summary"]
     assert (more["job_kinds"], more["jobs"], more["by_status"]) == (3, 3, {"held": 3})
     words = installed.run("why", str(job), check=False).stdout.splitlines()[-1]
     assert (

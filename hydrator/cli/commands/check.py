@@ -16,7 +16,6 @@ def check(
 ) -> None:
     """Examine an installation and give advice on each problem. Exits 1 if any finding is a failure."""
     from hydrator.cli.output import tables as show
-    from hydrator.cli.output.rows import finding_rows
     from hydrator.config import load
     from hydrator.diagnostics.check.examine import count_steps, examine
     from hydrator.diagnostics.check.findings import Level
@@ -30,7 +29,7 @@ def check(
         inputs = build_check_inputs(settings, parts)
         bar.set_steps(count_steps(inputs))
         findings = examine(inputs, bar.advance)
-    print_result(as_json, finding_rows(findings), lambda: show.print_findings(findings))
+    print_result(as_json, findings, lambda: show.print_findings(findings))
     if not as_json:
         print_problems(docs_folder_note(*(finding.todo for finding in findings)))
     if any(finding.level is Level.FAIL for finding in findings):

@@ -86,7 +86,7 @@ def datasets(
 
 def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the rate from each site to each other site, and where the figure comes from."""
-    from hydrator.cli.output.network import network_rows, print_network
+    from hydrator.cli.output.network import build_network, print_network
     from hydrator.config import load
     from hydrator.state.network_rows import load_network
     from hydrator.state.store import Store
@@ -97,8 +97,8 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     with Store.open_to_read(settings.daemon.state_dir) as store:
         record, ads = load_network(store), store.load().ads
     table = build_rate_table(record, policy, now)
-    rows = network_rows(table, ads.keys() | policy.sites, record.sources)
-    print_result(as_json, rows, lambda: print_network(rows, now))
+    rates = build_network(table, ads.keys() | policy.sites, record.sources)
+    print_result(as_json, rates, lambda: print_network(rates, now))
 
 
 def _load_state_view(config: Path) -> "StateView":

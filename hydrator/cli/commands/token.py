@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,22 @@ from hydrator.cli.groups import PlainGroup
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.domain.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One token of the HTTP API.
+
+    Attributes:
+        key: argument of `hydrator token revoke`.
+        made: day of its creation, as 2026-11-21.
+        role: read, submit, event, or site:NAME.
+    """
+
+    key: str
+    made: str
+    role: str
+
 
 token = typer.Typer(
     cls=PlainGroup,
@@ -59,9 +76,9 @@ def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption 
     from hydrator.server.auth import parse_grants
 
     grants, problems = parse_grants(_read_tokens_file(_tokens_file(config)))
-    rows = [{"key": grant.key, "made": grant.created_on, "role": grant.role_text} for grant in grants]
+    rows = [TokenRow(grant.key, grant.created_on, grant.role_text) for grant in grants]
     print_result(
-        as_json, rows, lambda: print(*("  ".join(row.values()) + "\n" for row in rows), sep="", end="")
+        as_json, rows, lambda: print(*("  ".join(astuple(row)) + "\n" for row in rows), sep="", end="")
     )
     print_problems(*problems)
 

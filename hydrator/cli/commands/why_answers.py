@@ -3,16 +3,14 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hydrator import wiring
 from hydrator.cli.output import tables as show
-from hydrator.cli.output.printing import print_problems
+from hydrator.cli.output.printing import json_value, print_problems
 from hydrator.cli.output.progress import show_progress
 from hydrator.cli.output.rows import StateView
 from hydrator.config import Settings, load
@@ -42,7 +40,6 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
     parse_did,
-    to_unix,
 )
 from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
@@ -335,7 +332,7 @@ def _load_staging(settings: Settings) -> StagingOverview | None:
 
 def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(result_json(result), indent=2))
+        print(json.dumps(json_value(result), indent=2))
     else:
         for number, answer in enumerate(result.answers):
             if number:
@@ -347,30 +344,6 @@ def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
         f"schedd {name} did not answer: {reason}" for name, reason in result.unreachable_schedds.items()
     ]
     print_problems(*schedd_problems, query.knowledge_error)
-
-
-def result_json(result: WhyResult) -> dict[str, Any]:
-    """Return all answers as JSON values."""
-    return {
-        "answers": [answer_json(answer) for answer in result.answers],
-        "more": _to_json_value(asdict(result.summary)),
-        "unreachable_schedds": dict(result.unreachable_schedds),
-    }
-
-
-def answer_json(answer: JobExplanation) -> dict[str, Any]:
-    """Return *answer* as JSON values: the fields of the classes in why/explanation.py, statuses by name."""
-    return dict(_to_json_value(asdict(answer)))
-
-
-def _to_json_value(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, Mapping):
-        return {str(key): _to_json_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_json_value(item) for item in value]
-    if isinstance(value, datetime):
-        return to_unix(value)
-    return value.name.lower() if isinstance(value, IntEnum) else value
 
 
 def _print_answer(rendered_answer: RenderedAnswer) -> None:

@@ -10,7 +10,6 @@ from hydrator.cli.output.json_models.cycle import ActionJson
 from hydrator.cli.output.json_models.facts import (
     DatasetChangeJson,
     DatasetJson,
-    FindingJson,
     ReadBackJson,
     SiteJson,
 )
@@ -26,8 +25,6 @@ from hydrator.cli.output.json_models.status import (
     StatusJson,
     TrustJson,
 )
-from hydrator.cli.output.staging_status import staging_status_row
-from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows, parse_credential_rows
 from hydrator.domain.model import DatasetState, Demand, Did, PublishedAd, Site, SiteAd, Snapshot, to_unix
@@ -188,7 +185,7 @@ def status_rows(view: StateView) -> StatusJson:
         "publishers": _publisher_rows(view),
         "estimates": _estimates_row(view),
         "experiment": _experiment_row(view),
-        "staging": staging_status_row(view.staging),
+        "staging": _shown_staging(view.staging),
         "rejected": report.get("rejected", {}),
         "rivals": report.get("rivals", {}),
         "trust": {site: trust_row(view.audit, site) for site in sorted(view.ads)},
@@ -196,6 +193,13 @@ def status_rows(view: StateView) -> StatusJson:
         "reload": cast("ReloadFailureJson | None", dict(view.failed_reload) or None),
         "daemon_problem": view.daemon_problem,
     }
+
+
+def _shown_staging(overview: StagingOverview | None) -> StagingOverview | None:
+    """Return the state of staging; None if it is off and no request is open."""
+    if overview is None or (overview.mode == "off" and not overview.requests):
+        return None
+    return overview
 
 
 def _catalogue_rows(view: StateView) -> list[CatalogueStatusJson]:
@@ -362,10 +366,4 @@ def site_change_rows(changes: Iterable[tuple[datetime, DatasetChange]]) -> list[
             "why": change.reason,
         }
         for decided_at, change in changes
-    ]
-
-
-def finding_rows(findings: Sequence[Finding]) -> list[FindingJson]:
-    return [
-        {"level": f.level.value, "subject": f.subject, "message": f.message, "todo": f.todo} for f in findings
     ]

@@ -27,14 +27,14 @@ from hydrator.cli.output.rows import (
     plan_rows,
     status_rows,
 )
-from hydrator.cli.output.staging_status import staging_lines, staging_problem_lines
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.check.trust import find_distrusted_sites
 from hydrator.domain.model import Did, to_unix
 from hydrator.domain.redaction import escape_unprintable
+from hydrator.domain.text import format_bytes, format_duration
 from hydrator.domain.text import format_count as counted
-from hydrator.domain.text import format_duration
 from hydrator.reconcile.result import CycleReport
+from hydrator.staging.overview import StagingOverview
 
 _MAX_COMPARED_NAMES = 5000
 """Largest number of names to compare with a misspelt name."""
@@ -89,9 +89,9 @@ def print_status(view: StateView) -> None:
     console.print(estimates_line(status["estimates"], view.now), highlight=False)
     if view.experiment:
         console.print(view.experiment.describe(view.now), highlight=False)
-    for text in staging_lines(status["staging"]):
+    for text in _staging_lines(status["staging"]):
         console.print(text, highlight=False, markup=False)
-    _print_warnings(console, list(staging_problem_lines(status["staging"])))
+    _print_warnings(console, list(_staging_problem_lines(status["staging"])))
     held_lines = [
         f"change held at {row['site']}: {row['why']}"
         f" (hydrator approve {shlex.quote(row['site'])} releases the change)"
@@ -107,6 +107,26 @@ def print_status(view: StateView) -> None:
     _print_warnings(
         console, [f"{site}: {line}: docs/explanation/trust.md" for site, line in distrusted_sites]
     )
+
+
+def _staging_lines(overview: StagingOverview | None) -> Iterable[str]:
+    """Yield the state of staging in lines for people, with what the mode propose would request."""
+    if overview is None:
+        return
+    requests = counted(len(overview.requests), "request")
+    stuck_count = sum(row.is_stuck for row in overview.requests)
+    stuck = f", {stuck_count} stuck" if stuck_count else ""
+    in_flight = format_bytes(sum(overview.in_flight_bytes.values()))
+    yield f"staging: mode {overview.mode}, {requests}{stuck}, {in_flight} on the way (hydrator staging list)"
+    yield from (f"staging: {row.description}" for row in overview.planned)
+
+
+def _staging_problem_lines(overview: StagingOverview | None) -> Iterable[str]:
+    """Yield the reasons why staging requests nothing, or less."""
+    if overview and overview.stop_reason:
+        yield f"staging requests and renews nothing: {overview.stop_reason}"
+    for part, problem in sorted(overview.problems.items()) if overview else ():
+        yield f"staging: {part}: {problem}"
 
 
 def estimates_line(estimates: EstimatesStatusJson, now: datetime) -> str:

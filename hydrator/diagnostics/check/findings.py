@@ -35,8 +35,13 @@ class Level(StrEnum):
 class Finding:
     """The result of one examination, with advice on a problem.
 
-    ``failed_part`` names the catalogue or publisher that failed in the daemon's last cycle. If the check
-    itself finds a failure of this part, :func:`examine` drops this finding as a duplicate.
+    Attributes:
+        level: ok, advice, warn or fail.
+        subject: the examined part.
+        message: the finding in one sentence.
+        todo: the advice; empty without one.
+        failed_part: the catalogue or publisher that failed in the daemon's last cycle. If the check itself
+            finds a failure of this part, :func:`examine` drops this finding as a duplicate.
     """
 
     level: Level

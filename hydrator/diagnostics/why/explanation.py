@@ -1,7 +1,7 @@
 """Values of an explanation of a job: causes, reasons, remedies, one answer for each site.
 
 ``hydrator why --json`` prints the fields of these classes, and of those in ``missing_data``,
-``pool_facts`` and ``summary``. The text below a field is the description of its JSON key.
+``pool_facts`` and ``summary``. "Attributes" describes their JSON keys.
 """
 
 from dataclasses import dataclass
@@ -36,54 +36,65 @@ class MismatchCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason why the job does not match some slots of a site."""
+    """One reason why the job does not match some slots of a site.
+
+    Attributes:
+        cause: data, missed, cores, memory, disk, gpus, platform, path, requirement, start…
+        is_about_data: true if the cause is data.
+        slots: slots that this reason excludes.
+        text: the reason in one sentence.
+        clauses: clauses of the job's or the slots' expressions that are not true.
+        missing_datasets: datasets that the job cannot use at the site.
+        set_facts: entries of the slots' ads for all the job's datasets together; null: the reason is not
+            about data.
+    """
 
     cause: MismatchCause
-    """data, missed, cores, memory, disk, gpus, platform, path, requirement, start…"""
     is_about_data: bool
-    """true if the cause is data"""
     slots: int
-    """slots that this reason excludes"""
     text: str
-    """the reason in one sentence"""
     clauses: tuple[str, ...] = ()
-    """clauses of the job's or the slots' expressions that are not true"""
     missing_datasets: tuple[MissingDataset, ...] = ()
-    """datasets that the job cannot use at the site"""
     set_facts: SlotSetFacts | None = None
-    """entries of the slots' ads for all the job's datasets together; null: the reason is not about data"""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that lets the job match; a small ``cost`` means little effort or a short wait."""
+    """A change that lets the job match; a small ``cost`` means little effort or a short wait.
+
+    Attributes:
+        cost: estimated effort: a small number means little effort or a short wait.
+        text: the change.
+    """
 
     cost: int
-    """estimated effort: a small number means little effort or a short wait"""
     text: str
-    """the change"""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteMatch:
-    """One site: its slots, the matching slots, the obstacles at the other slots, and the cheapest remedy."""
+    """One site: its slots, the matching slots, the obstacles at the other slots, and the cheapest remedy.
+
+    Attributes:
+        site: name of the site.
+        slots: slots of the site.
+        matching_slots: slots of the site that match now.
+        reasons: reasons why the other slots do not match.
+        remedy: cheapest change that lets the job match at the site.
+        dataset_counts: counts of the job's datasets by condition; null: the job can use all its datasets at
+            the site.
+        held_change: change of the site's ad that the daemon holds back.
+        pool: collector of the other pool, if the job's schedd flocks there.
+    """
 
     site: Site
-    """name of the site"""
     slots: int
-    """slots of the site"""
     matching_slots: int
-    """slots of the site that match now"""
     reasons: tuple[Reason, ...] = ()
-    """reasons why the other slots do not match"""
     remedy: Remedy | None = None
-    """cheapest change that lets the job match at the site"""
     dataset_counts: DatasetCounts | None = None
-    """counts of the job's datasets by condition; null: the job can use all its datasets at the site"""
     held_change: str | None = None
-    """change of the site's ad that the daemon holds back"""
     pool: str = ""
-    """collector of the other pool, if the job's schedd flocks there"""
 
     @property
     def display_name(self) -> str:
@@ -93,27 +104,31 @@ class SiteMatch:
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """The explanation of one job, or of several equal jobs."""
+    """The explanation of one job, or of several equal jobs.
+
+    Attributes:
+        job: the job.
+        verdict: the answer in one sentence.
+        matching_sites: sites with a slot that matches now.
+        could_run: true if the job would match now, runs, or has run.
+        notes: further remarks.
+        wait: until when the job waits for its data.
+        funnel: number of slots that remain after each cause of a mismatch.
+        remedy: the cheapest change that lets the job match.
+        sites: each site, with the obstacles at the site.
+        block_reason: limit or priority that keeps the job from slots that match.
+        staging: requests of the daemon for the job's data, or the reason why there is none; empty without
+            staging.
+    """
 
     job: JobFacts
-    """the job"""
     verdict: str
-    """the answer in one sentence"""
     matching_sites: tuple[str, ...]
-    """sites with a slot that matches now"""
     could_run: bool
-    """true if the job would match now, runs, or has run"""
     notes: tuple[str, ...] = ()
-    """further remarks"""
     wait: str | None = None
-    """until when the job waits for its data"""
     funnel: str = ""
-    """number of slots that remain after each cause of a mismatch"""
     remedy: str | None = None
-    """the cheapest change that lets the job match"""
     sites: tuple[SiteMatch, ...] = ()
-    """each site, with the obstacles at the site"""
     block_reason: str | None = None
-    """limit or priority that keeps the job from slots that match"""
     staging: tuple[str, ...] = ()
-    """requests of the daemon for the job's data, or the reason why there is none; empty without staging"""

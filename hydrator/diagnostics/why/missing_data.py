@@ -47,30 +47,32 @@ class MissingDataset:
     """One dataset that a job cannot use at a site.
 
     ``state`` comes from the slot ads; from the daemon's snapshot if the slot ads do not list the dataset.
+
+    Attributes:
+        did: the dataset as the job names it.
+        reason: state, stale, not yet, elsewhere…
+        text: the reason in one sentence.
+        state: state in the slot ads, else in the daemon's snapshot.
+        fraction: share of the dataset that is on disk at the site.
+        as_of: time of the fact about the dataset.
+        rule: the catalogue's rule that keeps or transfers the dataset.
+        explanation: the catalogue's reason for the state of the dataset.
+        missing_bytes: bytes that must still arrive at the site; null: size unknown.
+        ready_at: expected time at which the dataset is complete.
+        similar_names: similar names that exist, for a name that no catalogue has.
     """
 
     did: str
-    """the dataset as the job names it"""
     reason: MissingReason
-    """state, stale, not yet, elsewhere…"""
     text: str
-    """the reason in one sentence"""
     state: str | None = None
-    """state in the slot ads, else in the daemon's snapshot"""
     fraction: Share | None = None
-    """share of the dataset that is on disk at the site"""
     as_of: UnixTime | None = None
-    """time of the fact about the dataset"""
     rule: str | None = None
-    """the catalogue's rule that keeps or transfers the dataset"""
     explanation: str | None = None
-    """the catalogue's reason for the state of the dataset"""
     missing_bytes: Bytes | None = None
-    """bytes that must still arrive at the site; null: size unknown"""
     ready_at: UnixTime | None = None
-    """expected time at which the dataset is complete"""
     similar_names: tuple[Did, ...] = ()
-    """similar names that exist, for a name that no catalogue has"""
 
     @property
     def is_at_site(self) -> bool:
@@ -305,18 +307,20 @@ class DatasetCounts:
 
     ``missing_bytes`` must still arrive at the site; None if no size is known. The number is a lower bound
     if ``has_all_sizes`` is False. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
+
+    Attributes:
+        usable_count: number of the job's datasets that the job can use at the site.
+        other_counts: number of the job's other datasets, by their condition at the site.
+        missing_bytes: bytes that must still arrive at the site, of datasets of known size.
+        has_all_sizes: true if the sizes of all missing datasets are known.
+        ready_at: expected arrival of the last staging dataset.
     """
 
     usable_count: int
-    """number of the job's datasets that the job can use at the site"""
     other_counts: Annotated[Mapping[str, int], Title("WORD")]
-    """number of the job's other datasets, by their condition at the site"""
     missing_bytes: Bytes | None = None
-    """bytes that must still arrive at the site, of datasets of known size"""
     has_all_sizes: bool = True
-    """true if the sizes of all missing datasets are known"""
     ready_at: UnixTime | None = None
-    """expected arrival of the last staging dataset"""
 
     def text(self, now: datetime) -> str:
         """Return one line, such as ``232 here, 8 partial, 4 staging until 15:10 UTC, 360 GB missing``."""

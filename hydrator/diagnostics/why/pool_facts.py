@@ -104,56 +104,59 @@ class SlotGroup:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """Attributes of a job that the explanation uses."""
+    """Attributes of a job that the explanation uses.
+
+    Attributes:
+        name: CLUSTER.PROC.
+        schedd: schedd of the job.
+        job_count: jobs of the cluster that share this answer.
+        status: idle, running, held…
+        datasets: datasets that the job names.
+        invalid_names: names in the job that are not DIDs, with the reason.
+        never_published: datasets of the job whose names match `[publish] never`.
+        mode: require, auto, wait or prefer.
+        any_after: time from which the job may run anywhere.
+        max_age_seconds: largest age of a fact that the job accepts, in seconds.
+        is_transformed: true if the schedd's DataLocality transform was applied to the job.
+        is_freed: true if `hydrator run-anywhere` has freed the job: it may run anywhere.
+        opens_paths: true if the job opens paths at the site and cannot fetch data.
+        misses: datasets that the job could not read where it ran, the oldest first.
+        missed_sites: sites that the job avoids because it could not read datasets there.
+        missed_until: time from which the job no longer avoids the sites in missed_sites.
+        concurrency_limits: ConcurrencyLimits of the job.
+        uploads: jobs of the same user at the schedd that send input files or wait to send them.
+        max_uploads: limit of uploads: at this number, the schedd requests no slots for the user.
+        can_free: true if the caller may free the job with `hydrator run-anywhere`.
+        requests: resources that the job requests.
+        status_attributes: attributes of the job that explain its status.
+        key: key by which the job's expressions look up its datasets; null: the job has no key.
+        start: estimates of the slot at the job's last start; null: none, or the job never started.
+    """
 
     name: str
-    """CLUSTER.PROC"""
     schedd: str
-    """schedd of the job"""
     job_count: int
-    """jobs of the cluster that share this answer"""
     status: JobStatus | None
-    """idle, running, held…"""
     datasets: tuple[Did, ...] = ()
-    """datasets that the job names"""
     invalid_names: Annotated[Mapping[str, str], Title("NAME")] = field(default_factory=dict)
-    """names in the job that are not DIDs, with the reason"""
     never_published: tuple[Did, ...] = ()
-    """datasets of the job whose names match `[publish] never`"""
     mode: str | None = None
-    """require, auto, wait or prefer"""
     any_after: UnixTime | None = None
-    """time from which the job may run anywhere"""
     max_age_seconds: int | None = None
-    """largest age of a fact that the job accepts, in seconds"""
     is_transformed: bool = False
-    """true if the schedd's DataLocality transform was applied to the job"""
     is_freed: bool = False
-    """true if `hydrator run-anywhere` has freed the job: it may run anywhere"""
     opens_paths: bool = False
-    """true if the job opens paths at the site and cannot fetch data"""
     misses: tuple[Miss, ...] = ()
-    """datasets that the job could not read where it ran, the oldest first"""
     missed_sites: tuple[str, ...] = ()
-    """sites that the job avoids because it could not read datasets there"""
     missed_until: UnixTime | None = None
-    """time from which the job no longer avoids the sites in missed_sites"""
     concurrency_limits: str = ""
-    """ConcurrencyLimits of the job"""
     uploads: int = 0
-    """jobs of the same user at the schedd that send input files or wait to send them"""
     max_uploads: int | None = None
-    """limit of uploads: at this number, the schedd requests no slots for the user"""
     can_free: bool = False
-    """true if the caller may free the job with `hydrator run-anywhere`"""
     requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
-    """resources that the job requests"""
     status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
-    """attributes of the job that explain its status"""
     key: str | None = None
-    """key by which the job's expressions look up its datasets; null: the job has no key"""
     start: StartRecord | None = None
-    """estimates of the slot at the job's last start; null: none, or the job never started"""
 
     @property
     def has_required_datasets(self) -> bool:

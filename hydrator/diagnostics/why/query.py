@@ -80,12 +80,17 @@ class WhyQuery:
 
 @dataclass(frozen=True, slots=True)
 class WhyResult:
-    """The answers, and for each schedd that did not answer, the reason."""
+    """The answers of ``hydrator why``.
+
+    Attributes:
+        answers: one for each kind of jobs.
+        unreachable_schedds: schedds that did not answer, with the reason.
+        summary: summary of the cluster's jobs that have no answer of their own in ``answers``.
+    """
 
     answers: tuple[JobExplanation, ...]
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
     summary: JobSummary = field(default_factory=JobSummary)
-    """Summary of the cluster's jobs that have no answer of their own in ``answers``."""
 
 
 def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None) -> WhyResult:

@@ -18,25 +18,23 @@ from .pool_facts import JobFacts, JobStatus
 class JobSummary:
     """Counts of jobs, and the sites with the data of the idle jobs, according to the daemon.
 
-    ``complete_by_site`` counts an idle job at each site that has all data of the job. ``complete_nowhere``
-    counts idle jobs without such a site; ``example`` is one of them. ``unknown_jobs`` counts
-    idle jobs whose data is unknown.
+    Attributes:
+        job_kinds: number of kinds of jobs that have no explanation of their own.
+        jobs: number of jobs of these kinds.
+        by_status: number of these jobs, by job status.
+        complete_by_site: number of idle jobs that have all their data at the site.
+        complete_nowhere: number of idle jobs without a site that has all their data.
+        unknown_jobs: number of idle jobs whose data is unknown.
+        example: an idle job without a site that has all its data, else any of these jobs.
     """
 
     job_kinds: int = 0
-    """number of kinds of jobs that have no explanation of their own"""
     jobs: int = 0
-    """number of jobs of these kinds"""
     by_status: Annotated[Mapping[str, int], Title("STATUS")] = field(default_factory=dict)
-    """number of these jobs, by job status"""
     complete_by_site: Annotated[Mapping[Site, int], Title("SITE")] = field(default_factory=dict)
-    """number of idle jobs that have all their data at the site"""
     complete_nowhere: int = 0
-    """number of idle jobs without a site that has all their data"""
     unknown_jobs: int = 0
-    """number of idle jobs whose data is unknown"""
     example: str | None = None
-    """an idle job without a site that has all its data, else any of these jobs"""
 
     @property
     def text(self) -> str:

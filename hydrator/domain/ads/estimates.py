@@ -18,8 +18,11 @@ from hydrator.domain.model import Site
 class Rate:
     """A measured or configured transfer rate from one site to another, for all readers together.
 
-    ``origin`` is where the figure comes from, such as ``job history`` or ``[network.uplinks]``. A
-    configured rate has no ``measured_at`` and no ``samples``.
+    Attributes:
+        bytes_per_second: the rate.
+        origin: source of this figure, such as ``job history`` or ``[network.uplinks]``.
+        measured_at: end of the newest sample; null: configured, not measured.
+        samples: samples behind the figure; 0: configured.
     """
 
     bytes_per_second: float

@@ -50,14 +50,17 @@ Then the schedd holds the job.
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """One failed read: a job at *site* could not read *did* at *missed_at*."""
+    """One failed read: a job at *site* could not read *did* at *missed_at*.
+
+    Attributes:
+        site: site where the job ran.
+        did: dataset that the job could not read.
+        missed_at: time when the job reported the miss.
+    """
 
     site: Site
-    """site where the job ran"""
     did: Did
-    """dataset that the job could not read"""
     missed_at: datetime
-    """time when the job reported the miss"""
 
 
 def parse_misses(job: Mapping[str, object]) -> tuple[Miss, ...]:

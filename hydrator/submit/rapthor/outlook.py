@@ -12,10 +12,17 @@ from .job import RapthorRun
 
 @dataclass(frozen=True, slots=True)
 class SiteOutlook:
-    """The datasets of a run that one site has now, and the state of each missing dataset.
+    """One site where a Rapthor run could start.
 
-    ``has_paths``: [[storage]] gives a path at the site for every dataset.
-    ``can_fetch``: the job can fetch a dataset that has no path.
+    Attributes:
+        site: its name.
+        available_count: datasets of the run that are there.
+        missing_states: datasets that are not there, with their state.
+        local_bytes: bytes of the datasets there; null: sizes unknown.
+        oldest_age_seconds: age of the oldest fact; null: no dataset is there.
+        has_paths: a [[storage]] names the data's path there.
+        can_fetch: the job can fetch a dataset that has no path.
+        can_run: the run would match there now, and find or fetch its data.
     """
 
     site: Site
@@ -24,11 +31,25 @@ class SiteOutlook:
     local_bytes: int | None
     oldest_age_seconds: int | None
     has_paths: bool
-    can_fetch: bool = False
+    can_fetch: bool
+    can_run: bool
 
-    @property
-    def can_run(self) -> bool:
-        return not self.missing_states and (self.has_paths or self.can_fetch)
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The outlook of a Rapthor run before its submission.
+
+    Attributes:
+        run: its name.
+        datasets: number of datasets that it reads.
+        answers: result of each catalogue's query.
+        sites: candidate sites, the best first.
+    """
+
+    run: str
+    datasets: int
+    answers: Mapping[str, str]
+    sites: Sequence[SiteOutlook]
 
 
 def rank_sites(
@@ -65,14 +86,17 @@ def _site_outlook(
     available = [did for did in dids if states.get(did) is State.AVAILABLE]
     times = [site_facts.facts[did].as_of.timestamp() for did in available]
     has_all_sizes = all(did in run.sizes for did in dids)
+    missing = {did: str(states.get(did, "absent")) for did in dids if did not in available}
+    has_paths = all(did in paths for did in dids)
     return SiteOutlook(
         site,
         available_count=len(available),
-        missing_states={did: str(states.get(did, "absent")) for did in dids if did not in available},
+        missing_states=missing,
         local_bytes=sum(run.sizes[did] for did in available) if has_all_sizes else None,
         oldest_age_seconds=int(now - min(times)) if times else None,
-        has_paths=all(did in paths for did in dids),
+        has_paths=has_paths,
         can_fetch=can_fetch,
+        can_run=not missing and (has_paths or can_fetch),
     )
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.shaped import conforms
 from tests.command_line import run_hydrator
 
 DIDS = [f"lofar:L{n}" for n in range(6)]
@@ -53,7 +52,7 @@ class Place:
         return said
 
     def json(self, *words: str):
-        return conforms(words, self.run(*words, "--json"))
+        return json.loads(self.run(*words, "--json"))
 
     def ad(self, site: str = "CAM") -> str:
         return (self.folder / "ads" / f"{site}.ad").read_text()

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from functools import cache
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -119,6 +120,16 @@ def test_attributes_page_in_the_repository_equals_the_generated_one():
 def test_page_of_the_reference_in_the_repository_equals_the_generated_one(page):
     # else: python scripts/docs.py --reference
     assert (docs.GENERATED / f"{page}.md").read_text("utf-8") == docs.REFERENCE[page]()
+
+
+@pytest.mark.parametrize("one", docs.keyed_classes(*docs.JSON_ANSWERS.values(), *docs.HTTP_ANSWERS))
+def test_docstring_explains_every_key_of_an_answer(one):
+    assert docs.key_meanings(one)[1].keys() == get_type_hints(one).keys()
+
+
+def test_every_command_with_json_has_a_documented_output():
+    printing = {path for path in COMMANDS if "--json" in options(path)}
+    assert {name.partition(" --")[0] for name in docs.JSON_ANSWERS} == printing
 
 
 CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'

@@ -13,7 +13,6 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.text import comma_separated, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from hydrator.cli.output.json_models.staging import StagingCommandJson
     from hydrator.staging.commands import CommandName
     from hydrator.staging.overview import StagingOverview
     from hydrator.state.staging.control_files import StagingFiles
@@ -33,12 +32,12 @@ BatchArgument = Annotated[
 @staging.command("list")
 def list_requests(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the pins and requests of data, what the daemon would request, and why it requests nothing."""
-    from hydrator.cli.output.staging import print_staging, staging_rows
+    from hydrator.cli.output.staging import StagingList, print_staging
     from hydrator.wiring import system_clock
 
     overview, files = _load_staging(config)
-    rows = staging_rows(overview, files.stop_reason)
-    print_result(as_json, rows, lambda: print_staging(rows, system_clock()))
+    shown = StagingList(files.stop_reason, overview)
+    print_result(as_json, shown, lambda: print_staging(shown, system_clock()))
 
 
 @staging.command()
@@ -90,7 +89,7 @@ def stop(
     _, files = _load_staging(config)
     files.stop(reason)
     text = "staging is stopped: nothing is requested, renewed or cancelled until `hydrator staging resume`"
-    _print_command({"command": "stop", "target": "", "text": text}, as_json=as_json)
+    _print_command("stop", "", text, as_json=as_json)
 
 
 @staging.command()
@@ -99,7 +98,7 @@ def resume(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
     _, files = _load_staging(config)
     files.resume()
     text = "staging is not stopped; the daemon's next step forgets the failures and tries again"
-    _print_command({"command": "resume", "target": "", "text": text}, as_json=as_json)
+    _print_command("resume", "", text, as_json=as_json)
 
 
 def _load_staging(config: Path) -> "tuple[StagingOverview | None, StagingFiles]":
@@ -142,8 +141,10 @@ def _submit(files: "StagingFiles", name: "CommandName", target: str, text: str, 
     from hydrator.staging.commands import StagingCommand
 
     files.submit(StagingCommand(name, target))
-    _print_command({"command": name, "target": target, "text": text}, as_json=as_json)
+    _print_command(name, target, text, as_json=as_json)
 
 
-def _print_command(row: "StagingCommandJson", *, as_json: bool) -> None:
-    print_result(as_json, row, lambda: print(row["text"]))
+def _print_command(name: str, target: str, text: str, *, as_json: bool) -> None:
+    from hydrator.cli.output.staging import StagingAnswer
+
+    print_result(as_json, StagingAnswer(name, target, text), lambda: print(text))

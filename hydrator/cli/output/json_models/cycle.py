@@ -8,82 +8,100 @@ from hydrator.diagnostics.units import ByCatalogue, ByDid, ByName, ByPublisher, 
 
 
 class ActionJson(TypedDict):
-    """One action of a plan."""
+    """One action of a plan.
+
+    Attributes:
+        publisher: target of the action; null for held changes.
+        site: site of the ad.
+        action: action on the ad.
+        why: reason; empty for routine actions.
+        generation: generation of the ad; null without an ad.
+        as_of: last complete read of the ad's site.
+    """
 
     publisher: str | None
-    """target of the action; null for held changes"""
     site: str
-    """site of the ad"""
     action: Literal["publish", "refresh", "hold", "withdraw", "noop", "held"]
-    """action on the ad"""
     why: str
-    """reason; empty for routine actions"""
     generation: Count | None
-    """generation of the ad; null without an ad"""
     as_of: UnixTime | None
-    """last complete read of the ad's site"""
 
 
 class LeftOutJson(TypedDict):
-    """Datasets that the size budget left out of a site's ad."""
+    """Datasets that the size budget left out of a site's ad.
+
+    Attributes:
+        datasets: number of datasets that these jobs need.
+        first: example of these datasets.
+        jobs: jobs that name them.
+    """
 
     datasets: Count
-    """number of datasets that these jobs need"""
     first: str
-    """example of these datasets"""
     jobs: Count
-    """jobs that name them"""
 
 
 class PublishResultJson(TypedDict):
-    """The result of one publisher."""
+    """The result of one publisher.
+
+    Attributes:
+        error: reason of the failure.
+        not_read_back: sites whose ad was sent but not read back.
+        ads: ads read back.
+    """
 
     error: str | None
-    """reason of the failure"""
     not_read_back: list[str]
-    """sites whose ad was sent but not read back"""
     ads: Count
-    """ads read back"""
 
 
 class DemandProblemsJson(TypedDict):
-    """Wanted datasets that no ad lists, or that ads list under another spelling than the jobs use."""
+    """Wanted datasets that no ad lists, or that ads list under another spelling than the jobs use.
+
+    Attributes:
+        left_out: datasets that the size budget left out.
+        clashes: datasets that differ in letter case only; not advertised.
+        misspelt: wanted datasets that no catalogue has, with the spellings that a catalogue has.
+        unseen: datasets that no catalogue answered about, with the reason.
+        refused: names in jobs that are not DIDs, with the reason.
+        wrong_keys: jobs whose `DataLocalityKey` is not the key of their datasets.
+    """
 
     left_out: BySite[list[LeftOutJson]]
-    """datasets that the size budget left out"""
     clashes: list[list[str]]
-    """datasets that differ in letter case only; not advertised"""
     misspelt: ByDid[list[str]]
-    """wanted datasets that no catalogue has, with the spellings that a catalogue has"""
     unseen: ByDid[str]
-    """datasets that no catalogue answered about, with the reason"""
     refused: ByName[str]
-    """names in jobs that are not DIDs, with the reason"""
     wrong_keys: list[LeftOutJson]
-    """jobs whose `DataLocalityKey` is not the key of their datasets"""
 
 
 class PublisherProblemsJson(TypedDict):
-    """Ads at the publishers that differ from the daemon's ads."""
+    """Ads at the publishers that differ from the daemon's ads.
+
+    Attributes:
+        rejected: ads read back there and not adopted, with the reason.
+        rivals: evidence that another daemon publishes there.
+    """
 
     rejected: ByPublisher[ByName[str]]
-    """ads read back there and not adopted, with the reason"""
     rivals: ByPublisher[str]
-    """evidence that another daemon publishes there"""
 
 
 class OnceJson(DemandProblemsJson, PublisherProblemsJson):
-    """One cycle."""
+    """One cycle.
+
+    Attributes:
+        at: start of the cycle.
+        complete: no part of the cycle failed.
+        catalogues: reason of the failure; null: it answered.
+        publishers: result of each publisher.
+        held: sites whose ad is unchanged, with the reason: a held change, a pending answer.
+        plan: actions taken, as in `hydrator plan`.
+    """
 
     at: UnixTime
-    """start of the cycle"""
     complete: bool
-    """no part of the cycle failed"""
     catalogues: ByCatalogue[str | None]
-    """reason of the failure; null: it answered"""
     publishers: ByPublisher[PublishResultJson]
-    """result of each publisher"""
     held: BySite[str]
-    """sites whose ad is unchanged, with the reason: a held change, a pending answer"""
     plan: list[ActionJson]
-    """actions taken, as in `hydrator plan`"""

@@ -1,6 +1,6 @@
 """Models of ``sites``, ``datasets`` and ``check``."""
 
-from typing import Literal, NotRequired
+from typing import NotRequired
 
 from typing_extensions import TypedDict  # before Python 3.12, pydantic rejects typing.TypedDict
 
@@ -20,138 +20,146 @@ from .status import TrustJson
 
 
 class ReadBackJson(TypedDict):
-    """A site's ad as one publisher shows it."""
+    """A site's ad as one publisher shows it.
+
+    Attributes:
+        generation: generation of the ad there.
+        as_of: age of the facts in the ad there.
+    """
 
     generation: Count
-    """generation of the ad there"""
     as_of: UnixTime
-    """age of the facts in the ad there"""
 
 
 class DatasetChangeJson(TypedDict):
-    """One change of a dataset in a site's ad."""
+    """One change of a dataset in a site's ad.
+
+    Attributes:
+        at: time of the decision.
+        did: the dataset.
+        before: its state before; null: not listed.
+        after: its state after; null: not listed.
+        why: one sentence.
+    """
 
     at: UnixTime
-    """time of the decision"""
     did: str
-    """the dataset"""
     before: str | None
-    """its state before; null: not listed"""
     after: str | None
-    """its state after; null: not listed"""
     why: str
-    """one sentence"""
 
 
 class SiteJson(TrustJson):
-    """One site."""
+    """One site.
+
+    Attributes:
+        site: its name.
+        as_of: last complete read of the ad's site.
+        generation: generation of the ad; null without an ad.
+        truncated: the size budget left datasets out.
+        held: datasets whose removal is held.
+        states: wanted datasets by state.
+        read_back: publishers that show the ad.
+        changes: last changes of the ad, newest first; null for the list of all sites.
+    """
 
     site: str
-    """its name"""
     as_of: UnixTime | None
-    """last complete read of the ad's site"""
     generation: Count | None
-    """generation of the ad; null without an ad"""
     truncated: bool | None
-    """the size budget left datasets out"""
     held: Count
-    """datasets whose removal is held"""
     states: ByState[Count]
-    """wanted datasets by state"""
     read_back: ByPublisher[ReadBackJson]
-    """publishers that show the ad"""
     changes: list[DatasetChangeJson] | None
-    """last changes of the ad, newest first; null for the list of all sites"""
 
 
 class DatasetAtSiteJson(TypedDict):
-    """The state of one dataset at one site."""
+    """The state of one dataset at one site.
+
+    Attributes:
+        state: its state there.
+        fraction: share on disk there; null for none and for all.
+        as_of: time of that fact.
+    """
 
     state: StateName
-    """its state there"""
     fraction: Share | None
-    """share on disk there; null for none and for all"""
     as_of: UnixTime
-    """time of that fact"""
 
 
 class DatasetJson(TypedDict):
-    """One dataset."""
+    """One dataset.
+
+    Attributes:
+        did: scope:name.
+        jobs: jobs that name it.
+        wanted: a job, pin or pattern wants it.
+        bytes: its size; null: unknown.
+        unseen: reason why catalogues did not answer about it.
+        clash: another dataset differs from it in letter case only.
+        misspelt: spellings that a catalogue has; empty if a catalogue has the name.
+        sites: sites with a record of it.
+    """
 
     did: str
-    """scope:name"""
     jobs: Count
-    """jobs that name it"""
     wanted: bool
-    """a job, pin or pattern wants it"""
     bytes: Bytes | None
-    """its size; null: unknown"""
     unseen: str | None
-    """reason why catalogues did not answer about it"""
     clash: bool
-    """another dataset differs from it in letter case only"""
     misspelt: list[str]
-    """spellings that a catalogue has; empty if a catalogue has the name"""
     sites: BySite[DatasetAtSiteJson]
-    """sites with a record of it"""
 
 
 class ProvenanceDetailsJson(TypedDict):
-    """Further facts from the catalogue about one state; keys without a value are left out."""
+    """Further facts from the catalogue about one state; keys without a value are left out.
+
+    Attributes:
+        call: query to the catalogue.
+        storage: storage element.
+        reason: reason of the state.
+        rule: rule that holds or transfers the data.
+        account: account of the rule.
+        expires_at: end of the rule.
+        ready_at: expected time of completion.
+        ready_error: uncertainty of that time, plus or minus.
+    """
 
     call: NotRequired[str]
-    """query to the catalogue"""
     storage: NotRequired[str]
-    """storage element"""
     reason: NotRequired[str]
-    """reason of the state"""
     rule: NotRequired[str]
-    """rule that holds or transfers the data"""
     account: NotRequired[str]
-    """account of the rule"""
     expires_at: NotRequired[UnixTime]
-    """end of the rule"""
     ready_at: NotRequired[UnixTime]
-    """expected time of completion"""
     ready_error: NotRequired[Seconds]
-    """uncertainty of that time, plus or minus"""
 
 
 class DatasetSourceJson(TypedDict):
-    """One catalogue's record of a dataset at a site."""
+    """One catalogue's record of a dataset at a site.
+
+    Attributes:
+        did: scope:name.
+        catalogue: catalogue of this record.
+        unseen: reason why its last poll brought no answer about the dataset.
+        site: site; null: at no site.
+        state: its state there.
+        as_of: time of the record.
+        why: one line.
+        fraction: share on disk there.
+        storage: storage element.
+        call: query to the catalogue.
+        provenance: further facts from the catalogue.
+    """
 
     did: str
-    """scope:name"""
     catalogue: str
-    """catalogue of this record"""
     unseen: str | None
-    """reason why its last poll brought no answer about the dataset"""
     site: str | None
-    """site; null: at no site"""
     state: StateName | None
-    """its state there"""
     as_of: UnixTime | None
-    """time of the record"""
     why: str
-    """one line"""
     fraction: NotRequired[Share | None]
-    """share on disk there"""
     storage: NotRequired[str]
-    """storage element"""
     call: NotRequired[str]
-    """query to the catalogue"""
     provenance: NotRequired[ProvenanceDetailsJson]
-    """further facts from the catalogue"""
-
-
-class FindingJson(TypedDict):
-    """One finding of ``hydrator check``."""
-
-    level: Literal["ok", "advice", "warn", "fail"]
-    """severity; any `fail` makes the exit status 1"""
-    subject: str
-    """examined part"""
-    message: str
-    """result"""
-    todo: str
-    """advice; empty for `ok`"""

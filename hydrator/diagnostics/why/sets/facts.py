@@ -34,30 +34,35 @@ class SlotSetFacts:
     """The values of a slot's entries for the job's set; None for an absent or an invalid value.
 
     ``is_local``, ``is_estimated`` and ``is_cheaper`` are values of clauses of the job's ``DataLocalityHere``.
+
+    Attributes:
+        is_local: true if the site has all data of the job, or the part that is enough for it.
+        is_estimated: true if the slot has valid estimates for the job.
+        is_cheaper: true if reading from elsewhere ends sooner than waiting for a slot beside the data.
+        share: share of the job's data that is on disk at the site.
+        read_seconds: seconds until a job at the site could have read its missing data; null: unreachable or
+            unknown.
+        queue_seconds: seconds until a slot beside the data comes free for the job.
+        source: site from which the job would read.
+        own_queue_seconds: seconds until the site has worked off the queued jobs whose data it has.
+        missing_bytes: bytes that a job at the site would read; null: unknown.
+        queue_site: site of the next slot beside the data; null: unknown, or no site with slots has all the
+            data.
+        takes_reader: false if the slot takes no job that reads now: it has just started a job, or its claim
+            is 5 min old.
     """
 
     is_local: bool = False
-    """true if the site has all data of the job, or the part that is enough for it"""
     is_estimated: bool = False
-    """true if the slot has valid estimates for the job"""
     is_cheaper: bool = False
-    """true if reading from elsewhere ends sooner than waiting for a slot beside the data"""
     share: Share | None = None
-    """share of the job's data that is on disk at the site"""
     read_seconds: int | None = None
-    """seconds until a job at the site could have read its missing data; null: unreachable or unknown"""
     queue_seconds: int | None = None
-    """seconds until a slot beside the data comes free for the job"""
     source: Site | None = None
-    """site from which the job would read"""
     own_queue_seconds: int = 0
-    """seconds until the site has worked off the queued jobs whose data it has"""
     missing_bytes: int | None = None
-    """bytes that a job at the site would read; null: unknown"""
     queue_site: Site | None = None
-    """site of the next slot beside the data; null: unknown, or no site with slots has all the data"""
     takes_reader: bool = True
-    """false if the slot takes no job that reads now: it has just started a job, or its claim is 5 min old"""
 
     @property
     def is_held_back(self) -> bool:

@@ -20,16 +20,20 @@ _NUMBERS = re.compile(r"(?:read ([0-9]{1,9}) s(?: from (.{1,60}))?, )?queue ([0-
 
 @dataclass(frozen=True, slots=True)
 class StartRecord:
-    """The estimates of the slot at the job's last start."""
+    """The estimates of the slot at the job's last start.
+
+    Attributes:
+        is_local: true if the site had all data of the job.
+        read_seconds: seconds until the job could have read its missing data there; null: unreachable or
+            unknown.
+        queue_seconds: seconds until a slot beside the data would have come free; null: unknown.
+        source: site from which the job would read.
+    """
 
     is_local: bool = False
-    """true if the site had all data of the job"""
     read_seconds: int | None = None
-    """seconds until the job could have read its missing data there; null: unreachable or unknown"""
     queue_seconds: int | None = None
-    """seconds until a slot beside the data would have come free; null: unknown"""
     source: Site | None = None
-    """site from which the job would read"""
 
 
 def parse_start_record(text: object) -> StartRecord | None:

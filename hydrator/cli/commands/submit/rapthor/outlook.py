@@ -5,19 +5,18 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hydrator.cli.output.printing import print_problems
+from hydrator.cli.output.printing import json_value, print_problems
 from hydrator.cli.output.tables import print_table
 from hydrator.domain.model import Unseen
 from hydrator.domain.text import format_count, format_duration
 from hydrator.submit.rapthor.environment import export_lines
 from hydrator.submit.rapthor.job import as_ad
 from hydrator.submit.rapthor.job import as_json as ad_as_json
+from hydrator.submit.rapthor.outlook import Outlook
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hydrator.submit.dataset_names.resolver import Resolution
     from hydrator.submit.rapthor.outlook import SiteOutlook
 
@@ -32,8 +31,7 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
     answers = _catalogue_answers(prepared.resolution)
     dataset_count = len(set(run.dids))
     if as_json:
-        body = {"run": run.name, "datasets": dataset_count, "answers": answers, "sites": outlook_rows(sites)}
-        print(json.dumps(body, indent=2))
+        print(json.dumps(json_value(Outlook(run.name, dataset_count, answers, sites)), indent=2))
         return
     rows = [
         (
@@ -83,22 +81,6 @@ def _missing_text(site: "SiteOutlook") -> str:
     listed = [f"{did} {state}" for did, state in list(site.missing_states.items())[:_MAX_LISTED]]
     more = len(site.missing_states) - len(listed)
     return ", ".join([*listed, *([f"{more} more"] if more else [])])
-
-
-def outlook_rows(sites: "Sequence[SiteOutlook]") -> list[dict[str, Any]]:
-    """Return the sites as objects for ``--json``."""
-    return [
-        {
-            "site": site.site,
-            "matches": site.can_run,
-            "available": site.available_count,
-            "bytes_local": site.local_bytes,
-            "facts_age_seconds": site.oldest_age_seconds,
-            "has_paths": site.has_paths,
-            "missing": dict(site.missing_states),
-        }
-        for site in sites
-    ]
 
 
 def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:
