@@ -338,32 +338,6 @@ def convey(session, rse, most=1000):
 
 
 @command
-def add_transfer_stats(session, source, destination, files, bytes_each):
-    """Count *files* transfers between two storage elements within the last minutes, as the conveyor does."""
-    from datetime import datetime
-
-    from rucio.db.sqla.models import TransferStats
-
-    a_while_ago = datetime.utcfromtimestamp(time.time() - 360)  # noqa: DTZ004 - as Rucio stores times
-    row = TransferStats(
-        resolution=300, timestamp=a_while_ago, activity="Staging",
-        src_rse_id=_rse_id(session, source), dest_rse_id=_rse_id(session, destination),
-        files_done=files, bytes_done=files * bytes_each, files_failed=0,
-    )  # fmt: skip
-    row.save(session=session)
-
-
-@command
-def choose_source(session, rse, source):
-    """Let the queued requests to *rse* come from *source*, as the conveyor's preparer decides."""
-    from rucio.db.sqla.models import Request
-    from sqlalchemy import update
-
-    where = Request.dest_rse_id == _rse_id(session, rse)
-    session.execute(update(Request).where(where).values(source_rse_id=_rse_id(session, source)))
-
-
-@command
 def add_user(session, account, password):
     """Add an account without rights of an administrator; it logs in under its own name."""
     from rucio.common.types import InternalAccount
@@ -460,14 +434,6 @@ def set_account_limit(session, account, rse, limit):
 
     rse_id = _rse_id(session, rse)
     set_local_account_limit(account=_account(account), rse_id=rse_id, bytes_=limit, session=session)
-
-
-@command
-def make_admin(session, account):
-    """Let *account* change and delete rules, as Rucio's generic policy allows administrators only."""
-    from rucio.core.account import add_account_attribute
-
-    add_account_attribute(account=_account(account), key="admin", value=True, session=session)
 
 
 @command

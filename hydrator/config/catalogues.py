@@ -12,9 +12,6 @@ from hydrator.domain.untrusted import is_loopback
 
 from .fields import Name, Seconds, Section, SiteName, Url
 
-AnswerMegabytes = Annotated[float, Field(gt=0, le=4096)]
-AnswerValues = Annotated[int, Field(ge=1000, le=100_000_000)]
-
 
 class FileSource(Section):
     """A file with a list of datasets, in TOML or JSON. The daemon reads the file again when it changes."""
