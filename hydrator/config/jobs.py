@@ -28,9 +28,6 @@ class DemandSettings(Section):
     )
 
 
-_FORMER_KEYS = frozenset({"rank_weight", "staging_credit"})
-
-
 class JobsSettings(Section):
     """Defaults that `hydrator submit pool-config` gives to jobs that set only RequiredDatasets."""
 
@@ -45,14 +42,6 @@ class JobsSettings(Section):
         description="jobs carry their datasets also as a text, RequiredDatasetsCSV, which GlideinWMS"
         " frontends read",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_former_keys(cls, values: object) -> object:
-        """Ignore the keys of releases whose jobs had the locality in their Rank."""
-        if not isinstance(values, dict):
-            return values
-        return {name: value for name, value in values.items() if name not in _FORMER_KEYS}
 
 
 class NamePattern(Section):

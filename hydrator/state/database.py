@@ -21,13 +21,11 @@ SCHEMA_VERSION = 1
 _SCHEMA = """
 create table if not exists memory (catalogue text primary key, at real, sites text, unmapped text, failure text, unseen text);
 create table if not exists known (catalogue text, did text, at real, body text, primary key (catalogue, did)) without rowid;
-create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, primary key (schedd, dids)) without rowid;
-create table if not exists demand_keys (schedd text, dids text, unkeyed integer, wrong integer, primary key (schedd, dids))
-    without rowid;
+create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, unkeyed integer, wrong integer,
+    primary key (schedd, dids)) without rowid;
 create table if not exists refused (text text primary key, reason text) without rowid;
 create table if not exists found (catalogue text primary key, dids text) without rowid;
-create table if not exists ads (site text primary key, as_of real, generation integer, content text) without rowid;
-create table if not exists estimates_until (site text primary key, until real) without rowid;
+create table if not exists ads (site text primary key, as_of real, generation integer, content text, until real) without rowid;
 create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
     primary key (publisher, site)) without rowid;
 create table if not exists report (key text primary key, body text) without rowid;
@@ -199,8 +197,7 @@ def owner_of(folder: Path) -> str | None:
 def restrict_permissions(path: Path) -> None:
     """Create the database at *path* if it is missing; let only the daemon's user read the database's files.
 
-    SQLite creates the write-ahead log with the permissions of the database. An earlier version of this
-    project created these files with the permissions of the umask.
+    SQLite creates the write-ahead log with the permissions of the database.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (*path.parent.glob(f"{path.name}*"), path.with_name("lock")):

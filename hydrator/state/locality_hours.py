@@ -9,8 +9,6 @@ from typing import Final
 
 from hydrator.domain.model import from_unix
 
-from .rows import has_table
-
 SCHEMA: Final = """
 create table if not exists locality_hours (at real primary key, all_local integer, some_local integer,
     none_local integer, unknown integer, bytes_at_site integer, bytes_elsewhere integer) without rowid;
@@ -73,14 +71,12 @@ class LocalityHourTable:
             self._db.execute("delete from locality_hours where at <= ? or at > ?", (oldest, row[0]))
 
     def load(self, since: datetime) -> list[LocalityHour]:
-        """Return the hours since *since*, oldest first; none if an earlier version wrote the state.
+        """Return the hours since *since*, oldest first.
 
         Raises:
             StateError: the state cannot be read.
         """
         with self._transaction():
-            if not has_table(self._db, "locality_hours"):
-                return []
             rows = self._db.execute(f"{_SELECT} where at >= ? order by at", (since.timestamp(),)).fetchall()
         return [LocalityHour(from_unix(row[0]), *row[1:]) for row in rows if _is_valid(row)]
 

@@ -5,7 +5,6 @@ A row that cannot be decoded raises one of :data:`DECODE_ERRORS`. The reader the
 """
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -44,11 +43,6 @@ RecordRows = dict[tuple[str, Did], RecordRow]
 
 AuditRow = tuple[str, str, str]
 """The kind of the row (``tally`` or ``correction``), its key (a site or a claim), and the values as JSON."""
-
-
-def has_table(db: sqlite3.Connection, name: str) -> bool:
-    """Return False if the state of an older version does not have the table *name*."""
-    return db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is not None
 
 
 class StoredDataset(NamedTuple):
@@ -163,18 +157,9 @@ def recover_memory(records_by_did: Mapping[Did, DatasetRecord]) -> CatalogueMemo
 
 
 def decode_demand(row: Any) -> RememberedJobs:  # noqa: ANN401
-    schedd, dids, jobs, last = row
-    return RememberedJobs(schedd, tuple(Did(did) for did in json.loads(dids)), int(jobs), from_unix(last))
-
-
-def decode_job_keys(row: Any) -> tuple[tuple[str, tuple[Did, ...]], tuple[bool, int]]:  # noqa: ANN401
-    schedd, dids, unkeyed, wrong = row
-    return (schedd, tuple(Did(did) for did in json.loads(dids))), (bool(unkeyed), int(wrong))
-
-
-def decode_site_time(row: Any) -> tuple[Site, datetime]:  # noqa: ANN401
-    site, at = row
-    return Site(site), from_unix(at)
+    schedd, dids, jobs, last, unkeyed, wrong = row
+    names = tuple(Did(did) for did in json.loads(dids))
+    return RememberedJobs(schedd, names, int(jobs), from_unix(last), bool(unkeyed), int(wrong))
 
 
 def decode_pair(row: Any) -> tuple[str, str]:  # noqa: ANN401
@@ -183,8 +168,10 @@ def decode_pair(row: Any) -> tuple[str, str]:  # noqa: ANN401
 
 
 def decode_ad(row: Any) -> SiteAd:  # noqa: ANN401
-    site, as_of, generation, content = row
-    ad = SiteAd(site, from_unix(as_of), int(generation), tuple((n, v) for n, v in json.loads(content)))
+    site, as_of, generation, content, until = row
+    lines = tuple((n, v) for n, v in json.loads(content))
+    estimates_until = None if until is None else from_unix(until)
+    ad = SiteAd(site, from_unix(as_of), int(generation), lines, estimates_until)
     facts_of(ad)  # raises if the ad's lists cannot be decoded
     return ad
 

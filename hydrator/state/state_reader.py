@@ -15,7 +15,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 
 from . import rows as records
-from .rows import DECODE_ERRORS, RecordRows, audit_from_rows, decode_held_loss, has_table
+from .rows import DECODE_ERRORS, RecordRows, audit_from_rows, decode_held_loss
 
 _T = TypeVar("_T")
 
@@ -31,10 +31,10 @@ class StateReader:
     def read_state(self) -> ReconcileState:
         """Return the state. The caller must have begun a transaction."""
         ads = sorted(
-            self.read("ads", "site, as_of, generation, content", records.decode_ad), key=lambda ad: ad.site
+            self.read("ads", "site, as_of, generation, content, until", records.decode_ad),
+            key=lambda ad: ad.site,
         )
-        until = dict(self.read("estimates_until", "*", records.decode_site_time))
-        ads_by_site = {ad.site: replace(ad, estimates_until=until.get(ad.site)) for ad in ads}
+        ads_by_site = {ad.site: ad for ad in ads}
         return ReconcileState(
             self._load_memories(ads_by_site),
             self._load_demand(),
@@ -61,9 +61,7 @@ class StateReader:
                 yield value
 
     def read_table(self, name: str, columns: str = "*") -> list[Any]:
-        """Return all rows of a table; no rows if the state of an older version does not have this table."""
-        if not has_table(self._db, name):
-            return []
+        """Return all rows of the table *name*."""
         return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - constant names
 
     def _load_memories(self, ads: Mapping[Site, SiteAd]) -> dict[str, CatalogueMemory]:
@@ -97,11 +95,7 @@ class StateReader:
         return {(catalogue, did): (at, body) for catalogue, did, at, body in rows}
 
     def _load_demand(self) -> DemandMemory:
-        keys = dict(self.read("demand_keys", "*", records.decode_job_keys))
-        entries = []
-        for entry in self.read("demand", "schedd, dids, jobs, last_wanted", records.decode_demand):
-            # contract 1 had no keys, so the jobs in the state of an older version have none
-            unkeyed, wrong = keys.get((entry.schedd, entry.dids), (True, 0))
-            entries.append(replace(entry, has_unkeyed_jobs=unkeyed, wrong_key_count=wrong))
+        columns = "schedd, dids, jobs, last_wanted, unkeyed, wrong"
+        entries = list(self.read("demand", columns, records.decode_demand))
         entries.sort(key=lambda entry: (entry.schedd, entry.dids))  # sort by DIDs, not by the JSON text
         return DemandMemory(tuple(entries), dict(self.read("refused", "*", records.decode_pair)))

@@ -79,16 +79,14 @@ class StateWriter:
         self._replace_rows(
             "ads",
             [
-                (ad.site, ad.as_of.timestamp(), ad.generation, json.dumps(ad.content))
+                (
+                    ad.site,
+                    ad.as_of.timestamp(),
+                    ad.generation,
+                    json.dumps(ad.content),
+                    ad.estimates_until.timestamp() if ad.estimates_until else None,
+                )
                 for ad in state.ads.values()
-            ],
-        )
-        self._replace_rows(
-            "estimates_until",
-            [
-                (ad.site, ad.estimates_until.timestamp())
-                for ad in state.ads.values()
-                if ad.estimates_until is not None
             ],
         )
         self._replace_rows(
@@ -128,12 +126,15 @@ class StateWriter:
     def _save_demand(self, demand: DemandMemory) -> None:
         self._replace_rows(
             "demand",
-            [(w.schedd, json.dumps(w.dids), w.jobs, w.last_demanded_at.timestamp()) for w in demand.entries],
-        )
-        self._replace_rows(
-            "demand_keys",
             [
-                (w.schedd, json.dumps(w.dids), int(w.has_unkeyed_jobs), w.wrong_key_count)
+                (
+                    w.schedd,
+                    json.dumps(w.dids),
+                    w.jobs,
+                    w.last_demanded_at.timestamp(),
+                    int(w.has_unkeyed_jobs),
+                    w.wrong_key_count,
+                )
                 for w in demand.entries
             ],
         )

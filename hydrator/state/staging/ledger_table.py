@@ -21,7 +21,7 @@ from hydrator.staging.ledger import (
     StagingTotals,
 )
 
-from ..rows import DECODE_ERRORS, has_table
+from ..rows import DECODE_ERRORS
 
 SCHEMA: Final = """
 create table if not exists staging (kind text, key text, body text, primary key (kind, key)) without rowid;
@@ -88,8 +88,6 @@ class LedgerTable:
         return self._decode(rows)
 
     def _read_rows(self) -> _Rows:
-        if not has_table(self._db, "staging"):
-            return {}
         return {(kind, key): body for kind, key, body in self._db.execute("select * from staging")}
 
     def _decode(self, rows: _Rows) -> Ledger:

@@ -41,18 +41,6 @@ def test_huge_sums_stay_integers_of_the_database(tmp_path):
         assert [hour.bytes_at_site for hour in store.locality_hours.load(NOON)] == [2**63 - 1]
 
 
-def test_state_of_an_earlier_version_has_no_hours_and_gets_the_table(tmp_path):
-    with Store.open_to_write(tmp_path):
-        pass
-    with sqlite3.connect(tmp_path / "state.sqlite") as db:
-        db.execute("drop table locality_hours")
-    with Store.open_to_read(tmp_path) as store:
-        assert store.locality_hours.load(NOON) == []
-    with Store.open_to_write(tmp_path) as store:
-        store.locality_hours.add(FIRST)
-        assert store.locality_hours.load(NOON) == [FIRST]
-
-
 def test_damaged_row_is_left_out(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.locality_hours.add(FIRST)

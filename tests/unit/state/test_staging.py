@@ -77,15 +77,6 @@ def test_a_failed_save_does_not_hide_rows_from_the_next(tmp_path):
         assert store.staging_ledger.load() == Ledger()
 
 
-def test_a_state_of_an_older_version_has_an_empty_ledger(tmp_path):
-    with Store.open_to_write(tmp_path):
-        pass
-    with sqlite3.connect(tmp_path / "state.sqlite") as db:
-        db.execute("drop table staging")
-    with Store.open_to_read(tmp_path) as store:
-        assert store.staging_ledger.load() == Ledger()
-
-
 @pytest.fixture
 def files(tmp_path):
     files = StagingFiles(tmp_path)
