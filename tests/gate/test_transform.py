@@ -84,7 +84,7 @@ def test_list_of_datasets_gets_all_attributes_of_the_contract(ad, mode):
         assert "DataLocalityAnyAfter" not in job
     else:
         wait = {"auto": 600, "wait": 3600}[mode]
-        step = max(5, wait // 12)
+        step = max(300, wait // 12)
         assert job["DataLocalityMaxWait"] == wait
         assert job["DataLocalityAnyAfter"] % step == 0
         assert before + wait <= job["DataLocalityAnyAfter"] <= time.time() + wait + step
