@@ -52,7 +52,6 @@ from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.server.middleware import AuthMiddleware
 from hydrator.submit import pool_config as poolconfig
 from hydrator.submit.rapthor.outlook import Outlook
-from scripts import architecture
 
 ROOT = Path(__file__).parents[1]
 MADE = "*Made from the code by `python scripts/docs.py --reference`.*"
@@ -795,9 +794,6 @@ def prepare(folder: Path) -> None:
     """Write the source for Sphinx into *folder*; replace the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("docs.*", "_*"))
-    made_folder = folder / "reference" / "generated"
-    (made_folder / "code.md").write_text(architecture.markdown(picture=architecture.PICTURE), "utf-8")
-    (made_folder / architecture.PICTURE).write_text(architecture.cycle_picture(), "utf-8")
     pages = []
     for page in sorted(folder.rglob("*.md")):
         path = page.relative_to(folder)
