@@ -20,7 +20,6 @@ from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.result import CycleReport
-from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.routes import PageHistory
 from hydrator.server.view import ServerState
@@ -82,7 +81,7 @@ class HttpFrontend:
             http,
             self.build_state,
             self.registry,
-            TokenServices(self._explain_job),
+            self._explain_job,
             self.get_version,
             self.history,
             self._read_cluster if settings.demand.ask_schedds else None,

@@ -17,10 +17,10 @@ from .api.live import LiveUpdates
 from .auth import Role, TokenAuthenticator
 from .handlers import (
     AdRoute,
+    JobExplainer,
     JobRoute,
     StateGetter,
     StateRoutes,
-    TokenServices,
 )
 from .limits.rate import RateLimiter
 from .metrics import HttpMetrics
@@ -39,37 +39,36 @@ def build_app(
     registry: CollectorRegistry,
     *,
     authenticator: TokenAuthenticator | None = None,
-    services: TokenServices | None = None,
+    explain_job: JobExplainer | None = None,
     policy: RequestPolicy | None = None,
     live: LiveUpdates | None = None,
     history: PageHistory | None = None,
     read_cluster: ClusterReader | None = None,
 ) -> Starlette:
-    """Build the app. Without an *authenticator* every client may read everything, but not use *services*.
+    """Build the app. Without an *authenticator* every client may read everything, but not ask about jobs.
 
     Args:
         get_state: returns the present state.
         registry: the metrics of ``/metrics``, with the counts of requests. A new app
             with the same registry continues these counts.
         authenticator: decides which token may use which route.
-        services: explanations of jobs.
+        explain_job: explains why a job is idle, to clients with a token; None for no such page.
         policy: the limits of requests.
         live: notifies open pages of changes; None if nothing ever changes.
         history: the daemon's own history, for the pages; None for no history.
         read_cluster: reads the jobs of a cluster, for their page; None if the daemon asks no schedds.
     """
-    services = services if services and authenticator else TokenServices()
+    explain_job = explain_job if authenticator else None
     policy = policy or RequestPolicy()
     live = live or LiveUpdates(lambda: None)
     clusters = ClusterQuestions(read_cluster) if read_cluster else None
-    can_explain = services.explain_job is not None
-    pages = PageRoutes(get_state, live, can_explain, history or PageHistory(), clusters)
+    pages = PageRoutes(get_state, live, explain_job is not None, history or PageHistory(), clusters)
     guard = partial(_build_guard, authenticator, policy.rate_limiter)
     ad_route = AdRoute(get_state, is_public=authenticator is None)
     routes = [
         *_build_page_routes(pages, live, guard),
         *_build_data_routes(StateRoutes(get_state, registry), ad_route, guard),
-        *_build_service_routes(get_state, services, guard),
+        Route("/why", JobRoute(get_state, explain_job).get, middleware=guard(Role.READ)),
     ]
     app = Starlette(
         routes=routes,
@@ -110,11 +109,4 @@ def _build_page_routes(pages: PageRoutes, live: LiveUpdates, guard: _Guard) -> l
         Route("/run", pages.run, middleware=guard(Role.READ)),
         Route("/live", live.get, middleware=guard(Role.READ)),
         Route(SCRIPT_PATH, pages.script),
-    ]
-
-
-def _build_service_routes(get_state: StateGetter, services: TokenServices, guard: _Guard) -> list[Route]:
-    job = JobRoute(get_state, services.explain_job)
-    return [
-        Route("/why", job.get, middleware=guard(Role.READ)),
     ]

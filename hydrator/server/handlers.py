@@ -47,13 +47,6 @@ JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenServices:
-    """Services for clients with a token; a service that is None is disabled."""
-
-    explain_job: JobExplainer | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _EncodedAd:
     """One ad as bytes, uncompressed and gzipped."""
 

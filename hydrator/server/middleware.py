@@ -110,7 +110,7 @@ class RequestMiddleware:
         self.http_metrics.record_request(scope, status, seconds)
         # build the fields only for level DEBUG, since the server may get thousands of requests a second
         if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):
-            # log the route, not the path: the path may contain a private name
+            # log the route, not the path: a path may have any name
             route = self.http_metrics.route_label(scope)
             fields = {"method": scope["method"], "route": route, "status": status}
             _log.debug("request", **fields, seconds=round(seconds, 4))

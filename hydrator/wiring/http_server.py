@@ -11,7 +11,7 @@ from hydrator.config import HttpServerSettings
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
-from hydrator.server.handlers import StateGetter, TokenServices
+from hydrator.server.handlers import JobExplainer, StateGetter
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.limits.connections import ConnectionLimiter
 from hydrator.server.limits.hosts import build_allowed_hosts
@@ -44,13 +44,13 @@ def build_http_server(
     http: HttpServerSettings,
     get_state: StateGetter,
     registry: CollectorRegistry,
-    services: TokenServices | None = None,
+    explain_job: JobExplainer | None = None,
     get_version: Callable[[], object] = lambda: None,
     history: PageHistory | None = None,
     read_cluster: ClusterReader | None = None,
     limits: ServerLimits = ServerLimits(),
 ) -> HttpServer:
-    """Build the server, but do not start it; only clients with a token may use *services*.
+    """Build the server, but do not start it; only clients with a token may call *explain_job*.
 
     *get_version* returns a value that changes with the pages. These show *history* and *read_cluster*.
 
@@ -64,7 +64,7 @@ def build_http_server(
         get_state,
         registry,
         authenticator=authenticator,
-        services=services,
+        explain_job=explain_job,
         policy=_request_policy(http, limits, has_tokens=authenticator is not None, proxied=proxied),
         live=live,
         history=history,

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 from hydrator.domain.pool_ports import ClusterJobs
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
-from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.routes import PageHistory
 from testbed.browser import chromium, driver
@@ -114,7 +113,7 @@ def asking(tmp_path_factory):
         world,
         CollectorRegistry(),
         authenticator=jobs.access,
-        services=TokenServices(explain_job=jobs.question),
+        explain_job=jobs.question,
     )
     with HttpServer(asgi) as server:
         yield server.url, {"Authorization": f"Bearer {jobs.tokens[READ_TOKEN]}"}

@@ -9,7 +9,6 @@ from adapters.http.publisher import ServedAds
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
-from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand
@@ -36,7 +35,6 @@ def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded
         ),
         CollectorRegistry(),
         authenticator=TokenAuthenticator.open(tmp_path / "tokens") if guarded else None,
-        services=TokenServices(),
     )
     paths = [route.path.replace("{site:path}", CAM) for route in asgi.routes if isinstance(route, Route)]
     headers = {} if who == "nobody" else {"Authorization": f"Bearer {token}"}

@@ -13,7 +13,6 @@ from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
-from hydrator.server.handlers import TokenServices
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.why import JobQuery, parse_job_query, render_why_page
 from hydrator.server.view import ServerState
@@ -67,7 +66,7 @@ def get(pool):
         view,
         CollectorRegistry(),
         authenticator=pool.access,
-        services=TokenServices(explain_job=pool.question),
+        explain_job=pool.question,
     )
     with (
         HttpServer(asgi) as server,
@@ -108,7 +107,7 @@ def test_without_tokens_nobody_is_told_of_jobs(pool):
     asgi = build_app(
         view,
         CollectorRegistry(),
-        services=TokenServices(explain_job=pool.question),
+        explain_job=pool.question,
     )
     with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
         refused = client.get(f"{server.url}/why?job=7")
