@@ -323,7 +323,6 @@ READERS = {
     "DataLocalityReadFrom": lambda text: parse_sets(text, parse_source),
     "DataLocalityOwnQueueSeconds": parse_seconds,
     "DataLocalityEstimatesUntil": parse_integer,
-    "DataLocalityObserve": parse_boolean,
     "DataLocalityAsOf": parse_integer,
     "DataLocalityGeneration": parse_integer,
     "DataLocalityVersion": parse_integer,
@@ -332,7 +331,7 @@ READERS = {
 OPTIONAL_ATTRIBUTES = (
     *("AvailableDatasets", "DataLocalityTrust", "DataLocalitySetsAsOf", "DataLocalityReadSeconds"),
     *("DataLocalityQueueSeconds", "DataLocalityReadFrom", "DataLocalityOwnQueueSeconds"),
-    *("DataLocalityEstimatesUntil", "DataLocalityObserve"),
+    "DataLocalityEstimatesUntil",
 )
 
 

@@ -153,9 +153,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Readers of a site's data", "short", "timeseries", [(f"hydrator_site_readers{{{SITE}}}", "{{site}}")]),
         ("Share of cycles in which estimates alone changed a site's ad", "percentunit", "timeseries",
          [(f"increase(hydrator_estimate_rewrites_total{{{SITE}}}[1h]) / on (instance) group_left {CYCLES}", "{{site}}")]),
-        ("Block of the experiment", "short", "timeseries", [("hydrator_experiment_block", "{{arm}}")]),
-        ("Until the block of the experiment ends", "s", "timeseries",
-         [("hydrator_experiment_block_end_timestamp_seconds - time()", "{{arm}}")]),
     )),
     ("Requests of data", (
         ("Requests that have not ended", "short", "timeseries",

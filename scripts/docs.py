@@ -121,13 +121,6 @@ ON_SLOTS = {
         "integer, Unix s",
         "jobs do not use the four estimates after this time; undefined if the ad has no estimates",
     ),
-    "DataLocalityObserve": (
-        "boolean",
-        (
-            "true: an observe-only block of an experiment runs, and jobs of all modes except `require` match"
-            " any slot; otherwise undefined"
-        ),
-    ),
     "DataLocalityTruncated": (
         "boolean",
         "true: the daemon left datasets or sets out because the ad reached its size budget",

@@ -39,7 +39,6 @@ def ad_text(generation: int, as_of: int, many: int = DATASETS, site: str = "UK")
         "DataLocalityTrust": 1.0,
         **by_set(generation, many),
         "DataLocalityEstimatesUntil": as_of + 900,
-        "DataLocalityObserve": False,
         "DataLocalityAsOf": as_of,
         "DataLocalityGeneration": generation,
         "DataLocalityVersion": 1,

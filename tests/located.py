@@ -48,16 +48,18 @@ class Located:
         self.configure()
 
     def configure(
-        self, policy: PoolPolicy = POLICY, *, observe: bool = False, more: Mapping[str, str] | None = None
+        self, policy: PoolPolicy = POLICY, *, rank_only: bool = False, more: Mapping[str, str] | None = None
     ) -> None:
         """Apply the generated configuration, as an operator would; *more* is read after it, by role."""
         more = more or {}
         daemons = ["SchedLog", "negotiator", *(f"startd:{site.local}" for site in self.pool.sites)]
         self.pool.reconfig(
             read_by=daemons,
-            schedd=QUICK + schedd_config(policy, {}, observe=observe) + more.get("schedd", ""),
-            startd=self._cron + startd_config({}, observe=observe, policy=policy) + more.get("startd", ""),
-            negotiator=negotiator_config({}, observe=observe, policy=policy) + more.get("negotiator", ""),
+            schedd=QUICK + schedd_config(policy, {}, rank_only=rank_only) + more.get("schedd", ""),
+            startd=self._cron
+            + startd_config({}, rank_only=rank_only, policy=policy)
+            + more.get("startd", ""),
+            negotiator=negotiator_config({}, rank_only=rank_only, policy=policy) + more.get("negotiator", ""),
         )
 
     def holds(self, age: int = 0, **sites: Mapping[str, float | str]) -> None:

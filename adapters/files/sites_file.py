@@ -13,8 +13,6 @@ file once in each of its cycles to learn which datasets the slots of a site have
 Times are Unix seconds. A dataset that no site has is not listed.
 The key of a set is the ``DataLocalityKey`` of the jobs. A site's row has ``own_queue_seconds`` and, with
 estimates, ``estimates_until``: after this time a reader must ignore the seconds of the site.
-A site's row has ``"observe": true`` in an observe-only block of an experiment: jobs of all modes except
-``require`` then match any slot of the site, so a reader must not prefer or avoid the site for its datasets.
 After ``valid_until`` a reader must ignore the file. If the daemon has no new facts about a site, the
 site's entry with its ``as_of`` stays unchanged. When ``as_of`` is ``max_age`` seconds old, jobs no longer
 use the site's facts, and a reader should not use them either. The daemon replaces the file by a rename and
@@ -47,7 +45,7 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 _MODE: Final = 0o644
 _AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
 """One entry of ``DatasetStates`` in a site's ad: no DID contains a quote."""
-_EXTRA_FIELDS: Final = {"own_queue_seconds": int, "estimates_until": int, "observe": bool}
+_EXTRA_FIELDS: Final = {"own_queue_seconds": int, "estimates_until": int}
 """Fields of a site's row that it does not always have, and their types."""
 
 
@@ -55,7 +53,7 @@ _EXTRA_FIELDS: Final = {"own_queue_seconds": int, "estimates_until": int, "obser
 class _SitesFileContents:
     """Content of the sites file: each site's ad, the DIDs of its AVAILABLE datasets, and its sets.
 
-    ``extras`` has the fields of a site's row about estimates and the experiment, ``sets`` the entry of each
+    ``extras`` has the fields of a site's row about estimates, ``sets`` the entry of each
     set by its key.
     """
 
@@ -160,15 +158,10 @@ def _available_dids(ad: SiteAd) -> frozenset[str]:
 
 
 def _extra_fields(answers: SiteAnswers) -> dict[str, int]:
-    """Return the fields of a site's row about an observe-only block, and about valid estimates."""
-    observed: dict[str, int] = {"observe": True} if answers.is_observing else {}
+    """Return the fields of a site's row about valid estimates."""
     if answers.estimates_until is None:
-        return observed
-    return {
-        "own_queue_seconds": answers.own_queue_seconds,
-        "estimates_until": answers.estimates_until,
-        **observed,
-    }
+        return {}
+    return {"own_queue_seconds": answers.own_queue_seconds, "estimates_until": answers.estimates_until}
 
 
 def _set_row(answer: SetAnswer) -> dict[str, Any]:

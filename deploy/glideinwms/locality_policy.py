@@ -8,8 +8,7 @@ Jobs that name no datasets match every entry. If the file is missing, incomplete
 old, all jobs do: then pilots are requested as without this policy. An entry gets no pilots for jobs that name
 datasets if it names no site, if the file does not have its site, or if the facts of that site are too old:
 such jobs could not match its slots. A job in mode auto also matches where the slots' estimates let it run:
-reading its data there ends sooner than waiting for a slot beside it, or there are no estimates. At a site in
-an observe-only block of an experiment all jobs match, except those of mode require.
+reading its data there ends sooner than waiting for a slot beside it, or there are no estimates.
 
 GlideinWMS calls match() for every entry and every kind of job, in a new process each cycle. So each process
 reads the file once, and looks up each list of datasets once.
@@ -48,7 +47,6 @@ job_match_attrs = {
 }
 
 _read = []  # one element once the file was read: its sites and datasets, or None if it cannot be used
-_observed = set()  # the sites of the file in an observe-only block
 _places = {}  # by list of datasets, the sites that have them all; None if the file cannot be used
 _sets = {}  # by key in lower case, the sites with the whole set, and those that are open to jobs of mode auto
 
@@ -68,7 +66,7 @@ def match(job, glidein):
     for key in SITE_KEYS:
         site = attrs.get(key)
         if site:
-            return site in places or (site in _observed and _is_free(job)) or _may_run_at(job, site)
+            return site in places or _may_run_at(job, site)
     return False
 
 
@@ -79,12 +77,6 @@ def _may_run_at(job, site):
         return False
     whole, open_to_auto = _sets.get(key.lower(), ((), ()))
     return site in whole or (site in open_to_auto and isinstance(mode, str) and mode.lower() == "auto")
-
-
-def _is_free(job):
-    """Return whether the job may run anywhere in an observe-only block; one without a valid mode may not."""
-    mode = job.get("DataLocality")
-    return isinstance(mode, str) and mode.lower() in ("auto", "wait", "prefer")
 
 
 def _sites_with(wanted):
@@ -117,7 +109,6 @@ def _load_sites():
         datasets = document["datasets"]
         if not all(isinstance(places, list) for places in datasets.values()):
             raise ValueError("its datasets are not lists of sites")
-        _observed.update(site for site in sites if document["sites"][site].get("observe") is True)
         for key, rows in document.get("sets", {}).items():
             fresh = {site for site, row in rows.items() if site in sites and row["as_of"] >= oldest}
             whole = frozenset(site for site in fresh if rows[site]["share"] >= 1)

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import Field
 
 from .fields import Seconds, Section, SiteName
 
@@ -108,41 +108,6 @@ class EstimatesSettings(Section):
         description="NEGOTIATOR_INTERVAL of the pool: a waiting job starts after this time at the earliest,"
         " so a job whose data is read sooner does not wait for it",
     )
-
-
-class ExperimentSettings(Section):
-    """A switchback experiment on the pool: docs/how-to/operate/run/prove-it-on-your-pool.md."""
-
-    enabled: bool = Field(
-        False,
-        description="alternate blocks in which jobs use where their data is with blocks in which they"
-        " ignore it",
-    )
-    block_hours: float = Field(6, ge=0.01, le=168, description="length of a block")
-    days: float = Field(
-        14,
-        ge=0.001,
-        le=90,
-        description="length of the experiment; it has an even number of blocks, at least two",
-    )
-    drop_minutes: float = Field(
-        60, ge=0, le=10_000, description="the report leaves out jobs that started in this part of a block"
-    )
-    seed: int | None = Field(
-        None,
-        ge=0,
-        le=2**63 - 1,
-        description="seed of the order of the blocks; default: the time of the start",
-    )
-    start: AwareDatetime | None = Field(
-        None, description="start of the experiment, such as 2026-12-01T00:00:00Z; default: at once"
-    )
-
-    @model_validator(mode="after")
-    def _check_times(self) -> Self:
-        if self.drop_minutes >= self.block_hours * 60:
-            raise ValueError("drop_minutes must be shorter than block_hours")
-        return self
 
 
 class LogSettings(Section):

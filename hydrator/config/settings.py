@@ -7,7 +7,6 @@ from .catalogues import SiteCapabilitiesSettings, Source
 from .daemon import (
     DaemonSettings,
     EstimatesSettings,
-    ExperimentSettings,
     HTCondorSettings,
     LogSettings,
     SitesSettings,
@@ -41,7 +40,6 @@ class Settings(BaseSettings):
     estimates: EstimatesSettings = EstimatesSettings()
     breaker: BreakerSettings = BreakerSettings()
     audit: AuditSettings = AuditSettings()
-    experiment: ExperimentSettings = ExperimentSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

@@ -111,7 +111,6 @@ class HttpFrontend:
         context, now = self.context, self.clock()
         report = context.report
         served_ads = context.parts.served_ads if context.parts else None
-        experiment = (report.evaluation.state if report else context.state).experiment
         has_ads = report or context.state.ads
         return replace(
             context.cycle_state or ServerState({}, None, None, None, now),
@@ -122,7 +121,6 @@ class HttpFrontend:
             hang_reason=self.get_hang_reason(),
             max_age=context.settings.daemon.max_age,
             changes=context.recent_changes,
-            experiment=experiment.describe(now) if experiment else None,
             staging=context.staging,
             locality=context.locality,
             parts=context.part_statuses,

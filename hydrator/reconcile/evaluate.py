@@ -29,7 +29,6 @@ from hydrator.reconcile.audit.ledger import (
     apply_corrections,
     expire_and_confirm,
 )
-from hydrator.reconcile.publish.experiment import ExperimentPolicy, advance_experiment, mark_observed
 from hydrator.reconcile.snapshot.breaker import (
     BreakerLimits,
     BreakerResult,
@@ -62,7 +61,6 @@ class ReconcilePolicy:
     audit_window: timedelta = AUDIT_WINDOW
     breaker_limits: BreakerLimits = field(default_factory=BreakerLimits)
     max_withhold: timedelta = timedelta(minutes=10)
-    experiment: ExperimentPolicy | None = None
     never: tuple[str, ...] = ()
 
     def is_retired(self, site: Site) -> bool:
@@ -138,14 +136,10 @@ def evaluate(
     merged = cycle.merge_corrected(breaker, audit)
     draft_set = cycle.draft_ads(merged, audit, make_estimates(merged.snapshot))
     drafts = cycle.add_unseen(draft_set.drafts, audit, breaker)
-    experiment = advance_experiment(state.experiment, policy.experiment, now)
-    if experiment and experiment.is_observing(now):
-        drafts = mark_observed(drafts)
     ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations)
     results = cycle.results_to_reuse(breaker, merged, draft_set)
-    new_state = replace(cycle.next_state(breaker, audit, ads), experiment=experiment)
     return Evaluation(
-        new_state,
+        cycle.next_state(breaker, audit, ads),
         merged.snapshot,
         draft_set.drafts,
         ads,

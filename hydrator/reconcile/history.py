@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.ads.site_ads import facts_of
@@ -45,8 +44,6 @@ class HistoryEntry:
         other = len(self.changes) - came - left
         parts = [(came, "came"), (left, "left"), (other, "changed")]
         counts = [f"{number} {word}" for number, word in parts if number]
-        if not counts and (OBSERVE_ATTRIBUTE, "true") in self.ad.content:
-            return "in an observe-only block of the experiment"
         return ", ".join(counts) or "only ages or fractions changed"
 
 

@@ -10,7 +10,6 @@ from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.history import HistoryEntry
-from hydrator.reconcile.publish.experiment import Experiment
 from hydrator.reconcile.publish.overrides import PendingCommands
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -26,7 +25,6 @@ class ReconcileState:
     ads: Mapping[Site, SiteAd] = field(default_factory=dict)
     held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
     audit: Audit = field(default_factory=Audit)
-    experiment: Experiment | None = None
 
 
 class StateStore(Protocol):

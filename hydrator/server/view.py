@@ -44,7 +44,6 @@ class ServerState:
         omitted_dids: by site, the datasets for which the site's ad has no room.
         estimates: the estimates of the last cycle.
         no_estimates_reason: why the daemon made no estimates in the last cycle; None if it made some.
-        experiment: a sentence about the running block of a switchback experiment; None without one.
         locality: where the data of ended jobs was, over time.
         staging: the last step of staging; None before it.
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
@@ -70,7 +69,6 @@ class ServerState:
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
     estimates: Estimates | None = None
     no_estimates_reason: str | None = None
-    experiment: str | None = None
     staging: StagingOverview | None = None
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     parts: Sequence[PartStatus] = ()

@@ -29,7 +29,6 @@ create table if not exists ads (site text primary key, as_of real, generation in
 create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
     primary key (publisher, site)) without rowid;
 create table if not exists report (key text primary key, body text) without rowid;
-create table if not exists experiment (seed text, started_at real, block real, blocks integer, dropped real, stopped_at real);
 create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
 create table if not exists held (site text primary key, body text) without rowid;
 create table if not exists audit (kind text, key text, body text, primary key (kind, key)) without rowid;

@@ -5,8 +5,8 @@ A row that cannot be decoded raises one of :data:`DECODE_ERRORS`. The reader the
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from hydrator.domain.model import (
@@ -29,7 +29,6 @@ from hydrator.reconcile.audit.ledger import (
     VerificationMethod,
 )
 from hydrator.reconcile.demand import RememberedJobs
-from hydrator.reconcile.publish.experiment import Experiment
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
@@ -286,23 +285,3 @@ def _correction_from_json(body: str) -> Correction:
 
 def _unix_or_none(moment: datetime | None) -> float | None:
     return moment.timestamp() if moment else None
-
-
-def encode_experiment(one: Experiment) -> tuple[object, ...]:
-    stopped_at = one.stopped_at.timestamp() if one.stopped_at else None
-    block, dropped = one.block_time.total_seconds(), one.drop_time.total_seconds()
-    return str(one.seed), one.started_at.timestamp(), block, one.block_count, dropped, stopped_at
-
-
-def decode_experiment(row: Sequence[Any]) -> Experiment:
-    seed, started_at, block, count, dropped, stopped_at = row
-    if block <= 0 or count < 2:
-        raise ValueError("an experiment needs two blocks of some length")
-    return Experiment(
-        int(seed),
-        from_unix(started_at),
-        timedelta(seconds=block),
-        int(count),
-        timedelta(seconds=dropped),
-        None if stopped_at is None else from_unix(stopped_at),
-    )

@@ -42,7 +42,6 @@ class StateReader:
             ads_by_site,
             dict(self.read("held", "*", lambda row: (Site(row[0]), decode_held_loss(row[1])))),
             audit_from_rows(self.read_table("audit", "kind, key, body")),
-            next(iter([*self.read("experiment", "*", records.decode_experiment)]), None),
         )
 
     def read(self, table: str, columns: str, decode: Callable[[Any], _T]) -> Iterator[_T]:

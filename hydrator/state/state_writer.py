@@ -13,7 +13,6 @@ from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
-from . import rows as records
 from .rows import RecordRows, audit_rows, encode_held_loss, encode_record
 from .state_reader import StateReader
 
@@ -88,9 +87,6 @@ class StateWriter:
                 )
                 for ad in state.ads.values()
             ],
-        )
-        self._replace_rows(
-            "experiment", [records.encode_experiment(state.experiment)] if state.experiment else []
         )
         self._save_audit(state.audit)
 

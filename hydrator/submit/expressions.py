@@ -47,15 +47,13 @@ DataLocalityTakesReader is in LIMIT_EXPRESSIONS.
 KNOWN_EXPRESSION = f"(({_KEYED_SHARE} >= 0.0 && {_FRESH}) =?= true)"
 """The daemon has published the job's set at this slot, so the job need not wait for it to be published."""
 _WAITED_EXPRESSION = "time() >= MY.DataLocalityAnyAfter"
-OBSERVED_EXPRESSION = "(TARGET.DataLocalityObserve =?= true)"
-"""The slot is in an observe-only block of an experiment, so it matches all jobs but those of mode require."""
 SETTLED_EXPRESSION = f"({_WAITED_EXPRESSION} || {KNOWN_EXPRESSION})"
 KEYED_HERE: dict[Mode, str] = {
     "require": LOCAL_EXPRESSION,
-    "wait": f"{LOCAL_EXPRESSION} || {OBSERVED_EXPRESSION} || {_WAITED_EXPRESSION}",
-    "prefer": f"{LOCAL_EXPRESSION} || {OBSERVED_EXPRESSION} || {_WAITED_EXPRESSION}",
+    "wait": f"{LOCAL_EXPRESSION} || {_WAITED_EXPRESSION}",
+    "prefer": f"{LOCAL_EXPRESSION} || {_WAITED_EXPRESSION}",
     "auto": (
-        f"{LOCAL_EXPRESSION} || {OBSERVED_EXPRESSION}"
+        f"{LOCAL_EXPRESSION}"
         f" || ifThenElse({ESTIMATED_EXPRESSION}, {CHEAPER_EXPRESSION}, {SETTLED_EXPRESSION})"
     ),
 }
@@ -71,18 +69,17 @@ A read of more than 800,000 s (9 days) ranks as unknown, so a known read always 
 _RANK_TEMPLATE = (
     "[s = {share};"
     " r = {read};"
-    " v = s >= 1.0 || {observed} ? 0.0"
+    " v = s >= 1.0 ? 0.0"
     " : (time() < TARGET.DataLocalityEstimatesUntil && r >= 0 && r <= 800000) =?= true"
     " ? s - 1.0 - real(r) : 100000.0 * s - 1000000.0].v"
 )
 KEYED_RANK = _RANK_TEMPLATE.format(
     share=f"{KNOWN_EXPRESSION} ? min({{1.0, {_KEYED_SHARE}}}) : 0.0",
     read="TARGET.DataLocalityReadSeconds[MY.DataLocalityKey]",
-    observed=OBSERVED_EXPRESSION,
 )
 """``DataLocalityRank`` (s) of keyed jobs, from -1e6 to 0: 0 where all datasets are, else minus the seconds.
 
-At observed slots it is 0, too. With a valid estimate it is minus ReadSeconds, and less by a second at most:
+With a valid estimate it is minus ReadSeconds, and less by a second at most:
 of two slots with one class of ReadSeconds the one with more local bytes ranks higher. Without an estimate
 it is -1e6 plus 1e5 times the share of the job's bytes at the site, so an unknown slot never ranks above a
 known one.
@@ -119,16 +116,16 @@ _BARE_KNOWN = 'allCompare(">=", DataLocalityShares, 0) =?= true'
 _BARE_WAITED = "time() >= DataLocalityAnyAfter"
 BARE_HERE: dict[Mode, str] = {
     "require": _BARE_LOCAL,
-    "wait": f"{_BARE_LOCAL} || {OBSERVED_EXPRESSION} || {_BARE_WAITED}",
-    "prefer": f"{_BARE_LOCAL} || {OBSERVED_EXPRESSION} || {_BARE_WAITED}",
-    "auto": f"{_BARE_KNOWN} || {OBSERVED_EXPRESSION} || {_BARE_WAITED}",
+    "wait": f"{_BARE_LOCAL} || {_BARE_WAITED}",
+    "prefer": f"{_BARE_LOCAL} || {_BARE_WAITED}",
+    "auto": f"{_BARE_KNOWN} || {_BARE_WAITED}",
 }
 """``DataLocalityHere`` by mode, for bare jobs of several datasets: mode auto uses no estimates for them.
 
 So in mode auto a job matches wherever all its datasets are published, with or without the data.
 """
 BARE_RANK = (
-    f"{_BARE_LOCAL} || {OBSERVED_EXPRESSION} ? 0.0 : (sum(DataLocalityShares) >= 0) =?= true"
+    f"{_BARE_LOCAL} ? 0.0 : (sum(DataLocalityShares) >= 0) =?= true"
     " ? min({100000.0, 100000.0 * sum(DataLocalityShares) / size(RequiredDatasets)}) - 1000000 : -1000000.0"
 )
 """``DataLocalityRank`` of bare jobs: the share of the datasets, not of the bytes, decides above the floor.
@@ -187,10 +184,7 @@ bytes for each operator and name: the clause of mode auto takes 20 kB as an expr
 
 
 _READ = "MY.DataLocalityReadSeconds[TARGET.DataLocalityKey]"
-_IS_LIMITED = (
-    f"({_READ} >= {LEAST_LIMITED_SECONDS} && time() < MY.DataLocalityEstimatesUntil"
-    " && MY.DataLocalityObserve =!= true) =?= true"
-)
+_IS_LIMITED = f"({_READ} >= {LEAST_LIMITED_SECONDS} && time() < MY.DataLocalityEstimatesUntil) =?= true"
 _TURN = f"{_READ} * max({{8, $(DATALOCALITY_READERS)}}) / 16"
 _READERS_OF_TURN = re.compile(r"max\(\s*\{\s*8\s*,\s*(\d+)\s*\}\s*\)")
 _LONGER = f"max({{$(DATALOCALITY_TURN), {_TURN}}})"
@@ -243,7 +237,7 @@ def _parse_at_match(expression: str) -> str:
 
 
 _COMPACT_LOCAL = f"(TARGET.DataLocalityLocal ?: {_parse_at_match(LOCAL_EXPRESSION)}) =?= true"
-_COMPACT_WAIT = f"{_COMPACT_LOCAL} || {OBSERVED_EXPRESSION} || {_WAITED_EXPRESSION}"
+_COMPACT_WAIT = f"{_COMPACT_LOCAL} || {_WAITED_EXPRESSION}"
 COMPACT_HERE: dict[Mode, str] = {
     "require": _COMPACT_LOCAL,
     "wait": _COMPACT_WAIT,
@@ -265,11 +259,10 @@ def _as_printed(expression: str) -> str:
 
 SUBMITTED_HERE = _as_printed(
     f"MY.DataLocalityTransformed =!= true || {LOCAL_EXPRESSION}"
-    ' || MY.DataLocality =!= "require"'
-    f" && ({OBSERVED_EXPRESSION} ||"
+    ' || MY.DataLocality =!= "require" &&'
     f' ifThenElse(MY.DataLocality =?= "auto" && {ESTIMATED_EXPRESSION}, {CHEAPER_EXPRESSION},'
     f" ({_WAITED_EXPRESSION}) =?= true"
-    f' || MY.DataLocality =?= "auto" && {KNOWN_EXPRESSION}))'
+    f' || MY.DataLocality =?= "auto" && {KNOWN_EXPRESSION})'
 )
 """``DataLocalityHere`` of ``hydrator submit``: the value of KEYED_HERE[mode] for each mode of the job.
 

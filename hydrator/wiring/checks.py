@@ -51,8 +51,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         audit=state.audit,
         warn_below=settings.audit.warn_below,
         daemon_findings=daemon_findings,
-        is_experimenting=state.experiment is not None
-        and state.experiment.block_at(system_clock()) is not None,
         readers=_count_readers(settings.estimates),
         stagers=tuple(parts.staging.stagers.values()),
         asking_catalogues=parts.staging.asking_catalogues,

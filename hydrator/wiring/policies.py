@@ -6,7 +6,7 @@ The module also has the system's clock.
 from datetime import UTC, datetime, timedelta
 
 from hydrator.config import Settings
-from hydrator.config.daemon import DaemonSettings, ExperimentSettings, SitesSettings
+from hydrator.config.daemon import DaemonSettings, SitesSettings
 from hydrator.config.fields import build_from_section
 from hydrator.config.staging import StagingLimitSettings, StagingTimeSettings
 from hydrator.domain.model import Site, parse_did
@@ -14,7 +14,6 @@ from hydrator.domain.sites import SiteMapping
 from hydrator.reconcile.estimates.estimate import EstimatePolicy
 from hydrator.reconcile.estimates.rates import BYTES_PER_GBIT, NetworkPolicy
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.experiment import ExperimentPolicy
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingPolicy, StagingTimes
 from hydrator.submit.pool_config import PoolPolicy
@@ -50,21 +49,8 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
             ),  # a cycle for new demand follows sooner and must not confirm a loss
         ),
         audit_window=timedelta(hours=settings.audit.window_hours),
-        experiment=_experiment_policy(settings.experiment),
         retired=frozenset(settings.sites.retired),  # type: ignore[arg-type]
         never=settings.publish.never,
-    )
-
-
-def _experiment_policy(section: ExperimentSettings) -> ExperimentPolicy | None:
-    if not section.enabled:
-        return None
-    return ExperimentPolicy(
-        timedelta(hours=section.block_hours),
-        timedelta(days=section.days),
-        timedelta(minutes=section.drop_minutes),
-        section.seed,
-        section.start,
     )
 
 

@@ -49,7 +49,6 @@ def site_ad(
         ("DataLocalityQueueSeconds", "[s2bc4defghijklmnopqrs=1024]"),
         ("DataLocalityReadFrom", '[s2bc4defghijklmnopqrs="RAL; no 2"]'),
         ("DataLocalityOwnQueueSeconds", "32"),
-        ("DataLocalityObserve", "true"),
         ("DataLocalityVersion", "1"),
     )
     return SiteAd(Site(site), as_of, generation, content, as_of + timedelta(minutes=15))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters.files.sites_file import SitesFilePublisher
-from hydrator.domain.model import Site, SiteAd
+from hydrator.domain.model import Site
 from tests.contracts.publisher import MORNING, PublisherContract, site_ad
 from tests.memory import system_clock
 
@@ -46,7 +46,7 @@ def publisher(path) -> SitesFilePublisher:
 def test_the_sites_file_has_datasets_times_and_validity(publisher, path):
     publisher.publish([site_ad("UK", 7, datasets=2), site_ad("AU", 8, datasets=1)])
     now = int(MORNING.timestamp())
-    estimates = {"own_queue_seconds": 32, "estimates_until": now + 900, "observe": True}
+    estimates = {"own_queue_seconds": 32, "estimates_until": now + 900}
     whole = {"share": 1.0, "as_of": now}
     assert json.loads(path.read_text()) == {
         "version": 1,
@@ -63,18 +63,6 @@ def test_the_sites_file_has_datasets_times_and_validity(publisher, path):
             "ska:observation_00001": {"UK": whole},
         },
     }
-
-
-def test_site_in_an_observe_block_says_so_until_its_next_ad(publisher, path):
-    def active(ad: SiteAd) -> SiteAd:
-        return replace(ad, content=tuple(line for line in ad.content if line[0] != "DataLocalityObserve"))
-
-    publisher.publish([site_ad("UK", 7), active(site_ad("AU", 7))])
-    publisher.publish([active(site_ad("NL", 8))])
-    sites = json.loads(path.read_text())["sites"]
-    assert {site: row.get("observe") for site, row in sites.items()} == {"AU": None, "NL": None, "UK": True}
-    publisher.publish([active(site_ad("UK", 9))])
-    assert "observe" not in json.loads(path.read_text())["sites"]["UK"]
 
 
 @pytest.mark.parametrize("state", ["STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"])

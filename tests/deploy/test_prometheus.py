@@ -22,8 +22,6 @@ QUIET = {
     "Share of their time that merges covered A": "no merge is configured",
     "Until credentials end A": "the test pool's token does not end",
     "Since a transfer was measured A": "no transfer was measured",
-    "Block of the experiment A": "no experiment is configured",
-    "Until the block of the experiment ends A": "no experiment is configured",
     "Requests that have not ended A": "staging is off",
     "Bytes on their way A": "staging is off",
     "Proposed, or waiting for approval A": "staging is off",

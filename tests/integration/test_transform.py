@@ -168,8 +168,8 @@ def test_prepared_jobs_run_where_their_set_is_and_equal_keys_share_an_autocluste
     assert located.pool.job(clusters[1], "JobStatus")["JobStatus"] == 1
 
 
-def test_prepared_jobs_run_anywhere_without_the_transform_and_while_observing(located):
-    with configured(located, observe=True):
+def test_prepared_jobs_run_anywhere_without_the_transform_and_with_rank_only(located):
+    with configured(located, rank_only=True):
         located.ran_at(located.submit(BOTH, *prepared('+DataLocality = "require"')[1:]))
     with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \nSUBMIT_REQUIREMENT_NAMES = \n"}):
         located.ran_at(located.submit(BOTH, *prepared('+DataLocality = "require"')[1:]))
@@ -618,8 +618,8 @@ def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may
 # --- the cautious form, and taking it out again
 
 
-def test_observe_mode_only_ranks(located):
-    with configured(located, observe=True):
+def test_rank_only_changes_no_requirements(located):
+    with configured(located, rank_only=True):
         own = ("requirements = TARGET.Cpus > 0", "rank = 3")
         plain = located.ad(located.submit(None, HELD, *own))
         ad = located.ad(located.submit('{"ska:a"}', HELD, *own))
@@ -635,7 +635,7 @@ def test_observe_mode_only_ranks(located):
         assert located.ran_at(located.submit('{"ska:b"}')) == ["NL"]
 
 
-def test_observe_mode_warns_where_enforcement_would_reject(located):
-    with configured(located, observe=True):
+def test_rank_only_warns_where_enforcement_would_reject(located):
+    with configured(located, rank_only=True):
         done = located.pool.run("condor_submit", "-", user="alice", input=description("{}", HELD))
         assert "RequiredDatasets is empty" in done.stdout + done.stderr

@@ -65,8 +65,6 @@ def any_slot(draw) -> ClassAd:
         if draw(st.booleans()):
             lines.append(f"{name} = {draw(st.one_of(whole, nonsense))}")
     lines += [f"{name} = {draw(st.one_of(moments, nonsense))}" for name in NUMBERS if draw(st.booleans())]
-    if draw(st.booleans()):
-        lines.append(f"DataLocalityObserve = {draw(nonsense)}")
     return ClassAd(f"[{';'.join(lines)}]")
 
 
@@ -79,8 +77,6 @@ def slot_of_singles(draw) -> ClassAd:
     if draw(st.booleans()):
         times = draw(st.dictionaries(st.sampled_from(KEYS), moments))
         lines.append(f"DataLocalitySetsAsOf = {record(times)}")
-    if not draw(st.integers(0, 5)):
-        lines.append(f"DataLocalityObserve = {draw(nonsense)}")
     return ClassAd(f"[{';'.join(lines)}]")
 
 
@@ -200,11 +196,10 @@ def plain_expressions(mode: str) -> tuple[str, str]:
     local, known = (
         f'((allCompare(">=", {shares}, {least}) && {fresh}) =?= true)' for least in ("1.0", "0.0")
     )
-    observed = "(TARGET.DataLocalityObserve =?= true)"
-    more = {"require": [], "auto": [observed, "time() >= MY.DataLocalityAnyAfter", known]}
-    clauses = [local, *more.get(mode, more["auto"][:2])]
+    more = {"require": [], "auto": ["time() >= MY.DataLocalityAnyAfter", known]}
+    clauses = [local, *more.get(mode, more["auto"][:1])]
     share = f"min({{1.0, sum({shares}) / {len(DIDS)}.0}})"
-    ranked = f"{local} || {observed} ? 0.0 : (sum({shares}) >= 0 && {fresh}) =?= true"
+    ranked = f"{local} ? 0.0 : (sum({shares}) >= 0 && {fresh}) =?= true"
     return " || ".join(clauses), f"{ranked} ? 100000.0 * {share} - 1000000.0 : -1000000.0"
 
 
@@ -334,49 +329,6 @@ def test_auto_does_not_use_estimates_after_their_end():
     beside, away = slot(0.5, 100, 1, until=NOW - 1), slot(0.5, 100, 1, until=LATER)
     assert is_here(keyed_job(), beside) is True  # as without estimates: the set is published
     assert is_here(keyed_job(), away) is False
-
-
-# --- observe-only blocks of an experiment
-
-
-def observed(at: ClassAd, mark: str = "true") -> ClassAd:
-    """Return the slot *at* as it is in an observe-only block."""
-    copy = ClassAd(str(at))
-    copy["DataLocalityObserve"] = ExprTree(mark)
-    return copy
-
-
-@given(kinds, st.sampled_from(MODES), any_slot(), st.booleans())
-@settings(deadline=None, max_examples=300)
-def test_observed_slot_is_like_one_of_a_stock_pool_except_for_mode_require(kind, mode, at, has_startd):
-    ad, there = KINDS[kind](mode), observed(at)
-    if has_startd:
-        at, there = with_startd_expressions(at), with_startd_expressions(there)
-    assert rank(ad, there) == 0.0
-    assert is_here(ad, there) is (is_here(ad, at) if mode == "require" else True)
-
-
-@given(any_slot())
-@settings(deadline=None, max_examples=200)
-def test_negotiator_ranks_all_observed_slots_alike(at):
-    ranked = observed(at)
-    ranked["PreJobRank"] = ExprTree(PRE_JOB_TERM.replace("$(DATALOCALITY_OTHERS_WEIGHT)", "1000000"))
-    keyed, other = keyed_job(), ClassAd()
-    del keyed["DataLocalityRank"]
-    for ad in (keyed, bare_job(), other):
-        assert value(ranked, ad, "PreJobRank") == 0.0
-
-
-@given(kinds, st.sampled_from(MODES), any_slot(), st.sampled_from([one for one in NONSENSE if one != "true"]))
-@settings(deadline=None, max_examples=300)
-def test_slot_without_the_mark_behaves_as_before(kind, mode, at, mark):
-    """Any value but true, as a foreign startd may advertise it, counts as no mark."""
-    if "DataLocalityObserve" in at:
-        del at["DataLocalityObserve"]
-    at = ClassAd(str(at))  # a real as it is after printing
-    ad = KINDS[kind](mode)
-    assert is_here(ad, observed(at, mark)) is is_here(ad, at)
-    assert rank(ad, observed(at, mark)) == rank(ad, at)
 
 
 # --- the laws

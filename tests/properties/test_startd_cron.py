@@ -65,7 +65,6 @@ def answers(draw: st.DrawFn, as_of: int) -> dict[str, object]:
         **records,
         "DataLocalityOwnQueueSeconds": draw(seconds),
         "DataLocalityEstimatesUntil": until,
-        "DataLocalityObserve": draw(st.booleans()),
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
-from hydrator.domain.ads.contract import CONTRACT_VERSION, OBSERVE_ATTRIBUTE, SET_ATTRIBUTES
+from hydrator.domain.ads.contract import CONTRACT_VERSION, SET_ATTRIBUTES
 from tests.pythons import pythons
 from tests.unit.test_startd_cron import (
     ADDED,
@@ -40,7 +40,7 @@ Respond = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 def test_hook_and_daemon_have_the_same_attributes():
-    assert hook.READERS.keys() >= {*SET_ATTRIBUTES, UNTIL, OBSERVE_ATTRIBUTE}
+    assert hook.READERS.keys() >= {*SET_ATTRIBUTES, UNTIL}
     assert hook.CONTRACT == CONTRACT_VERSION
 
 

@@ -51,7 +51,6 @@ def ad_lines(**changes: str | None) -> dict[str, str]:
         "DataLocalityReadFrom": "['c:@l@!3'=\"RAL; no 2\"]",
         "DataLocalityOwnQueueSeconds": "32",
         "DataLocalityEstimatesUntil": str(NOW + 900),
-        "DataLocalityObserve": "true",
         "DataLocalityAsOf": str(NOW),
         "DataLocalityGeneration": "1763690399",
         "DataLocalityVersion": "1",
@@ -308,7 +307,6 @@ DataLocalitySite = "UK"
 DataLocalityTruncated = false
 DataLocalityTrust = 1.0
 DataLocalityEstimatesUntil = {NOW + 900}
-DataLocalityObserve = true
 DataLocalityOwnQueueSeconds = 32
 DataLocalityQueueSeconds = [ s2bc4defghijklmnopqrs = 64; 'c:@l@!3' = 1024 ]
 DataLocalityReadFrom = [ 'c:@l@!3' = "RAL; no 2" ]

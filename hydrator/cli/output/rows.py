@@ -18,7 +18,6 @@ from hydrator.cli.output.json_models.status import (
     CredentialJson,
     DemandStatusJson,
     EstimatesStatusJson,
-    ExperimentStatusJson,
     HeldLossJson,
     PublisherStatusJson,
     ReloadFailureJson,
@@ -33,7 +32,6 @@ from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.estimates.report import REPORT_NAME, SavedEstimates, parse_estimates
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange
-from hydrator.reconcile.publish.experiment import Experiment
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, build_snapshot
@@ -63,7 +61,6 @@ class StateView:
     """The estimates of the last cycle; None if the daemon saved none."""
     daemon_problem: str | None = None
     """Reason why the daemon counts as stopped or hung."""
-    experiment: Experiment | None = None
     staging: StagingOverview | None = None
 
     @property
@@ -112,7 +109,6 @@ class StateView:
             store.load_report("reload"),
             parse_estimates(store.load_report(REPORT_NAME)),
             silence_reason(cycle.get("at"), owner, now, hung_after_seconds(poll_seconds)),
-            state.experiment,
             overview_from_row(store.load_report(STAGING_REPORT)),
         )
 
@@ -184,7 +180,6 @@ def status_rows(view: StateView) -> StatusJson:
         "held": _held_rows(view),
         "publishers": _publisher_rows(view),
         "estimates": _estimates_row(view),
-        "experiment": _experiment_row(view),
         "staging": _shown_staging(view.staging),
         "rejected": report.get("rejected", {}),
         "rivals": report.get("rivals", {}),
@@ -241,21 +236,6 @@ def _estimates_row(view: StateView) -> EstimatesStatusJson:
         "valid_until": to_unix(made.valid_until) if made else None,
         "sets": len(keys),
         "none": reason if saved else "the daemon has saved no estimates yet",
-    }
-
-
-def _experiment_row(view: StateView) -> ExperimentStatusJson | None:
-    experiment = view.experiment
-    if experiment is None:
-        return None
-    block = experiment.block_at(view.now)
-    return {
-        "since": to_unix(experiment.started_at),
-        "until": to_unix(experiment.ends_at),
-        "block": block.number + 1 if block else None,
-        "blocks": experiment.block_count,
-        "is_observing": block.is_observing if block else None,
-        "block_until": to_unix(block.ends_at) if block else None,
     }
 
 

@@ -87,8 +87,6 @@ def print_status(view: StateView) -> None:
     demand = status["demand"]
     console.print(f"{counted(demand['datasets'], 'dataset')} wanted by {counted(demand['jobs'], 'job')}")
     console.print(estimates_line(status["estimates"], view.now), highlight=False)
-    if view.experiment:
-        console.print(view.experiment.describe(view.now), highlight=False)
     for text in _staging_lines(status["staging"]):
         console.print(text, highlight=False, markup=False)
     _print_warnings(console, list(_staging_problem_lines(status["staging"])))

@@ -20,7 +20,6 @@ def record_cycle(metrics: Instruments, report: CycleReport, seconds: float) -> N
     _record_audit(metrics, report)
     _record_publish_results(metrics, report)
     _record_estimates(metrics, report)
-    _record_experiment(metrics, report)
 
 
 def _record_polls(metrics: Instruments, report: CycleReport) -> None:
@@ -130,14 +129,3 @@ def _record_estimates(metrics: Instruments, report: CycleReport) -> None:
         metrics.set("site_own_queue_seconds", one.own_queue_seconds, site)
         metrics.set("site_readers", estimation.readers.get(site, 0), site)
         metrics.count("estimate_rewrites", site, by=site in report.estimate_rewrites)
-
-
-def _record_experiment(metrics: Instruments, report: CycleReport) -> None:
-    metrics.clear_gauges("experiment_block", "experiment_block_end_timestamp_seconds")
-    experiment = report.evaluation.state.experiment
-    block = experiment.block_at(report.started_at) if experiment else None
-    if block is None:
-        return
-    arm = "observe-only" if block.is_observing else "active"
-    metrics.set("experiment_block", block.number + 1, arm)
-    metrics.set("experiment_block_end_timestamp_seconds", to_unix(block.ends_at), arm)

@@ -162,19 +162,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
         ("estimate", "quantile"),
     ),
     (
-        "experiment_block",
-        (
-            "Number of the running block of the experiment, from 1, by arm: active, or observe-only."
-            " No value: no block runs."
-        ),
-        ("arm",),
-    ),
-    (
-        "experiment_block_end_timestamp_seconds",
-        "End of the running block of the experiment, by arm. No value: no block runs.",
-        ("arm",),
-    ),
-    (
         "config_last_reload_successful",
         "1 if the last reload was accepted, 0 if an older configuration stays in use.",
         (),

@@ -89,8 +89,6 @@ class CheckInputs:
     now: int = 0
     """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
-    is_experimenting: bool = False
-    """True while a switchback experiment runs."""
     readers: int | None = None
     """Readers of one source, for the turns to read; None if the daemon makes no estimates."""
     stagers: Sequence[Stager] = ()

@@ -13,7 +13,6 @@ from hydrator.diagnostics.check.findings import (
     ok,
     warning,
 )
-from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_count
 
@@ -48,8 +47,6 @@ def check_slots(
             "if most runs of this check show this, install the hook: docs/explanation/slot-merge.md",
         )
     yield from _check_hooks(slots)
-    if inputs.is_experimenting:
-        yield from _check_experiment(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
     if inputs.is_merging:
         yield from _check_merge_only_slots(
@@ -138,22 +135,6 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
             "slots",
             f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
             'see the section "When nothing arrives" of docs/how-to/operate/install/install-on-a-glidein.md',
-        )
-
-
-def _check_experiment(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report slots that a switchback experiment may not reach."""
-    former = [
-        str(slot["Name"])
-        for slot in slots
-        if slot.get(AUTO_ATTRIBUTE) is not None and OBSERVE_ATTRIBUTE not in str(slot[AUTO_ATTRIBUTE])
-    ]
-    if former:
-        yield warning(
-            "experiment",
-            f"{format_count(len(former), 'slot')} with an older startd configuration: jobs with mode auto are"
-            f" not observed there: {name_list(former)}",
-            "print the configuration again: hydrator submit pool-config --role startd",
         )
 
 

@@ -17,7 +17,7 @@ DAEMON_SETTING = "estimates.max_readers_per_source"
 def check_turns(pool: CheckPoolClient, readers: int, *, negotiator_answers: bool) -> Iterator[Finding]:
     """Compare *readers*, which the daemon's settings give, with the negotiator and with the slots.
 
-    A pool where neither has a limit has no turns, as with ``--observe``; then there is nothing to compare.
+    A pool where neither has a limit has no turns, as with ``--rank-only``; then there is nothing to compare.
     A negotiator that does not answer is reported elsewhere; then compare with the slots alone.
     """
     text = pool.config_of("negotiator", [DEFAULT_LIMIT]).get(DEFAULT_LIMIT) if negotiator_answers else None

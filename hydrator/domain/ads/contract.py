@@ -16,5 +16,3 @@ SET_ATTRIBUTES: Final = (
 """The attributes in the content of an ad with entries by set of datasets, and the site's own queue."""
 ESTIMATE_ATTRIBUTES: Final = frozenset(SET_ATTRIBUTES[2:])
 """The attributes in the content of an ad that estimates alone can change."""
-OBSERVE_ATTRIBUTE: Final = "DataLocalityObserve"
-"""True in the observe-only blocks of an experiment; other ads do not have it."""

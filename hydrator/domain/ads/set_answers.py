@@ -9,7 +9,6 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.model import Site, SiteAd, to_unix
 
@@ -42,15 +41,11 @@ class SetAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SiteAnswers:
-    """The set answers of one site's ad; without valid estimates, all numbers of seconds are None or 0.
-
-    ``is_observing``: an observe-only block of an experiment runs, in which no answer may steer a job.
-    """
+    """The set answers of one site's ad; without valid estimates, all numbers of seconds are None or 0."""
 
     by_key: Mapping[SetKey, SetAnswer] = field(default_factory=dict)
     own_queue_seconds: int = 0
     estimates_until: int | None = None
-    is_observing: bool = False
 
     def has_cheaper_read(self, key: SetKey) -> bool:
         """Return whether a job in mode auto may run at the site although its data is not all there.
@@ -95,11 +90,10 @@ def read_site_answers(ad: SiteAd, now: datetime) -> SiteAnswers:
     """Return what *ad* says about its site as a whole, without the answers about single sets."""
     lines, until = dict(ad.content), ad.estimates_until
     if until is None or now >= until:
-        return SiteAnswers(is_observing=lines.get(OBSERVE_ATTRIBUTE) == "true")
+        return SiteAnswers()
     return SiteAnswers(
         own_queue_seconds=_integer(lines.get("DataLocalityOwnQueueSeconds")) or 0,
         estimates_until=to_unix(until),
-        is_observing=lines.get(OBSERVE_ATTRIBUTE) == "true",
     )
 
 

@@ -49,8 +49,6 @@ class SiteAnswer(TypedDict):
         own_queue_seconds: time until the site has worked off the queued jobs whose data it has; null: the
             daemon has no valid estimates for the site.
         estimates_until: until when the site's estimates are valid; null: there are none.
-        observing: an observe-only block of an experiment runs at the site: jobs of all modes except require
-            match any slot, so do not steer them by the site's datasets.
     """
 
     site: str
@@ -63,7 +61,6 @@ class SiteAnswer(TypedDict):
     ad: str
     own_queue_seconds: int | None
     estimates_until: int | None
-    observing: bool
 
 
 @with_config(CLOSED)

@@ -36,7 +36,6 @@ def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
         "ad": f"/v1/sites/{quote(ad.site, safe='')}/ad",
         "own_queue_seconds": answers.own_queue_seconds if answers.estimates_until is not None else None,
         "estimates_until": answers.estimates_until,
-        "observing": answers.is_observing,
     }
 
 

@@ -84,7 +84,6 @@ def _describe_health(server_state: ServerState) -> dict[str, object]:
         "waiting_ads": sorted(server_state.withheld_reasons.items()),
         "not_ready_reason": server_state.not_ready_reason,
         "parts": server_state.parts,
-        "experiment": server_state.experiment,
     }
 
 

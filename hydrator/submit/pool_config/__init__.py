@@ -134,7 +134,7 @@ class PoolPolicy:
 
 
 def schedd_config(
-    policy: PoolPolicy, current_values: Mapping[str, str | None], *, observe: bool = False
+    policy: PoolPolicy, current_values: Mapping[str, str | None], *, rank_only: bool = False
 ) -> str:
     """Return the text for schedds: knobs, job transform, submit requirements, immutable attributes.
 
@@ -143,18 +143,18 @@ def schedd_config(
         current_values: the present values of SCHEDD_PARAMETERS at this schedd; a value that could not be read
             is None or absent. The text shows these values as comments, without the hydrator's own parts. The
             settings in the text extend the values by ``X = $(X) …``, which also works for compiled-in defaults.
-        observe: the text only ranks slots for the jobs; it changes no Requirements and refuses no job.
+        rank_only: the text only ranks slots for the jobs; it changes no Requirements and refuses no job.
     """
     return "\n".join(
         (
-            _format_header("the schedds", observe),
+            _format_header("the schedds", rank_only),
             *_comment_current_values(SCHEDD_PARAMETERS[:-1], current_values),
-            _format_knobs(policy, observe),
+            _format_knobs(policy, rank_only),
             SHARED_MACROS,
-            format_transforms(observe),
-            _format_submit_requirements(observe),
+            format_transforms(rank_only),
+            _format_submit_requirements(rank_only),
             ATTRIBUTE_LISTS,
-            *(() if observe else (MATCH_LIMITS,)),
+            *(() if rank_only else (MATCH_LIMITS,)),
             LEFTOVERS_ADVICE,
         )
     )
@@ -163,7 +163,7 @@ def schedd_config(
 def startd_config(
     current_values: Mapping[str, str | None],
     *,
-    observe: bool = False,
+    rank_only: bool = False,
     policy: PoolPolicy = PoolPolicy(),
 ) -> str:
     """Return the text for startds that run the hook.
@@ -173,11 +173,11 @@ def startd_config(
     clause = f"START = ($(START)) && {START_CLAUSE}"
     return "\n".join(
         (
-            _format_header("the startds that run the hook", observe),
+            _format_header("the startds that run the hook", rank_only),
             *_comment_current_values(STARTD_PARAMETERS, current_values),
             STARTD,
-            f"# (left out while observing) {clause}" if observe else clause,
-            *(() if observe else (startd_attributes(policy),)),
+            f"# (left out with --rank-only) {clause}" if rank_only else clause,
+            *(() if rank_only else (startd_attributes(policy),)),
             "",
         )
     )
@@ -194,7 +194,7 @@ def startd_attributes(policy: PoolPolicy = PoolPolicy()) -> str:
 def negotiator_config(
     current_values: Mapping[str, str | None],
     *,
-    observe: bool = False,
+    rank_only: bool = False,
     policy: PoolPolicy = PoolPolicy(),
 ) -> str:
     """Return the text for the negotiator: data locality counts more than the size of a slot."""
@@ -206,14 +206,14 @@ def negotiator_config(
     )
     return "\n".join(
         (
-            _format_header("the negotiator", observe),
+            _format_header("the negotiator", rank_only),
             *_comment_current_values(NEGOTIATOR_PARAMETERS, current_values),
             NEGOTIATOR.format(
                 term=PRE_JOB_TERM,
                 found=previous,
                 others_weight=f"{policy.others_weight:.17g}",
             ),
-            *(() if observe else (READ_LIMIT.format(readers=count_readers(policy.readers)),)),
+            *(() if rank_only else (READ_LIMIT.format(readers=count_readers(policy.readers)),)),
         )
     )
 
@@ -282,10 +282,10 @@ def _unwrap(value: str, layer: str) -> str:
     return value
 
 
-def _format_header(where: str, observe: bool) -> str:
+def _format_header(where: str, rank_only: bool) -> str:
     form = (
-        "observing: DataLocality only ranks slots for jobs; every job may use every slot, and the schedd refuses no job"
-        if observe
+        "rank only: DataLocality only ranks slots for jobs; every job may use every slot, and the schedd refuses no job"
+        if rank_only
         else "in force"
     )
     return HEAD.format(where=where, form=form)
@@ -313,10 +313,10 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
 
 
 _PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "AUTO_SETTLE", "STEP")
-"""Knobs of the job's Requirements; with ``--observe`` the text does not have these knobs."""
+"""Knobs of the job's Requirements; with ``--rank-only`` the text does not have these knobs."""
 
 
-def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
+def _format_knobs(policy: PoolPolicy, rank_only: bool) -> str:
     """Return the macro definitions with the values of *policy*, each below a comment line."""
     knobs: dict[str, tuple[str | int, str]] = {
         "DEFAULT_MODE": (
@@ -351,13 +351,13 @@ def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
     }
     lines = ["# --- knobs"]
     for name, (value, comment) in knobs.items():
-        if not (observe and name in _PLACING_KNOBS):
+        if not (rank_only and name in _PLACING_KNOBS):
             lines += [f"# {comment}", f"DATALOCALITY_{name} = {value}".rstrip()]
     return "\n".join((*lines, ""))
 
 
-def _format_submit_requirements(observe: bool) -> str:
-    names = [name for name in SUBMIT_REQUIREMENTS if not (observe and name == "DataLocalityTransform")]
+def _format_submit_requirements(rank_only: bool) -> str:
+    names = [name for name in SUBMIT_REQUIREMENTS if not (rank_only and name == "DataLocalityTransform")]
     lines = [
         "# --- submit requirements, each with the reason of a refusal",
         f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
@@ -367,6 +367,6 @@ def _format_submit_requirements(observe: bool) -> str:
         exempt = EXEMPT_MACROS.get(name, "$(DATALOCALITY_EXEMPT)")
         lines.append(f"SUBMIT_REQUIREMENT_{name} = {exempt} || {test}")
         lines.append(f"SUBMIT_REQUIREMENT_{name}_REASON = {reason}")
-        if observe or name == WARNING_ONLY:
+        if rank_only or name == WARNING_ONLY:
             lines.append(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true")
     return "\n".join((*lines, ""))

@@ -8,7 +8,7 @@ from hydrator.submit.expressions import KEYED_RANK, LIMIT_EXPRESSIONS, SLOT_EXPR
 
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
 _OWN_QUEUE = (
-    "((MY.DataLocalityOwnQueueSeconds > 0 && time() < MY.DataLocalityEstimatesUntil && MY.DataLocalityObserve =!= true) =?= true"
+    "((MY.DataLocalityOwnQueueSeconds > 0 && time() < MY.DataLocalityEstimatesUntil) =?= true"
     " ? MY.DataLocalityOwnQueueSeconds : 0)"
 )
 _UNKNOWN, _KNOWN = "1000.0 * (R + 1800000.0) / 900000.0 - 2000.0", "1000.0 * R / (600.0 - R)"
@@ -23,8 +23,8 @@ PRE_JOB_TERM = (
 R are the seconds of DataLocalityRank. The negotiator stores ranks with 24 bits, so the term compresses R:
 known seconds to a number from -1000 to 0, and unknown slots to one from -1111 to -1000. So the terms for
 the size of a slot, up to 1e8, still choose among slots with the same R.
-For jobs without datasets, the queue of the jobs that have their data at the slot's site lowers the rank,
-except in an observe-only block of an experiment, and after the end of the estimates.
+For jobs without datasets, the queue of the jobs that have their data at the slot's site lowers the rank
+until the end of the estimates.
 A job that matches an offline ad starts nowhere in this negotiation cycle, so offline ads come after all slots.
 """
 TRANSFORM_NAME = "DataLocality"
@@ -217,7 +217,7 @@ CONCURRENCY_LIMIT_DEFAULT_DataLocality = $(DATALOCALITY_READERS) * 100
 
 LEFTOVERS_ADVICE = """\
 # For DATALOCALITY_SETTLE seconds a `prefer` job starts only at a site with its data, also in a burst of jobs with several
-# datasets. Later, or while observing, the schedd gives the other cores of a slot to the user's next job, even if the
+# datasets. Later, or with --rank-only, the schedd gives the other cores of a slot to the user's next job, even if the
 # site does not have this job's datasets. The schedd reuses the claim of an ended job in the same way. Of 30 jobs with
 # three datasets, 7 to 26 then ran at a site with their data. With the line below, 26 to 30 ran at a site with their
 # data. But with the line below every burst of jobs, with or without datasets,

@@ -223,8 +223,8 @@ _PLACE = r"""      # the slots where the job may run
       SET Requirements ($(MY.Requirements)) && MY.DataLocalityHere
 """
 
-_OBSERVED = """\
-      # a clause of `hydrator submit` has no effect while observing
+_RANK_ONLY = """\
+      # a clause of `hydrator submit` has no effect with --rank-only
       EVALMACRO dl_own unparse(DataLocalityHere) != ""
       if $(dl_own)
          SET DataLocalityHere true
@@ -261,8 +261,8 @@ def _unique_items_expression(items: str) -> str:
     return rf'split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", {items}, "", "fg"), ",")'
 
 
-def format_transforms(observe: bool) -> str:
-    """Return the text of the transforms; with *observe*, of the one that only ranks slots for the jobs."""
+def format_transforms(rank_only: bool) -> str:
+    """Return the text of the transforms; with *rank_only*, of the one that only ranks slots for the jobs."""
     voids = {name: _VOID_TEST.format(name=name) for name in USER_ATTRIBUTES}
     parts = {
         "void": " || ".join(voids.values()),
@@ -279,10 +279,10 @@ def format_transforms(observe: bool) -> str:
         "limit": textwrap.indent(_LIMIT, "   "),
         **{f"keyed_{mode}": COMPACT_HERE[mode] for mode in MODES},
         **{f"bare_{mode}": BARE_HERE[mode] for mode in MODES},
-        "late": "" if observe else _LATE,
+        "late": "" if rank_only else _LATE,
     }
     names = f"JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}\n"
-    text = (names if observe else _PREPARED) + _HEAD + _LIST + (_OBSERVED if observe else _PLACE) + _RANK
+    text = (names if rank_only else _PREPARED) + _HEAD + _LIST + (_RANK_ONLY if rank_only else _PLACE) + _RANK
     for name, part in parts.items():
         text = text.replace(f"<{name}>", part)
     return text

@@ -506,10 +506,3 @@ def test_with_https_or_a_socket_tokens_are_safe_at_any_address(loaded):
     http = '[publish.http]\ntokens_file = "t"\nhost = "0.0.0.0"\n'
     assert loaded(http + 'tls_certificate = "c"\ntls_key = "k"\n' + FILE)
     assert loaded(http + 'socket = "s"\n' + FILE)
-
-
-def test_experiment_whose_blocks_are_shorter_than_what_they_drop_is_refused(tmp_path):
-    path = tmp_path / "config.toml"
-    path.write_text("[experiment]\ndrop_minutes = 360\n")
-    with pytest.raises(ConfigError, match="drop_minutes must be shorter than block_hours"):
-        load(path)

@@ -15,7 +15,7 @@ import pytest
 from hydrator.config import load
 from hydrator.config.plugins import ENTRY_POINT_GROUP
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
-from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE, SET_ATTRIBUTES
+from hydrator.domain.ads.contract import SET_ATTRIBUTES
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
 from testbed import debs
@@ -102,7 +102,7 @@ def test_commands_for_a_checkout_run_unchanged(block):
 
 def test_reference_lists_exactly_the_existing_attributes():
     made = {name for name, _ in ad("lofar:L1").attributes}
-    optional = {*SET_ATTRIBUTES, "DataLocalityEstimatesUntil", OBSERVE_ATTRIBUTE}
+    optional = {*SET_ATTRIBUTES, "DataLocalityEstimatesUntil"}
     assert made <= docs.ON_SLOTS.keys() <= made | optional
     fixed = {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES}
     assert docs.ON_JOBS.keys() == {

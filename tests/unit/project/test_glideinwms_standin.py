@@ -89,23 +89,6 @@ def test_pilots_are_requested_where_all_datasets_of_a_job_are_and_nowhere_else(f
     assert counted(file, wanted) == entries
 
 
-def test_observed_sites_get_pilots_for_all_jobs_but_those_of_mode_require(file):
-    """In an observe-only block of an experiment such jobs match any slot there, and no pilot follows data."""
-    now = int(time.time())
-    sites = {site: {"as_of": now, "observe": True} for site in (CAMBRIDGE, AZUR, "NL")}
-    write(file, sites=sites)
-    variables = {"HYDRATOR_SITES_BY_DATASET": str(file)}
-
-    def entries(mode: str | None) -> set[str]:
-        job = {"RequiredDatasetsCSV": "lofar:L3"} | ({"DataLocality": mode} if mode else {})
-        return {entry for entry, count in cycle(LOCAL, {"ap1": [job]}, ENTRIES, **variables).items() if count}
-
-    assert entries("auto") == entries("wait") == entries("prefer") == {"cam", "azur", "nl"}
-    assert entries("require") == entries("Require") == entries(None) == {"cam"}
-    write(file, sites={**sites, "NL": {"as_of": now}, AZUR: {"as_of": now - 20800, "observe": True}})
-    assert entries("auto") == {"cam"}
-
-
 def test_stale_site_gets_no_pilots(file):
     now = int(time.time())
     write(file, sites={CAMBRIDGE: {"as_of": now - 20000}, AZUR: {"as_of": now - 20800}})

@@ -22,7 +22,6 @@ from hydrator.domain.model import (
     ScheddDemand,
     Unseen,
     Withdraw,
-    from_unix,
     to_unix,
 )
 from hydrator.reconcile.ads.site_ads import Budget
@@ -30,7 +29,6 @@ from hydrator.reconcile.audit.ledger import Claim, Verdict, VerificationMethod
 from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
-from hydrator.reconcile.publish.experiment import ExperimentPolicy
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
@@ -760,34 +758,6 @@ def test_held_loss_is_in_summary_log_and_metrics():
     metrics.record_cycle(world.run(MINUTE), 1)
     assert registry.get_sample_value("hydrator_held_sites", {"cause": "site"}) == 0
     assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) is None
-
-
-def test_running_block_of_an_experiment_is_in_the_metrics():
-    plan = ExperimentPolicy(2 * HOUR, 8 * HOUR, seed=7)
-    world = World(rules=ReconcilePolicy(experiment=plan))
-    registry = CollectorRegistry()
-    metrics = Metrics(registry, "1")
-    shown = []
-    for _ in range(5):
-        report = world.run()
-        metrics.record_cycle(report, 1)
-        arms = {
-            arm: (
-                registry.get_sample_value("hydrator_experiment_block", {"arm": arm}),
-                registry.get_sample_value("hydrator_experiment_block_end_timestamp_seconds", {"arm": arm}),
-            )
-            for arm in ("active", "observe-only")
-        }
-        shown.append({arm: values for arm, values in arms.items() if values != (None, None)})
-        world.clock.turn(2 * HOUR)
-    experiment = world.cycle.state.experiment
-    ends = [to_unix(experiment.started_at + number * 2 * HOUR) for number in range(1, 5)]
-    arms = [experiment.is_observing(from_unix(end - 1)) for end in ends]
-    assert shown == [
-        *({"observe-only" if one else "active": (n + 1, ends[n])} for n, one in enumerate(arms)),
-        {},
-    ]
-    assert sorted(arms) == [False, False, True, True]
 
 
 class Unplaced(MemoryCatalogue):

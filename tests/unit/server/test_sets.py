@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter
 
-from hydrator.domain.ads.contract import OBSERVE_ATTRIBUTE
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.model import Site, SiteAd, Snapshot, to_unix
@@ -68,13 +67,6 @@ def test_rows_have_both_estimates_at_each_site():
 def test_sets_of_most_jobs_come_first_and_unknown_keys_have_no_row():
     assert [row["jobs"] for row in build_set_rows(STATE, ())] == [3, 1]
     assert build_set_rows(STATE, {"sother"}) == []
-
-
-def test_site_row_says_when_no_program_may_steer_by_it():
-    ad = ADS[Site("DE")]
-    observed = replace(ad, content=(*ad.content[:-1], (OBSERVE_ATTRIBUTE, "true"), ad.content[-1]))
-    assert build_site_row(STATE, observed)["observing"] is True
-    assert build_site_row(STATE, ad)["observing"] is False
 
 
 def test_site_row_has_the_queue_of_its_own_jobs_while_estimates_are_valid():

@@ -182,7 +182,7 @@ def test_texts_for_startds_and_the_negotiator_have_the_number_of_readers():
             assert "{{" not in text
             assert "}}" not in text
     assert "CONCURRENCY_LIMIT_DEFAULT_DataLocality = $(DATALOCALITY_READERS) * 100" in negotiator_config({})
-    assert "CONCURRENCY_LIMIT" not in negotiator_config({}, observe=True)
+    assert "CONCURRENCY_LIMIT" not in negotiator_config({}, rank_only=True)
 
 
 def test_default_max_age_is_15_minutes_below_the_daemons_limit():
@@ -208,9 +208,9 @@ def test_invalid_policy_value_is_rejected_with_its_name(field, wrong):
         PoolPolicy(**{field: wrong})
 
 
-@pytest.mark.parametrize("observe", [False, True])
-def test_every_text_extends_the_pools_current_values(observe):
-    text = schedd_config(PoolPolicy(), {}, observe=observe)
+@pytest.mark.parametrize("rank_only", [False, True])
+def test_every_text_extends_the_pools_current_values(rank_only):
+    text = schedd_config(PoolPolicy(), {}, rank_only=rank_only)
     for name in (
         "JOB_TRANSFORM_NAMES",
         "SUBMIT_REQUIREMENT_NAMES",
@@ -219,7 +219,7 @@ def test_every_text_extends_the_pools_current_values(observe):
     ):
         assert re.search(rf"^{name} = \$\({name}\) ", text, re.MULTILINE)
     assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM} + ($(NEGOTIATOR_PRE_JOB_RANK))" in (
-        negotiator_config({}, observe=observe)
+        negotiator_config({}, rank_only=rank_only)
     )
 
 
@@ -238,8 +238,8 @@ def test_attributes_within_texts_of_expressions_are_significant():
 
 def test_expressions_that_a_transform_sets_have_no_backslash_but_before_a_quote():
     r"""In a job's attribute ``\\1`` is two backslashes and a digit; the classad module reads one."""
-    for observe in (False, True):
-        lines = re.findall(r"^ +SET .*", schedd_config(PoolPolicy(), {}, observe=observe), re.MULTILINE)
+    for rank_only in (False, True):
+        lines = re.findall(r"^ +SET .*", schedd_config(PoolPolicy(), {}, rank_only=rank_only), re.MULTILINE)
         assert any("DataLocalityOldest" in line for line in lines)
         assert [line for line in lines if re.search(r'\\(?!")', line)] == []
 
@@ -249,15 +249,15 @@ def test_negotiator_term_has_no_addend_without_a_previous_rank():
     assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM}" in lines
 
 
-def test_observe_changes_no_requirements_no_start_and_refuses_no_job():
-    text = schedd_config(PoolPolicy(), {}, observe=True)
+def test_rank_only_changes_no_requirements_no_start_and_refuses_no_job():
+    text = schedd_config(PoolPolicy(), {}, rank_only=True)
     assert "SET Requirements" not in text
     assert re.findall(r"SET DataLocalityHere (.*)", text) == ["true"]
     assert "DataLocalityPrepared" not in text
     for name in SUBMIT_REQUIREMENTS:
         asked = f"SUBMIT_REQUIREMENT_{name} = " in text
         assert asked is (f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true" in text.splitlines())
-    assert not any(line.startswith("START") for line in startd_config({}, observe=True).splitlines())
+    assert not any(line.startswith("START") for line in startd_config({}, rank_only=True).splitlines())
 
 
 def test_texts_are_equal_before_and_after_their_installation():

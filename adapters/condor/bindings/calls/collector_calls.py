@@ -14,7 +14,6 @@ SITE_AD_ATTRIBUTES = (
     "DataLocalitySite",
     "DataLocalityGeneration",
     "DataLocalityAsOf",
-    "DataLocalityObserve",
     "DataLocalityTruncated",
     "DataLocalityTrust",
     "DataLocalityVersion",

@@ -28,8 +28,8 @@ def pool_config(
     role: Annotated[
         PoolRole, typer.Option(help="The HTCondor daemons that read the printed configuration.")
     ] = PoolRole.ALL,
-    observe: Annotated[
-        bool, typer.Option("--observe", help="Only rank slots by data; change no job's Requirements.")
+    rank_only: Annotated[
+        bool, typer.Option("--rank-only", help="Only rank slots by data; change no job's Requirements.")
     ] = False,
     remove: Annotated[
         bool,
@@ -58,7 +58,7 @@ def pool_config(
     if remove:
         texts = removal_texts(present)
     else:
-        texts = _config_texts(pool_policy(settings), present, roles, observe=observe)
+        texts = _config_texts(pool_policy(settings), present, roles, rank_only=rank_only)
     for part in roles:
         print(texts[part])
     print_problems(*unread)
@@ -71,14 +71,14 @@ def _config_texts(
     present: Mapping[str, Mapping[str, str | None]],
     roles: Sequence[str],
     *,
-    observe: bool,
+    rank_only: bool,
 ) -> dict[str, str]:
     """Return the configuration for each of *roles*."""
     from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
 
     texts = {
-        "schedd": lambda: schedd_config(policy, present["schedd"], observe=observe),
-        "startd": lambda: startd_config(present["startd"], observe=observe, policy=policy),
-        "negotiator": lambda: negotiator_config(present["negotiator"], observe=observe, policy=policy),
+        "schedd": lambda: schedd_config(policy, present["schedd"], rank_only=rank_only),
+        "startd": lambda: startd_config(present["startd"], rank_only=rank_only, policy=policy),
+        "negotiator": lambda: negotiator_config(present["negotiator"], rank_only=rank_only, policy=policy),
     }
     return {part: texts[part]() for part in roles}

@@ -142,26 +142,6 @@ class ReloadFailureJson(TypedDict):
     problems: list[str]
 
 
-class ExperimentStatusJson(TypedDict):
-    """The last switchback experiment, and its block at this time.
-
-    Attributes:
-        since: its start.
-        until: its end.
-        block: number of the block, from 1; null: no block runs.
-        blocks: number of blocks in the plan.
-        is_observing: jobs ignore where their data is; null: no block runs.
-        block_until: end of the block; null: no block runs.
-    """
-
-    since: UnixTime
-    until: UnixTime
-    block: Count | None
-    blocks: Count
-    is_observing: bool | None
-    block_until: UnixTime | None
-
-
 class StatusJson(PublisherProblemsJson):
     """The daemon's state.
 
@@ -171,7 +151,6 @@ class StatusJson(PublisherProblemsJson):
         catalogues: each configured catalogue.
         demand: wanted datasets.
         estimates: estimates of reads and queues.
-        experiment: switchback experiment; null: none has begun.
         staging: pins and requests of data; null: staging is off.
         held: held changes; `hydrator approve` releases them.
         publishers: result of each publisher.
@@ -186,7 +165,6 @@ class StatusJson(PublisherProblemsJson):
     catalogues: list[CatalogueStatusJson]
     demand: DemandStatusJson
     estimates: EstimatesStatusJson
-    experiment: ExperimentStatusJson | None
     staging: StagingOverview | None
     held: list[HeldLossJson]
     publishers: list[PublisherStatusJson]

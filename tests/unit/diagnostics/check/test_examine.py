@@ -14,7 +14,6 @@ from hydrator.diagnostics.check.slots import site_of
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.submit.expressions import KEYED_HERE, swap_sides
 from tests.factories import CAM, NOON, RAL, replica
 from tests.memory import MemoryCatalogue
 
@@ -433,23 +432,6 @@ def test_a_hook_that_fails_is_one_finding(site):
     trouble = {"DataLocalityTrouble": "CAM denies access (401)", "DataLocalityAsOf": None}
     (found,) = ill(findings(Pool(slots_there=[slot(site=site, **trouble)])))
     assert "the hook fails at 1 slot, slot1@a: CAM denies access (401)" in found.message
-
-
-def test_slots_that_an_experiment_does_not_reach_are_named():
-    fresh = swap_sides(KEYED_HERE["auto"])
-    there = [
-        slot("slot1@b", DataLocalityAuto="TARGET.DataLocalityKey =!= undefined"),
-        slot("slot1@c", DataLocalityAuto=fresh),
-    ]
-    found = findings(Pool(slots_there=there), is_experimenting=True)
-    (text,) = [one.message for one in found if one.subject == "experiment"]
-    assert text.startswith("1 slot with an older startd configuration")
-    assert text.endswith("slot1@b")
-
-
-def test_experiment_that_reaches_all_slots_has_no_findings():
-    there = Pool(slots_there=[slot(DataLocalityAuto=None)])
-    assert ill(findings(there, is_experimenting=True)) == []
 
 
 def test_slots_are_not_called_unmerged_if_collectors_refuse_merges():

@@ -99,7 +99,7 @@ def test_daemon_with_another_number_of_readers_differs_from_negotiator_and_slots
 
 @pytest.mark.parametrize("readers", [None, 10])
 def test_pool_without_turns_is_fine(readers):
-    """As with `pool-config --observe`, and without any configuration of ours."""
+    """As with `pool-config --rank-only`, and without any configuration of ours."""
     assert problems([slot()], None, readers) == []
 
 

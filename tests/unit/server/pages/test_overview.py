@@ -195,12 +195,6 @@ def test_data_on_its_way_shows_what_is_ready_first_with_a_bar_and_a_time():
     assert 'id="arrivals" data-live aria-labelledby="arrivals-title" hidden' in render_overview(view())
 
 
-def test_page_shows_the_running_block_of_an_experiment():
-    text = "experiment: block 2 of 56 (active) until 2026-12-01 12:00 UTC"
-    assert text in render_overview(view(experiment=text))
-    assert "experiment" not in render_overview(view())
-
-
 def test_page_lists_the_newest_changes_first_and_not_all():
     def entry(n):
         return HistoryEntry(
