@@ -29,6 +29,7 @@ from typing_extensions import is_typeddict
 
 from hydrator import __version__
 from hydrator.cli.app import app
+from hydrator.cli.commands.outcomes.job_report import Report
 from hydrator.cli.commands.token import TokenRow
 from hydrator.cli.output.json_models.cycle import ActionJson, OnceJson
 from hydrator.cli.output.json_models.facts import (
@@ -36,7 +37,6 @@ from hydrator.cli.output.json_models.facts import (
     DatasetSourceJson,
     SiteJson,
 )
-from hydrator.cli.output.json_models.outcomes import JobAdJson, ReportJson
 from hydrator.cli.output.json_models.status import StatusJson
 from hydrator.cli.output.network import Network
 from hydrator.cli.output.staging import StagingAnswer, StagingList
@@ -720,10 +720,10 @@ JSON_ANSWERS: Mapping[str, Any] = {
     "approve": BySite[int],
     "check": list[Finding],
     "why": WhyResult,
-    "report": ReportJson,
+    "report": Report,
     "run-anywhere": BySchedd[int],
     "submit rapthor --dry-run": Outlook,
-    "submit rapthor --as ad": JobAdJson,
+    "submit rapthor --as ad": Annotated[dict[str, Any], Title("ATTRIBUTE")],
     "token list": list[TokenRow],
     "staging list": StagingList,
     **dict.fromkeys(

@@ -152,16 +152,21 @@ def determine_outcome(job: EndedJob, spans: AvailableSpans, sizes: Mapping[Did, 
 
 @dataclass(slots=True)
 class OutcomeCounts:
-    """Counts of outcomes at one site, or at all sites together."""
+    """Outcomes of the jobs of one site, or of all sites.
+
+    Attributes:
+        job_counts: jobs that named datasets, by the share of their data that was at their site: all, some or
+            none; unknown: the report cannot say this.
+        bytes_at_site: bytes of their datasets that were there.
+        bytes_elsewhere: bytes that were not there.
+        jobs_with_misses: jobs that could not read datasets at the site, even if they ended at another site;
+            in the counts of all sites together, each job once.
+    """
 
     job_counts: dict[LocalityResult, int] = field(default_factory=lambda: dict.fromkeys(LocalityResult, 0))
     bytes_at_site: int = 0
     bytes_elsewhere: int = 0
     jobs_with_misses: int = 0
-    """Jobs that could not read datasets at the site, even if they ended at another site.
-
-    The counts of all sites together have each job once.
-    """
 
     def add(self, job_outcome: JobOutcome) -> None:
         self.job_counts[job_outcome.locality] += 1
@@ -189,33 +194,61 @@ class OutcomeCounts:
 
 @dataclass(frozen=True, slots=True)
 class LostAds:
-    """The jobs that started at a site before ``begin``, the begin of the history of the site's ad."""
+    """The jobs that started at a site before the history of the site's ad.
+
+    Attributes:
+        job_count: these jobs; their result is unknown.
+        begin: begin of the history.
+    """
 
     job_count: int
     begin: datetime
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """Times of jobs from the submission to the first start.
+
+    Attributes:
+        jobs: jobs that started.
+        median: median in seconds; null: no job.
+        p90: ninth decile in seconds; null: no job.
+    """
+
+    jobs: int
+    median: float | None
+    p90: float | None
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> "Waits":
+        """Summarize the waiting times of jobs."""
+        ordered = sorted(seconds)
+        return cls(len(ordered), median(ordered), quantile(ordered, 0.9))
+
+
+@dataclass(frozen=True, slots=True)
 class OutcomeSummary:
-    """Outcomes of many jobs. The waiting times are sorted; they include only jobs that started."""
+    """Outcomes of many jobs.
+
+    Attributes:
+        total: the jobs of all sites.
+        sites: the same by site.
+        never_started: jobs that named datasets and never started.
+        datasets_without_size: datasets of unknown size, over all jobs.
+        missed_datasets: datasets that jobs could not read although their slot listed them, over all jobs.
+        waits: waiting times of jobs that named datasets.
+        other_waits: waiting times of jobs that named none.
+        lost_ads: sites with jobs whose result is unknown because the ad of their start is deleted.
+    """
 
     total: OutcomeCounts
     sites: Mapping[Site, OutcomeCounts]
     never_started: int
     datasets_without_size: int
     missed_datasets: int
-    wait_seconds: tuple[float, ...]
-    """Waiting times of jobs that name datasets."""
-    other_wait_seconds: tuple[float, ...]
-    """Waiting times of jobs that name no datasets."""
+    waits: Waits
+    other_waits: Waits
     lost_ads: Mapping[Site, LostAds] = field(default_factory=dict)
-    """By site, the jobs with an unknown result because the daemon has deleted the site's ad of that time."""
-
-    @property
-    def added_wait_seconds(self) -> float | None:
-        """Return the median wait of jobs with datasets minus the median wait of other jobs, in seconds."""
-        one, other = median(self.wait_seconds), median(self.other_wait_seconds)
-        return None if one is None or other is None else one - other
 
 
 def tally(jobs: Iterable[EndedJob], spans: AvailableSpans, sizes: Mapping[Did, int]) -> OutcomeSummary:
@@ -250,8 +283,8 @@ def tally(jobs: Iterable[EndedJob], spans: AvailableSpans, sizes: Mapping[Did, i
         never_started,
         datasets_without_size,
         missed_datasets,
-        tuple(sorted(waits)),
-        tuple(sorted(others)),
+        Waits.of(waits),
+        Waits.of(others),
         {site: LostAds(n, from_unix(spans.begins[site][0])) for site, n in sorted(lost.items()) if n},
     )
 

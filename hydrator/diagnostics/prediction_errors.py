@@ -22,10 +22,12 @@ MAX_COMPARED_JOBS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ErrorSummary:
-    """The errors of one kind of estimate: the number of compared jobs, and the factors between the seconds.
+    """The factor, 1 or more, between predicted and real seconds of ended jobs; 2: twice or half as long.
 
-    A factor is 1 or more: 2 means twice as long or half as long as predicted. Without samples, ``median`` and
-    ``p90``, the 0.9 quantile, are None.
+    Attributes:
+        samples: compared jobs, of each kind at most the last 1,000.
+        median: median of the factor; null: no sample.
+        p90: 0.9 quantile of the factor; null: no sample.
     """
 
     samples: int = 0

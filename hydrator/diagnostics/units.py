@@ -21,7 +21,6 @@ Share = Annotated[float, Title("share, 0 to 1")]
 Seconds = Annotated[float, Title("seconds")]
 UnixTime = Annotated[int, Title("Unix s")]
 StateName = Literal["AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"]
-LocalityMode = Literal["auto", "require", "wait", "prefer"]
 
 BySite = Annotated[dict[Site, _Value], Title("SITE")]
 ByDid = Annotated[dict[Did, _Value], Title("DID")]

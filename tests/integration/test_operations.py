@@ -38,7 +38,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
 def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     pool = installed.pool
     before = json.loads(installed.run("report", "--json").stdout)
-    assert before["jobs"] == {"all": 0, "some": 0, "none": 0, "unknown": 0}
+    assert before["outcomes"]["total"]["job_counts"] == {"all": 0, "some": 0, "none": 0, "unknown": 0}
     assert "No job that named datasets" in installed.run("report").stdout
 
     pool.wait(lambda: installed.metric("hydrator_slots") > 0, 60, "the first sample of the slots")
@@ -56,14 +56,17 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     pool.wait(lambda: pool.history(f"ClusterId == {never}", "JobStatus"), 60, "the removed job's history")
 
     report = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
-    assert (report["jobs"], report["never_started"]) == ({"all": 2, "some": 0, "none": 1, "unknown": 0}, 1)
-    assert (report["bytes_at_site"], report["bytes_elsewhere"]) == (3000, 0)
-    assert report["datasets_without_size"] == 2
-    assert (report["wait_seconds"]["named"]["jobs"], report["wait_seconds"]["unnamed"]["jobs"]) == (3, 2)
-    by_site = {one["site"]: one["jobs"]["all"] for one in report["sites"]}
+    outcomes = report["outcomes"]
+    total = outcomes["total"]
+    assert total["job_counts"] == {"all": 2, "some": 0, "none": 1, "unknown": 0}
+    assert outcomes["never_started"] == 1
+    assert (total["bytes_at_site"], total["bytes_elsewhere"]) == (3000, 0)
+    assert outcomes["datasets_without_size"] == 2
+    assert (outcomes["waits"]["jobs"], outcomes["other_waits"]["jobs"]) == (3, 2)
+    by_site = {site: one["job_counts"]["all"] for site, one in outcomes["sites"].items()}
     assert (by_site["UK"], by_site["AU"]) == (1, 1)
     (schedd,) = report["schedds"]
-    assert (schedd["jobs"], schedd["complete"], schedd["failure"]) == (6, True, None)
+    assert (schedd["jobs"], schedd["is_complete"], schedd["failure"]) == (6, True, None)
 
     table = installed.run("report").stdout
     assert (

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli.commands.outcomes.job_report import describe_lost_ads, error_row, report_json
+from hydrator.cli.commands.outcomes.job_report import ScheddHistory, describe_lost_ads
+from hydrator.cli.output.printing import json_value
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.job_outcomes import collect_outcomes
 from hydrator.diagnostics.outcomes import (
     LocalityResult,
     LostAds,
+    Waits,
     determine_outcome,
     median,
     parse_ended_job,
@@ -126,8 +128,6 @@ def test_jobs_before_the_history_of_their_site_are_counted_with_its_begin():
     results = found(*before, *others, shown=shown)
     assert results.lost_ads == {CAM: LostAds(2, NOON)}, "RAL had no ad before, and the daemon deleted none"
     assert results.total.job_counts[LocalityResult.UNKNOWN] == 4
-    made = report_json(results, {}, {}, NOON - HOUR, NOON)
-    assert made["lost_ads"] == [{"site": CAM, "jobs": 2, "begin": to_unix(NOON)}]
     (sentence,) = describe_lost_ads(results)
     assert sentence.startswith(f"2 jobs of unknown result started at {CAM} before 2026-11-21 12:00 UTC")
 
@@ -150,17 +150,13 @@ def test_sizes_come_from_the_job_then_the_catalogues_else_are_unknown():
 
 def test_waits_are_counted_separately_with_and_without_datasets():
     several = found(row(L1, waits=3 * MINUTE), row(L1, waits=5 * MINUTE), row(waits=MINUTE))
-    assert (several.wait_seconds, several.other_wait_seconds, several.added_wait_seconds) == (
-        (180.0, 300.0),
-        (60.0,),
-        120.0,
-    )
-    assert found(row(L1)).added_wait_seconds is None
+    assert (several.waits, several.other_waits) == (Waits(2, 180.0, 300.0), Waits(1, 60.0, 60.0))
+    assert found(row(L1)).other_waits == Waits(0, None, None)
 
 
 def test_job_that_never_started_is_counted_without_a_wait():
     one = found(row(L1, JobStartDate=None, JobCurrentStartDate=None))
-    assert (one.never_started, one.wait_seconds, sum(one.total.job_counts.values())) == (1, (), 0)
+    assert (one.never_started, one.waits.jobs, sum(one.total.job_counts.values())) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("value", ["now", True, -1, 1e300, float("nan"), [], {"a": 1}, 1 << 70])
@@ -190,7 +186,7 @@ def test_invalid_job_attributes_do_not_end_the_report(odd):
     counted = found(row(L1, L2) | odd, row(L1))
     assert counted.total.job_counts[LocalityResult.ALL] == 1
     assert counted.total.bytes_at_site <= 200 + counted.total.bytes_elsewhere + 100
-    json.dumps(report_json(counted, {}, {}, NOON - HOUR, NOON))
+    json.dumps(json_value(counted))
 
 
 def test_empty_row_is_a_job_without_values():
@@ -220,45 +216,13 @@ def test_quantiles_are_values_that_occurred(values, half, most):
     assert (median(values), quantile(values, 0.9)) == (half, most)
 
 
-def test_report_json_has_its_keys_and_the_failed_schedds():
-    answers = {"s1": EndedJobs((row(L1), row()), is_complete=False), "s2": Unseen("no answer within 20 s")}
-    made = report_json(found(row(L1, L2), row(waits=HOUR)), {}, answers, NOON - HOUR, NOON)
-    assert made == {
-        "version": 1,
-        "since": to_unix(NOON - HOUR),
-        "until": to_unix(NOON),
-        "jobs": {"all": 0, "some": 1, "none": 0, "unknown": 0},
-        "share_of_jobs": 0.0,
-        "bytes_at_site": 100,
-        "bytes_elsewhere": 50,
-        "share_of_bytes": 100 / 150,
-        "jobs_that_missed": 0,
-        "never_started": 0,
-        "datasets_without_size": 0,
-        "missed_datasets": 0,
-        "lost_ads": [],
-        "wait_seconds": {
-            "named": {"jobs": 1, "median": 60.0, "p90": 60.0},
-            "unnamed": {"jobs": 1, "median": 3600.0, "p90": 3600.0},
-            "added": -3540.0,
-        },
-        "estimate_error_factor": error_row({}),
-        "sites": [
-            {
-                "site": CAM,
-                "jobs": {"all": 0, "some": 1, "none": 0, "unknown": 0},
-                "share_of_jobs": 0.0,
-                "bytes_at_site": 100,
-                "bytes_elsewhere": 50,
-                "share_of_bytes": 100 / 150,
-                "jobs_that_missed": 0,
-            }
-        ],
-        "schedds": [
-            {"schedd": "s1", "jobs": 2, "complete": False, "failure": None},
-            {"schedd": "s2", "jobs": None, "complete": False, "failure": "no answer within 20 s"},
-        ],
-    }
+def test_report_names_the_schedds_without_an_answer():
+    assert ScheddHistory.of("s1", EndedJobs((row(L1), row()), is_complete=False)) == ScheddHistory(
+        "s1", 2, False, None
+    )
+    assert ScheddHistory.of("s2", Unseen("no answer within 20 s")) == ScheddHistory(
+        "s2", None, False, "no answer within 20 s"
+    )
 
 
 class Told:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import print_result
@@ -18,14 +18,12 @@ from hydrator.diagnostics.outcomes import (
     LocalityResult,
     OutcomeCounts,
     OutcomeSummary,
-    median,
     parse_ended_job,
-    quantile,
     tally,
 )
 from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, ErrorSummary
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import Did, Unseen, to_unix
+from hydrator.domain.model import Did, Unseen
 from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.text import format_bytes, format_count, format_duration
 from hydrator.reconcile.estimates.predictions import EstimateKind
@@ -103,8 +101,9 @@ def _print_outcomes(
     with show_progress(f"comparing {format_count(len(jobs), 'job')} with the ads", as_json=as_json):
         outcomes = tally(jobs, known.spans, known.sizes)
     errors = known.errors.summarize(oldest)
-    rows = report_json(outcomes, errors, answers, oldest, now)
-    print_result(as_json, rows, lambda: _print_report(outcomes, errors, oldest, now))
+    schedds = tuple(ScheddHistory.of(*each) for each in sorted(answers.items()))
+    result = Report(oldest, now, outcomes, errors, schedds)
+    print_result(as_json, result, lambda: _print_report(result))
 
 
 class _State(NamedTuple):
@@ -122,64 +121,48 @@ def _load_state(settings: Settings, dids: AbstractSet[Did]) -> _State:
         )
 
 
-def report_json(
-    results: OutcomeSummary,
-    errors: Mapping[EstimateKind, ErrorSummary],
-    answers: Mapping[str, EndedJobs | Unseen],
-    period_start: datetime,
-    now: datetime,
-) -> dict[str, Any]:
-    """Return the report as JSON values; docs/reference/report.md explains the keys."""
-    return {
-        "version": 1,
-        "since": to_unix(period_start),
-        "until": to_unix(now),
-        **_tally_row(results.total),
-        "never_started": results.never_started,
-        "datasets_without_size": results.datasets_without_size,
-        "missed_datasets": results.missed_datasets,
-        "lost_ads": [
-            {"site": site, "jobs": lost.job_count, "begin": to_unix(lost.begin)}
-            for site, lost in results.lost_ads.items()
-        ],
-        "wait_seconds": {
-            "named": _wait_row(results.wait_seconds),
-            "unnamed": _wait_row(results.other_wait_seconds),
-            "added": results.added_wait_seconds,
-        },
-        "estimate_error_factor": error_row(errors),
-        "sites": [{"site": site, **_tally_row(counts)} for site, counts in results.sites.items()],
-        "schedds": [
-            {
-                "schedd": schedd,
-                "jobs": len(answer.jobs) if isinstance(answer, EndedJobs) else None,
-                "complete": isinstance(answer, EndedJobs) and answer.is_complete,
-                "failure": answer.reason if isinstance(answer, Unseen) else None,
-            }
-            for schedd, answer in sorted(answers.items())
-        ],
-    }
+@dataclass(frozen=True, slots=True)
+class ScheddHistory:
+    """The history of one schedd.
+
+    Attributes:
+        schedd: its name.
+        jobs: jobs in its history; null: it did not answer.
+        is_complete: false: it did not answer, or its history has more jobs than one answer returns.
+        failure: reason why it did not answer.
+    """
+
+    schedd: str
+    jobs: int | None
+    is_complete: bool
+    failure: str | None
+
+    @classmethod
+    def of(cls, schedd: str, answer: EndedJobs | Unseen) -> "ScheddHistory":
+        """Describe the *answer* of one schedd."""
+        if isinstance(answer, Unseen):
+            return cls(schedd, None, False, answer.reason)
+        return cls(schedd, len(answer.jobs), answer.is_complete, None)
 
 
-def _tally_row(summary: OutcomeCounts) -> dict[str, Any]:
-    return {
-        "jobs": {result.value: summary.job_counts[result] for result in LocalityResult},
-        "share_of_jobs": summary.share_of_jobs,
-        "bytes_at_site": summary.bytes_at_site,
-        "bytes_elsewhere": summary.bytes_elsewhere,
-        "share_of_bytes": summary.share_of_bytes,
-        "jobs_that_missed": summary.jobs_with_misses,
-    }
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcomes of jobs in a period.
 
+    Attributes:
+        since: start of the period in which the jobs ended.
+        until: end of that period.
+        outcomes: the results.
+        estimate_error_factor: predicted against real seconds, of the wait of jobs beside their data (queue)
+            and of the read of jobs from other sites (read).
+        schedds: queried schedds.
+    """
 
-def _wait_row(waits: Sequence[float]) -> dict[str, Any]:
-    return {"jobs": len(waits), "median": median(waits), "p90": quantile(waits, 0.9)}
-
-
-def error_row(errors: Mapping[EstimateKind, ErrorSummary]) -> dict[str, Any]:
-    """Return the key ``estimate_error_factor`` of the report as JSON values."""
-    found = {kind: errors.get(kind, ErrorSummary()) for kind in EstimateKind}
-    return {kind.value: asdict(each) for kind, each in found.items()}
+    since: datetime
+    until: datetime
+    outcomes: OutcomeSummary
+    estimate_error_factor: Mapping[EstimateKind, ErrorSummary]
+    schedds: tuple[ScheddHistory, ...]
 
 
 def error_sentence(errors: Mapping[EstimateKind, ErrorSummary]) -> str:
@@ -195,16 +178,14 @@ def error_sentence(errors: Mapping[EstimateKind, ErrorSummary]) -> str:
     return f"Predicted against real seconds, the median factor between them: {', '.join(parts)}."
 
 
-def _print_report(
-    results: OutcomeSummary,
-    errors: Mapping[EstimateKind, ErrorSummary],
-    period_start: datetime,
-    now: datetime,
-) -> None:
+def _print_report(report: Report) -> None:
+    results, errors, period_start, now = (
+        report.outcomes, report.estimate_error_factor, report.since, report.until
+    )  # fmt: skip
     total = results.total
     started_count = sum(total.job_counts.values())
     if not started_count:
-        when, others = f"{period_start:%Y-%m-%d %H:%M} UTC", len(results.other_wait_seconds)
+        when, others = f"{period_start:%Y-%m-%d %H:%M} UTC", results.other_waits.jobs
         print(f"No job that named datasets ran and ended since {when}; {others} jobs without datasets did.")
         return
     columns = ("site", "jobs", "all there", "some", "none", "not known", "bytes there", "elsewhere", "missed")
@@ -256,10 +237,10 @@ def _summary_sentences(
         sentences.append(
             f"{format_count(total.jobs_with_misses, 'job')} could not read {datasets} that the slot listed."
         )
-    wait, other_wait = median(results.wait_seconds), median(results.other_wait_seconds)
+    wait, other_wait = results.waits.median, results.other_waits.median
     if wait is not None and other_wait is not None:
         added_wait = f"{'-' if wait < other_wait else ''}{format_duration(abs(wait - other_wait))}"
-        ninth_decile = format_duration(quantile(results.wait_seconds, 0.9) or 0)
+        ninth_decile = format_duration(results.waits.p90 or 0)
         sentences.append(
             f"Jobs with datasets waited {format_duration(wait)} (median; 90 % at most {ninth_decile}), "
             f"jobs without datasets {format_duration(other_wait)} (median): added wait {added_wait}."
