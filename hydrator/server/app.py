@@ -22,7 +22,7 @@ from .handlers import (
     StateGetter,
     StateRoutes,
 )
-from .limits.rate import RateLimiter
+from .limits import RateLimiter
 from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import ServerEndpoint
-from hydrator.server.limits.connections import (
+from hydrator.server.limits import (
     FIRST_REQUEST_SECONDS,
     MAX_HEAD_BYTES,
     ConnectionLimiter,

@@ -12,9 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hydrator.server.limits.connections import MAX_HEAD_BYTES
-from hydrator.server.limits.hosts import AllowedHosts
-from hydrator.server.limits.rate import RateLimiter, client_key
+from hydrator.server.limits import MAX_HEAD_BYTES, AllowedHosts, RateLimiter, client_key
 from hydrator.server.pages.html import STYLE_HASH
 
 from .auth import AccessDenied, Grant, Role, TokenAuthenticator
@@ -149,7 +147,7 @@ def check_rate(
 
 
 def _client_key(scope: Scope, *, behind_proxy: bool) -> str:
-    """Return the key by which limits count a client; see :func:`hydrator.server.limits.rate.client_key`."""
+    """Return the key by which limits count a client; see :func:`hydrator.server.limits.client_key`."""
     address = scope["client"][0] if scope.get("client") else "the proxy"
     if behind_proxy:
         forwarded = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()

@@ -13,9 +13,7 @@ from hydrator.server.app import build_app
 from hydrator.server.auth import TokenAuthenticator
 from hydrator.server.handlers import JobExplainer, StateGetter
 from hydrator.server.http_server import HttpServer, UnixSocket
-from hydrator.server.limits.connections import ConnectionLimiter
-from hydrator.server.limits.hosts import build_allowed_hosts
-from hydrator.server.limits.rate import RateLimiter
+from hydrator.server.limits import ConnectionLimiter, RateLimiter, build_allowed_hosts
 from hydrator.server.metrics import build_cut_counter
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.pages.routes import PageHistory

@@ -11,7 +11,7 @@ from typing import Final
 from hydrator.diagnostics.overview.runs import RunProgress
 from hydrator.domain.model import Unseen
 from hydrator.domain.pool_ports import ClusterJobs
-from hydrator.server.limits.rate import RateLimiter
+from hydrator.server.limits import RateLimiter
 from hydrator.server.responses import busy_error
 
 from .html import PageContext, render_page

@@ -1,20 +1,112 @@
 """One site: its tile on the overview, and its page. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from hydrator.diagnostics.overview.placement import Placement, SiteCounts
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Snapshot
-from hydrator.domain.text import comma_separated
+from hydrator.domain.text import comma_separated, format_count, format_duration
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import RequestRow
 
-from .charts.age_chart import build_age_chart
-from .charts.state_bar import StateBar, build_state_bar
 from .html import SIGNS, PageContext, render_page
+
+COLUMN_COUNT: Final = 12
+"""Number of columns for ages up to the largest valid age; one more column has all older facts."""
+_BAR_WIDTH: Final = 10
+_HEIGHT: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class AgeBar:
+    """One bar of the chart, in pixels; ``is_late`` means that the facts of this bar are too old."""
+
+    left: int
+    height: int
+    is_late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AgeChart:
+    """A bar chart in pixels; ``text`` describes the ages in words."""
+
+    bars: tuple[AgeBar, ...]
+    text: str
+    bar_width: int = _BAR_WIDTH
+    height: int = _HEIGHT
+
+    @property
+    def width(self) -> int:
+        return (COLUMN_COUNT + 1) * self.bar_width
+
+
+def count_by_age(facts: Iterable[Fact], *, now: datetime, max_age: timedelta) -> list[int]:
+    """Count facts by age: for each of ``COLUMN_COUNT`` equal parts of *max_age*, then all older facts."""
+    columns = [0] * (COLUMN_COUNT + 1)
+    for as_of, fact_count in Counter(fact.as_of for fact in facts).items():
+        share = max(now - as_of, timedelta()) / max_age
+        columns[min(int(share * COLUMN_COUNT), COLUMN_COUNT)] += fact_count
+    return columns
+
+
+def build_age_chart(facts: Collection[Fact], *, now: datetime, max_age: timedelta) -> AgeChart:
+    """Build the chart of one site's facts; a column that is not empty is at least 2 pixels high."""
+    columns = count_by_age(facts, now=now, max_age=max_age)
+    highest = max(columns) or 1
+    bars = tuple(
+        AgeBar(
+            left=column * _BAR_WIDTH,
+            height=max(2, round(count / highest * _HEIGHT)),
+            is_late=column == COLUMN_COUNT,
+        )
+        for column, count in enumerate(columns)
+        if count
+    )
+    oldest_at = min((fact.as_of for fact in facts), default=None)
+    return AgeChart(bars, _describe_ages(oldest_at, columns[COLUMN_COUNT], now, max_age))
+
+
+def _describe_ages(oldest_at: datetime | None, late_count: int, now: datetime, max_age: timedelta) -> str:
+    if oldest_at is None:
+        return "nothing is known"
+    late = f"; too old: {format_count(late_count, 'fact')}" if late_count else ""
+    age, limit = format_duration((now - oldest_at).total_seconds()), format_duration(max_age.total_seconds())
+    return f"the oldest fact is {age} old; facts are valid for {limit}{late}"
+
+
+_WIDTH: Final = 100.0
+_KIND: Final = {DatasetState.AVAILABLE: "bar", DatasetState.STAGING: "move", DatasetState.STUCK: "late"}
+
+
+@dataclass(frozen=True, slots=True)
+class StateBar:
+    """Parts of a bar of 100 units: class, left edge and width of each."""
+
+    parts: tuple[tuple[str, float, float], ...]
+
+
+def build_state_bar(counts: Mapping[DatasetState, int]) -> StateBar | None:
+    """Build the bar; a state that some dataset has is never too thin to see. None without datasets."""
+    kinds: dict[str, int] = {}
+    for state in DatasetState:
+        if counts.get(state):
+            kind = _KIND.get(state, "rest")
+            kinds[kind] = kinds.get(kind, 0) + counts[state]
+    total = sum(kinds.values())
+    if not total:
+        return None
+    widths = {kind: max(2.0, _WIDTH * count / total) for kind, count in kinds.items()}
+    scale = _WIDTH / sum(widths.values())
+    parts, left = [], 0.0
+    for kind, width in widths.items():
+        parts.append((kind, round(left, 1), round(width * scale, 1)))
+        left += width * scale
+    return StateBar(tuple(parts))
+
 
 MAX_DATASETS: Final = 50
 """Largest number of datasets that the page of a site lists: those that are not complete come first."""

@@ -23,7 +23,7 @@ from hydrator.reconcile.poll.threads import run_in_thread
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer, UnixSocket
-from hydrator.server.limits.connections import ConnectionLimiter
+from hydrator.server.limits import ConnectionLimiter
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 from hydrator.wiring import system_clock

@@ -18,8 +18,7 @@ from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
-from hydrator.server.limits.connections import MAX_HEAD_BYTES, ConnectionLimiter
-from hydrator.server.limits.rate import MAX_CLIENTS, RateLimiter
+from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimiter, RateLimiter
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState

@@ -17,10 +17,9 @@ from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
-from hydrator.server.pages.charts.age_chart import COLUMN_COUNT, count_by_age
 from hydrator.server.pages.filters import PER_PAGE, Selection, parse_selection
 from hydrator.server.pages.overview import MAX_CHANGES, MAX_HELD_DIDS, MAX_PLACES, render_overview
-from hydrator.server.pages.site import render_site_page
+from hydrator.server.pages.site import COLUMN_COUNT, count_by_age, render_site_page
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request

@@ -13,8 +13,7 @@ from hydrator.diagnostics.overview.locality_history import (
     LocalitySpan,
 )
 from hydrator.domain.model import Snapshot
-from hydrator.server.pages.charts.share_chart import build_day_chart, build_hour_chart
-from hydrator.server.pages.overview import render_overview
+from hydrator.server.pages.overview import build_day_chart, build_hour_chart, render_overview
 from hydrator.server.view import ServerState
 from tests.factories import HOUR, NOON
 

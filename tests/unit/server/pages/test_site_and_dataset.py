@@ -14,8 +14,7 @@ from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, Sit
 from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.app import build_app
-from hydrator.server.pages.charts.stay_chart import build_stay_chart
-from hydrator.server.pages.dataset import build_stays
+from hydrator.server.pages.dataset import build_stay_chart, build_stays
 from hydrator.server.pages.routes import PageHistory
 from hydrator.server.pages.run import ClusterQuestions, ClusterReader
 from hydrator.server.responses import HttpError

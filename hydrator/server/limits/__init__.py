@@ -1,1 +1,0 @@
-"""Limits on hosts, connections and request rates."""
