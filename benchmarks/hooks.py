@@ -75,7 +75,8 @@ def serve(folder: Path, dataset_count: int, *, tls: bool) -> None:
         report=CycleReport(now, wants(dids(dataset_count)), evaluation, (), {}),
     )
     frontend = HttpFrontend(context, CollectorRegistry(), lambda: None)
-    server = frontend.server_for(settings)
+    frontend.start()
+    server = frontend.server
     assert server is not None
     with server:
         print(server.url, flush=True)

@@ -1,13 +1,18 @@
-"""The daemon, ``hydrator run``: start, signals, reloads, clock steps and shutdown."""
+"""The daemon, ``hydrator run``: start, signals and shutdown.
+
+A restart is cheap, so nothing is built again in place. After SIGHUP with a valid configuration the process
+stops as after SIGTERM and executes itself again, with the same process id. After a step of the wall clock it
+ends with status 1, and the service manager starts it again.
+"""
 
 import contextlib
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +24,9 @@ from hydrator.config import Settings, load
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing
 from hydrator.reconcile.state import ReconcileState
-from hydrator.server.http_server import HttpServer
-from hydrator.state.clock_step import ClockStepDetector, clamp_to_now
+from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, ClockStepDetector, seconds_ahead
 from hydrator.state.store import Store
-from hydrator.wiring import find_unreadable_secrets, register_secrets, system_clock
+from hydrator.wiring import assemble, find_unreadable_secrets, register_secrets, system_clock
 
 from .background import (
     AuditTasks,
@@ -43,7 +47,7 @@ from .metrics.staging import StagingMetrics
 from .process.malloc import limit_arenas
 from .process.service_manager import ServiceManager
 from .process.watchdog import Watchdog
-from .runtime import DaemonContext, Runtime, close_parts
+from .runtime import DaemonContext, close_parts
 from .runtime_builder import RuntimeBuilder
 
 _log = structlog.get_logger("hydrator")
@@ -56,16 +60,18 @@ _SECRET_WAIT_SECONDS = 5.0
 _CLOCK_CHECK_SECONDS = 1.0
 """Seconds between two checks for a step of the wall clock."""
 
-ProcessSignal = Literal["stop", "reload"]
+End = Literal["stop", "reload", "clock step"]
+"""The reason for which the daemon ends."""
 
 
 def run(config: Path) -> None:
-    """Run until SIGTERM or SIGINT; SIGHUP reads *config* again.
+    """Run until SIGTERM or SIGINT; SIGHUP checks *config* and executes the process again.
 
     Raises:
         ConfigError: *config*, or the address to listen on, cannot be used.
         SecretMissing: a file with a secret is missing or empty.
         StateError: another daemon uses the state directory, or the state cannot be written.
+        SystemExit: the wall clock was set; the status is 1.
     """
     limit_arenas()
     settings = load(config)
@@ -78,17 +84,29 @@ def run(config: Path) -> None:
         signal.signal(signal.SIGTERM, lambda *_: daemon.post_signal("stop"))
         signal.signal(signal.SIGINT, lambda *_: daemon.post_signal("stop"))
         signal.signal(signal.SIGHUP, lambda *_: daemon.post_signal("reload"))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked if a reload started the process
         try:
-            daemon.serve()
+            end = daemon.serve()
         except ConfigError as error:
             missing = [str(file) for file in find_unreadable_secrets(settings)]
             if all(any(file in problem for file in missing) for problem in error.problems):
                 raise SecretMissing(error.problems) from error
             raise
+    _leave(end)
+
+
+def _leave(end: End) -> None:
+    """Execute the process again after a reload, or end it with status 1 after a clock step."""
+    if end == "reload":
+        # a further SIGHUP waits for the handler of the new process; its default action would end the process
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
+    if end == "clock step":
+        raise SystemExit(1)
 
 
 class Daemon:
-    """A daemon with one state directory. It builds its parts again at a reload and after a clock step."""
+    """A daemon with one state directory."""
 
     def __init__(
         self, config: Path, settings: Settings, store: Store, service_manager: ServiceManager
@@ -96,18 +114,17 @@ class Daemon:
         self._config = config
         self._store = store
         self._service_manager = service_manager
-        self._signals: queue.SimpleQueue[ProcessSignal] = queue.SimpleQueue()
+        self._signals: queue.SimpleQueue[End] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._watchdog = Watchdog(settings.daemon.hang_seconds)
         self._is_hung = False
         self._clock_steps = ClockStepDetector(system_clock, time.monotonic)
-        self._is_clock_step_logged = False
-        self._context = DaemonContext(settings, _load_state(store, settings.daemon.max_age))
+        self._context = DaemonContext(settings, _load_state(store))
         self._saved_reports = SavedReports(store)
         self._build_workers()
 
     def _build_workers(self) -> None:
-        """Build the parts that outlive reloads: metrics, background work, cycles and the HTTP front end."""
+        """Build the metrics, the background work, the cycles and the HTTP front end."""
         context, registry = self._context, CollectorRegistry()
         self._metrics = Metrics(registry, __version__)
         bugs = BugReporter(self._metrics.count_bug)
@@ -125,7 +142,7 @@ class Daemon:
             self._guard,
             self._recorder,
             stopping=self._stopping,
-            is_clock_stepping=lambda: bool(self._clock_steps.pending_step) and not self._is_clock_step_logged,
+            is_clock_stepping=lambda: bool(self._clock_steps.step),
         )
         self._http = HttpFrontend(
             context,
@@ -170,22 +187,32 @@ class Daemon:
     def _build_cycle_output(self) -> CycleOutput:
         return CycleOutput(self._context.report, self._context.state.ads)
 
-    def post_signal(self, request: ProcessSignal) -> None:
+    def post_signal(self, request: End) -> None:
         """Ask the daemon to stop or reload; safe from a signal handler and from any thread."""
         self._signals.put(request)
 
-    def serve(self) -> None:
-        """Run until a signal asks the daemon to stop."""
+    def serve(self) -> End:
+        """Run until a signal or a clock step ends the daemon; return the reason."""
         self._start()
         state_dir = str(self._context.settings.daemon.state_dir)
         _log.info("running", version=__version__, http=self._http.url, state=state_dir)
         self._service_manager.notify_ready()
-        while self._next_signal() == "reload":
+        end = self._wait_for_end()
+        if end != "reload":
+            self._service_manager.notify_stopping()
+        self._shut_down(end)
+        return end
+
+    def _wait_for_end(self) -> End:
+        """Wait for the end of the daemon; a configuration that cannot be used is logged, not the end."""
+        while (end := self._next_signal()) == "reload":
             self._service_manager.notify_reloading()
-            self._reload()
+            if not (problems := self._find_problems()):
+                break
+            self._report_reload(problems)
+            _log.error("reload refused, the old configuration stays", problems=problems)
             self._service_manager.notify_ready()
-        self._service_manager.notify_stopping()
-        self._shut_down()
+        return end
 
     def _start(self) -> None:
         """Build and start the parts; until the first cycle the HTTP server serves the ads of the last run."""
@@ -194,11 +221,11 @@ class Daemon:
         if runtime.settings.publish.http.enabled:
             self._context.runtime = runtime  # the HTTP server answers from this state
             self._lifecycle.restore_served_ads(runtime.parts)
-            self._http.server = self._http.server_for(runtime.settings)
+            self._http.start()
         self._report_reload(())
         self._lifecycle.activate(runtime)
 
-    def _next_signal(self) -> ProcessSignal:
+    def _next_signal(self) -> End:
         """Wait for the next signal, and meanwhile notify the watchdog and check the clock."""
         while True:
             self._notify_watchdog()
@@ -206,7 +233,10 @@ class Daemon:
             while (left := until - time.monotonic()) > 0:
                 with contextlib.suppress(queue.Empty):
                     return self._signals.get(timeout=min(left, _CLOCK_CHECK_SECONDS))
-                self._handle_clock_step()
+                if step := self._clock_steps.step:
+                    seconds = round(step.total_seconds(), 1)
+                    _log.error("wall clock was set, the daemon ends", seconds=seconds, todo="check the clock")
+                    return "clock step"
 
     def _notify_watchdog(self) -> None:
         """Send the watchdog a keep-alive, unless the schedule hangs; log once that the schedule hangs."""
@@ -218,81 +248,24 @@ class Daemon:
             self._service_manager.set_status(f"daemon hangs: {reason}")
         self._is_hung = reason is not None
 
-    def _handle_clock_step(self) -> None:
-        """Replace the parts after a step of the wall clock.
-
-        The old schedule and the caches of the old catalogues, also of plugins, measure time by the wall
-        clock. If new parts cannot be built, the old parts continue to poll, and the next check tries again.
-        """
-        step, old = self._clock_steps.pending_step, self._context.runtime
-        if not step or old is None:
-            return
-        if not self._is_clock_step_logged:
-            seconds = round(step.total_seconds(), 1)
-            _log.warning("wall clock was set", seconds=seconds, todo="check the clock")
-            for job in old.scheduler.get_jobs():
-                job.modify(next_run_time=system_clock())
-        self._is_clock_step_logged = True
+    def _find_problems(self) -> Sequence[str]:
+        """Return the problems of the configuration on disk; build its parts, but start none of them."""
         try:
-            runtime: Runtime | None = self._lifecycle.build(self._context.settings)
-        except HydratorError as error:
-            _log.debug("cannot rebuild the parts after a clock step", why=str(error))
-            return
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._guard.report_bug("a clock step")
-            runtime = None
-        self._clock_steps.acknowledge(step)
-        self._is_clock_step_logged = False
-        if runtime is None:
-            return
-        self._lifecycle.retire(old)
-        if step < timedelta():
-            self._lifecycle.date_back(-step, runtime.parts)
-        self._lifecycle.activate(runtime)
-
-    def _reload(self) -> None:
-        """Read the configuration again; if it cannot be used, change nothing.
-
-        Build the new parts, and let a server with a new address listen, before the old parts are closed.
-        """
-        try:
-            settings = _reload_settings(self._config, self._context.settings)
+            settings = load(self._config)
             _await_secrets(settings)
-            runtime = self._lifecycle.build(settings)
+            parts = assemble(settings, system_clock, get_endpoint=self._http.get_endpoint)
             try:
-                server = self._http.server_for(settings)
-            except BaseException:
-                close_parts(runtime.parts)
-                raise
+                self._http.check(settings)
+            finally:
+                close_parts(parts)
+        except ConfigError as error:
+            return error.problems
         except HydratorError as error:
-            problems = error.problems if isinstance(error, ConfigError) else (str(error),)
+            return (str(error),)
         except Exception as error:  # noqa: BLE001 - a bug must not end the daemon
             self._guard.report_bug("reload")
-            problems = (
-                f"the reload failed because of a bug: {type(error).__name__}; the log has the traceback",
-            )
-        else:
-            self._replace(runtime, server)
-            return
-        self._report_reload(problems)
-        _log.error("reload refused, the old configuration stays", problems=problems)
-
-    def _replace(self, runtime: Runtime, server: HttpServer | None) -> None:
-        """Replace the runtime and the server; the new runtime continues from the state of the old runtime."""
-        if old := self._context.runtime:
-            self._lifecycle.retire(old)
-            if old.settings.publish.never != runtime.settings.publish.never:
-                self._context.forget_report()  # the old report may have names that are not published any more
-        self._lifecycle.forget_history(runtime.settings.publish.never)
-        old_server, self._http.server = self._http.server, server
-        self._lifecycle.activate(runtime)
-        if old_server and old_server is not server:
-            old_server.stop()
-        log = runtime.settings.log
-        configure_logs(log.level, log.format)
-        self._recorder.forget_logged_failures()
-        self._report_reload(())
-        _log.info("reloaded", http=self._http.url)
+            return (f"the reload failed because of a bug: {type(error).__name__}; the log has the traceback",)
+        return ()
 
     def _report_reload(self, problems: Sequence[str]) -> None:
         """Report to the metrics and ``hydrator status`` whether the daemon uses the configuration on disk."""
@@ -300,7 +273,7 @@ class Daemon:
         self._metrics.set_reload_result(is_successful=not problems)
         self._saved_reports.save_reload(problems)
 
-    def _shut_down(self) -> None:
+    def _shut_down(self, end: End) -> None:
         """Stop the daemon; wait for the running cycle, but not longer than a time limit."""
         self._stopping.set()
         runtime, is_drained = self._context.runtime, True
@@ -313,28 +286,22 @@ class Daemon:
             self._http.server.stop()
         if runtime:
             is_drained = runtime.fence.drain(_BACKGROUND_DRAIN_SECONDS) and is_drained
-        _log.info("stopped")
+        _log.info("reloading" if end == "reload" else "stopped")
         if not is_drained:
             # a thread hangs in a library; the state on disk is complete, so nothing is lost
             self._store.close()
-            os._exit(0)
+            if end == "reload":
+                _leave(end)
+            os._exit(end == "clock step")
 
 
-def _load_state(store: Store, max_age: timedelta) -> ReconcileState:
-    """Load the state on disk; correct times that lie in the future because the clock was set back."""
-    state, ahead = clamp_to_now(store.load(), system_clock(), max_age)
-    if ahead:
-        _log.warning(
-            "state is dated in the future: the clock was set back", seconds=round(ahead.total_seconds())
-        )
-    return state
-
-
-def _reload_settings(config: Path, current: Settings) -> Settings:
-    settings = load(config)
-    if settings.daemon.state_dir != current.daemon.state_dir:
-        raise ConfigError(["daemon.state_dir: a reload cannot change it; restart the daemon"])
-    return settings
+def _load_state(store: Store) -> ReconcileState:
+    """Load the state on disk; start empty if its times are in the future: no fact may look too new."""
+    state = store.load()
+    if (ahead := seconds_ahead(state, system_clock())) <= TOLERATED_AHEAD_SECONDS:
+        return state
+    _log.error("state lost", why=f"it is dated {ahead:.0f} s in the future: the clock was set back")
+    return ReconcileState()
 
 
 def _await_secrets(settings: Settings) -> None:

@@ -66,19 +66,31 @@ class HttpFrontend:
         """Return the address of the present HTTP server."""
         return self.server.endpoint if self.server else None
 
-    def server_for(self, settings: Settings) -> HttpServer | None:
-        """Return the server for *settings*: the present server, or a new server that already listens.
+    def start(self) -> None:
+        """Start the server.
 
         Raises:
             ConfigError: the tokens, the certificate or the address cannot be used.
         """
-        http, current = settings.publish.http, self.context.settings
+        self.server = self._build_server(self.context.settings)
+        self.server.start()
+
+    def check(self, settings: Settings) -> None:
+        """Check that a server with *settings* could start: its files, and an address other than the present.
+
+        Raises:
+            ConfigError: the tokens, the certificate or the address cannot be used.
+        """
+        http, current = settings.publish.http, self.context.settings.publish.http
         if not http.enabled:
-            return None
-        if self.server and _server_settings(settings) == _server_settings(current):
-            return self.server
-        server = build_http_server(
-            http,
+            return
+        server = self._build_server(settings)
+        if (http.port, http.socket) != (current.port, current.socket) or not current.enabled:
+            server.check_address()
+
+    def _build_server(self, settings: Settings) -> HttpServer:
+        return build_http_server(
+            settings.publish.http,
             self.build_state,
             self.registry,
             self._explain_job,
@@ -86,10 +98,6 @@ class HttpFrontend:
             self.history,
             self._read_cluster if settings.demand.ask_schedds else None,
         )
-        if self.context.report and self.context.cycle_state is None:  # a reload adds the server
-            self.context.cycle_state = ServerState.of_cycle(self.context.report)
-        server.start(predecessor=self.server)
-        return server
 
     def get_version(self) -> object:
         """Return a value that changes with the content of the pages, without the work of building it."""
@@ -136,11 +144,6 @@ class HttpFrontend:
         """Explain a job; called by threads of the HTTP server."""
         context = self.context
         return explain_job(context.settings, context.report, context.staging, cluster, proc, schedd)
-
-
-def _server_settings(settings: Settings) -> tuple[object, ...]:
-    """Return the settings that need a new server."""
-    return settings.publish.http, settings.demand.ask_schedds
 
 
 def build_page_history(store: Store) -> PageHistory:

@@ -1,28 +1,23 @@
 """Lifecycle: start the parts of a runtime with the last state, and stop them."""
 
 import contextlib
-import threading
 from dataclasses import dataclass
-from datetime import timedelta
 
 import structlog
 
 from hydrator.config import Settings
 from hydrator.domain.errors import StateError
 from hydrator.reconcile.ads.drafts import names_any
-from hydrator.state.clock_step import shift_back
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, system_clock
 
 from .background import AuditTasks, MaintenanceTasks, NetworkTasks, PoolEdits, StagingTasks
 from .cycles import CycleRunner
 from .process.watchdog import Watchdog
-from .runtime import DaemonContext, Runtime, close_parts
+from .runtime import DaemonContext, Runtime
 from .runtime_builder import RuntimeBuilder
 
 _log = structlog.get_logger("hydrator")
-_RELOAD_DRAIN_SECONDS = 10.0
-"""Seconds that a reload waits for the old parts to save or send, and for their connections to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class BackgroundWorkers:
 
 @dataclass(eq=False)
 class RuntimeLifecycle:
-    """The start and end of runtimes; each runtime continues from the state of the previous runtime.
+    """The start of a runtime, which continues from the state on disk.
 
     Attributes:
         context: the values that the daemon's parts share.
@@ -98,7 +93,7 @@ class RuntimeLifecycle:
             parts.served_ads.put(ads, system_clock())
 
     def activate(self, runtime: Runtime) -> None:
-        """Start the parts of *runtime* with the state of the previous runtime."""
+        """Start the parts of *runtime* with the state on disk."""
         runtime.reconciler.state = runtime.reconciler.saved_state = self.context.state
         self.restore_served_ads(runtime.parts)
         self.watchdog.restart(runtime.settings.daemon.hang_seconds)
@@ -106,26 +101,3 @@ class RuntimeLifecycle:
         self.cycles.schedule(runtime)
         self.workers.schedule(runtime)
         runtime.scheduler.start()
-
-    def retire(self, runtime: Runtime) -> None:
-        """End *runtime*; a cycle that runs now may only finish the save or the send that it has begun."""
-        runtime.scheduler.shutdown(wait=False)
-        is_drained = runtime.fence.close(_RELOAD_DRAIN_SECONDS)
-        self.context.state = runtime.reconciler.saved_state
-        closing = threading.Thread(target=close_parts, args=[runtime.parts], name="close", daemon=True)
-        closing.start()
-        closing.join(_RELOAD_DRAIN_SECONDS)
-        if not is_drained or closing.is_alive():
-            _log.warning(
-                "parts of the old configuration hang",
-                why=f"not ended within {_RELOAD_DRAIN_SECONDS:g} s; the daemon no longer uses these parts",
-            )
-
-    def date_back(self, step: timedelta, parts: Parts) -> None:
-        """Move all stored times back by *step* after the clock was set back: no fact may look too new."""
-        self.context.state = shift_back(self.context.state, step)
-        self.context.forget_report()  # the clock was set back, so the report's times are now in the future
-        if parts.served_ads:
-            served = parts.served_ads.ads()
-            ads = [ad for site, ad in self.context.state.ads.items() if site in served]
-            parts.served_ads.put(ads, system_clock())

@@ -64,10 +64,6 @@ class DaemonContext:
     reload_problems: tuple[str, ...] = ()
     credentials: tuple[Credential, ...] = ()
 
-    def forget_report(self) -> None:
-        """Forget the report of the last cycle: nothing shows its results any more."""
-        self.report = self.cycle_state = None
-
     def share_locality(self, overview: LocalityOverview) -> None:
         """Replace the overview of ended jobs."""
         self.locality = overview

@@ -62,7 +62,6 @@ class RuntimeBuilder:
         parts = assemble(
             settings,
             system_clock,
-            served_ads=self.context.parts.served_ads if self.context.parts else None,
             get_endpoint=self.get_endpoint if settings.publish.http.enabled else None,
         )
         try:

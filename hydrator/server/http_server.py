@@ -117,8 +117,6 @@ class HttpServer:
         self._url: str | None = None
         self._uvicorn: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
-        self._listening_socket: socket.socket | None = None
-        self._is_path_shared = False
 
     @property
     def url(self) -> str | None:
@@ -141,12 +139,8 @@ class HttpServer:
             )
         return ServerEndpoint(url, self._token, pem)
 
-    def start(
-        self, timeout: timedelta = timedelta(seconds=10), *, predecessor: "HttpServer | None" = None
-    ) -> None:
+    def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Start the server, and return once it answers requests; do nothing if it already runs.
-
-        With a *predecessor* at the same address, both servers answer until the predecessor is stopped.
 
         Raises:
             ConfigError: the address is wrong, in use or forbidden, or the server
@@ -154,9 +148,9 @@ class HttpServer:
         """
         if self.url is not None:
             return
-        bound = self._inherit_socket(predecessor) if predecessor else self._bind()
+        bound = self._bind()
         address = _address_text(bound)
-        self._listening_socket = listening = LimitedListener(bound, self._limiter)
+        listening = LimitedListener(bound, self._limiter)
         self._url = address if self._unix else ("https://" if self._certificate else "http://") + address
         answering = threading.Event()
         self._uvicorn = _Uvicorn(self._uvicorn_config(), answering)
@@ -190,25 +184,15 @@ class HttpServer:
     def _bind(self) -> socket.socket:
         return _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
 
-    def _inherit_socket(self, predecessor: "HttpServer") -> socket.socket:
-        """Return a listening socket; if *predecessor* has the same address, a duplicate of its socket."""
-        listening = predecessor._listening_socket
-        if predecessor.url is None or listening is None:
-            return self._bind()
-        if self._unix and predecessor._unix and self._unix.path == predecessor._unix.path:
-            self._unix.path.chmod(self._unix.mode)
-            predecessor._is_path_shared = True
-            return socket.socket(fileno=os.dup(listening.fileno()))
-        if self._unix or predecessor._unix:
-            return self._bind()
-        if (self._host, self._port) == (predecessor._host, predecessor._port):
-            return socket.socket(fileno=os.dup(listening.fileno()))
-        # a socket on all addresses and a socket on one address can share a port if both have SO_REUSEPORT
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            return _listen(self._host, self._port, reuse_port=self._port == listening.getsockname()[1])
-        finally:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+    def check_address(self) -> None:
+        """Check that this server, which does not run, could listen at its address.
+
+        Raises:
+            ConfigError: the address is wrong, in use or forbidden.
+        """
+        self._bind().close()
+        if self._unix:
+            self._unix.path.unlink(missing_ok=True)
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """Stop the server; open requests have two seconds to end. Do nothing if the server does not run."""
@@ -221,8 +205,8 @@ class HttpServer:
         if self._thread.is_alive():
             self._uvicorn.force_exit = True
             self._thread.join(1)
-        self._uvicorn = self._thread = self._url = self._listening_socket = None
-        if self._unix and not self._is_path_shared:
+        self._uvicorn = self._thread = self._url = None
+        if self._unix:
             self._unix.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -235,12 +219,8 @@ class HttpServer:
         self.stop()
 
 
-def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Return a listening socket. uvicorn does not bind the socket, so that an error is one sentence.
-
-    With *reuse_port*, the socket can share its port with another socket of this process that has
-    SO_REUSEPORT now. No later socket can share the port.
-    """
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. uvicorn does not bind the socket, so that an error is one sentence."""
     where = _url_text(host, port)
     if not 0 <= port <= 65535:  # getaddrinfo would take the port modulo 65536
         raise ConfigError([f"http: {where}: use a port from 0 to 65535"])
@@ -258,10 +238,8 @@ def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
         # with keep-alive, the kernel closes the connection of a vanished worker node after some minutes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))
         listening.bind(address)
         listening.listen(2048)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
     except (OSError, OverflowError) as exc:
         listening.close()
         raise ConfigError(

@@ -104,13 +104,11 @@ def assemble(
     settings: Settings,
     clock: Clock,
     *,
-    served_ads: ServedAds | None = None,
     get_endpoint: Callable[[], ServerEndpoint | None] | None = None,
 ) -> Parts:
     """Build all parts that *settings* need.
 
     Args:
-        served_ads: the ads that the HTTP server served before a reload; None at the start.
         get_endpoint: returns the address of the daemon's HTTP server; None for a process without a server.
 
     Raises:
@@ -118,7 +116,7 @@ def assemble(
     """
     register_secrets(settings)
     http = settings.publish.http
-    served_ads = (served_ads or ServedAds()) if get_endpoint and http.enabled else None
+    served_ads = ServedAds() if get_endpoint and http.enabled else None
     catalogues, logins = build_catalogues(settings, clock)
     audit_runner = build_audit_runner(settings, clock) if settings.audit.enabled else None
     pool = build_pool_parts(settings, clock)

@@ -43,6 +43,8 @@ def test_sighup_reads_the_configuration_again_and_keeps_the_old_one_when_it_is_b
     wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
     daemon.configure("[sites]\nretired = ['RAL']")
     daemon.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: daemon.log.read_text().count('"running"') == 2, 20, "the process to start again")
+    wait_for(daemon.ready, 20, "readiness")
     wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the site to be retired")
     wait_for(lambda: not list((daemon.folder / "ads").glob("RAL.*")), 10, "its files to go, too")
     daemon.configure("[sites]\nretired = 7")

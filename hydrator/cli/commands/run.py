@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hydrator.reconcile.reconciler import Reconciler
     from hydrator.reconcile.result import CycleReport
     from hydrator.reconcile.state import ReconcileState
+    from hydrator.state.store import Store
     from hydrator.wiring.assembly import Parts
 
 
@@ -38,7 +39,7 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
-        state = _prepare_state(store.load(), settings)
+        state = _load_state(store)
         if settings.publish.never:
             store.forget_history(settings.publish.never)
         with closing(assemble(settings, system_clock)) as parts:
@@ -75,8 +76,7 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     settings = load(config)
     state = ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
-        state = store.load()
-    state = _prepare_state(state, settings)
+        state = _load_state(store)
     with closing(assemble(settings, system_clock)) as parts:
         commands = CommandQueue(settings.daemon.state_dir)
         steps = len(parts.catalogues) + 1  # the schedds first
@@ -94,16 +94,14 @@ def _report_answers(parts: "Parts", bar: ProgressBar) -> "Parts":
     return replace(parts, catalogues=tuple(ReportingCatalogue(one, bar) for one in parts.catalogues))
 
 
-def _prepare_state(
-    state: "ReconcileState",
-    settings: Any,  # noqa: ANN401 - config.Settings, imported late
-) -> "ReconcileState":
-    """Return *state* without times in the future."""
-    from hydrator.state.clock_step import clamp_to_now
+def _load_state(store: "Store") -> "ReconcileState":
+    """Load the state of *store*; an empty one if its times are in the future."""
+    from hydrator.reconcile.state import ReconcileState
+    from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, seconds_ahead
     from hydrator.wiring import system_clock
 
-    state, _ = clamp_to_now(state, system_clock(), settings.daemon.max_age)
-    return state
+    state = store.load()
+    return state if seconds_ahead(state, system_clock()) <= TOLERATED_AHEAD_SECONDS else ReconcileState()
 
 
 def _print_report(

@@ -44,10 +44,6 @@ class CycleRecorder:
     _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
     _no_estimates_reason: str | None = field(init=False, default="not logged yet")
 
-    def forget_logged_failures(self) -> None:
-        """Forget the logged failures after a reload, so that failures that continue are logged again."""
-        self._ongoing_failures = OngoingFailures()
-
     def record(
         self,
         reconciler: Reconciler,

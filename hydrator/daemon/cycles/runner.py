@@ -32,7 +32,7 @@ class CycleRunner:
         guard: counts and logs failures.
         recorder: records the results of cycles.
         stopping: is set when the daemon stops.
-        is_clock_stepping: returns True from a step of the wall clock until the daemon has replaced its parts.
+        is_clock_stepping: returns True after a step of the wall clock: the daemon ends.
     """
 
     def __init__(

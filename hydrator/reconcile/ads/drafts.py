@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -90,19 +90,6 @@ def redraft(
         trust=trust,
     )
     return Draft(ad.site, ad.as_of, content)
-
-
-def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
-    """Return *ad* with *shift* subtracted from its times. If the content changes, add 1 to the generation."""
-    lines = dict(ad.content)
-    seconds = round(shift.total_seconds())
-    until = ad.estimates_until - shift if ad.estimates_until else None
-    for name in ("DatasetAsOf", "DataLocalitySetsAsOf"):
-        if name in lines:
-            lines[name] = _edit_sets(lines[name], lambda _, at: str(int(at) - seconds))
-    content = tuple(lines.items())
-    generation = ad.generation if content == ad.content else ad.generation + 1
-    return replace(ad, as_of=ad.as_of - shift, generation=generation, content=content, estimates_until=until)
 
 
 def sets_of(ad: SiteAd) -> dict[SetKey, SetShare]:

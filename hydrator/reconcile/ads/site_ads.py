@@ -21,7 +21,7 @@ from hydrator.reconcile.snapshot.merge import FactRows
 
 from .budget import Budget, choose_datasets
 from .demand_index import DatasetSet, DemandIndex, OmittedEntries
-from .drafts import Draft, empty_draft, facts_of, redraft, render_content, sets_of, shift_ad_times
+from .drafts import Draft, empty_draft, facts_of, redraft, render_content, sets_of
 from .generations import assign_generations
 from .set_lines import DemandedSets, SetEntry, SiteSeconds, write_set_lines
 from .set_rows import SetFacts
@@ -39,7 +39,6 @@ __all__ = [
     "facts_of",
     "redraft",
     "sets_of",
-    "shift_ad_times",
 ]  # fmt: skip
 
 

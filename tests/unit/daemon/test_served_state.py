@@ -12,7 +12,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds
-from hydrator.config import HttpServerSettings
 from hydrator.daemon.cycles.recorder import CycleRecorder
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.runtime import DaemonContext
@@ -198,25 +197,7 @@ def test_a_page_after_a_cycle_counts_nothing_itself(cycles, monkeypatch):
             assert cycles.get(f"/site?site={CAM}").status_code == 200
 
 
-def test_state_of_a_forgotten_report_is_not_shown(cycles):
-    cycles.run()
-    cycles.context.forget_report()  # as after a reload with new names in [publish] never
-    state = cycles.frontend.build_state()
-    assert (state.snapshot, state.demand, state.placement) == (None, None, None)
-
-
 def test_a_daemon_without_pages_counts_nothing():
     cycles = Cycles(has_http=False)
     cycles.run()
     assert cycles.context.cycle_state is None
-
-
-def test_server_that_a_reload_adds_shows_the_last_cycle():
-    cycles = Cycles(has_http=False)
-    cycles.run()
-    settings = SimpleNamespace(
-        publish=SimpleNamespace(http=HttpServerSettings(port=0)),
-        demand=SimpleNamespace(ask_schedds=False),
-    )
-    with cycles.frontend.server_for(settings):
-        assert L1 in cycles.frontend.build_state().snapshot.sites[CAM].facts

@@ -35,7 +35,6 @@ from hydrator.reconcile.ads.site_ads import (
     redraft,
     sets_of,
     sets_without_room,
-    shift_ad_times,
 )
 from hydrator.reconcile.snapshot.update import apply_survey, build_snapshot
 from tests.factories import (
@@ -324,17 +323,6 @@ def test_empty_draft_has_no_sets():
     content = dict(empty_draft(aged({L1: HOUR})).content)
     assert [content[name] for name in SET_ATTRIBUTES[:2]] == ["[]", "[]"]
     assert not {*SET_ATTRIBUTES[2:]} & content.keys()
-
-
-def test_clock_step_moves_the_times_of_sets_and_the_end_of_the_estimates():
-    ad = aged({L1: HOUR, L2: timedelta()})
-    moved = shift_ad_times(ad, HOUR)
-    assert (moved.as_of, moved.estimates_until, moved.generation) == (NOON - HOUR, UNTIL - HOUR, 8)
-    assert {key: one.as_of for key, one in sets_of(moved).items()} == {
-        key: one.as_of - HOUR for key, one in sets_of(ad).items()
-    }
-    fresh = replace(aged({L1: timedelta()}), estimates_until=None)
-    assert shift_ad_times(fresh, HOUR) == replace(fresh, as_of=NOON - HOUR)
 
 
 def test_entries_of_another_daemon_version_are_skipped():
