@@ -9,7 +9,6 @@ from pathlib import Path
 from .record import RESULTS, Result, format_number, update_readme
 
 NAMES = (
-    "trust",
     "pilots",
     "core",
     "scale",

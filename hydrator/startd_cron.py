@@ -315,7 +315,6 @@ READERS = {
     "DatasetFractions": lambda text: parse_record(text, parse_share),
     "DatasetAsOf": lambda text: parse_record(text, parse_integer),
     "DataLocalityTruncated": parse_boolean,
-    "DataLocalityTrust": parse_share,
     "DataLocalitySets": lambda text: parse_sets(text, parse_share),
     "DataLocalitySetsAsOf": lambda text: parse_sets(text, parse_integer),
     "DataLocalityReadSeconds": lambda text: parse_sets(text, parse_seconds),
@@ -329,7 +328,7 @@ READERS = {
 }
 """The accepted attributes and their parsers, in the order of output."""
 OPTIONAL_ATTRIBUTES = (
-    *("AvailableDatasets", "DataLocalityTrust", "DataLocalitySetsAsOf", "DataLocalityReadSeconds"),
+    *("AvailableDatasets", "DataLocalitySetsAsOf", "DataLocalityReadSeconds"),
     *("DataLocalityQueueSeconds", "DataLocalityReadFrom", "DataLocalityOwnQueueSeconds"),
     "DataLocalityEstimatesUntil",
 )

@@ -126,16 +126,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Open files", "short", "timeseries", [("process_open_fds", "open"), ("process_max_fds", "limit")]),
         ("Since the start", "s", "timeseries", [("time() - process_start_time_seconds", "{{instance}}")]),
     )),
-    ("Trust, credentials and health", (
-        ("Trust", "percentunit", "timeseries", [(f"hydrator_site_trust_ratio{{{SITE}}}", "{{site}}")]),
-        ("Facts audited", "ops", "timeseries",
-         [(_rate("hydrator_audited_facts_total", "method, verdict"), "{{method}}: {{verdict}}")]),
-        ("Corrected, and claimed again", "short", "timeseries", [
-            (f"hydrator_site_corrected_datasets{{{SITE}}}", "corrected: {{site}}"),
-            (f"sum by (site) (increase(hydrator_repeated_false_claims_total{{{SITE}}}[$__rate_interval]))", "again: {{site}}"),
-        ]),
-        ("Since a fact was audited", "s", "timeseries",
-         [(f"time() - hydrator_site_audit_timestamp_seconds{{{SITE}}}", "{{site}}")]),
+    ("Credentials and health", (
         ("Until credentials end", "s", "timeseries", [
             ("hydrator_credential_expiry_timestamp_seconds - time()", "{{credential}}"),
         ]),

@@ -125,10 +125,6 @@ ON_SLOTS = {
         "boolean",
         "true: the daemon left datasets or sets out because the ad reached its size budget",
     ),
-    "DataLocalityTrust": (
-        "real, 0 to 1",
-        "share of the site's facts that were true when the audit checked them",
-    ),
     "DataLocalityVersion": ("integer", "version of these attribute names and their meanings: 1"),
 }
 """Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""

@@ -36,7 +36,6 @@ def ad_text(generation: int, as_of: int, many: int = DATASETS, site: str = "UK")
         "DatasetFractions": {dids[0]: 0.5},
         "DatasetAsOf": {dids[1]: OLD_FACT + generation % 1000},
         "DataLocalityTruncated": False,
-        "DataLocalityTrust": 1.0,
         **by_set(generation, many),
         "DataLocalityEstimatesUntil": as_of + 900,
         "DataLocalityAsOf": as_of,
@@ -63,7 +62,6 @@ def whole(ad: dict[str, object], many: int = DATASETS, site: str = "UK") -> bool
         and ad["DatasetFractions"] == {dids[0]: 0.5}
         and ad["DatasetAsOf"] == {dids[1]: OLD_FACT + generation % 1000}
         and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == (site, "hook")
-        and (ad["DataLocalityTrust"], ad["DataLocalityTruncated"], ad["DataLocalityVersion"])
-        == (1.0, False, 1)
+        and (ad["DataLocalityTruncated"], ad["DataLocalityVersion"]) == (False, 1)
         and sets == {name: ad.get(name) for name in sets}
     )

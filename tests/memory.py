@@ -7,7 +7,6 @@ adapters. If ``is_broken``, their methods raise the error of a server that does 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from datetime import datetime
 
 from adapters.did_matching import case_variants, filter_by_patterns, group_by_lower_case
@@ -66,7 +65,6 @@ class MemoryCatalogue:
         self.unreachable_sites = frozenset(unreachable_sites)
         self.replicas: tuple[Replica, ...] = tuple(replicas)
         self.sites = frozenset(sites)
-        self.audited_replicas: tuple[Replica, ...] | None = None
         self.is_broken = is_broken
         self.unseen_reasons: Mapping[Did, str] = unseen_reasons or {}
         self.bytes_total: Mapping[Did, int] = bytes_total or {}
@@ -92,20 +90,6 @@ class MemoryCatalogue:
             bytes_total=self.bytes_total.get(did),
             unreachable_sites=self.unreachable_sites,
             case_variants=case_variants(did, groups),
-        )
-
-    def verify(self, did: Did) -> Seen:
-        """Return a reading with ``audited_replicas``; with ``replicas`` if ``audited_replicas`` is None.
-
-        See :class:`hydrator.domain.ports.Auditor`.
-        """
-        reading = self.read({did}).readings[did]
-        if isinstance(reading, Unseen):
-            raise CatalogueUnreachable(self.name, reading.reason)
-        if self.audited_replicas is None:
-            return reading
-        return replace(
-            reading, replicas=tuple(replica for replica in self.audited_replicas if replica.did == did)
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:

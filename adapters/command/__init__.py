@@ -1,1 +1,1 @@
-"""Commands of the operator: a probe of the storage, and a stager."""
+"""Commands of the operator: a stager."""

@@ -94,13 +94,6 @@ class FileCatalogue:
             readings={did: _reading(did, at, contents) for did in sorted(dids)},
         )
 
-    def verify(self, did: Did) -> Seen:
-        """See :class:`hydrator.domain.ports.Auditor`. Read the file again, not the cache."""
-        self._cache = None
-        now = self._clock()
-        contents = self._load()
-        return _reading(did, self._as_of(contents, now), contents)
-
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :class:`hydrator.domain.ports.Catalogue`. Raise the errors of :meth:`read`."""
         return filter_by_patterns(self._load().datasets, patterns)

@@ -1,1 +1,1 @@
-"""Rucio: the catalogue, the auditor, and the queries that both use."""
+"""Rucio: the catalogue, and its queries."""

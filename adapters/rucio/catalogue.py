@@ -18,11 +18,13 @@ Rucio has two answers for step 3. The summary (bulk, "shallow") is a table that 
 has 0 of 0 files before these daemons have counted. It omits replicas without a rule, and ignores files that
 went bad. The count ("deep") is correct, but needs one call for each dataset. So the catalogue uses the
 summary only to select the datasets to count. If a dataset's summary is incomplete or has changed, every poll
-counts the dataset. All other datasets are counted between polls, once in ``verify_every``. A dataset that was
-not counted is Unseen, never absent and never complete. Neither answer distinguishes an empty dataset from a
-container, or from a name that does not exist, so step 2 looks the names up first.
+counts the dataset. All other datasets are counted between polls, once in ``verify_every``; a dataset that a
+job did not find at its site is counted in the next poll. A dataset that was not counted is Unseen, never
+absent and never complete. Neither answer distinguishes an empty dataset from a container, or from a name that
+does not exist, so step 2 looks the names up first.
 """
 
+import queue
 import threading
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
@@ -109,6 +111,7 @@ class RucioCatalogue:
         )
         self._last_rses: Rses = {}
         self._has_polled = False
+        self._missed_dids: queue.SimpleQueue[frozenset[Did]] = queue.SimpleQueue()
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -148,6 +151,10 @@ class RucioCatalogue:
             self._has_polled = True
         return _build_survey(poll, readings)
 
+    def recount(self, dids: Dids) -> None:
+        """Let the next poll count those of *dids* again that it asks about; any thread may call this."""
+        self._missed_dids.put(frozenset(dids))
+
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """Return all datasets and containers whose DIDs match; see ``Catalogue.find``.
 
@@ -185,10 +192,18 @@ class RucioCatalogue:
         members = {did for each in poll.members_by_container.values() for did in each}
         poll.did_infos.update(self._member_resolver.resolve(poll, members - dids))
         self._background.forget_all_but(dids | members)
+        self._recount_missed(poll)
         self._read_datasets(poll, datasets | members)
         self._resolver.confirm_absent(poll, dids)
         self._read_files(poll, files)
         self._containers.conclude_all(poll)
+
+    def _recount_missed(self, poll: RucioPoll) -> None:
+        """Let the counter count the datasets that jobs missed, and those in containers that jobs missed."""
+        while not self._missed_dids.empty():
+            missed = self._missed_dids.get()
+            containers = missed & poll.members_by_container.keys()
+            self._counter.recount(missed.union(*(poll.members_by_container[each] for each in containers)))
 
     def _read_datasets(self, poll: RucioPoll, dids: Dids) -> None:
         """Run steps 3 to 5 of a poll (see the top of this module) for the datasets *dids*.

@@ -71,6 +71,11 @@ class DatasetCounter:
         self._counts: dict[Did, DatasetCount] = {}
         self._failed_at: dict[Did, datetime] = {}
         self._trusted_dids: list[Did] = []
+        self._missed_dids: set[Did] = set()
+
+    def recount(self, dids: Dids) -> None:
+        """Let the next polls count *dids* once, also those whose count is not due; call between polls."""
+        self._missed_dids |= dids
 
     def iter_counts(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, CountWithRows]]:
         """Yield the counts and summary rows of *dids*, but not of DIDs in ``poll.errors``.
@@ -80,6 +85,7 @@ class DatasetCounter:
         """
         dids = dids - poll.errors.keys()
         drop_all_but(dids, self._counts, self._failed_at)
+        self._missed_dids &= dids
         self._adopt_verified()
         self._trusted_dids = []
         to_count: dict[Did, list[DatasetRow]] = {}
@@ -92,7 +98,9 @@ class DatasetCounter:
             trusted = {
                 did: (self._counts[did], rows)
                 for did, rows in cheap.items()
-                if self._is_unchanged(did, rows) and self._is_trusted(poll, did)
+                if did not in self._missed_dids
+                and self._is_unchanged(did, rows)
+                and self._is_trusted(poll, did)
             }
             self._trusted_dids += trusted
             to_count.update((did, rows) for did, rows in cheap.items() if did not in trusted)
@@ -160,7 +168,8 @@ class DatasetCounter:
         """Return the datasets to count, in order, and the set of unchanged datasets (their count is valid).
 
         Suspects, datasets whose summary rows changed or are incomplete, come before datasets that are only
-        due for verification. But a tenth of the budget is for due datasets. Both groups are in the order of
+        due for verification. But a tenth of the budget is for due datasets, and half of it, before all
+        others, for datasets that jobs missed: anybody may report any number. All groups are in the order of
         the last attempt, so a dataset whose queries always fail comes last.
         """
         settings = self._queries.settings
@@ -171,13 +180,14 @@ class DatasetCounter:
 
         unchanged = {did for did, rows in rows_by_did.items() if self._is_unchanged(did, rows)}
         suspects = sorted(rows_by_did.keys() - unchanged, key=turn)
+        missed = sorted(unchanged & self._missed_dids, key=turn)[: max(1, settings.deep_calls // 2)]
         share = settings.deep_calls // 10
         if self._background.is_enabled:
             is_crowded = len(suspects) > settings.deep_calls - share
             waiting = (did for did in self._trusted_dids if is_crowded and self._is_due(did, now))
-            return [*nsmallest(share, waiting, key=turn), *suspects], unchanged
-        due = sorted((did for did in unchanged if self._is_due(did, now)), key=turn)
-        return [*due[:share], *suspects, *due[share:]], unchanged
+            return [*missed, *nsmallest(share, waiting, key=turn), *suspects], unchanged
+        due = sorted((did for did in unchanged.difference(missed) if self._is_due(did, now)), key=turn)
+        return [*missed, *due[:share], *suspects, *due[share:]], unchanged
 
     def _not_counted_error(self, query_count: int) -> CatalogueUnreachable:
         """Return the error for a dataset that must wait: this poll counted *query_count* other datasets."""
@@ -221,6 +231,7 @@ class DatasetCounter:
     def _store(
         self, poll: RucioPoll, did: Did, rows_version: RowsVersion, count: DatasetCount | CatalogueError
     ) -> None:
+        self._missed_dids.discard(did)
         if isinstance(count, CatalogueError):
             poll.errors[did] = count
             self._retry_in_background(poll, did, rows_version, count)

@@ -8,11 +8,9 @@ from .catalogues import DmapiSource, FileSource, PluginSource, RucioSource, Site
 from .jobs import NamePattern, StorageArea, SubmitSettings
 from .loader import load, parse
 from .publishers import HttpServerSettings
-from .safety import AuditSettings
 from .settings import Settings
 
 __all__ = [
-    "AuditSettings", "DmapiSource", "FileSource", "HttpServerSettings", "NamePattern", "PluginSource",
-    "RucioSource", "Settings", "SiteCapabilitiesSettings", "Source",
-    "StorageArea", "SubmitSettings", "load", "parse",
+    "DmapiSource", "FileSource", "HttpServerSettings", "NamePattern", "PluginSource", "RucioSource",
+    "Settings", "SiteCapabilitiesSettings", "Source", "StorageArea", "SubmitSettings", "load", "parse",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from .daemon import (
 from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
 from .network import NetworkSettings
 from .publishers import PublishSettings
-from .safety import AuditSettings, BreakerSettings
+from .safety import BreakerSettings
 from .staging import StagingSettings
 
 
@@ -39,7 +39,6 @@ class Settings(BaseSettings):
     publish: PublishSettings = PublishSettings()
     estimates: EstimatesSettings = EstimatesSettings()
     breaker: BreakerSettings = BreakerSettings()
-    audit: AuditSettings = AuditSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

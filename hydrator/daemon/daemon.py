@@ -29,11 +29,11 @@ from hydrator.state.store import Store
 from hydrator.wiring import assemble, find_unreadable_secrets, register_secrets, system_clock
 
 from .background import (
-    AuditTasks,
     CycleOutput,
     EstimateErrorKeeper,
     LocalityKeeper,
     MaintenanceTasks,
+    MissTasks,
     NetworkTasks,
     PoolEdits,
     StagingTasks,
@@ -169,7 +169,7 @@ class Daemon:
         locality = LocalityKeeper(self._store.locality_hours, self._context.share_locality)
         errors = EstimateErrorKeeper(self._store)
         return BackgroundWorkers(
-            AuditTasks(metrics, report_bug, self._stopping),
+            MissTasks(metrics, report_bug),
             MaintenanceTasks(
                 metrics,
                 report_bug,

@@ -11,7 +11,7 @@ from hydrator.reconcile.ads.drafts import names_any
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, system_clock
 
-from .background import AuditTasks, MaintenanceTasks, NetworkTasks, PoolEdits, StagingTasks
+from .background import MaintenanceTasks, MissTasks, NetworkTasks, PoolEdits, StagingTasks
 from .cycles import CycleRunner
 from .process.watchdog import Watchdog
 from .runtime import DaemonContext, Runtime
@@ -24,7 +24,7 @@ _log = structlog.get_logger("hydrator")
 class BackgroundWorkers:
     """The background work beside the cycles; reloads do not replace it."""
 
-    audit_tasks: AuditTasks
+    miss_tasks: MissTasks
     maintenance_tasks: MaintenanceTasks
     pool_edits: PoolEdits
     network_tasks: NetworkTasks
@@ -34,7 +34,7 @@ class BackgroundWorkers:
     def executor_names(self) -> list[str]:
         """Return the names of the executors that the scheduler needs."""
         workers = (
-            self.audit_tasks,
+            self.miss_tasks,
             self.maintenance_tasks,
             self.pool_edits,
             self.network_tasks,
@@ -45,7 +45,7 @@ class BackgroundWorkers:
     def schedule(self, runtime: Runtime) -> None:
         """Schedule all work of *runtime*."""
         settings, parts, scheduler, fence = runtime.settings, runtime.parts, runtime.scheduler, runtime.fence
-        self.audit_tasks.schedule(scheduler, fence, settings.audit, parts.audit_runner, parts.pool.misses)
+        self.miss_tasks.schedule(scheduler, fence, parts.pool.misses, parts.recounts)
         self.maintenance_tasks.schedule(scheduler, fence, settings, parts, runtime.reconciler)
         self.pool_edits.schedule(scheduler, fence, settings, parts.policy, parts.pool.merger)
         self.network_tasks.schedule(scheduler, fence, parts.network, settings.daemon.history_seconds)

@@ -14,7 +14,6 @@ from structlog.typing import ExcInfo
 from hydrator.domain.model import Publish, Withdraw
 from hydrator.domain.redaction import escape_unprintable, escape_unprintable_tree, redact
 from hydrator.domain.text import format_count
-from hydrator.reconcile.audit.ledger import RepeatedFalseClaim
 from hydrator.reconcile.result import CycleReport
 
 _FAILURE_KEYS = (
@@ -170,7 +169,6 @@ def _data_problems(report: CycleReport) -> dict[str, Any]:
         "released": {site: len(dids) for site, dids in evaluation.released.items()},
         "case_collisions": evaluation.snapshot.case_collisions,
         "misspelt": evaluation.snapshot.misspelt_dids,
-        "untrusted": {site: trust for site, trust in evaluation.state.audit.trust.items() if trust < 1},
         "refused_demand": report.demand.rejected_texts,
         "wrong_keys": {f"{dids[0]} of {len(dids)}": n for dids, n in report.demand.wrong_keys.items()},
     }
@@ -189,18 +187,3 @@ def status_line(fields: Mapping[str, Any]) -> str:
     problems = ", ".join(sorted(key.replace("_", " ") for key in fields.keys() - extent))
     sites, datasets = format_count(fields["sites"], "site"), format_count(fields["datasets"], "dataset")
     return f"{sites}, {datasets}; {problems or 'all is well'}"
-
-
-def false_claim_log_fields(repeated_claim: RepeatedFalseClaim) -> Mapping[str, Any]:
-    """Return log fields: the claim, the state that the audit found, the times of both, and the method."""
-    actual_fact = repeated_claim.correction.actual_fact
-    return {
-        "catalogue": repeated_claim.claim.catalogue,
-        "dataset": repeated_claim.claim.did,
-        "site": repeated_claim.claim.site,
-        "claimed_state": "AVAILABLE",
-        "claimed_at": repeated_claim.repeated_at.isoformat(),
-        "verified_state": str(actual_fact.state) if actual_fact else "nothing",
-        "verified_at": repeated_claim.correction.found_at.isoformat(),
-        "method": str(repeated_claim.method),
-    }

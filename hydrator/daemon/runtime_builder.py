@@ -99,7 +99,7 @@ class RuntimeBuilder:
 
 def _build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:
     return DaemonScheduler(
-        # each kind of work has its own thread: cycles do not wait, for example for the audit
+        # each kind of work has its own thread: cycles do not wait, for example for a slow schedd
         executors={name: ThreadPoolExecutor(1) for name in ("default", *executor_names)},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone="UTC",

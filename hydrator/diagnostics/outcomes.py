@@ -21,8 +21,8 @@ from typing import Any
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, from_unix, parse_did
 from hydrator.domain.untrusted import valid_integer, valid_time
-from hydrator.reconcile.audit.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 from hydrator.reconcile.history import AvailableSpans
+from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 
 _MAX_BYTES = 1 << 60
 MAX_CLOCK_SKEW = timedelta(minutes=5)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from .model import Did, FilesOnDisk, Provenance, Replica, ReplicaState, Seen, Site, Survey
-from .ports import Auditor, Catalogue
+from .ports import Catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,25 +144,6 @@ class MappedCatalogue:
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :meth:`hydrator.domain.ports.Catalogue.find`."""
         return self._inner.find(patterns)
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class MappedAuditor:
-    """A wrapper of an auditor that translates the sites in its answers by a :class:`SiteMapping`."""
-
-    def __init__(self, inner: Auditor, mapping: SiteMapping) -> None:
-        self._inner = inner
-        self._mapping = mapping
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def verify(self, did: Did) -> Seen:
-        """See :meth:`hydrator.domain.ports.Auditor.verify`."""
-        return self._mapping.map_reading(self._inner.verify(did))
 
     def close(self) -> None:
         self._inner.close()

@@ -1,1 +1,1 @@
-"""The data flow of the daemon: demand, snapshot, audit, ads, plan. One pass over these steps is a cycle."""
+"""The data flow of the daemon: demand, snapshot, ads, plan. One pass over these steps is a cycle."""

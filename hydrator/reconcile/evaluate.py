@@ -4,7 +4,6 @@ This module is pure. The time of a cycle grows with the number of changed datase
 all datasets: docs/explanation/incremental-evaluation.md explains how.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -21,18 +20,9 @@ from hydrator.reconcile.ads.site_ads import (
     empty_draft,
     redraft,
 )
-from hydrator.reconcile.audit.ledger import (
-    AUDIT_WINDOW,
-    Audit,
-    RepeatedFalseClaim,
-    VerificationMethod,
-    apply_corrections,
-    expire_and_confirm,
-)
 from hydrator.reconcile.snapshot.breaker import (
     BreakerLimits,
     BreakerResult,
-    HeldLoss,
     LossCheck,
 )
 from hydrator.reconcile.snapshot.listings import ListedCounts, PreviousCounts
@@ -58,7 +48,6 @@ class ReconcilePolicy:
     max_age: timedelta = timedelta(hours=6)
     budget: Budget = field(default_factory=Budget)
     retired: frozenset[Site] = frozenset()
-    audit_window: timedelta = AUDIT_WINDOW
     breaker_limits: BreakerLimits = field(default_factory=BreakerLimits)
     max_withhold: timedelta = timedelta(minutes=10)
     never: tuple[str, ...] = ()
@@ -97,7 +86,6 @@ class Evaluation:
     snapshot: Snapshot
     drafts: Mapping[Site, Draft]
     ads: Mapping[Site, SiteAd]
-    repeated_claims: tuple[RepeatedFalseClaim, ...] = ()
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
     reusable: ReusableResults | None = field(default=None, compare=False, repr=False)
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
@@ -120,7 +108,7 @@ def evaluate(
     """Compute the ad of every site from the last state and the answers of this cycle.
 
     Args:
-        state: the state after the last cycle, with the audit's verdicts since then.
+        state: the state after the last cycle.
         published_generations: by site, the highest generation read back from any publisher.
         now: aware UTC time at which this cycle began. A reading with a later time gets this time.
         approved_losses: by site, the held datasets whose loss the operator approved.
@@ -132,18 +120,16 @@ def evaluate(
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
     cycle = _Cycle(state, memories, demand, policy, now, _reusable_results(previous, state, answers, policy))
     breaker = cycle.hold_losses(approved_losses or {})
-    audit, false_claims = cycle.update_audit(breaker)
-    merged = cycle.merge_corrected(breaker, audit)
-    draft_set = cycle.draft_ads(merged, audit, make_estimates(merged.snapshot))
-    drafts = cycle.add_unseen(draft_set.drafts, audit, breaker)
+    merged = cycle.merge(breaker)
+    draft_set = cycle.draft_ads(merged, make_estimates(merged.snapshot))
+    drafts = cycle.add_unseen(draft_set.drafts, breaker)
     ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations)
     results = cycle.results_to_reuse(breaker, merged, draft_set)
     return Evaluation(
-        cycle.next_state(breaker, audit, ads),
+        cycle.next_state(breaker, ads),
         merged.snapshot,
         draft_set.drafts,
         ads,
-        false_claims,
         breaker.released,
         results,
         withheld_reasons or {},
@@ -229,37 +215,24 @@ class _Cycle:
             PreviousCounts(counts, _changed_dids(self.memories)) if counts else None,
         ).run()
 
-    def update_audit(self, breaker: BreakerResult) -> tuple[Audit, tuple[RepeatedFalseClaim, ...]]:
-        """Drop corrections that are too old, or whose claim no catalogue makes now; find repeated claims.
+    def merge(self, breaker: BreakerResult) -> MergedSnapshot:
+        """Merge the catalogues into one snapshot.
 
-        The facts are those after the shrink breaker, so they include the datasets that the breaker holds.
+        Merge a dataset again only if an answer or the breaker changed the dataset.
         """
-        return expire_and_confirm(
-            self.state.audit,
-            breaker.memories,
-            now=self.now,
-            window=self.policy.audit_window,
-            max_age=self.policy.max_age,
-        )
-
-    def merge_corrected(self, breaker: BreakerResult, audit: Audit) -> MergedSnapshot:
-        """Merge the catalogues, with the audit's corrections, into one snapshot.
-
-        Merge a dataset again only if an answer, the breaker or a correction changed the dataset.
-        """
-        corrections = _corrections_past_breaker(audit, breaker.held_losses, self.policy.breaker_limits)
-        corrected = apply_corrections(breaker.memories, corrections)
         return merge_catalogues(
-            corrected,
+            breaker.memories,
             self.demand.dids,
             now=self.now,
             max_age=self.policy.max_age,
             previous=self.reusable.merged_snapshot if self.reusable else None,
-            changed_dids=_changed_dids(self.memories) | _changed_dids(corrected) if self.reusable else None,
+            changed_dids=(
+                _changed_dids(self.memories) | _changed_dids(breaker.memories) if self.reusable else None
+            ),
             never=self.policy.never,
         )
 
-    def draft_ads(self, merged: MergedSnapshot, audit: Audit, estimates: Estimates | None) -> DraftSet:
+    def draft_ads(self, merged: MergedSnapshot, estimates: Estimates | None) -> DraftSet:
         """Draft the ad of every site in the snapshot, except the retired sites."""
         facts_by_site = {
             site: facts for site, facts in merged.snapshot.sites.items() if not self.policy.is_retired(site)
@@ -268,15 +241,12 @@ class _Cycle:
             replace(merged.snapshot, sites=facts_by_site),
             self.demand,
             budget=self.policy.budget,
-            trust=audit.trust,
             estimates=estimates,
             previous=self.reusable.draft_set if self.reusable else None,
             changed_dids=merged.changed_dids,
         )
 
-    def add_unseen(
-        self, drafts: Mapping[Site, Draft], audit: Audit, breaker: BreakerResult
-    ) -> dict[Site, Draft]:
+    def add_unseen(self, drafts: Mapping[Site, Draft], breaker: BreakerResult) -> dict[Site, Draft]:
         """Add to *drafts* the sites without an answer of any catalogue.
 
         Such a site keeps its last ad, with the age of the facts. This ad becomes empty when the facts are
@@ -287,12 +257,9 @@ class _Cycle:
         for site, ad in self.state.ads.items():
             if site in drafts or self.policy.is_retired(site):
                 continue
-            trust = audit.trust.get(site, 1.0)
             is_over = now - ad.as_of > max_age or site in breaker.released
             all_drafts[site] = (
-                empty_draft(ad, trust)
-                if is_over
-                else redraft(ad, trust, now=now, max_age=max_age, never=self.policy.never)
+                empty_draft(ad) if is_over else redraft(ad, now=now, max_age=max_age, never=self.policy.never)
             )
         return all_drafts
 
@@ -310,11 +277,9 @@ class _Cycle:
             now=self.now,
         )
 
-    def next_state(self, breaker: BreakerResult, audit: Audit, ads: Mapping[Site, SiteAd]) -> ReconcileState:
+    def next_state(self, breaker: BreakerResult, ads: Mapping[Site, SiteAd]) -> ReconcileState:
         """Return the state for the next cycle."""
-        return replace(
-            self.state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads, audit=audit
-        )
+        return replace(self.state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads)
 
     def results_to_reuse(
         self, breaker: BreakerResult, merged: MergedSnapshot, draft_set: DraftSet
@@ -324,33 +289,6 @@ class _Cycle:
         return ReusableResults(
             versions, self.policy, self.find_retired_sites(), breaker.listed_counts, merged, draft_set
         )
-
-
-def _corrections_past_breaker(
-    audit: Audit, held_losses: Mapping[Site, HeldLoss], limits: BreakerLimits
-) -> Audit:
-    """Return *audit* without corrections that would remove datasets which the shrink breaker holds.
-
-    An emptied catalogue gives the audit the same wrong answer as the poll. So the audit could remove one
-    held dataset each second. Keep all corrections by a probe, because a probe reads the storage. Drop all
-    other corrections of held datasets. If no later poll has repeated a false claim, its correction may be
-    wrong too. Of these corrections, keep only the oldest ``min_datasets`` - 1 at each site.
-    """
-    doubtful = {(site, did) for site, held in held_losses.items() for did in held.missing_polls}
-    max_unrepeated = limits.min_datasets - 1 if limits.confirming_polls else len(audit.corrections)
-    unrepeated: Counter[Site] = Counter()
-    corrections = {}
-    for (claim, method), correction in sorted(
-        audit.corrections.items(), key=lambda item: (item[1].first_found_at, item[0])
-    ):
-        if method is not VerificationMethod.PROBE:
-            if (claim.site, claim.did) in doubtful:
-                continue
-            unrepeated[claim.site] += correction.repeated_at is None
-            if correction.repeated_at is None and unrepeated[claim.site] > max_unrepeated:
-                continue
-        corrections[claim, method] = correction
-    return replace(audit, corrections=corrections)
 
 
 def keep_disputed_matches(

@@ -24,7 +24,6 @@ from hydrator.domain.model import (
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, Clock
 from hydrator.reconcile.ads.generations import find_estimate_rewrites
-from hydrator.reconcile.audit.ledger import Audit, Verdict, record_verdicts
 from hydrator.reconcile.estimates.estimator import Estimator
 from hydrator.reconcile.estimates.report import EstimatesSaver
 from hydrator.reconcile.evaluate import (
@@ -81,7 +80,6 @@ class Reconciler:
     Only :meth:`query_schedds` is thread-safe: the daemon runs one cycle at a time.
 
     Args:
-        take_verdicts: returns the audit's verdicts since its last call.
         timeouts: the maximum times that a cycle waits for catalogues and publishers.
         bugs: counts and logs exceptions that no adapter should raise.
         on_late_answer: called from any thread when a catalogue answers after the cycle stopped waiting
@@ -99,7 +97,6 @@ class Reconciler:
         clock: Clock,
         state: ReconcileState,
         store: StateStore | None,
-        take_verdicts: Callable[[], Sequence[Verdict]] = tuple,
         commands: CommandSource | None = None,
         fence: Fence | None = None,
         timeouts: CycleTimeouts = CycleTimeouts(),
@@ -117,7 +114,6 @@ class Reconciler:
         self._targets = PublishTargets(targets, clock, self.fence, self._bugs)
         self._policy = policy
         self._clock = clock
-        self._take_verdicts = take_verdicts
         self._saver = StateSaver(store, commands, self._bugs)
         self.state = state
         self.saved_state = state
@@ -196,7 +192,6 @@ class Reconciler:
         Raises:
             SupersededByReload: a reload has replaced this reconciler; nothing more was saved or sent.
         """
-        self.state = replace(self.state, audit=self._record_verdicts())
         previous = self.state
         report, plans, self.state = self._decide(is_due=is_due, is_only=is_only)
         report = replace(report, history_entries=tuple(history_entries(previous, report)))
@@ -221,13 +216,6 @@ class Reconciler:
         )
         self.saved_state = self.state
         return error or self._saver.write(lambda store: store.add_history(report.history_entries))
-
-    def _record_verdicts(self) -> Audit:
-        try:
-            return record_verdicts(self.state.audit, self._take_verdicts())
-        except Exception as error:  # noqa: BLE001 - a bug of the audit must not stop the cycle
-            self._bugs.report("the audit", error)
-        return self.state.audit
 
     def _poll_catalogues(self, state: ReconcileState, *, is_due: bool) -> "_PollAnswers":
         """Poll the catalogues; return the answers that have arrived. No answer is returned twice."""

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
-from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.overrides import PendingCommands
@@ -24,7 +23,6 @@ class ReconcileState:
     pattern_matches: Mapping[str, frozenset[Did]] = field(default_factory=dict)
     ads: Mapping[Site, SiteAd] = field(default_factory=dict)
     held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
-    audit: Audit = field(default_factory=Audit)
 
 
 class StateStore(Protocol):

@@ -31,7 +31,6 @@ create table if not exists readback (publisher text, site text, generation integ
 create table if not exists report (key text primary key, body text) without rowid;
 create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
 create table if not exists held (site text primary key, body text) without rowid;
-create table if not exists audit (kind text, key text, body text, primary key (kind, key)) without rowid;
 create table if not exists unreadable (number integer primary key, source text, row text);
 """  # noqa: E501
 

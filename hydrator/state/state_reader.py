@@ -15,7 +15,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 
 from . import rows as records
-from .rows import DECODE_ERRORS, RecordRows, audit_from_rows, decode_held_loss
+from .rows import DECODE_ERRORS, RecordRows, decode_held_loss
 
 _T = TypeVar("_T")
 
@@ -41,7 +41,6 @@ class StateReader:
             dict(self.read("found", "*", lambda row: (row[0], frozenset(json.loads(row[1]))))),
             ads_by_site,
             dict(self.read("held", "*", lambda row: (Site(row[0]), decode_held_loss(row[1])))),
-            audit_from_rows(self.read_table("audit", "kind, key, body")),
         )
 
     def read(self, table: str, columns: str, decode: Callable[[Any], _T]) -> Iterator[_T]:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hydrator.domain.model import Did
-from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
-from .rows import RecordRows, audit_rows, encode_held_loss, encode_record
+from .rows import RecordRows, encode_held_loss, encode_record
 from .state_reader import StateReader
 
 MAX_UNREADABLE_ROWS = 100
@@ -88,7 +87,6 @@ class StateWriter:
                 for ad in state.ads.values()
             ],
         )
-        self._save_audit(state.audit)
 
     def _replace_rows(self, table: str, rows: Collection[Sequence[object]]) -> None:
         self._db.execute(f"delete from {table}")  # noqa: S608 - constant names
@@ -110,14 +108,6 @@ class StateWriter:
         self._saved_datasets = {
             name: DatasetRows.wrap(memory.records) for name, memory in state.memories.items()
         }
-
-    def _save_audit(self, audit: Audit) -> None:
-        stored_rows = set(StateReader(self._db).read_table("audit", "kind, key, body"))
-        rows = set(audit_rows(audit))
-        self._db.executemany(
-            "delete from audit where kind = ? and key = ?", [row[:2] for row in sorted(stored_rows - rows)]
-        )
-        insert_rows(self._db, "audit", sorted(rows - stored_rows))
 
     def _save_demand(self, demand: DemandMemory) -> None:
         self._replace_rows(

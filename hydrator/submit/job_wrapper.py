@@ -26,7 +26,7 @@ dataset as AVAILABLE, the wrapper reports a miss too. It also writes the bytes a
 ``ChirpDataLocalityReads``, if it knows from which site the data came.
 
 Without a stage-in command the wrapper writes the miss into the job's ad (``ChirpDataLocalityMisses`` and two
-more attributes, see hydrator/reconcile/audit/misses.py) and exits with 85. Then the schedd tries another
+more attributes, see hydrator/reconcile/misses.py) and exits with 85. Then the schedd tries another
 site. The wrapper also exits with 85 after a failure of the node: a full disk, a read-only scratch folder, no
 memory. The job avoids that site too.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hydrator.domain.ads.classad import classad_string, escape_macros
-from hydrator.reconcile.audit.misses import (
+from hydrator.reconcile.misses import (
     AVOID_UNTIL_ATTRIBUTE,
     GRACE_SECONDS,
     MISSED_EXIT_STATUS,

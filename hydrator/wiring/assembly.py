@@ -1,4 +1,4 @@
-"""Assembly: build all parts that a configuration needs: catalogues, publishers, HTCondor clients, audit."""
+"""Assembly: build all parts that a configuration needs: catalogues, publishers, HTCondor clients."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from adapters.http.publisher import ServedAds
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Did
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, Clock, ServerEndpoint, TokenValidity
-from hydrator.reconcile.audit.runner import AuditRunner
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation
 from hydrator.reconcile.estimates.estimator import Estimator
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -21,7 +21,6 @@ from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
 
 from ..config import Settings
-from .audit import build_audit_runner
 from .catalogues import build_catalogues
 from .condor import Closable, PoolParts, build_pool_parts
 from .network import NetworkParts, build_network_parts
@@ -36,6 +35,7 @@ class Parts:
     """All parts that a configuration needs; a part that the configuration does not need is None.
 
     ``logins`` has, for each catalogue, a function that returns how long the catalogue's login is valid.
+    Each of ``recounts`` lets one catalogue count the files of some datasets again in its next poll.
     ``closables`` are the parts to close, in order: first the parts that edit jobs and slots, then the clients
     of the pool.
     """
@@ -47,10 +47,10 @@ class Parts:
     estimate_policy: EstimatePolicy
     pool: PoolParts
     served_ads: ServedAds | None
-    audit_runner: AuditRunner | None
     network: NetworkParts
     staging: StagingParts
     logins: Mapping[str, Callable[[], TokenValidity | None]]
+    recounts: tuple[Callable[[frozenset[Did]], None], ...]
     closables: tuple[Closable, ...]
 
     def build_reconciler(
@@ -84,7 +84,6 @@ class Parts:
             store=store,
             commands=commands,
             fence=fence,
-            take_verdicts=self.audit_runner.take_verdicts if self.audit_runner else tuple,
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
             on_late_answer=on_late_answer,
@@ -117,8 +116,7 @@ def assemble(
     register_secrets(settings)
     http = settings.publish.http
     served_ads = ServedAds() if get_endpoint and http.enabled else None
-    catalogues, logins = build_catalogues(settings, clock)
-    audit_runner = build_audit_runner(settings, clock) if settings.audit.enabled else None
+    catalogues, logins, recounts = build_catalogues(settings, clock)
     pool = build_pool_parts(settings, clock)
     network = build_network_parts(settings, clock)
     targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_endpoint)
@@ -131,15 +129,14 @@ def assemble(
         estimate_policy=estimate_policy(settings),
         pool=pool,
         served_ads=served_ads,
-        audit_runner=audit_runner,
         network=network,
         staging=staging,
         logins=logins,
+        recounts=recounts,
         closables=(
             *pool.closables,
             *network.logs,
             *staging.closables,
-            *([audit_runner] if audit_runner else []),
             *catalogues,
         ),
     )

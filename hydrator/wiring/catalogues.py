@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from adapters.command.stager import CommandOptions, CommandStager
 from adapters.files import directory
@@ -42,7 +42,7 @@ from .secrets import register_secrets
 
 if TYPE_CHECKING:
     from adapters.daemon_catalogue import DaemonCatalogue
-    from adapters.rucio.catalogue import RucioSettings
+    from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 
 
 def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
@@ -158,16 +158,29 @@ def build_file_listers(settings: Settings, reporter: StepReporter | None = None)
 
 def build_catalogues(
     settings: Settings, clock: Clock
-) -> tuple[tuple[Catalogue, ...], dict[str, Callable[[], TokenValidity | None]]]:
-    """Build the catalogues, and for each catalogue a function that returns how long its login is valid."""
+) -> tuple[
+    tuple[Catalogue, ...],
+    dict[str, Callable[[], TokenValidity | None]],
+    tuple[Callable[[frozenset[Did]], None], ...],
+]:
+    """Build the catalogues.
+
+    Returns:
+        The catalogues; for each catalogue a function that returns how long its login is valid; and a function
+        for each catalogue that can count the files of some datasets again in its next poll (only Rucio can:
+        the others read all in each poll).
+    """
     problems: list[str] = []
     catalogues: list[Catalogue] = []
     mapping = site_mapping(settings.sites)
     logins: dict[str, Callable[[], TokenValidity | None]] = {}
+    recounts: list[Callable[[frozenset[Did]], None]] = []
     for source in settings.catalogue:
         try:
             bare = _build_catalogue(source, settings, clock)
             logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "token_validity", None)  # type: ignore[misc]
+            if isinstance(source, RucioSource):
+                recounts.append(cast("RucioCatalogue", bare).recount)
             is_foreign = isinstance(source, PluginSource) and source.type != DIRECTORY
             catalogue = _redact_secrets(CheckedCatalogue(bare) if is_foreign else bare, source)
             catalogues.append(MappedCatalogue(catalogue, mapping) if mapping else catalogue)
@@ -175,7 +188,7 @@ def build_catalogues(
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return tuple(catalogues), logins
+    return tuple(catalogues), logins, tuple(recounts)
 
 
 def _redact_secrets(catalogue: Catalogue, source: Source) -> Catalogue:
@@ -266,7 +279,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
 
 
 def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":
-    """Return the settings of one Rucio server, for the catalogue and its audit."""
+    """Return the settings of one Rucio server."""
     from adapters.rucio.catalogue import RucioSettings
 
     return build_from_section(

@@ -48,8 +48,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
             site: loss.text(parts.policy.breaker_limits.confirming_polls)
             for site, loss in state.held_losses.items()
         },
-        audit=state.audit,
-        warn_below=settings.audit.warn_below,
         daemon_findings=daemon_findings,
         readers=_count_readers(settings.estimates),
         stagers=tuple(parts.staging.stagers.values()),

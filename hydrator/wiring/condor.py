@@ -75,7 +75,6 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     client = build_condor_client(htcondor) if needs_pool else None
     # cycles do not wait for this client
     slow_client = build_condor_client(htcondor) if demand.ask_schedds else None
-    needs_misses = slow_client and settings.audit.enabled and settings.audit.misses_seconds
     slots_client = slow_client or (build_condor_client(htcondor) if needs_pool else None)
     return PoolParts(
         client=client,
@@ -86,7 +85,7 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         loads=(
             _build_pool_loads(settings, clock) if demand.ask_schedds and settings.estimates.enabled else None
         ),
-        misses=ScheddMisses(slow_client, clock) if slow_client and needs_misses else None,
+        misses=ScheddMisses(slow_client, clock) if slow_client else None,
         history=build_client_job_history(settings.sites, slow_client, clock) if slow_client else None,
         slots=PoolSlots(slots_client, settings.sites.slot_attributes) if slots_client else None,
         merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,

@@ -48,7 +48,6 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
                 seconds=settings.daemon.poll_seconds / 2
             ),  # a cycle for new demand follows sooner and must not confirm a loss
         ),
-        audit_window=timedelta(hours=settings.audit.window_hours),
         retired=frozenset(settings.sites.retired),  # type: ignore[arg-type]
         never=settings.publish.never,
     )

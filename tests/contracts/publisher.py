@@ -42,7 +42,6 @@ def site_ad(
         ("DatasetFractions", "[]"),
         ("DatasetAsOf", "[]"),
         ("DataLocalityTruncated", "false"),
-        ("DataLocalityTrust", "1.0"),
         ("DataLocalitySets", "[" + ";".join(f"'{did}'=1.0" for did in dids) + "]"),
         ("DataLocalitySetsAsOf", "[]"),
         ("DataLocalityReadSeconds", "[s2bc4defghijklmnopqrs=64]"),

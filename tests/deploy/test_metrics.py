@@ -126,7 +126,6 @@ def test_each_replaced_child_process_is_counted_once():
 
 
 def test_each_alert_is_defined_once_and_in_one_file():
-    """docs/explanation/trust.md had HydratorSiteNotTrusted with another threshold."""
     alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text())
     assert len(alerts) == len(set(alerts))
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *(ROOT / "deploy").rglob("*.md")]
@@ -148,7 +147,7 @@ def test_metric_labels_contain_no_dataset():
     labels = {label for family in registry().collect() for one in family.samples for label in one.labels}
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
-        *("action", "method", "verdict", "route", "status", "reason", "source", "announced"),
+        *("action", "method", "route", "status", "reason", "source", "announced"),
         *("locality", "place", "datasets", "credential", "coverage", "schedd", "part"),
         *("kind", "limit"),
     }

@@ -290,7 +290,6 @@ def test_condor_status_shows_an_advertised_ad_unchanged(pool: "Pool", connect: C
     assert found["AvailableDatasets"] == [f"ska:observation_{n:05d}" for n in range(3)]
     assert found["DatasetStates"] == {f"ska:observation_{n:05d}": "AVAILABLE" for n in range(3)}
     assert found["DatasetFractions"] == {}
-    assert found["DataLocalityTrust"] == 1.0
     assert found["DataLocalityTruncated"] is False
     assert found["DataLocalityGeneration"] == 77
     assert client.site_ads() == []

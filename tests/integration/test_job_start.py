@@ -15,7 +15,7 @@ import pytest
 
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.reconcile.audit.misses import parse_misses
+from hydrator.reconcile.misses import parse_misses
 from hydrator.submit.dataset_paths import hash_path, job_datasets, local_paths, paths_file_text
 from hydrator.submit.retry import retry_elsewhere
 from testbed.installation import Installation, ListedCatalogue

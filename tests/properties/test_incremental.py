@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.model import (
-    DatasetState,
     Demand,
     DemandEntry,
     Did,
-    Fact,
     Origin,
     Provenance,
     Replica,
@@ -33,7 +31,6 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.reconcile.ads.site_ads import Budget
-from hydrator.reconcile.audit.ledger import Audit, Claim, Verdict, VerificationMethod, record_verdicts
 from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.publish.plan import Policy, plan
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
@@ -156,23 +153,6 @@ class World:
             found[did] = Unseen("timeout") if did in self.silent else Seen(at, mine, size, blind, twins)
         return found
 
-    def verdicts(self, state: ReconcileState):
-        """What an audit found of something that is said to be there."""
-        draw = self.data.draw
-        claims = [
-            Claim(name, did, site)
-            for name, memory in state.memories.items()
-            for did, known in memory.records.items()
-            for site in known.facts
-        ]
-        if not claims or draw(st.integers(0, 2)):
-            return ()
-        instead = draw(st.sampled_from([None, Fact(DatasetState.PARTIAL, self.now, 0.5)]))
-        claim = draw(st.sampled_from(claims))
-        return (
-            Verdict(claim, draw(st.sampled_from(VerificationMethod)), self.now, draw(st.booleans()), instead),
-        )
-
     @property
     def demand(self):
         return Demand(
@@ -196,7 +176,6 @@ def leaves(thought: Evaluation, there, now):
             for site, one in thought.drafts.items()
         },
         "ads": thought.ads,
-        "lies": thought.repeated_claims,
         "released": thought.released,
         "plan": plan(there, thought.ads, retired=frozenset(), now=now, policy=POLICY),
     }
@@ -213,7 +192,6 @@ def compared(data, cycles: int, rules: ReconcilePolicy) -> None:
     for _ in range(cycles):
         world.turn()
         answers, demand = world.answers(), world.demand
-        state = replace(state, audit=record_verdicts(state.audit, world.verdicts(state)))
         held = sorted(state.held_losses)
         approved = {}
         if held and data.draw(st.integers(0, 3)) == 0:
@@ -299,7 +277,6 @@ def test_what_did_not_change_is_not_looked_at_again():
     assert rows.rows[DIDS[1]] is first.state.memories["one"].records.rows[DIDS[1]]
     assert second.reusable.merged_snapshot.changed_dids == {site: {DIDS[0]}}
     assert rows[DIDS[1]].facts[site].as_of == now, "and yet it was read just now"
-    assert Audit() == second.state.audit
 
 
 @given(st.data(), st.sampled_from(RULES))
@@ -370,20 +347,6 @@ def test_what_is_no_longer_wanted_counts_no_more_when_something_shrinks():
     for last in (None, first):
         after = polled(first.state, 1, DIDS[:1], DIDS[:4], last=last, rules=rules)
         assert after.state.held_losses[SITES[0]].listed_count == 4
-
-
-def test_a_correction_that_ended_is_seen_although_nothing_was_read_otherwise():
-    rules, wanted = ReconcilePolicy(), (DIDS[0], DIDS[3])
-    last = polled(ReconcileState(), 0, wanted, wanted, last=None, rules=rules)
-    seen = []
-    for number, true in ((1, False), (2, True)):
-        verdict = Verdict(
-            Claim("one", DIDS[0], SITES[0]), VerificationMethod.PROBE, NOON + number * MINUTE, true
-        )
-        state = replace(last.state, audit=record_verdicts(last.state.audit, [verdict]))
-        last = polled(state, number, wanted, wanted, last=last, rules=rules)
-        seen.append(DIDS[0] in last.snapshot.sites[SITES[0]].facts)
-    assert seen == [False, True]
 
 
 def test_an_age_is_written_once_it_is_another_second_than_the_sites_though_nothing_was_read_since():

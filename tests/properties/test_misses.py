@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import from_unix, parse_did
-from hydrator.reconcile.audit.misses import parse_misses
+from hydrator.reconcile.misses import parse_misses
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.rapthor.parset import parse_parset
 from hydrator.submit.retry import avoid_missed_sites_clause

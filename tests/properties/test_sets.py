@@ -180,7 +180,7 @@ def test_set_is_usable_in_a_redraft_only_while_all_its_facts_are_fresh(world, la
     published, draft = shares(view, demand)
     ad = SiteAd(HERE, NOON, 1, draft.content)
     now, max_age = NOON + timedelta(seconds=later), timedelta(seconds=bound)
-    redrafted = redraft(ad, 1.0, now=now, max_age=max_age)
+    redrafted = redraft(ad, now=now, max_age=max_age)
     after = sets_of(replace(ad, content=redrafted.content))
     assert after == {key: one for key, one in published.items() if now - one.as_of <= max_age}
     assert [name for name, _ in redrafted.content] == [name for name, _ in draft.content]

@@ -82,7 +82,6 @@ def ads(draw: st.DrawFn) -> dict[str, object]:
         "DatasetFractions": draw(records(shares)),
         "DatasetAsOf": draw(records(st.integers(0, as_of))),
         "DataLocalityTruncated": draw(st.booleans()),
-        "DataLocalityTrust": draw(shares),
         **draw(answers(as_of)),
         "DataLocalityAsOf": as_of,
         "DataLocalityGeneration": draw(st.integers(0, NOW + MOST_AHEAD)),

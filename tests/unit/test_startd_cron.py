@@ -43,7 +43,6 @@ def ad_lines(**changes: str | None) -> dict[str, str]:
         "DatasetFractions": "['c:3'=0.5]",
         "DatasetAsOf": "['c:3'=1763690000]",
         "DataLocalityTruncated": "false",
-        "DataLocalityTrust": "1.0",
         "DataLocalitySets": "['a:1'=1.0;'c:@l@!3'=0.25;s2bc4defghijklmnopqrs=0.0]",
         "DataLocalitySetsAsOf": "['c:@l@!3'=1763690000]",
         "DataLocalityReadSeconds": "['c:@l@!3'=256]",
@@ -160,20 +159,22 @@ def test_ad_cut_at_any_byte_is_rejected(cut):
         "START = true",
         "Requirements = true",
         'DataLocalityVia = "merge"',
-        "datalocalitytrust = 1.0",
+        "datalocalitytruncated = false",
         "- locality update:true",
         "-",
         "",
-        "DataLocalityTrust=1.0",
-        " DataLocalityTrust = 1.0",
+        "DataLocalityTruncated=false",
+        " DataLocalityTruncated = false",
         'SlotName = "slot1@a"',
-        "DataLocalityTrust = 1.0\r",
+        "DataLocalityTruncated = false\r",
         "# a comment",
     ],
 )
 def test_ad_with_a_foreign_line_is_rejected_as_a_whole(line):
-    assert "not an attribute" in refusal(line + "\n" + ad_text(DataLocalityTrust=None)) or line.endswith("\r")
-    refusal(line + "\n" + ad_text(DataLocalityTrust=None))
+    assert "not an attribute" in refusal(line + "\n" + ad_text(DataLocalityTruncated=None)) or line.endswith(
+        "\r"
+    )
+    refusal(line + "\n" + ad_text(DataLocalityTruncated=None))
 
 
 @pytest.mark.parametrize(
@@ -214,8 +215,7 @@ def test_ad_with_a_foreign_line_is_rejected_as_a_whole(line):
         ("DatasetAsOf", "['a:1'=-1]"),
         ("DataLocalityTruncated", "maybe"),
         ("DataLocalityTruncated", "1"),
-        ("DataLocalityTrust", "MY.x"),
-        ("DataLocalityTrust", "1_0"),
+        ("DataLocalityTruncated", "MY.x"),
         ("DataLocalityAsOf", "time()"),
         ("DataLocalityAsOf", "1.5"),
         ("DataLocalityAsOf", ""),
@@ -238,7 +238,7 @@ def test_literal_with_a_special_byte_is_rejected(byte, at):
 
 
 def test_ad_with_an_attribute_twice_is_rejected():
-    assert "twice" in refusal("DataLocalityTrust = 1.0\n" + ad_text())
+    assert "twice" in refusal("DataLocalityTruncated = false\n" + ad_text())
 
 
 def test_ad_of_another_site_is_rejected():
@@ -305,7 +305,6 @@ DataLocalityAsOf = {NOW}
 DataLocalityGeneration = 1763690399
 DataLocalitySite = "UK"
 DataLocalityTruncated = false
-DataLocalityTrust = 1.0
 DataLocalityEstimatesUntil = {NOW + 900}
 DataLocalityOwnQueueSeconds = 32
 DataLocalityQueueSeconds = [ s2bc4defghijklmnopqrs = 64; 'c:@l@!3' = 1024 ]
@@ -1569,7 +1568,6 @@ def test_local_copy_with_a_forged_generation_is_ignored(run, server):
         {"DataLocalityGeneration": "999999999999999"},
         {"DataLocalityAsOf": "1763690400000"},
         {"DatasetStates": "garbled"},
-        {"DataLocalityTrust": "-1.0"},
         {"DataLocalityTruncated": '"é"'},
     ],
 )

@@ -22,12 +22,10 @@ from hydrator.cli.output.json_models.status import (
     PublisherStatusJson,
     ReloadFailureJson,
     StatusJson,
-    TrustJson,
 )
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows, parse_credential_rows
 from hydrator.domain.model import DatasetState, Demand, Did, PublishedAd, Site, SiteAd, Snapshot, to_unix
-from hydrator.reconcile.audit.ledger import Audit, AuditTally, apply_corrections
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.estimates.report import REPORT_NAME, SavedEstimates, parse_estimates
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -54,7 +52,6 @@ class StateView:
     last_cycle: Mapping[str, Any]
     held_losses: Mapping[Site, HeldLoss]
     policy: ReconcilePolicy
-    audit: Audit = field(default_factory=Audit)
     credentials: Sequence[Credential] = ()
     failed_reload: Mapping[str, Any] = field(default_factory=dict)
     estimates: SavedEstimates | None = None
@@ -86,7 +83,7 @@ class StateView:
         matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
         demand = build_demand(state.demand, pins=policy.pins, matches=matches, now=now, never=policy.never)
         snapshot = build_snapshot(
-            apply_corrections(state.memories, state.audit),
+            state.memories,
             demand.dids,
             now=now,
             max_age=policy.max_age,
@@ -104,7 +101,6 @@ class StateView:
             cycle,
             state.held_losses,
             policy,
-            state.audit,
             parse_credential_rows(store.load_report("credentials").get("rows", [])),
             store.load_report("reload"),
             parse_estimates(store.load_report(REPORT_NAME)),
@@ -183,7 +179,6 @@ def status_rows(view: StateView) -> StatusJson:
         "staging": _shown_staging(view.staging),
         "rejected": report.get("rejected", {}),
         "rivals": report.get("rivals", {}),
-        "trust": {site: trust_row(view.audit, site) for site in sorted(view.ads)},
         "credentials": cast("list[CredentialJson]", credential_rows(view.credentials)),
         "reload": cast("ReloadFailureJson | None", dict(view.failed_reload) or None),
         "daemon_problem": view.daemon_problem,
@@ -247,18 +242,6 @@ def _publisher_rows(view: StateView) -> list[PublisherStatusJson]:
     return rows
 
 
-def trust_row(audit: Audit, site: Site) -> TrustJson:
-    """Return the audit's result for one site; the numbers cover only the audit's time window."""
-    tally = audit.tallies.get(site, AuditTally())
-    return {
-        "trust": round(tally.advertised_trust, 3),
-        "audited": tally.true_count + tally.false_count,
-        "false": tally.false_count,
-        "corrected": audit.count_false_claims(site),
-        "last_audit": to_unix(tally.last_audited_at) if tally.last_audited_at else None,
-    }
-
-
 def _find_absent_datasets(view: StateView) -> list[str]:
     """Return the wanted datasets that no site has, although every catalogue answered about them."""
     explained_dids = (
@@ -286,7 +269,6 @@ def _site_row(view: StateView, site: Site) -> SiteJson:
         "truncated": ("DataLocalityTruncated", "true") in ad.content if ad else None,
         "held": len(view.held_losses[site].missing_polls) if site in view.held_losses else 0,
         "states": {state.value: states.count(state) for state in DatasetState if state in states},
-        **trust_row(view.audit, site),
         "read_back": {
             publisher: _version_row(ads[site])
             for publisher, ads in sorted(view.readback.items())

@@ -17,7 +17,6 @@ from hydrator.cli.output.json_models.status import (
     DemandStatusJson,
     EstimatesStatusJson,
     StatusJson,
-    TrustJson,
 )
 from hydrator.cli.output.plain_table import format_table
 from hydrator.cli.output.rows import (
@@ -28,7 +27,6 @@ from hydrator.cli.output.rows import (
     status_rows,
 )
 from hydrator.diagnostics.check.findings import Finding
-from hydrator.diagnostics.check.trust import find_distrusted_sites
 from hydrator.domain.model import Did, to_unix
 from hydrator.domain.redaction import escape_unprintable
 from hydrator.domain.text import format_bytes, format_duration
@@ -101,10 +99,6 @@ def print_status(view: StateView) -> None:
         is_due = one.is_renewal_due(view.now)
         line = f"{one.name}: {one.expiry_text(view.now)}" + (f"; {one.todo}" if is_due else "")
         console.print(line, style="yellow" if is_due else None, highlight=False)
-    distrusted_sites = find_distrusted_sites(view.audit, 1.0)
-    _print_warnings(
-        console, [f"{site}: {line}: docs/explanation/trust.md" for site, line in distrusted_sites]
-    )
 
 
 def _staging_lines(overview: StagingOverview | None) -> Iterable[str]:
@@ -211,7 +205,7 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
 
 
 def print_sites(site_rows: Iterable[SiteJson], now: datetime) -> None:
-    columns = ("site", "read", "generation", "datasets", "trust", "published in")
+    columns = ("site", "read", "generation", "datasets", "published in")
     print_table(columns, [_site_cells(row, now) for row in site_rows])
 
 
@@ -228,14 +222,8 @@ def _site_cells(row: SiteJson, now: datetime) -> tuple[str, ...]:
         (states or "none wanted")
         + (" (truncated)" if row["truncated"] else "")
         + (f" (removal of {row['held']} held back)" if row["held"] else ""),
-        trust_cell(row),
         ", ".join(publishers) or "nowhere",
     )
-
-
-def trust_cell(row: TrustJson) -> str:
-    """Return the table cell for a site's trust."""
-    return "not audited" if row["last_audit"] is None else f"{row['trust']:.2f} ({row['audited']} audited)"
 
 
 def print_datasets(view: StateView, dids: Sequence[Did] | None) -> None:

@@ -1,15 +1,15 @@
 """Background work beside the cycles. Each kind of work has its own thread, so that cycles do not wait."""
 
-from .audit import AuditTasks
 from .estimate_errors import EstimateErrorKeeper
 from .locality import LocalityKeeper
 from .maintenance import MaintenanceTasks
+from .misses import MissTasks
 from .network import NetworkTasks
 from .pool_edits import PoolEdits
 from .staging import StagingTasks
 from .worker import CycleOutput, DaemonScheduler
 
 __all__ = [
-    "AuditTasks", "CycleOutput", "DaemonScheduler", "EstimateErrorKeeper", "LocalityKeeper",
-    "MaintenanceTasks", "NetworkTasks", "PoolEdits", "StagingTasks",
+    "CycleOutput", "DaemonScheduler", "EstimateErrorKeeper", "LocalityKeeper", "MaintenanceTasks",
+    "MissTasks", "NetworkTasks", "PoolEdits", "StagingTasks",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from hydrator.daemon.logs import cycle_log_fields, false_claim_log_fields, ongoing_failures, status_line
+from hydrator.daemon.logs import cycle_log_fields, ongoing_failures, status_line
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process.service_manager import ServiceManager
 from hydrator.daemon.runtime import DaemonContext
@@ -13,7 +13,6 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
 
@@ -59,7 +58,6 @@ class CycleRecorder:
         context.state, context.report = reconciler.state, report
         self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
         self.saved_reports.save_credentials(context.credentials)
-        self.guard.run_isolated("the audit", lambda: self._update_audit_input(reconciler.state))
         if context.parts and context.parts.pool.client:
             self.metrics.count_child_restarts(context.parts.pool.child_restarts)
         self._log_estimates(report.estimation.none_reason)
@@ -80,20 +78,7 @@ class CycleRecorder:
             _log.info("no estimates of reads and queues", why=none_reason)
         self._no_estimates_reason = none_reason
 
-    def _update_audit_input(self, state: ReconcileState) -> None:
-        """Give the audit the latest facts of the catalogues."""
-        parts = self.context.parts
-        if parts and parts.audit_runner:
-            sites = {site for memory in state.memories.values() for site in memory.sites}
-            retired = frozenset(site for site in sites if parts.policy.is_retired(site))
-            parts.audit_runner.update(state.memories, state.audit, retired)
-
     def _log_cycle(self, report: CycleReport, seconds: float) -> None:
-        for repeated_claim in report.evaluation.repeated_claims:
-            _log.warning(
-                "catalogue repeated a claim that the audit disproved",
-                **false_claim_log_fields(repeated_claim),
-            )
         fields = cycle_log_fields(report, seconds)
         has_new, cleared = self._ongoing_failures.replace(ongoing_failures(fields))
         log = _log.debug

@@ -1,4 +1,4 @@
-"""Metrics of one cycle: polls, sites, held changes, audit and publishing."""
+"""Metrics of one cycle: polls, sites, held changes, misses and publishing."""
 
 from hydrator.domain.model import DatasetState, Origin, SiteAd, to_unix
 from hydrator.reconcile.result import CycleReport
@@ -17,7 +17,7 @@ def record_cycle(metrics: Instruments, report: CycleReport, seconds: float) -> N
     _record_demand(metrics, report)
     _record_sites(metrics, report)
     _record_held_losses(metrics, report)
-    _record_audit(metrics, report)
+    _export_misses(metrics, report)
     _record_publish_results(metrics, report)
     _record_estimates(metrics, report)
 
@@ -83,21 +83,10 @@ def _record_held_losses(metrics: Instruments, report: CycleReport) -> None:
         metrics.set("held_datasets", len(loss.missing_polls), site)
 
 
-def _record_audit(metrics: Instruments, report: CycleReport) -> None:
-    audit = report.evaluation.state.audit
-    metrics.clear_gauges("site_trust_ratio", "site_audit_timestamp_seconds", "site_corrected_datasets")
+def _export_misses(metrics: Instruments, report: CycleReport) -> None:
+    """Export the misses of each site from 0, so that Prometheus sees the first missed dataset."""
     for site in report.evaluation.ads:
-        metrics.set("site_trust_ratio", audit.trust.get(site, 1.0), site)
-        metrics.set("site_corrected_datasets", audit.count_false_claims(site), site)
-        tally = audit.tallies.get(site)
-        if tally and tally.last_audited_at:
-            metrics.set("site_audit_timestamp_seconds", to_unix(tally.last_audited_at), site)
-        # exported as 0 from the start, so that Prometheus sees the first repeated claim, or the first missed
-        # dataset, as an increase
-        metrics.count("repeated_false_claims", site, by=0)
         metrics.count("missed_datasets", site, by=0)
-    for repeated in report.evaluation.repeated_claims:
-        metrics.count("repeated_false_claims", repeated.claim.site)
 
 
 def _record_publish_results(metrics: Instruments, report: CycleReport) -> None:

@@ -14,9 +14,8 @@ from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site, to_unix
 from hydrator.domain.pool_ports import MergeResult
-from hydrator.reconcile.audit.misses import Miss
-from hydrator.reconcile.audit.runner import AuditAttempt
 from hydrator.reconcile.estimates.predictions import EstimateKind
+from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.result import CycleReport
 
 from .cycle import record_cycle
@@ -96,16 +95,6 @@ class Metrics:
                 self._metrics.count("merge_errors", collector)
             else:
                 self._metrics.set("merge_slots", result.slot_count, collector)
-
-    def record_audit_attempt(self, attempt: AuditAttempt) -> None:
-        """Record one audit query and its verdicts; any thread may call this."""
-        verdicts = {
-            "true": attempt.true_count,
-            "false": attempt.false_count,
-            "none": int(attempt.error is not None),
-        }
-        for verdict, count in verdicts.items():
-            self._metrics.count("audited_facts", attempt.catalogue, attempt.method, verdict, by=count)
 
     def record_ended_jobs(
         self, batch: JobOutcomeBatch, error_factors: Mapping[EstimateKind, Iterable[float]] | None = None

@@ -25,20 +25,7 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     ("publish_errors", "Cycles in which a publisher failed.", ("publisher",)),
     ("condor_child_restarts", "Restarts of the child process that runs HTCondor's bindings.", ()),
-    (
-        "repeated_false_claims",
-        "False claims (a dataset is at a site) that a catalogue repeated after the audit had disproved them.",
-        ("site",),
-    ),
     ("missed_datasets", "Datasets that jobs did not find, by the site that the jobs report.", ("site",)),
-    (
-        "audited_facts",
-        (
-            "Results of the audit, by catalogue, method (file by file, probe) and verdict:"
-            " true, false, or none (the query got no answer)."
-        ),
-        ("catalogue", "method", "verdict"),
-    ),
     (
         "jobs_local",
         (
@@ -126,17 +113,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     ("rivals", "1 if another daemon overwrites the ads of this daemon, 0 otherwise.", ("publisher",)),
     ("state_saved", "1 if the last cycle saved the state to disk, 0 if it could not.", ()),
-    (
-        "site_trust_ratio",
-        "Share of a site's audited facts that were true. The site ad has this value as DataLocalityTrust.",
-        ("site",),
-    ),
-    ("site_audit_timestamp_seconds", "Time of the last audit of a fact of a site.", ("site",)),
-    (
-        "site_corrected_datasets",
-        "Datasets that a catalogue lists at a site and that the audit did not find there.",
-        ("site",),
-    ),
     (
         "estimates_made",
         "1 if the last cycle made estimates of reads and queues, 0 if it could not; the log has the reason.",

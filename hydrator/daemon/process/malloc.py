@@ -11,9 +11,9 @@ def limit_arenas(max_arenas: int = 2) -> None:
     """Let the C library keep at most *max_arenas* memory arenas, instead of eight for each core.
 
     Each thread allocates from one arena, and an arena keeps the memory of its largest use. The daemon has
-    threads for every catalogue, the audit and the HTTP server. So its memory grew for hours although its data
-    did not grow. Only one thread at a time renders or parses, so no thread waits for an arena. A C library
-    without arenas needs no limit; see mallopt(3).
+    threads for every catalogue, for schedds and the HTTP server. So its memory grew for hours although its
+    data did not grow. Only one thread at a time renders or parses, so no thread waits for an arena. A C
+    library without arenas needs no limit; see mallopt(3).
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, max_arenas)

@@ -20,7 +20,6 @@ from hydrator.diagnostics.check.installation import (
     check_folder,
     check_held_changes,
     check_packages,
-    check_trust,
 )
 from hydrator.diagnostics.check.pool import (
     check_advertise_access,
@@ -67,7 +66,7 @@ def _run_checks(inputs: CheckInputs, on_step: Callable[[], None]) -> list[Findin
         findings += run_guarded(f"staging {stager.name}", check_stager, stager, is_asking=is_asking)
         on_step()
     findings += check_switch(inputs.staging_stop_reason, inputs.stagers)
-    findings += [*inputs.daemon_findings, *check_trust(inputs)]
+    findings += inputs.daemon_findings
     if inputs.ad_folder:
         findings += check_folder(inputs.ad_folder, "file", "publish.file.directory")
     if inputs.sites_file:

@@ -14,7 +14,6 @@ from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.ports.staging import Stager
 from hydrator.domain.text import shorten_list
-from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.evaluate import ReconcilePolicy
 
 MAX_NAMES = 5
@@ -80,8 +79,6 @@ class CheckInputs:
     collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
     """The client of each collector if there are several; the key is the subject of its findings."""
     secret_findings: Sequence[Finding] = ()
-    audit: Audit = field(default_factory=Audit)
-    warn_below: float = 1.0
     sites_file: Path | None = None
     is_merging: bool = False
     merge_interval_seconds: float = 60

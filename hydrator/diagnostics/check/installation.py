@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hydrator.diagnostics.check.findings import CheckInputs, Finding, failure, name_list, ok, warning
-from hydrator.diagnostics.check.trust import find_distrusted_sites
+from hydrator.diagnostics.check.findings import Finding, failure, name_list, ok, warning
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import format_count
@@ -55,12 +54,6 @@ def check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
     for site, why in sorted(changes.items()):
         todo = "check the site's catalogue: docs/how-to/operate/run/when-a-change-is-held.md"
         yield warning(f"site {site}", f"the daemon holds back a change: {why}", todo)
-
-
-def check_trust(inputs: CheckInputs) -> Iterator[Finding]:
-    """Report sites of low trust; yield nothing before the first audit."""
-    for site, line in find_distrusted_sites(inputs.audit, inputs.warn_below):
-        yield warning(f"site {site}", line, "have the site's catalogue repaired: docs/explanation/trust.md")
 
 
 def check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:

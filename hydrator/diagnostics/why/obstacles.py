@@ -15,7 +15,7 @@ from hydrator.domain.text import (
     shorten,
     shorten_list,
 )
-from hydrator.reconcile.audit.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
+from hydrator.reconcile.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
 
 from .explanation import MismatchCause, Reason
 from .missing_data import (

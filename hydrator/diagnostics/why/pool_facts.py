@@ -17,7 +17,7 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.text import shorten
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_number
-from hydrator.reconcile.audit.misses import (
+from hydrator.reconcile.misses import (
     AVOID_UNTIL_ATTRIBUTE,
     MISSES_ATTRIBUTE,
     PATHS_ATTRIBUTE,

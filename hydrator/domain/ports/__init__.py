@@ -16,7 +16,6 @@ from hydrator.domain.model import (
     DatasetFile,
     Did,
     PublishedAd,
-    Seen,
     Site,
     SiteAd,
     Survey,
@@ -120,37 +119,6 @@ class FileLister(Protocol):
 
     def close(self) -> None:
         """Close connections and files."""
-
-
-class Auditor(Protocol):
-    """A catalogue that can verify one dataset by expensive queries; these queries do not delay polls."""
-
-    @property
-    def name(self) -> str:
-        """The name of the catalogue."""
-
-    def verify(self, did: Did) -> Seen:
-        """Query *did* again, file by file and without any cache; return its location.
-
-        Raises:
-            CatalogueError: the answer is missing or incomplete, so it proves nothing about the dataset.
-        """
-
-    def close(self) -> None:
-        """Close connections and files, also during a call that waits for an answer."""
-
-
-class Probe(Protocol):
-    """A check that the operator configured: it looks for a dataset on the storage of a site."""
-
-    def can_check(self, catalogue: str, site: Site) -> bool:
-        """Return whether the operator configured the probe for the storage of *catalogue* at *site*."""
-
-    def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """Return whether *did*, which *catalogue* lists at *site*, is on the storage of *site*.
-
-        Return None if the probe could not find out.
-        """
 
 
 class Publisher(Protocol):

@@ -50,17 +50,13 @@ class SetShare(NamedTuple):
     as_of: datetime
 
 
-def empty_draft(ad: SiteAd, trust: float = 1.0) -> Draft:
+def empty_draft(ad: SiteAd) -> Draft:
     """Return a draft without datasets, for a site whose facts in *ad* are too old or no longer valid."""
-    content = render_content(
-        ad.site, {}, ad.as_of, sets=_NO_SETS, has_list=True, is_truncated=False, trust=trust
-    )
+    content = render_content(ad.site, {}, ad.as_of, sets=_NO_SETS, has_list=True, is_truncated=False)
     return Draft(ad.site, ad.as_of, content)
 
 
-def redraft(
-    ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta, never: tuple[str, ...] = ()
-) -> Draft:
+def redraft(ad: SiteAd, *, now: datetime, max_age: timedelta, never: tuple[str, ...] = ()) -> Draft:
     """Return a draft with the facts of *ad* and their ages. A fact older than *max_age* is UNKNOWN.
 
     A set with an older fact leaves the ad: its state is unknown. The draft has no estimates. Datasets that
@@ -87,7 +83,6 @@ def redraft(
         ],
         has_list="AvailableDatasets" in lines,
         is_truncated=lines.get("DataLocalityTruncated") == "true",
-        trust=trust,
     )
     return Draft(ad.site, ad.as_of, content)
 
@@ -145,7 +140,6 @@ def render_content(
     sets: Iterable[tuple[str, str]],
     has_list: bool,
     is_truncated: bool,
-    trust: float,
 ) -> tuple[tuple[str, str], ...]:
     """Return the content of an ad: attributes with their literals, in the order of the ad.
 
@@ -156,7 +150,6 @@ def render_content(
         sets: the lines of the sets of datasets.
         has_list: the ad has the attribute ``AvailableDatasets``.
         is_truncated: the size budget left datasets or sets out.
-        trust: the share (0 to 1) of audited facts that were true.
     """
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
     list_line = [("AvailableDatasets", list_literal(f'"{did}"' for did in available))] if has_list else []
@@ -168,7 +161,6 @@ def render_content(
         ("DatasetAsOf", nested_ad_literal(_ages(states, as_of))),
         *sets,
         ("DataLocalityTruncated", "true" if is_truncated else "false"),
-        ("DataLocalityTrust", f"{trust:.3f}"),
         ("DataLocalityVersion", str(CONTRACT_VERSION)),
     )
 

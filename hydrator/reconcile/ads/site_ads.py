@@ -66,14 +66,13 @@ class _DraftInputs:
     positions: Sequence[int]
     fitting_positions: AbstractSet[int]
     as_of: datetime | None
-    trust: float
     seconds: SiteSeconds | None = None
     estimates: SiteEstimates | None = None
     entries: Mapping[DatasetSet, SetEntry] = field(default_factory=dict)
 
     def is_like(self, other: "_DraftInputs") -> bool:
         """Return True if both give the same draft, as long as both have the same facts."""
-        return (self.as_of, self.trust, self.seconds) == (other.as_of, other.trust, other.seconds)
+        return (self.as_of, self.seconds) == (other.as_of, other.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +94,17 @@ class _DraftSteps:
     has_same_order: bool
 
     def write(
-        self, site: Site, facts: SiteFacts, trust: float, estimates: SiteEstimates | None
+        self, site: Site, facts: SiteFacts, estimates: SiteEstimates | None
     ) -> tuple[tuple[tuple[str, str], ...], _DraftInputs]:
         """Return the content of the ad of *site*, and its inputs; reuse the last content if it is right."""
-        inputs = self.collect_inputs(site, facts, trust, estimates)
+        inputs = self.collect_inputs(site, facts, estimates)
         last = self.last_inputs(site)
         if self.previous and last and self.is_unchanged(site, inputs):
             reused = replace(inputs, fitting_positions=last.fitting_positions, entries=last.entries)
             return self.previous.drafts[site].content, reused
         return self.render(site, facts, inputs)
 
-    def collect_inputs(
-        self, site: Site, facts: SiteFacts, trust: float, estimates: SiteEstimates | None
-    ) -> _DraftInputs:
+    def collect_inputs(self, site: Site, facts: SiteFacts, estimates: SiteEstimates | None) -> _DraftInputs:
         """Return the inputs of the draft of *site*, without the results."""
         last = self.last_inputs(site)
         rows = facts.facts
@@ -129,7 +126,7 @@ class _DraftSteps:
             positions = _update_positions(last.positions, gained_or_lost, listed_facts, self.demand_index)
         is_same = last is not None and last.estimates is estimates
         seconds = last.seconds if last and is_same else SiteSeconds.of(estimates)
-        return _DraftInputs(listed_facts, positions, frozenset(), as_of, trust, seconds, estimates)
+        return _DraftInputs(listed_facts, positions, frozenset(), as_of, seconds, estimates)
 
     def last_inputs(self, site: Site) -> _DraftInputs | None:
         return self.previous.inputs.get(site) if self.previous else None
@@ -182,7 +179,6 @@ class _DraftSteps:
             sets=sets.lines,
             has_list=listed.has_list,
             is_truncated=not (sets.is_complete and listed.has_list and listed.is_complete),
-            trust=inputs.trust,
         )
         return content, replace(inputs, fitting_positions=sets.positions, entries=sets.entries)
 
@@ -210,7 +206,6 @@ def draft_site_ads(
     demand: Demand,
     *,
     budget: Budget,
-    trust: Mapping[Site, float] | None = None,
     estimates: Estimates | None = None,
 ) -> Mapping[Site, Draft]:
     """Build the draft of every site's ad from *snapshot* and *demand*.
@@ -219,13 +214,12 @@ def draft_site_ads(
         snapshot: the state of every dataset and site.
         demand: the demand, most demanded first.
         budget: the maximum bytes of a line and of an ad.
-        trust: by site, the share (0 to 1) of audited facts that were true.
         estimates: the seconds until jobs at each site could have read, or found a slot beside, their data.
 
     Returns:
         The drafts, sorted by site. Datasets whose DIDs differ only in letter case are in no draft.
     """
-    return build_drafts(snapshot, demand, budget=budget, trust=trust or {}, estimates=estimates).drafts
+    return build_drafts(snapshot, demand, budget=budget, estimates=estimates).drafts
 
 
 def build_drafts(
@@ -233,7 +227,6 @@ def build_drafts(
     demand: Demand,
     *,
     budget: Budget,
-    trust: Mapping[Site, float],
     estimates: Estimates | None = None,
     previous: DraftSet | None = None,
     changed_dids: Mapping[Site, AbstractSet[Did]] | None = None,
@@ -244,7 +237,6 @@ def build_drafts(
         snapshot: the state of every dataset and site.
         demand: the demand, most demanded first.
         budget: the maximum bytes of a line and of an ad.
-        trust: by site, the share (0 to 1) of audited facts that were true.
         estimates: the estimates of this cycle.
         previous: the drafts of the previous snapshot.
         changed_dids: by site, the datasets that may have changed since *previous*; None if unknown.
@@ -253,7 +245,7 @@ def build_drafts(
     site_estimates = estimates.sites if estimates else {}
     drafts, inputs_by_site = {}, {}
     for site, facts in sorted(snapshot.sites.items()):
-        content, inputs = cycle.write(site, facts, trust.get(site, 1.0), site_estimates.get(site))
+        content, inputs = cycle.write(site, facts, site_estimates.get(site))
         inputs_by_site[site] = inputs
         omitted_entries = OmittedEntries(demand.entries, inputs.positions, inputs.fitting_positions)
         until = estimates.valid_until if estimates and inputs.seconds else None

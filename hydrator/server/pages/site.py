@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hydrator.diagnostics.overview.placement import Placement, SiteCounts
-from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Snapshot
+from hydrator.domain.model import DatasetState, Did, Fact, Site, Snapshot
 from hydrator.domain.text import comma_separated, format_count, format_duration
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.view import ServerState
@@ -121,7 +121,6 @@ class SiteTile:
     bar: StateBar | None
     datasets: str
     staging_count: int
-    trust: str
     is_served: bool
     is_held: bool
 
@@ -138,7 +137,7 @@ class SiteTile:
             staging = counts.by_state.get(DatasetState.STAGING, 0)
             as_of = counts.as_of
         is_held = site in server_state.held_reasons
-        return cls(site, as_of, bar, datasets, staging, trust_of(ad), ad is not None, is_held)
+        return cls(site, as_of, bar, datasets, staging, ad is not None, is_held)
 
 
 def count_states(counts: Mapping[DatasetState, int]) -> str:
@@ -146,12 +145,6 @@ def count_states(counts: Mapping[DatasetState, int]) -> str:
     return comma_separated(
         f"{counts[state]:,} {state.value.lower()}" for state in DatasetState if counts.get(state)
     )
-
-
-def trust_of(ad: SiteAd | None) -> str:
-    """Return the trust of a site from 0 to 1, as its ad says; empty if every audited fact was true."""
-    trust = dict(ad.content).get("DataLocalityTrust", "1.000")[:4] if ad else "1.00"
-    return "" if trust == "1.00" else trust
 
 
 def is_site_known(site: Site, server_state: ServerState) -> bool:
@@ -185,7 +178,6 @@ def render_site_page(
         states=count_states(counts.by_state) if counts else "",
         bar=build_state_bar(counts.by_state) if counts else None,
         chart=build_age_chart(facts.values(), now=server_state.now, max_age=server_state.max_age),
-        trust=trust_of(ad) or "1.00",
         held_reason=server_state.held_reasons.get(site),
         needs=[need for need in server_state.health.needs if need.site == site],
         omitted_count=len(server_state.omitted_dids.get(site, ())),

@@ -15,7 +15,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import format_count
-from hydrator.reconcile.audit.misses import PATHS_ATTRIBUTE
+from hydrator.reconcile.misses import PATHS_ATTRIBUTE
 from hydrator.submit.expressions import Mode
 from hydrator.submit.gpus import GpuChoice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere

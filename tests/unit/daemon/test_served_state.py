@@ -67,9 +67,7 @@ class Cycles:
         self.hang_reason: str | None = None
         self.served_ads = ServedAds()
         self.context = DaemonContext(settings, ReconcileState())
-        parts = SimpleNamespace(
-            served_ads=self.served_ads, audit_runner=None, pool=SimpleNamespace(client=None)
-        )
+        parts = SimpleNamespace(served_ads=self.served_ads, pool=SimpleNamespace(client=None))
         self.context.runtime = SimpleNamespace(parts=parts)
         guard = SimpleNamespace(run_isolated=lambda _part, task: task())
         self._recorder = CycleRecorder(self.context, Mock(), guard, Mock(), Mock())

@@ -87,7 +87,6 @@ def test_an_ad_is_one_attribute_a_line_in_the_order_of_the_contract():
         "DataLocalitySets = ['lofar:@L1'=1.0;'lofar:@L2'=1.0]\n"
         "DataLocalitySetsAsOf = []\n"
         "DataLocalityTruncated = false\n"
-        "DataLocalityTrust = 1.000\n"
         f"DataLocalityAsOf = {to_unix(NOON)}\n"
         "DataLocalityGeneration = 7\n"
         "DataLocalityVersion = 1\n"

@@ -13,7 +13,7 @@ from adapters.rucio.states import dataset_replicas
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import Settings
 from hydrator.domain.model import ReplicaState, Seen, Site
-from hydrator.domain.sites import MappedAuditor, MappedCatalogue, SiteMapping
+from hydrator.domain.sites import MappedCatalogue, SiteMapping
 from hydrator.wiring import site_mapping
 from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen
@@ -76,22 +76,13 @@ def test_map_sites_adds_a_site_that_reads_the_storage_of_another():
     assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({OSO}) == {OSO}
 
 
-def test_catalogue_and_auditor_say_the_same_of_a_neighbour():
+def test_a_catalogue_reads_the_replicas_of_a_neighbour():
     known = SiteMapping(read_costs={CAM: {RAL: 0}})
     inner = MemoryCatalogue("memory", [replica(L1, RAL)], [RAL], clock=lambda: NOON)
-
-    class Auditor:
-        name = "memory"
-
-        def verify(self, did):
-            return seen(replica(did, RAL))
-
-        def close(self): ...
 
     said = MappedCatalogue(inner, known).read({L1, L2})
     assert said.sites == {CAM, RAL}
     assert said.readings[L2] == Seen(NOON)
-    assert shown(said.readings[L1]) == shown(MappedAuditor(Auditor(), known).verify(L1))
 
 
 def test_the_configuration_says_aliases_and_costs():

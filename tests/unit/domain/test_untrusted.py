@@ -18,7 +18,7 @@ from hydrator.domain import untrusted as numbers
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.text import format_duration
-from hydrator.reconcile.audit.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
+from hydrator.reconcile.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
 from tests.factories import CAM, L1, L2, NOON
 
 FAR = [10**15, -(10**15), 2**63 - 1, -(2**63), 10**11, 253_402_300_800, 10**30, -1, 0, 1]

@@ -29,7 +29,6 @@ DatasetStates = ['lofar:L1'="AVAILABLE"]
 DatasetFractions = []
 DatasetAsOf = []
 DataLocalityTruncated = false
-DataLocalityTrust = 1.000
 DataLocalityAsOf = %d
 DataLocalityGeneration = 1763690000
 DataLocalityVersion = 1

@@ -25,15 +25,13 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.reconcile.ads.site_ads import Budget
-from hydrator.reconcile.audit.ledger import Claim, Verdict, VerificationMethod
-from hydrator.reconcile.audit.misses import Miss
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
+from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
 from hydrator.reconcile.result import CycleReport, summary
-from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica
@@ -869,100 +867,6 @@ def test_older_fact_of_an_unnamed_site_reads_unknown_first():
         assert lines["DatasetStates"] == f"['{L1}'=\"{read}\";'{L2}'=\"AVAILABLE\"]"
         assert lines["DatasetAsOf"] == f"['{L1}'={to_unix(NOON)}]"
         assert (thought.ads[CAM].generation > state.ads[CAM].generation) == (read == "UNKNOWN")
-
-
-# ---- the audit
-
-
-def refuted(did=L1, site=CAM, at=NOON):
-    return Verdict(Claim("rucio", did, site), VerificationMethod.FILES, at, is_true=False)
-
-
-def test_disproved_claim_leaves_the_ad_and_costs_trust_when_repeated():
-    found = [[], [refuted(at=NOON + MINUTE)], [], []]
-    world = World(replica(L1, CAM), replica(L2, CAM), take_verdicts=lambda: found.pop(0))
-    assert world.run().evaluation.repeated_claims == ()
-    world.clock.turn(MINUTE)
-    report = world.run(timedelta(seconds=10))
-    assert states(world.collector) == f"['{L2}'=\"AVAILABLE\"]"
-    assert dict(world.collector.ads[CAM].content)["DataLocalityTrust"] == "0.980"
-    assert [lie.claim.did for lie in report.evaluation.repeated_claims] == [L1]
-    generation = world.collector.ads[CAM].generation
-    assert world.run(MINUTE).evaluation.repeated_claims == ()
-    assert world.collector.ads[CAM].generation == generation
-    world.catalogue.replicas = (replica(L2, CAM),)
-    world.run(MINUTE)
-    world.catalogue.replicas = (replica(L1, CAM), replica(L2, CAM))
-    found.append([])
-    world.run(MINUTE)
-    assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
-
-
-def test_what_is_held_stays_though_the_same_catalogue_says_again_that_it_is_gone_until_the_storage_does():
-    """An emptied list answers the expensive question just as it answers the cheap one."""
-    many = [Did(f"lofar:M{n}") for n in range(6)]
-    by_probe = Verdict(
-        Claim("rucio", many[1], CAM), VerificationMethod.PROBE, NOON + 2 * MINUTE, is_true=False
-    )
-    found = [[], [refuted(many[0], at=NOON + MINUTE)], [by_probe]]
-    world = World(
-        *(replica(did, CAM) for did in many),
-        rules=ReconcilePolicy(pins=frozenset(many)),
-        take_verdicts=lambda: found.pop(0),
-    )
-    world.run()
-    world.catalogue.replicas = ()
-    assert world.run(after=MINUTE).evaluation.snapshot.sites[CAM].facts.keys() == set(many)
-    left = world.run(after=MINUTE).evaluation.snapshot.sites[CAM].facts.keys()
-    assert left == set(many) - {many[1]}
-
-
-def test_a_catalogue_that_answers_the_audit_alone_lets_go_a_few_until_a_poll_is_answered_again():
-    many = [Did(f"lofar:M{n}") for n in range(20)]
-    world = World(
-        *(replica(did, CAM) for did in many),
-        rules=ReconcilePolicy(pins=frozenset(many), breaker_limits=BreakerLimits(min_datasets=5)),
-        take_verdicts=lambda: found.pop(0) if found else [],
-    )
-    found = [[]] + [[refuted(did, at=NOON + n * MINUTE)] for n, did in enumerate(many, 1)]
-    world.run()
-    world.catalogue.is_broken = True
-    for n in range(1, 21):
-        left = world.run(after=MINUTE).evaluation.snapshot.sites[CAM].facts.keys()
-        assert left == set(many[min(n, 4) :])
-    world.catalogue.is_broken = False
-    assert (
-        world.run(after=MINUTE).evaluation.snapshot.sites[CAM].facts.keys() == set()
-    )  # it lies, and was read
-
-
-def test_audit_removes_all_disproved_facts_without_a_breaker():
-    many = [Did(f"lofar:M{n}") for n in range(6)]
-    found = [[], [refuted(did, at=NOON + MINUTE) for did in many]]
-    rules = ReconcilePolicy(pins=frozenset(many), breaker_limits=BreakerLimits(confirming_polls=0))
-    world = World(*(replica(did, CAM) for did in many), rules=rules, take_verdicts=lambda: found.pop(0))
-    world.run()
-    world.catalogue.is_broken = True
-    assert world.run(after=2 * MINUTE).evaluation.snapshot.sites[CAM].facts.keys() == set()
-
-
-def test_restart_keeps_the_audits_results(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        world = World(replica(L1, CAM), store=store, take_verdicts=lambda: [refuted(at=NOON - MINUTE)])
-        before = world.run().evaluation.state.audit
-        state = store.load()
-    assert before.trust == {CAM: 0.98}
-    assert state.audit == before
-    world.restarted(rules=ReconcilePolicy(pins=frozenset({L1})), state=state).run()
-    assert states(world.collector) == "[]"
-
-
-def test_site_without_demand_keeps_its_trust():
-    world = World(replica(L1, CAM), take_verdicts=lambda: [refuted(at=NOON - MINUTE)])
-    state = world.run().evaluation.state
-    late = NOON + 7 * HOUR
-    thought = evaluate(state, {}, demand(L1), published_generations={}, policy=ReconcilePolicy(), now=late)
-    assert dict(thought.ads[CAM].content)["DataLocalityTrust"] == "0.980"
 
 
 def test_metrics_have_poll_seconds_by_catalogue_and_bytes_by_ad():

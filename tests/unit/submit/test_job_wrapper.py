@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.model import Did, Site, from_unix
-from hydrator.reconcile.audit import misses
+from hydrator.reconcile import misses
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
 from hydrator.submit.retry import SITE_ATTRIBUTES, retry_elsewhere

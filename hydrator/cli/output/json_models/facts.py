@@ -16,8 +16,6 @@ from hydrator.diagnostics.units import (
     UnixTime,
 )
 
-from .status import TrustJson
-
 
 class ReadBackJson(TypedDict):
     """A site's ad as one publisher shows it.
@@ -49,7 +47,7 @@ class DatasetChangeJson(TypedDict):
     why: str
 
 
-class SiteJson(TrustJson):
+class SiteJson(TypedDict):
     """One site.
 
     Attributes:

@@ -4,28 +4,10 @@ from typing import Literal
 
 from typing_extensions import TypedDict  # before Python 3.12, pydantic rejects typing.TypedDict
 
-from hydrator.diagnostics.units import BySite, Count, Share, UnixTime
+from hydrator.diagnostics.units import Count, UnixTime
 from hydrator.staging.overview import StagingOverview
 
 from .cycle import DemandProblemsJson, PublisherProblemsJson, PublishResultJson
-
-
-class TrustJson(TypedDict):
-    """The audit's result for one site.
-
-    Attributes:
-        trust: share of audited facts that were true; 1 before the first audit.
-        audited: facts in the audit's window.
-        false: audited facts that were false.
-        corrected: datasets whose state the audit corrects now.
-        last_audit: time of the last audit.
-    """
-
-    trust: Share
-    audited: Count
-    false: Count
-    corrected: Count
-    last_audit: UnixTime | None
 
 
 class CatalogueStatusJson(TypedDict):
@@ -154,7 +136,6 @@ class StatusJson(PublisherProblemsJson):
         staging: pins and requests of data; null: staging is off.
         held: held changes; `hydrator approve` releases them.
         publishers: result of each publisher.
-        trust: result of the audit.
         credentials: credentials that expire.
         reload: refused reload: the daemon uses the configuration before it; null: the last file is in use.
         daemon_problem: reason why the daemon counts as stopped or hung; null: it runs.
@@ -168,7 +149,6 @@ class StatusJson(PublisherProblemsJson):
     staging: StagingOverview | None
     held: list[HeldLossJson]
     publishers: list[PublisherStatusJson]
-    trust: BySite[TrustJson]
     credentials: list[CredentialJson]
     reload: ReloadFailureJson | None
     daemon_problem: str | None

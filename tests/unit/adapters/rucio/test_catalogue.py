@@ -889,6 +889,31 @@ def test_a_tenth_of_the_budget_is_for_what_is_due_however_much_else_there_is_to_
 
 
 @pytest.mark.outside
+def test_a_dataset_that_a_job_missed_is_counted_in_the_next_poll(asking, stand_in):
+    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
+    catalogue = asking(twins_every=None, verify_every=timedelta(hours=1))
+    seen_of(catalogue, dids)
+    counted_at(stand_in)
+    catalogue.recount({Did("lofar:M2"), Did("lofar:nowhere")})
+    assert [(seen_of(catalogue, dids), counted_at(stand_in)) for _ in range(2)] == [
+        (dids, ["M2"]),
+        (dids, []),
+    ]
+
+
+@pytest.mark.outside
+def test_missed_datasets_get_half_of_the_budget_and_stay_seen_until_they_are_counted(asking, stand_in):
+    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
+    catalogue = asking(twins_every=None, deep_calls=4, verify_every=timedelta(hours=1))
+    seen_of(catalogue, dids)
+    counted_at(stand_in)
+    catalogue.recount(dids)
+    assert [(seen_of(catalogue, dids), counted_at(stand_in)) for _ in range(3)] == [
+        (dids, ["M0", "M1"]), (dids, ["M2", "M3"]), (dids, []),
+    ]  # fmt: skip
+
+
+@pytest.mark.outside
 def test_complete_cheap_rows_may_be_trusted_until_the_first_count(asking, stand_in):
     dids = whole(stand_in, *(f"M{n}" for n in range(4)))
     rows = [{**ROW, "name": f"M{n}"} for n in range(3)]

@@ -1,20 +1,12 @@
 """Background work beside the cycles: a turn with a bug fails alone and runs again."""
 
-import threading
-from datetime import UTC
-
 import pytest
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
-from hydrator.config import AuditSettings
-from hydrator.daemon.background import AuditTasks
 from hydrator.daemon.background.worker import BackgroundWorker
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import SupersededByReload
 from hydrator.reconcile.publish.fence import Fence
-from testbed.patience import wait_for
 
 
 class Slots(BackgroundWorker):
@@ -44,27 +36,3 @@ def test_turn_ended_by_its_fence_is_not_a_bug():
         raise SupersededByReload
 
     slots._run_turn(Fence(), "slots", look)
-
-
-@pytest.mark.outside
-def test_an_auditor_that_would_end_us_is_asked_again():
-    bugs, asked = [], []
-
-    class Audit:
-        has_probe = False
-
-        def verify_next(self):
-            asked.append(1)
-            raise SystemExit
-
-    ending = threading.Event()
-    scheduler = BackgroundScheduler(executors={"files": ThreadPoolExecutor(1)}, timezone=UTC)
-    questions = AuditTasks(Metrics(CollectorRegistry(), "1"), bugs.append, ending)
-    questions.schedule(scheduler, Fence(), AuditSettings(calls_per_second=50), Audit(), None)
-    scheduler.start()
-    try:
-        wait_for(lambda: len(asked) >= 3, 20, "a third question")
-    finally:
-        ending.set()
-        scheduler.shutdown()
-    assert bugs

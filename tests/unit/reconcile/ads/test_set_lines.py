@@ -197,8 +197,8 @@ def test_unsettled_set_has_its_estimates():
 
 def test_drafts_change_when_a_set_settles():
     view = facts(asked=[L1])
-    first = build_drafts(view, demand(new(L1)), budget=Budget(), trust={})
-    again = build_drafts(view, demand(want(L1)), budget=Budget(), trust={}, previous=first, changed_dids={})
+    first = build_drafts(view, demand(new(L1)), budget=Budget())
+    again = build_drafts(view, demand(want(L1)), budget=Budget(), previous=first, changed_dids={})
     assert shares_in(first.drafts[CAM]) == {}
     assert shares_in(again.drafts[CAM]) == {set_key([L1]): 0.0}
 
@@ -216,8 +216,8 @@ def test_set_that_only_matches_a_pattern_is_shown_only_where_some_of_it_is():
 def test_drafts_change_when_the_first_job_names_a_set():
     view = facts(replica(L2), asked=[L1])
     matched = replace(want(L1), origin=Origin.PATTERN)
-    first = build_drafts(view, demand(matched), budget=Budget(), trust={})
-    again = build_drafts(view, demand(want(L1)), budget=Budget(), trust={}, previous=first, changed_dids={})
+    first = build_drafts(view, demand(matched), budget=Budget())
+    again = build_drafts(view, demand(want(L1)), budget=Budget(), previous=first, changed_dids={})
     assert shares_in(first.drafts[CAM]) == {}
     assert shares_in(again.drafts[CAM]) == {set_key([L1]): 0.0}
 
@@ -309,9 +309,9 @@ def test_sets_of_an_ad_are_read_back_with_their_ages():
 
 def test_redraft_drops_sets_with_a_fact_past_the_bound_and_all_estimates():
     ad = aged({L1: HOUR, L2: timedelta()})
-    in_time = redraft(ad, 1.0, now=NOON + BOUND - HOUR, max_age=BOUND)
+    in_time = redraft(ad, now=NOON + BOUND - HOUR, max_age=BOUND)
     assert shares_in(in_time) == {key: one.share for key, one in sets_of(ad).items()}
-    late = redraft(ad, 1.0, now=NOON + BOUND - MINUTE, max_age=BOUND)
+    late = redraft(ad, now=NOON + BOUND - MINUTE, max_age=BOUND)
     assert shares_in(late) == {set_key([L2]): 1.0, set_key([L3]): 0.0}
     assert "UNKNOWN" in dict(late.content)["DatasetStates"]
     for draft in (in_time, late):
@@ -417,12 +417,12 @@ def test_sets_have_room_before_states():
 def test_unchanged_rows_of_a_site_are_reused():
     view = facts(replica(L1), replica(L2), asked=[L3])
     wanted = demand(want(L1, L2), want(L2, L3), want(L3))
-    first = build_drafts(view, wanted, budget=Budget(), trust={})
+    first = build_drafts(view, wanted, budget=Budget())
     changed = {L3: Fact(DatasetState.STAGING, NOON, 0.5)}
     after = replace(
         view, sites={CAM: SiteFacts(NOON, {**view.sites[CAM].facts, **changed}), RAL: view.sites[RAL]}
     )
-    second = build_drafts(after, wanted, budget=Budget(), trust={}, previous=first, changed_dids={CAM: {L3}})
+    second = build_drafts(after, wanted, budget=Budget(), previous=first, changed_dids={CAM: {L3}})
     entries, old_entries = second.inputs[CAM].entries, first.inputs[CAM].entries
     assert entries[L1, L2].row is old_entries[L1, L2].row
     assert entries[L2, L3].row is not old_entries[L2, L3].row
@@ -432,7 +432,7 @@ def test_unchanged_rows_of_a_site_are_reused():
 
 def test_equal_estimates_of_the_next_cycle_render_no_ad():
     view, wanted = facts(asked=[L1]), demand(want(L1))
-    given = {"budget": Budget(), "trust": {}}
+    given = {"budget": Budget()}
     first = build_drafts(view, wanted, estimates=estimates(set_key([L1])), **given)
     explained_otherwise = SetEstimate(240, 600, RAL, 121.5, 2, 10**9 + 1)
     next_estimates = Estimates(UNTIL + MINUTE, {CAM: SiteEstimates({set_key([L1]): explained_otherwise})})

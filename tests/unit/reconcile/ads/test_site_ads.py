@@ -60,7 +60,6 @@ def test_states_are_recorded_by_name_and_the_available_are_listed_too():
         ("DataLocalitySets", "['a:1'=1.0;'b:2'=1.0;'c:3'=0.25]"),
         ("DataLocalitySetsAsOf", "[]"),
         ("DataLocalityTruncated", "false"),
-        ("DataLocalityTrust", "1.000"),
         ("DataLocalityVersion", "1"),
     )
 
@@ -108,10 +107,6 @@ def test_datasets_that_collide_by_letter_case_are_in_no_ad():
     ads = draft_site_ads(view, demand(L1, LOWER, L2), budget=ROOMY)
     assert [listed(ads[site]) for site in (CAM, RAL)] == [{L2}, set()]
     assert said(ads[CAM])["AvailableDatasets"] == f'{{"{L2}"}}'
-
-
-def test_trust_is_said_where_it_is_known():
-    assert said(draft(facts(replica()), trust={CAM: 0.5}))["DataLocalityTrust"] == "0.500"
 
 
 def test_every_site_of_the_snapshot_gets_a_draft_in_order():

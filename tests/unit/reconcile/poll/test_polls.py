@@ -399,7 +399,7 @@ def test_a_publisher_that_hangs_holds_up_no_other_and_is_not_asked_again(what):
     assert stuck.ads.keys() == {CAM}
 
 
-def test_bugs_of_orders_the_audit_the_queues_and_the_store_leave_the_ads_alone():
+def test_bugs_of_orders_the_queues_and_the_store_leave_the_ads_alone():
     class Broken:
         def read_pending(self):
             raise RecursionError
@@ -415,7 +415,7 @@ def test_bugs_of_orders_the_audit_the_queues_and_the_store_leave_the_ads_alone()
 
     broken = Broken()
     broken.remove_processed = lambda pending: None
-    world = World(commands=broken, queues=broken, store=broken, take_verdicts=dividing)
+    world = World(commands=broken, queues=broken, store=broken)
     world.well.replicas = (replica(L1, CAM),)
     assert world.cycle.refresh_demand() == frozenset()
     assert world.cycle.demand_error.startswith("bug in the query of schedds: OverflowError at ")

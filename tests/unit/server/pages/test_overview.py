@@ -131,11 +131,6 @@ def test_a_site_has_its_age_its_numbers_and_whether_its_ad_is_served():
     assert found == {CAM: "1 of 1 read 0 s ago", RAL: "0 of 1, 1 staging read 0 s ago , not served"}
 
 
-def test_a_site_with_disproved_facts_shows_its_trust():
-    trusted = replace(ad(L1), content=(("DataLocalityTrust", "0.9500"),))
-    assert "trust 0.95" in tiles(render_overview(view(ads={CAM: trusted})))[CAM]
-
-
 def test_page_shows_a_held_change_with_its_numbers_datasets_and_command():
     held = HeldLoss(NOON - HOUR, NOON, {L1: 2, L2: 2}, 3, HoldCause.SITE)
     text = render_overview(
@@ -296,7 +291,7 @@ def test_it_escapes_what_others_wrote_wherever_it_is_shown():
     held = HeldLoss(NOON, NOON, {did: 1}, 1, HoldCause.SITE)
     fact = Fact(DatasetState.PARTIAL, NOON, 0.5)
     hostile = ServerState(
-        ads={site: replace(ad(L1), site=site, content=(("DataLocalityTrust", HOSTILE),))},
+        ads={site: replace(ad(L1), site=site)},
         snapshot=Snapshot({site: SiteFacts(NOON, {did: fact})}, unseen_reasons={did: HOSTILE}),
         demand=demand(replace(want(L1), dids=(did,))),
         not_ready_reason=HOSTILE,

@@ -1,0 +1,87 @@
+"""Miss tasks: read which datasets jobs did not find, and let the catalogues count these datasets again."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import structlog
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from hydrator.daemon.metrics import Metrics
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Did, Unseen
+from hydrator.domain.pool_ports import MissReports
+from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
+from hydrator.reconcile.publish.fence import Fence
+
+from .worker import BackgroundWorker
+
+_log = structlog.get_logger("hydrator")
+_QUERY_SECONDS: Final = 60.0
+"""Interval between queries of the schedds: a catalogue is polled about as often."""
+_MAX_LOGGED_MISSES: Final = 50
+"""Maximum number of missed datasets logged in one run: jobs may report any number of them."""
+_MAX_KNOWN_MISSES: Final = 10_000
+
+
+class MissTasks(BackgroundWorker):
+    """The task that reads jobs' reports of missing datasets.
+
+    A miss is not a verdict: the job's owner may write any report. So a miss is logged and counted, and each
+    catalogue that counts files counts those of the dataset again in its next poll.
+    """
+
+    EXECUTOR_NAMES = ("misses",)
+
+    def __init__(self, metrics: Metrics, report_bug: Callable[[str], None]) -> None:
+        super().__init__(metrics, report_bug)
+        self._known_misses: dict[Miss, None] = {}
+
+    def schedule(
+        self,
+        scheduler: BackgroundScheduler,
+        fence: Fence,
+        reports: MissReports | None,
+        recounts: Sequence[Callable[[frozenset[Did]], None]],
+    ) -> None:
+        """With *reports*, schedule the queries; each of *recounts* gets the datasets that jobs missed."""
+        if reports:
+            self._schedule_every(
+                scheduler, fence, "misses", _QUERY_SECONDS, self._collect_misses, reports, recounts
+            )
+
+    def _collect_misses(
+        self, fence: Fence, reports: MissReports, recounts: Sequence[Callable[[frozenset[Did]], None]]
+    ) -> None:
+        """Read the reports; if the query fails, the next run sends a new query."""
+        try:
+            answers = reports.read_reports()
+        except PoolError as error:
+            _log.debug("cannot read which datasets jobs missed", why=str(error))
+            return
+        with fence.step():
+            jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
+            new = self._add_misses(miss for job in jobs for miss in parse_misses({MISSES_ATTRIBUTE: job}))
+            for recount in recounts if new else ():
+                recount(frozenset(miss.did for miss in new))
+            self._report_misses(new)
+
+    def _add_misses(self, misses: Iterable[Miss]) -> Sequence[Miss]:
+        """Remember *misses*; return those that were not known before."""
+        reported = dict.fromkeys(misses)
+        new = [miss for miss in reported if miss not in self._known_misses]
+        # Move each miss to the end of the dict: the code below forgets misses from the beginning.
+        for miss in reported:
+            self._known_misses.pop(miss, None)
+            self._known_misses[miss] = None
+        while len(self._known_misses) > _MAX_KNOWN_MISSES:
+            del self._known_misses[next(iter(self._known_misses))]
+        return new
+
+    def _report_misses(self, new: Sequence[Miss]) -> None:
+        for miss in new[:_MAX_LOGGED_MISSES]:
+            _log.info(
+                "a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.missed_at.isoformat()
+            )
+        if len(new) > _MAX_LOGGED_MISSES:
+            _log.info("jobs missed more datasets than are listed", more=len(new) - _MAX_LOGGED_MISSES)
+        self._metrics.record_misses(new)

@@ -1,1 +1,0 @@
-"""Audit: verify a few claims of catalogues by expensive queries; compute trust and corrections."""

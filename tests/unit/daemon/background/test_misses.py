@@ -1,0 +1,66 @@
+"""Misses that jobs report: each is logged and counted once, and its dataset is counted again."""
+
+from types import SimpleNamespace
+
+from prometheus_client import CollectorRegistry
+
+from hydrator.daemon.background import MissTasks
+from hydrator.daemon.metrics import Metrics
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Unseen
+from hydrator.reconcile.publish.fence import Fence
+from tests.factories import L1, L2
+
+
+def miss(did: str, when: int = 1795000000, site: str = "CAM") -> str:
+    return f"{when} {did} {site}"
+
+
+class Reports:
+    """Reports of jobs, by schedd; None: the collector does not list the schedds."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = answers
+
+    def read_reports(self):
+        if not self.answers:
+            raise PoolError("collector", "it did not answer")
+        return self.answers
+
+
+def collector():
+    """Return a function that runs the task once with some reports, and the sets of DIDs to count again."""
+    registry = CollectorRegistry()
+    metrics, recounted = Metrics(registry, "1"), []
+    metrics._known_sites = frozenset({"CAM"})
+    tasks = MissTasks(metrics, lambda part: None)
+
+    def run(**answers):
+        tasks._collect_misses(Fence(), Reports(**answers), [recounted.append])
+        return registry.get_sample_value("hydrator_missed_datasets_total", {"site": "CAM"})
+
+    return run, recounted
+
+
+def test_each_miss_is_counted_and_recounted_once():
+    run, recounted = collector()
+    assert run(ap1=[[miss(L1)]], ap2=Unseen("timeout")) == 1
+    assert run(ap1=[[miss(L1)], [miss(L2), "no miss"]], ap2=[]) == 2
+    assert run(ap1=[[miss(L2), miss(L1, 1795000060)]]) == 3
+    assert recounted == [{L1}, {L2}, {L1}]
+
+
+def test_a_collector_that_does_not_answer_ends_nothing():
+    run, recounted = collector()
+    run()
+    assert run(ap1=[[miss(L1)]]) == 1
+    assert recounted == [{L1}]
+
+
+def test_misses_are_read_only_where_the_daemon_asks_schedds():
+    scheduled = []
+    scheduler = SimpleNamespace(add_job=lambda *given, **named: scheduled.append(named["id"]))
+    tasks = MissTasks(Metrics(CollectorRegistry(), "1"), lambda part: None)
+    tasks.schedule(scheduler, Fence(), None, [])
+    tasks.schedule(scheduler, Fence(), Reports(), [])
+    assert scheduled == ["misses"]
