@@ -288,7 +288,7 @@ def daemon_until_told(place: Place, line: str) -> str:
     try:
         wait_for(is_ready, 120, "the daemon to be ready")
         running.send_signal(signal.SIGHUP)
-        wait_for(lambda: "reloaded" in log.read_text(), 120, "the reload")
+        wait_for(lambda: "reloading" in log.read_text(), 120, "the reload")
         running.send_signal(signal.SIGTERM)
         assert running.wait(120) == 0, log.read_text()
     finally:

@@ -133,9 +133,9 @@ class StagedInstallation(Installation):
         return done.stdout
 
     def reload(self) -> None:
-        before = self.log.count("reloaded")
+        before = self.log.count("running")
         self._daemon.send_signal(signal.SIGHUP)
-        wait_for(lambda: self.log.count("reloaded") > before, 60, "the reload")
+        wait_for(lambda: self.log.count("running") > before, 60, "the reload")
 
 
 @pytest.fixture(scope="module")
