@@ -58,7 +58,7 @@ class DemandPoller:
         If the collector has never listed the schedds, return ``all schedds``.
         """
         known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
-        if self._queues and not self._has_listed_schedds and not known_schedds:
+        if self._queues and not self._has_listed_schedds:
             return ["all schedds"]
         return sorted(
             f"schedd {schedd}"

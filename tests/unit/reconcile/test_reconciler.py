@@ -637,6 +637,18 @@ def test_lost_state_withholds_ads_while_a_listed_schedd_is_silent_and_then_unlis
     assert L1 in states(world.collector)
 
 
+def test_lost_state_withholds_ads_after_a_restart_that_cannot_list_the_schedds(wanted_by_two):
+    world = wanted_by_two
+    world.cycle.refresh_demand()
+    world.run(MINUTE)  # the state now has the demand of ap2, and that of ap1 is still unknown
+    world.cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L2})), state=world.cycle.state)
+    world.queues.is_broken = True
+    world.cycle.refresh_demand()
+    reasons = world.run(MINUTE).held_reasons
+    assert reasons[CAM].startswith("the demand of all schedds is not known yet")
+    assert L1 in states(world.collector)
+
+
 def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by_two):
     world = wanted_by_two
     for publisher in (world.collector, world.file):
