@@ -116,7 +116,7 @@ def installation(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        *(["status"], ["sites"], ["datasets"], ["datasets", "--why"], ["check"], ["history"]),
+        *(["status"], ["sites"], ["datasets"], ["datasets", "--why"], ["check"]),
         *(pytest.param([word], marks=pytest.mark.outside) for word in ("plan", "once")),
     ],
     ids=" ".join,

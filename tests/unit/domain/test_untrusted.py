@@ -18,11 +18,12 @@ from hydrator.domain import untrusted as numbers
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.text import format_duration
+from hydrator.reconcile.history import AvailableSpans
 from hydrator.reconcile.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
 from tests.factories import CAM, L1, L2, NOON
 
-FAR = [10**15, -(10**15), 2**63 - 1, -(2**63), 10**11, 253_402_300_800, 10**30, -1, 0, 1]
-ODD: list[object] = [*FAR, math.nan, math.inf, -math.inf, 1e300, True, False, None, "soon", "7", [7], {}]
+FAR = [-(10**15), 2**63 - 1, 253_402_300_800, 10**30, -1, 0]
+ODD: list[object] = [*FAR, math.nan, -math.inf, 1e300, True, None, "7", [7], {}]
 
 
 @pytest.mark.parametrize("value", ODD)
@@ -66,7 +67,7 @@ def test_one_ended_job_with_an_odd_value_is_counted_beside_the_others(name, valu
         "datasets": [L1],
     }
     history: Any = Histories({**good, name: value}, good)
-    counted = collect_outcomes(history, tuple, {}, None)
+    counted = collect_outcomes(history, AvailableSpans, {}, None)
     assert len(counted.jobs) == 2
     assert counted.jobs[1].wait_time == timedelta(seconds=60)
 

@@ -127,7 +127,7 @@ def test_the_etag_is_the_generation_and_the_age_travels_beside_it(daemon):
     headers = daemon.ask(path_of(CAM)).headers
     assert headers["ETag"] == '"42"'
     assert headers["X-DataLocality-AsOf"] == str(to_unix(NOON))
-    assert headers["Cache-Control"] == "public, max-age=300, stale-if-error=86400"
+    assert headers["Cache-Control"] == "public, max-age=10, stale-if-error=86400"
 
 
 @pytest.mark.parametrize("given", ['"42"', 'W/"42"', '"41", "42"', "*"])
