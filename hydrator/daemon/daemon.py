@@ -279,13 +279,13 @@ class Daemon:
         runtime, is_drained = self._context.runtime, True
         if runtime:
             runtime.scheduler.shutdown(wait=False)
-            is_drained = runtime.fence.drain(_CYCLE_DRAIN_SECONDS, "cycle")
+            is_drained = runtime.turns.drain(_CYCLE_DRAIN_SECONDS, "cycle")
             if is_drained:
                 close_parts(runtime.parts)
         if self._http.server:
             self._http.server.stop()
         if runtime:
-            is_drained = runtime.fence.drain(_BACKGROUND_DRAIN_SECONDS) and is_drained
+            is_drained = runtime.turns.drain(_BACKGROUND_DRAIN_SECONDS) and is_drained
         _log.info("reloading" if end == "reload" else "stopped")
         if not is_drained:
             # a thread hangs in a library; the state on disk is complete, so nothing is lost

@@ -44,12 +44,12 @@ class BackgroundWorkers:
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule all work of *runtime*."""
-        settings, parts, scheduler, fence = runtime.settings, runtime.parts, runtime.scheduler, runtime.fence
-        self.miss_tasks.schedule(scheduler, fence, parts.pool.misses, parts.recounts)
-        self.maintenance_tasks.schedule(scheduler, fence, settings, parts, runtime.reconciler)
-        self.pool_edits.schedule(scheduler, fence, settings, parts.policy, parts.pool.merger)
-        self.network_tasks.schedule(scheduler, fence, parts.network, settings.daemon.history_seconds)
-        self.staging_tasks.schedule(scheduler, fence, settings.daemon.step_seconds, parts)
+        settings, parts, scheduler, turns = runtime.settings, runtime.parts, runtime.scheduler, runtime.turns
+        self.miss_tasks.schedule(scheduler, turns, parts.pool.misses, parts.recounts)
+        self.maintenance_tasks.schedule(scheduler, turns, settings, parts, runtime.reconciler)
+        self.pool_edits.schedule(scheduler, turns, settings, parts.policy, parts.pool.merger)
+        self.network_tasks.schedule(scheduler, turns, parts.network, settings.daemon.history_seconds)
+        self.staging_tasks.schedule(scheduler, turns, settings.daemon.step_seconds, parts)
 
 
 @dataclass(eq=False)

@@ -11,30 +11,26 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.parts import PartStatus
 from hydrator.reconcile.history import HistoryEntry
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
-from hydrator.wiring import (
-    Parts,
-)
+from hydrator.wiring import Parts
+
+from .turns import Turns
 
 _log = structlog.get_logger("hydrator")
 
 
 @dataclass
 class Runtime:
-    """The parts built from one configuration, and the fence that stops the work of these parts.
-
-    A reload or the end of the daemon closes the fence.
-    """
+    """The parts built from the configuration, and the turns of their work."""
 
     settings: Settings
     parts: Parts
     reconciler: Reconciler
-    fence: Fence
+    turns: Turns
     scheduler: BackgroundScheduler
 
 

@@ -14,7 +14,6 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.ports import ServerEndpoint
 from hydrator.reconcile.estimates.estimate import Estimation
 from hydrator.reconcile.estimates.report import load_estimation
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
@@ -27,6 +26,7 @@ from hydrator.wiring import (
 from .background import DaemonScheduler
 from .cycles import EarlyCycles
 from .runtime import DaemonContext, Runtime, close_parts
+from .turns import Turns
 
 _CYCLE_TIMEOUTS = CycleTimeouts(
     poll=timedelta(seconds=3), read_back=timedelta(seconds=10), publish=timedelta(seconds=30)
@@ -65,15 +65,14 @@ class RuntimeBuilder:
             get_endpoint=self.get_endpoint if settings.publish.http.enabled else None,
         )
         try:
-            fence = Fence()
-            reconciler = self._build_reconciler(settings, parts, fence)
+            reconciler = self._build_reconciler(settings, parts)
         except BaseException:
             close_parts(parts)
             raise
         scheduler = _build_scheduler(executor_names)
-        return Runtime(settings, parts, reconciler, fence, scheduler)
+        return Runtime(settings, parts, reconciler, Turns(), scheduler)
 
-    def _build_reconciler(self, settings: Settings, parts: Parts, fence: Fence) -> Reconciler:
+    def _build_reconciler(self, settings: Settings, parts: Parts) -> Reconciler:
         commands = CommandQueue(settings.daemon.state_dir)
         commands.prepare()
         return parts.build_reconciler(
@@ -81,10 +80,9 @@ class RuntimeBuilder:
             self.store,
             system_clock,
             commands,
-            fence,
             timeouts=_CYCLE_TIMEOUTS,
             bugs=self.bugs,
-            on_late_answer=lambda: self.early_cycles.request_answer_cycle(fence),
+            on_late_answer=self.early_cycles.request_answer_cycle,
             last_estimation=self._last_estimation(),
         )
 

@@ -12,7 +12,6 @@ HydratorError                   has its facts as attributes, so logs need no par
 ├── PoolError                   one collector or schedd, one cycle: the daemon uses the last answer from there
 │   └── PoolDenied              the collector or schedd rejects the daemon's credentials or authorization
 ├── PublishError                one publisher, one cycle: the next cycle repeats the action
-├── SupersededByReload          a reload of the configuration replaced this object: its result is dropped
 └── StateError                  the state directory is in use, or cannot be read or written
     └── StateMissing            no daemon has run with this directory yet
 
@@ -101,13 +100,6 @@ class PublishError(HydratorError):
         self.publisher = publisher
         self.reason = sanitize(reason)
         super().__init__(f"publisher {publisher}: {self.reason}")
-
-
-class SupersededByReload(HydratorError):
-    """A reload of the configuration replaced the object that does this work, so the work must not go on."""
-
-    def __init__(self) -> None:
-        super().__init__("a reload replaced the configuration that this work used")
 
 
 class StateError(HydratorError):

@@ -35,7 +35,6 @@ from hydrator.reconcile.evaluate import (
 from hydrator.reconcile.poll.polls import CataloguePoller, PollResult, read_catalogue
 from hydrator.reconcile.poll.schedds import DemandPoller, ScheddAnswers
 from hydrator.reconcile.poll.threads import run_in_thread
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.publish.overrides import PendingCommands
 from hydrator.reconcile.publish.targets import (
     PlanOrError,
@@ -98,7 +97,6 @@ class Reconciler:
         state: ReconcileState,
         store: StateStore | None,
         commands: CommandSource | None = None,
-        fence: Fence | None = None,
         timeouts: CycleTimeouts = CycleTimeouts(),
         bugs: BugReporter | None = None,
         on_late_answer: Callable[[], None] = lambda: None,
@@ -107,11 +105,10 @@ class Reconciler:
         self._bugs = bugs or BugReporter()
         self._estimator = estimator or Estimator()
         self._estimates_saver = EstimatesSaver()
-        self.fence = fence or Fence()
         self._timeouts = timeouts
         self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer)
         self._schedds = DemandPoller(queues, self._bugs)
-        self._targets = PublishTargets(targets, clock, self.fence, self._bugs)
+        self._targets = PublishTargets(targets, clock, self._bugs)
         self._policy = policy
         self._clock = clock
         self._saver = StateSaver(store, commands, self._bugs)
@@ -188,21 +185,16 @@ class Reconciler:
         another daemon in the ads that were published before.
         If the state cannot be saved (disk full), publish the ads all the same, because published ads
         expire. This is safe: generations are Unix times, so they rise even after a restart without state.
-
-        Raises:
-            SupersededByReload: a reload has replaced this reconciler; nothing more was saved or sent.
         """
         previous = self.state
         report, plans, self.state = self._decide(is_due=is_due, is_only=is_only)
         report = replace(report, history_entries=tuple(history_entries(previous, report)))
-        with self.fence.step():
-            save_error = self._save_cycle(report)
+        save_error = self._save_cycle(report)
         results = self._targets.apply(plans, self._timeouts.publish)
         report = replace(report, results=results)
-        with self.fence.step():
-            save_error = save_error or self._saver.write(
-                lambda store: _save_results(store, report, self._estimates_saver)
-            )
+        save_error = save_error or self._saver.write(
+            lambda store: _save_results(store, report, self._estimates_saver)
+        )
         return replace(report, save_error=save_error)
 
     def plan(self) -> CycleReport:

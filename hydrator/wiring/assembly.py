@@ -13,7 +13,6 @@ from hydrator.domain.ports import Catalogue, Clock, ServerEndpoint, TokenValidit
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation
 from hydrator.reconcile.estimates.estimator import Estimator
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
@@ -59,7 +58,6 @@ class Parts:
         store: Store | None,
         clock: Clock,
         commands: CommandQueue | None = None,
-        fence: Fence | None = None,
         *,
         timeouts: CycleTimeouts | None = None,
         bugs: BugReporter | None = None,
@@ -83,7 +81,6 @@ class Parts:
             state=state,
             store=store,
             commands=commands,
-            fence=fence,
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
             on_late_answer=on_late_answer,

@@ -9,6 +9,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.turns import Turns
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
 from hydrator.diagnostics.prediction_errors import find_runs
@@ -17,7 +18,6 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError
 from hydrator.domain.pool_ports import JobHistory, Slots
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.update import sizes_of
 from hydrator.state.network_rows import load_network
@@ -67,7 +67,7 @@ class MaintenanceTasks(BackgroundWorker):
     def schedule(
         self,
         scheduler: BackgroundScheduler,
-        fence: Fence,
+        turns: Turns,
         settings: Settings,
         parts: Parts,
         reconciler: Reconciler,
@@ -77,30 +77,29 @@ class MaintenanceTasks(BackgroundWorker):
         soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
         check, read = self._check_credentials, lambda: read_credentials(settings, parts)
         self._schedule_every(
-            scheduler, fence, "credentials", _CREDENTIALS_SECONDS, check, read, first_run_at=soon
+            scheduler, turns, "credentials", _CREDENTIALS_SECONDS, check, read, first_run_at=soon
         )
         if parts.pool.slots:
             first = now + min(_FIRST_SLOT_COUNT, timedelta(seconds=daemon.step_seconds))
             interval, count = daemon.step_seconds, self._count_slots
             self._schedule_every(
-                scheduler, fence, "slots", interval, count, parts.pool.slots, first_run_at=first
+                scheduler, turns, "slots", interval, count, parts.pool.slots, first_run_at=first
             )
         if parts.pool.history:
             self._locality.add()  # the page shows the days before the start, too
             collect = partial(_collect_outcomes, parts.pool.history, settings, reconciler)
             self._schedule_every(
-                scheduler, fence, "jobs", daemon.history_seconds, self._count_ended_jobs, collect
+                scheduler, turns, "jobs", daemon.history_seconds, self._count_ended_jobs, collect
             )
 
-    def _check_credentials(self, fence: Fence, read: Callable[[], list[Credential]]) -> None:
+    def _check_credentials(self, read: Callable[[], list[Credential]]) -> None:
         """Check when the daemon's credentials expire; warn once when a credential must be renewed."""
         try:
             credentials = read()
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._report_bug("the check of credentials")
             return
-        with fence.step():
-            self._report_credentials(credentials)
+        self._report_credentials(credentials)
 
     def _report_credentials(self, credentials: list[Credential]) -> None:
         self._share_credentials(credentials)
@@ -115,7 +114,7 @@ class MaintenanceTasks(BackgroundWorker):
                     "credential must be renewed", name=credential.name, why=why, todo=credential.todo
                 )
 
-    def _count_slots(self, fence: Fence, slots: Slots) -> None:
+    def _count_slots(self, slots: Slots) -> None:
         """Count the slots with their site's attributes; keep the last count if the pool does not answer."""
         report = self._get_cycle_output().report
         if report is None:
@@ -125,12 +124,9 @@ class MaintenanceTasks(BackgroundWorker):
         except PoolError as error:
             _log.debug("cannot count slots", why=str(error))
             return
-        with fence.step():
-            self._metrics.set_slot_coverage(count_coverage(versions, report.evaluation.ads))
+        self._metrics.set_slot_coverage(count_coverage(versions, report.evaluation.ads))
 
-    def _count_ended_jobs(
-        self, fence: Fence, collect: Callable[[], tuple[JobOutcomeBatch, list[EndedRun]]]
-    ) -> None:
+    def _count_ended_jobs(self, collect: Callable[[], tuple[JobOutcomeBatch, list[EndedRun]]]) -> None:
         """Count the outcomes of jobs that ended since the last query; repeat a failed query later."""
         try:
             batch, runs = collect()
@@ -140,8 +136,7 @@ class MaintenanceTasks(BackgroundWorker):
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._report_bug("the count of ended jobs")
             return
-        with fence.step():
-            self._report_ended_jobs(batch, self._compare_estimates(runs))
+        self._report_ended_jobs(batch, self._compare_estimates(runs))
 
     def _report_ended_jobs(
         self, batch: JobOutcomeBatch, error_factors: Mapping[EstimateKind, list[float]]

@@ -7,11 +7,11 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.turns import Turns
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Unseen
 from hydrator.domain.pool_ports import MissReports
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
-from hydrator.reconcile.publish.fence import Fence
 
 from .worker import BackgroundWorker
 
@@ -39,18 +39,18 @@ class MissTasks(BackgroundWorker):
     def schedule(
         self,
         scheduler: BackgroundScheduler,
-        fence: Fence,
+        turns: Turns,
         reports: MissReports | None,
         recounts: Sequence[Callable[[frozenset[Did]], None]],
     ) -> None:
         """With *reports*, schedule the queries; each of *recounts* gets the datasets that jobs missed."""
         if reports:
             self._schedule_every(
-                scheduler, fence, "misses", _QUERY_SECONDS, self._collect_misses, reports, recounts
+                scheduler, turns, "misses", _QUERY_SECONDS, self._collect_misses, reports, recounts
             )
 
     def _collect_misses(
-        self, fence: Fence, reports: MissReports, recounts: Sequence[Callable[[frozenset[Did]], None]]
+        self, reports: MissReports, recounts: Sequence[Callable[[frozenset[Did]], None]]
     ) -> None:
         """Read the reports; if the query fails, the next run sends a new query."""
         try:
@@ -58,12 +58,11 @@ class MissTasks(BackgroundWorker):
         except PoolError as error:
             _log.debug("cannot read which datasets jobs missed", why=str(error))
             return
-        with fence.step():
-            jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
-            new = self._add_misses(miss for job in jobs for miss in parse_misses({MISSES_ATTRIBUTE: job}))
-            for recount in recounts if new else ():
-                recount(frozenset(miss.did for miss in new))
-            self._report_misses(new)
+        jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
+        new = self._add_misses(miss for job in jobs for miss in parse_misses({MISSES_ATTRIBUTE: job}))
+        for recount in recounts if new else ():
+            recount(frozenset(miss.did for miss in new))
+        self._report_misses(new)
 
     def _add_misses(self, misses: Iterable[Miss]) -> Sequence[Miss]:
         """Remember *misses*; return those that were not known before."""

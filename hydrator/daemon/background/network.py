@@ -7,13 +7,13 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.turns import Turns
 from hydrator.domain.ads.estimates import TransferLog, TransferSample
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError, StateError
 from hydrator.domain.model import Site
 from hydrator.reconcile.estimates.rates import RateTable
 from hydrator.reconcile.estimates.samples import select_samples
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
 from hydrator.state.store import Store
 from hydrator.wiring import NetworkParts, system_clock
@@ -48,21 +48,20 @@ class NetworkTasks(BackgroundWorker):
         self._problems = OngoingFailures()
 
     def schedule(
-        self, scheduler: BackgroundScheduler, fence: Fence, network: NetworkParts, interval_seconds: float
+        self, scheduler: BackgroundScheduler, turns: Turns, network: NetworkParts, interval_seconds: float
     ) -> None:
         """Schedule the queries of the sources of *network*."""
         first = system_clock() + min(_FIRST_READ, timedelta(seconds=interval_seconds))
         self._schedule_every(
-            scheduler, fence, "network", interval_seconds, self._update, network, first_run_at=first
+            scheduler, turns, "network", interval_seconds, self._update, network, first_run_at=first
         )
 
-    def _update(self, fence: Fence, network: NetworkParts) -> None:
+    def _update(self, network: NetworkParts) -> None:
         """Read all sources; save the samples, replace the table of rates, and report failures once."""
         sites = self._get_sites() | network.policy.sites
         statuses: list[SourceStatus] = []
         samples = [sample for log in network.logs for sample in self._read_log(log, statuses)]
-        with fence.step():
-            self._apply(network, sites, samples, tuple(statuses))
+        self._apply(network, sites, samples, tuple(statuses))
 
     def _read_log(self, log: TransferLog, statuses: list[SourceStatus]) -> list[TransferSample]:
         try:

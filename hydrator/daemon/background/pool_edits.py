@@ -7,11 +7,11 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.turns import Turns
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Site, SiteAd
 from hydrator.domain.pool_ports import Merger, MergeResult
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.fence import Fence
 
 from .worker import BackgroundWorker, CycleOutput
 
@@ -40,7 +40,7 @@ class PoolEdits(BackgroundWorker):
     def schedule(
         self,
         scheduler: BackgroundScheduler,
-        fence: Fence,
+        turns: Turns,
         settings: Settings,
         policy: ReconcilePolicy,
         merger: Merger | None,
@@ -48,9 +48,9 @@ class PoolEdits(BackgroundWorker):
         """Schedule the slot merge if it is enabled."""
         if merger:
             interval = settings.daemon.step_seconds
-            self._schedule_every(scheduler, fence, "merge", interval, self._merge, merger, policy)
+            self._schedule_every(scheduler, turns, "merge", interval, self._merge, merger, policy)
 
-    def _merge(self, fence: Fence, merger: Merger, policy: ReconcilePolicy) -> None:
+    def _merge(self, merger: Merger, policy: ReconcilePolicy) -> None:
         """Merge the site ads into slots without a hook; report an exception as a bug, and continue."""
         output = self._get_cycle_output()
         try:
@@ -58,10 +58,9 @@ class PoolEdits(BackgroundWorker):
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._report_bug("merge")
             return
-        with fence.step():
-            self._metrics.record_merge(results)
-            for collector, result in results.items():
-                self._log_merge_state(collector, result)
+        self._metrics.record_merge(results)
+        for collector, result in results.items():
+            self._log_merge_state(collector, result)
 
     def _log_merge_state(self, collector: str, result: MergeResult) -> None:
         """Log once why a collector refuses the slot merge, and once that the collector accepts it again."""

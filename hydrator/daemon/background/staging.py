@@ -11,12 +11,11 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.daemon.turns import Turns
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.domain.bugs import BugReporter, OngoingFailures
-from hydrator.domain.errors import StateError, SupersededByReload
-from hydrator.reconcile.publish.fence import Fence
+from hydrator.domain.errors import StateError
 from hydrator.staging.controller import StagingController
-from hydrator.staging.ledger import Ledger
 from hydrator.staging.needs import DataUse
 from hydrator.staging.overview import (
     REPORT_NAME,
@@ -26,7 +25,6 @@ from hydrator.staging.overview import (
     overview_to_row,
 )
 from hydrator.staging.policy import StagingPolicy
-from hydrator.state.staging.ledger_table import LedgerTable
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, system_clock
 
@@ -37,31 +35,6 @@ _audit_log = structlog.get_logger("hydrator.staging")
 _FIRST_STEP = timedelta(seconds=10)
 MAX_USES = 100_000
 """Uses of data by ended jobs that are kept for the next step; the oldest are dropped."""
-
-
-class FencedLedger:
-    """The ledger on disk, until a reload: then a call that still runs must not overwrite the new ledger.
-
-    Its entry is then on disk without an answer, and the next step finds the request by its tag.
-    """
-
-    def __init__(self, table: LedgerTable, fence: Fence) -> None:
-        self._table = table
-        self._fence = fence
-
-    def save(self, ledger: Ledger) -> None:
-        """Save *ledger*; see :class:`hydrator.staging.executor.LedgerStore`.
-
-        Raises:
-            SupersededByReload: a reload has replaced the configuration.
-            StateError: the state cannot be written.
-        """
-        with self._fence.step():
-            self._table.save(ledger)
-
-    def load(self) -> Ledger:
-        """Return the saved ledger."""
-        return self._table.load()
 
 
 class StagingTasks(BackgroundWorker):
@@ -107,16 +80,16 @@ class StagingTasks(BackgroundWorker):
                 self._uses.extend(DataUse(did, site, started_at) for did in sorted(job.datasets or ()))
 
     def schedule(
-        self, scheduler: BackgroundScheduler, fence: Fence, interval_seconds: float, parts: Parts
+        self, scheduler: BackgroundScheduler, turns: Turns, interval_seconds: float, parts: Parts
     ) -> None:
         """Schedule the steps; with the mode off, only save that it is off."""
 
         def guard() -> str | None:
-            return "the daemon ends, or has a new configuration" if fence.is_ending else None
+            return "the daemon ends" if turns.is_ending else None
 
         try:
             controller = parts.staging.build_controller(
-                FencedLedger(self._store.staging_ledger, fence),
+                self._store.staging_ledger,
                 system_clock,
                 guard,
                 audit=log_call,
@@ -133,7 +106,7 @@ class StagingTasks(BackgroundWorker):
         first = system_clock() + min(_FIRST_STEP, timedelta(seconds=interval_seconds))
         self._schedule_every(
             scheduler,
-            fence,
+            turns,
             "staging",
             interval_seconds,
             self._run_step,
@@ -141,15 +114,14 @@ class StagingTasks(BackgroundWorker):
             first_run_at=first,
         )
 
-    def _run_step(self, fence: Fence, controller: StagingController) -> None:
+    def _run_step(self, controller: StagingController) -> None:
         """Run one step; log each problem when it begins and when it ends."""
         output = self._get_cycle_output()
         uses = [self._uses.popleft() for _ in range(len(self._uses))]
         overview = controller.run_once(output.report, uses)
         if STATE_PROBLEM in overview.problems:
             self._uses.extendleft(reversed(uses))  # the ledger was not saved
-        with fence.step():
-            self._record(overview)
+        self._record(overview)
 
     def _record(self, overview: StagingOverview) -> None:
         self._share_overview(overview)
@@ -165,7 +137,7 @@ class StagingTasks(BackgroundWorker):
 
     def _save_off(self, policy: StagingPolicy) -> None:
         """Save that the mode is off, with the requests of the ledger: these end by themselves."""
-        with contextlib.suppress(StateError, SupersededByReload):
+        with contextlib.suppress(StateError):
             self._record(build_overview(self._store.staging_ledger.load(), policy, system_clock()))
 
 

@@ -10,9 +10,8 @@ from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
-from hydrator.domain.errors import SupersededByReload
+from hydrator.daemon.turns import Turns
 from hydrator.domain.model import Site, SiteAd
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.result import CycleReport
 
 
@@ -51,32 +50,31 @@ class BackgroundWorker:
         self._metrics = metrics
         self._report_bug = report_bug
 
-    def _run_turn(self, fence: Fence, name: str, work: Callable[..., None], *args: object) -> None:
-        """Run *work* once under the name *name*, unless a reload has replaced the parts that *fence* guards.
+    def _run_turn(self, turns: Turns, name: str, work: Callable[..., None], *args: object) -> None:
+        """Run *work* once under the name *name*, unless the daemon ends.
 
         Report an exception of *work* as a bug; the exception does not affect the next run.
         """
-        with contextlib.suppress(SupersededByReload), fence.turn(name):
+        with turns.turn(name) as may_run:
             try:
-                work(fence, *args)
-            except SupersededByReload:
-                raise
+                if may_run:
+                    work(*args)
             except BaseException:  # noqa: BLE001 - a plugin may even raise SystemExit
                 self._report_bug(f"the turn of {name}")
 
     def _schedule_every(
         self,
         scheduler: BackgroundScheduler,
-        fence: Fence,
+        turns: Turns,
         name: str,
         interval_seconds: float,
         work: Callable[..., None],
         *args: object,
         first_run_at: datetime | None = None,
     ) -> None:
-        """Schedule the call ``work(fence, *args)`` every *interval_seconds*."""
+        """Schedule the call ``work(*args)`` every *interval_seconds*."""
         when = {"next_run_time": first_run_at} if first_run_at else {}
-        turn = (fence, name, work, *args)
+        turn = (turns, name, work, *args)
         scheduler.add_job(
             self._run_turn, "interval", turn, seconds=interval_seconds, id=name, executor=name, **when
         )

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hydrator.daemon.runtime import DaemonContext, Runtime
-from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import Reconciler
 from hydrator.wiring import system_clock
 
 
@@ -30,27 +28,21 @@ class EarlyCycles:
     _is_answer_cycle_requested = False
 
     def activate(self, runtime: Runtime) -> None:
-        """Replace the runtime of the daemon, and drop requests for cycles of the old runtime."""
+        """Set the runtime of the daemon."""
         with self._lock:
             self.context.settings, self.context.runtime = runtime.settings, runtime
             self._is_answer_cycle_requested = False
 
-    def request_answer_cycle(self, fence: Fence) -> None:
-        """Schedule a cycle for an answer that came after the end of the cycle that sent the query.
-
-        Ignore the answer if the present runtime has another *fence*: a reload has replaced the parts that
-        sent the query.
-        """
+    def request_answer_cycle(self) -> None:
+        """Schedule a cycle for an answer that came after the end of the cycle that sent the query."""
         with self._lock:
             runtime = self.context.runtime
             if self._is_answer_cycle_requested or runtime is None or self.stopping.is_set():
                 return
-            if runtime.fence is not fence:
-                return
             self._is_answer_cycle_requested = True
             runtime.scheduler.add_job(self.run_answer_cycle, "date", [runtime], run_date=system_clock())
 
-    def begin_answer_cycle(self, reconciler: Reconciler) -> None:
+    def begin_answer_cycle(self) -> None:
         """Accept new requests for answer cycles, since the requested cycle begins now."""
-        with reconciler.fence.step(), self._lock:
+        with self._lock:
             self._is_answer_cycle_requested = False

@@ -9,7 +9,7 @@ import structlog
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process.watchdog import Watchdog
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import HydratorError, SupersededByReload
+from hydrator.domain.errors import HydratorError
 
 _log = structlog.get_logger("hydrator")
 
@@ -33,8 +33,6 @@ class TaskGuard:
         self.watchdog.record_step(f"a {task} began")
         try:
             return work()
-        except SupersededByReload:
-            _log.debug(f"{task} of replaced parts ended")
         except HydratorError as error:
             _log.error(f"{task} failed", why=str(error))
             self.metrics.count_failed_cycle()

@@ -9,7 +9,6 @@ import structlog
 
 from hydrator.daemon.process.malloc import trim_heap
 from hydrator.daemon.runtime import DaemonContext, Runtime
-from hydrator.domain.errors import SupersededByReload
 from hydrator.domain.model import ScheddDemand, Unseen
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.wiring import system_clock
@@ -75,9 +74,9 @@ class CycleRunner:
         )
 
     def _run_turn(self, work: Callable[[Reconciler], object], runtime: Runtime) -> None:
-        """Run *work* with the reconciler of *runtime*, unless a reload has replaced this runtime."""
-        with contextlib.suppress(SupersededByReload), runtime.fence.turn("cycle"), self._number_turn():
-            if not self._is_clock_stepping():
+        """Run *work* with the reconciler of *runtime*, unless the daemon ends."""
+        with runtime.turns.turn("cycle") as may_run, self._number_turn():
+            if may_run and not self._is_clock_stepping():
                 work(runtime.reconciler)
 
     @contextlib.contextmanager
@@ -91,9 +90,10 @@ class CycleRunner:
         self, work: Callable[[Reconciler, _ScheddAnswers], object], runtime: Runtime
     ) -> None:
         """Query the schedds while cycles continue; then run *work* with the answers by :meth:`_run_turn`."""
-        with contextlib.suppress(SupersededByReload), runtime.fence.turn("demand"):
-            answers = runtime.reconciler.query_schedds()
-            self._run_turn(lambda reconciler: work(reconciler, answers), runtime)
+        with runtime.turns.turn("demand") as may_run:
+            if may_run:
+                answers = runtime.reconciler.query_schedds()
+                self._run_turn(lambda reconciler: work(reconciler, answers), runtime)
 
     def _run_poll(self, runtime: Runtime) -> None:
         """Run a poll by :meth:`_run_turn`; before the first cycle, query the schedds."""
@@ -117,22 +117,20 @@ class CycleRunner:
 
     def _apply_demand(self, reconciler: Reconciler, answers: _ScheddAnswers) -> bool:
         new_dids = reconciler.apply_demand(answers)
-        with reconciler.fence.step():
-            self._context.state = reconciler.saved_state
-            self._recorder.log_demand_failures(reconciler)
+        self._context.state = reconciler.saved_state
+        self._recorder.log_demand_failures(reconciler)
         if new_dids:
             _log.info("jobs name new datasets", new=len(new_dids), first=min(new_dids))
         return bool(new_dids)
 
     def _run_answer_cycle(self, reconciler: Reconciler) -> None:
         """Run a cycle for a late answer; it queries the catalogues only for new datasets."""
-        self.early_cycles.begin_answer_cycle(reconciler)
+        self.early_cycles.begin_answer_cycle()
         self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
         begun_at = time.monotonic()
         report = reconciler.run(is_due=is_poll)
-        with reconciler.fence.step():
-            self._recorder.record(reconciler, report, time.monotonic() - begun_at)
+        self._recorder.record(reconciler, report, time.monotonic() - begun_at)
         trim_heap()
         return True

@@ -6,11 +6,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import PublishError, SupersededByReload
+from hydrator.domain.errors import PublishError
 from hydrator.domain.model import Hold, Plan, Publish, PublishedAd, Refresh, Site, SiteAd, Withdraw, to_unix
 from hydrator.domain.ports import Clock, Publisher, RejectionReporter
 from hydrator.reconcile.poll.threads import ParallelWorkers, UnfinishedWork
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.result import PublishResult
 
 from .plan import Policy, plan
@@ -39,15 +38,11 @@ class PublishTargets:
     Args:
         targets: the publishers with their policies.
         clock: aware UTC time.
-        fence: the gate that a reload closes; after a reload these publishers send nothing more.
         bugs: counts and logs exceptions that no publisher should raise.
     """
 
-    def __init__(
-        self, targets: Sequence[PublishTarget], clock: Clock, fence: Fence, bugs: BugReporter
-    ) -> None:
+    def __init__(self, targets: Sequence[PublishTarget], clock: Clock, bugs: BugReporter) -> None:
         self._targets = tuple(targets)
-        self._fence = fence
         self._bugs = bugs
         self._readers = ParallelWorkers[PublishedAds]("publisher", clock)
         self._senders = ParallelWorkers[PublishResult]("publisher", clock)
@@ -106,16 +101,12 @@ class PublishTargets:
         return {target.name: plan_for(target) for target in self._targets}
 
     def apply(self, plans: Mapping[str, PlanOrError], timeout: timedelta | None) -> tuple[PublishResult, ...]:
-        """Execute *plans* and read the ads back; return a result for each publisher.
-
-        Raises:
-            SupersededByReload: the fence is closed.
-        """
+        """Execute *plans* and read the ads back; return a result for each publisher."""
         work = {}
         for target in self._targets:
             if not isinstance(actions := plans[target.name], PublishError):
                 self._rival_detector.note_sent(target.name, ads_to_send(actions))
-                work[target.name] = partial(apply_plan, actions, target.publisher, self._fence, self._bugs)
+                work[target.name] = partial(apply_plan, actions, target.publisher, self._bugs)
         sent = self._senders.run(work, timeout)
         results = tuple(
             _publish_result(target.name, plans[target.name], sent.get(target.name))
@@ -149,29 +140,18 @@ class PublishTargets:
         return {name: reason for name, reason in reasons.items() if reason}
 
 
-def apply_plan(
-    actions: Plan, publisher: Publisher, fence: Fence | None = None, bugs: BugReporter | None = None
-) -> PublishResult:
-    """Execute *actions*, then read the ads back. The result lists the sites whose ads are not as planned.
-
-    Raises:
-        SupersededByReload: *fence* is closed, so nothing may be sent.
-    """
-    fence = fence or Fence()
+def apply_plan(actions: Plan, publisher: Publisher, bugs: BugReporter | None = None) -> PublishResult:
+    """Execute *actions*, then read the ads back. The result lists the sites whose ads are not as planned."""
     to_send = ads_to_send(actions)
     to_withdraw = frozenset(action.site for action in actions if isinstance(action, Withdraw))
     try:
         if to_send:
-            with fence.step():
-                publisher.publish(to_send)
+            publisher.publish(to_send)
         if to_withdraw:
-            with fence.step():
-                publisher.withdraw(to_withdraw)
+            publisher.withdraw(to_withdraw)
         published_ads = publisher.published()
     except PublishError as error:
         return PublishResult(publisher.name, actions, error=error.reason)
-    except SupersededByReload:
-        raise
     except BaseException as error:  # noqa: BLE001 - a bug of one publisher must not stop the others
         return PublishResult(
             publisher.name, actions, error=(bugs or BugReporter()).report(_part_name(publisher), error)

@@ -10,7 +10,6 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import DaemonContext
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.domain.errors import PoolError
-from hydrator.reconcile.publish.fence import Fence
 from tests.factories import NOON
 
 
@@ -34,11 +33,11 @@ def tasks(share_credentials=pytest.fail) -> MaintenanceTasks:
 
 
 def test_collector_that_is_down_does_not_end_the_count():
-    tasks()._count_slots(Fence(), DownSlots())
+    tasks()._count_slots(DownSlots())
 
 
 def test_check_of_credentials_shares_them_with_the_health():
     context = DaemonContext(None, None)  # type: ignore[arg-type]
     ending = Credential("IDTOKEN of pool.a", "idtokens", Renewer.OPERATOR, NOON)
-    tasks(context.share_credentials)._check_credentials(Fence(), lambda: [ending])
+    tasks(context.share_credentials)._check_credentials(lambda: [ending])
     assert context.credentials == (ending,)

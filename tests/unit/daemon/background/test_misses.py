@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.background import MissTasks
 from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.turns import Turns
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
-from hydrator.reconcile.publish.fence import Fence
 from tests.factories import L1, L2
 
 
@@ -36,7 +36,7 @@ def collector():
     tasks = MissTasks(metrics, lambda part: None)
 
     def run(**answers):
-        tasks._collect_misses(Fence(), Reports(**answers), [recounted.append])
+        tasks._collect_misses(Reports(**answers), [recounted.append])
         return registry.get_sample_value("hydrator_missed_datasets_total", {"site": "CAM"})
 
     return run, recounted
@@ -61,6 +61,6 @@ def test_misses_are_read_only_where_the_daemon_asks_schedds():
     scheduled = []
     scheduler = SimpleNamespace(add_job=lambda *given, **named: scheduled.append(named["id"]))
     tasks = MissTasks(Metrics(CollectorRegistry(), "1"), lambda part: None)
-    tasks.schedule(scheduler, Fence(), None, [])
-    tasks.schedule(scheduler, Fence(), Reports(), [])
+    tasks.schedule(scheduler, Turns(), None, [])
+    tasks.schedule(scheduler, Turns(), Reports(), [])
     assert scheduled == ["misses"]

@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 
 from hydrator.daemon.background import NetworkTasks
 from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.turns import Turns
 from hydrator.domain.ads.estimates import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site
 from hydrator.reconcile.estimates.rates import NetworkPolicy, RateSource, RateTable
-from hydrator.reconcile.publish.fence import Fence
 from hydrator.state.network_rows import load_network
 from hydrator.state.store import Store
 from hydrator.wiring import NetworkParts, system_clock
@@ -76,7 +76,7 @@ class World:
             Metrics(self.registry, "1"), self.bugs.append, self.store, lambda: frozenset({CAM, RAL})
         )
         scheduler = BackgroundScheduler(timezone="UTC", executors={"network": {"type": "threadpool"}})
-        self.tasks.schedule(scheduler, Fence(), self.network, 300)
+        self.tasks.schedule(scheduler, Turns(), self.network, 300)
         (self.job,) = scheduler.get_jobs()
 
     def turn(self) -> list[tuple[str, str]]:

@@ -10,18 +10,18 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator.daemon.background import CycleOutput, StagingTasks
-from hydrator.daemon.background.staging import REPORT_NAME, FencedLedger
+from hydrator.daemon.background.staging import REPORT_NAME
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.daemon.turns import Turns
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import EndedJob, JobOutcome, LocalityResult
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import StateError, SupersededByReload
-from hydrator.reconcile.publish.fence import Fence
-from hydrator.staging.ledger import Ledger
+from hydrator.domain.errors import StateError
 from hydrator.staging.overview import overview_from_row
 from hydrator.staging.policy import StagingMode, StagingTimes
 from hydrator.state.staging.control_files import StagingFiles
+from hydrator.state.staging.ledger_table import LedgerTable
 from hydrator.state.store import Store
 from hydrator.wiring import StagingParts, system_clock
 from tests.factories import CAM, HOUR, L1, MINUTE
@@ -38,7 +38,7 @@ class Daemon:
         self.world.step()
         self.world.stager.calls.clear()
         self.world.stager.rules.clear()
-        self.store, self.fence = store, Fence()
+        self.store, self.turns = store, Turns()
         self.shared = []
         self.files = StagingFiles(folder)
         stagers = {"rucio": self.world.stager} if self.world.policy.mode else {}
@@ -58,7 +58,7 @@ class Daemon:
             StagingMetrics(self.registry),
         )
         self.scheduler = BackgroundScheduler(timezone="UTC", executors={"staging": {"type": "threadpool"}})
-        self.tasks.schedule(self.scheduler, self.fence, 60, self.parts)
+        self.tasks.schedule(self.scheduler, self.turns, 60, self.parts)
 
     def step(self):
         """Run the scheduled step; return the events of the log."""
@@ -115,19 +115,9 @@ def test_a_problem_is_logged_once_when_it_begins_and_once_when_it_ends(tmp_path,
     assert "staging has no problem any more" in [each["event"] for each in daemon.step()]
 
 
-def test_after_a_reload_the_old_configuration_saves_nothing(tmp_path, store):
-    fence = Fence()
-    ledger = FencedLedger(store.staging_ledger, fence)
-    ledger.save(Ledger(halts={"rucio": "why"}))
-    fence.close(0)
-    with pytest.raises(SupersededByReload):
-        ledger.save(Ledger())
-    assert ledger.load() == Ledger(halts={"rucio": "why"})
-
-
-def test_after_a_reload_the_old_configuration_asks_nothing(tmp_path, store):
+def test_a_daemon_that_ends_asks_nothing(tmp_path, store):
     daemon = Daemon(tmp_path, store)
-    daemon.fence.drain(0)
+    daemon.turns.drain(0)
     daemon.step()
     assert daemon.world.stager.calls == []
 
@@ -166,7 +156,7 @@ def test_a_step_learns_from_ended_jobs_which_data_was_used(tmp_path, store, monk
     daemon.tasks.add_ended_jobs(JobOutcomeBatch((JobOutcome(job, LocalityResult.ALL),)))
     if is_first_save_lost:
         with monkeypatch.context() as patch:
-            patch.setattr(FencedLedger, "save", Mock(side_effect=StateError("disk full")))
+            patch.setattr(LedgerTable, "save", Mock(side_effect=StateError("disk full")))
             daemon.step()
         assert daemon.shared[-1].problems == {"state": "disk full"}
     daemon.step()

@@ -1,0 +1,102 @@
+"""Turns of the daemon: each kind once at a time, and none begins after the end has begun."""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from prometheus_client import CollectorRegistry
+
+from hydrator.daemon.background.worker import BackgroundWorker, DaemonScheduler
+from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.turns import Turns
+from testbed.installation import wait_for
+
+
+def test_draining_turns_wait_for_the_running_one_and_let_no_other_begin():
+    turns = Turns()
+    with turns.turn("cycle") as may_run:
+        assert may_run
+        assert not turns.drain(0)
+        with turns.turn("merge") as may_merge:
+            assert not may_merge
+    assert turns.drain(0)
+    assert turns.is_ending
+
+
+def test_draining_one_kind_waits_for_no_other():
+    turns = Turns()
+    with turns.turn("merge"):
+        assert turns.drain(0, "cycle")
+        assert not turns.drain(0)
+
+
+@pytest.mark.outside
+def test_a_turn_that_waits_for_another_of_its_kind_does_not_run_when_the_daemon_ends():
+    turns, waiting = Turns(), []
+
+    def wait() -> None:
+        with turns.turn("merge") as may_run:
+            waiting.append(may_run)
+
+    with turns.turn("merge"):
+        other = threading.Thread(target=wait)
+        other.start()
+        turns.drain(0)
+        other.join(60)
+    assert waiting == [False]
+
+
+@pytest.mark.outside
+def test_schedule_shut_down_with_a_due_job_ends_without_an_error():
+    class Slow(DaemonScheduler):
+        def _lookup_executor(self, alias):
+            due.set()
+            shut.wait(60)
+            return super()._lookup_executor(alias)
+
+    due, shut = threading.Event(), threading.Event()
+    schedule = Slow(timezone="UTC")
+    broken = []
+    before, threading.excepthook = threading.excepthook, broken.append
+    try:
+        schedule.add_job(print, "date", run_date=datetime.now(UTC))  # noqa: TID251 - apscheduler's own
+        schedule.start()
+        assert due.wait(60)
+        ending = threading.Thread(target=schedule.shutdown, args=[False])
+        ending.start()
+        wait_for(lambda: not schedule.running, 10, "the shutdown to begin")
+        shut.set()
+        ending.join(60)
+    finally:
+        threading.excepthook = before
+    assert broken == []
+
+
+@pytest.mark.outside
+def test_queued_background_work_does_not_begin_when_the_daemon_ends():
+    class Merges(BackgroundWorker):
+        EXECUTOR_NAMES = ("merge",)
+
+        def schedule(self, scheduler, turns) -> None:
+            self._schedule_every(scheduler, turns, "merge", 0.05, self._merge)
+
+        def _merge(self) -> None:
+            done.append("began")
+            under_way.set()
+            go_on.wait(60)
+
+    done, under_way, go_on, turns = [], threading.Event(), threading.Event(), Turns()
+    executors = {name: ThreadPoolExecutor(1) for name in ("default", "merge")}
+    scheduler = BackgroundScheduler(executors=executors, timezone="UTC", job_defaults={"max_instances": 5})
+    Merges(Metrics(CollectorRegistry(), "1"), pytest.fail).schedule(scheduler, turns)
+    scheduler.start()
+    assert under_way.wait(60)
+    (job,) = scheduler.get_jobs()
+    wait_for(lambda: scheduler._executors["merge"]._instances[job.id] > 1, 10, "a turn in the queue")
+    scheduler.shutdown(wait=False)
+    turns.drain(0)
+    go_on.set()
+    scheduler._executors["merge"].shutdown(wait=True)
+    assert done == ["began"]
