@@ -1,7 +1,7 @@
 """A GlideinWMS match policy: request pilots at the sites that have all datasets of a job.
 
 For a group of frontend.xml: <match ... policy_file="/etc/gwms-frontend/locality_policy.py">. The policy reads
-the file that the daemon writes (publish.sites), and needs only Python's standard library.
+the file that the daemon writes (publish.sites_file), and needs only Python's standard library.
 docs/how-to/operate/connect/pilots.md says how to set up both.
 
 Jobs that name no datasets match every entry. If the file is missing, incomplete, of another version or too

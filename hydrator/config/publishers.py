@@ -85,22 +85,6 @@ class HttpServerSettings(Section):
         return self
 
 
-class SitesFileSettings(Section):
-    """A file with the sites of each dataset, for programs that start pilots.
-
-    See docs/how-to/operate/connect/pilots.md.
-    """
-
-    enabled: bool = False
-    path: Path = Path("/var/lib/classad-hydrator/sites_by_dataset.json")
-
-
-class SlotMergeSettings(Section):
-    """Slot merge: the daemon merges attributes into slots without a hook (docs/explanation/slot-merge.md)."""
-
-    enabled: bool = False
-
-
 class PublishSettings(Section):
     """The destinations of site ads, and the names that go to none of them."""
 
@@ -112,5 +96,13 @@ class PublishSettings(Section):
     collector: CollectorSettings = CollectorSettings()
     file: AdFileSettings = AdFileSettings()
     http: HttpServerSettings = HttpServerSettings()
-    sites: SitesFileSettings = SitesFileSettings()
-    merge: SlotMergeSettings = SlotMergeSettings()
+    sites_file: Path | None = Field(
+        None,
+        description="a file with the sites of each dataset, for programs that start pilots:"
+        " docs/how-to/operate/connect/pilots.md",
+    )
+    slot_merge: bool = Field(
+        False,
+        description="merge the attributes into slots without a hook; needs the authorization NEGOTIATOR:"
+        " docs/explanation/slot-merge.md",
+    )

@@ -14,7 +14,6 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.model import parse_did
 
 from .catalogues import DmapiSource, FileSource, RucioSource
-from .publishers import PublishSettings
 from .settings import Settings
 from .staging import staging_problems
 
@@ -104,8 +103,10 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
         ]
     problems += _pin_problems(data)
     publish = data.get("publish")
-    if isinstance(publish, dict) and not any(
-        _is_enabled(publish, outlet) for outlet in PublishSettings.model_fields if outlet != "never"
+    if isinstance(publish, dict) and not (
+        any(_is_enabled(publish, outlet) for outlet in ("collector", "file", "http"))
+        or publish.get("sites_file")
+        or publish.get("slot_merge")
     ):
         problems.append(
             "publish: no publisher is enabled; set enabled = true in publish.collector,"
@@ -116,8 +117,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
 
 def _is_enabled(publish: Mapping[str, Any], publisher: str) -> bool:
     given = publish.get(publisher, {})
-    default = PublishSettings.model_fields[publisher].default.enabled
-    return not isinstance(given, dict) or bool(given.get("enabled", default))
+    return not isinstance(given, dict) or bool(given.get("enabled", True))
 
 
 def _pin_problems(data: Mapping[str, Any]) -> list[str]:

@@ -35,9 +35,9 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         policy=parts.policy,
         slot_attributes=settings.sites.slot_attributes,
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
-        sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
+        sites_file=settings.publish.sites_file,
         is_advertising=settings.publish.collector.enabled,
-        is_merging=settings.publish.merge.enabled,
+        is_merging=settings.publish.slot_merge,
         merge_interval_seconds=settings.daemon.step_seconds,
         now=to_unix(system_clock()),
         secret_findings=[

@@ -88,14 +88,13 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         misses=ScheddMisses(slow_client, clock) if slow_client else None,
         history=build_client_job_history(settings.sites, slow_client, clock) if slow_client else None,
         slots=PoolSlots(slots_client, settings.sites.slot_attributes) if slots_client else None,
-        merger=build_slot_merger(settings, clock) if publish.merge.enabled else None,
+        merger=build_slot_merger(settings, clock) if publish.slot_merge else None,
     )
 
 
 def _needs_pool(settings: Settings) -> bool:
     publish = settings.publish
-    publishers = (publish.collector, publish.merge)
-    return settings.demand.ask_schedds or any(each.enabled for each in publishers)
+    return settings.demand.ask_schedds or publish.collector.enabled or publish.slot_merge
 
 
 def _build_schedd_queues(htcondor: HTCondorSettings, clock: Clock) -> ScheddQueues:

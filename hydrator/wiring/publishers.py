@@ -38,11 +38,11 @@ def build_publish_targets(
     always = Policy(refresh_after=timedelta(0), has_expiring_ads=False)
     if publish.file.enabled:
         targets.append(PublishTarget(AdFilePublisher(publish.file.directory, clock), always))
-    if publish.sites.enabled:
+    if publish.sites_file:
         policy = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
         max_age = max_age_of(settings.daemon)
         sites = SitesFilePublisher(
-            publish.sites.path, valid_for=_SITES_FILE_VALID, max_age=max_age, clock=clock
+            publish.sites_file, valid_for=_SITES_FILE_VALID, max_age=max_age, clock=clock
         )
         targets.append(PublishTarget(sites, policy))
     if served_ads is not None and get_endpoint is not None:

@@ -245,9 +245,9 @@ def test_slot_merge_needs_negotiator_and_not_daemon(strict, installed):
     installed._client_config = strict.client("hydrator", levels)
     installed.install()
     text = installed.config.read_text()
-    installed.config.write_text(f"{text}\n[publish.merge]\nenabled = true\n")
+    installed.config.write_text(f"{text}\n[publish]\nslot_merge = true\n")
     assert any("DAEMON" in finding["message"] for finding in failures(installed))
     installed.config.write_text(
-        f"{text}\n[publish.merge]\nenabled = true\n[publish.collector]\nenabled = false\n"
+        f"{text}\n[publish]\nslot_merge = true\n[publish.collector]\nenabled = false\n"
     )
     assert [f for f in failures(installed) if f["subject"].startswith("collector")] == []

@@ -217,7 +217,7 @@ def test_one_daemon_publishes_to_both_pools_and_a_job_flocks_to_its_data(world):
     pool = world.home
     catalogue = ListedCatalogue(pool.home, ("UK", "FAR"))
     catalogue.hold({"lofar:L1": {"FAR": "available"}})
-    settings = "[publish.merge]\nenabled = true\n"
+    settings = "[publish]\nslot_merge = true\n"
     installation = Installation(pool, catalogue, settings=settings)
     installation.install()
     text = installation.config.read_text().replace(

@@ -338,7 +338,7 @@ def test_each_collector_gets_its_own_merges_and_a_dead_one_blocks_no_other(doubl
 @pytest.fixture(scope="module")
 def installed(pool: Pool) -> Iterator[Installation]:
     """Start a daemon that merges; NL alone has a stand-in for a hook."""
-    settings = '[publish]\nnever = ["embargo:*"]\n[publish.merge]\nenabled = true\n'
+    settings = '[publish]\nnever = ["embargo:*"]\nslot_merge = true\n'
     catalogue = ListedCatalogue(pool.home, ("UK", "AU", "NL"))
     catalogue.hold(
         {

@@ -70,7 +70,7 @@ def _run_checks(inputs: CheckInputs, on_step: Callable[[], None]) -> list[Findin
     if inputs.ad_folder:
         findings += check_folder(inputs.ad_folder, "file", "publish.file.directory")
     if inputs.sites_file:
-        findings += check_folder(inputs.sites_file.parent, "sites", "publish.sites.path")
+        findings += check_folder(inputs.sites_file.parent, "sites", "publish.sites_file")
     findings += [
         *check_held_changes(inputs.held_changes),
         *inputs.secret_findings,

@@ -83,7 +83,7 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             f"accepts slot merges (NEGOTIATOR) from {identity}; this level also lets the client "
             f"{_UNNEEDED_LEVELS['NEGOTIATOR']}: HTCondor has no narrower level",
             "protect the client's token like the negotiator's; if every slot has a hook,"
-            " switch publish.merge off: docs/explanation/slot-merge.md",
+            " switch publish.slot_merge off: docs/explanation/slot-merge.md",
         )
     else:
         yield failure(
@@ -92,7 +92,7 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}; never add the line to the"
             " configuration of the whole pool; create the token with -authz NEGOTIATOR; or switch"
-            " publish.merge off: docs/explanation/slot-merge.md",
+            " publish.slot_merge off: docs/explanation/slot-merge.md",
         )
 
 

@@ -62,7 +62,7 @@ def test_a_catalogue_is_all_that_is_needed(loaded):
     assert settings.publish.collector.enabled
     assert settings.publish.file.enabled
     assert settings.publish.http.enabled
-    assert not settings.publish.sites.enabled
+    assert settings.publish.sites_file is None
 
 
 def test_relative_paths_count_from_the_folder_of_the_file(loaded, tmp_path):
@@ -324,18 +324,13 @@ def test_a_pin_that_is_not_a_did_is_refused_with_its_place(problems, pin):
 
 def test_switching_every_publisher_off_is_refused(problems):
     off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
-    for more in ("", "[publish.sites]\nenabled = false\n"):
-        assert problems(off + more + FILE) == [
-            (
-                "publish: no publisher is enabled; set enabled = true in publish.collector,"
-                " publish.file or publish.http"
-            )
-        ]
+    (problem,) = problems(off + FILE)
+    assert problem.startswith("publish: no publisher is enabled; set enabled = true in publish.collector,")
 
 
 def test_sites_by_dataset_alone_are_something_to_publish(loaded):
     off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
-    assert loaded(off + "[publish.sites]\nenabled = true\n" + FILE).publish.sites.enabled
+    assert loaded(off + "[publish]\nsites_file = 'sites.json'\n" + FILE).publish.sites_file
 
 
 def test_a_half_written_file_is_refused_with_the_line(problems):

@@ -40,7 +40,7 @@ class Daemon:
             '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
             '[demand]\nask_schedds = false\npins = ["lofar:L1", "embargo:canary"]\n'
             "[publish.collector]\nenabled = false\n[publish.file]\nenabled = false\n"
-            f'[publish.sites]\nenabled = true\npath = "out/sites.json"\n{more}'
+            f'[publish]\nsites_file = "out/sites.json"\n{more}'
         )
         settings = load(config)
         self.ahead = timedelta()
@@ -64,7 +64,7 @@ def test_the_sites_file_has_demanded_datasets_and_sites_without_data(folder):
 
 def test_names_that_are_never_published_leave_the_sites_file(folder):
     Daemon(folder).run()
-    daemon = Daemon(folder, '[publish]\nnever = ["embargo:*"]\n')
+    daemon = Daemon(folder, 'never = ["embargo:*"]\n')
     assert daemon.run()["datasets"] == {"lofar:L1": ["UK"]}
     assert "canary" not in daemon.file.read_text()
 
@@ -122,7 +122,7 @@ def test_the_sites_file_expires_some_time_after_it_was_written(folder, more, sec
 def test_the_sites_file_is_not_written_if_switched_off(folder):
     daemon = Daemon(folder)
     config = folder / "config.toml"
-    config.write_text(config.read_text().replace("[publish.sites]\nenabled = true", "[publish.sites]"))
+    config.write_text(config.read_text().replace("sites_file", "# sites_file"))
     assemble(load(config), system_clock).build_reconciler(ReconcileState(), None, system_clock).run()
     assert not daemon.file.exists()
 

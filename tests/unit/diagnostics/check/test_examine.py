@@ -323,7 +323,7 @@ def test_check_reports_an_ad_folder_that_cannot_be_made(tmp_path):
     assert "publish.file.directory" in finding.todo
     (finding,) = ill(findings(Pool(), sites_file=blocker / "out" / "sites.json"))
     assert (finding.level, finding.subject) == (Level.FAIL, "sites")
-    assert "publish.sites.path" in finding.todo
+    assert "publish.sites_file" in finding.todo
 
 
 def test_site_of_a_slot_is_its_first_site_attribute():
