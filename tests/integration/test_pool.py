@@ -94,21 +94,6 @@ def by_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
             process.terminate()
 
 
-def test_pool_runs_a_job_at_each_site(pool: Pool):
-    sites = [site.name for site in pool.sites]
-    wish = 'requirements = TARGET.GLIDEIN_Site == "$(site)"\nqueue site from (\n' + "\n".join(sites) + "\n)\n"
-    cluster = pool.submit(SLEEPER.format(seconds=0) + wish)
-    pool.wait(lambda: pool.done(cluster, len(sites)), 60, "a job at each site")
-    assert pool.ran_at(cluster) == sites
-
-
-def test_pool_runs_the_job_as_the_user_who_submitted_it(pool: Pool):
-    who = SLEEPER.replace("/bin/sleep", "/usr/bin/id").format(seconds="-un")
-    cluster = pool.submit(who + "output = who.txt\nqueue", "bob")
-    pool.wait(lambda: pool.done(cluster), 60, "the job of bob")
-    assert (pool.user_home("bob") / "who.txt").read_text("utf-8") == "bob\n"
-
-
 @pytest.mark.parametrize("identity", ["alice", "stranger", None])
 def test_other_users_may_not_advertise_a_generic_ad(pool: Pool, identity: str | None):
     problem = advertise(pool, identity, "UPDATE_AD_GENERIC", f"by-{identity}", '[MyType = "DataLocality"]')
@@ -141,19 +126,6 @@ def test_hydrator_reads_queues_and_changes_none(pool: Pool):
     with pytest.raises(ToolFailed):
         pool.run("condor_rm", str(cluster), user="hydrator")
     pool.run("condor_rm", str(cluster), user="alice")
-
-
-def test_a_daemon_can_be_stopped_and_started(pool_factory: Callable[..., Pool]):
-    pool = pool_factory(sites=[SiteSpec("UK"), SiteSpec("NL")])
-    before = pool.pids("schedd")
-    assert len(before) == 1
-    pool.stop_daemon("schedd")
-    assert pool.pids("schedd") == []
-    pool.start_daemon("schedd")
-    pool.wait_ready()
-    assert pool.pids("schedd") not in ([], before)
-    cluster = pool.submit(SLEEPER.format(seconds=0) + 'requirements = GLIDEIN_Site == "UK"\nqueue')
-    pool.wait(lambda: pool.done(cluster), 60, "a job after the restart")
 
 
 def test_stops_without_a_trace_while_a_job_runs(pool_factory: Callable[..., Pool]):

@@ -1,21 +1,15 @@
 """The benefit experiment's figures, goals, map and command line, on runs made by hand."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from benchmarks.benefit import figures
 from benchmarks.benefit import map as benefit_map
-from benchmarks.benefit.__main__ import choose, parser
-from benchmarks.benefit.arms import ARMS
 from benchmarks.benefit.cells import CellFigures, summarize
 from benchmarks.benefit.goals import judge
-from benchmarks.benefit.picture import draw
-from benchmarks.benefit.plan import SETS
 from benchmarks.benefit.runs import BenefitRun, JobSample, RunKey, RunStore, outcome
 from benchmarks.benefit.schedule import best_found, least_remote_bytes, lower_bound
 from benchmarks.benefit.workload import (
@@ -25,7 +19,6 @@ from benchmarks.benefit.workload import (
     Workload,
     generate,
 )
-from benchmarks.record import update_readme
 
 HERE = Cell("62/32/6", "one", "batch", 1.0)
 MACHINE = {"load": [1.0, 1.5, 2.0], "commit": "abc", "links": "token bucket", "release": "25.14.1"}
@@ -212,54 +205,6 @@ def test_auto_and_the_best_fixed_wait_are_compared_over_their_common_seeds():
     assert missed.reason.endswith("different commits")
 
 
-def test_reason_names_a_high_load():
-    wait = figures_of("wait 6", 1.5, load=9.0)
-    for load, is_named in ((36.0, True), (9.0, False)):
-        first = next(iter(judge([figures_of("off", 1.0), figures_of("auto", 0.9, load=load), wait])))
-        assert ("load average was 36, and 9 under wait 6" in first.reason) is is_named
-
-
-def test_reason_names_what_slots_did_otherwise():
-    idle = figures_of("auto", 0.9, slots_idle=0.4)
-    reading = figures_of("auto", 0.9, slots_reading=0.5)
-    wait = figures_of("wait 6", 1.5)
-    for auto, text in ((idle, "were idle 40%"), (reading, "read from other sites 50%")):
-        first = next(iter(judge([figures_of("off", 1.0), auto, wait])))
-        assert text in first.reason
-
-
-@pytest.mark.parametrize(("of_best", "is_named"), [(0.28, True), (0.2, False), (None, False)])
-def test_reason_for_remote_bytes_names_the_fastest_schedule_if_that_misses_the_goal_too(of_best, is_named):
-    auto = figures_of("auto", 1.7, remote_bytes_ratio=0.3)
-    best = figures_of("best", 2.0, remote_bytes_ratio=of_best)
-    (missed,) = [each for each in judge([figures_of("off", 1.0), auto, best]) if "remote" in each.goal]
-    assert not missed.is_met
-    assert ("the fastest schedule found reads 28% of" in missed.reason) is is_named
-    assert missed.reason
-
-
-def reason_for_remote_bytes(*more: CellFigures, least: float, best: float = 0.28) -> str:
-    auto = figures_of("auto", 1.7, remote_bytes_ratio=0.3, least_remote_ratio=least)
-    fastest = figures_of("best", 2.0, remote_bytes_ratio=best)
-    found = judge([figures_of("off", 1.0), auto, fastest, *more])
-    (missed,) = [each for each in found if "remote" in each.goal]
-    return missed.reason
-
-
-def test_reason_for_remote_bytes_names_the_bound_at_the_speed_of_auto():
-    assert "any schedule as fast as auto reads 7% or more" in reason_for_remote_bytes(least=0.07)
-    assert "any schedule as fast as auto reads 22% or more" in reason_for_remote_bytes(least=0.22, best=0.1)
-    assert "any schedule" not in reason_for_remote_bytes(least=0.07, best=0.1)
-
-
-def test_reason_for_remote_bytes_names_the_price_of_the_goal():
-    require = figures_of("require", 1.2, remote_bytes_ratio=0.0, never_ran=2)
-    far = figures_of("wait 6", 1.9, remote_bytes_ratio=0.6)
-    reason = reason_for_remote_bytes(require, far, least=0.07)
-    assert "require reads 0% and is 1.20 times as fast as the stock pool, but 2 jobs never ran" in reason
-    assert "(auto: 1.70)" in reason
-
-
 def pool_job(number: int, seconds: float, *datasets: int) -> BenefitJob:
     return BenefitJob(number, 0.0, "alice", seconds, datasets)
 
@@ -278,10 +223,6 @@ def test_least_remote_bytes_are_those_of_jobs_without_a_slot_beside_their_data()
 def test_control_fails_if_wrong_sites_do_not_slow_the_pool():
     assert verdicts(figures_of("wrong", 0.5))["control: wrong sites"]
     assert not verdicts(figures_of("wrong", 1.0))["control: wrong sites"]
-
-
-def test_cells_without_auto_have_no_verdict_of_auto():
-    assert verdicts(figures_of("require", 2.0)) == {}
 
 
 # --- the files ----------------------------------------------------------------------------------------
@@ -304,11 +245,6 @@ def test_result_file_has_a_cell_for_each_arm(tmp_path):
     )
 
 
-def test_no_result_file_without_a_run(tmp_path):
-    assert figures.write([], tmp_path) is None
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_store_keeps_ended_runs_past_a_torn_line(tmp_path):
     store = RunStore(tmp_path / "runs" / "runs.jsonl")
     first, second = run_of("off", 1, 20), run_of("require", 1, 10)
@@ -319,20 +255,6 @@ def test_store_keeps_ended_runs_past_a_torn_line(tmp_path):
     store.append(second)
     keys = [run.key for run in store.load()]
     assert keys == [first.key, second.key]
-
-
-def test_map_names_cells_whose_arms_are_of_different_commits():
-    runs = [run_of("off", 1, 20, count=120), run_of("auto", 1, 10, count=120)]
-    assert "different commits" not in benefit_map.page_text(figures.document(runs, summarize(runs), []))
-    runs[1] = replace(runs[1], machine={**MACHINE, "commit": "def"})
-    page = benefit_map.page_text(figures.document(runs, summarize(runs), []))
-    assert "different commits" in page
-    assert "- 62/32/6, one dataset a job, batch: x = 1\n" in page
-
-
-def test_date_of_the_map_is_that_of_the_last_run():
-    runs = [replace(run_of("off", seed, 20), machine={**MACHINE, "at": 86400 * seed}) for seed in (2, 1)]
-    assert figures.document(runs, summarize(runs), [])["date"] == "1970-01-03 00:00 UTC"
 
 
 def test_failed_run_is_kept_counted_and_repeated(tmp_path):
@@ -389,23 +311,6 @@ def test_errors_of_the_estimates_are_judged_by_their_medians():
     assert [(each.value, each.is_met) for each in found] == [(1.5, True), (5.0, False)]
 
 
-def test_runs_that_are_set_aside_run_again(tmp_path):
-    store = RunStore(tmp_path / "runs.jsonl")
-    store.set_aside()
-    store.append(run_of("off", 1, 20))
-    store.set_aside()
-    assert store.load() == []
-    assert (tmp_path / "runs.old").exists()
-
-
-def test_readme_of_the_benchmarks_leaves_the_experiment_out(tmp_path):
-    figures.write([run_of("off", 1, 20)], tmp_path)
-    readme = tmp_path / "README.md"
-    readme.write_text("<!-- figures: written by python -m benchmarks -->\n<!-- end of figures -->\n", "utf-8")
-    update_readme(tmp_path, readme)
-    assert "benefit" not in readme.read_text("utf-8")
-
-
 def test_map_fills_page_readme_and_picture(tmp_path):
     runs = [
         run_of(arm, seed, seconds, count=120, cell=Cell("62/32/6", mix, "batch", x))
@@ -428,46 +333,6 @@ def test_map_fills_page_readme_and_picture(tmp_path):
     assert "| 0.5 | 20 s | 2.00 (2.00 to 2.00; 2 seeds) |" in benefit_map.readme_text(document)
 
 
-def test_map_leaves_out_runs_of_fewer_jobs(tmp_path):
-    cells = [run_of(arm, 1, 20, count=24) for arm in ("off", "require")]
-    document = json.loads(figures.write(cells, tmp_path).read_text("utf-8"))
-    assert len(document["cells"]) == 3
-    assert "require" not in benefit_map.page_text(document)
-    assert benefit_map.readme_text(document) == "Not measured yet."
-
-
-def test_map_reports_a_missed_goal_as_missed():
-    runs = [run_of(arm, 1, seconds, count=120) for arm, seconds in (("off", 20), ("wrong", 10))]
-    cells = summarize(runs)
-    document = figures.document(runs, cells, judge(cells))
-    assert "| control: wrong sites | 62/32/6, one dataset a job, batch, x = 1 | 2.00 | ≤ 0.99 |" in (
-        benefit_map.page_text(document)
-    )
-
-
-def test_file_without_marks_is_an_error(tmp_path):
-    (tmp_path / "x.md").write_text("no marks", "utf-8")
-    with pytest.raises(ValueError, match=r"x\.md has no marks"):
-        benefit_map.fill(tmp_path / "x.md", "")
-
-
-def test_picture_is_svg_for_light_and_dark_pages():
-    cells = [
-        figures_of(arm, speedup, cell=Cell(layout, "one", "batch", x)).to_json()
-        for layout in ("62/32/6", "even")
-        for x in (0.05, 1.0, 4.0)
-        for arm, speedup in (("off", 1.0), ("require", x + 0.5), ("wrong", 0.3))
-    ]
-    picture = draw(cells)
-    root = ET.fromstring(picture)
-    assert root.tag.endswith("svg")
-    assert "prefers-color-scheme: dark" in picture
-    colours = re.findall(r"var\((--[a-z]+)\)", picture)
-    assert all(picture.count(f"{colour}: #") == 2 for colour in colours), "one for light, one for dark"
-    assert {"62/32/6", "even", "require", "wrong"} <= {text.text for text in root.iter() if text.text}
-    assert "nan" not in picture
-
-
 def test_committed_page_and_readme_have_the_figures_of_the_result_file():
     file = Path(figures.__file__).parents[1] / "results" / figures.NAME
     if file.exists():
@@ -478,34 +343,3 @@ def test_committed_page_and_readme_have_the_figures_of_the_result_file():
 
 
 # --- the command line ---------------------------------------------------------------------------------
-
-
-def test_options_choose_cells_seeds_and_jobs():
-    options = parser().parse_args(["--x", "0.5,1", "--arm", "off;require", "--seeds", "2", "--jobs", "60"])
-    (chosen,) = choose(options)
-    assert chosen.xs == (0.5, 1.0)
-    assert (chosen.arms, chosen.seeds, chosen.count) == (("off", "require"), 2, 60)
-
-
-def test_without_options_all_sets_are_chosen():
-    assert choose(parser().parse_args([])) == list(SETS.values())
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["nonsense"], "no set 'nonsense'"),
-        (["--arm", "of"], "no arm 'of'"),
-        (["--layout", "odd"], "no layout 'odd'"),
-        (["--mix", "odd"], "no mix 'odd'"),
-        (["--x", "0"], "x above 0"),
-    ],
-)
-def test_unknown_choice_is_an_error_that_names_it(words, text):
-    with pytest.raises(ValueError, match=re.escape(text)):
-        choose(parser().parse_args(words))
-
-
-def test_arms_that_cannot_run_yet_have_a_reason():
-    assert ARMS["staging"].missing == "every dataset is at a site with slots, so the daemon stages nothing"
-    assert [arm.name for arm in ARMS.values() if arm.is_stock and not arm.missing] == ["off"]

@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from hydrator.submit.expressions import KEYED_HERE
 from hydrator.submit.pool_config import START_CLAUSE
 from testbed.glideinwms_standin import (
     Group,
-    Refused,
     cycle,
     groups_of,
     parse_frontend,
@@ -174,11 +172,6 @@ def test_a_stand_in_for_glideinwms_log_gets_the_reason(file, tmp_path):
     )
 
 
-def test_list_attribute_ends_a_frontend_cycle_so_jobs_have_a_text(file):
-    with pytest.raises(RuntimeError, match="unhashable type"):
-        cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": ["lofar:L1"]}]}, ENTRIES)
-
-
 @pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("state", ["there", "missing"])
 def test_a_reconfiguration_with_its_dummy_values_goes_through(file, monkeypatch, group, state):
@@ -186,27 +179,6 @@ def test_a_reconfiguration_with_its_dummy_values_goes_through(file, monkeypatch,
     if state == "missing":
         file.unlink()
     reconfigure(group)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        "def match(job, glidein): return job['NoSuch'] == 1",
-        "job_match_attrs = {'RequiredDatasets': {'type': 'list'}}\ndef match(job, glidein): ...",
-        "import no_such_module_anywhere",
-    ],
-)
-def test_the_stand_in_refuses_at_reconfiguration_what_glideinwms_refuses(tmp_path, policy):
-    (tmp_path / "bad_policy.py").write_text(policy)
-    with pytest.raises(Refused):
-        reconfigure(replace(LOCAL, policy_file=str(tmp_path / "bad_policy.py")))
-
-
-def test_stand_in_ignores_exceptions_of_a_policy_as_glideinwms_does(tmp_path, file):
-    (tmp_path / "bad_policy.py").write_text("def match(job, glidein): return 1 / job.get('Zero', 0)")
-    assert (
-        counted(file, "lofar:L1", group=replace(LOCAL, policy_file=str(tmp_path / "bad_policy.py"))) == set()
-    )
 
 
 # the groups
@@ -292,35 +264,3 @@ def test_every_fragment_in_the_docs_is_taken_by_a_stand_in_for_the_frontends_par
         kind = re.match(r"<(\w+)", element)
         assert kind
         assert list(parse_frontend(f"<frontend><{kind[1]}s>{element}</{kind[1]}s></frontend>")), name
-
-
-@pytest.mark.parametrize(
-    ("fragment", "unknown"),
-    [
-        ('<frontend><attrs><attr name="A" value="x" const="True"/></attrs></frontend>', "attr.const"),
-        ('<frontend><files variant="a"/></frontend>', "files.variant"),
-        ('<frontend><files><file absfname="/x" size="1"/></files></frontend>', "file.size"),
-        ('<group name="g"><files><file absfname="/x" after_group="True"/></files></group>', "after_group"),
-        ("<frontend><glideins/></frontend>", "frontend/glideins"),
-        ('<group name="g"><match policy="x"/></group>', "match.policy"),
-        ('<groups><group name="g" weight="1"/></groups>', "group.weight"),
-    ],
-)
-def test_an_unknown_parameter_is_refused_by_a_stand_in_as_by_the_frontend(fragment, unknown):
-    with pytest.raises(Refused, match=f"Unknown parameter .*{re.escape(unknown)}"):
-        parse_frontend(fragment)
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        '<file executable="True" type="run"/>',
-        '<file absfname="/x" executable="True" const="False"/>',
-        '<file absfname="/x" executable="True" wrapper="True"/>',
-        '<file absfname="/x" period="300"/>',
-        '<file absfname="/x" executable="True" type="config:condor"/>',
-    ],
-)
-def test_a_file_against_the_rules_is_refused_by_a_stand_in(file):
-    with pytest.raises(Refused):
-        parse_frontend(f"<frontend><files>{file}</files></frontend>")
