@@ -54,7 +54,7 @@ def apache2() -> tuple[Path, Mapping[str, str]]:
     """Return the server's program, and the environment it needs.
 
     Raises:
-        DebUnavailable: the machine does not have it, and it cannot be downloaded.
+        Unavailable: the machine does not have it, and it cannot be downloaded.
     """
     return program("apache2", "apache2-bin", "usr/sbin")
 
@@ -72,7 +72,7 @@ class Apache(Served):
         """Start a server before *rucio* with *certificate*; it accepts clients whose certificate *ca* signed.
 
         Raises:
-            DebUnavailable: there is no Apache to start and none to download.
+            Unavailable: there is no Apache to start and none to download.
             RuntimeError: it did not answer within 60 s; the text has its log.
         """
         apache, environment = apache2()

@@ -14,6 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+class Unavailable(Exception):
+    """A part cannot be had on this machine; the text is the reason, often an error of pip or apt-get."""
+
+
 def cache_folder() -> Path:
     """Return the folder of downloads that later runs use again."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -74,15 +78,24 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 '''
 
 
-class PipFailed(Exception):
-    """pip could not install; the text ends with its error."""
+def install_wheels(home: Path, lock: Path, what: str) -> None:
+    """Let pip put exactly the wheels of *lock* into the folder *home*.
+
+    Raises:
+        Unavailable: most often for lack of a package index; the text begins with *what*.
+    """
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    wanted = ["--only-binary=:all:", "--no-deps", "--require-hashes", "-r", str(lock), "--target", str(home)]
+    done = subprocess.run([*pip, *wanted], check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Unavailable(f"cannot install {what}: {done.stderr.strip()[-600:]}")
 
 
 def venv_python(name: str, lock: Path, *options: str) -> Path:
     """Return the Python of a virtual environment with exactly the packages of *lock*.
 
     Raises:
-        PipFailed: most often for lack of a package index.
+        Unavailable: most often for lack of a package index.
     """
 
     def build(home: Path) -> None:
@@ -99,7 +112,7 @@ def venv_python(name: str, lock: Path, *options: str) -> Path:
         ]
         done = subprocess.run(words, check=False, capture_output=True, text=True)
         if done.returncode != 0:
-            raise PipFailed(f"cannot install {name}: {done.stderr.strip()[-600:]}")
+            raise Unavailable(f"cannot install {name}: {done.stderr.strip()[-600:]}")
 
     # other files of the same versions need no other environment
     pins = re.sub(rb" \\\n +--hash=\S+", b"", lock.read_bytes())
@@ -117,7 +130,7 @@ def source_archive(project: str, version: str, sha256: str, *, backend: str) -> 
         backend: the module of its build backend: pip asks it for metadata, and gets them from a stand-in.
 
     Raises:
-        PipFailed: pip could not download it, or it is not the expected file.
+        Unavailable: pip could not download it, or it is not the expected file.
     """
     with tempfile.TemporaryDirectory() as scratch:
         package, _, module = backend.partition(".")
@@ -135,9 +148,9 @@ def source_archive(project: str, version: str, sha256: str, *, backend: str) -> 
             env={**os.environ, "PYTHONPATH": str(stand_in.parent)},
         )
         if done.returncode != 0:
-            raise PipFailed(f"cannot download the source of {project}: {done.stderr.strip()[-600:]}")
+            raise Unavailable(f"cannot download the source of {project}: {done.stderr.strip()[-600:]}")
         source = Path(scratch) / f"{project}-{version}.tar.gz"
         if hashlib.sha256(source.read_bytes()).hexdigest() != sha256:
-            raise PipFailed(f"{source.name} is not the file it was")
+            raise Unavailable(f"{source.name} is not the file it was")
         with tarfile.open(source) as archive:
             yield archive

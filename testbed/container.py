@@ -51,9 +51,9 @@ def build(store: Path) -> dict[str, Any]:
         The image's own configuration: User, Env, Entrypoint, Cmd and so on.
 
     Raises:
-        MachineUnavailable: not root, or the base cannot be made on this machine.
-        DebUnavailable: buildah cannot be downloaded.
-        WheelsUnavailable: the dependencies cannot be downloaded.
+        Unavailable: not root, or the base cannot be made on this machine.
+        Unavailable: buildah cannot be downloaded.
+        Unavailable: the dependencies cannot be downloaded.
         AssertionError: the build failed; the text ends with buildah's error.
     """
     tree = machine.base()

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .cached import cache_folder, lock_file
+from .cached import Unavailable, cache_folder, lock_file
 
 SUITES = {"25.14": "sid", "23.9": "trixie"}
 """The Debian suite that has each release; a suite's own name is taken as well."""
@@ -29,10 +29,6 @@ ENTER = [
 """Mounts and processes of a build are its own, and end with it also when it is killed."""
 
 
-class PoolUnavailable(Exception):
-    """No HTCondor can be installed on this machine; the text is one sentence for people."""
-
-
 def tree(suite: str, say: Callable[[str], None]) -> Path:
     """Return the folder with Debian *suite* and HTCondor in it; build it if it is missing.
 
@@ -40,13 +36,13 @@ def tree(suite: str, say: Callable[[str], None]) -> Path:
     next one removes.
 
     Raises:
-        PoolUnavailable: not root, or a step failed; the build's log is kept, and named.
+        Unavailable: not root, or a step failed; the build's log is kept, and named.
     """
     home = cache_folder()
     done = home / suite
     if not (done / DONE).is_file():
         if os.geteuid() != 0:
-            raise PoolUnavailable(f"only root can build a Debian tree with HTCondor in {done}")
+            raise Unavailable(f"only root can build a Debian tree with HTCondor in {done}")
         home.mkdir(parents=True, exist_ok=True)
         with lock_file(home / f"{suite}.lock"):
             if not (done / DONE).is_file():
@@ -163,7 +159,7 @@ def parse_version(said: str) -> str:
     """Return ``25.14.1`` from the output of condor_version."""
     found = re.search(r"\$CondorVersion: (\d+\.\d+\.\d+)", said)
     if not found:
-        raise PoolUnavailable(f"condor_version does not say its version: {said[:200]!r}")
+        raise Unavailable(f"condor_version does not say its version: {said[:200]!r}")
     return found[1]
 
 
@@ -172,13 +168,13 @@ def ensure_debootstrap(say: Callable[[str], None]) -> None:
     if shutil.which("debootstrap"):
         return
     if not shutil.which("apt-get"):
-        raise PoolUnavailable("there is neither HTCondor nor debootstrap here, nor an apt-get to install one")
+        raise Unavailable("there is neither HTCondor nor debootstrap here, nor an apt-get to install one")
     say("installing debootstrap with apt-get")
     install = ["apt-get", "install", "-y", "--no-install-recommends", "debootstrap"]
     if _quietly(install):
         _quietly(["apt-get", "update"])
         if failure := _quietly(install):
-            raise PoolUnavailable(f"apt-get cannot install debootstrap: {failure}")
+            raise Unavailable(f"apt-get cannot install debootstrap: {failure}")
 
 
 def _quietly(command: list[str]) -> str:
@@ -193,4 +189,4 @@ def _run_to_log(command: list[str], log: Path, what: str) -> None:
         done = subprocess.run(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
-        raise PoolUnavailable(f"{what} failed ({' '.join(last)}); its log is {log}")
+        raise Unavailable(f"{what} failed ({' '.join(last)}); its log is {log}")

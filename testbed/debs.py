@@ -6,11 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from .cached import built, cache_folder, lock_file
-
-
-class DebUnavailable(Exception):
-    """A package is not on this machine and cannot be downloaded; the text ends with apt-get's error."""
+from .cached import Unavailable, built, cache_folder, lock_file
 
 
 def program(name: str, package: str, places: str, copy: Path | None = None) -> tuple[Path, Mapping[str, str]]:
@@ -24,7 +20,7 @@ def program(name: str, package: str, places: str, copy: Path | None = None) -> t
             the tree. By default it is run from the tree.
 
     Raises:
-        DebUnavailable: the machine does not have it, and it cannot be downloaded.
+        Unavailable: the machine does not have it, and it cannot be downloaded.
     """
     if found := _newest(Path("/"), f"{places}/{name}"):
         return found, {}
@@ -33,7 +29,7 @@ def program(name: str, package: str, places: str, copy: Path | None = None) -> t
         root = shutil.copytree(root, copy, symlinks=True)
     found = _newest(root, f"{places}/{name}")
     if not found:
-        raise DebUnavailable(f"Debian's {package} has no {places}/{name}")
+        raise Unavailable(f"Debian's {package} has no {places}/{name}")
     libraries = [str(path) for part in ("usr/lib", "lib") for path in (root / part).glob("*-linux-gnu")]
     return found, {"LD_LIBRARY_PATH": os.pathsep.join(libraries)}
 
@@ -42,7 +38,7 @@ def library(name: str, package: str, places: str) -> Path:
     """Return the shared library *name*; see :func:`program`.
 
     Raises:
-        DebUnavailable: the machine does not have it, and it cannot be downloaded.
+        Unavailable: the machine does not have it, and it cannot be downloaded.
     """
     pattern = f"{places}/{name}"
     found = _newest(Path("/"), pattern, os.R_OK)
@@ -50,7 +46,7 @@ def library(name: str, package: str, places: str) -> Path:
         root = built(f"deb-{package}", package.encode(), lambda home: _unpack(package, home))
         found = _newest(root, pattern, os.R_OK)
     if not found:
-        raise DebUnavailable(f"Debian's {package} has no {pattern}")
+        raise Unavailable(f"Debian's {package} has no {pattern}")
     return found
 
 
@@ -81,10 +77,10 @@ def _download(package: str, home: Path) -> None:
         words = _quietly(get)
     debs = sorted(archives.glob("*.deb"))
     if words or not debs:
-        raise DebUnavailable(f"apt-get cannot download {package}: {words or 'it downloaded nothing'}")
+        raise Unavailable(f"apt-get cannot download {package}: {words or 'it downloaded nothing'}")
     for deb in debs:
         if words := _quietly(["dpkg", "--extract", str(deb), str(home)]):
-            raise DebUnavailable(f"dpkg cannot unpack {deb.name}: {words}")
+            raise Unavailable(f"dpkg cannot unpack {deb.name}: {words}")
         deb.unlink()
 
 

@@ -32,11 +32,12 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from .cached import Unavailable
 from .dmapi_holdings import DmapiHoldings
 from .dmapi_standin import DmapiStandIn
 from .installation import Installation, ListedCatalogue
-from .pool import THREE_SITES, Pool, PoolUnavailable, SiteSpec, ToolFailed
-from .rucio import RucioServer, RucioUnavailable, server_python
+from .pool import THREE_SITES, Pool, SiteSpec, ToolFailed
+from .rucio import RucioServer, server_python
 
 State = Literal["available", "staging", "partial", "nearline", "stuck"]
 PRINT_FORMAT = Path(__file__).parents[1] / "deploy" / "condor" / "locality.cpf"
@@ -712,7 +713,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _end_by_signal)
     try:
         return run(options.catalogue, options.release, transform=not options.without_transform)
-    except (PoolUnavailable, RucioUnavailable) as reason:
+    except Unavailable as reason:
         print(f"no demo here: {reason}", file=sys.stderr)
         return 1
     except FAILURES as failure:

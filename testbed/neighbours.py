@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from .cached import PipFailed, built, source_archive, venv_python
+from .cached import built, source_archive, venv_python
 
 PANDA_VERSION = "1.0.4"
 PANDA_SHA256 = "f77a8b62511c11e224eb270a4abf48ee07e89fe791e2e1f8460390cbe2285620"
@@ -16,21 +16,14 @@ PANDA_SHA256 = "f77a8b62511c11e224eb270a4abf48ee07e89fe791e2e1f8460390cbe2285620
 _HERE = Path(__file__).parent
 
 
-class NeighbourUnavailable(Exception):
-    """The packages cannot be installed here, most often for lack of a package index."""
-
-
 def panda_python() -> tuple[Path, str]:
     """Return a Python with PanDA's common package, and the PYTHONPATH with which it finds PanDA's server.
 
     Raises:
-        NeighbourUnavailable: pip could not install or download it; the text ends with pip's own words.
+        Unavailable: pip could not install or download it; the text ends with pip's own words.
     """
-    try:
-        python = venv_python("panda", _HERE / "panda.lock", "--no-compile")
-        source = built(f"panda-server-{PANDA_VERSION}", PANDA_SHA256.encode(), _fetch_panda)
-    except PipFailed as failed:
-        raise NeighbourUnavailable(str(failed)) from failed
+    python = venv_python("panda", _HERE / "panda.lock", "--no-compile")
+    source = built(f"panda-server-{PANDA_VERSION}", PANDA_SHA256.encode(), _fetch_panda)
     # as in PanDA's own templates/sysconfig/panda_jedi.template
     (common,) = python.parents[1].glob("lib/python3*/site-packages/pandacommon")
     return python, f"{source}{os.pathsep}{common}"

@@ -42,7 +42,7 @@ def nginx_program() -> tuple[Path, Mapping[str, str]]:
     """Return the server's program, and the environment it needs.
 
     Raises:
-        DebUnavailable: the machine does not have it, and it cannot be downloaded.
+        Unavailable: the machine does not have it, and it cannot be downloaded.
     """
     return program("nginx", "nginx", "usr/sbin")
 
@@ -60,7 +60,7 @@ class Nginx(Served):
         """Start a server before *upstream*, ``host:port``; it caches ads for *keeps* seconds.
 
         Raises:
-            DebUnavailable: there is no nginx to start and none to download.
+            Unavailable: there is no nginx to start and none to download.
             RuntimeError: it did not listen within 60 s; the text has its log.
         """
         nginx, environment = nginx_program()

@@ -4,14 +4,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .cached import built
+from .cached import Unavailable, built
 
 HERE = Path(__file__).with_name("npm")
 _FILES = ("package.json", "package-lock.json", "models.mjs")
-
-
-class NodeUnavailable(Exception):
-    """npm is missing on this machine, or could not install; the text ends with its error."""
 
 
 def modules() -> Path:
@@ -20,7 +16,7 @@ def modules() -> Path:
     No package runs a script of its own while it is installed.
 
     Raises:
-        NodeUnavailable: see there.
+        Unavailable: see there.
     """
     recipe = b"".join((HERE / name).read_bytes() for name in _FILES)
     return built("npm", recipe, _install) / "node_modules"
@@ -28,13 +24,11 @@ def modules() -> Path:
 
 def _install(home: Path) -> None:
     if not shutil.which("npm"):
-        raise NodeUnavailable(
-            "there is no npm here: Helm 3 and the models of Kubernetes objects were not tried"
-        )
+        raise Unavailable("there is no npm here: Helm 3 and the models of Kubernetes objects were not tried")
     home.mkdir()
     for name in _FILES:
         shutil.copy(HERE / name, home)
     command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     done = subprocess.run(command, cwd=home, check=False, capture_output=True, text=True)
     if done.returncode != 0:
-        raise NodeUnavailable(f"npm cannot install: {done.stderr.strip()[-600:]}")
+        raise Unavailable(f"npm cannot install: {done.stderr.strip()[-600:]}")

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import processes
+from .cached import Unavailable
 from .demo import BRISK, WAITING
 from .installation import Installation
-from .pool import DOMAIN, THREE_SITES, Pool, PoolUnavailable, SiteSpec, ToolFailed
+from .pool import DOMAIN, THREE_SITES, Pool, SiteSpec, ToolFailed
 from .ports import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -156,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _stop)
     try:
         return run(options.release, is_bare=options.bare)
-    except (PoolUnavailable, ToolFailed, AssertionError) as reason:
+    except (Unavailable, ToolFailed, AssertionError) as reason:
         print(f"no playground here: {reason}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -37,12 +37,11 @@ from typing import IO, Any, Self, TypeVar
 import classad2
 
 from . import debian, keeper, processes
-from .cached import cache_folder
-from .debian import PoolUnavailable
+from .cached import Unavailable, cache_folder
 from .patience import LIMIT_SECONDS, PATIENCE, polls
 from .ports import free_port
 
-__all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed"]
+__all__ = ["DOMAIN", "Pool", "SiteSpec", "ToolFailed"]
 
 DOMAIN = "pool.test"
 """UID_DOMAIN and TRUST_DOMAIN: whoever submits as ``alice@pool.test`` runs as alice."""
@@ -172,7 +171,7 @@ class Pool:
                 that each daemon authenticates to the collector; `hydrator@` has no rights.
 
         Raises:
-            PoolUnavailable: there can be no pool on this machine, with the reason.
+            Unavailable: there can be no pool on this machine, with the reason.
         """
         spec = _place(release, say)
         home, alive = _run_folder()
@@ -205,7 +204,7 @@ class Pool:
         """Build HTCondor if it is missing, so that :meth:`start` takes seconds; return its version.
 
         Raises:
-            PoolUnavailable: there can be no pool on this machine, with the reason.
+            Unavailable: there can be no pool on this machine, with the reason.
         """
         return _place(release, say).version
 
@@ -491,7 +490,7 @@ class Pool:
         """Wait until central manager, schedd and all slots are in the collector.
 
         Raises:
-            PoolUnavailable: condor_master has ended; with the last line of its log.
+            Unavailable: condor_master has ended; with the last line of its log.
         """
         here = [
             site for site in self.sites if "COLLECTOR_HOST" not in site.extra
@@ -502,7 +501,7 @@ class Pool:
             # on a busy machine condor_master's process may still be the shell that starts it
             if not set(self.processes()) - {self._init}:
                 last = (self.logs("master") or self.logs("start.log")).strip().splitlines()[-1:]
-                raise PoolUnavailable(f"condor_master ended at once: {' '.join(last)}")
+                raise Unavailable(f"condor_master ended at once: {' '.join(last)}")
             kinds = [ad["MyType"] for ad in self.ads("true", "MyType")]
             return all(kinds.count(kind) >= count for kind, count in wanted.items())
 
@@ -545,7 +544,7 @@ class Pool:
         assert self._keeper.stdout is not None
         reply = json.loads(self._keeper.stdout.readline() or '{"error": "the keeper died"}')
         if "error" in reply:
-            raise PoolUnavailable(f"HTCondor cannot be started here: {reply['error']}")
+            raise Unavailable(f"HTCondor cannot be started here: {reply['error']}")
         self._init = reply["init"]
 
     def _leave_card(self) -> None:
@@ -652,18 +651,18 @@ def _place(release: str | None, say: Callable[[str], None]) -> _Place:
     master = shutil.which("condor_master")
     if release == "path" or (release is None and master):
         if not master:
-            raise PoolUnavailable("HTCondor from PATH was asked for, and there is no condor_master on PATH")
+            raise Unavailable("HTCondor from PATH was asked for, and there is no condor_master on PATH")
         return _on_path(Path(master))
     suite = debian.SUITES.get(release or "25.14", release or "25.14")
     if suite not in debian.SUITES.values():
         known = ", ".join([*debian.SUITES, *debian.SUITES.values(), "path"])
-        raise PoolUnavailable(f"no release {release!r} of HTCondor is known here: choose one of {known}")
+        raise Unavailable(f"no release {release!r} of HTCondor is known here: choose one of {known}")
     if os.geteuid() != 0:
-        raise PoolUnavailable(
+        raise Unavailable(
             "a test pool needs HTCondor on PATH, or root to install one into a private tree; here is neither"
         )
     if not _may_unshare():
-        raise PoolUnavailable(
+        raise Unavailable(
             "this root may not make mount and pid namespaces (a container without CAP_SYS_ADMIN?), "
             "and a test pool in a private tree needs them; put HTCondor on PATH instead"
         )
@@ -729,7 +728,7 @@ def _run_folder() -> tuple[Path, IO[str]]:
         fcntl.flock(alive, fcntl.LOCK_EX)
         (home / "alive.new").rename(home / "alive")  # other processes never see it unlocked
         return home, alive
-    raise PoolUnavailable(f"cannot make a folder in {base}")
+    raise Unavailable(f"cannot make a folder in {base}")
 
 
 def _runs() -> Path:
@@ -950,7 +949,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as wrong:
         print(wrong, file=sys.stderr)
         return 2
-    except (PoolUnavailable, OSError) as failure:
+    except (Unavailable, OSError) as failure:
         print(failure, file=sys.stderr)
         return 1
 

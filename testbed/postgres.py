@@ -26,7 +26,7 @@ def initdb(copy: Path | None = None) -> tuple[Path, Mapping[str, str]]:
     *copy* is as for :func:`testbed.debs.program`.
 
     Raises:
-        DebUnavailable: the machine does not have it, and it cannot be downloaded.
+        Unavailable: the machine does not have it, and it cannot be downloaded.
     """
     return program("initdb", "postgresql", "usr/lib/postgresql/*/bin", copy)
 
@@ -50,7 +50,7 @@ class Postgres(Served):
         """Start an empty server.
 
         Raises:
-            DebUnavailable: there is no PostgreSQL to start and none to download.
+            Unavailable: there is no PostgreSQL to start and none to download.
             RuntimeError: it did not answer within 60 s; the text has its log.
         """
         initdb()  # before there is anything to remove

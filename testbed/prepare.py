@@ -25,25 +25,8 @@ from . import (
     rucio,
     stepped,
     toil,
-    wheelhouse,
 )
-
-UNAVAILABLE = (
-    browser.BrowserUnavailable,
-    debian.PoolUnavailable,
-    debs.DebUnavailable,
-    rucio.RucioUnavailable,
-    rapthor.RapthorUnavailable,
-    recipes.RecipesUnavailable,
-    toil.ToilUnavailable,
-    helm.HelmUnavailable,
-    kubernetes.SchemasUnavailable,
-    nodejs.NodeUnavailable,
-    prometheus.PromtoolUnavailable,
-    machine.MachineUnavailable,
-    neighbours.NeighbourUnavailable,
-    wheelhouse.WheelsUnavailable,
-)
+from .cached import Unavailable
 
 
 def main(chosen: Sequence[str]) -> int:
@@ -56,7 +39,7 @@ def main(chosen: Sequence[str]) -> int:
     for name in chosen or parts:
         try:
             _say(f"{name}: {parts[name]()}")
-        except UNAVAILABLE as reason:
+        except Unavailable as reason:
             _say(f"{name}: {reason}")
             failed = 1
     return failed

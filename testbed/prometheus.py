@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from .cached import built
+from .cached import Unavailable, built
 from .patience import wait_for
 from .ports import free_port
 from .processes import end
@@ -19,15 +19,11 @@ from .processes import end
 RECIPE = b"apt-get download prometheus; usr/bin/promtool usr/bin/prometheus"
 
 
-class PromtoolUnavailable(Exception):
-    """promtool is missing here and apt-get could not download it; the text is one sentence."""
-
-
 def promtool() -> str:
     """Return the program's path: the machine's own, else one that is downloaded once (18 MB).
 
     Raises:
-        PromtoolUnavailable: see there.
+        Unavailable: see there.
     """
     return shutil.which("promtool") or str(built("prometheus", RECIPE, _unpack) / "promtool")
 
@@ -36,7 +32,7 @@ def server() -> str:
     """Return the path of Prometheus itself, from the same places.
 
     Raises:
-        PromtoolUnavailable: see there.
+        Unavailable: see there.
     """
     return shutil.which("prometheus") or str(built("prometheus", RECIPE, _unpack) / "prometheus")
 
@@ -72,7 +68,7 @@ def scraping(target: str, folder: Path, alerts: Path) -> Iterator[Prometheus]:
     """Run Prometheus on *target* (host:port) with the rules of *alerts*; its data is in *folder*.
 
     Raises:
-        PromtoolUnavailable: see there.
+        Unavailable: see there.
     """
     program = server()
     config = folder / "prometheus.yml"
@@ -105,17 +101,17 @@ def scraping(target: str, folder: Path, alerts: Path) -> Iterator[Prometheus]:
 
 def _unpack(home: Path) -> None:
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-        raise PromtoolUnavailable("there is neither promtool nor an apt-get to fetch one")
+        raise Unavailable("there is neither promtool nor an apt-get to fetch one")
     with tempfile.TemporaryDirectory() as scratch:
         failure = _run(["apt-get", "download", "prometheus"], scratch)
         if failure:
             _run(["apt-get", "update"], scratch)
             failure = _run(["apt-get", "download", "prometheus"], scratch)
         if failure:
-            raise PromtoolUnavailable(f"apt-get cannot download prometheus: {failure}")
+            raise Unavailable(f"apt-get cannot download prometheus: {failure}")
         [package] = Path(scratch).glob("prometheus_*.deb")
         if failure := _run(["dpkg-deb", "-x", str(package), "tree"], scratch):
-            raise PromtoolUnavailable(f"dpkg-deb cannot unpack {package.name}: {failure}")
+            raise Unavailable(f"dpkg-deb cannot unpack {package.name}: {failure}")
         home.mkdir()
         for program in ("promtool", "prometheus"):
             shutil.copy2(Path(scratch) / "tree" / "usr" / "bin" / program, home)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .cached import PipFailed, built, source_archive, venv_python
+from .cached import Unavailable, built, source_archive, venv_python
 
 VERSION = "2.1.post1"
 SOURCE_SHA256 = "c21e960f001ff05d1329a4fc0be6dfed24b3756fc4b9ae7ce698a6be3df1a7e6"
@@ -37,10 +37,6 @@ for line in sys.stdin:
 """
 
 
-class RapthorUnavailable(Exception):
-    """Rapthor cannot be installed here, most often for lack of a package index."""
-
-
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Rapthor ended with an exception."""
@@ -53,25 +49,19 @@ def python() -> Path:
     """Return the Python of Rapthor's environment; build it first if missing or of another lock: a minute.
 
     Raises:
-        RapthorUnavailable: pip could not install it; the text ends with pip's error.
+        Unavailable: pip could not install it; the text ends with pip's error.
     """
-    try:
-        return venv_python(f"rapthor-{VERSION}", LOCK, "--no-compile")
-    except PipFailed as failed:
-        raise RapthorUnavailable(str(failed)) from failed
+    return venv_python(f"rapthor-{VERSION}", LOCK, "--no-compile")
 
 
 def example() -> str:
     """Return the example parset in Rapthor's source, unchanged.
 
     Raises:
-        RapthorUnavailable: pip could not download it, or it is not the expected file.
+        Unavailable: pip could not download it, or it is not the expected file.
     """
     recipe = SOURCE_SHA256.encode()
-    try:
-        home = built(f"rapthor-example-{VERSION}", recipe, _fetch_example)
-    except PipFailed as failed:
-        raise RapthorUnavailable(str(failed)) from failed
+    home = built(f"rapthor-example-{VERSION}", recipe, _fetch_example)
     return (home / "rapthor.parset").read_text("utf-8")
 
 
@@ -79,7 +69,7 @@ def examples() -> dict[str, str]:
     """Return every parset that Rapthor ships, by its name: its source's example, and its package's.
 
     Raises:
-        RapthorUnavailable: pip could not install it.
+        Unavailable: pip could not install it.
     """
     (settings,) = python().parents[1].glob("lib/python3*/site-packages/rapthor/settings")
     shipped = {file.name: file.read_text("utf-8") for file in sorted(settings.glob("*.parset"))}
@@ -105,7 +95,7 @@ class RapthorReader:
         """Start it; build the environment first if there is none.
 
         Raises:
-            RapthorUnavailable: it cannot be installed, or does not start.
+            Unavailable: it cannot be installed, or does not start.
         """
         process = subprocess.Popen(
             [str(python()), "-I", "-c", _READER],
@@ -117,7 +107,7 @@ class RapthorReader:
         reader = cls(process)
         if reader._line() != "ready":
             reader.stop()
-            raise RapthorUnavailable(f"Rapthor {VERSION} does not start in {python()}")
+            raise Unavailable(f"Rapthor {VERSION} does not start in {python()}")
         return reader
 
     def read(self, parset: Path, folder: Path) -> list[str] | Refused:
@@ -127,7 +117,7 @@ class RapthorReader:
         self._process.stdin.flush()
         answer = self._line()
         if not isinstance(answer, dict):
-            raise RapthorUnavailable(f"Rapthor's reader ended over {parset}")
+            raise Unavailable(f"Rapthor's reader ended over {parset}")
         if "found" in answer:
             return [str(name) for name in answer["found"]]
         return Refused(str(answer["refused"]), str(answer["why"]))

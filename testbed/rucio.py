@@ -28,7 +28,7 @@ from typing import Any, Self
 import httpx
 
 from ._death import dies_with_parent
-from .cached import PipFailed, venv_python
+from .cached import venv_python
 from .served import Served
 
 VERSION = "41.5.1"
@@ -50,10 +50,6 @@ def on_exit(server):  # also when whoever started us was killed
 """
 
 
-class RucioUnavailable(Exception):
-    """The server's virtual environment cannot be built here, most often for lack of a package index."""
-
-
 _ON_POSTGRESQL = LOCK.with_name("rucio-postgresql.lock")
 
 
@@ -61,14 +57,11 @@ def server_python(*, postgresql: bool = False) -> Path:
     """Return the Python of the server's virtual environment; build it first if missing or of another lock.
 
     Raises:
-        RucioUnavailable: pip could not install it; the text ends with pip's error.
+        Unavailable: pip could not install it; the text ends with pip's error.
     """
-    try:
-        if postgresql:
-            return venv_python(f"rucio-{VERSION}-postgresql", LOCK, "-r", str(_ON_POSTGRESQL))
-        return venv_python(f"rucio-{VERSION}", LOCK)
-    except PipFailed as failed:
-        raise RucioUnavailable(str(failed)) from failed
+    if postgresql:
+        return venv_python(f"rucio-{VERSION}-postgresql", LOCK, "-r", str(_ON_POSTGRESQL))
+    return venv_python(f"rucio-{VERSION}", LOCK)
 
 
 def _config(folder: Path, site_packages: Path, database: str, username: str, password: str) -> None:
@@ -126,7 +119,7 @@ class RucioServer(Served):
             several_vos: whether it is one for several virtual organisations (``in_vo`` makes them).
 
         Raises:
-            RucioUnavailable: there is no server to start and none can be installed.
+            Unavailable: there is no server to start and none can be installed.
             RuntimeError: it did not answer within 60 s; the text has the end of its log.
         """
         python = server_python(postgresql=database is not None)

@@ -14,7 +14,7 @@ def fake_clock() -> Path:
     """Return the library that replaces the clock.
 
     Raises:
-        DebUnavailable: the machine does not have it, and it cannot be downloaded.
+        Unavailable: the machine does not have it, and it cannot be downloaded.
     """
     return library("libfaketime.so.1", "libfaketime", "usr/lib/*/faketime")
 
@@ -23,7 +23,7 @@ class SteppedClock:
     """The wall clock of processes that are started with ``environ``.
 
     Raises:
-        DebUnavailable: there is no libfaketime.
+        Unavailable: there is no libfaketime.
     """
 
     def __init__(self, folder: Path) -> None:

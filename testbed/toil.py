@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from .cached import built
+from .cached import Unavailable, built
 from .pool import UIDS, Pool
 
 ROOT = Path(__file__).parents[1]
@@ -31,15 +31,11 @@ BINDINGS = "htcondor==25.14.1"
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-class ToilUnavailable(Exception):
-    """Toil cannot be installed here, most often for lack of a package index."""
-
-
 def prepare() -> Path:
     """Return the cached folder with interpreter (``py``) and environment (``venv``); build it if missing.
 
     Raises:
-        ToilUnavailable: pip could not install it; the text ends with pip's error.
+        Unavailable: pip could not install it; the text ends with pip's error.
     """
     recipe = LOCK.read_bytes() + f"{BINDINGS} {sys.base_prefix}".encode()
     return built(f"toil-{VERSION}", recipe, _build)
@@ -111,7 +107,7 @@ def _write_pyvenv(home: Path) -> None:
 def _run_checked(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ToilUnavailable(f"cannot install Toil: {(done.stderr or done.stdout).strip()[-800:]}")
+        raise Unavailable(f"cannot install Toil: {(done.stderr or done.stdout).strip()[-800:]}")
 
 
 @dataclass(frozen=True)

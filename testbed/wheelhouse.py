@@ -13,7 +13,7 @@ from pathlib import Path
 from build import ProjectBuilder
 from packaging.requirements import Requirement
 
-from .cached import built
+from .cached import Unavailable, built
 
 ROOT = Path(__file__).parents[1]
 PYTHON = "3.11"
@@ -22,15 +22,11 @@ PACKAGES = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
 _LOCK = ROOT / "requirements.lock"
 
 
-class WheelsUnavailable(Exception):
-    """The wheels cannot be downloaded; the text ends with pip's error."""
-
-
 def dependencies() -> Path:
     """Return a folder with the wheel of every run-time dependency (60 MB), downloaded once.
 
     Raises:
-        WheelsUnavailable: see there.
+        Unavailable: see there.
     """
     return built("wheelhouse", runtime_lock().encode(), _fetch)
 
@@ -39,7 +35,7 @@ def wheels_for(python: str) -> Path:
     """Return a folder with the wheel of every run-time dependency for the release *python*, such as 3.13.
 
     Raises:
-        WheelsUnavailable: see there.
+        Unavailable: see there.
     """
     if python == PYTHON:
         return dependencies()
@@ -110,7 +106,7 @@ def _fetch(home: Path, python: str = PYTHON) -> None:
         [*command, *options, "--dest", str(home)], check=False, capture_output=True, text=True
     )
     if done.returncode != 0:
-        raise WheelsUnavailable(f"cannot fetch our dependencies: {done.stderr.strip()[-600:]}")
+        raise Unavailable(f"cannot fetch our dependencies: {done.stderr.strip()[-600:]}")
 
 
 def main(folder: Path) -> int:

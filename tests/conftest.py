@@ -12,7 +12,8 @@ import pytest
 
 from hydrator.domain.redaction import SECRETS
 from testbed import debian
-from testbed.pool import Pool, PoolUnavailable
+from testbed.cached import Unavailable
+from testbed.pool import Pool
 from tests.parts import MISSED, NO_POOL, without
 from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 
@@ -99,7 +100,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for release in sorted(wanted):
         try:
             Pool.prepare(release, say=terminal.write_line if terminal else print)
-        except PoolUnavailable as reason:
+        except Unavailable as reason:
             missing[release] = str(reason)
 
 

@@ -7,20 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from testbed.browser import BrowserUnavailable
-from testbed.debs import DebUnavailable
-from testbed.helm import HelmUnavailable
-from testbed.kubernetes import SchemasUnavailable
-from testbed.machine import MachineUnavailable
-from testbed.neighbours import NeighbourUnavailable
-from testbed.nodejs import NodeUnavailable
-from testbed.pool import PoolUnavailable
-from testbed.prometheus import PromtoolUnavailable
-from testbed.rapthor import RapthorUnavailable
-from testbed.recipes import RecipesUnavailable
-from testbed.rucio import RucioUnavailable
-from testbed.toil import ToilUnavailable
-from testbed.wheelhouse import WheelsUnavailable
+from testbed.cached import Unavailable
 
 NO_POOL = "no HTCondor pool"
 NO_RUCIO = "no real Rucio server"
@@ -61,13 +48,6 @@ MISSED = {
 }
 """Names in the summary."""
 
-UNAVAILABLE = (
-    BrowserUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
-    NeighbourUnavailable, NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable,
-    RecipesUnavailable, RucioUnavailable, SchemasUnavailable, ToilUnavailable,
-    WheelsUnavailable,
-)  # fmt: skip
-
 
 def without(what: str, reason: object) -> NoReturn:
     """Skip a test for lack of *what*; in CI, which must have everything, fail it."""
@@ -81,5 +61,5 @@ def needs(what: str) -> Iterator[None]:
     """Skip or fail the test if *what* cannot be fetched or started inside."""
     try:
         yield
-    except UNAVAILABLE as reason:
+    except Unavailable as reason:
         without(what, reason)

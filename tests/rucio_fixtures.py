@@ -8,21 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from testbed.debs import DebUnavailable
 from testbed.postgres import Postgres
-from testbed.rucio import RucioServer, RucioUnavailable, server_python
-from tests.parts import NO_POSTGRES, NO_RUCIO, needs, without
-
-
-@contextmanager
-def needs_postgres() -> Iterator[None]:
-    """Skip or fail the test if PostgreSQL or its Rucio server is missing inside."""
-    try:
-        yield
-    except DebUnavailable as reason:
-        without(NO_POSTGRES, reason)
-    except RucioUnavailable as reason:
-        without(NO_RUCIO, reason)
+from testbed.rucio import RucioServer, server_python
+from tests.parts import NO_POSTGRES, NO_RUCIO, needs
 
 
 @contextmanager
@@ -51,7 +39,7 @@ def rucio_server(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rucio_on_postgres(tmp_path_factory):
     """A running server of a module's own whose database is PostgreSQL, which takes several writers."""
-    with needs_postgres():
+    with needs(NO_POSTGRES):
         server_python(postgresql=True)
         postgres = Postgres.start()
     with postgres, RucioServer.start(tmp_path_factory.mktemp("rucio") / "server", postgres.url) as server:

@@ -44,7 +44,7 @@ def build_rpm(package: Package, target: Target, root: Path, version: str, second
     The files of *root* are moved, not copied: there are thousands.
 
     Raises:
-        DebUnavailable: Debian's package ``rpm`` is not on this machine and cannot be downloaded.
+        Unavailable: Debian's package ``rpm`` is not on this machine and cannot be downloaded.
     """
     set_modes_and_times(root, seconds)
     rpmbuild, environment = rpm_program("rpmbuild")
@@ -77,7 +77,7 @@ def rpm_program(name: str) -> tuple[Path, dict[str, str]]:
     """Return the program *name* of Debian's package ``rpm``, and the environment that it needs.
 
     Raises:
-        DebUnavailable: the package is not on this machine and cannot be downloaded.
+        Unavailable: the package is not on this machine and cannot be downloaded.
     """
     path, environment = program(name, "rpm", "usr/bin")
     configuration = {"RPM_CONFIGDIR": str(path.parents[1] / "lib/rpm")} if environment else {}

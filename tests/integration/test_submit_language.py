@@ -14,7 +14,7 @@ from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, RunSites, submit_description
 from hydrator.submit.submit_files.datasets import add_datasets
 from hydrator.submit.submit_files.values import quote_arguments
-from testbed.debian import PoolUnavailable
+from testbed.cached import Unavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
 from testbed.pool import Pool
 from toil_batch_system_classad_hydrator.job import (
@@ -38,7 +38,7 @@ TRIES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCh
 def submit(request: pytest.FixtureRequest) -> Iterator[DryRun]:
     try:
         yield DryRun(request.param)
-    except PoolUnavailable as reason:
+    except Unavailable as reason:
         pytest.skip(f"{reason}: condor_submit was not tried")
 
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import pytest
 
+from testbed.cached import Unavailable
 from testbed.installation import Installation, ListedCatalogue
 from testbed.loaded_cli import run_hydrator
 from testbed.pool import UIDS, Pool
-from testbed.rapthor import RapthorUnavailable, example
+from testbed.rapthor import example
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -39,7 +40,7 @@ def _example() -> str:
     """Return Rapthor's example with ``{input_ms}`` as its input; a short one if it cannot be downloaded."""
     try:
         text = example()
-    except RapthorUnavailable:
+    except Unavailable:
         if os.environ.get("CI") == "true":
             raise
         text = "[global]\ndir_working = None\ninput_ms = None\n[cluster]\nbatch_system = slurm\n"

@@ -61,5 +61,5 @@ def test_reads_the_version_from_what_condor_version_prints():
 
 
 def test_says_what_condor_version_printed_when_that_is_no_version():
-    with pytest.raises(debian.PoolUnavailable, match="Illegal instruction"):
+    with pytest.raises(debian.Unavailable, match="Illegal instruction"):
         debian.parse_version("Illegal instruction")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.pool import PoolUnavailable
+from testbed.cached import Unavailable
 from tests.parts import NO_POOL, needs
 
 
@@ -10,4 +10,4 @@ from tests.parts import NO_POOL, needs
 def test_missing_part_skips_its_test_and_fails_it_in_ci(monkeypatch, ci, outcome):
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match=f"{NO_POOL}.*no disk left"), needs(NO_POOL):
-        raise PoolUnavailable("no disk left")
+        raise Unavailable("no disk left")
