@@ -179,9 +179,8 @@ ON_JOBS = {
         "string",
         (
             "`auto`: the job runs at sites with its data, and elsewhere if the read ends sooner than the"
-            " wait. `require`: the job runs only at sites with its data. `wait` and `prefer`: after"
-            " `DataLocalityMaxWait` the job may run anywhere. The default of `DataLocalityMaxWait` is"
-            " shorter for `prefer` than for `wait`"
+            " wait. `require`: the job runs only at sites with its data. `wait`: after"
+            " `DataLocalityMaxWait` the job may run anywhere"
         ),
     ),
     "DataLocalityKey": (
@@ -194,7 +193,7 @@ ON_JOBS = {
     "DataLocalityExpectedSeconds": ("integer, s", "how long the job will run, if the user knows it"),
     "DataLocalityMaxWait": (
         "integer, s",
-        "how long a `wait` or `prefer` job, or an `auto` job without estimates, waits; then it runs anywhere",
+        "how long a `wait` job, or an `auto` job without estimates, waits; then it runs anywhere",
     ),
     "DataLocalityAnyAfter": (
         "integer, Unix s",

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hydrator.submit.pool_config import PoolPolicy, schedd_config
-
 from .workload import COMPUTE_SECONDS, SITES
 
 _NAMES = '+RequiredDatasets = {$(listed)}\n+DataLocalityKey = "$(setkey)"\n'
@@ -42,12 +40,6 @@ def _wait(seconds: int) -> Arm:
     return Arm(f"wait {seconds}", f"wait, with a DataLocalityMaxWait of {seconds} s", lines)
 
 
-def has_auto() -> bool:
-    """Return True if this checkout's pool configuration accepts the mode auto."""
-    return '"auto"' in schedd_config(PoolPolicy(), {})
-
-
-_NO_AUTO = "" if has_auto() else "this checkout has no mode auto"
 _EXPECTED = f"+DataLocalityExpectedSeconds = {round(COMPUTE_SECONDS)}\n"
 
 OFF, BEST = "off", "best"
@@ -58,14 +50,13 @@ ARMS: Mapping[str, Arm] = {
         Arm(OFF, "stock pool without the project; jobs name no datasets"),
         Arm(
             "rank only",
-            "prefer, with a DataLocalityMaxWait of 0",
-            _mode("prefer", "+DataLocalityMaxWait = 0\n"),
+            "wait, with a DataLocalityMaxWait of 0",
+            _mode("wait", "+DataLocalityMaxWait = 0\n"),
         ),
         *map(_wait, WAITS),
-        Arm("prefer", "prefer as shipped: 10 min", _mode("prefer")),
         Arm("require", "require", _mode("require")),
-        Arm("auto", "auto; jobs state their computing time", _mode("auto", _EXPECTED), missing=_NO_AUTO),
-        Arm("auto, no times", "auto; jobs state no computing time", _mode("auto"), missing=_NO_AUTO),
+        Arm("auto", "auto; jobs state their computing time", _mode("auto", _EXPECTED)),
+        Arm("auto, no times", "auto; jobs state no computing time", _mode("auto")),
         Arm(
             "wrong",
             "require, and the catalogue lists each dataset at a wrong site",

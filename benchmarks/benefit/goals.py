@@ -144,7 +144,7 @@ def _of_wrong(cell: Cell, arms: Mapping[str, CellFigures]) -> Iterator[Verdict]:
 
 
 def _is_fixed(arm: str) -> bool:
-    return arm.startswith("wait ") or arm in {"rank only", "prefer", "require"}
+    return arm.startswith("wait ") or arm in {"rank only", "require"}
 
 
 def _at_least(goal: str, cell: Cell, value: float, limit: float, why: str) -> Verdict:

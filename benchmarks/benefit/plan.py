@@ -58,9 +58,7 @@ SETS: dict[str, CellSet] = {
     "replicas": CellSet(_MAIN, 3, ("two replicas",), xs=(0.05, 0.5, 1.0, 2.0)),
     "mixes": CellSet(_FEW, 3, mixes=tuple(mix for mix in MIXES if mix != "one"), xs=(0.05, 0.5, 1.0)),
     "stream": CellSet(_MAIN, 3, submitted=("stream",), xs=(0.05, 0.5, 1.0, 2.0)),
-    "waits": CellSet(
-        ("wait 12", "wait 60", "wait 120", "prefer", "auto, no times"), 3, xs=(0.05, 0.5, 1.0, 2.0)
-    ),
+    "waits": CellSet(("wait 12", "wait 60", "wait 120", "auto, no times"), 3, xs=(0.05, 0.5, 1.0, 2.0)),
 }
 """The experiment, most important first; a run that several sets have runs once."""
 

@@ -31,7 +31,7 @@ class DemandSettings(Section):
 class JobsSettings(Section):
     """Defaults that `hydrator submit pool-config` gives to jobs that set only RequiredDatasets."""
 
-    default_mode: Literal["auto", "require", "wait", "prefer"] = Field(
+    default_mode: Literal["auto", "require", "wait"] = Field(
         "auto", description="mode of a job that sets no mode"
     )
     wait_seconds: float = Field(
@@ -70,7 +70,7 @@ class SubmitSettings(Section):
     )
     stage_in: str | None = Field(
         None,
-        description="a command that copies the dataset {did} to {path}, for jobs with mode wait or prefer",
+        description="a command that copies the dataset {did} to {path}, for jobs with mode wait or auto",
     )
     unpack: list[str] = Field(
         default=["*.ms.tar"],

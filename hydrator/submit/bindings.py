@@ -36,7 +36,7 @@ def job_attributes(
         datasets: the DIDs, each ``scope:name``, without wildcards; at least one.
         mode: the value of ``DataLocality``; None for the pool's default.
         expected_seconds: the run time that you expect where the data is on disk, at least 1.
-        max_wait_seconds: the longest wait for the data, with the modes wait, prefer and auto; at least 0.
+        max_wait_seconds: the longest wait for the data, with the modes wait and auto; at least 0.
 
     Raises:
         ValueError: *datasets* is empty, a name is not a DID (:class:`hydrator.domain.errors.BadDid`), the

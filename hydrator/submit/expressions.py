@@ -18,8 +18,8 @@ from hydrator.domain.ads.classad import string_literal
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 
-Mode = Literal["auto", "require", "wait", "prefer"]
-MODES: tuple[Mode, ...] = ("auto", "require", "wait", "prefer")
+Mode = Literal["auto", "require", "wait"]
+MODES: tuple[Mode, ...] = ("auto", "require", "wait")
 
 _KEYED_SHARE = "TARGET.DataLocalitySets[MY.DataLocalityKey]"
 _FRESH = (
@@ -51,7 +51,6 @@ SETTLED_EXPRESSION = f"({_WAITED_EXPRESSION} || {KNOWN_EXPRESSION})"
 KEYED_HERE: dict[Mode, str] = {
     "require": LOCAL_EXPRESSION,
     "wait": f"{LOCAL_EXPRESSION} || {_WAITED_EXPRESSION}",
-    "prefer": f"{LOCAL_EXPRESSION} || {_WAITED_EXPRESSION}",
     "auto": (
         f"{LOCAL_EXPRESSION}"
         f" || ifThenElse({ESTIMATED_EXPRESSION}, {CHEAPER_EXPRESSION}, {SETTLED_EXPRESSION})"
@@ -117,7 +116,6 @@ _BARE_WAITED = "time() >= DataLocalityAnyAfter"
 BARE_HERE: dict[Mode, str] = {
     "require": _BARE_LOCAL,
     "wait": f"{_BARE_LOCAL} || {_BARE_WAITED}",
-    "prefer": f"{_BARE_LOCAL} || {_BARE_WAITED}",
     "auto": f"{_BARE_KNOWN} || {_BARE_WAITED}",
 }
 """``DataLocalityHere`` by mode, for bare jobs of several datasets: mode auto uses no estimates for them.
@@ -237,11 +235,9 @@ def _parse_at_match(expression: str) -> str:
 
 
 _COMPACT_LOCAL = f"(TARGET.DataLocalityLocal ?: {_parse_at_match(LOCAL_EXPRESSION)}) =?= true"
-_COMPACT_WAIT = f"{_COMPACT_LOCAL} || {_WAITED_EXPRESSION}"
 COMPACT_HERE: dict[Mode, str] = {
     "require": _COMPACT_LOCAL,
-    "wait": _COMPACT_WAIT,
-    "prefer": _COMPACT_WAIT,
+    "wait": f"{_COMPACT_LOCAL} || {_WAITED_EXPRESSION}",
     "auto": f"(TARGET.DataLocalityAuto ?: {_parse_at_match(KEYED_HERE['auto'])}) =?= true",
 }
 """``DataLocalityHere`` by mode, as the transform writes it: the value of KEYED_HERE at every slot.

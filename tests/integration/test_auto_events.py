@@ -172,7 +172,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
         yield installation
 
 
-def test_without_rates_auto_jobs_settle_as_jobs_of_mode_prefer(installed):
+def test_without_rates_auto_jobs_settle_as_jobs_of_mode_wait(installed):
     """They run beside free data at once; else they wait for their publication, and then run anywhere."""
     pool, events = installed.pool, Events(installed)
     assert installed.ran_at(installed.submit([NEW], mode="auto")) == ["UK"]
@@ -183,7 +183,7 @@ def test_without_rates_auto_jobs_settle_as_jobs_of_mode_prefer(installed):
     assert job["DataLocalityAnyAfter"] - job["QDate"] >= 600
     assert job["JobStartDate"] < job["DataLocalityAnyAfter"]
     brief = "+DataLocalityMaxWait = 12\n"
-    jobs = {mode: installed.submit([NEW], mode=mode, more=brief) for mode in ("auto", "prefer")}
+    jobs = {mode: installed.submit([NEW], mode=mode, more=brief) for mode in ("auto", "wait")}
     for mode, cluster in jobs.items():
         assert installed.ran_at(cluster) == ["NL"], mode
         job = pool.job(cluster, "JobStartDate", "DataLocalityAnyAfter")

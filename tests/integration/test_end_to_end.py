@@ -57,11 +57,11 @@ def demand(installed: Installation, did: str) -> None:
     installed.submit([did], more="hold = True")
 
 
-def test_preferring_jobs_run_beside_their_data_also_in_a_burst_of_six(installed):
-    installed.catalogue.add("pref:one", UK="available")
-    installed.catalogue.add("pref:six", UK="available")
-    assert installed.ran_at(installed.submit(["pref:one"], mode="prefer")) == ["UK"]
-    burst = installed.submit(["pref:six"], mode="prefer", count=6, seconds=5)
+def test_waiting_jobs_run_beside_their_data_also_in_a_burst_of_six(installed):
+    installed.catalogue.add("wait:one", UK="available")
+    installed.catalogue.add("wait:six", UK="available")
+    assert installed.ran_at(installed.submit(["wait:one"], mode="wait")) == ["UK"]
+    burst = installed.submit(["wait:six"], mode="wait", count=6, seconds=5)
     assert installed.ran_at(burst, 120, jobs=6) == ["UK"] * 6
 
 
@@ -69,7 +69,7 @@ def test_first_job_for_a_dataset_does_not_race_its_publication(installed):
     """No job named this dataset before, so no slot advertised that it is at UK."""
     installed.catalogue.add("first:ever", UK="available")
     assert "first:ever" not in installed.states_at("UK")
-    assert installed.ran_at(installed.submit(["first:ever"], mode="prefer")) == ["UK"]
+    assert installed.ran_at(installed.submit(["first:ever"], mode="wait")) == ["UK"]
 
 
 def test_a_job_that_waits_first_waits_and_then_runs_elsewhere(installed):

@@ -46,7 +46,7 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
         installed.submit(["site:uk"], mode="require"),
         installed.submit(["site:au"], mode="require", more="+RequiredBytes = [ 'site:au' = 3000 ]"),
     ]
-    astray = installed.submit(["site:nowhere"], mode="prefer", more="+DataLocalityMaxWait = 1")
+    astray = installed.submit(["site:nowhere"], mode="wait", more="+DataLocalityMaxWait = 1")
     plain = pool.submit("executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nqueue 2\n")
     never = installed.submit(["site:nowhere"], mode="require")
     assert [installed.ran_at(job) for job in local] == [["UK"], ["AU"]]

@@ -168,7 +168,16 @@ def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, fo
     installed.catalogue.add("part_3.ms", 9_000, "AU")
     for name in ("part_1.ms", "part_2.ms"):
         (installed.catalogue.disk("lake") / f"lofar:{name}" / name / "table.dat").mkdir(parents=True)
-    options = ("--mode", "prefer", "--line", "hold = true", "--config", str(staging(installed)))
+    options = (
+        "--mode",
+        "wait",
+        "--max-wait",
+        "1",
+        "--line",
+        "hold = true",
+        "--config",
+        str(staging(installed)),
+    )
     job = submit(installed, prepare(installed, folder, "[part_1.ms, part_2.ms, part_3.ms]", *options))
     for site, name in (("UK", "part_1.ms"), ("UK", "part_2.ms"), ("AU", "part_3.ms")):
         installed.pool.wait(

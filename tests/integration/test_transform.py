@@ -84,7 +84,7 @@ def test_list_of_datasets_alone_gets_all_attributes_of_the_contract(located, mod
     if mode == "require":
         assert "DataLocalityAnyAfter" not in ad
     else:
-        wait = {"auto": 600, "wait": 3600, "prefer": 600}[mode]
+        wait = {"auto": 600, "wait": 3600}[mode]
         step = max(5, wait // 12)
         assert ad["DataLocalityMaxWait"] == wait
         assert ad["DataLocalityAnyAfter"] % step == 0
@@ -566,9 +566,7 @@ def test_a_job_of_many_datasets_is_matched(located):
 def test_site_with_the_largest_share_wins_for_any_size_of_the_slot(located, sites, best):
     """Without the negotiator's term the smallest slot, NL, is used each time."""
     located.holds(**sites)
-    cluster = located.submit(
-        '{"ska:a", "ska:b"}', HELD, '+DataLocality = "prefer"', "+DataLocalityMaxWait = 0"
-    )
+    cluster = located.submit('{"ska:a", "ska:b"}', HELD, '+DataLocality = "wait"', "+DataLocalityMaxWait = 0")
     deadline = located.ad(cluster)["DataLocalityAnyAfter"]
     located.pool.wait(lambda: time.time() > deadline, 15, "the job to have settled")
     located.pool.run("condor_release", str(cluster))
@@ -580,7 +578,7 @@ def test_burst_runs_beside_its_data_with_a_depth_first_negotiator(located):
         located.holds(UK={A: "AVAILABLE"})
         cluster = located.submit(
             '{"ska:a"}',
-            '+DataLocality = "prefer"',
+            '+DataLocality = "wait"',
             "+DataLocalityMaxWait = 0",
             HELD,
             queue="queue 6",
@@ -603,7 +601,7 @@ def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may
     located.configure(PoolPolicy(rounding_floor=timedelta(seconds=5), glideinwms=True))
     require = located.submit('{"ska:a"}', HELD, '+DataLocality = "require"')
     waits = located.submit('{"ska:a", "ska:b"}', HELD, '+DataLocality = "wait"')
-    waited = located.submit('{"ska:a"}', HELD, '+DataLocality = "prefer"', "+DataLocalityMaxWait = 0")
+    waited = located.submit('{"ska:a"}', HELD, '+DataLocality = "wait"', "+DataLocalityMaxWait = 0")
     plain = located.submit(None, HELD)
     assert plain not in {require, waits, waited}
 

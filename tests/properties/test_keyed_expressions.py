@@ -289,14 +289,14 @@ def test_slot_with_all_data_matches_in_every_mode(mode):
     assert is_here(bare_job(mode), singles(dict.fromkeys(DIDS, 1.0))) is True
 
 
-@pytest.mark.parametrize("mode", ["require", "wait", "prefer"])
+@pytest.mark.parametrize("mode", ["require", "wait"])
 def test_slot_without_all_data_does_not_match_before_the_deadline(mode):
     assert is_here(keyed_job(mode), slot(share=0.99, read=0, queue=10)) is False
     assert is_here(bare_job(mode), singles({**dict.fromkeys(DIDS, 1.0), DIDS[1]: 0.99})) is False
     assert is_here(bare_job(mode), singles(dict.fromkeys(DIDS[:3], 1.0))) is False
 
 
-@pytest.mark.parametrize(("mode", "matches"), [("require", False), ("wait", True), ("prefer", True)])
+@pytest.mark.parametrize(("mode", "matches"), [("require", False), ("wait", True)])
 def test_after_the_deadline_only_mode_require_needs_the_data(mode, matches):
     for make in KINDS.values():
         assert is_here(make(mode, after=NOW - 1), ClassAd("[]")) is matches

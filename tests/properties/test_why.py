@@ -31,7 +31,7 @@ states = st.dictionaries(st.sampled_from(DIDS), st.sampled_from([state.value for
 # s from now; half a minute from every limit, so that the moments an example takes change nothing
 moments = st.integers(-100, 3).map(lambda minutes: 60 * minutes + 30)
 ages = st.dictionaries(st.sampled_from(DIDS), moments)
-modes = st.sampled_from(["require", "wait", "prefer"])
+modes = st.sampled_from(["require", "wait"])
 limits = st.integers(1, 90).map(lambda minutes: 60 * minutes)
 afters = st.sampled_from([-900, 900])
 

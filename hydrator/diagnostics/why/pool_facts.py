@@ -114,7 +114,7 @@ class JobFacts:
         datasets: datasets that the job names.
         invalid_names: names in the job that are not DIDs, with the reason.
         never_published: datasets of the job whose names match `[publish] never`.
-        mode: require, auto, wait or prefer.
+        mode: require, auto or wait.
         any_after: time from which the job may run anywhere.
         max_age_seconds: largest age of a fact that the job accepts, in seconds.
         is_transformed: true if the schedd's DataLocality transform was applied to the job.

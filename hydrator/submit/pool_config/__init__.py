@@ -82,7 +82,7 @@ NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
 """The parameters of schedds, startds and the negotiator whose current values the texts show."""
 
 
-_LEAST_SECONDS = {"max_age": 1, "wait": 0, "settle": 0, "auto_settle": 0, "rounding_floor": 1}
+_LEAST_SECONDS = {"max_age": 1, "wait": 0, "auto_settle": 0, "rounding_floor": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class PoolPolicy:
     """The choices of a pool's operator; the text for schedds has them as knobs (macros) at its top.
 
     Jobs do not use facts older than ``max_age``: the daemon's limit (6 h) less 15 min. A ``wait`` job waits
-    for its data for the time ``wait``, a ``prefer`` job for the time ``settle``. An ``auto`` job waits for
-    ``auto_settle`` until its datasets are published; then it decides by the estimates, if there are any. The
-    schedd rounds the end of a wait up to a multiple of ``rounding_floor``, so that jobs share an autocluster.
+    for its data for the time ``wait``. An ``auto`` job waits for ``auto_settle`` until its datasets are
+    published; then it decides by the estimates, if there are any. The schedd rounds the end of a wait up to a
+    multiple of ``rounding_floor``, so that jobs share an autocluster.
     ``others_weight`` (per second) keeps jobs without datasets away from sites with queued jobs for their data.
     ``readers`` jobs of mode auto may read from one source at a time.
     ``glideinwms``: jobs carry their datasets also as a text, because a GlideinWMS frontend cannot read lists.
@@ -102,7 +102,6 @@ class PoolPolicy:
     default_scope: str | None = None
     max_age: timedelta = timedelta(hours=6) - timedelta(minutes=15)
     wait: timedelta = timedelta(hours=1)
-    settle: timedelta = timedelta(minutes=10)
     auto_settle: timedelta = timedelta(minutes=10)
     rounding_floor: timedelta = timedelta(minutes=5)
     others_weight: float = 1e6
@@ -312,7 +311,7 @@ def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, 
     )
 
 
-_PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "SETTLE", "AUTO_SETTLE", "STEP")
+_PLACING_KNOBS = ("DEFAULT_MODE", "WAIT", "AUTO_SETTLE", "STEP")
 """Knobs of the job's Requirements; with ``--rank-only`` the text does not have these knobs."""
 
 
@@ -321,13 +320,9 @@ def _format_knobs(policy: PoolPolicy, rank_only: bool) -> str:
     knobs: dict[str, tuple[str | int, str]] = {
         "DEFAULT_MODE": (
             policy.default_mode,
-            "the mode of jobs without DataLocality: auto, require, wait or prefer",
+            "the mode of jobs without DataLocality: auto, require or wait",
         ),
         "WAIT": (_seconds(policy.wait), "s: a `wait` job waits this long for a site with its data"),
-        "SETTLE": (
-            _seconds(policy.settle),
-            "s: a `prefer` job waits this long for its data, so that the daemon can publish the job's datasets first",
-        ),
         "AUTO_SETTLE": (
             _seconds(policy.auto_settle),
             "s: an `auto` job without estimates waits this long until its datasets are published, then it runs anywhere",

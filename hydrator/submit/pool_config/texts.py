@@ -85,7 +85,7 @@ DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(j
     regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
 DATALOCALITY_STRINGS = (isList(RequiredDatasets) && allCompare(">=", RequiredDatasets, "") =?= true)
 DATALOCALITY_WHOLE = size(split(join(",", RequiredDatasets), ",")) =?= size(RequiredDatasets)
-DATALOCALITY_MODE_GOOD = (DataLocality is undefined || member(toLower(DataLocality), {"auto", "require", "wait", "prefer"}) =?= true)
+DATALOCALITY_MODE_GOOD = (DataLocality is undefined || member(toLower(DataLocality), {"auto", "require", "wait"}) =?= true)
 DATALOCALITY_SECONDS_GOOD = \
     ((DataLocalityMaxWait is undefined || (isInteger(DataLocalityMaxWait) && DataLocalityMaxWait >= 0 && DataLocalityMaxWait <= <year>)) && \
      (DataLocalityMaxAge is undefined || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)) && \
@@ -165,7 +165,7 @@ SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "DataLocalityMode": (
         "$(DATALOCALITY_MODE_GOOD)",
-        r'"DataLocality must be \"auto\", \"require\", \"wait\" or \"prefer\""',
+        r'"DataLocality must be \"auto\", \"require\" or \"wait\""',
     ),
     "DataLocalitySeconds": (
         "$(DATALOCALITY_SECONDS_GOOD)",
@@ -216,7 +216,7 @@ CONCURRENCY_LIMIT_DEFAULT_DataLocality = $(DATALOCALITY_READERS) * 100
 """
 
 LEFTOVERS_ADVICE = """\
-# For DATALOCALITY_SETTLE seconds a `prefer` job starts only at a site with its data, also in a burst of jobs with several
+# For DATALOCALITY_WAIT seconds a `wait` job starts only at a site with its data, also in a burst of jobs with several
 # datasets. Later, or with --rank-only, the schedd gives the other cores of a slot to the user's next job, even if the
 # site does not have this job's datasets. The schedd reuses the claim of an ended job in the same way. Of 30 jobs with
 # three datasets, 7 to 26 then ran at a site with their data. With the line below, 26 to 30 ran at a site with their

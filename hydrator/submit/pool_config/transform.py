@@ -65,7 +65,7 @@ _NO_VOID = " && ".join(f"! {_VOID_TEST.format(name=name)}" for name in USER_ATTR
 
 _TIMES = r"""      EVALMACRO dl_auto   "$(dl_mode)" == "auto"
       EVALMACRO dl_strict "$(dl_mode)" == "require"
-      EVALMACRO dl_knob   ifThenElse($(dl_auto), $(DATALOCALITY_AUTO_SETTLE), ifThenElse("$(dl_mode)" == "prefer", $(DATALOCALITY_SETTLE), $(DATALOCALITY_WAIT)))
+      EVALMACRO dl_knob   ifThenElse($(dl_auto), $(DATALOCALITY_AUTO_SETTLE), $(DATALOCALITY_WAIT))
       EVALMACRO dl_wait   DataLocalityMaxWait ?: $(dl_knob)
       # the end of the wait is a multiple of the step
       EVALMACRO dl_after  [w = $(dl_wait); f = $(DATALOCALITY_STEP); h = w / 2 < f ? w / 2 : f; s = w / 12 > h ? w / 12 : h; \
@@ -118,7 +118,7 @@ _IS_PREPARED = (
     "JobUniverse == 5 && DataLocalityTransformed =!= true && JobFactoryId is undefined",
     f"regexp({_plain_literal(_KEY)}, DataLocalityKey) =?= true",
     f"regexp({_plain_literal(WRITTEN_LIST)}, unparse(RequiredDatasets)) =?= true",
-    '(DataLocality is undefined || member(DataLocality, {"auto", "require", "wait", "prefer"}) =?= true)',
+    '(DataLocality is undefined || member(DataLocality, {"auto", "require", "wait"}) =?= true)',
     *(
         f"(isInteger({name}) ? {name} >= {least} && {name} <= {MAX_WAIT_SECONDS} : {name} is undefined)"
         for name, least in SECONDS.items()

@@ -220,18 +220,18 @@ def test_gpu_option_is_for_the_run_as_a_job_only(host):
 
 
 @pytest.mark.outside
-def test_modes_wait_and_prefer_need_a_stage_in_command(host):
-    assert "stage_in" in host.refusal("L1.ms", "--mode", "prefer")[0]
+def test_mode_wait_needs_a_stage_in_command(host):
+    assert "stage_in" in host.refusal("L1.ms", "--mode", "wait")[0]
     host.configure('[submit]\nstage_in = "get {did} {path}"\n')
     done = host.submit("L1.ms", "--mode", "wait", "--max-wait", "60", "--as", "ad", "--json")
     assert json.loads(done.stdout)["DataLocalityMaxWait"] == 60
 
 
 @pytest.mark.outside
-def test_toil_exports_accept_mode_prefer_without_a_stage_in_command(host):
-    done = host.submit("L1.ms", "--as", "env", "--mode", "prefer")
+def test_toil_exports_accept_mode_wait_without_a_stage_in_command(host):
+    done = host.submit("L1.ms", "--as", "env", "--mode", "wait")
     assert done.returncode == 0, done.stderr
-    assert "export _CONDOR_DataLocality='\"prefer\"'" in done.stdout
+    assert "export _CONDOR_DataLocality='\"wait\"'" in done.stdout
 
 
 @pytest.mark.outside

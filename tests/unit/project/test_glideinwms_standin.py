@@ -201,11 +201,9 @@ FUTURE = 4_000_000_000
         (job("require"), False),
         (job("wait", FUTURE), False),
         (job("wait", 1_000_000_000), True),
-        (job("prefer", FUTURE), False),
-        (job("prefer", 1_000_000_000), True),
         (job("require", released=True), True),
     ],
-    ids=["require", "waits", "waited", "settles", "settled", "released"],
+    ids=["require", "waits", "waited", "released"],
 )
 def test_a_job_gets_pilots_beside_its_data_always_and_elsewhere_once_it_may_run_there(ad, overflows):
     assert len(select_jobs(LOCAL.job_query, [ad])) == 1

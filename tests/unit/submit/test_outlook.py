@@ -40,7 +40,7 @@ def test_jobs_of_one_set_each_are_all_sure_to_start():
     assert describe_starts([JobsOfSet((L1,))], made, NOON) == "the job can start beside the data now"
 
 
-@pytest.mark.parametrize("mode", ["require", "wait", "prefer"])
+@pytest.mark.parametrize("mode", ["require", "wait"])
 def test_only_auto_jobs_start_elsewhere_because_reading_ends_sooner(mode):
     made = estimates({L2: reading(240, 720)})
     assert "would read" in describe_starts([JobsOfSet((L2,), 3)], made, NOON, "auto")

@@ -164,7 +164,6 @@ def test_printed_knobs_have_the_operators_values():
         "DATALOCALITY_DEFAULT_SCOPE = lofar",
         "DATALOCALITY_MAX_AGE = 3600",
         "DATALOCALITY_WAIT = 3600",
-        "DATALOCALITY_SETTLE = 600",
         "DATALOCALITY_STEP = 300",
         "DATALOCALITY_AUTO_SETTLE = 600",
         "DATALOCALITY_GLIDEINWMS = true",

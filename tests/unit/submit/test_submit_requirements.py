@@ -86,7 +86,7 @@ def test_name_without_a_scope_is_taken_where_there_is_a_default_scope():
 
 YEAR = 366 * 86400
 OPTIONS = {
-    "DataLocalityMode": [("DataLocality", value) for value in ("maybe", 5, WORD)],
+    "DataLocalityMode": [("DataLocality", value) for value in ("maybe", "prefer", 5, WORD)],
     "DataLocalitySeconds": [
         *(("DataLocalityMaxWait", value) for value in (-1, 1.5, "1h", WORD, YEAR)),
         *(("DataLocalityMaxAge", value) for value in (0, 1.5, WORD, 99999999999)),

@@ -58,7 +58,7 @@ def usage_problems(
         f"--mode {options.mode} lets the run start at a site without its data, but Rapthor opens local"
         " paths: set [submit].stage_in to a command that fetches {did} to {path}, or use --mode"
         " require": needs_fetch,
-        "--max-wait is for --mode wait, prefer and auto; --mode require waits without a limit": (
+        "--max-wait is for --mode wait and auto; --mode require waits without a limit": (
             options.mode == "require" and has_max_wait
         ),
         "--submit and --output are valid only with --as job and without --dry-run": (
@@ -194,7 +194,7 @@ def _warn_steps_wait(run: "PreparedRun") -> None:
             "with --batchSystem htcondor each step requires all datasets of the run, so every step"
             " waits until one site has all of these datasets. With --batchSystem classad_hydrator"
             " each step requires only its own datasets."
-            " With --mode prefer a step may start at any site after its wait."
+            " With --mode wait a step may start at any site after its wait."
         )
 
 

@@ -33,15 +33,15 @@ ModeOption = Annotated[
     LocalityMode | None,
     typer.Option(
         help="require: run only at a site with the data; auto: run elsewhere if that ends sooner; wait:"
-        " wait for such a site, then run anywhere; prefer: like wait, but with a short wait. Default: the"
-        r" pool's default; without \[submit].stage_in, require."
+        " wait for such a site, then run anywhere."
+        r" Default: the pool's default; without \[submit].stage_in, require."
     ),
 ]
 ExpectedTimeOption = Annotated[
     int | None, typer.Option(min=1, help="Seconds that you expect the run to take at a site with its data.")
 ]
 MaxWaitOption = Annotated[
-    int | None, typer.Option(min=0, help="Seconds to wait for the data, with --mode wait, prefer and auto.")
+    int | None, typer.Option(min=0, help="Seconds to wait for the data, with --mode wait and auto.")
 ]
 NameOption = Annotated[
     str | None, typer.Option(help="Name of the run; default: the parset's name and the time.")

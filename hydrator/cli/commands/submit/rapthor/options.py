@@ -26,7 +26,6 @@ class LocalityMode(StrEnum):
     AUTO = "auto"
     REQUIRE = "require"
     WAIT = "wait"
-    PREFER = "prefer"
 
 
 @dataclass(frozen=True, slots=True)
