@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from adapters.rucio.rules.staging.destinations import RuleOptions
-from adapters.rucio.rules.staging.stager import RucioStager
+from adapters.rucio.staging.destinations import RuleOptions
+from adapters.rucio.staging.stager import RucioStager
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Site
 from hydrator.domain.ports.data_needs import DataNeed
 from hydrator.reconcile.evaluate import ReconcilePolicy

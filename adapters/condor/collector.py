@@ -1,11 +1,14 @@
-"""Collector: publish ads of MyType "DataLocality" for each site; read which site ads the slots have."""
+"""Collector: publish ads of MyType "DataLocality" for each site; read which site ads the slots have.
 
-from collections.abc import Iterator, Mapping, Sequence
+The daemon does not trust ads of other identities than its own.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
@@ -15,8 +18,52 @@ from hydrator.domain.ports import Clock
 from hydrator.domain.untrusted import valid_time
 
 from .bindings.client import CollectorClient
-from .own_identities import OwnIdentities
-from .slot_ads import NOT_DYNAMIC_SLOT
+from .slot_merge import NOT_DYNAMIC_SLOT
+
+IDENTITY: Final = "AuthenticatedIdentity"
+"""Attribute that a collector adds to each ad that it accepts: the identity of the sender."""
+UNAUTHENTICATED: Final = "unauthenticated@unmapped"
+
+
+class OwnIdentities:
+    """The identities of this daemon.
+
+    The collectors return this daemon's identity (as for ``condor_ping``). This object queries the identity
+    at the first ad, and again when an ad has another identity: a renewed token may have changed this
+    daemon's identity.
+
+    Args:
+        client: the client that queries the collectors.
+    """
+
+    def __init__(self, client: CollectorClient) -> None:
+        self._client = client
+        self._own_identities: frozenset[str] = frozenset()
+
+    def foreign_sender_reasons(self, ads: Collection[Mapping[str, Any]]) -> list[str | None]:
+        """Return, for each of *ads*, the reason why this daemon did not send it; None if this daemon sent it.
+
+        Raises:
+            PoolError: no collector returned this daemon's identity.
+        """
+        senders = [str(ad[IDENTITY] or UNAUTHENTICATED) for ad in ads]
+        if any(sender not in self._own_identities for sender in senders):
+            self._own_identities = self._query_identities()
+        own = self._own_identities
+        return [None if sender in own else f"{sender[:200]} sent it, not this daemon" for sender in senders]
+
+    def _query_identities(self) -> frozenset[str]:
+        identities, failure = set(), None
+        for collector in self._client.collectors():
+            try:
+                answer = self._client.ping("collector", "DAEMON", collector)
+            except PoolError as error:
+                failure = error
+            else:
+                identities.add(answer.identity or UNAUTHENTICATED)
+        if not identities and failure:
+            raise failure
+        return frozenset(identities)
 
 
 class CollectorPublisher:

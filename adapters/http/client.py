@@ -24,8 +24,7 @@ from hydrator.domain.redaction import SECRETS
 from hydrator.domain.text import reason_of
 
 from .bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
-from .headers import http_date, retry_after
-from .rate_limiter import HttpRateLimiter
+from .rate_limiter import HttpRateLimiter, http_date, retry_after
 
 _SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -3,12 +3,11 @@
 A poll (:meth:`RucioCatalogue.read`) has these steps; each step is a module:
 
 1. RSEs (:mod:`.rse_directory`): the storage elements and their sites.
-2. Names (:mod:`.datasets.dids`, :mod:`.datasets.containers`): which names exist, and the datasets in
-   containers.
+2. Names (:mod:`.dids`): which names exist, and the datasets in containers.
 3. Replicas (:mod:`.replicas`): how many files of each dataset are at each storage element.
-4. Locks and rules (:mod:`.rules.locks`): which datasets are moving or stuck, and when their rules end.
+4. Locks and rules (:mod:`.locks`): which datasets are moving or stuck, and when their rules end.
 5. States (:mod:`.conclusions`, :mod:`.states`): the replicas of datasets, then of files and containers.
-6. Survey: one reading for each DID, with its variants in letter case (:mod:`.datasets.case_variants`).
+6. Survey: one reading for each DID, with its variants in letter case (:mod:`.did_search`).
 
 Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon computes the states of another
 batch. Methods named ``iter_…`` yield each dataset as soon as its result is known, while other datasets are
@@ -40,20 +39,18 @@ from hydrator.domain.ports import Clock, TokenValidity
 
 from .background import BackgroundVerifier
 from .conclusions import ContainerConclusions, DatasetConclusions, SiteGrouping
-from .datasets.case_variants import CaseVariantFinder
-from .datasets.containers import ContainerLister
-from .datasets.did_search import DidSearch
-from .datasets.dids import DidResolver
-from .datasets.file_unions import FileLists
+from .did_search import CaseVariantFinder, DidSearch
+from .dids import ContainerLister, DidResolver
+from .file_lists import FileLists
+from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount, DatasetCounter, TrustedCount, count_dataset
 from .responses import DidInfo, GarbledRow, Rows, Rses, parse_rows, read_states
 from .rse_directory import RseDirectory
-from .rules.locks import LockTracker
-from .rules.model import Movements
-from .session.client import RucioConnection, RucioSettings
+from .session.client import RucioConnection
 from .session.queries import QueryRunner
-from .states import apply_did_expiry, file_replicas
+from .session.settings import RucioSettings
+from .states import Movements, apply_did_expiry, file_replicas
 
 __all__ = ["RucioCatalogue", "RucioSettings"]
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from adapters.command.stager import CommandOptions, CommandStager
+from adapters.command_stager import CommandOptions, CommandStager
 from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
@@ -150,7 +150,7 @@ def build_file_listers(settings: Settings, reporter: StepReporter | None = None)
     listers: list[FileLister] = []
     for source in settings.catalogue:
         if isinstance(source, RucioSource):
-            from adapters.rucio.datasets.file_lists import RucioFileLister  # rucio-clients is slow to import
+            from adapters.rucio.file_lists import RucioFileLister  # rucio-clients is slow to import
 
             listers.append(RucioFileLister(rucio_settings(source, settings.daemon.state_dir), reporter))
     return tuple(listers)
@@ -268,8 +268,8 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
         Site(name): round(site.space_tb * 1e12) for name, site in staging.sites.items() if site.space_tb
     }
     if isinstance(source, RucioSource):
-        from adapters.rucio.rules.staging.destinations import RuleOptions  # rucio-clients is slow to import
-        from adapters.rucio.rules.staging.stager import RucioStager
+        from adapters.rucio.staging.destinations import RuleOptions  # rucio-clients is slow to import
+        from adapters.rucio.staging.stager import RucioStager
 
         aliases = site_mapping(settings.sites).aliases
         options = RuleOptions(one.activity, storages, aliases, call_limit, spaces)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from adapters.condor.transfers import TransferRecords, WrapperReports
+from adapters.condor.schedds import TransferRecords, WrapperReports
 from hydrator.config import Settings
 from hydrator.domain.ads.estimates import TransferLog
 from hydrator.domain.model import Site

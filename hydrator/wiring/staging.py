@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from adapters.condor.data_needs import ScheddNeeds
+from adapters.condor.pool_load import ScheddNeeds
 from hydrator.config import Settings
 from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from adapters.command.stager import CommandOptions, CommandStager
+from adapters.command_stager import CommandOptions, CommandStager
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import (

@@ -8,7 +8,7 @@ import classad2
 import pytest
 
 from adapters.condor import CondorClient
-from adapters.condor.bindings.calls.load_calls import _slot_of, find_clock_error
+from adapters.condor.bindings.schedd_calls import _slot_of, find_clock_error
 from adapters.condor.pool_load import ScheddClusters, ScheddLoads
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen

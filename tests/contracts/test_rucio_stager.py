@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.rules.staging.destinations import RuleOptions
-from adapters.rucio.rules.staging.stager import RucioStager
+from adapters.rucio.staging.destinations import RuleOptions
+from adapters.rucio.staging.stager import RucioStager
 from hydrator.domain.model import Did
 from testbed.rucio import RucioServer
 from tests.contracts.stager import FILE_BYTES, FILES, StagerContract

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.data_needs import ScheddNeeds
+from adapters.condor.pool_load import ScheddNeeds
 from hydrator.domain.ports.data_needs import DataNeed
 from testbed.patience import PATIENCE
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue
-from adapters.rucio.rules.staging.destinations import RuleOptions
-from adapters.rucio.rules.staging.stager import RucioStager
+from adapters.rucio.staging.destinations import RuleOptions
+from adapters.rucio.staging.stager import RucioStager
 from hydrator.domain.model import Did
 from hydrator.domain.ports.staging import StagingKind
 from hydrator.staging.policy import StagingLimits, StagingMode

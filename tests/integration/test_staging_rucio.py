@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rucio.rules.staging.destinations import RuleOptions
-from adapters.rucio.rules.staging.stager import RucioStager
+from adapters.rucio.staging.destinations import RuleOptions
+from adapters.rucio.staging.stager import RucioStager
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, ReplicaState, Site
 from hydrator.domain.ports.staging import (
@@ -357,8 +357,8 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.rules.staging.destinations import RuleOptions
-from adapters.rucio.rules.staging.stager import RucioStager
+from adapters.rucio.staging.destinations import RuleOptions
+from adapters.rucio.staging.stager import RucioStager
 from tests.contracts.stager import make_order
 from tests.rucio_contract import utc_now
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.datasets.file_lists import RucioFileLister
+from adapters.rucio.file_lists import RucioFileLister
 from hydrator.config import StorageArea
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetFile, Did

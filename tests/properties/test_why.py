@@ -9,8 +9,12 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.condor.bindings.clauses import split_conjunction, split_into_clauses, strip_parentheses
-from adapters.condor.bindings.matchmaking import JobMatch
+from adapters.condor.bindings.match_calls import (
+    JobMatch,
+    split_conjunction,
+    split_into_clauses,
+    strip_parentheses,
+)
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.explanation import MismatchCause
 from hydrator.diagnostics.why.pool_facts import (

@@ -16,12 +16,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from adapters.condor.bindings.calls.collector_calls import CollectorCalls
-from adapters.condor.bindings.calls.need_calls import NeedCalls
-from adapters.condor.bindings.calls.schedd_calls import ScheddCalls
-from adapters.condor.bindings.calls.transfer_calls import TransferCalls
-
+from .collector_calls import CollectorCalls
 from .library import CallError, failure_of
+from .schedd_calls import NeedCalls, ScheddCalls, TransferCalls
 
 PR_SET_PDEATHSIG = 1
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 from hydrator.domain.errors import PoolDenied
 
+from .library import SITE_WIDE_ATTRIBUTES, Ad
 from .process import ProcessClient
-from .values import SITE_WIDE_ATTRIBUTES, Ad
 
 DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 _LONG_NAMES = {name.lower() for name in SITE_WIDE_ATTRIBUTES}
@@ -203,7 +203,7 @@ class QueueClient(DaemonClient):
     def read_data_needs(self, schedd: str, site_attributes: Sequence[str], max_groups: int) -> Ad:
         """Return the jobs of *schedd* with datasets, in rows of alike jobs.
 
-        See :meth:`adapters.condor.bindings.calls.need_calls.NeedCalls.read_data_needs`.
+        See :meth:`adapters.condor.bindings.schedd_calls.NeedCalls.read_data_needs`.
         """
         query = {"site_attributes": site_attributes, "max_groups": max_groups}
         return dict(self._call("read_data_needs", schedd=schedd, **query))
@@ -333,7 +333,7 @@ class MatchClient(DaemonClient):
     def evaluate_sites(self, jobs: Sequence[Mapping[str, str]], site_attributes: Sequence[str]) -> list[Ad]:
         """Return, for each of *jobs* (texts of its expressions), the sites that match all but its data.
 
-        See :meth:`adapters.condor.bindings.calls.need_calls.NeedCalls.evaluate_sites`.
+        See :meth:`adapters.condor.bindings.schedd_calls.NeedCalls.evaluate_sites`.
         """
         return list(self._call("evaluate_sites", jobs=list(jobs), site_attributes=site_attributes))
 

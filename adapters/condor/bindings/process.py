@@ -21,8 +21,8 @@ from typing import IO, Any, Self
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
 from hydrator.domain.redaction import escape_unprintable_tree
 
+from .library import FIRST_COLLECTOR, Ad
 from .token_advice import NEEDS, READ_NEED, describe_token_limit, is_level_missing, token_advice, token_limits
-from .values import FIRST_COLLECTOR, Ad
 
 CHILD = (sys.executable, "-P", "-m", "adapters.condor.bindings.child")
 START_SECONDS = 60.0

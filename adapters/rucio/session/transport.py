@@ -2,6 +2,7 @@
 
 Rucio sends each row of a bulk answer as soon as the row is ready, some 300 bytes at a time. A reader that
 reads each piece at once wakes for every row, and uses processor time that a server on the same machine needs.
+rucio-clients itself reads and decompresses each answer to its end, with no limit.
 """
 
 import http.client
@@ -11,7 +12,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,18 +24,171 @@ import urllib3
 import urllib3.connection
 import urllib3.connectionpool
 
-from adapters.bounded_json import Bounds
-from adapters.http.headers import http_date
-from adapters.http.rate_limiter import HttpRateLimiter
+from adapters.bounded_json import Bounds, TooLarge, decode, decode_row
+from adapters.http.rate_limiter import HttpRateLimiter, http_date
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS, sanitize
 from hydrator.domain.text import reason_of
 
 from .auth import ExternalToken, IssuedToken, OidcToken
-from .bodies import is_login, limit_response
 from .settings import RucioSettings
-from .writes import unanswered_write_error, write_error
+
+JSON_STREAM = "application/x-json-stream"
+_CHUNK_BYTES = 65_536
+_MAX_ROW_BYTES = 1_000_000
+_CONTENT_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+
+
+class _SizeLimitedBody:
+    """A raw urllib3 response that raises an error if its body exceeds *bounds*."""
+
+    def __init__(self, raw: Any, name: str, bounds: Bounds) -> None:  # noqa: ANN401 - urllib3's
+        self._raw, self._name, self.bounds = raw, name, bounds
+
+    def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401 - urllib3's
+        return getattr(self._raw, attribute)
+
+    def stream(self, _amount: int = _CHUNK_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:
+        """Yield the decompressed body; raise CatalogueGarbled if it is too large."""
+        size = values = 0
+        for piece in self._raw.stream(_CHUNK_BYTES, decode_content=decode_content):
+            size += len(piece)
+            values += piece.count(b",") + piece.count(b"\n")
+            if size > self.bounds.max_bytes:
+                raise CatalogueGarbled(self._name, str(self.bounds.too_many_bytes_error("its answer")))
+            if values > self.bounds.max_values:
+                raise CatalogueGarbled(self._name, str(self.bounds.too_many_values_error("its answer")))
+            yield piece
+
+
+class _StreamedResponse(requests.Response):
+    """A streamed response: the library ``requests`` leaves its body unread for :func:`iter_rows`."""
+
+    @property
+    def content(self) -> bytes:
+        """Return an empty body; :func:`iter_rows` reads the real body."""
+        return b""
+
+    @property
+    def text(self) -> str:
+        """Return the whole body, for a caller that expects one document, not rows."""
+        self.raw.bounds = self.raw.bounds.quarter()
+        return b"".join(self.iter_content(_CHUNK_BYTES)).decode("utf-8", "replace")
+
+
+def is_login(request: requests.PreparedRequest) -> bool:
+    """Return whether *request* asks Rucio for a token."""
+    return "/auth/" in str(request.url)
+
+
+def limit_response(response: requests.Response, name: str, bounds: Bounds) -> None:
+    """Limit *response* to *bounds*; if it is one document and not a stream of rows, to a quarter of *bounds*.
+
+    Raises:
+        CatalogueGarbled: the response is too large, or has an encoding that the request did not accept.
+    """
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in _CONTENT_ENCODINGS:
+        raise CatalogueGarbled(
+            name, f"its answer has a Content-Encoding that was not asked for: {encoding[:80]!a}"
+        )
+    if response.status_code == 200 and response.headers.get("Content-Type") == JSON_STREAM:
+        response.raw = _SizeLimitedBody(response.raw, name, bounds)
+        response.__class__ = _StreamedResponse
+        return
+    small = bounds.quarter()
+    response.raw = _SizeLimitedBody(response.raw, name, small)
+    # without an encoding, the library ``requests`` would try encodings for minutes
+    response.encoding = response.encoding or "utf-8"
+    if response.status_code != 200 or is_login(response.request):  # these are not decoded
+        return
+    try:
+        decode(response.content, small)
+    except TooLarge as error:
+        raise CatalogueGarbled(name, f"its answer: {error}") from None
+    except ValueError:
+        return  # the body is not JSON: the caller reports this
+
+
+def iter_rows(response: requests.Response) -> Iterator[Any]:
+    """Yield the records of an answer, one per line; leave dates as texts.
+
+    rucio-clients itself would search every text of every record for a date. This search takes five times
+    as long as all other steps of reading an answer.
+
+    Raises:
+        ValueError: a line is not JSON, or too long.
+    """
+    try:
+        for line in _iter_lines(response.iter_content(_CHUNK_BYTES)):
+            if line:
+                yield decode_row(line)
+    finally:
+        response.close()  # a caller may stop at an unreadable row
+
+
+def _iter_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > _MAX_ROW_BYTES:
+            raise ValueError(f"a row is longer than {_MAX_ROW_BYTES} bytes")
+        yield from lines
+    yield rest
+
+
+_NO_REFUSALS = frozenset({"CannotAuthenticate", "DatabaseException"})
+
+
+class WriteRefused(CatalogueError):
+    """Rucio refused a write and changed nothing; *kind* is its name of the reason."""
+
+    def __init__(self, catalogue: str, kind: str, reason: str) -> None:
+        super().__init__(catalogue, reason)
+        self.kind = kind
+
+
+class WriteUnconfirmed(CatalogueUnreachable):
+    """A write without a usable answer: the server may or may not have executed it."""
+
+
+def unanswered_write_error(name: str, exc: requests.RequestException, reason: str) -> CatalogueUnreachable:
+    """Return the error for a write that failed with *exc*.
+
+    A write was certainly not sent if there was no connection to the server; otherwise its outcome is unknown.
+    """
+    cause = exc.args[0] if exc.args else None
+    is_unsent = isinstance(exc, requests.ConnectTimeout | requests.exceptions.SSLError) or isinstance(
+        getattr(cause, "reason", None), urllib3.exceptions.NewConnectionError
+    )
+    return (CatalogueUnreachable if is_unsent else WriteUnconfirmed)(name, reason)
+
+
+def write_error(
+    name: str, response: requests.Response, unusable: CatalogueError | None
+) -> CatalogueError | None:
+    """Return the error of a write that Rucio refused, or whose outcome is unknown; None for other answers.
+
+    Rucio rolls its transaction back before it names an exception, whatever the status: a closed RSE has the
+    status 500. Without such a name, a status from 500 on may come from a proxy that waited in vain.
+
+    Args:
+        unusable: the reason why an answer with status 200 is not one of Rucio.
+    """
+    status = response.status_code
+    if status == 201 or (status == 200 and unusable is None):
+        return None  # Rucio calls the JSON of a 201 text/html, too
+    if status == 200 and unusable:
+        return WriteUnconfirmed(name, unusable.reason)
+    kind = sanitize(response.headers.get("ExceptionClass", ""), 100)
+    message = " ".join(sanitize(response.headers.get("ExceptionMessage", ""), 300).split())
+    if status >= 400 and kind and kind not in _NO_REFUSALS:
+        return WriteRefused(name, kind, message or kind)
+    if status not in range(400, 500):
+        return WriteUnconfirmed(name, f"HTTP {status} {kind} {message}".strip())
+    return None
+
 
 _COALESCE_AFTER_READS = 4  # short answers are complete after so many reads: read them without a wait
 _COALESCE_SECONDS = 0.002

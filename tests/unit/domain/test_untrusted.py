@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.condor.bindings.values import MAX_MISSES_OF_JOB, choose_misses_fairly, is_number
+from adapters.condor.bindings.library import MAX_MISSES_OF_JOB, choose_misses_fairly, is_number
 from hydrator.cli.output.printing import json_value
 from hydrator.diagnostics.job_outcomes import collect_outcomes
 from hydrator.diagnostics.why.explain import explain

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.command.stager import CommandStager
-from adapters.rucio.rules.staging.stager import RucioStager
+from adapters.command_stager import CommandStager
+from adapters.rucio.staging.stager import RucioStager
 from hydrator.config import load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site

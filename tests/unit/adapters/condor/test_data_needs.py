@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.condor.data_needs import ScheddNeeds
+from adapters.condor.pool_load import ScheddNeeds
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen, from_unix, to_unix
 from tests.factories import NOON

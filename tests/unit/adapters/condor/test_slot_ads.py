@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.condor.slot_ads import (
+from adapters.condor.slot_merge import (
     SLOT_ATTRIBUTES,
     Slot,
     SlotTime,

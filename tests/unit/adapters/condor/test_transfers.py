@@ -5,8 +5,8 @@ from datetime import timedelta
 import classad2
 import pytest
 
-from adapters.condor.bindings.calls.transfer_calls import TransferCalls
-from adapters.condor.transfers import MAX_WAITING_RUNS, TransferRecords, WrapperReports, parse_read
+from adapters.condor.bindings.schedd_calls import TransferCalls
+from adapters.condor.schedds import MAX_WAITING_RUNS, TransferRecords, WrapperReports, parse_read
 from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, from_unix, to_unix

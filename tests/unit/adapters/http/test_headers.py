@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.http.headers import MAX_PAUSE_SECONDS, http_date, retry_after
+from adapters.http.rate_limiter import MAX_PAUSE_SECONDS, http_date, retry_after
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 ABSURD = [

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adapters.http.headers import retry_after
+from adapters.http.rate_limiter import retry_after
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.responses import (
     BadRow,
@@ -25,19 +25,17 @@ from adapters.rucio.responses import (
     largest_counts,
     parse_dataset_rows,
 )
-from adapters.rucio.rules.model import (
+from adapters.rucio.states import (
     Lock,
     Movement,
     Rule,
+    container_replicas,
+    dataset_replicas,
+    file_replicas,
     movement_without_locks,
     movements,
     parse_locks,
     parse_rules,
-)
-from adapters.rucio.states import (
-    container_replicas,
-    dataset_replicas,
-    file_replicas,
     state_at,
 )
 from hydrator.domain.errors import (

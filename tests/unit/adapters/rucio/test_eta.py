@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rucio.eta import estimate_completion
+from adapters.rucio.conclusions import estimate_completion
 from tests.factories import MINUTE, NOON
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.rucio.responses import BadRow
-from adapters.rucio.rules.staging.own_rules import build_comment, iter_own_rules, parse_comment
-from adapters.rucio.rules.staging.refusals import translate_error
-from adapters.rucio.session.writes import WriteRefused, WriteUnconfirmed
+from adapters.rucio.session.transport import WriteRefused, WriteUnconfirmed
+from adapters.rucio.staging.own_rules import build_comment, iter_own_rules, parse_comment
+from adapters.rucio.staging.rule_writer import translate_error
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import (

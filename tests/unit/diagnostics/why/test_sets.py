@@ -11,7 +11,7 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ClassAd, ExprTree
 
-from adapters.condor.bindings.matchmaking import JobMatch
+from adapters.condor.bindings.match_calls import JobMatch
 from hydrator.cli.commands.why_answers import explain_dids
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.explanation import JobExplanation

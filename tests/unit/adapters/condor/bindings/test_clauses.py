@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.condor.bindings.clauses import find_names, split_conjunction, split_into_clauses
+from adapters.condor.bindings.match_calls import find_names, split_conjunction, split_into_clauses
 
 
 def of(text: str, whole=(), **others: str) -> list[str]:

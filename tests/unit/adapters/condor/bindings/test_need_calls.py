@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import classad2
 
-from adapters.condor.bindings.calls.need_calls import NeedCalls
+from adapters.condor.bindings.schedd_calls import NeedCalls
 
 NOW = 1_800_000_000
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import classad2
 import pytest
 
-from adapters.condor.bindings.calls.schedd_calls import ScheddCalls
 from adapters.condor.bindings.library import CallError
+from adapters.condor.bindings.schedd_calls import ScheddCalls
 
 
 class Queue:

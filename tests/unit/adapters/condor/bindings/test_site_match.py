@@ -3,7 +3,7 @@
 import classad2
 import pytest
 
-from adapters.condor.bindings.site_match import SiteMatcher
+from adapters.condor.bindings.match_calls import SiteMatcher
 
 SITES = ["DataLocalitySite", "GLIDEIN_Site"]
 HERE = "((TARGET.DataLocalitySets[MY.DataLocalityKey] >= 1.0) =?= true)"

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.rucio.datasets.file_lists import RucioFileLister
+from adapters.rucio.file_lists import RucioFileLister
 from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import (
     CatalogueDenied,

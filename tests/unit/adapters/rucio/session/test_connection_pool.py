@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from adapters.rucio.session.connection_pool import ConnectionPool
-from adapters.rucio.session.queries import QueryRunner
+from adapters.rucio.session.queries import ConnectionPool, QueryRunner
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn

@@ -19,11 +19,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from adapters.rucio.eta import Sample, estimate_completion
+from adapters.rucio.conclusions import Sample, estimate_completion
 from adapters.rucio.poll import Dids
-from adapters.rucio.session.client import RucioConnection, RucioSettings
+from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.queries import QueryRunner
-from adapters.rucio.session.writes import WriteRefused
+from adapters.rucio.session.settings import RucioSettings
+from adapters.rucio.session.transport import WriteRefused
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
@@ -42,13 +43,10 @@ from hydrator.domain.ports.staging import (
     StagingUnavailable,
 )
 
-from .account_rules import AccountRules
-from .capacity import DatasetSizes, StorageSpace, remaining_spaces
-from .destinations import Destinations, RuleOptions
-from .own_rules import OwnRule
-from .permissions import PermissionProbe
+from .destinations import DatasetSizes, Destinations, RuleOptions, StorageSpace, remaining_spaces
+from .own_rules import AccountRules, OwnRule
 from .rule_search import RuleSearch
-from .rule_writer import RuleWriter
+from .rule_writer import PermissionProbe, RuleWriter
 
 _TRUST_LOOK = timedelta(minutes=10)
 """A rule that was ours in an answer this young is renewed without another query."""

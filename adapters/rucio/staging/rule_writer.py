@@ -1,5 +1,9 @@
-"""Rule writer: add rules of ours, change their lifetimes and end them; each write is sent at most once."""
+"""Rule writer: add rules of ours, change their lifetimes and end them; each write is sent at most once.
 
+Each refusal of Rucio becomes one sentence, with what to do about it.
+"""
+
+import uuid
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -7,22 +11,73 @@ from typing import Any, TypeVar
 from adapters.rucio.responses import BadRow
 from adapters.rucio.session.client import RucioClient
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
-from adapters.rucio.session.writes import WriteRefused
-from hydrator.domain.errors import CatalogueError
+from adapters.rucio.session.transport import WriteRefused, WriteUnconfirmed
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.ports.staging import (
     OwnRequest,
     RefusalKind,
     StagingError,
     StagingKind,
     StagingOrder,
+    StagingOutcomeUnknown,
+    StagingPermissions,
     StagingRefused,
     StagingUnavailable,
 )
 
-from .account_rules import AccountRules
 from .destinations import Destinations
-from .own_rules import build_comment
-from .refusals import translate_error
+from .own_rules import AccountRules, build_comment
+
+_KINDS = {
+    "AccessDenied": RefusalKind.PERMISSION,
+    "InsufficientAccountLimit": RefusalKind.QUOTA,
+    "RSEOverQuota": RefusalKind.QUOTA,
+    "InsufficientTargetRSEs": RefusalKind.CLOSED,
+    "RSEWriteBlocked": RefusalKind.CLOSED,
+    "RSENotFound": RefusalKind.CLOSED,
+    "InvalidRSEExpression": RefusalKind.CLOSED,
+    "DataIdentifierNotFound": RefusalKind.UNKNOWN_DATASET,
+    "InvalidSourceReplicaExpression": RefusalKind.NO_SOURCE,
+}
+_TEMPORARY = frozenset({"ReplicationRuleCreationTemporaryFailed"})
+
+
+def translate_error(
+    error: CatalogueError, *, verb: str, subject: str, account: str, storage: str = "", activity: str = ""
+) -> StagingError:
+    """Return the error of the port for the *error* of a write.
+
+    Args:
+        verb: what the write was to do with rules: add, renew or cancel.
+        subject: the DID or the rule.
+        account: the account that sent the write.
+        storage: the RSE of a new rule.
+        activity: the configured activity of a new rule.
+    """
+    name = error.catalogue
+    if isinstance(error, StagingError):
+        return error
+    if isinstance(error, WriteUnconfirmed):
+        return StagingOutcomeUnknown(name, f"no usable answer to {verb} a rule: {error.reason}")
+    if isinstance(error, CatalogueDenied):
+        reason = f"Rucio refuses the login of account {account}: {error.reason}"
+        return StagingRefused(name, reason, RefusalKind.PERMISSION)
+    if not isinstance(error, WriteRefused) or error.kind in _TEMPORARY:
+        return StagingUnavailable(name, error.reason)
+    kind = _KINDS.get(error.kind, RefusalKind.OTHER)
+    if error.kind == "InvalidObject" and activity and f"'{activity}' is not one of" in error.reason:
+        kind = RefusalKind.ACTIVITY
+    sentences = {
+        RefusalKind.PERMISSION: f"account {account} may not {verb} rules; ask Rucio's administrators for it",
+        RefusalKind.QUOTA: f"account {account} has no quota left at {storage}; ask for a larger limit",
+        RefusalKind.ACTIVITY: f"Rucio does not have the activity {activity!r}; set activity to one it has",
+        RefusalKind.CLOSED: f"{storage} takes no data now ({error.kind})",
+        RefusalKind.UNKNOWN_DATASET: f"Rucio does not have {subject}",
+        RefusalKind.NO_SOURCE: f"no storage element that may send {subject} exists",
+    }
+    sentence = sentences.get(kind, f"Rucio refuses to {verb} a rule for {subject} ({error.kind})")
+    return StagingRefused(name, f"{sentence}: {error.reason}", kind)
+
 
 T = TypeVar("T")
 _LAST_LIFETIME_SECONDS = 5
@@ -136,3 +191,72 @@ def _read_rule_id(answer: object) -> str:
     if not isinstance(answer, list) or len(answer) != 1 or not isinstance(answer[0], str) or not answer[0]:
         raise BadRow(f"add_replication_rule: expected one rule id, got {str(answer)[:80]!r}")
     return answer[0]
+
+
+_NO_RULE = "0" * 32
+
+
+class PermissionProbe:
+    """A probe of permissions.
+
+    It adds a rule for a DID that does not exist, and changes a rule that does not exist. Rucio checks the
+    permission first, then the quota and the RSE, and the DID or the rule last.
+    """
+
+    def __init__(
+        self, name: str, account: str, activity: str, writer: RuleWriter, destinations: Destinations
+    ) -> None:
+        self._name = name
+        self._account = account
+        self._activity = activity
+        self._writer = writer
+        self._destinations = destinations
+
+    def probe(self) -> StagingPermissions:
+        """Return the permissions.
+
+        Raises:
+            CatalogueError: Rucio gave no answer.
+        """
+        can_ask, note = self._probe_add()
+        can_renew = self._probe_change(
+            lambda client: client.update_replication_rule(_NO_RULE, {"lifetime": 60})
+        )
+        can_delete = self._probe_change(lambda client: client.delete_replication_rule(_NO_RULE))
+        notes = [note] if note else []
+        if not can_renew:
+            notes.append(
+                f"account {self._account} may not renew rules:"
+                " each request needs a lifetime that is long enough from its start"
+            )
+        if not (can_renew or can_delete):
+            notes.append(f"account {self._account} may not cancel rules: each request ends by its lifetime")
+        return StagingPermissions(can_ask, can_renew, can_renew or can_delete, tuple(notes))
+
+    def _probe_add(self) -> tuple[bool | None, str]:
+        storage = self._destinations.any_disk()
+        if storage is None:
+            return None, "no site has just one disk in Rucio, so the permission to add rules is unknown"
+        rule: dict[str, Any] = {
+            "dids": [{"scope": "classad-hydrator", "name": f"no-such-dataset-{uuid.uuid4().hex}"}],
+            "copies": 1,
+            "rse_expression": storage,
+            "lifetime": 60,
+            "activity": self._activity,
+            "comment": "classad-hydrator: a test of permissions",
+        }
+        try:
+            self._writer.send(lambda client: client.add_replication_rule(**rule), bool)
+        except WriteRefused as error:
+            if error.kind == "DataIdentifierNotFound":
+                return True, ""
+            return False, self._writer.translate(error, "add", "a dataset", storage).reason
+        raise CatalogueGarbled(self._name, "Rucio accepted a rule for a DID that does not exist")
+
+    def _probe_change(self, call: Callable[[RucioClient], object]) -> bool:
+        """Return whether Rucio refuses *call* only because its rule does not exist."""
+        try:
+            self._writer.send(call, bool)
+        except WriteRefused as error:
+            return error.kind == "RuleNotFound"
+        raise CatalogueGarbled(self._name, "Rucio changed a rule that does not exist")

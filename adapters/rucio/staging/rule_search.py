@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
-from adapters.rucio.datasets.containers import ContainerLister, ParentFinder
-from adapters.rucio.datasets.dids import DidResolver
+from adapters.rucio.dids import ContainerLister, DidResolver, ParentFinder
 from adapters.rucio.poll import DidErrors, Dids
 from adapters.rucio.responses import Rows, iter_records, parse_deep_rows, read_text
-from adapters.rucio.rules.cache import RuleCache
-from adapters.rucio.rules.model import LOCK_STATES, PENDING_STATES, Lock, Rule, parse_locks, parse_rules
+from adapters.rucio.rule_cache import RuleCache
 from adapters.rucio.session.queries import QueryRunner, split_did
 from adapters.rucio.session.transport import NotFound
+from adapters.rucio.states import LOCK_STATES, PENDING_STATES, Lock, Rule, parse_locks, parse_rules
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import ExistingRule

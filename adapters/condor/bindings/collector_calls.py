@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from adapters.condor.bindings.library import Bindings, CallError, describe_denial, failure_of
-from adapters.condor.bindings.values import SITE_WIDE_ATTRIBUTES, Ad
+from .library import SITE_WIDE_ATTRIBUTES, Ad, Bindings, CallError, describe_denial, failure_of
 
 SITE_AD_TYPE = "DataLocality"
 SITE_AD_ATTRIBUTES = (

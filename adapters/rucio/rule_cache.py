@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from adapters.rucio.poll import StoragesByDid
-from adapters.rucio.responses import iter_records, read_text
-from adapters.rucio.session.queries import QueryRunner, split_did
-from adapters.rucio.session.transport import InvalidRequest, NotFound, ServerFault
 from hydrator.domain.model import Did
 
-from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
+from .poll import StoragesByDid
+from .responses import iter_records, read_text
+from .session.queries import QueryRunner, split_did
+from .session.transport import InvalidRequest, NotFound, ServerFault
+from .states import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
 
 # a query also asks for changes in the 2 minutes before the last query: Rucio commits some changes late
 _OVERLAP = timedelta(minutes=2)

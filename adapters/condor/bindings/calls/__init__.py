@@ -1,1 +1,0 @@
-"""Calls to HTCondor's daemons that the child process executes."""

@@ -1,0 +1,770 @@
+"""Calls to schedds, in the child process: queries of queues and histories, and edits of queued jobs.
+
+:class:`LoadCalls` counts idle and running jobs in groups. :class:`NeedCalls` groups the jobs that need data.
+:class:`TransferCalls` reads finished transfers.
+
+The data clause of a job's Requirements refers to the job's attribute ``DataLocalityHere``. So the sites that
+match the rest of a job are those with a slot that matches the job if this attribute is true.
+
+Observed on HTCondor 23.9.6 and 25.14.1: the schedd's epoch history has one ``INPUT`` record for each run of a
+job whose input a transfer plugin fetched, written when the transfer ends, and one ``EPOCH`` record at the end
+of the run. The ``INPUT`` record of 25.14 has ``User``, ``Owner`` and ``RemoteHost``; that of 23.9 has none of
+them. The attributes in ``TRANSFER_JOB_ATTRS`` of the schedd's configuration are in it on both releases; on
+23.9 they replace ``ClusterId`` and ``ProcId``, unless the operator extends the default.
+HTCondor 23.9 writes no epoch history unless ``JOB_EPOCH_HISTORY`` is set.
+"""
+# ruff: noqa: ANN401  (the bindings have no types)
+
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from .library import Ad, Bindings, CallError, choose_misses_fairly, expression_text, is_number, read_strings
+from .match_calls import MatchCalls, SiteMatcher
+
+IDLE, HELD = 1, 5  # JobStatus
+QUEUED_JOBS = "JobStatus =!= 3 && JobStatus =!= 4"
+"""Jobs that are neither removed nor completed."""
+NEGOTIATED_JOBS = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
+"""Jobs that a negotiator places: not scheduler, grid and local universe."""
+RUNNING_JOBS = f"(JobStatus =?= 2 || JobStatus =?= 6 || JobStatus =?= 7) && {NEGOTIATED_JOBS}"
+"""Jobs that occupy a slot: they run, transfer their output, or are suspended."""
+NAMES_WITHOUT_KEY = "DataLocalityKey is undefined && RequiredDatasets isnt undefined"
+JOB_ATTRIBUTES = ("DataLocalityKey", "User", "RequestCpus", "DataLocalityExpectedSeconds", "RapthorRun")
+GROUP_FIELDS = ("key", "datasets", "user", "cpus", "expected_seconds", "run")
+MAX_RUN_LENGTH = 200
+"""A longer name of a run does not count."""
+RUNNING_ATTRIBUTES = ("JobCurrentStartDate", "RemoteHost", "ServerTime")
+"""ServerTime is the time of the schedd's clock, which it adds to each ad of an answer."""
+MAX_CLOCK_ERROR = 5
+"""A clock that differs by less (s) is right: ServerTime has whole seconds, and clocks are never exact."""
+UNPLACED_UNIVERSES = frozenset({7, 9, 12})
+
+
+class LoadCalls(Bindings):
+    """Queries of the jobs that wait for slots or use them."""
+
+    def read_idle_jobs(self, schedd: str) -> list[Ad]:
+        """Return the idle jobs of *schedd* in groups; each row has the fields of ``IdleJobs``.
+
+        The queries use GroupBy: see :meth:`ScheddCalls.count_queued_datasets`. The lists of datasets are
+        read only for jobs without a key. Omit jobs that name no datasets.
+        """
+        queue = self.schedd(schedd)
+        group_by = self.htcondor.QueryOpt.GroupBy
+        attributes = [*JOB_ATTRIBUTES, "JobStatus", "JobUniverse"]
+        rows: dict[tuple[Any, ...], int] = {}
+        has_unkeyed_jobs = False
+        for ad in self._waiting(queue.query("true", attributes, opts=group_by)):
+            has_unkeyed_jobs = has_unkeyed_jobs or "DataLocalityKey" not in ad
+            self._count(rows, ad, ())
+        if has_unkeyed_jobs:
+            unkeyed = queue.query("true", [*attributes, "RequiredDatasets"], opts=group_by)
+            for ad in self._waiting(unkeyed):
+                if "DataLocalityKey" not in ad:
+                    self._count(rows, ad, self._names(ad))
+        known = ((group, jobs) for group, jobs in rows.items() if group[0] is not None or group[1])
+        return _idle_rows(known)
+
+    def read_running_jobs(
+        self, schedd: str, site_attributes: Sequence[str], leaving_slots: Iterable[str] = ()
+    ) -> list[Ad]:
+        """Return the running jobs of *schedd* in groups; each row has the fields of ``RunningJobs``.
+
+        ``site`` is the first of *site_attributes* that the schedd recorded of the job's slot
+        (SYSTEM_JOB_MACHINE_ATTRS). Without it, ``slot`` is the name of the slot, for a dynamic slot the name
+        of the partitionable one. ``is_leaving`` says that the slot is one of *leaving_slots*.
+        ``clock_ahead`` has the seconds by which the schedd's clock, which gives the starts, is ahead of
+        this machine's.
+        """
+        leaving = frozenset(leaving_slots)
+        queue = self.schedd(schedd)
+        machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
+        attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, *machine_attributes]
+        rows: dict[tuple[Any, ...], list[int]] = {}
+        begun_at = time.time()
+        ads = queue.query(f"{RUNNING_JOBS} && ({NAMES_WITHOUT_KEY}) =!= true", attributes)
+        ended_at = time.time()
+        schedd_time = self._value(ads[0], "ServerTime") if ads else None
+        clock_ahead = find_clock_error(schedd_time, begun_at, ended_at)
+        for ad in ads:
+            self._add_start(rows, ad, (), machine_attributes, leaving)
+        for ad in queue.query(f"{RUNNING_JOBS} && {NAMES_WITHOUT_KEY}", [*attributes, "RequiredDatasets"]):
+            self._add_start(rows, ad, self._names(ad), machine_attributes, leaving)
+        return [{**row, "clock_ahead": clock_ahead} for row in _running_rows(rows)]
+
+    def read_cluster_jobs(
+        self, schedd: str, cluster: int, site_attributes: Sequence[str], max_jobs: int
+    ) -> Ad:
+        """Return the jobs of *cluster*, *max_jobs* at most: ``idle`` and ``running`` rows, ``held_count``.
+
+        The rows have the fields of :meth:`read_idle_jobs` and :meth:`read_running_jobs`. ``is_complete``
+        says that *max_jobs* left out no job.
+        """
+        queue = self.schedd(schedd)
+        machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
+        attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, "JobStatus", *machine_attributes]
+        jobs = f"ClusterId == {cluster} && {QUEUED_JOBS} && {NEGOTIATED_JOBS}"
+        keyed = queue.query(f"{jobs} && ({NAMES_WITHOUT_KEY}) =!= true", attributes, limit=max_jobs)
+        named = [*attributes, "RequiredDatasets"]
+        unkeyed = queue.query(f"{jobs} && {NAMES_WITHOUT_KEY}", named, limit=max_jobs)
+        ads: list[tuple[Any, tuple[str, ...]]] = [(ad, ()) for ad in keyed]
+        ads += [(ad, self._names(ad)) for ad in unkeyed]
+        idle: dict[tuple[Any, ...], int] = {}
+        running: dict[tuple[Any, ...], list[int]] = {}
+        held_count = 0
+        for ad, datasets in ads[:max_jobs]:
+            status = self.scalar(ad, "JobStatus")
+            if status == IDLE:
+                self._count(idle, ad, datasets)
+            elif status == HELD:
+                held_count += 1
+            else:
+                self._add_start(running, ad, datasets, machine_attributes)
+        return {
+            "idle": _idle_rows(idle.items()),
+            "running": _running_rows(running),
+            "held_count": held_count,
+            "is_complete": len(ads) < max_jobs,
+        }
+
+    def _waiting(self, groups: Iterable[Any]) -> Iterable[Any]:
+        return (
+            ad
+            for ad in groups
+            if self.scalar(ad, "JobStatus") == IDLE
+            and self.scalar(ad, "JobUniverse") not in UNPLACED_UNIVERSES
+        )
+
+    def _count(self, rows: dict[tuple[Any, ...], int], ad: Any, datasets: tuple[str, ...]) -> None:
+        group = self._group(ad, datasets)
+        rows[group] = rows.get(group, 0) + (self.scalar(ad, "JobCount") or 1)
+
+    def _add_start(
+        self,
+        rows: dict[tuple[Any, ...], list[int]],
+        ad: Any,
+        datasets: tuple[str, ...],
+        machine_attributes: Sequence[str],
+        leaving: AbstractSet[str] = frozenset(),
+    ) -> None:
+        started_at = self._value(ad, "JobCurrentStartDate")
+        if not is_number(started_at):
+            return
+        sites = (self._value(ad, name) for name in machine_attributes)
+        site = next((value for value in sites if isinstance(value, str) and value), None)
+        slot = _slot_of(self._value(ad, "RemoteHost"))
+        place = site, None if site else slot, slot in leaving
+        rows.setdefault((*self._group(ad, datasets), *place), []).append(int(started_at))
+
+    def _group(self, ad: Any, datasets: tuple[str, ...]) -> tuple[Any, ...]:
+        key, user = self._value(ad, "DataLocalityKey"), self._value(ad, "User")
+        cpus, expected = self._value(ad, "RequestCpus"), self._value(ad, "DataLocalityExpectedSeconds")
+        run = self._value(ad, "RapthorRun")
+        return (
+            key if isinstance(key, str) else None,
+            datasets,
+            user if isinstance(user, str) else "",
+            float(cpus) if is_number(cpus) and cpus > 0 else 1.0,
+            int(expected) if is_number(expected) and expected > 0 else None,
+            run if isinstance(run, str) and 0 < len(run) <= MAX_RUN_LENGTH else None,
+        )
+
+    def _names(self, ad: Any) -> tuple[str, ...]:
+        """Return the strings of RequiredDatasets; nothing for any other value, which no slot can satisfy."""
+        value = self._value(ad, "RequiredDatasets")
+        if isinstance(value, list):
+            tree = self.classad.ExprTree
+            items = [item.eval(ad) if isinstance(item, tree) else item for item in value]
+            if all(isinstance(item, str) for item in items):
+                return tuple(items)
+        return ()
+
+    @staticmethod
+    def _value(ad: Any, name: str) -> Any:
+        with suppress(Exception):
+            return ad.eval(name)
+        return None
+
+
+def _idle_rows(counts: Iterable[tuple[tuple[Any, ...], int]]) -> list[Ad]:
+    return [{**dict(zip(GROUP_FIELDS, group, strict=True)), "job_count": jobs} for group, jobs in counts]
+
+
+def _running_rows(starts_by_group: Mapping[tuple[Any, ...], list[int]]) -> list[Ad]:
+    names = (*GROUP_FIELDS, "site", "slot", "is_leaving")
+    return [
+        {**dict(zip(names, group, strict=True)), "started_at": sorted(starts)}
+        for group, starts in starts_by_group.items()
+    ]
+
+
+def find_clock_error(schedd_time: object, begun_at: float, ended_at: float) -> int:
+    """Return the seconds by which a schedd's clock is ahead of this machine's; 0 if it is about right.
+
+    Args:
+        schedd_time: ServerTime of an ad of the answer; any other value than a number is unknown.
+        begun_at, ended_at: the time of this machine before and after the query.
+    """
+    if not is_number(schedd_time):
+        return 0
+    error = max(schedd_time - ended_at, 0.0) or min(schedd_time - begun_at, 0.0)
+    return round(error) if abs(error) > MAX_CLOCK_ERROR else 0
+
+
+def _slot_of(remote_host: object) -> str | None:
+    """Return the slot in a job's RemoteHost; for ``slot1_3@host`` the partitionable ``slot1@host``."""
+    if not isinstance(remote_host, str):
+        return None
+    slot, at, host = remote_host.partition("@")
+    parent, _, number = slot.rpartition("_")
+    return f"{parent if parent and number.isdigit() else slot}{at}{host}"
+
+
+REMOVED, COMPLETED = 3, 4  # JobStatus
+QUEUED_CONSTRAINT = "JobStatus =!= 3 && JobStatus =!= 4"
+EDITS_AT_ONCE = 1000
+MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
+MAX_MISSES = 1000
+"""Misses in one answer of a schedd; each user gets a fair share."""
+MAX_ENDED_JOBS = 20_000
+"""Ended jobs with misses that one call reads."""
+NEGOTIATED_UNIVERSES = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
+"""Jobs that a negotiator places: not scheduler, grid and local universe."""
+MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
+"""Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
+MAX_KEY_CHARS = 1001
+"""Characters of a DataLocalityKey that are read: a key of a dataset has 1000 at most."""
+OUTCOME_ATTRIBUTES = (
+    *("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus"),
+)
+
+
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"')
+_BARE_NUMBER = re.compile(r"(?:^|\|\||&&)[\s(!]*(\d[\w.+]*)[\s)]*(?:\|\||&&|$)")
+"""A number where a condition must be, such as 179 in ``ClusterId == 178 || 179``."""
+
+
+class ScheddCalls(Bindings):
+    """Queries of the pool's schedds, and edits of their jobs."""
+
+    def schedds(self) -> list[Ad]:
+        """Return name, machine and version of every schedd that the collector lists."""
+        return self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion"))
+
+    def has_user_record(self, schedd: str, user: str) -> bool:
+        """Return True if the schedd has a user record of *user*; a queue super user needs this record."""
+        constraint = f"User =?= {self.classad.quote(user)}"
+        return bool(self.schedd(schedd).queryUserAds(constraint, ["User"]))
+
+    # queued jobs
+
+    def count_queued_datasets(self, schedd: str) -> list[tuple[list[str], int, str | None]]:
+        """Count jobs by RequiredDatasets and DataLocalityKey; omit removed and completed jobs.
+
+        The key is None if it is not a string.
+
+        GroupBy returns one ad, with a JobCount, for each combination of the projected attributes. The
+        constraint of a query with GroupBy can use only these attributes. The constraint does not test
+        RequiredDatasets: "isnt undefined" would exclude a list that refers to a missing attribute.
+
+        For items of a late-materialization factory that are not jobs yet, the queue has only the factory's
+        cluster ad, with the RequiredDatasets of the first item. This ad counts as one job, even if many
+        items are not jobs yet.
+        """
+        queue = self.schedd(schedd)
+        options = self.htcondor.QueryOpt
+        counts: dict[tuple[tuple[str, ...], str | None], int] = {}
+
+        def add(ads: Iterable[Any], count_jobs: Callable[[Any], int]) -> None:
+            for ad in ads:
+                if "RequiredDatasets" in ad:
+                    jobs = (self._read_required_datasets(ad), self._read_key(ad))
+                    counts[jobs] = counts.get(jobs, 0) + count_jobs(ad)
+
+        grouped = ["RequiredDatasets", "DataLocalityKey", "JobStatus"]
+        groups = queue.query("true", grouped, opts=options.GroupBy)
+        scalar = self.scalar
+        live = (ad for ad in groups if scalar(ad, "JobStatus") not in {REMOVED, COMPLETED})
+        add(live, lambda ad: scalar(ad, "JobCount") or 1)
+        factories = queue.query(
+            "ProcId is undefined && JobMaterializeDigestFile isnt undefined "
+            f"&& {QUEUED_CONSTRAINT} "
+            "&& (TotalSubmitProcs > JobMaterializeNextProcId) =!= false",
+            ["RequiredDatasets", "DataLocalityKey"],
+            opts=options.IncludeClusterAd,
+        )
+        add(factories, lambda _: 1)
+        ordered = sorted(counts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+        return [(list(datasets), jobs, key) for (datasets, key), jobs in ordered if jobs]
+
+    def read_constraint_names(self, constraint: str) -> list[str]:
+        """Return the attributes of jobs that *constraint* refers to; refuse it as the edits do."""
+        return self._read_constraint(constraint)[1]
+
+    def has_queued_job(self, schedd: str, constraint: str) -> bool:
+        """Return True if a queued job matches *constraint*."""
+        selection = self._select_jobs(constraint)
+        queue = self.schedd(schedd)
+        return bool(queue.query(f"({selection}) && {QUEUED_CONSTRAINT}", ["ClusterId"], limit=1))
+
+    def run_anywhere(self, schedd: str, constraint: str | None) -> int:
+        """Set DataLocalityHere of queued jobs to true, and check the result; return the number of jobs.
+
+        The check is a query, because a 23.9 schedd reports success even if it rejects an edit.
+        """
+        selection = self._select_jobs(constraint)
+        queue = self.schedd(schedd)
+        withheld = (
+            f"({selection}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true "
+            f"&& {QUEUED_CONSTRAINT}"
+        )
+        jobs = _query_ids(queue, withheld)
+        for start in range(0, len(jobs), EDITS_AT_ONCE):
+            self._edit(queue, jobs[start : start + EDITS_AT_ONCE], "DataLocalityHere", "true")
+        remaining = set(_query_ids(queue, withheld)) if jobs else set()
+        if rejected := [job for job in jobs if job in remaining]:
+            raise CallError(
+                "denied",
+                f"it rejected the edit of {len(rejected)} of {len(jobs)} jobs (the first is {rejected[0]})",
+            )
+        return len(jobs)
+
+    def _edit(self, queue: Any, ids: Sequence[str], attribute: str, literal: str) -> None:
+        """Edit jobs by id. Omit jobs that left the queue, because they would make the transaction fail."""
+        try:
+            queue.edit(list(ids), attribute, literal)
+        except self.htcondor.HTCondorException as failure:
+            queued = set(_query_ids(queue, QUEUED_CONSTRAINT))
+            remaining = [job for job in ids if job in queued]
+            if len(remaining) == len(ids):
+                if match := re.search(r"commit transaction: *(.+)", str(failure)):
+                    raise CallError("denied", match[1].strip()) from failure
+                raise
+            if remaining:
+                queue.edit(remaining, attribute, literal)
+
+    def _select_jobs(self, constraint: str | None) -> str:
+        """Return *constraint* as the bindings read it, for a query; None is every job."""
+        return "true" if constraint is None else self._read_constraint(constraint)[0]
+
+    def _read_constraint(self, constraint: str) -> tuple[str, list[str]]:
+        """Return *constraint* as the bindings read it, and the attributes of jobs that it refers to.
+
+        Raises:
+            CallError: the constraint is no expression, is true or false for all jobs alike, or has a bare
+                number as a condition, which is true for all jobs.
+        """
+        expression = self.parse_expression(constraint, "the constraint")
+        scoped = [name.split(".") for name in self.classad.ClassAd().externalRefs(expression) if name]
+        bare = [names[1:] if names[0].lower() == "my" else names for names in scoped]
+        first = {names[0].lower(): names[0] for names in bare if names and names[0].lower() != "target"}
+        if not first:
+            advice = "name a job (123 or 123.4), an attribute (ClusterId == 123), or --all"
+            raise CallError("usage", f"the constraint {constraint[:200]} asks nothing of a job: {advice}")
+        if number := _BARE_NUMBER.search(_STRING.sub('""', str(expression))):
+            advice = f"write ClusterId == {number[1]} for a job"
+            raise CallError("usage", f"the constraint has a bare {number[1]}, true for all jobs: {advice}")
+        return str(expression), sorted(first.values())
+
+    # ended jobs
+
+    def query_misses(self, schedd: str, since: int) -> list[list[str]]:
+        """Return misses of jobs in the queue, and of ended jobs in the history after *since* (Unix s)."""
+        queue = self.schedd(schedd)
+        constraint = f"{MISSES_ATTRIBUTE} isnt undefined"
+        ads = list(queue.query(constraint, [MISSES_ATTRIBUTE, "User"]))
+        stop = f"EnteredCurrentStatus < {since}"
+        ads += queue.history(constraint, [MISSES_ATTRIBUTE, "User"], MAX_ENDED_JOBS, since=stop)
+        scalar = self.scalar
+        reports = ((str(scalar(ad, "User")), read_strings(ad, MISSES_ATTRIBUTE)) for ad in ads)
+        return choose_misses_fairly(reports, MAX_MISSES)
+
+    def outcomes(
+        self,
+        schedd: str,
+        since: int,
+        after_job_id: str | None,
+        max_jobs: int,
+        site_attributes: Sequence[str],
+        ended_before: int | None = None,
+    ) -> list[Ad]:
+        """Return jobs that ended from *since* until before *ended_before* (Unix s).
+
+        The job that left the queue last comes first.
+
+        The history is in the order in which jobs left the queue, and the schedd reads it backwards. The
+        schedd stops at the job *after_job_id* (a GlobalJobId), or at a job that ended more than
+        MAX_COMPLETED_IN_QUEUE_SECONDS before *since*: older entries have no job that ended after *since*.
+        """
+        queue = self.schedd(schedd)
+        machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
+        attributes = [
+            *OUTCOME_ATTRIBUTES,
+            "RequiredDatasets",
+            "RequiredBytes",
+            MISSES_ATTRIBUTE,
+            *machine_attributes,
+        ]
+        stop = f"EnteredCurrentStatus < {since - MAX_COMPLETED_IN_QUEUE_SECONDS}"
+        if after_job_id is not None:
+            stop = f"GlobalJobId =?= {self.classad.quote(after_job_id)} || {stop}"
+        constraint = f"{NEGOTIATED_UNIVERSES} && EnteredCurrentStatus >= {since}"
+        if ended_before is not None:
+            constraint = f"{constraint} && EnteredCurrentStatus < {ended_before}"
+        ads = queue.history(constraint, attributes, max_jobs, since=stop)
+        return [self._outcome_row(ad, machine_attributes) for ad in ads]
+
+    def last_ended(self, schedd: str) -> str | None:
+        """Return the GlobalJobId of the job that left the queue last."""
+        for ad in self.schedd(schedd).history("true", ["GlobalJobId"], 1):
+            job_id = self.scalar(ad, "GlobalJobId")
+            return job_id if isinstance(job_id, str) else None
+        return None
+
+    def _outcome_row(self, ad: Any, machine_attributes: Sequence[str]) -> Ad:
+        scalar = self.scalar
+        site = next((name for name in machine_attributes if isinstance(scalar(ad, name), str)), None)
+        return {
+            **self.scalars(ad, OUTCOME_ATTRIBUTES),
+            "site": scalar(ad, site) if site else None,
+            "datasets": list(self._read_required_datasets(ad)) if "RequiredDatasets" in ad else None,
+            "bytes": _input_sizes(ad),
+            "misses": read_strings(ad, MISSES_ATTRIBUTE),
+        }
+
+    def _read_key(self, ad: Any) -> str | None:
+        """Return the value of DataLocalityKey; None if it is not a string."""
+        with suppress(Exception):
+            key = ad.eval("DataLocalityKey")
+            return key[:MAX_KEY_CHARS] if isinstance(key, str) else None
+        return None
+
+    def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
+        """Return the strings of RequiredDatasets; for any other value, one text that is not a valid DID."""
+        with suppress(Exception):
+            value = ad.eval("RequiredDatasets")
+            if isinstance(value, list):
+                tree = self.classad.ExprTree
+                items = [item.eval(ad) if isinstance(item, tree) else item for item in value]
+                if items and all(isinstance(item, str) for item in items):
+                    return tuple(items)
+        return (f"RequiredDatasets = {expression_text(ad, 'RequiredDatasets')}",)
+
+
+def _query_ids(queue: Any, constraint: str) -> list[str]:
+    """Return the ids of the jobs that match *constraint*."""
+    return [f"{ad['ClusterId']}.{ad['ProcId']}" for ad in queue.query(constraint, ["ClusterId", "ProcId"])]
+
+
+def _input_sizes(ad: Any) -> dict[str, int]:
+    """Return the entries of RequiredBytes that are whole numbers."""
+    with suppress(Exception):
+        sizes = ad.eval("RequiredBytes")
+        return {name: size for name, size in sizes.items() if type(size) is int}
+    return {}
+
+
+READS_ATTRIBUTE = "ChirpDataLocalityReads"
+MIN_BYTES = 100_000_000
+"""Smallest file whose transfer is returned; smaller ones measure delays, not the link."""
+MAX_REPORTS_OF_USER = 200
+"""Jobs with reports of one user in one answer."""
+MAX_REPORTS = 5000
+MAX_READS_OF_JOB = 10
+MAX_READ_CHARS = 300
+"""Ended jobs with reports that one call reads."""
+MAX_RECORDS = 10_000
+"""Records of the epoch history that one call reads, the newest."""
+_RUN = ("ClusterId", "ProcId", "NumShadowStarts")
+_CEDAR = "CedarSizeBytesLastRun"
+
+
+class TransferCalls(Bindings):
+    """Queries of finished transfers."""
+
+    def read_rate_reports(self, schedd: str, since: int) -> list[Ad]:
+        """Return the jobs with reports: those in the queue, and those that ended after *since*."""
+        queue, scalar = self.schedd(schedd), self.scalar
+        constraint = f"{READS_ATTRIBUTE} isnt undefined"
+        attributes = [READS_ATTRIBUTE, "User", "GlobalJobId"]
+        ads = list(queue.query(constraint, attributes))
+        ads += queue.history(constraint, attributes, MAX_ENDED_JOBS, since=f"EnteredCurrentStatus < {since}")
+        rows: list[Ad] = []
+        counts: dict[str, int] = {}
+        for ad in ads:
+            user = str(scalar(ad, "User"))
+            counts[user] = counts.get(user, 0) + 1
+            if counts[user] > MAX_REPORTS_OF_USER or len(rows) == MAX_REPORTS:
+                continue
+            reads = [text[:MAX_READ_CHARS] for text in read_strings(ad, READS_ATTRIBUTE)[:MAX_READS_OF_JOB]]
+            rows.append({"user": user, "job": str(scalar(ad, "GlobalJobId")), "reads": reads})
+        return rows
+
+    def read_transfer_records(self, schedd: str, since: int, site_attributes: Sequence[str]) -> list[Ad]:
+        """Return the records of input transfers and of ended runs that are newer than *since* (Unix s)."""
+        machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
+        ads = self.schedd(schedd).jobEpochHistory(
+            "true",
+            [
+                *_RUN, "EpochAdType", "EpochWriteDate", "User", "InputPluginResultList", "TransferInputStats",
+                "TransferInStarted", "TransferInFinished", *machine_attributes,
+            ],
+            MAX_RECORDS,
+            since=f"EpochWriteDate < {since}",
+            ad_type=["INPUT", "EPOCH"],
+        )  # fmt: skip
+        return [self._transfer_row(ad, machine_attributes) for ad in ads]
+
+    def _transfer_row(self, ad: Any, machine_attributes: Sequence[str]) -> Ad:
+        scalar = self.scalar
+        site = next((scalar(ad, name) for name in machine_attributes if scalar(ad, name)), None)
+        is_input = "InputPluginResultList" in ad  # 23.9 omits EpochAdType
+        files = list(_read_results(ad)) if is_input else self._read_schedd_transfer(ad)
+        run = [scalar(ad, name) for name in _RUN]
+        return {
+            "kind": "INPUT" if is_input else "EPOCH",
+            "run": None if None in run else ".".join(map(str, run)),
+            "site": site if isinstance(site, str) else None,
+            "user": user if isinstance(user := scalar(ad, "User"), str) else None,
+            "files": files,
+        }
+
+    def _read_schedd_transfer(self, ad: Any) -> list[Ad]:
+        """Return the transfer from the schedd (``host`` is None), if no plugin took part in it."""
+        sizes: dict[str, Any] = {}
+        with suppress(Exception):
+            stats = dict(ad.eval("TransferInputStats").items())
+            sizes = {name: size for name, size in stats.items() if name.endswith("SizeBytesLastRun")}
+        begin, end = self.scalar(ad, "TransferInStarted"), self.scalar(ad, "TransferInFinished")
+        if list(sizes) != [_CEDAR] or not (is_number(begin) and is_number(end)):
+            return []
+        row = _file_row(None, sizes[_CEDAR], end - begin, end)
+        return [row] if row else []
+
+
+def _read_results(ad: Any) -> Iterator[Ad]:
+    """Yield the successful downloads in an ``INPUT`` record; the plugin may be the job owner's own."""
+    results: Any = None
+    with suppress(Exception):
+        results = ad.eval("InputPluginResultList")
+    for result in results if isinstance(results, list) else []:
+        with suppress(Exception):
+            row = _read_result(dict(result.items()))
+            if row:
+                yield row
+
+
+def _read_result(result: Mapping[str, Any]) -> Ad | None:
+    if result.get("TransferSuccess") is not True or result.get("TransferType") not in {None, "download"}:
+        return None
+    begin, end = result.get("TransferStartTime"), result.get("TransferEndTime")
+    if not (is_number(begin) and is_number(end)):
+        return None
+    host = _find_host(result)
+    return _file_row(host, result.get("TransferTotalBytes"), _find_seconds(result, end - begin), end)
+
+
+def _find_seconds(result: Mapping[str, Any], span: float) -> float:
+    """Return the seconds of a transfer.
+
+    Start and end are whole seconds. The curl plugin also has the exact time, as ``ConnectionTimeSeconds``;
+    for other plugins this is the time to connect. Without the exact time a span below 2 s is useless.
+    """
+    exact = result.get("ConnectionTimeSeconds")
+    is_curl = str(result.get("TransferProtocol")).lower() in {"http", "https", "ftp"}
+    if is_curl and is_number(exact) and span - 1 <= exact <= span + 1:
+        return exact
+    return span if span >= 2 else 0.0
+
+
+def _find_host(result: Mapping[str, Any]) -> str:
+    """Return the host that sent the data: of the cache that had them, else of the server."""
+    details = dict(result.get("DeveloperData") or {})
+    is_cached = str(details.get("HttpCacheHitOrMiss")).upper() == "HIT"
+    cache = details.get("HttpCacheHost") if is_cached else None
+    names = (cache, details.get("Endpoint"), result.get("TransferUrl"))
+    named = next((name for name in names if isinstance(name, str) and name), "")
+    address = named[:MAX_READ_CHARS]
+    return urlsplit(address if "//" in address else f"//{address}").hostname or ""
+
+
+def _file_row(host: str | None, size: object, seconds: float, ended_at: float) -> Ad | None:
+    if not is_number(size) or size < MIN_BYTES or seconds <= 0:
+        return None
+    return {"host": host, "bytes": int(size), "seconds": float(seconds), "ended_at": float(ended_at)}
+
+
+GROUP_ATTRIBUTES = (
+    "DataLocalityKey",
+    "User",
+    "AutoClusterId",
+    "JobStatus",
+    "JobUniverse",
+    "EnteredCurrentStatus",
+)
+NOT_DYNAMIC = "DynamicSlot =!= true"
+QUEUED = f"JobStatus =?= {IDLE} || JobStatus =?= {HELD}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedGroup:
+    """Alike idle or held jobs: those that match ``constraint``, of one user.
+
+    ``since`` (Unix seconds) is the time since which the oldest has its ``status``; None if it is unknown.
+    """
+
+    constraint: str
+    user: str
+    status: int
+    job_count: int = 0
+    since: int | None = None
+
+
+def order_in_turns(groups: Iterable[QueuedGroup]) -> list[QueuedGroup]:
+    """Return *groups* in turns of the users: the oldest of each user, then the second oldest of each.
+
+    So no user's groups take the places of all others, as in the order in which data is requested.
+    """
+    turns: Counter[tuple[str, int]] = Counter()
+    ordered = []
+    for one in sorted(groups, key=lambda group: (_age_key(group), group.constraint)):
+        ordered.append((turns[one.user, one.status], _age_key(one), one.constraint, one))
+        turns[one.user, one.status] += 1
+    return [one for *_, one in sorted(ordered, key=lambda row: row[:3])]
+
+
+def _age_key(group: QueuedGroup) -> float:
+    return math.inf if group.since is None else group.since
+
+
+class NeedCalls(LoadCalls, MatchCalls):
+    """Queries of jobs with datasets, and evaluations of the sites that match them."""
+
+    def read_data_needs(self, schedd: str, site_attributes: Sequence[str], max_groups: int) -> Ad:
+        """Return ``idle`` and ``running`` jobs of *schedd* with datasets, in rows of alike jobs.
+
+        The idle rows include held jobs (``is_held``): they need their data, but do not wait for it.
+        An idle row has ``datasets``, ``user``, ``job_count``, ``example`` (the id of its oldest job),
+        ``since`` (Unix seconds, of this job) and ``ad``: the texts of the expressions of this job. Beyond
+        *max_groups* rows of idle jobs, in turns of the users, ``ad`` is None. A running row has ``datasets``,
+        ``user``, ``started_at``, and ``site`` or ``slot`` as in :meth:`read_running_jobs`.
+        """
+        queue = self.schedd(schedd)
+        groups = order_in_turns(self._queued_groups(queue))
+        evaluated = set([group for group in groups if group.status == IDLE][:max_groups])
+        rows = (self._oldest_job(queue, group, has_ad=group in evaluated) for group in groups)
+        idle = [row for row in rows if row]
+        names: dict[str, tuple[str, ...]] = {}
+        running = []
+        for row in self.read_running_jobs(schedd, site_attributes):
+            datasets = tuple(row["datasets"])
+            if row["key"] is not None:
+                if row["key"] not in names:
+                    names[row["key"]] = self._datasets_of_key(queue, row["key"])
+                datasets = names[row["key"]]
+            if datasets:
+                running.append({**row, "datasets": datasets})
+        return {"idle": idle, "running": running}
+
+    def evaluate_sites(self, jobs: Sequence[Mapping[str, str]], site_attributes: Sequence[str]) -> list[Ad]:
+        """Return, for each of *jobs* (texts of expressions), ``sites`` and ``matches_now``.
+
+        ``sites`` are those with a slot that would match if the data were there and the slot were empty.
+        ``matches_now`` says whether a slot matches as the data is now.
+        """
+        matches = [SiteMatcher(self.classad, self._build_job_ad(job), site_attributes) for job in jobs]
+        attributes = set().union(*(match.slot_attributes for match in matches))
+        query = self._build_slot_query(self.collector_addresses() or [""])
+        pairs = self._fetch_match_slots(
+            lambda names, constraint: query(names, f"({constraint}) && {NOT_DYNAMIC}"),
+            attributes,
+            site_attributes,
+        )
+        return [match.evaluate_slots(pairs) for match in matches]
+
+    def _queued_groups(self, queue: Any) -> list[QueuedGroup]:
+        """Return the groups of alike idle or held jobs with datasets.
+
+        GroupBy returns one ad for each combination of the projected attributes, so one for each second in
+        which jobs of a group became idle; the lists of datasets are read only for jobs without a key.
+        """
+        options = self.htcondor.QueryOpt.GroupBy
+        quote = self.classad.quote
+        groups: dict[str, QueuedGroup] = {}
+        has_unkeyed_jobs = False
+        ads = queue.query(QUEUED, list(GROUP_ATTRIBUTES), opts=options)
+        for ad, status in self._select_queued(ads):
+            key = self._value(ad, "DataLocalityKey")
+            if isinstance(key, str):
+                self._add(groups, f"DataLocalityKey =?= {quote(key)}", ad, status)
+            has_unkeyed_jobs = has_unkeyed_jobs or not isinstance(key, str)
+        if has_unkeyed_jobs:
+            ads = queue.query(QUEUED, [*GROUP_ATTRIBUTES, "RequiredDatasets"], opts=options)
+            for ad, status in self._select_queued(ads):
+                names = self._names(ad)
+                if names and not isinstance(self._value(ad, "DataLocalityKey"), str):
+                    joined = f'join(",", RequiredDatasets) =?= {quote(",".join(names))}'
+                    self._add(groups, f"isString(DataLocalityKey) =!= true && {joined}", ad, status)
+        return list(groups.values())
+
+    def _add(self, groups: dict[str, QueuedGroup], data: str, ad: Any, status: int) -> None:
+        """Add the jobs of *ad*, which match the constraint *data*, to their group."""
+        constraint = f"{data} && {self._alike(ad, status)}"
+        user, since = self._value(ad, "User"), self._value(ad, "EnteredCurrentStatus")
+        one = groups.get(constraint) or QueuedGroup(constraint, user if isinstance(user, str) else "", status)
+        times = [at for at in (one.since, int(since) if is_number(since) else None) if at is not None]
+        groups[constraint] = replace(
+            one, job_count=one.job_count + self._job_count(ad), since=min(times, default=None)
+        )
+
+    def _select_queued(self, groups: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+        """Yield the ads of idle and held jobs that a negotiator places, each with its JobStatus."""
+        for ad in groups:
+            status = self.scalar(ad, "JobStatus")
+            if status in {IDLE, HELD} and self.scalar(ad, "JobUniverse") not in UNPLACED_UNIVERSES:
+                yield ad, int(status)
+
+    def _alike(self, ad: Any, status: int) -> str:
+        """Return a constraint for the jobs with *status* and the user and the autocluster of *ad*."""
+        user, cluster = self._value(ad, "User"), self._value(ad, "AutoClusterId")
+        terms = [f"JobStatus =?= {status}"]
+        terms += [f"JobUniverse =!= {each}" for each in sorted(UNPLACED_UNIVERSES)]
+        terms.append(f"User =?= {self.classad.quote(user)}" if isinstance(user, str) else "User is undefined")
+        is_known = type(cluster) is int
+        terms.append(f"AutoClusterId =?= {cluster}" if is_known else "AutoClusterId is undefined")
+        return " && ".join(terms)
+
+    def _job_count(self, ad: Any) -> int:
+        count = self.scalar(ad, "JobCount")
+        return count if type(count) is int and count > 0 else 1
+
+    def _oldest_job(self, queue: Any, group: QueuedGroup, *, has_ad: bool) -> Ad | None:
+        """Return the row of *group*, with its oldest job; None if the last of its jobs has just gone."""
+        oldest = f"{group.constraint} && EnteredCurrentStatus =?= {group.since}"
+        constraints = [group.constraint] if group.since is None else [oldest, group.constraint]
+        ad = next((ads[0] for each in constraints if (ads := queue.query(each, [], limit=1))), None)
+        if ad is None or not (names := self._names(ad)):
+            return None
+        since = self._value(ad, "EnteredCurrentStatus")
+        return {
+            "datasets": names,
+            "user": group.user,
+            "job_count": group.job_count,
+            "example": f"{self.scalar(ad, 'ClusterId')}.{self.scalar(ad, 'ProcId')}",
+            "since": int(since) if is_number(since) else None,
+            "is_held": group.status == HELD,
+            "ad": {name: expression_text(ad, name) for name in ad} if has_ad else None,
+        }
+
+    def _datasets_of_key(self, queue: Any, key: str) -> tuple[str, ...]:
+        constraint = f"DataLocalityKey =?= {self.classad.quote(key)}"
+        ads = queue.query(constraint, ["RequiredDatasets"], limit=1)
+        return self._names(ads[0]) if ads else ()

@@ -1,0 +1,533 @@
+"""Locks and rules of datasets: which datasets are moving or stuck, and when their rules end.
+
+:class:`LockTracker` is what a poll uses; it reads locks, and the histories of ended rules.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did, Provenance
+
+from .dids import ParentFinder
+from .poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid, drop_all_but
+from .responses import Rows, iter_records, read_choice, read_did, read_text
+from .rule_cache import RuleCache
+from .session.client import UnreadableAnswer
+from .session.queries import BackgroundQuery, QueryRunner, SeriesGuard, split_did
+from .session.transport import NotFound
+from .states import (
+    LOCK_STATES,
+    UNFINISHED_STATES,
+    Lock,
+    Movement,
+    Movements,
+    Rule,
+    movement_without_locks,
+    movements,
+    parse_locks,
+    parse_rules,
+)
+
+_MAX_HISTORIES = 1000  # in one poll
+
+
+@dataclass(frozen=True, slots=True)
+class _RuleHistory:
+    """The history of a dataset's rules at *storages*, the storage elements where the dataset has no lock.
+
+    *locks* has one lock for each existing rule that matches one of *storages*; such a rule holds single
+    files. At *ended_storages* all rules have ended.
+    """
+
+    read_at: datetime
+    storages: AbstractSet[str]
+    locks: Sequence[Lock] = ()
+    ended_storages: frozenset[str] = frozenset()
+
+
+class RuleHistories:
+    """A cache of rule histories by dataset."""
+
+    def __init__(self, queries: QueryRunner, rule_cache: RuleCache, parents: ParentFinder) -> None:
+        self._queries = queries
+        self._rule_cache = rule_cache
+        self._parents = parents
+        self._histories: dict[Did, _RuleHistory] = {}
+        self._failed_at: dict[Did, datetime] = {}
+
+    def forget_all_but(self, dids: Dids) -> None:
+        """Forget the histories of all datasets but *dids*."""
+        drop_all_but(dids, self._histories, self._failed_at)
+
+    def locks_of(self, did: Did) -> Sequence[Lock]:
+        """Return locks for the rules that hold single files of *did*."""
+        history = self._histories.get(did)
+        return history.locks if history else ()
+
+    def storages_to_query(
+        self,
+        poll: RucioPoll,
+        did: Did,
+        dataset_locks: Sequence[Lock],
+        complete_storages: AbstractSet[str],
+        storages_with_rules: Container[str],
+    ) -> frozenset[str]:
+        """Return the *complete_storages* without rule and lock whose rule history is due for a query."""
+        locked = {lock.storage for lock in dataset_locks if not self._rule_cache.is_deleted(lock.rule)}
+        history = self._histories.get(did)
+        if history and poll.started_at - history.read_at >= self._queries.settings.verify_every:
+            history = None
+        queried = history.storages if history else frozenset()
+        return frozenset(
+            each for each in complete_storages - queried - locked if each not in storages_with_rules
+        )
+
+    def read(self, poll: RucioPoll, storages_by_did: StoragesByDid) -> StoragesByDid:
+        """Query the histories, oldest first; return, by dataset, the storage elements whose rules have ended.
+
+        If a query fails, or if time is too short for a first query, the dataset gets into ``poll.errors``. If
+        time is too short for a repeated query, the last history stays valid.
+        """
+        ended_storages: dict[Did, frozenset[str]] = {}
+        in_order = sorted(storages_by_did, key=self._turn)
+        waiting, jobs = in_order[_MAX_HISTORIES:], in_order[:_MAX_HISTORIES][::-1]
+        guard = SeriesGuard(self._queries, reserve=0.2)
+        for did, history in self._queries.map_concurrently(
+            jobs, lambda each: self._query(poll, each, storages_by_did[each])
+        ):
+            if isinstance(history, CatalogueError):
+                poll.errors[did] = history
+                self._failed_at[did] = poll.started_at
+            else:
+                previous = self._histories.get(did)
+                earlier = previous.locks if previous and previous.read_at == poll.started_at else ()
+                self._histories[did] = replace(history, locks=(*earlier, *history.locks))
+                ended_storages[did] = history.ended_storages
+            if guard.should_stop_after(history):
+                waiting += jobs
+                jobs.clear()
+        late = CatalogueUnreachable(self._queries.name, "no time was left to query the history of its rules")
+        poll.errors.update(
+            (did, late)
+            for did in waiting
+            if did not in self._histories or storages_by_did[did] - self._histories[did].storages
+        )
+        return ended_storages
+
+    def _turn(self, did: Did) -> tuple[datetime, Did]:
+        """Return the sort key of *did*: the time of the last attempt."""
+        read_at = self._histories[did].read_at if did in self._histories else NEVER
+        return max(read_at, self._failed_at.get(did, NEVER)), did
+
+    def _query(self, poll: RucioPoll, did: Did, storages: AbstractSet[str]) -> _RuleHistory:
+        """Query all rules that ever applied to *did*, or one of its containers, at *storages*."""
+        owners = {did, *self._parents.find(did, poll.started_at, keep=False)}
+        locks, ended = [], set[str]()
+        for owner in sorted(owners):
+            for rule, expression in sorted(self._query_past_rules(owner)):
+                matches = {each for each in storages if self._may_match(poll, expression, each)}
+                if matches and self._rule_cache.exists(rule):
+                    locks += [Lock(did, each, "OK", rule) for each in sorted(matches)]
+                else:
+                    ended |= matches
+        return _RuleHistory(
+            poll.started_at, storages, locks, frozenset(ended) - {lock.storage for lock in locks}
+        )
+
+    def _query_past_rules(self, did: Did) -> frozenset[tuple[str, str]]:
+        """Return all rules that *did* ever had, with their expressions."""
+        try:
+            return self._queries.ask(
+                lambda client: client.list_replication_rule_full_history(*split_did(did)), _parse_past_rules
+            )
+        except NotFound:
+            return frozenset()
+
+    def _may_match(self, poll: RucioPoll, expression: str, storage: str) -> bool:
+        """Return whether *expression* matches *storage*; True if Rucio can no longer parse the expression."""
+        try:
+            return storage in self._rule_cache.resolve_expression(expression, poll.rses, poll.started_at)
+        except CatalogueGarbled:
+            return True
+
+
+def _parse_past_rules(rows: Rows) -> frozenset[tuple[str, str]]:
+    call = "list_replication_rule_full_history"
+    return frozenset(
+        (read_text(row, "rule_id", call), read_text(row, "rse_expression", call))
+        for row in iter_records(rows, call)
+    )
+
+
+_UNREADABLE_ROW_ERRORS = (CatalogueGarbled, UnreadableAnswer)
+"""Errors for an unreadable row. After any other error the old locks are still the best information."""
+
+
+class _DatasetLocks(NamedTuple):
+    """The locks of a dataset, and the time when they were read."""
+
+    read_at: datetime
+    locks: Sequence[Lock]
+
+
+class LockReader:
+    """A reader of locks, with a cache by dataset."""
+
+    def __init__(self, queries: QueryRunner, rule_cache: RuleCache, parents: ParentFinder) -> None:
+        self._queries = queries
+        self._rule_cache = rule_cache
+        self._parents = parents
+        self._dataset_locks: dict[Did, _DatasetLocks] = {}
+
+    def forget_all_but(self, dids: Dids) -> None:
+        """Forget the locks of all datasets but *dids*."""
+        drop_all_but(dids, self._dataset_locks)
+
+    def locks_of(self, did: Did) -> Sequence[Lock] | None:
+        """Return the locks of *did* from the last query, however old; None if there was no query."""
+        entry = self._dataset_locks.get(did)
+        return entry.locks if entry else None
+
+    def is_due(self, poll: RucioPoll, did: Did, changed_dids: Dids) -> bool:
+        """Return whether to query a settled dataset's locks: after ``verify_every``, or if a rule changed."""
+        entry = self._dataset_locks.get(did)
+        if entry is None or poll.started_at - entry.read_at >= self._queries.settings.verify_every:
+            return True
+        return bool(changed_dids) and not changed_dids.isdisjoint({did, *poll.parents(did)})
+
+    def read_unsettled(self, poll: RucioPoll, dids: Dids, rule_storages: StoragesByDid) -> None:
+        """Query the locks of *dids*; if a dataset has no locks, query the locks on its files.
+
+        A dataset whose locks cannot be read gets into ``poll.errors``.
+        """
+        self._read(poll, dids, poll.errors, rule_storages)
+        self._read_file_locks(
+            poll, {did for did in dids - poll.errors.keys() if not self._dataset_locks[did].locks}
+        )
+
+    def iter_permanent(
+        self, poll: RucioPoll, rule_storages: StoragesByDid
+    ) -> Iterator[tuple[Did, Sequence[Lock]]]:
+        """Yield datasets whose rules imply their locks; querying rules costs a tenth of querying locks."""
+        try:
+            for did, locks in self._rule_cache.iter_permanent_locks(rule_storages):
+                self._dataset_locks[did] = _DatasetLocks(poll.started_at, locks)
+                yield did, locks
+        except CatalogueError:
+            return  # the caller queries the locks instead
+
+    def read_settled(self, poll: RucioPoll, dids: Dids) -> None:
+        """Query the locks of *dids*, the oldest first, until half of the poll's time is over.
+
+        If a query fails, the old locks stay valid. If a row is unreadable, its dataset gets into
+        ``poll.errors``.
+        """
+        settings = self._queries.settings
+        due = sorted(
+            (self._dataset_locks[did].read_at if did in self._dataset_locks else NEVER, did) for did in dids
+        )
+        failures: DidErrors = {}
+        step = settings.batch * settings.concurrent_calls
+        for start in range(0, len(due), step):
+            if self._queries.is_late(0.5):
+                return
+            self._read(poll, {did for _, did in due[start : start + step]}, failures, {})
+            poll.errors.update(
+                (did, error) for did, error in failures.items() if type(error) in _UNREADABLE_ROW_ERRORS
+            )
+
+    def _read(
+        self,
+        poll: RucioPoll,
+        dids: Dids,
+        errors: DidErrors,
+        rule_storages: StoragesByDid,
+    ) -> None:
+        """Query the locks of *dids*; if a lock is missing, query again, as the answer may be incomplete."""
+        first = self._query(dids - errors.keys(), errors)
+        suspects = {
+            did
+            for did, locks in first.items()
+            if self._is_lock_missing(did, locks, rule_storages.get(did, frozenset()))
+        }
+        second = self._query(suspects, errors)
+        for did in suspects - errors.keys():
+            if set(second[did]) != set(first[did]):
+                errors[did] = CatalogueGarbled(
+                    self._queries.name, f"get_locks_for_dids has two different answers for {did}"
+                )
+        self._dataset_locks.update(
+            (did, _DatasetLocks(poll.started_at, locks)) for did, locks in first.items() if did not in errors
+        )
+
+    def _query(self, dids: Dids, errors: DidErrors) -> Mapping[Did, Sequence[Lock]]:
+        locks_by_did: dict[Did, list[Lock]] = {did: [] for did in dids}
+        answers = self._queries.query_in_batches(
+            dids,
+            errors,
+            lambda client, batch: client.get_locks_for_dids([{**did, "type": "dataset"} for did in batch]),
+            lambda answer: parse_locks(answer, "get_locks_for_dids"),
+        )
+        for lock in answers:
+            locks_by_did[lock.did].append(lock)
+        return {did: locks for did, locks in locks_by_did.items() if did not in errors}
+
+    def _is_lock_missing(self, did: Did, locks: Sequence[Lock], rule_storages: AbstractSet[str]) -> bool:
+        """Return whether *locks* lacks a lock that the last answer had and whose rule still exists.
+
+        In the first answer for a dataset, a lock is missing if the summary rows show a rule without its lock.
+        """
+        last = self._dataset_locks.get(did)
+        if last is None:
+            return not rule_storages <= {lock.storage for lock in locks}
+        present = {(lock.storage, lock.rule) for lock in locks}
+        return any(
+            (lock.storage, lock.rule) not in present and not self._rule_cache.is_deleted(lock.rule)
+            for lock in last.locks
+        )
+
+    # -- locks of single files
+
+    def _read_file_locks(self, poll: RucioPoll, dids: Dids) -> None:
+        """Query the file locks of rules with grouping NONE; such rules have no dataset locks."""
+        rules_by_owner: dict[Did, list[Rule]] = {}
+        for did in sorted(dids):
+            try:
+                locks: list[Lock] = []
+                for owner in (did, *sorted(self._parents.find(did, poll.started_at))):
+                    if owner not in rules_by_owner:
+                        rules_by_owner[owner] = self._query_spreading_rules(owner)
+                    for rule in rules_by_owner[owner]:
+                        locks += self._query_file_locks(did, rule)
+                self._dataset_locks[did] = _DatasetLocks(poll.started_at, locks)
+            except CatalogueError as exc:
+                poll.errors[did] = exc
+
+    def _query_spreading_rules(self, did: Did) -> list[Rule]:
+        rules = self._queries.ask(
+            lambda client: client.list_did_rules(*split_did(did)),
+            lambda rows: parse_rules(rows, "list_did_rules"),
+        )
+        return [rule for rule in rules if rule.grouping == "NONE" and rule.state in UNFINISHED_STATES]
+
+    def _query_file_locks(self, did: Did, rule: Rule) -> list[Lock]:
+        """Return locks of *rule* for the files of *did*: one for each pair of storage element and state."""
+        rows = self._queries.ask(lambda client: client.list_replica_locks(rule.id), _parse_file_locks)
+        own_files = None if rule.did == did else self._query_file_dids(did)
+        states = {(storage, state) for file, storage, state in rows if own_files is None or file in own_files}
+        return [Lock(did, storage, state, rule.id) for storage, state in sorted(states)]
+
+    def _query_file_dids(self, did: Did) -> frozenset[Did | None]:
+        return self._queries.ask(
+            lambda client: client.list_files(*split_did(did)),
+            lambda rows: frozenset(read_did(row, "list_files") for row in iter_records(rows, "list_files")),
+        )
+
+
+def _parse_file_locks(rows: Rows) -> set[tuple[Did | None, str, str]]:
+    call = "list_replica_locks"
+    return {
+        (read_did(row, call), read_text(row, "rse", call), read_choice(LOCK_STATES, row, "state", call))
+        for row in iter_records(rows, call)
+    }
+
+
+_LAST_RULE_ENDED = Provenance(reason="whole, but its last rule has ended")
+
+
+class _CachedMovements(NamedTuple):
+    """Movements caused by locks and rules without an end; they change only if a lock or rule changes."""
+
+    locks: Sequence[Lock]
+    rules: Sequence[Rule | None]
+    movements: Movements
+
+
+class LockTracker:
+    """A tracker of movements, the effects of rules on datasets.
+
+    It queries the locks of unsettled datasets in every poll, and of settled datasets less often.
+    A settled dataset is complete at all its storage elements. The daemon needs its locks only
+    to know when its rules end, so queries for these locks wait if time is short.
+    """
+
+    def __init__(self, queries: QueryRunner) -> None:
+        self._queries = queries
+        self._rule_cache = RuleCache(queries)
+        self._parents = ParentFinder(queries)
+        self._lock_reader = LockReader(queries, self._rule_cache, self._parents)
+        self._histories = RuleHistories(queries, self._rule_cache, self._parents)
+        self._ended_storages: dict[Did, frozenset[str]] = {}
+        self._cached_movements: dict[Did, _CachedMovements] = {}
+        self._refresh_query = BackgroundQuery[frozenset[Did]](frozenset)
+        self._pending_rules: Mapping[Did, list[Rule]] | None = None
+
+    @contextmanager
+    def refresh_rules_in_background(self, poll: RucioPoll, dids: Dids) -> Iterator[None]:
+        """Query the changed rules in a thread during the ``with`` block; forget all datasets but *dids*."""
+        self._lock_reader.forget_all_but(dids)
+        self._histories.forget_all_but(dids)
+        self._parents.forget_all_but(dids)
+        drop_all_but(dids, self._ended_storages, self._cached_movements)
+        self._pending_rules = None
+        with self._queries.run_in_background(
+            lambda: self._rule_cache.refresh(poll.started_at)
+        ) as self._refresh_query:
+            yield
+
+    def cached_movements(self, poll: RucioPoll, settled_dids: Iterable[Did]) -> Mapping[Did, Movements]:
+        """Return the movements of the *settled_dids* that need no further query.
+
+        Return no movements until Rucio has answered the query for changed rules.
+        """
+        if not self._refresh_query.is_done:
+            return {}
+        try:
+            changed = self._refresh_query.result()
+        except CatalogueError:
+            changed = frozenset()
+        rules = self._rule_cache.rules_by_id
+        return {
+            did: self._movements_of(poll, did)
+            for did in settled_dids
+            if not self._lock_reader.is_due(poll, did, changed)
+            and all(lock.rule in rules for lock in self._locks_of(did))
+        }
+
+    def iter_movements(
+        self,
+        poll: RucioPoll,
+        settled_by_did: Mapping[Did, bool],
+        rule_storages: StoragesByDid,
+    ) -> Iterator[tuple[Did, Movements]]:
+        """Yield each dataset with its movements by storage element, while other datasets are queried.
+
+        An unsettled dataset whose locks or rules cannot be read gets into ``poll.errors``.
+
+        Args:
+            poll: the current poll.
+            settled_by_did: all datasets with a count; True if nothing of the dataset can be moving.
+            rule_storages: by dataset, the storage elements with a rule, from the summary rows.
+        """
+        unsettled = {did for did, is_settled in settled_by_did.items() if not is_settled}
+        try:
+            changed = self._refresh_query.result()
+        except CatalogueError as exc:
+            changed = frozenset()
+            poll.errors.update(dict.fromkeys(unsettled, exc))
+        self._lock_reader.read_unsettled(poll, unsettled, rule_storages)
+        due = {
+            did
+            for did, is_settled in settled_by_did.items()
+            if is_settled and self._lock_reader.is_due(poll, did, changed)
+        }
+        permanent = set()
+        for did, _ in self._lock_reader.iter_permanent(poll, {did: rule_storages[did] for did in due}):
+            permanent.add(did)
+            yield did, self._movements_of(poll, did)
+        self._lock_reader.read_settled(poll, due - permanent)
+        yield from self._load_and_iter(
+            poll, {did: settled_by_did[did] for did in settled_by_did.keys() - permanent}
+        )
+
+    def storages_needing_history(
+        self,
+        poll: RucioPoll,
+        did: Did,
+        complete_storages: AbstractSet[str],
+        storages_with_rules: Container[str],
+    ) -> frozenset[str]:
+        """Return the storage elements whose rule history must be queried; none if the locks are unknown."""
+        locks = self._lock_reader.locks_of(did)
+        if locks is None:
+            return frozenset()
+        return self._histories.storages_to_query(poll, did, locks, complete_storages, storages_with_rules)
+
+    def iter_histories(
+        self, poll: RucioPoll, storages_by_did: StoragesByDid
+    ) -> Iterator[tuple[Did, Movements]]:
+        """Query histories; then yield each dataset with its movements, including those of ended rules."""
+        for did, storages in self._histories.read(poll, storages_by_did).items():
+            self._ended_storages[did] = self._ended_storages.get(did, frozenset()) | storages
+        yield from self._load_and_iter(poll, dict.fromkeys(storages_by_did.keys() - poll.errors.keys(), True))
+
+    def _load_and_iter(
+        self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]
+    ) -> Iterator[tuple[Did, Movements]]:
+        self._load_rules(poll, settled_by_did)
+        for did in sorted(settled_by_did):
+            if did not in poll.errors:
+                yield did, self._movements_of(poll, did)
+
+    def _locks_of(self, did: Did) -> Sequence[Lock]:
+        locks, past = self._lock_reader.locks_of(did) or (), self._histories.locks_of(did)
+        return [*locks, *past] if past else locks
+
+    def _load_rules(self, poll: RucioPoll, settled_by_did: Mapping[Did, bool]) -> None:
+        """Load the rules of all locks.
+
+        If a rule cannot be loaded, each unsettled dataset with a lock of this rule gets an error.
+        """
+        late: CatalogueError = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
+        try:
+            missing = self._rule_cache.load_rules_of(
+                lock for did in settled_by_did for lock in self._locks_of(did)
+            )
+        except CatalogueError as exc:
+            cached_rules, late = self._rule_cache.rules_by_id, exc
+            rule_ids = (lock.rule for did in settled_by_did for lock in self._locks_of(did))
+            missing = frozenset(rule for rule in rule_ids if rule not in cached_rules)
+        for did, is_settled in settled_by_did.items():
+            if not is_settled and any(lock.rule in missing for lock in self._locks_of(did)):
+                poll.errors.setdefault(did, late)
+
+    def _movements_of(self, poll: RucioPoll, did: Did) -> Movements:
+        """Return the movements of *did*; if nothing changed, return the same object as in the last poll."""
+        from_locks = self._movements_of_locks(poll, did)
+        merged = dict(from_locks)
+        for storage, rule in self._rules_without_locks(poll, did):
+            merged.setdefault(storage, movement_without_locks(rule, held_until=poll.held_until))
+        ending = {
+            storage for storage, move in merged.items() if move.ends_at and move.ends_at <= poll.held_until
+        }
+        ended = self._ended_storages.get(did, frozenset()) - merged.keys()
+        merged.update(
+            (storage, Movement(ends_at=poll.started_at, provenance=_LAST_RULE_ENDED)) for storage in ended
+        )
+        if ending or ended or did in self._ended_storages:
+            self._ended_storages[did] = frozenset(ending | ended)
+        return from_locks if merged == from_locks else merged
+
+    def _movements_of_locks(self, poll: RucioPoll, did: Did) -> Movements:
+        locks, cached_rules = self._locks_of(did), self._rule_cache.rules_by_id
+        rules = [cached_rules.get(lock.rule) for lock in locks]
+        cached = self._cached_movements.get(did)
+        if cached and cached.locks is locks and cached.rules == rules:
+            return cached.movements
+        new_movements = movements(locks, cached_rules, held_until=poll.held_until)
+        self._cached_movements.pop(did, None)
+        if all(rule is None or rule.expires_at is None for rule in rules):
+            self._cached_movements[did] = _CachedMovements(locks, rules, new_movements)
+        return new_movements
+
+    def _rules_without_locks(self, poll: RucioPoll, did: Did) -> Iterable[tuple[str, Rule]]:
+        """Yield the rules without locks that apply to *did* and whose expression matches only one site."""
+        if self._pending_rules is None:
+            self._pending_rules = self._rule_cache.pending_rules()
+        pending = self._pending_rules
+        if not pending:
+            return
+        owners = {did, *poll.parents(did), *self._parents.last_parents(did)}
+        for rule in [rule for owner in sorted(owners & pending.keys()) for rule in pending[owner]]:
+            try:
+                names = self._rule_cache.resolve_expression(rule.expression, poll.rses, poll.started_at)
+            except CatalogueError:
+                continue  # the storage elements of this expression are unknown
+            disks = sorted(name for name in names if name in poll.rses and not poll.rses[name].is_tape)
+            if disks and len({poll.rses[name].sites for name in disks}) == 1:
+                yield disks[0], rule

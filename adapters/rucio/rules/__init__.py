@@ -1,1 +1,0 @@
-"""Rucio's rules and locks, and the movements that they cause."""
