@@ -24,7 +24,7 @@ from hydrator.domain.model import (
 )
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
-from hydrator.reconcile.publish.plan import Policy, plan
+from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 

@@ -18,7 +18,8 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads
-from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

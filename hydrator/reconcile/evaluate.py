@@ -23,12 +23,12 @@ from hydrator.reconcile.ads.site_ads import (
 from hydrator.reconcile.snapshot.breaker import (
     BreakerLimits,
     BreakerResult,
+    ListedCounts,
     LossCheck,
+    PreviousCounts,
 )
-from hydrator.reconcile.snapshot.listings import ListedCounts, PreviousCounts
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRows
-from hydrator.reconcile.snapshot.merge import MergedSnapshot, merge_catalogues
-from hydrator.reconcile.snapshot.update import apply_survey
+from hydrator.reconcile.snapshot.merge import MergedSnapshot, apply_survey, merge_catalogues
 from hydrator.reconcile.state import ReconcileState
 
 Answer = Survey | Unseen | Pending
@@ -114,7 +114,7 @@ def evaluate(
         approved_losses: by site, the held datasets whose loss the operator approved.
         previous: the evaluation of the last cycle. Without *previous*, the result is the same but slower.
         polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
-        withheld_reasons: sites whose published ads must stay, each with the reason (``publish/withhold.py``).
+        withheld_reasons: sites whose published ads must stay, each with the reason (``publish.py``).
         make_estimates: returns the estimates for the snapshot of this cycle; None without estimates.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})

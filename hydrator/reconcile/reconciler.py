@@ -23,8 +23,8 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, Clock
-from hydrator.reconcile.ads.generations import find_estimate_rewrites
-from hydrator.reconcile.estimates.estimator import Estimator
+from hydrator.reconcile.ads.drafts import find_estimate_rewrites
+from hydrator.reconcile.estimates.estimate import Estimator
 from hydrator.reconcile.estimates.report import EstimatesSaver
 from hydrator.reconcile.evaluate import (
     Evaluation,
@@ -32,20 +32,24 @@ from hydrator.reconcile.evaluate import (
     evaluate,
     keep_disputed_matches,
 )
-from hydrator.reconcile.poll.polls import CataloguePoller, PollResult, read_catalogue
-from hydrator.reconcile.poll.schedds import DemandPoller, ScheddAnswers
-from hydrator.reconcile.poll.threads import run_in_thread
-from hydrator.reconcile.publish.overrides import PendingCommands
-from hydrator.reconcile.publish.targets import (
+from hydrator.reconcile.poll import (
+    CataloguePoller,
+    DemandPoller,
+    PollResult,
+    ScheddAnswers,
+    read_catalogue,
+    run_in_thread,
+)
+from hydrator.reconcile.publish import (
     PlanOrError,
     PublishedAds,
     PublishTarget,
     PublishTargets,
+    Withholding,
     highest_generations,
 )
-from hydrator.reconcile.publish.withhold import Withholding
 from hydrator.reconcile.result import CycleReport, PublishResult, history_entries, summary
-from hydrator.reconcile.state import CommandSource, ReconcileState, StateSaver, StateStore
+from hydrator.reconcile.state import CommandSource, PendingCommands, ReconcileState, StateSaver, StateStore
 
 from .demand import build_demand, update_demand_memory
 

@@ -10,8 +10,7 @@ from hydrator.domain.model import Demand, Did, Plan, PublishedAd, Site, to_unix
 from hydrator.reconcile.estimates.estimate import Estimation
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import ChangeContext, HistoryEntry, build_entry
-from hydrator.reconcile.publish.overrides import PendingCommands
-from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.state import PendingCommands, ReconcileState
 
 
 @dataclass(frozen=True, slots=True)

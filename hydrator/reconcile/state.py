@@ -1,7 +1,11 @@
-"""State that one cycle passes to the next, and the code that saves it."""
+"""Commands of the operator, which the next cycle executes: approve a held loss.
+
+State that one cycle passes to the next, and the code that saves it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from hydrator.domain.bugs import BugReporter
@@ -9,9 +13,39 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.history import HistoryEntry
-from hydrator.reconcile.publish.overrides import PendingCommands
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """Let ``datasets`` leave the ad of the site, although the shrink breaker holds them."""
+
+    site: Site
+    datasets: frozenset[Did]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommands:
+    """The commands that are not executed yet, each with its file; and invalid files, each with the reason."""
+
+    commands: tuple[tuple[Path, Approve], ...] = ()
+    invalid_files: tuple[tuple[Path, str], ...] = ()
+    problem: str | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        advice = "the daemon renames the file to *.refused"
+        problems = [f"{path}: {why}; {advice}" for path, why in self.invalid_files]
+        return [*problems, self.problem] if self.problem else problems
+
+    @property
+    def approvals(self) -> dict[Site, frozenset[Did]]:
+        """Return, by site, the held datasets that the operator allows to leave the ad."""
+        approved: dict[Site, frozenset[Did]] = {}
+        for _, approval in self.commands:
+            approved[approval.site] = approved.get(approval.site, frozenset()) | approval.datasets
+        return approved
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from hydrator.domain.errors import StateError
 from hydrator.domain.files import replace_file
 from hydrator.domain.model import Site, parse_did
-from hydrator.reconcile.publish.overrides import Approve, PendingCommands
+from hydrator.reconcile.state import Approve, PendingCommands
 
 FOLDER_NAME: Final = "orders"
 MAX_COMMAND_BYTES: Final = 64 * 2**20

@@ -10,10 +10,9 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, Clock, ServerEndpoint, TokenValidity
-from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation
-from hydrator.reconcile.estimates.estimator import Estimator
+from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, Estimator
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.command_files import CommandQueue

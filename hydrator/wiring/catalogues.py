@@ -20,8 +20,7 @@ from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, To
 from hydrator.domain.ports.staging import Stager
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.estimates.report import REPORT_NAME, parse_estimates
-from hydrator.reconcile.poll.intake import CleanCatalogue
-from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
+from hydrator.reconcile.intake import CheckedCatalogue, CleanCatalogue
 from hydrator.state.store import Store
 
 from ..config import (

@@ -10,8 +10,7 @@ from adapters.files.sites_file import SitesFilePublisher
 from adapters.http.publisher import ServedAds, WebPublisher
 from hydrator.config import Settings
 from hydrator.domain.ports import Clock, ServerEndpoint
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import Policy, PublishTarget
 
 from .policies import max_age_of
 

@@ -9,7 +9,8 @@ from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Provenance, ReplicaState, Seen, Site
 from hydrator.domain.sites import MappedCatalogue, SiteMapping
-from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.testing.catalogue_contract import CAM, RAL
 from tests.rucio_contract import (
     COMPLETE,

@@ -23,8 +23,7 @@ from adapters.files.ad_files import AdFilePublisher
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState

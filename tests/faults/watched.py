@@ -8,8 +8,7 @@ import classad2
 
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import BreakerLimits

@@ -36,9 +36,8 @@ from hydrator.domain.untrusted import MAX_AHEAD, is_ahead
 from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads, sets_of
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs, update_demand_memory
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
-from hydrator.reconcile.publish.plan import Policy, plan
-from hydrator.reconcile.publish.targets import apply_plan
-from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
+from hydrator.reconcile.publish import Policy, apply_plan, plan
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON, ad

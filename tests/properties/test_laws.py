@@ -36,11 +36,10 @@ from hydrator.domain.model import (
     Withdraw,
 )
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.overrides import Approve
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget, ads_to_send
+from hydrator.reconcile.publish import Policy, PublishTarget, ads_to_send
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON

@@ -12,8 +12,7 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key, unmark_case
 from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport, summary
 from hydrator.reconcile.state import ReconcileState

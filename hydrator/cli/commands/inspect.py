@@ -73,7 +73,7 @@ def datasets(
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import dataset_rows
     from hydrator.domain.model import parse_did
-    from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
+    from hydrator.reconcile.snapshot.memory import provenance_rows
 
     view = _load_state_view(config)
     names = [parse_did(did, view.default_scope) for did in dids] if dids else None

@@ -42,7 +42,8 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import Catalogue
-from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.staging.overview import REPORT_NAME, StagingOverview, explain_for_job, overview_from_row
 from hydrator.state.store import Store
 from hydrator.submit.expressions import KEYED_HERE

@@ -32,7 +32,8 @@ from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
-from hydrator.reconcile.snapshot.update import CatalogueMemory, build_snapshot
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.staging.overview import REPORT_NAME as STAGING_REPORT
 from hydrator.staging.overview import StagingOverview, overview_from_row
 from hydrator.state.store import Store

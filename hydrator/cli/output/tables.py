@@ -272,7 +272,7 @@ def _count_common_ends(first: str, second: str) -> int:
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Print the sources of datasets' states; *rows* come from the module ``provenance_rows``."""
+    """Print the sources of datasets' states; *rows* come from ``provenance_rows``."""
     cells = []
     for row in rows:
         fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"

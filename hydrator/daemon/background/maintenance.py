@@ -19,7 +19,7 @@ from hydrator.domain.errors import HydratorError, PoolError
 from hydrator.domain.pool_ports import JobHistory, Slots
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind
 from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.snapshot.update import sizes_of
+from hydrator.reconcile.snapshot.merge import sizes_of
 from hydrator.state.network_rows import load_network
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, read_credentials, system_clock

@@ -1,20 +1,119 @@
-"""Drafts of site ads: write the lines of an ad, and read facts back from an ad."""
+"""Drafts of site ads: their lines, what fits into them, and their generations.
+
+Size budget of a site's ad: choose the datasets whose states fit into the ad, most demanded first.
+
+The demanded sets come before (``set_lines.py``): jobs look up their set. The choice ends when the ad is full,
+so it does not read all demand entries. The daemon repeats the choice only for sites with changes; see
+docs/explanation/incremental-evaluation.md.
+
+Drafts of site ads: write the lines of an ad, and read facts back from an ad.
+
+Generations of site ads: a new number if, and only if, the content of an ad changes.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_literal
-from hydrator.domain.ads.contract import CONTRACT_VERSION
+from hydrator.domain.ads.contract import CONTRACT_VERSION, ESTIMATE_ATTRIBUTES
 from hydrator.domain.ads.dataset_sets import SetKey, unmark_case
 from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Site, SiteAd, from_unix, to_unix
 from hydrator.domain.text import matches_any
+from hydrator.domain.untrusted import is_ahead
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
-from .budget import FRACTION_DIGITS, is_partial, round_down
+FRACTION_DIGITS = 2
+_EMPTY_LINES_BYTES = tuple(
+    len(f"{name} = []") for name in ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
+)
+STATE_LINES_BYTES = sum(_EMPTY_LINES_BYTES)
+"""The bytes of the long lines about datasets in an ad without datasets."""
+_ENTRY_BYTES = 4
+"""The bytes of an entry without its key and value: two quotes, the equals sign and the separator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The maximum bytes of one attribute's line, and of all long attributes together.
+
+    Long are the attributes with an entry for each dataset, or for each set of datasets.
+    """
+
+    line_bytes: int = 60_000
+    ad_bytes: int = 240_000
+
+
+class ListedDatasets(NamedTuple):
+    """The datasets whose states a site's ad lists.
+
+    ``has_list`` is True if the attribute ``AvailableDatasets`` fits too. ``is_complete`` is True if all
+    demanded datasets at the site fit.
+    """
+
+    dids: AbstractSet[Did]
+    has_list: bool
+    is_complete: bool
+
+
+def choose_datasets(
+    facts: Mapping[Did, Fact], dids: Iterable[Did], budget: Budget, as_of: datetime
+) -> ListedDatasets:
+    """Choose the datasets whose states fit into the ad of a site: *dids* in this order, until it is full.
+
+    If the list ``AvailableDatasets`` of these datasets does not fit too, the ad omits it: job expressions do
+    not need this attribute.
+
+    Args:
+        facts: the facts of the site.
+        dids: datasets, most demanded first; those without a fact are ignored.
+        budget: the maximum bytes of a line, and of the long lines about datasets together.
+        as_of: the time of the site's facts, in the ad for all datasets without an older fact.
+    """
+    site_as_of = to_unix(as_of)
+    chosen: set[Did] = set()
+    list_bytes, states_bytes, fractions_bytes, ages_bytes = _EMPTY_LINES_BYTES
+    chosen_bytes, is_complete = STATE_LINES_BYTES, True
+    for did in dids:
+        fact = facts.get(did)
+        if fact is None or did in chosen:
+            continue
+        key = len(did) + _ENTRY_BYTES
+        states_bytes += key + len(fact.state) + 2
+        if is_partial(fact):
+            fractions_bytes += key + 2 + FRACTION_DIGITS
+        if fact.as_of is not AT_LAST_POLL and to_unix(fact.as_of) < site_as_of:
+            ages_bytes += key + 10
+        total_bytes = _EMPTY_LINES_BYTES[0] + states_bytes + fractions_bytes + ages_bytes
+        if (
+            max(states_bytes, fractions_bytes, ages_bytes) > budget.line_bytes
+            or total_bytes > budget.ad_bytes
+        ):
+            is_complete = False
+            break
+        chosen.add(did)
+        chosen_bytes = total_bytes
+        if fact.state is DatasetState.AVAILABLE:
+            list_bytes += key - 1
+    all_bytes = chosen_bytes + list_bytes - _EMPTY_LINES_BYTES[0]
+    has_list = list_bytes <= budget.line_bytes and all_bytes <= budget.ad_bytes
+    return ListedDatasets(chosen, has_list, is_complete)
+
+
+def is_partial(fact: Fact) -> bool:
+    """Return True if a part of the dataset is on disk, but not all."""
+    return fact.fraction is not None and 0.0 < round_down(fact.fraction) < 1.0
+
+
+def round_down(fraction: float) -> float:
+    """Round *fraction* down, so that an ad never claims too much and small changes do not change the ad."""
+    scale: int = 10**FRACTION_DIGITS
+    return int(fraction * scale) / scale
+
 
 _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
 """One entry of a nested ad from :func:`nested_ad_literal`, such as ``'lofar:L1'="STAGING"``."""
@@ -178,3 +277,62 @@ def _ages(states: Mapping[Did, Fact], as_of: datetime) -> Iterable[tuple[Did, st
     for did, fact in states.items():
         if fact.as_of is not AT_LAST_POLL and (at := to_unix(fact.as_of)) < of_site:
             yield did, str(at)
+
+
+def assign_generations(
+    drafts: Mapping[Site, Draft],
+    previous_ads: Mapping[Site, SiteAd],
+    *,
+    published_generations: Mapping[Site, int],
+    now: datetime,
+) -> dict[Site, SiteAd]:
+    """Return the ad of every draft, with a new generation only if the content changed.
+
+    A generation is a Unix time. If a generation is ``MAX_AHEAD`` or more ahead of *now*, the
+    generation was forged or the clock was wrong. Hooks reject an ad with this generation, so the ad gets
+    a new generation, which starts from *now*.
+
+    Args:
+        drafts: by site, the content to advertise.
+        previous_ads: by site, the last ad that got a generation.
+        published_generations: by site, the highest generation read back from any publisher, so that a
+            daemon that lost its state does not send a lower generation.
+        now: aware UTC time of this cycle.
+    """
+    ads = {}
+    for site, draft in drafts.items():
+        old = previous_ads.get(site)
+        published_generation = _plausible_generation(published_generations.get(site, 0), now)
+        if (
+            old
+            and old.content == draft.content
+            and old.generation >= published_generation
+            and not is_ahead(old.generation, now)
+        ):
+            generation = old.generation
+        else:
+            highest = max(_plausible_generation(old.generation, now) if old else 0, published_generation)
+            generation = max(highest + 1, to_unix(now))
+        ads[site] = SiteAd(site, min(draft.as_of, now), generation, draft.content, draft.estimates_until)
+    return ads
+
+
+def find_estimate_rewrites(
+    previous_ads: Mapping[Site, SiteAd], ads: Mapping[Site, SiteAd]
+) -> frozenset[Site]:
+    """Return the sites of *ads* that have another content than in *previous_ads* for estimates alone."""
+    changed = ((site, previous_ads[site], ad) for site, ad in ads.items() if site in previous_ads)
+    return frozenset(
+        site
+        for site, old, ad in changed
+        if ad.content != old.content and _without_estimates(ad) == _without_estimates(old)
+    )
+
+
+def _without_estimates(ad: SiteAd) -> list[tuple[str, str]]:
+    return [line for line in ad.content if line[0] not in ESTIMATE_ATTRIBUTES]
+
+
+def _plausible_generation(generation: int, now: datetime) -> int:
+    """Return *generation*, or 0 if it is so far ahead of *now* that hooks reject it."""
+    return 0 if is_ahead(generation, now) else generation

@@ -1,4 +1,10 @@
-"""Lines of the demanded sets in a site's ad: choose the sets that have room, and write their entries.
+"""Sets in a site's ad: which demanded sets have room, and what the ad says about each.
+
+Index of the demand: by dataset, the demand entries that name it; and the keys of the demanded sets.
+
+Rows of the demanded sets at one site: the share of the bytes on disk, and the time of the oldest fact.
+
+Lines of the demanded sets in a site's ad: choose the sets that have room, and write their entries.
 
 The sets with a dataset at the site come first, the most demanded first. Then come the other sets of jobs
 and pins: their entry 0.0 says that the daemon knows the set and that nothing is here. A set has all its
@@ -6,20 +12,208 @@ entries in the ad, or none.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple, overload
 
 from hydrator.domain.ads.classad import classad_string
-from hydrator.domain.ads.dataset_sets import HASHED_KEY_CHARS, SetKey
+from hydrator.domain.ads.dataset_sets import HASHED_KEY_CHARS, SetKey, set_key
 from hydrator.domain.ads.estimates import SiteEstimates
-from hydrator.domain.model import Did, Origin, Site, to_unix
+from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Origin, Site, to_unix
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
-from .budget import STATE_LINES_BYTES, Budget
-from .demand_index import DatasetSet, DemandIndex
-from .set_rows import ABSENT, UNKNOWN, WHOLE, SetFacts, SetRow
+from .drafts import STATE_LINES_BYTES, Budget
+
+DatasetSet = tuple[Did, ...]
+"""The datasets that the same jobs need, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemandIndex:
+    """The demand entries, most demanded first.
+
+    ``positions_by_did`` has, by dataset, the positions of the entries that name the dataset. ``keys`` has
+    the keys of the sets of several datasets: two sets never have the same key, since a key has 100 bits of a
+    hash. ``unsettled_sets`` are the sets that jobs named for the first time a short time ago; see
+    :class:`hydrator.domain.model.DemandEntry`.
+    """
+
+    entries: Sequence[DemandEntry]
+    positions_by_did: Mapping[Did, Sequence[int]]
+    shortest_did_chars: int
+    keys: Mapping[DatasetSet, SetKey] = field(default_factory=dict)
+    unsettled_sets: frozenset[DatasetSet] = frozenset()
+
+    @classmethod
+    def build(
+        cls, entries: Sequence[DemandEntry], known_keys: Mapping[DatasetSet, SetKey] | None = None
+    ) -> "DemandIndex":
+        """Build the index of *entries*; *known_keys* are keys from an earlier index."""
+        naming: dict[Did, list[int]] = {}
+        for place, want in enumerate(entries):
+            for did in want.dids:
+                if did in naming:
+                    naming[did].append(place)
+                else:
+                    naming[did] = [place]
+        known = known_keys or {}
+        keys = {
+            want.dids: known.get(want.dids) or set_key(want.dids) for want in entries if len(want.dids) > 1
+        }
+        shortest = min(map(len, naming), default=0)
+        unsettled_sets = _find_unsettled_sets(entries)
+        return cls(entries, naming, shortest, keys, unsettled_sets)
+
+    def with_entries(self, entries: Sequence[DemandEntry]) -> "DemandIndex":
+        """Return the index of *entries*, which have the same datasets in the same order as the old ones."""
+        return replace(self, entries=entries, unsettled_sets=_find_unsettled_sets(entries))
+
+    def positions_of(self, facts: Mapping[Did, Fact]) -> list[int]:
+        """Return the positions of the entries that name a dataset of *facts*, most demanded first."""
+        return sorted({place for did in facts for place in self.positions_by_did.get(did, ())})
+
+    def sets_at(self, position: int) -> list[DatasetSet]:
+        """Return the sets that the jobs of the entry at *position* look up.
+
+        Jobs without a key of the whole set look up each single dataset.
+        """
+        want = self.entries[position]
+        if len(want.dids) == 1:
+            return [want.dids]
+        return _looked_up_sets(want)
+
+    def key_of(self, dids: DatasetSet) -> SetKey:
+        return self.keys[dids] if len(dids) > 1 else set_key(dids)
+
+    def sets_with(self, dids: Iterable[Did]) -> set[DatasetSet]:
+        """Return the sets that contain one of *dids*, and each of *dids* as a set of its own."""
+        dids = frozenset(dids)
+        places = {place for did in dids for place in self.positions_by_did.get(did, ())}
+        return {*((did,) for did in dids), *(self.entries[place].dids for place in places)}
+
+
+def _find_unsettled_sets(entries: Sequence[DemandEntry]) -> frozenset[DatasetSet]:
+    """Return the sets that only unsettled entries have, also the single datasets of jobs without a key."""
+    new = [want for want in entries if not want.is_settled]
+    if not new:
+        return frozenset()
+    settled = {dids for want in entries if want.is_settled for dids in _looked_up_sets(want)}
+    return frozenset(dids for want in new for dids in _looked_up_sets(want) if dids not in settled)
+
+
+def _looked_up_sets(want: DemandEntry) -> list[DatasetSet]:
+    return [want.dids, *((did,) for did in want.dids if want.has_unkeyed_jobs)]
+
+
+class OmittedEntries(Sequence[DemandEntry]):
+    """The demand entries that do not fit into an ad: those at *positions* but not at *fitting_positions*.
+
+    Each read of the sequence computes the entries again.
+    """
+
+    __slots__ = ("_entries", "_fitting_positions", "_positions")
+
+    def __init__(
+        self, entries: Sequence[DemandEntry], positions: Sequence[int], fitting_positions: AbstractSet[int]
+    ) -> None:
+        self._entries = entries
+        self._positions = positions
+        self._fitting_positions = fitting_positions
+
+    def __len__(self) -> int:
+        return len(self._positions) - len(self._fitting_positions)
+
+    def __iter__(self) -> Iterator[DemandEntry]:
+        return (self._entries[place] for place in self._positions if place not in self._fitting_positions)
+
+    @overload
+    def __getitem__(self, index: int) -> DemandEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[DemandEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> DemandEntry | tuple[DemandEntry, ...]:
+        return tuple(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+WHOLE: Final = 100
+"""The share, in hundredths, of a set whose datasets are all usable."""
+_FRACTION_BITS = 53
+
+
+class SetRow(NamedTuple):
+    """A set at one site.
+
+    ``hundredths`` is the share of the bytes on disk, rounded down, 0 to 100; None if the daemon does not
+    know the state of one of the datasets. It is 100 only if all datasets are AVAILABLE. ``oldest`` is the
+    time of the oldest fact that does not have the time of the last poll; None without such a fact.
+    """
+
+    hundredths: int | None
+    oldest: datetime | None
+
+
+ABSENT: Final = SetRow(0, None)
+UNKNOWN: Final = SetRow(None, None)
+
+
+class SetFacts(NamedTuple):
+    """The inputs of the rows of one site.
+
+    ``facts`` has the facts of the site, without datasets that collide in letter case. ``sizes`` has the
+    bytes of each dataset, if known. ``unread_dids`` are datasets that no catalogue has ever answered for.
+    """
+
+    facts: Mapping[Did, Fact]
+    sizes: Mapping[Did, int]
+    unread_dids: AbstractSet[Did]
+
+    def absent_row(self, dids: DatasetSet) -> SetRow:
+        """Return the row of a set of which the site has no dataset."""
+        return ABSENT if self.unread_dids.isdisjoint(dids) else UNKNOWN
+
+    def build_row(self, dids: DatasetSet) -> SetRow:
+        """Return the row of the set *dids*.
+
+        If the size of a dataset is unknown, or all sizes are 0, each dataset has the same weight.
+        """
+        facts = self.facts
+        here = {did: fact for did in dids if (fact := facts.get(did)) is not None}
+        if not here:
+            return self.absent_row(dids)
+        if not self.unread_dids.isdisjoint(dids):
+            return UNKNOWN
+        if any(fact.state is DatasetState.UNKNOWN for fact in here.values()):
+            return UNKNOWN
+        times = [fact.as_of for fact in here.values() if fact.as_of is not AT_LAST_POLL]
+        oldest = min(times) if times else None
+        if len(here) == len(dids) and all(f.state is DatasetState.AVAILABLE for f in here.values()):
+            return SetRow(WHOLE, oldest)
+        return SetRow(min(self._hundredths(dids, here), WHOLE - 1), oldest)
+
+    def _hundredths(self, dids: DatasetSet, here: Mapping[Did, Fact]) -> int:
+        """Return the share on disk in hundredths, rounded down; computed exactly, with integers."""
+        weights: Mapping[Did, int] = {did: self.sizes.get(did, 0) for did in dids}
+        if not all(did in self.sizes for did in dids) or not any(weights.values()):
+            weights = dict.fromkeys(dids, 1)
+        on_disk = sum(weights[did] * _scaled_fraction(fact) for did, fact in here.items())
+        return (on_disk * WHOLE) // (sum(weights.values()) << _FRACTION_BITS)
+
+
+def _scaled_fraction(fact: Fact) -> int:
+    """Return the fraction of the dataset on disk times 2**53, rounded down."""
+    if fact.state is DatasetState.AVAILABLE:
+        return 1 << _FRACTION_BITS
+    return int(min(max(fact.fraction or 0.0, 0.0), 1.0) * (1 << _FRACTION_BITS))
+
 
 Lines = tuple[tuple[str, str], ...]
 """Attributes with their ClassAd literals, in the order of the ad."""

@@ -19,12 +19,27 @@ from hydrator.domain.ads.estimates import Estimates, SiteEstimates
 from hydrator.domain.model import Demand, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.snapshot.merge import FactRows
 
-from .budget import Budget, choose_datasets
-from .demand_index import DatasetSet, DemandIndex, OmittedEntries
-from .drafts import Draft, empty_draft, facts_of, redraft, render_content, sets_of
-from .generations import assign_generations
-from .set_lines import DemandedSets, SetEntry, SiteSeconds, write_set_lines
-from .set_rows import SetFacts
+from .drafts import (
+    Budget,
+    Draft,
+    assign_generations,
+    choose_datasets,
+    empty_draft,
+    facts_of,
+    redraft,
+    render_content,
+    sets_of,
+)
+from .set_lines import (
+    DatasetSet,
+    DemandedSets,
+    DemandIndex,
+    OmittedEntries,
+    SetEntry,
+    SetFacts,
+    SiteSeconds,
+    write_set_lines,
+)
 
 __all__ = [
     "CONTRACT_VERSION",

@@ -12,7 +12,7 @@ from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.model import Site
 
-from .classes import UNIT_SECONDS
+from .changes import UNIT_SECONDS
 
 MAX_CHANGES: Final = 20
 """Changes of one number that are remembered, the newest."""

@@ -4,16 +4,19 @@ From poll to poll, nearly all facts are unchanged except for their age. So a row
 complete answer has the time :data:`AT_LAST_POLL`, and the memory stores the real time once for all these
 rows. A look-up of a dataset returns the real time; only the code of the cycle reads rows directly.
 docs/explanation/incremental-evaluation.md has an example.
+
+Rows of ``hydrator datasets --why``: each catalogue's answer about a dataset, with its time and query.
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from hydrator.domain.model import Did, Fact, Seen, Site
+from hydrator.domain.model import Did, Fact, Seen, Site, to_unix
+from hydrator.domain.provenance import describe_provenance, provenance_to_row
 
 AT_LAST_POLL: Final = datetime.max.replace(tzinfo=UTC)
 """A marker in rows for the time of the last complete answer. It is later than all real times."""
@@ -168,3 +171,51 @@ class CatalogueMemory:
     def read_at(self, site: Site) -> datetime | None:
         """Return the time when the catalogue last answered for the whole *site*; None if it never did."""
         return self.last_read_at.get(site, self.answered_at if site in self.sites else None)
+
+
+def provenance_rows(
+    memories: Mapping[str, CatalogueMemory], dids: Sequence[Did], *, now: datetime
+) -> list[dict[str, Any]]:
+    """Return each catalogue's last record of each of *dids*.
+
+    There is one row for each site with the dataset, or one row without a site. If the catalogue's last poll
+    did not answer for the dataset, the row has an earlier answer, and ``unseen`` says why the last
+    poll has no answer.
+    """
+    return [
+        row
+        for did in dids
+        for catalogue, memory in sorted(memories.items())
+        for row in _catalogue_rows(catalogue, memory, did, now)
+    ]
+
+
+def _catalogue_rows(catalogue: str, memory: CatalogueMemory, did: Did, now: datetime) -> list[dict[str, Any]]:
+    record, unseen_reason = memory.records.get(did), memory.unseen_reasons.get(did)
+    start = {"did": did, "catalogue": catalogue, "unseen": unseen_reason}
+    if record is None:
+        return [
+            {
+                **start,
+                "site": None,
+                "state": None,
+                "as_of": None,
+                "why": unseen_reason or "the catalogue was not queried yet",
+            }
+        ]
+    if not record.facts:
+        why = "the catalogue has no replica of the dataset"
+        return [{**start, "site": None, "state": None, "as_of": to_unix(record.read_at), "why": why}]
+    return [{**start, "site": site, **_fact_row(fact, now)} for site, fact in sorted(record.facts.items())]
+
+
+def _fact_row(fact: Fact, now: datetime) -> dict[str, Any]:
+    return {
+        "state": fact.state.value,
+        "fraction": fact.fraction,
+        "as_of": to_unix(fact.as_of),
+        "storage": fact.provenance.storage,
+        "call": fact.provenance.call,
+        "why": describe_provenance(fact.provenance, now),
+        "provenance": (provenance_to_row(fact.provenance) or [{}])[0],
+    }

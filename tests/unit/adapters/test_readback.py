@@ -25,8 +25,7 @@ from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import summary
 from hydrator.reconcile.state import ReconcileState

@@ -28,7 +28,7 @@ from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
-from hydrator.reconcile.snapshot.update import build_snapshot
+from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.why import render_why_page
 from hydrator.state.store import Store

@@ -10,8 +10,8 @@ from hydrator.domain.provenance import (
     provenance_from_row,
     provenance_to_row,
 )
-from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
-from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, provenance_rows
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, survey

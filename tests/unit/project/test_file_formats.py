@@ -12,7 +12,7 @@ from adapters.files.sites_file import SitesFilePublisher
 from hydrator import startd_cron
 from hydrator.cli.commands.submit.dataset_options import DatasetOptions
 from hydrator.domain.model import Site
-from hydrator.reconcile.publish.overrides import Approve
+from hydrator.reconcile.state import Approve
 from hydrator.server.auth import Role, parse_grants
 from hydrator.staging.commands import StagingCommand
 from hydrator.state import command_files

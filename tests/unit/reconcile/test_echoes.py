@@ -31,7 +31,7 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.redaction import SECRETS
-from hydrator.reconcile.poll.intake import CleanCatalogue
+from hydrator.reconcile.intake import CleanCatalogue
 from tests.memory import MemoryCatalogue
 from tests.rucio_fixtures import catalogues
 

@@ -7,11 +7,10 @@ import pytest
 from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
-from hydrator.reconcile.publish.overrides import Approve
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.site_history import MAX_AGE, MAX_CHANGES_PER_SITE
 from hydrator.state.store import Store

@@ -28,8 +28,7 @@ from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.misses import Miss
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget, apply_plan
+from hydrator.reconcile.publish import Policy, PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
 from hydrator.reconcile.result import CycleReport, summary
 from hydrator.reconcile.state import ReconcileState

@@ -19,7 +19,7 @@ from adapters.http.publisher import ServedAds, WebPublisher
 from hydrator.domain.errors import ConfigError, PublishError
 from hydrator.domain.model import Snapshot
 from hydrator.domain.ports import ServerEndpoint
-from hydrator.reconcile.poll.threads import run_in_thread
+from hydrator.reconcile.poll import run_in_thread
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer, UnixSocket

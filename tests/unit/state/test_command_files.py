@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Site
-from hydrator.reconcile.publish.overrides import Approve
+from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
 from tests.factories import CAM, L1, L2, RAL
 

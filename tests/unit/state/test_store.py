@@ -18,7 +18,8 @@ from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDem
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
-from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord, apply_survey
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
+from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
 from hydrator.state.store import Store

@@ -22,7 +22,7 @@ def approve(
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.domain.text import comma_separated, format_count
-    from hydrator.reconcile.publish.overrides import Approve
+    from hydrator.reconcile.state import Approve
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
 

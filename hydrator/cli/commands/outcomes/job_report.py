@@ -28,7 +28,7 @@ from hydrator.domain.pool_ports import EndedJobs
 from hydrator.domain.text import format_bytes, format_count, format_duration
 from hydrator.reconcile.estimates.predictions import EstimateKind
 from hydrator.reconcile.history import AvailableSpans
-from hydrator.reconcile.snapshot.update import sizes_of
+from hydrator.reconcile.snapshot.merge import sizes_of
 from hydrator.state.store import Store
 from hydrator.wiring import build_job_history, system_clock
 

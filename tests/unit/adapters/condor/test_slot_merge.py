@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
-from hydrator.reconcile.snapshot.provenance_rows import provenance_rows
-from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, provenance_rows
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from tests.factories import BOUND, MINUTE, NOON
 
 DID, CAM = Did("testing:L1"), Site("CAM")

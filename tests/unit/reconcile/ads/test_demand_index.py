@@ -5,7 +5,7 @@ from collections import UserList
 from collections.abc import Iterator, Sequence
 
 from hydrator.domain.model import DemandEntry, Did
-from hydrator.reconcile.ads.demand_index import DemandIndex
+from hydrator.reconcile.ads.set_lines import DemandIndex
 from tests.factories import L1, L2, L3, want
 
 SHARED = Did("lofar:shared")

@@ -24,7 +24,7 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.reconcile.ads.budget import STATE_LINES_BYTES
+from hydrator.reconcile.ads.drafts import STATE_LINES_BYTES
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
@@ -36,7 +36,7 @@ from hydrator.reconcile.ads.site_ads import (
     sets_of,
     sets_without_room,
 )
-from hydrator.reconcile.snapshot.update import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from tests.factories import (
     BOUND,
     CAM,

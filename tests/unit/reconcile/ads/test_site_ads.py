@@ -7,7 +7,7 @@ import pytest
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, Unseen, to_unix
 from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
-from hydrator.reconcile.snapshot.update import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from tests.factories import (
     BOUND,
     CAM,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS
-from hydrator.reconcile.estimates.classes import to_class
+from hydrator.reconcile.estimates.changes import to_class
 
 SECONDS = st.floats(0, 1e9)
 CLASSES = st.sampled_from([0, *(4 * 2**n for n in range(21))])

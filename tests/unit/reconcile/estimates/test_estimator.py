@@ -14,8 +14,7 @@ from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import Unseen
 from hydrator.domain.pool_ports import PoolLoad, ScheddLoad
-from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation
-from hydrator.reconcile.estimates.estimator import Estimator
+from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, Estimator
 from hydrator.reconcile.estimates.report import (
     REPORT_NAME,
     RUN_TIMES_NAME,

@@ -19,7 +19,7 @@ from hydrator.domain.ads.estimates import (
 from hydrator.domain.model import to_unix
 from hydrator.domain.pool_ports import SiteSlots
 from hydrator.reconcile.estimates import predictions as module
-from hydrator.reconcile.estimates.estimator import Estimator
+from hydrator.reconcile.estimates.estimate import Estimator
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind, Predictions
 from tests.factories import NOON
 from tests.memory import MemoryPoolLoads

@@ -13,17 +13,15 @@ from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site
 from hydrator.reconcile.estimates.rates import (
     BYTES_PER_GBIT,
-    NetworkPolicy,
-    RateSource,
-    RateTable,
-    link_rate,
-)
-from hydrator.reconcile.estimates.samples import (
     MAX_SAMPLES_OF_LINK,
     MAX_SAMPLES_OF_USER,
     MIN_BYTES,
+    NetworkPolicy,
+    RateSource,
+    RateTable,
     count_readers,
     is_plausible,
+    link_rate,
     select_samples,
 )
 from tests.factories import NOON

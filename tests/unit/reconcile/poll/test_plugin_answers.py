@@ -8,7 +8,7 @@ import pytest
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
+from hydrator.reconcile.intake import CheckedCatalogue
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.testing.catalogue_contract import CatalogueContract

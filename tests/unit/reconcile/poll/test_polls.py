@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import BreakerLimits

@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.model import Hold, NoOp, Publish, Refresh, Withdraw
-from hydrator.reconcile.publish.plan import Policy, plan
-from hydrator.reconcile.publish.targets import apply_plan
+from hydrator.reconcile.publish import Policy, apply_plan, plan
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, ad, published
 from tests.memory import MemoryPublisher
 

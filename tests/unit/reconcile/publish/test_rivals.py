@@ -9,11 +9,10 @@ from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish.plan import Policy
-from hydrator.reconcile.publish.rivals import RIVAL_WINDOW
-from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport, summary
+from hydrator.reconcile.rivals import RIVAL_WINDOW
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
 from tests.memory import MemoryCatalogue, MemoryPublisher

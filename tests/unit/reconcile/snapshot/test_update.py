@@ -6,8 +6,8 @@ from itertools import permutations
 import pytest
 
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
-from hydrator.reconcile.snapshot.merge import merge_catalogues
-from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot, merge_catalogues
 from tests.factories import (
     BOUND,
     CAM,

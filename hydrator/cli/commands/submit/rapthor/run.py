@@ -13,7 +13,8 @@ from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.domain.model import Did, Site, SiteFacts, Snapshot
 from hydrator.domain.text import format_count
-from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.state.store import Store
 from hydrator.submit.dataset_names.globs import Expansion, expand_globs
 from hydrator.submit.dataset_names.resolver import Resolution, resolve_names

@@ -1,18 +1,98 @@
-"""Polls of catalogues, each in its own thread: a catalogue that hangs does not delay the others."""
+"""Polls of catalogues and schedds, each in its own thread.
+
+Threads: run the work for each catalogue or publisher in its own thread, so that none delays another.
+
+Polls of catalogues, each in its own thread: a catalogue that hangs does not delay the others.
+
+Poller of the schedds: query the demand of their queues, and record which schedds answered.
+"""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, wait
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import CatalogueError
-from hydrator.domain.model import Did, Survey, Unseen
+from hydrator.domain.errors import CatalogueError, PoolError
+from hydrator.domain.model import Did, ScheddDemand, Survey, Unseen
+from hydrator.domain.pool_ports import Queues
 from hydrator.domain.ports import Catalogue, Clock
+from hydrator.reconcile.demand import DemandMemory
 
-from .threads import run_in_thread
+_T = TypeVar("_T")
+
+
+def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
+    """Run *work* in its own daemon thread. The log lines of *work* have the current cycle's number."""
+    future: Future[_T] = Future()
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            future.set_result(context.run(work))
+        except BaseException as error:  # noqa: BLE001 - a plugin may even raise SystemExit
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedWork:
+    """Work that began at ``started_at`` and has not finished."""
+
+    started_at: datetime
+
+    @property
+    def reason(self) -> str:
+        """Return a sentence that says since when the answer is missing."""
+        return f"no answer yet to the request of {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+class ParallelWorkers(Generic[_T]):
+    """Threads that do one piece of work at a time for each part of the daemon, such as a publisher.
+
+    The name of each thread is *name* and the name of the part, such as ``publisher collector``.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._running_work: dict[str, tuple[datetime, Future[_T]]] = {}
+
+    def run(
+        self, work: Mapping[str, Callable[[], _T]], timeout: timedelta | None
+    ) -> dict[str, _T | UnfinishedWork]:
+        """Run the *work* of each part; return its result, or UnfinishedWork after *timeout*.
+
+        Without a *timeout*, wait for all results. A part that is still busy with earlier work gets no new
+        work: return the result of the earlier work, once there is one.
+        """
+        for part, piece in work.items():
+            if part not in self._running_work:
+                self._running_work[part] = (self._clock(), run_in_thread(f"{self._name} {part}", piece))
+        wait(
+            [self._running_work[part][1] for part in work],
+            None if timeout is None else timeout.total_seconds(),
+        )
+        return {part: self._take_result(part) for part in work}
+
+    def find_unfinished(self, part: str) -> UnfinishedWork | None:
+        """Return the work that *part* is still busy with, or None. Drop the result of finished work."""
+        result = self._take_result(part) if part in self._running_work else None
+        return result if isinstance(result, UnfinishedWork) else None
+
+    def _take_result(self, part: str) -> _T | UnfinishedWork:
+        since, future = self._running_work[part]
+        if not future.done():
+            return UnfinishedWork(since)
+        del self._running_work[part]
+        return future.result()
+
 
 OVERDUE_AFTER_POLLS = 2
 """A running poll is overdue when this many later polls were due; after one later poll it may just be slow."""
@@ -233,3 +313,62 @@ def _require_survey(answer: object) -> None:
     at: object = answer.started_at
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise TypeError("Survey.started_at is not a datetime with a time zone")
+
+
+ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
+"""The demand by schedd; or, as text, the reason why the collector could not list the schedds."""
+_PART = "the query of schedds"
+
+
+class DemandPoller:
+    """A poller of the schedds. Only :meth:`query` is thread-safe.
+
+    Args:
+        queues: the schedds' queues; None if only pins and patterns name datasets.
+        bugs: counts and logs exceptions that *queues* should not raise.
+    """
+
+    def __init__(self, queues: Queues | None, bugs: BugReporter) -> None:
+        self._queues = queues
+        self._bugs = bugs
+        self.answers: Mapping[str, ScheddDemand | Unseen] = {}
+        self.error: str | None = None
+        self._answered_schedds: set[str] = set()
+        self._has_listed_schedds = False
+
+    def query(self) -> ScheddAnswers:
+        """Query the schedds; return their answers for :meth:`record`. The query may be slow."""
+        try:
+            answers = self._queues.read_demand() if self._queues else {}
+        except PoolError as error:
+            return str(error)
+        except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the cycle
+            return self._bugs.report(_PART, error)
+        self._bugs.mark_resolved(_PART)
+        return answers
+
+    def record(self, answers: ScheddAnswers, memory: DemandMemory) -> None:
+        """Store *answers*; if the collector did not list the schedds, store Unseen for each known schedd."""
+        self.error = answers if isinstance(answers, str) else None
+        self._has_listed_schedds = self._has_listed_schedds or not self.error
+        if isinstance(answers, str):
+            known_schedds = self.answers.keys() | {jobs.schedd for jobs in memory.entries}
+            answers = {schedd: Unseen(answers) for schedd in known_schedds}
+        self.answers = answers
+        self._answered_schedds |= {
+            schedd for schedd, answer in self.answers.items() if isinstance(answer, ScheddDemand)
+        }
+
+    def unanswered_sources(self, memory: DemandMemory) -> list[str]:
+        """Return the names, such as ``schedd ap1``, of schedds without an answer and without saved demand.
+
+        If the collector has never listed the schedds, return ``all schedds``.
+        """
+        known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
+        if self._queues and not self._has_listed_schedds:
+            return ["all schedds"]
+        return sorted(
+            f"schedd {schedd}"
+            for schedd, answer in self.answers.items()
+            if isinstance(answer, Unseen) and schedd not in known_schedds
+        )

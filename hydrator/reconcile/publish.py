@@ -1,19 +1,206 @@
-"""Publish targets: make a plan for each publisher, send its ads, and read them back."""
+"""Publishing: plan, send and read back site ads, and withhold them while data is missing.
+
+Plan of one publisher: one action for each site, and the reason.
+
+*due* means that the publisher received the ad at least ``refresh_after`` ago. An ad without a newer as_of is
+due only if the publisher drops ads after some time. An ad with estimates is due after half of the time for
+which they are valid, so that jobs always find valid estimates.
+
+desired  published           newer as_of  due   action
+-------  ------------------  -----------  ----  ----------------------------------------
+yes      no                  -            -     Publish
+yes      another generation  -            -     Publish
+yes      same generation     yes          yes   Refresh
+yes      same generation     no           yes   Hold: send the ad again, with its age
+yes      same generation     -            no    NoOp
+no       yes                 -            -     Hold
+retired  yes                 -            -     Withdraw
+
+Withheld sites: do not replace published ads while a daemon without state collects its data again.
+
+A daemon that lost its state does not know the demand of a schedd that does not answer, or the replicas of
+a catalogue that does not answer. The ad that was published before may have these datasets. So the daemon does
+not replace this ad until all schedds and catalogues have answered, or until a time limit ends.
+
+Publish targets: make a plan for each publisher, send its ads, and read them back.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError
-from hydrator.domain.model import Hold, Plan, Publish, PublishedAd, Refresh, Site, SiteAd, Withdraw, to_unix
+from hydrator.domain.model import (
+    Action,
+    Hold,
+    NoOp,
+    Plan,
+    Publish,
+    PublishedAd,
+    Refresh,
+    Seen,
+    Site,
+    SiteAd,
+    Survey,
+    Withdraw,
+    to_unix,
+)
 from hydrator.domain.ports import Clock, Publisher, RejectionReporter
-from hydrator.reconcile.poll.threads import ParallelWorkers, UnfinishedWork
+from hydrator.reconcile.evaluate import Answer, Answers, ReconcilePolicy
+from hydrator.reconcile.poll import ParallelWorkers, UnfinishedWork
 from hydrator.reconcile.result import PublishResult
+from hydrator.reconcile.rivals import RivalDetector, find_recent_writers
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.state import ReconcileState
 
-from .plan import Policy, plan
-from .rivals import RivalDetector, find_recent_writers
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rule of one publisher for sending an unchanged ad again.
+
+    ``refresh_after`` is the maximum time since the publisher received the ad. ``has_expiring_ads`` means
+    that the publisher drops ads after some time, so the daemon sends ads again even without newer facts.
+    """
+
+    refresh_after: timedelta
+    has_expiring_ads: bool
+
+
+def plan(
+    published: Mapping[Site, PublishedAd],
+    desired: Mapping[Site, SiteAd],
+    *,
+    retired: AbstractSet[Site],
+    now: datetime,
+    policy: Policy,
+    withheld_reasons: Mapping[Site, str] | None = None,
+) -> Plan:
+    """Choose the fewest actions that turn *published* into *desired*.
+
+    A collector forgets an ad after ``ClassAdLifetime`` seconds [1]. So send an unchanged ad again when it is
+    ``policy.refresh_after`` old. Withdraw only the ads of *retired* sites: a site that is neither desired nor
+    retired keeps its ad.
+
+    Args:
+        published: the ads that were read back from the publisher, by site.
+        desired: the ads that the publisher should have, by site.
+        retired: sites that the operator removed.
+        now: aware UTC time of this cycle, read once by the caller.
+        policy: the rule for sending an unchanged ad again.
+        withheld_reasons: sites whose published ads must not be replaced yet, each with the reason.
+
+    Returns:
+        One action per site, ordered by site: equal inputs, equal plan.
+
+    [1] HTCondor manual, admin-manual/configuration/collector, CLASSAD_LIFETIME.
+    """
+    sites = sorted(published.keys() | (desired.keys() - retired))
+    return tuple(
+        _action(site, published.get(site), desired.get(site), retired, now, policy, withheld_reasons or {})
+        for site in sites
+    )
+
+
+def _action(
+    site: Site,
+    published_ad: PublishedAd | None,
+    ad: SiteAd | None,
+    retired: AbstractSet[Site],
+    now: datetime,
+    policy: Policy,
+    withheld_reasons: Mapping[Site, str],
+) -> Action:
+    if site in retired:
+        return Withdraw(site, "the site is retired in the configuration")
+    if ad is None:
+        return Hold(
+            site,
+            withheld_reasons.get(
+                site, "the daemon has no facts about the site; retire the site to remove its ad"
+            ),
+        )
+    if published_ad is None:
+        return Publish(ad, "not published")
+    if published_ad.generation != ad.generation:
+        return Publish(ad, f"replaces generation {published_ad.generation}")
+    is_newer = to_unix(ad.as_of) != to_unix(published_ad.as_of)
+    # If the clock was set back, the published as_of may be in the future. Jobs would take that ad for
+    # fresh until then, so the ad is due at once.
+    is_ahead = to_unix(published_ad.as_of) > to_unix(now)
+    # received_at may then be in the future too; without abs() the ad's age would be negative
+    age, until = abs(now - published_ad.received_at), ad.estimates_until
+    is_due = (is_ahead or age >= policy.refresh_after) and (is_newer or policy.has_expiring_ads)
+    if until is not None and now < until:
+        is_due = is_due or age >= (until - now) / 2
+    if not is_due:
+        return NoOp(site)
+    if to_unix(ad.as_of) > to_unix(published_ad.as_of):
+        return Refresh(ad)
+    return Hold(site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
+
+
+class Withholding:
+    """The choice of sites whose published ads the daemon does not replace yet.
+
+    The daemon replaces all ads at the latest ``max_withhold`` after the first cycle that withheld a site.
+    """
+
+    def __init__(self, policy: ReconcilePolicy) -> None:
+        self._policy = policy
+        self._started_at: datetime | None = None
+
+    def choose_sites(
+        self,
+        state: ReconcileState,
+        answers: Answers,
+        published_sites: Collection[Site],
+        unanswered_sources: Sequence[str],
+        now: datetime,
+    ) -> dict[Site, str]:
+        """Return the sites whose published ad must not be replaced yet, each with the reason.
+
+        Args:
+            state: the state after the last cycle.
+            answers: the answers of this cycle, by catalogue.
+            published_sites: the sites with an ad at any publisher.
+            unanswered_sources: sources of demand, such as ``schedd ap1``, that have not answered since
+                the state was lost.
+            now: aware UTC time of this cycle.
+        """
+        lost_sites = sorted(
+            site for site in published_sites if site not in state.ads and not self._policy.is_retired(site)
+        )
+        reason = _choose_reason(state, answers, unanswered_sources) if lost_sites else None
+        if reason is None:
+            self._started_at = None
+            return {}
+        self._started_at = self._started_at or now
+        is_over = abs(now - self._started_at) >= self._policy.max_withhold
+        return {} if is_over else dict.fromkeys(lost_sites, reason)
+
+
+def _choose_reason(state: ReconcileState, answers: Answers, unanswered_sources: Sequence[str]) -> str | None:
+    """Return a sentence with the first schedd or catalogue without an answer; None if all answered."""
+    reasons = [f"the demand of {name} is not known yet" for name in unanswered_sources]
+    reasons += [
+        f"catalogue {name} has not answered for all datasets yet"
+        for name, answer in answers.items()
+        if not _has_complete_memory(state.memories.get(name), answer)
+    ]
+    more = f" (further missing answers: {len(reasons) - 1})" if len(reasons) > 1 else ""
+    return f"{reasons[0]}{more}; until then the published ad is unchanged" if reasons else None
+
+
+def _has_complete_memory(memory: CatalogueMemory | None, answer: Answer) -> bool:
+    """Return True if *memory* or *answer* has an answer of the catalogue for every dataset of the query."""
+    records = memory.records if memory else {}
+    if isinstance(answer, Survey):
+        return all(isinstance(reading, Seen) or did in records for did, reading in answer.readings.items())
+    return bool(memory and memory.answered_at)
+
 
 PublishedAds = Mapping[Site, PublishedAd] | PublishError
 """The ads that were read back from a publisher, by site; or the error if this failed."""

@@ -1,1 +1,0 @@
-"""Polls: query catalogues and schedds in threads, and check their answers."""
