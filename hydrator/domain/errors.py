@@ -13,6 +13,7 @@ HydratorError                   has its facts as attributes, so logs need no par
 │   └── PoolDenied              the collector or schedd rejects the daemon's credentials or authorization
 ├── PublishError                one publisher, one cycle: the next cycle repeats the action
 └── StateError                  the state directory is in use, or cannot be read or written
+    ├── StateDamaged            a row cannot be decoded: the daemon renames the state and starts empty
     └── StateMissing            no daemon has run with this directory yet
 
 If another service failed, the error sanitizes the service's text (:mod:`hydrator.domain.redaction`).
@@ -104,6 +105,10 @@ class PublishError(HydratorError):
 
 class StateError(HydratorError):
     """The state directory is in use by another daemon, or cannot be read or written."""
+
+
+class StateDamaged(StateError):
+    """A row of the state cannot be decoded: another program or a bug has changed it."""
 
 
 class StateMissing(StateError):

@@ -31,7 +31,6 @@ create table if not exists readback (publisher text, site text, generation integ
 create table if not exists report (key text primary key, body text) without rowid;
 create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
 create table if not exists held (site text primary key, body text) without rowid;
-create table if not exists unreadable (number integer primary key, source text, row text);
 """  # noqa: E501
 
 
@@ -85,8 +84,8 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _decode_text(stored: bytes) -> str:
-    """Decode *stored*. Keep bytes that are not UTF-8 as surrogates: the reader of the row rejects them."""
-    return stored.decode(errors="surrogateescape")
+    """Decode *stored*; raise UnicodeDecodeError, not an sqlite3.Error, if it is not UTF-8."""
+    return stored.decode()
 
 
 def _check_integrity(db: sqlite3.Connection, path: Path) -> None:
@@ -137,14 +136,16 @@ def _acquire_lock(lock: int) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def rename_damaged(path: Path) -> Path:
+def replace_damaged(path: Path, error: Exception) -> tuple[sqlite3.Connection, str]:
+    """Rename the damaged database at *path*, and create a new one; return it with a report for the log."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
     path.rename(aside)
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return aside
+    restrict_permissions(path)
+    return connect(path), f"{path} was damaged ({error}); it was renamed to {aside.name}"
 
 
 @contextlib.contextmanager

@@ -1,14 +1,15 @@
 """Rows of the state file: encode values of the core as JSON, and decode them.
 
-A row that cannot be decoded raises one of :data:`DECODE_ERRORS`. The reader then moves the row to the table
-``unreadable`` and reads the next row.
+A row that cannot be decoded raises one of :data:`DECODE_ERRORS`.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
+from hydrator.domain.errors import StateDamaged
 from hydrator.domain.model import (
     DatasetState,
     Did,
@@ -33,12 +34,17 @@ RecordRows = dict[tuple[str, Did], RecordRow]
 """The rows of the table ``known``, by catalogue and dataset."""
 
 
-class StoredDataset(NamedTuple):
-    """One decoded row of the table ``known``."""
+@contextlib.contextmanager
+def decoding(table: str) -> Iterator[None]:
+    """Run the ``with`` block, which decodes rows of *table*.
 
-    catalogue: str
-    did: Did
-    record: DatasetRecord
+    Raises:
+        StateDamaged: a row cannot be decoded.
+    """
+    try:
+        yield
+    except DECODE_ERRORS as error:
+        raise StateDamaged(f"a row of the table {table} cannot be decoded: {error!r}") from error
 
 
 def encode_record(record: DatasetRecord, memory_at: datetime | None) -> RecordRow:
@@ -58,9 +64,7 @@ def decode_record(row: RecordRow, memory_at: datetime | None) -> DatasetRecord:
     time, body = row
     at = memory_at if time is None else from_unix(time)
     if at is None:
-        raise ValueError(
-            "this row has no time of its own, and the catalogue's row, which has the time, is lost"
-        )
+        raise ValueError("neither this row nor the row of the catalogue has a time")
     facts, bytes_total, case_variants, *previous_facts = json.loads(body)
     if not isinstance(bytes_total, int | None):
         raise TypeError(bytes_total)
@@ -112,38 +116,6 @@ def decode_memory(row: Any) -> tuple[str, CatalogueMemory]:  # noqa: ANN401
     )
 
 
-def decode_dataset(row: Any, times: Mapping[str, datetime | None]) -> StoredDataset:  # noqa: ANN401
-    catalogue, did, at, body = row
-    return StoredDataset(catalogue, Did(did), decode_record((at, body), times.get(catalogue)))
-
-
-def recover_from_ads(
-    rows: Iterable[str], facts_by_site: Mapping[Site, Mapping[Did, Fact]]
-) -> Iterator[StoredDataset]:
-    """Build a record from the site ads for each of the unreadable *rows*.
-
-    Skip a row whose catalogue or DID is not readable either.
-    """
-    for row in rows:
-        catalogue, did, *_ = json.loads(row)
-        try:
-            refuse_broken_text([catalogue, did])
-        except ValueError:
-            continue
-        advertised = {site: facts[did] for site, facts in facts_by_site.items() if did in facts}
-        at = max((fact.as_of for fact in advertised.values()), default=from_unix(0))
-        yield StoredDataset(str(catalogue), Did(str(did)), DatasetRecord(at, advertised))
-
-
-def recover_memory(records_by_did: Mapping[Did, DatasetRecord]) -> CatalogueMemory:
-    """Build a CatalogueMemory from the records of the catalogue's datasets; the memory's own row is lost."""
-    facts = [pair for one in records_by_did.values() for pair in one.facts.items()]
-    at = max((fact.as_of for _, fact in facts), default=None)
-    return CatalogueMemory(
-        at, frozenset(site for site, _ in facts), failure="the saved state no longer has its last answer"
-    )
-
-
 def decode_demand(row: Any) -> RememberedJobs:  # noqa: ANN401
     schedd, dids, jobs, last, unkeyed, wrong = row
     names = tuple(Did(did) for did in json.loads(dids))
@@ -167,11 +139,6 @@ def decode_ad(row: Any) -> SiteAd:  # noqa: ANN401
 def decode_published_ad(row: Any) -> tuple[str, PublishedAd]:  # noqa: ANN401
     publisher, site, generation, as_of, received_at = row
     return publisher, PublishedAd(Site(site), int(generation), from_unix(as_of), from_unix(received_at))
-
-
-def refuse_broken_text(row: object) -> None:
-    """Raise UnicodeEncodeError, a ValueError, for text that is not UTF-8: sqlite could not save the text."""
-    json.dumps(row, ensure_ascii=False).encode()
 
 
 def _encode_facts(here: Mapping[Site, Fact], at: datetime) -> list[list[object]]:

@@ -15,8 +15,6 @@ from hydrator.reconcile.state import ReconcileState
 from .rows import RecordRows, encode_held_loss, encode_record
 from .state_reader import StateReader
 
-MAX_UNREADABLE_ROWS = 100
-
 
 def insert_rows(db: sqlite3.Connection, table: str, rows: Collection[Sequence[object]]) -> None:
     """Insert *rows* into *table*; each replaces the stored row with the same key."""
@@ -91,14 +89,6 @@ class StateWriter:
     def _replace_rows(self, table: str, rows: Collection[Sequence[object]]) -> None:
         self._db.execute(f"delete from {table}")  # noqa: S608 - constant names
         insert_rows(self._db, table, rows)
-
-    def set_rows_aside(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Save *rows* that cannot be decoded, each with its table; keep the last MAX_UNREADABLE_ROWS."""
-        self._db.executemany("insert into unreadable (source, row) values (?, ?)", rows)
-        self._db.execute(
-            "delete from unreadable where number <= (select max(number) from unreadable) - ?",
-            (MAX_UNREADABLE_ROWS,),
-        )
 
     def mark_saved(self, state: ReconcileState) -> None:
         """Record that *state* is on disk. After a failure do not call this: the next save writes all rows."""

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from hydrator.domain.errors import StateError
+from hydrator.domain.errors import StateDamaged, StateError
 from hydrator.domain.model import PublishedAd, Site
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.state import ReconcileState
@@ -24,7 +24,7 @@ from hydrator.state.database import (
     connect,
     connect_read_only,
     lock_folder,
-    rename_damaged,
+    replace_damaged,
     restrict_permissions,
     transaction,
 )
@@ -42,16 +42,21 @@ class Store(AbstractContextManager["Store"]):
     """The state file in *folder*; open it with :meth:`open_to_write` or :meth:`open_to_read`."""
 
     def __init__(
-        self, connection: sqlite3.Connection, lock: int | None, damage_report: str | None = None
+        self, path: Path, connection: sqlite3.Connection, lock: int | None, damage_report: str | None = None
     ) -> None:
-        self._db = connection
+        self._path = path
         self._lock_fd = lock
+        self._use(connection)
+        self.damage_report = damage_report
+
+    def _use(self, connection: sqlite3.Connection) -> None:
+        """Read and write the database of *connection* from now on."""
+        self._db = connection
         self._writer = StateWriter(connection)
         self._transaction = partial(transaction, connection, threading.RLock())
         self.locality_hours = LocalityHourTable(connection, self._transaction)
         self.staging_ledger = LedgerTable(connection, self._transaction)
         self.site_history = SiteHistory(connection, self._transaction)
-        self.damage_report = damage_report
 
     @classmethod
     def open_to_write(cls, folder: Path) -> Self:
@@ -69,17 +74,12 @@ class Store(AbstractContextManager["Store"]):
         try:
             restrict_permissions(path)
             try:
-                return cls(connect(path), lock)
+                return cls(path, connect(path), lock)
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
-                aside = rename_damaged(path)
-                restrict_permissions(path)
-                return cls(
-                    connect(path),
-                    lock,
-                    damage_report=f"{path} was damaged ({error}); it was renamed to {aside.name}",
-                )
+                database, damage_report = replace_damaged(path, error)
+                return cls(path, database, lock, damage_report)
         except (sqlite3.Error, OSError) as error:
             os.close(lock)
             advice = "check that the folder is writable and the disk is not full"
@@ -96,7 +96,8 @@ class Store(AbstractContextManager["Store"]):
             StateMissing: *folder* has no state yet.
             StateError: the state cannot be read, or a newer version wrote it.
         """
-        return cls(connect_read_only(folder / "state.sqlite"), None)
+        path = folder / "state.sqlite"
+        return cls(path, connect_read_only(path), None)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -108,19 +109,35 @@ class Store(AbstractContextManager["Store"]):
             self._lock_fd = None
 
     def load(self) -> ReconcileState:
-        """Return the last saved state. Read it in one transaction, because a daemon may save meanwhile."""
-        with self._transaction():
-            self._db.execute("begin")
-            reader = StateReader(self._db)
-            state = reader.read_state()
-            self._writer.set_stored_rows(reader.record_rows)
-            if reader.unreadable_rows and self._lock_fd is not None:
-                self._writer.set_rows_aside(reader.unreadable_rows)
-                tables = ", ".join(sorted({table for table, _ in reader.unreadable_rows}))
-                damage = f"{len(reader.unreadable_rows)} rows of {tables} cannot be decoded"
-                report = f"{damage}; the daemon moved them to the table unreadable"
-                self.damage_report = "; ".join(filter(None, [self.damage_report, report]))
+        """Return the last saved state. Read it in one transaction, because a daemon may save meanwhile.
+
+        If a row cannot be decoded, the owner of the folder renames the database, creates a new one, sets
+        ``damage_report`` and returns an empty state: withholding keeps the published ads.
+
+        Raises:
+            StateDamaged: a row cannot be decoded, and this process does not own the folder.
+            StateError: the database cannot be read, renamed or created.
+        """
+        try:
+            with self._transaction():
+                self._db.execute("begin")
+                reader = StateReader(self._db)
+                state = reader.read_state()
+        except StateDamaged as error:
+            if self._lock_fd is None:
+                raise
+            self._start_anew(error)
+            return ReconcileState()
+        self._writer.set_stored_rows(reader.record_rows)
         return state
+
+    def _start_anew(self, error: StateDamaged) -> None:
+        self._db.close()
+        try:
+            database, self.damage_report = replace_damaged(self._path, error)
+        except (sqlite3.Error, OSError) as failure:
+            raise StateError(f"{self._path}: {failure}; {error}") from failure
+        self._use(database)
 
     def save(self, state: ReconcileState) -> None:
         """Write *state* in one transaction; write only rows that changed."""

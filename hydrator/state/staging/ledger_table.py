@@ -1,5 +1,6 @@
 """Table of the ledger of staging: one row for each request, written in one transaction before each call."""
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +46,7 @@ class LedgerTable:
     """The table in a state; a save writes only the rows that changed.
 
     A row that cannot be decoded is skipped: the catalogue's list of our requests replaces it, because
-    staging reads this list before each plan. ``unreadable_count`` counts these rows.
+    staging reads this list before each plan.
 
     Args:
         connection: the database of the state.
@@ -58,7 +59,6 @@ class LedgerTable:
         self._db = connection
         self._transaction = transaction
         self._saved: _Rows | None = None
-        self.unreadable_count = 0
 
     def save(self, ledger: Ledger) -> None:
         """Replace the stored ledger by *ledger*; when this returns, it is on disk.
@@ -84,7 +84,6 @@ class LedgerTable:
         """
         with self._transaction():
             rows = self._read_rows()
-        self.unreadable_count = 0
         return self._decode(rows)
 
     def _read_rows(self) -> _Rows:
@@ -116,10 +115,8 @@ class LedgerTable:
         for (row_kind, key), body in rows.items():
             if row_kind != kind:
                 continue
-            try:
+            with contextlib.suppress(*DECODE_ERRORS):
                 yield key, adapter.validate_json(body)
-            except DECODE_ERRORS:
-                self.unreadable_count += 1
 
 
 def _encode(ledger: Ledger) -> Iterator[tuple[tuple[str, str], str]]:

@@ -573,6 +573,22 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     assert report.evaluation.state.ads == {}
 
 
+def test_a_saved_state_that_cannot_be_read_withdraws_nothing(tmp_path):
+    world = World(replica(L1, CAM))
+    world.run()
+    with Store.open_to_write(tmp_path) as store:
+        store.save(world.cycle.state)
+        with store._db:
+            store._db.execute("update known set body = '[broken'")
+    before = dict(world.collector.ads)
+    with Store.open_to_write(tmp_path) as store:
+        lost(world, state=store.load(), store=store, rules=ReconcilePolicy(pins=frozenset({L1})))
+        assert "state.sqlite.damaged-1" in store.damage_report
+        world.catalogue.is_broken = True
+        assert actions(world.run(MINUTE)) == [Hold, Hold]
+        assert world.collector.ads == before
+
+
 def test_withheld_ad_is_published_once_the_schedd_answers(wanted_by_two):
     world = wanted_by_two
     world.cycle.refresh_demand()

@@ -22,6 +22,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
+from hydrator.state.locality_hours import LocalityHour
 from hydrator.state.store import Store
 from tests.factories import (
     CAM,
@@ -440,95 +441,80 @@ def test_damaged_file_is_only_reported_to_readers(tmp_path):
 # ---- rows that cannot be decoded
 
 
-def spoiled(store: Store, statement: str) -> ReconcileState:
-    """The state after FULL was saved and somebody ran *statement*."""
+def spoil(store: Store, statement: str) -> None:
+    """Save FULL, and run *statement* as another program would."""
     store.save(FULL)
     with store._db:
         store._db.execute(statement)
-    return store.load()
 
 
-SPOILT = ["'[broken'", "'[]'", "7", "null", "cast(x'ff' as text)", "'{\"a\": 1}'"]
+SPOILT_ROWS = [
+    *(
+        ("known", "body", body)
+        for body in ("'[broken'", "'[]'", "7", "null", "cast(x'ff' as text)", "'{\"a\": 1}'")
+    ),
+    *(
+        (*column, "'spoilt'")
+        for column in [
+            ("memory", "at"),
+            ("memory", "sites"),
+            ("memory", "unseen"),
+            ("demand", "dids"),
+            ("demand", "last_wanted"),
+            ("found", "dids"),
+            ("ads", "content"),
+            ("ads", "generation"),
+            ("held", "body"),
+            ("ages", "at"),
+        ]
+    ),
+    ("refused", "reason", "cast(x'c328' as text)"),
+]
 
 
-@pytest.mark.parametrize("body", SPOILT)
-def test_a_dataset_whose_row_is_spoilt_keeps_what_the_ad_last_said_of_it(tmp_path, body):
+@pytest.mark.parametrize(("table", "column", "spoilt"), SPOILT_ROWS)
+def test_a_state_with_a_row_that_cannot_be_decoded_is_renamed_and_the_daemon_starts_empty(
+    tmp_path, table, column, spoilt
+):
     with Store.open_to_write(tmp_path) as store:
-        state = spoiled(store, f"update known set body = {body} where did = '{L1}'")
-        known = state.memories["rucio"].records
-        assert known[L1].facts == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
-        assert known[L2] == FULL.memories["rucio"].records[L2]
-        assert replace(state, memories={}) == replace(FULL, memories={})
-        assert (
-            store.damage_report
-            == "1 rows of known cannot be decoded; the daemon moved them to the table unreadable"
-        )
-        store.save(state)
+        spoil(store, f"update or ignore {table} set {column} = {spoilt}")
     with Store.open_to_write(tmp_path) as store:
-        assert store.load() == state
+        assert store.load() == ReconcileState()
+        assert "state.sqlite was damaged" in store.damage_report
+        assert "it was renamed to state.sqlite.damaged-1" in store.damage_report
+        store.save(FULL)
+        store.locality_hours.add(LocalityHour(NOON, 1))
+        assert set(modes(tmp_path).values()) == {"0o600"}
+    assert b"lofar:L1" in (tmp_path / "state.sqlite.damaged-1").read_bytes()
+    with Store.open_to_write(tmp_path) as store:
+        assert store.load() == FULL
+        assert store.locality_hours.load(NOON) == [LocalityHour(NOON, 1)]
         assert store.damage_report is None
-        assert store._db.execute("select source from unreadable").fetchall() == [("known",)]
 
 
-@pytest.mark.parametrize("column", ["at", "sites", "unseen"])
-def test_catalogue_with_a_damaged_row_keeps_its_datasets_and_reports_a_failure(tmp_path, column):
+def test_records_of_a_catalogue_without_its_row_are_damage(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        state = spoiled(store, f"update memory set {column} = 'spoilt' where catalogue = 'rucio'")
-        kept = state.memories["rucio"]
-        assert kept.records[L1].facts == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
-        assert kept.records[L2] == FULL.memories["rucio"].records[L2]
-        assert (kept.sites, kept.failure) == ({CAM, RAL}, "the saved state no longer has its last answer")
-        store.save(state)
-        assert store.load() == state
+        spoil(store, "delete from memory where catalogue = 'rucio'")
+        assert store.load() == ReconcileState()
+        assert store.damage_report
 
 
-@pytest.mark.parametrize(
-    ("table", "column"),
-    [
-        ("demand", "dids"),
-        ("demand", "last_wanted"),
-        ("found", "dids"),
-        ("ads", "content"),
-        ("ads", "generation"),
-        ("refused", "reason"),
-        ("held", "body"),
-        ("ages", "at"),
-    ],
-)
-@pytest.mark.parametrize("spoilt", ["'spoilt'", "cast(x'c328' as text)"])
-def test_damaged_row_of_any_table_leaves_the_rest_readable_and_savable(tmp_path, table, column, spoilt):
+def test_who_looks_is_told_of_a_row_that_cannot_be_decoded_and_renames_nothing(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        state = spoiled(store, f"update or ignore {table} set {column} = {spoilt}")
-        assert state.memories["rucio"].records == FULL.memories["rucio"].records
-        store.save(state)
-        assert store.load() == state
+        spoil(store, "update or ignore demand set dids = 'spoilt'")
+        with Store.open_to_read(tmp_path) as looking, pytest.raises(StateError, match="cannot be decoded"):
+            looking.load()
+    assert not list(tmp_path.glob("*damaged*"))
 
 
-def test_who_looks_sees_the_rest_and_sets_nothing_aside(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        spoiled(store, "update or ignore demand set dids = 'spoilt'")
-        store._db.execute("delete from unreadable")
-        store._db.commit()
-        with Store.open_to_read(tmp_path) as looking:
-            assert looking.load().ads == FULL.ads
-        assert store._db.execute("select * from unreadable").fetchall() == []
-
-
-def test_only_so_many_spoilt_rows_are_kept(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        store.save(big("old"))
-        with store._db:
-            store._db.execute("update known set body = 'spoilt'")
-        store.load()
-        assert store._db.execute("select count(*) from unreadable").fetchone() == (100,)
-        assert store.damage_report.startswith("2000 rows of known cannot be decoded")
-
-
-def test_what_a_publisher_showed_and_cannot_be_understood_is_left_out(tmp_path):
+def test_what_a_publisher_showed_and_cannot_be_decoded_is_an_error_until_it_is_read_again(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
         with store._db:
             store._db.execute(f"update readback set heard = 'spoilt' where site = '{RAL}'")
+        with pytest.raises(StateError, match="cannot be decoded"):
+            store.load_readback()
+        store.save_readback("collector", published(ad(L1)))
         assert store.load_readback() == {"collector": published(ad(L1))}
 
 
