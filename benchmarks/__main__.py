@@ -8,22 +8,7 @@ from pathlib import Path
 
 from .record import RESULTS, Result, format_number, update_readme
 
-NAMES = (
-    "pilots",
-    "core",
-    "scale",
-    "hook_cpu",
-    "hooks",
-    "slots",
-    "job_weight",
-    "bursts",
-    "negotiator",
-    "freshness",
-    "staging",
-    "rucio_clients",
-    "rucio_sweeps",
-    "rucio_polls",
-)
+NAMES = ("core", "scale", "hook_cpu", "hooks", "job_weight", "negotiator", "freshness", "rucio_polls")
 """All benchmarks, the shortest first."""
 
 

@@ -13,7 +13,7 @@ from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from hydrator.submit.submit_files.keys import CLAUSE_LINES
 from testbed.pool import Pool, SiteSpec
 
-from .measure import cpu_with_children, memory
+from .measure import cpu_with_children, find_daemon, memory
 from .record import Figure, Result
 
 KEYED_GOAL, KEYED_AD_GOAL, BARE_AD_GOAL = 1.3, 2000, 7_700
@@ -72,7 +72,7 @@ def weigh(arm: Arm, jobs: int, datasets: int) -> tuple[dict[str, float], str]:
     release = os.environ.get("HYDRATOR_TEST_HTCONDOR")
     with Pool.start(release, [SiteSpec("UK", cpus=1)], extra) as pool:
         pool.submit(submission(arm, 1, datasets))  # the schedd has loaded what it needs
-        schedd = pool.pids("schedd")[0]
+        schedd = find_daemon(pool.pids("schedd"))
         log = next(Path(pool.home).rglob("job_queue.log"))
         before = memory(schedd, "Rss"), log.stat().st_size
         text = submission(arm, jobs, datasets)

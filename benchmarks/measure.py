@@ -4,7 +4,7 @@ import os
 import re
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,24 @@ def cpu_with_children(pid: int, proc: Path = Path("/proc")) -> float:
     fields = (proc / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
     own, ended_children = (sum(map(int, fields[first : first + 2])) / _TICKS for first in (11, 13))
     return max(own, sum(map(_thread_seconds, (proc / str(pid) / "task").iterdir()))) + ended_children
+
+
+def find_daemon(pids: Sequence[int], proc: Path = Path("/proc")) -> int:
+    """Return the one of *pids* whose parent is not among them.
+
+    The children that a collector or a schedd forks for its answers have the command line of the daemon.
+
+    Raises:
+        AssertionError: no such process is left.
+    """
+    for pid in pids:
+        try:
+            parent = (proc / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()[1]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a child that has ended
+        if int(parent) not in pids:
+            return pid
+    raise AssertionError(f"no daemon among the processes {list(pids)}")
 
 
 def _thread_seconds(thread: Path) -> float:

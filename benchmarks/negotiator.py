@@ -18,7 +18,7 @@ from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_co
 from testbed.pool import Pool, SiteSpec
 
 from .material import SITES, busy_site_ads, dids
-from .measure import cpu_with_children, memory, wait
+from .measure import cpu_with_children, find_daemon, memory, wait
 from .record import Figure, Result, Spread, round_samples
 
 CYCLE_GOAL, MEMORY_GOAL = 1.1, 1.2
@@ -31,6 +31,11 @@ NEGOTIATOR_MIN_INTERVAL = 3
 NEGOTIATOR_CYCLE_DELAY = 1
 NEGOTIATOR_UPDATE_AFTER_CYCLE = True
 NEGOTIATOR_UPDATE_INTERVAL = 3600
+"""
+PATIENT = """
+UPDATE_INTERVAL = 3600
+# else the master kills a negotiator that was stopped for an hour, while the other pools had their cycles
+NOT_RESPONDING_TIMEOUT = 86400
 """
 
 
@@ -71,9 +76,7 @@ class Running:
         self.collector_cpu = 0.0
         self.memory: dict[str, float] = {}
         self._pool = pool
-        self._negotiator = pool.pids("negotiator")[0]
-        self._collector = pool.pids("collector")[0]
-        self.memory["collector, empty"] = memory(self._collector)
+        self.memory["collector, empty"] = memory(self._pid("collector"))
         text = slot_ads(real_slot_ad(pool), arm, range(slots), ads)
         self.ad_bytes = len(text) / slots
         for _ in range(3):  # as in a pool that has run for a while: every ad has been replaced
@@ -86,21 +89,22 @@ class Running:
             "a cycle with all jobs",
         )
         pool.wait(lambda: self._ad()["LastNegotiationCycleRejections0"] == AUTOCLUSTERS, 120, "its ad")
-        os.kill(self._negotiator, signal.SIGSTOP)
+        os.kill(self._pid("negotiator"), signal.SIGSTOP)
 
     def cycle(self) -> None:
         """Let the negotiator run one cycle, and record its own measure of the cost."""
         before = self._ad()
-        used = cpu_with_children(self._collector)
-        os.kill(self._negotiator, signal.SIGCONT)
+        collector = self._pid("collector")
+        used = cpu_with_children(collector)
+        os.kill(self._pid("negotiator"), signal.SIGCONT)
         number = "LastNegotiationCycleTime0"
         wait(
             lambda: bool(self._ad()[number] > before[number]),
             f"a cycle of the pool {self.arm.name}",
             step=0.2,
         )
-        os.kill(self._negotiator, signal.SIGSTOP)
-        self.collector_cpu += cpu_with_children(self._collector) - used
+        os.kill(self._pid("negotiator"), signal.SIGSTOP)
+        self.collector_cpu += cpu_with_children(collector) - used
         ad = self._ad()
         if ad["LastNegotiationCycleRejections0"] != AUTOCLUSTERS:
             raise AssertionError(
@@ -113,8 +117,11 @@ class Running:
 
     def weigh(self) -> None:
         """Record the memory of both daemons."""
-        self.memory["collector"] = memory(self._collector)
-        self.memory["negotiator"] = memory(self._negotiator)
+        self.memory["collector"] = memory(self._pid("collector"))
+        self.memory["negotiator"] = memory(self._pid("negotiator"))
+
+    def _pid(self, name: str) -> int:
+        return find_daemon(self._pool.pids(name))
 
     def _ad(self) -> dict[str, Any]:
         output = self._pool.run("condor_status", "-negotiator", "-json").stdout
@@ -124,7 +131,7 @@ class Running:
 
 def start(stack: ExitStack, arm: Arm, slots: int) -> Running:
     """Start a pool with *slots* slot ads, one of them with a startd, and the jobs of *arm*."""
-    extra = {"all": "UPDATE_INTERVAL = 3600\n", "negotiator": FAST, "schedd": ""}
+    extra = {"all": PATIENT, "negotiator": FAST, "schedd": ""}
     if arm.jobs in _CLAUSES:
         extra["schedd"] += clause_at_the_end(_CLAUSES[arm.jobs])
     if arm.ours:

@@ -22,8 +22,10 @@ from testbed.rucio import VERSION, RucioServer
 
 from .measure import memory
 from .record import Figure, Result
-from .rucio_seeded import EACH, ELEMENTS, seed_datasets
 
+ELEMENTS = [f"RSE{n:02}" for n in range(20)]
+EACH = 3
+"""Storage elements of each dataset."""
 _OVERHEAD_GOAL, _CHANGED_GOAL = 1.15, 0.1
 _REST_GOAL = 10.0
 _COUNTED_UP_TO = 1_000
@@ -57,6 +59,24 @@ def run(*, quick: bool = False, sizes: Sequence[int] = SIZES) -> Result:
     )
     versions = {"Rucio": VERSION, "database": "PostgreSQL"}
     return Result("rucio_polls", tuple(figures), how, raw, versions)
+
+
+def seed_datasets(server: RucioServer, size: int) -> frozenset[Did]:
+    """Create *size* datasets, as copies of one for each storage element."""
+    server.seed(("add_scope", {"scope": "bench"}))
+    server.seed(*(("add_rse", {"rse": rse, "attributes": {"site": f"SITE-{rse}"}}) for rse in ELEMENTS))
+    for n, rse in enumerate(ELEMENTS):
+        did = f"bench:t{n:02}-0"
+        others = [ELEMENTS[(n + step) % len(ELEMENTS)] for step in range(1, EACH)]
+        server.seed(
+            ("add_dataset", {"did": did, "rse": rse, "files": 4}),
+            *(("place", {"did": did, "rse": other}) for other in others),
+            *(("replicate", {"did": did, "rse": each}) for each in (rse, *others)),
+        )
+    server.seed(("abacus", {}), ("multiply", {"copies": size // len(ELEMENTS)}))
+    return frozenset(
+        Did(f"bench:t{n:02}-{copy}") for n in range(len(ELEMENTS)) for copy in range(size // len(ELEMENTS))
+    )
 
 
 def _measure_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict[str, float]]]:

@@ -24,7 +24,6 @@ from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec, ToolFailed
 
 from .record import RESULTS, Figure, Result, update_readme
-from .svg import Panel, plot
 
 SITES = ("UK", "AU", "NL")
 DIDS = tuple(f"soak:set{number:03}" for number in range(60))
@@ -310,33 +309,7 @@ class Written:
             command=f"python -m benchmarks.soak --minutes {self.minutes:g}",
         )
         result.write(self.folder, quick=False)
-        if chosen:
-            (self.folder / "soak.svg").write_text(plot_samples(chosen, course.faults), "utf-8")
         return result
-
-
-def plot_samples(samples: Sequence[Sample], faults: Sequence[tuple[float, str]]) -> str:
-    """Plot *samples*."""
-    hours = [sample.seconds / 3600 for sample in samples]
-    panels = [
-        Panel(
-            "memory, MiB resident",
-            {"daemon": [s.rss for s in samples], "HTCondor child": [s.child_rss for s in samples]},
-        ),
-        Panel(
-            "open descriptors",
-            {"daemon": [s.fds for s in samples], "HTCondor child": [s.child_fds for s in samples]},
-        ),
-        Panel("threads", {"daemon": [s.threads for s in samples]}),
-        Panel(
-            "generation, seconds since the first",
-            {"highest": [s.generation - samples[0].generation for s in samples]},
-        ),
-    ]
-    marks: dict[str, list[float]] = {}
-    for seconds, what in faults:
-        marks.setdefault(what.replace("_", " "), []).append(seconds / 3600)
-    return plot(f"soak: {hours[-1]:.2f} hours of hydrator run", hours, panels, marks)
 
 
 HOW = """\
