@@ -374,32 +374,31 @@ EXIT_DONE, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_UNAVAILABLE = 0, 3, 4, 75
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOptions:
-    """An operator's command that makes requests.
+class CommandStager:
+    """A Stager called *name* that runs the command *words*; one run at a time.
 
     Args:
+        name: the name of the catalogue.
         words: the command and its arguments.
+        clock: the present time.
         call_limit: the time limit of one run that asks, renews or cancels.
         read_limit: the time limit of any other run.
-        kinds: the kinds of requests that it accepts.
         max_bytes: the limit on the output of one run.
     """
 
-    words: tuple[str, ...]
-    call_limit: timedelta = timedelta(seconds=20)
-    read_limit: timedelta = timedelta(seconds=60)
-    kinds: frozenset[StagingKind] = frozenset(StagingKind)
-    max_bytes: int = 16_000_000
-
-
-class CommandStager:
-    """A Stager called *name* that runs *command*; one run at a time."""
-
-    def __init__(self, name: str, command: CommandOptions, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        words: Sequence[str],
+        clock: Clock,
+        *,
+        call_limit: timedelta = timedelta(seconds=20),
+        read_limit: timedelta = timedelta(seconds=60),
+        max_bytes: int = 16_000_000,
+    ) -> None:
         self.name = name
-        self.kinds = command.kinds
-        self._command = command
+        self._words, self._max_bytes = words, max_bytes
+        self._call_limit, self._read_limit = call_limit, read_limit
         self._clock = clock
         self._one_at_a_time = threading.Lock()
 
@@ -432,7 +431,7 @@ class CommandStager:
         Raises:
             StagingError: the command did not do it, or perhaps did.
         """
-        result = self._run(action, self._command.call_limit, values)
+        result = self._run(action, self._call_limit, values)
         reason = result.problem or result.error or f"exit status {result.status}"
         if result.status == EXIT_DONE:
             return result.output
@@ -489,7 +488,7 @@ class CommandStager:
         Raises:
             CatalogueError: the command did not do it.
         """
-        result = self._run(action, self._command.read_limit, values)
+        result = self._run(action, self._read_limit, values)
         if result.status == EXIT_UNSUPPORTED:
             return None
         if result.status != EXIT_DONE:
@@ -509,6 +508,6 @@ class CommandStager:
             return CommandResult(None, problem=problem, has_started=False)
         try:
             given = encode_request(action, **values)
-            return run_command(self._command.words, given, limit, self._command.max_bytes)
+            return run_command(self._words, given, limit, self._max_bytes)
         finally:
             self._one_at_a_time.release()

@@ -4,7 +4,7 @@ It behaves like Rucio: one rule for each dataset, account and storage element; r
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -60,7 +60,6 @@ class MemoryStager:
         sizes: the size of each dataset; other datasets are unknown.
         space: the space of each site; the space of other sites is unknown.
         name: the catalogue's name in the configuration.
-        kinds: the kinds of requests that it accepts.
 
     Attributes:
         calls: the names of all calls so far, in order: a spy.
@@ -77,10 +76,8 @@ class MemoryStager:
         space: Mapping[Site, SiteSpace] | None = None,
         *,
         name: str = "memory",
-        kinds: Collection[StagingKind] = tuple(StagingKind),
     ) -> None:
         self.name = name
-        self.kinds = frozenset(kinds)
         self.sizes = dict(sizes or {})
         self.space = dict(space or {})
         self.rules: dict[str, MemoryRule] = {}

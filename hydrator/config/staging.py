@@ -9,8 +9,6 @@ from .fields import Name, Section, SiteName
 
 Mode = Literal["off", "propose", "ask"]
 Terabytes = Annotated[float, Field(ge=0, le=1_000_000)]
-CALL_SECONDS = 20.0
-"""Time limit of one call that makes, renews or cancels requests."""
 
 
 class StagingCatalogueSettings(Section):

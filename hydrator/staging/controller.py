@@ -261,7 +261,6 @@ class StagingController:
             stager.find_rules(dids, allowed | view.facts.keys()),
             stager.read_space(allowed),
             self._permissions.get(name, StagingPermissions()),
-            stager.kinds,
         )
 
     def _plan_upkeep(self, names: Sequence[str]) -> list[Renewal | Cancellation]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from adapters.command_stager import CommandOptions, CommandStager
+from adapters.command_stager import CommandStager
 from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
@@ -34,7 +34,7 @@ from ..config import (
 )
 from ..config.catalogues import DIRECTORY
 from ..config.fields import build_from_section
-from ..config.staging import CALL_SECONDS, StagingCatalogueSettings
+from ..config.staging import StagingCatalogueSettings
 from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
 from .policies import site_mapping
 from .secrets import register_secrets
@@ -259,9 +259,8 @@ def build_stagers(settings: Settings, clock: Clock) -> Mapping[str, Stager]:
 
 def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Settings, clock: Clock) -> Stager:
     staging = settings.staging
-    call_limit = timedelta(seconds=CALL_SECONDS)
     if one.command:
-        return CommandStager(source.name, CommandOptions(tuple(one.command), call_limit), clock)
+        return CommandStager(source.name, one.command, clock)
     storages = {name: site.storage for name, site in staging.sites.items() if site.storage}
     spaces = {
         Site(name): round(site.space_tb * 1e12) for name, site in staging.sites.items() if site.space_tb
@@ -271,7 +270,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
         from adapters.rucio.staging.stager import RucioStager
 
         aliases = site_mapping(settings.sites).aliases
-        options = RuleOptions(one.activity, storages, aliases, call_limit, spaces)
+        options = RuleOptions(one.activity, storages, aliases, spaces=spaces)
         return RucioStager(rucio_settings(source, settings.daemon.state_dir), options, clock)
     reason = f"a catalogue of type {source.type} makes no requests by itself; set command"
     raise ConfigError([f"staging.catalogues.{source.name}: {reason}"])

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from adapters.command_stager import CommandOptions, CommandStager
+from adapters.command_stager import CommandStager
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import (
@@ -51,7 +51,7 @@ class TestCommandStager(StagerContract):
 
     def run_on(self, file: Path) -> CommandStager:
         words = (sys.executable, archive_command.__file__, str(file))
-        return CommandStager("archive", CommandOptions(words), self.now)
+        return CommandStager("archive", words, self.now)
 
     def make_stager(self):
         return self.run_on(self.file)
@@ -87,8 +87,8 @@ class TestCommandStager(StagerContract):
 
 def run(script: str, **options) -> CommandStager:
     """Return the stager whose command is a shell script."""
-    command = CommandOptions(("/bin/sh", "-c", script), **options)
-    return CommandStager("archive", command, lambda: datetime.fromtimestamp(BEGIN, UTC))
+    words = ("/bin/sh", "-c", script)
+    return CommandStager("archive", words, lambda: datetime.fromtimestamp(BEGIN, UTC), **options)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_line_refuses_one_order_with_its_kind():
 
 
 def test_a_command_that_does_not_exist_did_nothing():
-    stager = CommandStager("archive", CommandOptions(("/no/such/command",)), lambda: NOON)
+    stager = CommandStager("archive", ("/no/such/command",), lambda: NOON)
     with pytest.raises(StagingUnavailable):
         stager.ask([make_order("a:1", L1)])
     with pytest.raises(CatalogueError):
@@ -225,7 +225,7 @@ def test_a_shell_does_not_read_the_words_of_the_command(tmp_path):
     seen = tmp_path / "seen"
     script = f"import sys; open({str(seen)!r}, 'w').write('|'.join(sys.argv[1:]))"
     words = (sys.executable, "-c", script, "$(touch x)", "{did}; rm -r *")
-    CommandStager("archive", CommandOptions(words), lambda: NOON).ask([make_order("a:1", L1)])
+    CommandStager("archive", words, lambda: NOON).ask([make_order("a:1", L1)])
     assert seen.read_text() == "$(touch x)|{did}; rm -r *"
 
 

@@ -48,7 +48,6 @@ class RuleOptions:
         aliases: the name of each site in slots, by its name in Rucio.
         call_limit: the time limit of one call that adds, renews or ends rules.
         spaces: the bytes for all requests to a site whose free space Rucio does not know.
-        kinds: the kinds of requests to make.
     """
 
     activity: str = "Staging"
@@ -56,7 +55,6 @@ class RuleOptions:
     aliases: Mapping[Site, Site] = field(default_factory=lambda: MappingProxyType({}))
     call_limit: timedelta = timedelta(seconds=20)
     spaces: Mapping[Site, int] = field(default_factory=lambda: MappingProxyType({}))
-    kinds: frozenset[StagingKind] = frozenset(StagingKind)
 
 
 class Destinations:

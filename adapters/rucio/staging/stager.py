@@ -63,7 +63,6 @@ class RucioStager:
 
     def __init__(self, settings: RucioSettings, options: RuleOptions, clock: Clock) -> None:
         self.name = settings.name
-        self.kinds = options.kinds
         self.options = options
         own = replace(
             settings,

@@ -202,10 +202,6 @@ class Stager(Protocol):
     def name(self) -> str:
         """The name of the catalogue in the configuration."""
 
-    @property
-    def kinds(self) -> frozenset[StagingKind]:
-        """The kinds of requests that this catalogue accepts."""
-
     def ask(self, orders: Sequence[StagingOrder]) -> Mapping[str, OwnRequest | StagingError]:
         """Make the requests *orders*, all of one site, one kind and one batch; return the result by tag.
 

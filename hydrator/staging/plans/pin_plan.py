@@ -106,7 +106,6 @@ class PinPlanner:
         options = [
             (facts, site, [self._find_keeper(did, site, facts) for did in need.dids])
             for facts in self._catalogues
-            if StagingKind.PIN in facts.kinds
             for site in find_pinnable_sites(need, self._view)
             if site in self._policy.allowed_sites(facts.name) - self._policy.unpinned_sites
         ]

@@ -48,7 +48,6 @@ class CatalogueFacts:
     rules: Sequence[ExistingRule] = ()
     space: Mapping[Site, SiteSpace] = field(default_factory=dict)
     permissions: StagingPermissions = field(default_factory=StagingPermissions)
-    kinds: frozenset[StagingKind] = frozenset(StagingKind)
 
     def rules_for(self, did: Did, site: Site | None = None) -> list[ExistingRule]:
         """Return the rules of *did*, at *site* or at any site."""
@@ -228,8 +227,6 @@ class StagePlanner:
 
     def _explain_closed(self, facts: CatalogueFacts, site: Site, missing: Sequence[Did]) -> str | None:
         """Return why nothing may be asked at *site* now, whatever its size; None if it may."""
-        if StagingKind.STAGE not in facts.kinds:
-            return f"catalogue {facts.name} brings no data"
         if facts.name in self._ledger.halts:
             return f"catalogue {facts.name} refused: {self._ledger.halts[facts.name]}"
         if facts.permissions.can_ask is False:

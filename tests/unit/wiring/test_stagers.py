@@ -10,7 +10,6 @@ from adapters.rucio.staging.stager import RucioStager
 from hydrator.config import load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site
-from hydrator.domain.ports.staging import StagingKind
 from hydrator.wiring.catalogues import build_stagers
 from tests.factories import NOON
 
@@ -66,7 +65,6 @@ def test_a_rucio_catalogue_has_a_stager_of_its_own(stagers):
     built = stagers('[staging.catalogues.rucio]\nactivity = "Production Input"', mode="propose")
     assert set(built) == {"rucio"}
     assert isinstance(built["rucio"], RucioStager)
-    assert built["rucio"].kinds == frozenset(StagingKind)
     options = built["rucio"].options
     assert (options.activity, options.storages) == ("Production Input", {"CAM": "CAM-DISK"})
     assert (options.spaces, options.call_limit) == ({Site("CAM"): 5 * 10**12}, timedelta(seconds=20))
