@@ -150,7 +150,7 @@ class Daemon:
             self._watchdog.hang_reason,
             build_page_history(self._store),
         )
-        builder = RuntimeBuilder(context, self._store, bugs, cycles.early_cycles, self._http.get_endpoint)
+        builder = RuntimeBuilder(context, self._store, bugs, cycles.early_cycles, self._http.get_url)
         self._lifecycle = RuntimeLifecycle(
             context, self._store, builder, cycles, self._workers, self._watchdog
         )
@@ -195,7 +195,7 @@ class Daemon:
         """Run until a signal or a clock step ends the daemon; return the reason."""
         self._start()
         state_dir = str(self._context.settings.daemon.state_dir)
-        _log.info("running", version=__version__, http=self._http.url, state=state_dir)
+        _log.info("running", version=__version__, http=self._http.get_url(), state=state_dir)
         self._service_manager.notify_ready()
         end = self._wait_for_end()
         if end != "reload":
@@ -253,7 +253,7 @@ class Daemon:
         try:
             settings = load(self._config)
             _await_secrets(settings)
-            parts = assemble(settings, system_clock, get_endpoint=self._http.get_endpoint)
+            parts = assemble(settings, system_clock, get_url=self._http.get_url)
             try:
                 self._http.check(settings)
             finally:

@@ -15,7 +15,7 @@ from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
 from hydrator.domain.pool_ports import ClusterJobs
-from hydrator.domain.ports import Clock, ServerEndpoint
+from hydrator.domain.ports import Clock
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange
@@ -58,13 +58,9 @@ class HttpFrontend:
     clock: Clock = system_clock
     server: HttpServer | None = None
 
-    @property
-    def url(self) -> str | None:
+    def get_url(self) -> str | None:
+        """Return the address of the HTTP server; None while it does not run."""
         return self.server.url if self.server else None
-
-    def get_endpoint(self) -> ServerEndpoint | None:
-        """Return the address of the present HTTP server."""
-        return self.server.endpoint if self.server else None
 
     def start(self) -> None:
         """Start the server.

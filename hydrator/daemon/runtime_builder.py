@@ -11,7 +11,6 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hydrator.config import Settings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
-from hydrator.domain.ports import ServerEndpoint
 from hydrator.reconcile.estimates.estimate import Estimation
 from hydrator.reconcile.estimates.report import load_estimation
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
@@ -43,14 +42,14 @@ class RuntimeBuilder:
         store: the state on disk.
         bugs: counts and logs unexpected exceptions of parts.
         early_cycles: accepts requests for cycles with late answers.
-        get_endpoint: returns the address of the daemon's HTTP server.
+        get_url: returns the address of the daemon's HTTP server.
     """
 
     context: DaemonContext
     store: Store
     bugs: BugReporter
     early_cycles: EarlyCycles
-    get_endpoint: Callable[[], ServerEndpoint | None]
+    get_url: Callable[[], str | None]
 
     def build(self, settings: Settings, executor_names: Sequence[str]) -> Runtime:
         """Build all parts that *settings* need, without starting them.
@@ -62,7 +61,7 @@ class RuntimeBuilder:
         parts = assemble(
             settings,
             system_clock,
-            get_endpoint=self.get_endpoint if settings.publish.http.enabled else None,
+            get_url=self.get_url if settings.publish.http.enabled else None,
         )
         try:
             reconciler = self._build_reconciler(settings, parts)

@@ -126,14 +126,10 @@ class TokenAuthenticator:
 
     Args:
         file: the tokens file.
-
-    Attributes:
-        own_token: the token for the daemon's requests to its own server; never on disk.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.own_token, self._own_grant = create_token(Role.READ, None, "now")
         self._watched = WatchedFiles(file)
         self._grants: tuple[Grant, ...] | None = None
 
@@ -179,7 +175,7 @@ class TokenAuthenticator:
     def _find_grant(self, token: str) -> Grant | None:
         """Return the grant of *token*; compare digests in constant time, so that timing reveals no digest."""
         token_digest = digest(token)
-        grants = (self._own_grant, *self._current_grants())
+        grants = self._current_grants()
         matching = [grant for grant in grants if hmac.compare_digest(grant.digest, token_digest)]
         return matching[0] if matching else None
 

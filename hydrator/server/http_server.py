@@ -18,7 +18,6 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.ports import ServerEndpoint
 from hydrator.server.limits import (
     FIRST_REQUEST_SECONDS,
     MAX_HEAD_BYTES,
@@ -89,7 +88,6 @@ class HttpServer:
         port: 0 to 65535; 0 selects a free port, which ``url`` then names.
         unix: a socket in the file system instead of *host* and *port*.
         certificate: the certificate for HTTPS; None for HTTP.
-        token: the token for the daemon's requests to this server.
         limiter: limits the number of connections, and the time of a request.
         on_stop: called before the server waits for open requests, so that streams end.
     """
@@ -102,7 +100,6 @@ class HttpServer:
         *,
         unix: UnixSocket | None = None,
         certificate: TlsCertificate | None = None,
-        token: str | None = None,
         limiter: ConnectionLimiter | None = None,
         on_stop: Callable[[], None] | None = None,
     ) -> None:
@@ -111,7 +108,6 @@ class HttpServer:
         self._port = port
         self._unix = unix
         self._certificate = certificate
-        self._token = token
         self._limiter = limiter or ConnectionLimiter()
         self._on_stop = on_stop
         self._url: str | None = None
@@ -125,19 +121,6 @@ class HttpServer:
         None while the server does not run.
         """
         return self._url if self._thread is not None and self._thread.is_alive() else None
-
-    @property
-    def endpoint(self) -> ServerEndpoint | None:
-        """Address, token and certificate for clients on this machine; None while the server does not run."""
-        url = self.url
-        if url is None:
-            return None
-        pem = self._certificate.pem if self._certificate else None
-        if self._unix:
-            return ServerEndpoint(
-                "https://localhost" if pem else "http://localhost", self._token, pem, str(self._unix.path)
-            )
-        return ServerEndpoint(url, self._token, pem)
 
     def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Start the server, and return once it answers requests; do nothing if it already runs.

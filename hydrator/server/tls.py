@@ -8,7 +8,6 @@ import structlog
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.files import WatchedFiles
 
-_PEM_END = "-----END CERTIFICATE-----"
 _log = structlog.get_logger("hydrator")
 
 
@@ -25,7 +24,6 @@ class TlsCertificate:
 
     Attributes:
         context: the TLS context of the server; each handshake uses the current pair.
-        pem: the certificate in use, without its chain.
 
     Raises:
         ConfigError: the pair cannot be used.
@@ -35,7 +33,7 @@ class TlsCertificate:
         self._files = (certificate, key)
         self._watched = WatchedFiles(certificate, key)
         try:
-            self._current_context, self.pem = self._load_pair()
+            self._current_context = self._load_pair()
         except (OSError, ValueError) as error:
             raise ConfigError([f"publish.http.tls_certificate: {self._describe_error(error)}"]) from error
         self.context = _build_context()
@@ -52,18 +50,17 @@ class TlsCertificate:
 
     def _renew(self) -> None:
         try:
-            self._current_context, self.pem = self._load_pair()
+            self._current_context = self._load_pair()
         except (OSError, ValueError) as error:
             reason = f"{self._describe_error(error)}; the old certificate stays in use"
             _log.error("cannot load the new certificate", why=reason)
         else:
             _log.info("certificate reloaded", file=str(self._files[0]))
 
-    def _load_pair(self) -> tuple[ssl.SSLContext, str]:
+    def _load_pair(self) -> ssl.SSLContext:
         context = _build_context()
         context.load_cert_chain(*self._files, _reject_passphrase)
-        text = self._files[0].read_text("ascii")
-        return context, text[: text.index(_PEM_END) + len(_PEM_END)] + "\n"
+        return context
 
     def _describe_error(self, error: Exception) -> str:
         pair = f"{self._files[0]} with tls_key {self._files[1]}"

@@ -9,7 +9,7 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.domain.pool_ports import Queues
-from hydrator.domain.ports import Catalogue, Clock, ServerEndpoint, TokenValidity
+from hydrator.domain.ports import Catalogue, Clock, TokenValidity
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, Estimator
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import PublishTarget
@@ -99,23 +99,23 @@ def assemble(
     settings: Settings,
     clock: Clock,
     *,
-    get_endpoint: Callable[[], ServerEndpoint | None] | None = None,
+    get_url: Callable[[], str | None] | None = None,
 ) -> Parts:
     """Build all parts that *settings* need.
 
     Args:
-        get_endpoint: returns the address of the daemon's HTTP server; None for a process without a server.
+        get_url: returns the address of the daemon's HTTP server; None for a process without a server.
 
     Raises:
         ConfigError: lists every problem of the files that the configuration names.
     """
     register_secrets(settings)
     http = settings.publish.http
-    served_ads = ServedAds() if get_endpoint and http.enabled else None
+    served_ads = ServedAds() if get_url and http.enabled else None
     catalogues, logins, recounts = build_catalogues(settings, clock)
     pool = build_pool_parts(settings, clock)
     network = build_network_parts(settings, clock)
-    targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_endpoint)
+    targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_url)
     staging = build_staging_parts(settings, clock)
     return Parts(
         catalogues=catalogues,

@@ -74,7 +74,6 @@ def build_http_server(
         http.port,
         unix=UnixSocket(http.socket) if http.socket else None,
         certificate=_find_certificate(http),
-        token=authenticator.own_token if authenticator else None,
         limiter=_build_limiter(limits, registry, proxied=proxied),
         on_stop=live.close,
     )

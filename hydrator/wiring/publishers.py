@@ -9,7 +9,7 @@ from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.http.publisher import ServedAds, WebPublisher
 from hydrator.config import Settings
-from hydrator.domain.ports import Clock, ServerEndpoint
+from hydrator.domain.ports import Clock
 from hydrator.reconcile.publish import Policy, PublishTarget
 
 from .policies import max_age_of
@@ -25,12 +25,12 @@ def build_publish_targets(
     clock: Clock,
     collectors: Mapping[str, CondorClient],
     served_ads: ServedAds | None,
-    get_endpoint: Callable[[], ServerEndpoint | None] | None,
+    get_url: Callable[[], str | None] | None,
 ) -> Sequence[PublishTarget]:
     """Build every target to which *settings* publish.
 
     *collectors* has one client for each collector, by the name of the publisher. The HTTP server is a
-    target only if *served_ads* and *get_endpoint* are given.
+    target only if *served_ads* and *get_url* are given.
     """
     targets = []
     publish = settings.publish
@@ -44,8 +44,8 @@ def build_publish_targets(
             publish.sites_file, valid_for=_SITES_FILE_VALID, max_age=max_age, clock=clock
         )
         targets.append(PublishTarget(sites, policy))
-    if served_ads is not None and get_endpoint is not None:
-        targets.append(PublishTarget(WebPublisher(served_ads, get_endpoint, clock), always))
+    if served_ads is not None and get_url is not None:
+        targets.append(PublishTarget(WebPublisher(served_ads, get_url, clock), always))
     policy = Policy(refresh_after=_AD_LIFETIME / 3, has_expiring_ads=True)
     for name, client in collectors.items():
         publisher = CollectorPublisher(client, name=name, lifetime=_AD_LIFETIME, clock=clock)

@@ -7,7 +7,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -33,20 +33,6 @@ class StepReporter(Protocol):
 
     def advance(self) -> None:
         """Record that one step has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerEndpoint:
-    """The address of the daemon's HTTP server from this machine.
-
-    *token* is the bearer token to send. *certificate* is the server's certificate in PEM, if *url*
-    is https. *socket* is the Unix socket to connect to, instead of the host in *url*.
-    """
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-    certificate: str | None = None
-    socket: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,12 +169,6 @@ def test_invalid_line_of_the_tokens_file_grants_nothing_and_the_others_stay(made
     )
 
 
-def test_daemons_own_token_reads_and_is_not_in_the_file(made):
-    access = TokenAuthenticator.open(made[1])
-    assert status(access, access.own_token, Role.READ) == 200
-    assert digest(access.own_token) not in made[1].read_text()
-
-
 @given(st.text(max_size=200))
 def test_any_text_can_be_parsed_as_a_tokens_file(text):
     grants, _ = parse_grants(text)
@@ -197,7 +191,7 @@ def served(made):
     view = ServerState(ads=ads, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON)
     access = TokenAuthenticator.open(file)
     asgi = build_app(lambda: view, CollectorRegistry(), authenticator=access)
-    with HttpServer(asgi, "127.0.0.1", 0, token=access.own_token) as server:
+    with HttpServer(asgi, "127.0.0.1", 0) as server:
 
         def ask(path, name=None, body=None):
             headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}

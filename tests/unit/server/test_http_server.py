@@ -15,10 +15,9 @@ import trustme
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from adapters.http.publisher import ServedAds, WebPublisher
-from hydrator.domain.errors import ConfigError, PublishError
+from adapters.http.publisher import ServedAds
+from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Snapshot
-from hydrator.domain.ports import ServerEndpoint
 from hydrator.reconcile.poll import run_in_thread
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
@@ -91,7 +90,7 @@ def board():
 
 def serving(board: ServedAds, access: TokenAuthenticator | None = None, **where) -> HttpServer:
     asgi = build_app(lambda: shown(board), CollectorRegistry(), authenticator=access)
-    return HttpServer(asgi, token=access.own_token if access else None, **where)
+    return HttpServer(asgi, **where)
 
 
 @pytest.fixture
@@ -162,34 +161,6 @@ def test_a_pair_that_cannot_be_used_at_the_start_is_one_sentence(authority, wron
         TlsCertificate(authority.pem, authority.key)
     assert len(told.value.problems) == 1
     assert "\n" not in told.value.problems[0]
-
-
-# what the daemon reads back from itself
-
-
-@pytest.mark.parametrize("way", ["https", "unix", "https+unix"])
-def test_publisher_reads_back_over_https_and_over_the_socket_with_its_own_token(
-    way, authority, board, tmp_path
-):
-    (tmp_path / "tokens").touch(0o600)
-    access = TokenAuthenticator.open(tmp_path / "tokens")
-    where = {"certificate": TlsCertificate(authority.pem, authority.key)} if "https" in way else {}
-    where |= {"unix": UnixSocket(tmp_path / "http")} if "unix" in way else {}
-    with serving(board, access, **where) as server:
-        publisher = WebPublisher(board, lambda: server.endpoint, lambda: NOON)
-        assert list(publisher.published()) == [CAM]
-        if way == "https":
-            authority.issue()
-            authority.seen_at(server)
-            assert list(publisher.published()) == [CAM]
-
-
-def test_publisher_rejects_another_server_with_a_certificate_of_the_same_ca(https, authority):
-    other = authority.ca.issue_cert("localhost").cert_chain_pems[0].bytes().decode()
-    with pytest.raises(PublishError, match="cannot read the ads back"):
-        WebPublisher(
-            ServedAds(), lambda: ServerEndpoint(https.url, certificate=other), lambda: NOON
-        ).published()
 
 
 # a Unix socket
