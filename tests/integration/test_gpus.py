@@ -95,12 +95,6 @@ def test_a_run_prefers_a_gpu_slot_and_takes_few_cores_there(installed):
     assert "took GPU-gpu" in (folder / "run.out").read_text()
 
 
-def test_run_without_the_gpu_preference_takes_the_smallest_slot_that_fits(installed):
-    folder, _ = run_of(installed, "both.ms")
-    assert installed.ran_at(submitted(installed, folder)) == ["CPU"]
-    assert taken(folder)["Cpus"] == "16"
-
-
 def test_site_of_the_data_ranks_above_a_gpu(installed):
     folder, text = run_of(
         installed, "cores.ms", "--gpu", "prefer", "--requirements", "TARGET.Cpus > 0", "--rank", "TARGET.Cpus"
@@ -141,19 +135,6 @@ def test_run_waits_if_its_site_has_too_few_gpus_and_cores_and_why_says_so(instal
     (answer,) = json.loads(output.stdout)["answers"]
     (here,) = [at for at in answer["sites"] if at["site"] == name[:3].upper()]
     assert [reason["cause"] for reason in here["reasons"]] == [cause]
-    installed.pool.run("condor_rm", str(job), user="alice")
-
-
-def test_a_run_that_needs_a_gpu_waits_for_one(installed):
-    folder, text = run_of(installed, "cores.ms", "--gpu", "require")
-    assert "request_gpus = 1\n" in text
-    job = submitted(installed, folder)
-    jobs = installed.pool.wait(
-        lambda: installed.pool.jobs(f"ClusterId == {job} && LastRejMatchTime isnt undefined"),
-        60,
-        "its refusal",
-    )
-    assert jobs[0]["JobStatus"] == 1
     installed.pool.run("condor_rm", str(job), user="alice")
 
 

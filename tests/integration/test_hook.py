@@ -2,7 +2,6 @@
 
 import gzip
 import http.server
-import json
 import os
 import re
 import shutil
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,58 +76,45 @@ def slot(pool: Pool, *attributes: str) -> dict[str, object]:
     return pool.slots(*(attributes or OURS))[0]
 
 
-class Answers:
-    """A real HTTP server with one ad, ETag and age as the daemon gives them; it can go and come back."""
+@contextmanager
+def serving(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Run a real HTTP server on loopback; return its URL."""
 
-    def __init__(self) -> None:
-        self.generation, self.as_of = 1, int(time.time()) - 100
-        self.statuses: list[int] = []
-        self.port = 0
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
 
-    @contextmanager
-    def up(self) -> Iterator[str]:
-        outer = self
+        def log_message(self, *_: object) -> None:
+            pass
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.answer(self)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
-            def log_message(self, *_: object) -> None:
-                pass
 
-        with http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler) as server:
-            self.port = server.server_port
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-            thread.start()
-            try:
-                yield f"http://127.0.0.1:{self.port}"
-            finally:
-                server.shutdown()
-                thread.join()
-
-    def answer(self, to: http.server.BaseHTTPRequestHandler) -> None:
-        etag = f'"{self.generation}"'
-        status = 304 if to.headers.get("If-None-Match") == etag else 200
-        if to.path != "/v1/sites/UK/ad":
-            status = 404
-        body = ad_text(self.generation, self.as_of).encode() if status == 200 else b""
-        to.send_response(status)
-        for name, value in (
-            ("ETag", etag),
-            ("X-DataLocality-AsOf", self.as_of),
-            ("Content-Length", len(body)),
-        ):
-            to.send_header(name, str(value))
-        to.end_headers()
-        to.wfile.write(body)
-        self.statuses.append(status)
+def send(to: http.server.BaseHTTPRequestHandler, status: int, fields: Mapping[str, str], body: bytes) -> None:
+    to.send_response(status)
+    for name, value in {"ETag": '"1"', "Content-Length": str(len(body)), **fields}.items():
+        to.send_header(name, value)
+    to.end_headers()
+    to.wfile.write(body)
 
 
 def test_hook_reads_by_url_and_takes_the_site_of_the_startd_configuration(pool, place):
-    answers = Answers()
-    with answers.up() as url:
+    as_of = int(time.time()) - 100
+
+    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
+        found = to.path == "/v1/sites/UK/ad"
+        send(to, 200 if found else 404, {"X-DataLocality-AsOf": str(as_of)}, ad_text(1, as_of).encode())
+
+    with serving(answer) as url:
         pool.reconfig(startd=cron(place, "--url", url))
-        ad = pool.wait(lambda: whole_or_none(slot(pool), answers.as_of), 30, "the ad by HTTP")
+        ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), 30, "the ad by HTTP")
     assert ad["DataLocalityGeneration"] == 1
     assert said(place) == ""
 
@@ -205,51 +191,8 @@ def replace_hook(folder: Path, text: str) -> None:
     draft.replace(folder / "hook")
 
 
-def test_server_failure_keeps_old_values_and_their_age_until_it_returns(pool, place):
-    answers = Answers()
-    with answers.up() as url:
-        pool.reconfig(startd=cron(place, "--site", "UK", "--url", url))
-        old = pool.wait(lambda: whole_or_none(slot(pool), answers.as_of), 30, "the first answer")
-    done = runs(place)
-    pool.wait(lambda: runs(place) >= done + 4, 30, "runs without a server")
-    pool.restart_daemon("startd:UK")
-    pool.wait(
-        lambda: slot_there(pool) and runs(place) >= done + 8, 40, "runs of a new startd without a server"
-    )
-    assert pool.wait(lambda: whole_or_none(slot(pool), answers.as_of), 30, "the local copy") == old
-    assert "Connection refused" in said(place)
-
-    answers.as_of += 60
-    with answers.up():
-        pool.wait(lambda: whole_or_none(slot(pool), answers.as_of), 40, "the age to follow")
-        assert 304 in answers.statuses
-        answers.generation += 1
-        healed = pool.wait(lambda: generation_of(slot(pool)) == answers.generation and slot(pool), 30, "news")
-    assert whole(healed)
-
-
-def slot_there(pool: Pool) -> bool:
-    return bool(pool.slots("Name"))
-
-
 def generation_of(ad: dict[str, object]) -> object:
     return ad.get("DataLocalityGeneration")
-
-
-def test_a_hostile_answer_never_reaches_the_slot(pool, place):
-    now = int(time.time())
-    put(place / "UK.ad", ad_text(now, now))
-    pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place)))
-    pool.wait(lambda: generation_of(slot(pool)) == now, 30, "the honest ad")
-    for line in ("START = false\n", "Poison = 1\n", "- x update:true\n"):
-        put(place / "UK.ad", line + ad_text(now + 1, now))
-        done = runs(place)
-        pool.wait(lambda done=done: runs(place) >= done + 3, 30, "three runs more")
-        ad = slot(pool, *OURS, "Poison", "Start")
-        assert generation_of(ad) == now
-        assert "Poison" not in ad
-        assert ad["Start"] is True
-    assert "is not an attribute of a site ad" in said(place)
 
 
 def hostile_answers(now: int) -> dict[str, tuple[int, dict[str, str], bytes]]:
@@ -288,25 +231,12 @@ def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
     waiting: list[str] = []
     served: set[str] = set()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            kind = waiting[len(served) % len(waiting)] if waiting else ""
-            status, fields, body = hostile[kind] if kind else (200, {}, honest)
-            self.send_response(status)
-            for name, value in {"ETag": '"1"', "Content-Length": str(len(body)), **fields}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-            served.update({kind} - {""})
+    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
+        kind = waiting[len(served) % len(waiting)] if waiting else ""
+        send(to, *(hostile[kind] if kind else (200, {}, honest)))
+        served.update({kind} - {""})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}"
+    with serving(answer) as url:
         pool.reconfig(startd=cron(place, "--site", "UK", "--url", url))
         before = pool.wait(
             lambda: generation_of(slot(pool)) == now and slot(pool), 30, "the honest ad in the slot"
@@ -317,10 +247,6 @@ def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
         done = runs(place)
         pool.wait(lambda: runs(place) >= done + 6, 30, "updates of the slot after the last attack")
         ad = slot(pool, *OURS, "Start", "SlotMergeConstraint", "Requirements")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
     assert {name: ad[name] for name in OURS if name in ad} == before
     assert ad.get("Start", True) is True  # 23.9 does not always show it
     assert "SlotMergeConstraint" not in ad
@@ -351,17 +277,6 @@ def told(pool: Pool) -> dict[str, object] | None:
     """Return the slot once it reports that its hook fails."""
     ad = slot(pool, *OURS, "DataLocalityTrouble")
     return ad if ad.get("DataLocalityTrouble") else None
-
-
-def test_hook_runs_on_the_python_of_the_pool(pool, place):
-    put(place / "UK.ad", ad_text(100, 1_763_690_400))
-    environ = {"HYDRATOR_CACHE_DIR": str(place / "cache-by-hand")}
-    done = pool.run(str(place / "hook"), "--site", "UK", "--file", str(place), env=environ)
-    assert (done.returncode, done.stderr) == (0, "")
-    read = hook.read_ad(ad_text(100, 1_763_690_400).encode(), "UK", 1_763_690_400)
-    assert done.stdout == (hook.trouble_block("") + hook.locality_block(read, is_update=True)).decode()
-    version = pool.run("python3", "-c", "import json, sys; print(json.dumps(sys.version_info[:2]))").stdout
-    print(f"HTCondor {pool.version}: Python {json.loads(version)}")
 
 
 # --- in pilots: their cron lines and their configuration, on a real startd

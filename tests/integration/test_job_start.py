@@ -5,7 +5,6 @@ Each site's storage is a folder of its own; catalogue and slots may list more th
 
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -189,42 +188,6 @@ def test_files_by_hash_become_one_folder_and_a_site_that_lacks_one_is_left(stora
     assert not (storage.home / "hydrator-inputs").exists()
 
 
-def test_an_archive_that_would_write_outside_its_folder_is_a_miss_and_writes_nothing(storage):
-    storage.say("files:evil", "NL", "UK")
-    good, bad = (tar_of({name: b"x\n"}) for name in ("L1.MS/table.dat", "../../../evil"))
-    listed = storage.put_files({"files:evil.ms.tar": good}, "UK")
-    storage.put_files({"files:evil.ms.tar": bad}, "NL")
-    cluster = storage.submit(
-        ["files:evil"],
-        ["cat", "$INPUT_1/table.dat"],
-        more='rank = TARGET.DataLocalitySite == "NL"',
-        contents={Did("files:evil"): listed},
-    )
-    assert storage.end(cluster) == "x\n"
-    assert storage.ended(cluster, *MISS_ATTRIBUTES)["ChirpDataLocalityMissed"] == ["NL"]
-    assert not list(storage.pool.shared.rglob("evil"))
-
-
-def test_parset_has_the_paths_of_the_site_of_the_job(storage):
-    storage.say("parset:b.ms", "AU")
-    storage.put("parset:b.ms", "AU")
-    parset = b"[global]\r\ninput_ms = /elsewhere/*.ms\r\ndir_working = .\r\n"
-    cluster = storage.submit(
-        ["parset:b.ms"],
-        ["cat", "run.parset", "/elsewhere/b.ms/../b.ms/table.dat", "/elsewhere/b.ms"],
-        options=["--parset", "run.parset"],
-        files={"run.parset": parset},
-    )
-    printed = storage.end(cluster)
-    there = storage.path("AU", "parset:b.ms")
-    own, _, slot = printed.encode().partition(b"[cluster]\n")
-    assert b"max_cores = " in slot
-    assert own == parset.replace(b"/elsewhere/*.ms", f'["{there}"]'.encode()).replace(b"\r\n", b"\n")
-    assert f"{there}: Is a directory" in (storage.home / "err").read_text()
-    assert (storage.home / "run.parset").read_bytes() == parset
-    assert not (storage.home / "hydrator-inputs").exists()
-
-
 def test_job_is_held_after_its_tries_and_the_hold_reason_names_the_sites(storage):
     storage.say("nowhere:c", "NL", "UK", "AU")
     cluster = storage.submit(["nowhere:c"], ["true"], tries=3)
@@ -289,16 +252,6 @@ def test_a_miss_after_the_last_of_the_users_retries_holds_the_job(storage):
     assert (ad["HoldReasonSubCode"], ad["NumJobCompletions"]) == (85, 2)
 
 
-def test_a_folder_that_the_job_may_not_list_is_a_miss(storage):
-    storage.say("closed:d", "NL", "UK")
-    storage.put("closed:d", "NL", "UK")
-    storage.path("NL", "closed:d").chmod(0o700 if os.geteuid() == 0 else 0)
-    cluster = storage.submit(
-        ["closed:d"], ["cat", "$INPUT_1/table.dat"], more='rank = TARGET.DataLocalitySite == "NL"'
-    )
-    assert storage.end(cluster) == "closed:d at UK\n"
-
-
 def test_miss_is_reported_without_condor_chirp_on_the_node(storage):
     """As in an image: neither condor_chirp nor condor_config_val is on PATH."""
     storage.say("bare:e", "NL", "UK")
@@ -331,40 +284,6 @@ def test_job_avoids_its_last_site_even_without_a_report(storage):
     assert storage.end(cluster) == "mute:f at UK\n"
     ad = storage.ended(cluster, *MISS_ATTRIBUTES)
     assert (ad["NumJobStarts"], parse_misses(ad)) == (2, ())
-
-
-def test_dataset_that_no_site_can_read_is_fetched_into_the_scratch_folder(storage):
-    storage.say("staged:g", "NL")
-    cluster = storage.submit(
-        ["staged:g"],
-        ["sh", "-c", 'cat "$INPUT_1"; case $INPUT_1 in $_CONDOR_SCRATCH_DIR/*) echo in scratch;; esac'],
-        stage_in="sh -c 'echo $1 > $0/g' {path} {did}",
-    )
-    assert storage.end(cluster) == "staged:g\nin scratch\n"
-    ad = storage.ended(cluster, "ChirpDataLocalityFetched", *MISS_ATTRIBUTES)
-    assert ad["NumJobStarts"] == 1
-    assert "ChirpDataLocalityMissed" not in ad  # nothing to keep away from: the job went on
-    # the slot had said that it is there, so the daemon is to know all the same
-    assert [(miss.site, miss.did) for miss in parse_misses(ad)] == [("NL", "staged:g")]
-    assert [text.split()[1:] for text in ad["ChirpDataLocalityFetched"]] == [["staged:g", "NL"]]
-
-
-def test_exit_status_of_the_command_is_that_of_the_job_without_a_retry(storage):
-    storage.say("status:h", "UK")
-    storage.put("status:h", "UK")
-    cluster = storage.submit(["status:h"], ["sh", "-c", "exit 37"])
-    storage.end(cluster)
-    ad = storage.ended(cluster, "ExitBySignal")
-    assert (ad["ExitCode"], ad["ExitBySignal"], ad["NumJobStarts"]) == (37, False, 1)
-
-
-def test_a_signal_that_ends_the_command_shows_in_the_job(storage):
-    storage.say("signal:i", "UK")
-    storage.put("signal:i", "UK")
-    cluster = storage.submit(["signal:i"], ["sh", "-c", "kill -SEGV $$"])
-    storage.end(cluster)
-    ad = storage.ended(cluster, "ExitBySignal", "ExitSignal")
-    assert (ad["ExitBySignal"], ad["ExitSignal"], ad["NumJobStarts"]) == (True, 11, 1)
 
 
 def test_condor_vacate_reaches_the_command_as_its_kill_signal(storage):

@@ -197,20 +197,6 @@ def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, fo
     ]
 
 
-def test_run_is_tried_at_another_site_if_the_disk_lacks_its_data(installed, folder):
-    installed.catalogue.add("lost_1.ms", 100, "AU", on_disk=())
-    job = submit(installed, prepare(installed, folder, "lost_1.ms"))
-
-    def missed() -> Any:
-        return (installed.pool.job(job, "ChirpDataLocalityMissed") or {}).get("ChirpDataLocalityMissed")
-
-    installed.pool.wait(lambda: missed() == ["AU"], 60, "the job to miss its data at AU")
-    installed.catalogue.add("lost_1.ms", 100, "AU", "UK", on_disk=("UK",))
-    assert installed.ran_at(job) == ["UK"]
-    (done,) = installed.pool.history(f"ClusterId == {job}", "NumJobCompletions", "ExitCode")
-    assert (done["NumJobCompletions"], done["ExitCode"]) == (2, 0)
-
-
 def test_site_without_known_paths_does_not_match_and_why_says_so(installed, folder):
     installed.catalogue.add("narrow_1.ms", 100, "AU")
     config = installed.home / "narrow.toml"
@@ -334,64 +320,6 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
     else:
         assert said()[2] == empty
         installed.pool.run("condor_rm", str(job), user="alice")
-
-
-def test_all_unresolved_names_are_listed_at_once_and_nothing_is_submitted(installed, folder):
-    installed.catalogue.add("good.ms", 1, "UK")
-    status, output = refused(installed, folder, """[good.ms, bad.ms, quo\\'te".ms, back\\slash.ms]""")
-    assert status == 2
-    names = sorted(line.split(":")[1].strip() for line in output.splitlines())
-    assert names == ["back\\slash.ms", "bad.ms", "quo\\'te\".ms"]
-
-
-@pytest.mark.parametrize(
-    ("input_ms", "options", "told"),
-    [
-        ("/nowhere/*.none", (), "matches nothing, neither on this host nor in the catalogues"),
-        ("a.ms, b.ms", (), "write a list in brackets"),
-        ("good.ms", ("--mode", "wait"), "stage_in"),
-        ("good.ms", ("--requirements", "TARGET.Cpus >"), "--requirements is not a ClassAd expression"),
-        ("good.ms", ("--rank", "true) || (true"), "--rank is not a ClassAd expression"),
-    ],
-)
-def test_bad_input_gets_one_sentence_and_status_2(installed, folder, input_ms, options, told):
-    installed.catalogue.add("good.ms", 1, "UK")
-    status, output = refused(installed, folder, input_ms, *options)
-    assert status == 2
-    assert told in output
-    assert len(output.splitlines()) == 1
-
-
-def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(installed, folder):
-    config = installed.home / "away.toml"
-    gone = '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n'
-    scope = '[daemon]\ndefault_scope = "lofar"\n'
-    config.write_text(installed.config.read_text().replace("[daemon]\n", scope) + gone)
-    options = ("--config", str(config))
-    status, output = refused(installed, folder, "elsewhere.ms", *options)
-    assert status == 1
-    assert "catalogue gone did not answer" in output
-    assert "--allow-unknown" in output
-    done = installed.run(
-        "submit", "rapthor", str(folder / "bad.parset"), *options, "--allow-unknown", "--as", "ad"
-    )
-    assert 'RequiredDatasets = {"lofar:elsewhere.ms"}' in done.stdout
-    assert "catalogue gone did not answer" in done.stderr
-
-
-def test_a_dry_run_shows_what_would_match_now(installed, folder):
-    installed.catalogue.add("dry_1.ms", 100, "UK", "AU")
-    installed.catalogue.add("dry_2.ms", 300, "UK")
-    (folder / "dry.parset").write_text(EXAMPLE.format(input_ms="dry_*.ms"))
-    output = installed.run("submit", "rapthor", str(folder / "dry.parset"), "--dry-run", "--json").stdout
-    shown = {site["site"]: site for site in json.loads(output)["sites"]}
-    assert {name: (site["can_run"], site["local_bytes"]) for name, site in shown.items()} == {
-        "UK": (True, 400),
-        "AU": (False, 100),
-        "NL": (False, 0),
-    }
-    assert shown["AU"]["missing_states"] == {"lofar:dry_2.ms": "absent"}
-    assert 0 <= shown["UK"]["oldest_age_seconds"] < 600
 
 
 def test_host_that_has_only_the_url_of_the_daemon_gets_the_same_dry_run(installed, folder):

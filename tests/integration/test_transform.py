@@ -11,11 +11,11 @@ from pathlib import Path
 import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
-from classad2 import ClassAd, ExprTree
+from classad2 import ExprTree
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import MODES, SUBMITTED_HERE
+from hydrator.submit.expressions import MODES
 from hydrator.submit.pool_config import HOLD_SUBCODE, PoolPolicy, negotiator_config, schedd_config
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, as_ad
 from hydrator.submit.submit_files.keys import CLAUSE_LINES
@@ -31,18 +31,6 @@ pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 A, B = Did("ska:a"), Did("ska:b")
 BOTH = '{"ska:a", "ska:b"}'
-LOCALITY_EXPRESSIONS = (
-    "DataLocalityKey",
-    "DatasetsHere",
-    "DataLocalityShares",
-    "DataLocalityOldest",
-    "DataLocalityHere",
-    "DataLocalityRank",
-)
-
-
-def expressions(ad: ClassAd) -> dict[str, str]:
-    return {name: str(ad.lookup(name)) for name in ad}
 
 
 def same(found: ExprTree, wanted: str) -> bool:
@@ -65,85 +53,11 @@ def located(shared_located: Located) -> Iterator[Located]:
 # --- what it makes of a job
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("dids", [[A], [A, B], ["Lofar:L1@SB", "ska:a"]], ids=["one", "two", "capitals"])
-def test_list_of_datasets_alone_gets_all_attributes_of_the_contract(located, mode, dids):
-    before = int(time.time())
-    listed = ", ".join(f'"{did}"' for did in reversed(dids))
-    cluster = located.submit(f"{{{listed}}}", HELD, f'+DataLocality = "{mode.capitalize()}"')
-    ad = located.ad(cluster)
-    assert ad["RequiredDatasets"] == dids
-    assert ad["DataLocality"] == mode
-    assert ad["DataLocalityMaxAge"] == 20700
-    assert ad["DataLocalityTransformed"] is True
-    expected = locality_expressions(dids, mode)
-    assert {name for name in ad if name in LOCALITY_EXPRESSIONS} == set(expected)
-    for name, expression in expected.items():
-        assert same(ad.lookup(name), expression), name
-    assert "RequiredDatasetsCSV" not in ad
-    if mode == "require":
-        assert "DataLocalityAnyAfter" not in ad
-    else:
-        wait = {"auto": 600, "wait": 3600}[mode]
-        step = max(5, wait // 12)
-        assert ad["DataLocalityMaxWait"] == wait
-        assert ad["DataLocalityAnyAfter"] % step == 0
-        assert before + wait <= ad["DataLocalityAnyAfter"] <= time.time() + wait + step
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_key_of_several_datasets_is_kept_with_the_list(located, mode):
-    key = set_key([A, B])
-    lines = (HELD, f'+DataLocality = "{mode}"', f'+DataLocalityKey = "{key}"')
-    ad = located.ad(located.submit('{"ska:b", "ska:a"}', *lines))
-    for name, expression in locality_expressions([A, B], mode, key).items():
-        assert same(ad.lookup(name), expression), name
-    assert "DataLocalityShares" not in ad
-
-
 # --- jobs that `hydrator submit` has prepared
 
 
 def prepared(*lines: str) -> tuple[str, ...]:
     return (HELD, f'+DataLocalityKey = "{set_key([A, B])}"', *lines, *CLAUSE_LINES)
-
-
-def own_attributes(located: Located, cluster: int) -> set[str]:
-    """Return the names that the schedd stores for job 0 itself, and not for its whole cluster."""
-    log = next(Path(located.pool.home).rglob("job_queue.log")).read_text("utf-8")
-    return set(re.findall(rf"^103 {cluster}\.0 (\w+)", log, re.MULTILINE))
-
-
-@pytest.mark.parametrize("mode", [None, *MODES])
-def test_prepared_jobs_share_the_clause_and_the_requirements_of_their_submission(located, mode):
-    lines = prepared(*([f'+DataLocality = "{mode}"'] if mode else []))
-    cluster = located.submit(BOTH, *lines, queue="queue 2")
-    ad = located.ad(cluster)
-    assert (ad["DataLocality"], ad["DataLocalityTransformed"]) == (mode or "auto", True)
-    assert same(ad.lookup("DataLocalityHere"), SUBMITTED_HERE)
-    assert str(ad.lookup("Requirements")).count("DataLocalityHere") == 1
-    assert ("DataLocalityAnyAfter" in ad) is (mode != "require")
-    assert ("ConcurrencyLimits" in ad) is (ad["DataLocality"] == "auto")
-    assert not {"Requirements", "DataLocalityHere", "RequiredDatasets"} & own_attributes(located, cluster)
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        "requirements = MY.DataLocalityHere || true",
-        '+DataLocalityKey = "ska:a"',
-    ],
-)
-def test_prepared_job_with_another_line_gets_the_clause_of_the_transform(located, last):
-    """So no such line lets a job run where its data is not."""
-    located.holds(UK={A: "AVAILABLE"})
-    cluster = located.submit(BOTH, *prepared('+DataLocality = "require"'), last)
-    ad = located.ad(cluster)
-    key = None if "Key" in last else set_key([A, B])
-    assert same(
-        ad.lookup("DataLocalityHere"), locality_expressions([A, B], "require", key)["DataLocalityHere"]
-    )
-    assert str(ad.lookup("Requirements")).endswith("&& MY.DataLocalityHere")
 
 
 def test_prepared_jobs_run_where_their_set_is_and_equal_keys_share_an_autocluster(located):
@@ -185,16 +99,6 @@ def test_times_that_the_user_sets_are_kept(located):
     ad = located.ad(cluster)
     assert (ad["DataLocalityMaxAge"], ad["DataLocalityMaxWait"]) == (900, 50)
     assert ad["QDate"] + 50 <= ad["DataLocalityAnyAfter"] <= time.time() + 50 + 5
-
-
-@pytest.mark.parametrize("wait", [0, 1, 2, 30, 299])
-def test_wait_below_the_rounding_is_honoured(located, wait):
-    with configured(located, PoolPolicy()):
-        begun = int(time.time())
-        ad = located.ad(located.submit('{"ska:a"}', HELD, f"+DataLocalityMaxWait = {wait}"))
-        ends = [compute_any_after(now, wait) for now in (begun, int(time.time()))]
-    assert ends[0] <= ad["DataLocalityAnyAfter"] <= ends[1]
-    assert ad["DataLocalityMaxWait"] == wait
 
 
 def test_ad_of_a_job_with_50_datasets_is_small(located):
@@ -250,7 +154,7 @@ def test_of_what_submit_says_condor_transform_ads_makes_what_submit_computes(loc
         dids = chance.sample(names, chance.randint(1, 30))
         sizes = {did: chance.randint(0, 10**12) for did in dids if chance.random() < 0.97}
         mode = chance.choice(MODES)
-        wait = None if mode == "require" else chance.choice((None, 0, 50, 5000))
+        wait = None if mode == "require" else chance.choice((None, 0, 1, 2, 3, 50, 5000))
         runs.append(RapthorRun(f"r{number}", tuple(dids), sizes, RunOptions(mode, wait)))
     own = "JobUniverse = 5\nRequirements = TARGET.Cpus > 1 || false\nRank = TARGET.Mips\n"
     file = located.pool.shared / "runs.ads"
@@ -270,6 +174,8 @@ def test_of_what_submit_says_condor_transform_ads_makes_what_submit_computes(loc
             assert same(ad.lookup(name), expression), name
         assert same(ad.lookup("Requirements"), "(TARGET.Cpus > 1 || false) && MY.DataLocalityHere")
         assert same(ad.lookup("Rank"), "TARGET.Mips")
+        assert (ad["DataLocality"], ad["DataLocalityTransformed"]) == (mode, True)
+        assert ("ConcurrencyLimits" in ad) is (mode == "auto")
         if mode == "require":
             assert "DataLocalityAnyAfter" not in ad
         else:
@@ -362,45 +268,6 @@ def test_transformed_attributes_can_be_edited_by_release_alone(located):
 # --- kinds of submission
 
 
-def test_a_dagman_node_is_transformed_and_the_dag_is_not(located):
-    located.holds(UK={A: "AVAILABLE"})
-    home = located.pool.user_home("alice")
-    (home / "node.sub").write_text(description('{"ska:a"}', '+DataLocality = "require"'))
-    (home / "first.dag").write_text("JOB N node.sub\n")
-    output = located.pool.run("condor_submit_dag", "-force", "first.dag", user="alice", cwd=home).stdout
-    dag = int(re.search(r"cluster (\d+)", output)[1])
-    assert "DataLocalityTransformed" not in located.ad(dag)
-    node = located.pool.wait(
-        lambda: located.pool.history(f"DAGManJobId == {dag}", "ClusterId", "DataLocalityTransformed"),
-        60,
-        "the node",
-    )[0]
-    assert node["DataLocalityTransformed"] is True
-    assert located.ran_at(node["ClusterId"]) == ["UK"]
-    located.pool.wait(lambda: not located.pool.jobs(f"ClusterId == {dag}", "ClusterId"), 40, "the DAG to end")
-
-
-def test_late_materialization_with_one_list_for_all(located):
-    located.holds(UK={A: "AVAILABLE"})
-    cluster = located.submit('{"ska:a"}', '+DataLocality = "require"', "max_materialize = 2", queue="queue 4")
-    assert located.ran_at(cluster, 4) == ["UK"] * 4
-
-
-def test_late_materialization_with_a_list_for_each(located):
-    located.holds(UK={A: "AVAILABLE"}, AU={B: "AVAILABLE"})
-    cluster = located.submit(
-        '{"$(did)"}',
-        '+DataLocality = "require"',
-        "max_materialize = 2",
-        queue="queue did in (ska:a ska:b ska:a ska:b)",
-        run="/bin/sleep 0",
-    )
-    located.pool.wait(lambda: located.pool.done(cluster, 4), 60, "four jobs to end")
-    jobs = located.pool.history(f"ClusterId == {cluster}", "ProcId", "RequiredDatasets", "LastRemoteHost")
-    went = {job["ProcId"]: (*job["RequiredDatasets"], job["LastRemoteHost"].split("@")[1]) for job in jobs}
-    assert went == {0: (A, "UK"), 1: (B, "AU"), 2: (A, "UK"), 3: (B, "AU")}
-
-
 def test_a_bad_list_among_late_ones_is_held_not_lost(located):
     """A rejection at that time would be one line in SchedLog, and the job would be lost without a message."""
     located.holds(UK={A: "AVAILABLE"})
@@ -419,6 +286,17 @@ def test_a_bad_list_among_late_ones_is_held_not_lost(located):
 # --- autoclusters
 
 
+def clustered(located: Located, count: int) -> list[dict]:
+    """Return the *count* jobs in the queue, once each is in an autocluster."""
+    wanted = ("ClusterId", "RequiredDatasets", "DataLocalityAnyAfter", "AutoClusterId")
+
+    def found() -> list[dict]:
+        jobs = located.pool.jobs("true", *wanted)
+        return jobs if len(jobs) == count and all("AutoClusterId" in job for job in jobs) else []
+
+    return located.pool.wait(found, 60, "all jobs to be in autoclusters")
+
+
 def test_jobs_share_an_autocluster_when_they_want_the_same(located):
     located.holds()
     submitted = {
@@ -429,16 +307,8 @@ def test_jobs_share_an_autocluster_when_they_want_the_same(located):
         "waits": located.submit('{"ska:a"}', "+DataLocalityMaxWait = 3600"),
         "waits longer": located.submit('{"ska:a"}', "+DataLocalityMaxWait = 7200"),
     }
-
-    def clusters() -> dict[str, int]:
-        of = {
-            job["ClusterId"]: job.get("AutoClusterId")
-            for job in located.pool.jobs("true", "ClusterId", "AutoClusterId")
-        }
-        found = {name: of[cluster] for name, cluster in submitted.items()}
-        return found if all(found.values()) else {}
-
-    found = located.pool.wait(clusters, 30, "all jobs to be in autoclusters")
+    of = {job["ClusterId"]: job["AutoClusterId"] for job in clustered(located, 7)}
+    found = {name: of[cluster] for name, cluster in submitted.items()}
     assert found["equal"] == found["equal too"]
     assert len(set(found.values())) == len(found) - 1
 
@@ -448,12 +318,7 @@ def test_waiting_jobs_submitted_together_share_an_autocluster(located):
         located.holds()
         first = located.submit('{"ska:a"}', queue="queue 3")
         second = located.submit('{"ska:a"}')
-
-        def clustered() -> list[dict]:
-            jobs = located.pool.jobs("true", "ClusterId", "DataLocalityAnyAfter", "AutoClusterId")
-            return jobs if all("AutoClusterId" in job for job in jobs) else []
-
-        jobs = located.pool.wait(clustered, 30, "all jobs to be in autoclusters")
+        jobs = clustered(located, 4)
         by_deadline = {}
         for job in jobs:
             by_deadline.setdefault(job["DataLocalityAnyAfter"], set()).add(job["AutoClusterId"])
@@ -468,12 +333,7 @@ def test_jobs_that_name_the_same_datasets_in_any_order_share_an_autocluster(loca
     clusters = [located.submit(datasets, '+DataLocality = "require"') for datasets in lists]
     late = ('+DataLocality = "require"', "max_materialize = 3", "+RequiredDatasets = $(list)")
     clusters.append(located.submit(None, *late, queue=f"queue list from (\n{chr(10).join(lists[:3])}\n)"))
-
-    def clustered() -> list[dict]:
-        jobs = located.pool.jobs("true", "ClusterId", "RequiredDatasets", "AutoClusterId")
-        return jobs if len(jobs) == 9 and all("AutoClusterId" in job for job in jobs) else []
-
-    jobs = located.pool.wait(clustered, 60, "all jobs to be in autoclusters")
+    jobs = clustered(located, 9)
     assert {job["ClusterId"] for job in jobs} == set(clusters)
     assert {tuple(job["RequiredDatasets"]) for job in jobs} == {tuple(sorted(names))}
     assert len({job["AutoClusterId"] for job in jobs}) == 1
@@ -504,12 +364,6 @@ def test_a_name_in_another_letter_case_than_the_sites_matches_nothing(located):
     assert located.pool.wait(rejected, 120, "the negotiator to reject them") == dict.fromkeys(wrong, 1)
 
 
-def test_required_datasets_run_only_at_a_site_with_all_of_them(located):
-    located.holds(UK={A: "AVAILABLE", B: "AVAILABLE"}, AU={A: "AVAILABLE", B: "STAGING"}, NL={A: "AVAILABLE"})
-    cluster = located.submit('{"ska:a", "ska:b"}', '+DataLocality = "require"', queue="queue 5")
-    assert located.ran_at(cluster, 5) == ["UK"] * 5
-
-
 def test_required_datasets_do_not_match_facts_that_are_too_old(located):
     located.holds(age=30000, UK={A: "AVAILABLE"})
     old = located.submit('{"ska:a"}', '+DataLocality = "require"')
@@ -521,23 +375,6 @@ def test_required_datasets_do_not_match_facts_that_are_too_old(located):
     assert located.pool.job(old, "JobStatus")["JobStatus"] == 1
     located.holds(UK={A: "AVAILABLE"})
     assert located.ran_at(old) == ["UK"]
-
-
-def test_a_released_job_goes_anywhere(located):
-    located.holds()
-    cluster = located.submit('{"ska:a"}', '+DataLocality = "require"')
-    located.pool.wait(
-        lambda: located.pool.job(cluster, "LastRejMatchTime"), 30, "the negotiator to have looked at it"
-    )
-    located.pool.run("condor_qedit", f"{cluster}.0", "DataLocalityHere", "true")
-    assert len(located.ran_at(cluster)) == 1
-
-
-def test_better_analyze_shows_the_clause_and_how_many_slots_fail_it(located):
-    located.holds(UK={B: "AVAILABLE"})
-    cluster = located.submit('{"ska:a"}', '+DataLocality = "require"')
-    output = located.pool.run("condor_q", "-better-analyze", str(cluster)).stdout
-    assert "DataLocalityHere" in output
 
 
 def test_a_job_of_many_datasets_is_matched(located):

@@ -1,8 +1,6 @@
 """``hydrator submit wrap`` and ``filter`` before the real condor_submit and condor_submit_dag."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -47,71 +45,6 @@ def test_wrapped_jobs_get_their_datasets_and_are_otherwise_unchanged(desk):
     assert [job.pop("RequiredDatasets") for job in after] == [["lofar:a", "lofar:b"]] * 2
     assert after == before
     assert (desk.folder / "x.sub").read_bytes() == DESCRIPTION.encode()
-
-
-def test_filtered_file_makes_the_same_jobs(desk):
-    desk.write("x.sub", DESCRIPTION)
-    command = [sys.executable, "-m", "hydrator.cli", "submit", "filter", "x.sub", "-d", "lofar:a"]
-    filtered = subprocess.run(command, cwd=desk.folder, capture_output=True, check=True).stdout.decode()
-    assert filtered == DESCRIPTION.replace("queue ms", '+RequiredDatasets = {"lofar:a"}\r\nqueue ms')
-    desk.write("y.sub", filtered)
-    words = ("condor_submit", "-terse", "held=true", "y.sub")
-    output = desk.pool.run(*words, user="alice", cwd=desk.folder).stdout
-    assert [job["RequiredDatasets"] for job in queued(desk, output)] == [["lofar:a"]] * 2
-
-
-def test_exit_status_and_output_of_condor_submit_are_those_of_wrap(desk):
-    desk.write("x.sub", "arguments = no executable\nqueue\n")
-    done = desk.hydrator("wrap", "-d", "lofar:a", "--", "condor_submit", "x.sub")
-    plain = desk.pool.run("condor_submit", "x.sub", user="alice", cwd=desk.folder, check=False)
-    assert plain.returncode != 0
-    assert (done.returncode, done.stderr) == (plain.returncode, plain.stderr)
-
-
-def test_one_bad_item_of_late_materialization_is_refused_before_submission(desk):
-    desk.write(
-        "x.sub",
-        'executable = /bin/true\n+RequiredDatasets = {"$(did)"}\nmax_materialize = 1\nhold = true\n'
-        'queue did from (\nlofar:a\nlofar:b"ad\nlofar:c\n)\n',
-    )
-    done = desk.hydrator("wrap", "--", "condor_submit", "x.sub")
-    assert done.returncode == 2
-    assert "(item did = lofar:b" in done.stderr
-    assert desk.pool.jobs(f'Iwd == "{desk.folder}"', "ClusterId") == []
-
-
-def test_each_node_of_a_dag_runs_with_its_own_datasets(desk):
-    desk.write("node.sub", "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nlog = node.log\n")
-    desk.write(
-        "own.sub", 'executable = /bin/true\nrequest_memory = 10\n+RequiredDatasets = {"own:1"}\nqueue\n'
-    )
-    (desk.folder / "node.sub").write_text((desk.folder / "node.sub").read_text() + "queue\n")
-    dag = "JOB A node.sub\nJOB B node.sub\nJOB C own.sub\nPARENT A CHILD B C\n"
-    desk.write("x.dag", dag)
-    done = desk.hydrator(
-        "wrap",
-        "-d",
-        "A=lofar:a",
-        "-d",
-        "B=lofar:b,lofar:c",
-        "-d",
-        "all:1",
-        "--",
-        "condor_submit_dag",
-        "-f",
-        "x.dag",
-    )
-    assert done.returncode == 0, done.stderr
-    assert "node C has RequiredDatasets already" in done.stderr
-    nodes = f'DAGNodeName isnt undefined && Iwd == "{desk.folder}"'
-    desk.pool.wait(lambda: len(desk.pool.history(nodes, "DAGNodeName")) == 3, 120, "all nodes to end")
-    ran = desk.pool.history(nodes, "DAGNodeName", "RequiredDatasets")
-    assert {job["DAGNodeName"]: job["RequiredDatasets"] for job in ran} == {
-        "A": ["all:1", "lofar:a"],
-        "B": ["all:1", "lofar:b", "lofar:c"],
-        "C": ["own:1"],
-    }
-    assert (desk.folder / "x.dag").read_text() == dag
 
 
 def test_the_nodes_of_a_splice_and_of_a_sub_dag_run_with_their_own_datasets(desk):

@@ -22,7 +22,7 @@ class Hostile:
     def __init__(self) -> None:
         self.bytes = b""
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = hook.Url(f"http://127.0.0.1:{self._listening.getsockname()[1]}/v1/sites/{SITE}/ad")
+        self.url = hook.Url(f"http://127.0.0.1:{self._listening.getsockname()[1]}")
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -56,7 +56,7 @@ def asked(server: Hostile, kept: hook.CachedAd | None = None) -> str:
     """What the hook would print of the server's answer; nothing where it refuses. Anything else is a bug."""
     configured = hook.HookSettings(["--url", server.url.text, "--site", SITE], {})
     try:
-        answer = hook.ask_url(server.url, SITE, NOW, configured, kept)
+        answer = hook.ask_daemon(configured, SITE, NOW, kept)
     except hook.HookError:
         return ""
     assert hook.is_printable(answer.etag)
@@ -76,7 +76,7 @@ def response(body: bytes, status: bytes = b"200 OK", **fields: bytes) -> bytes:
 
 def chunked(body: bytes, size: int) -> bytes:
     parts = [body[at : at + size] for at in range(0, len(body), size)]
-    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    return b"".join(b"%x;note\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
 @st.composite
@@ -207,7 +207,7 @@ def test_an_attack_is_one_sentence_and_prints_nothing(server, answer, told):
     server.bytes = answer
     configured = hook.HookSettings(["--url", server.url.text, "--site", SITE], {})
     with pytest.raises(hook.HookError, match=told):
-        hook.ask_url(server.url, SITE, NOW, configured, None)
+        hook.ask_daemon(configured, SITE, NOW, None)
 
 
 @pytest.mark.parametrize(

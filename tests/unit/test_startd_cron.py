@@ -130,19 +130,6 @@ def test_node_without_python_reports_it_and_does_not_end_the_glidein(tmp_path):
 # --------------------------------------------------------------------------------------------- reading
 
 
-def test_hook_prints_the_daemons_ad_unchanged():
-    assert hook.ad_text(read(ad_text())) == ad_text()
-
-
-def test_site_without_datasets_has_an_ad():
-    empty = ad_text(AvailableDatasets="{}", DatasetStates="[]", DatasetFractions="[]", DatasetAsOf="[]")
-    assert hook.ad_text(read(empty)) == empty
-
-
-def test_available_datasets_is_optional():
-    assert "AvailableDatasets" not in read(ad_text(AvailableDatasets=None))
-
-
 @pytest.mark.parametrize("name", [name for name in ORDER if name not in hook.OPTIONAL_ATTRIBUTES])
 def test_ad_without_a_required_attribute_is_rejected(name):
     assert "truncated" in refusal(ad_text(**{name: None}))
@@ -157,17 +144,10 @@ def test_ad_cut_at_any_byte_is_rejected(cut):
     "line",
     [
         "START = true",
-        "Requirements = true",
         'DataLocalityVia = "merge"',
         "datalocalitytruncated = false",
-        "- locality update:true",
-        "-",
-        "",
-        "DataLocalityTruncated=false",
         " DataLocalityTruncated = false",
-        'SlotName = "slot1@a"',
         "DataLocalityTruncated = false\r",
-        "# a comment",
     ],
 )
 def test_ad_with_a_foreign_line_is_rejected_as_a_whole(line):
@@ -181,43 +161,28 @@ def test_ad_with_a_foreign_line_is_rejected_as_a_whole(line):
     ("name", "literal"),
     [
         ("DataLocalitySite", 'strcat("U","K")'),
-        ("DataLocalitySite", '"UK" + 1'),
         ("DataLocalitySite", '"UK\\"; START = true"'),
         ("DataLocalitySite", '"UK'),
         ("AvailableDatasets", '{"a:1",TARGET.Owner}'),
-        ("AvailableDatasets", '{"a:1"},START'),
-        ("AvailableDatasets", '{"a:1","a:1"}'),
         ("AvailableDatasets", '{"a:1","A:1"}'),
         ("AvailableDatasets", '{"a 1"}'),
-        ("AvailableDatasets", '{"a:1\\n"}'),
         ("AvailableDatasets", '{"a:1",}'),
-        ("AvailableDatasets", '{""}'),
         ("AvailableDatasets", '"a:1"'),
         ("AvailableDatasets", '{"a:' + 500 * "x" + '"}'),
         ("DatasetStates", "['a:1'=AVAILABLE]"),
         ("DatasetStates", "['a:1'=\"GONE\"]"),
-        ("DatasetStates", "['a:1'=\"available\"]"),
         ("DatasetStates", "['a:1'=\"AVAILABLE\";'A:1'=\"STUCK\"]"),
         ("DatasetStates", "['a:1'=\"AVAILABLE\";]"),
         ("DatasetStates", "['a:1'=\"AVAILABLE\"];START=[true]"),
-        ("DatasetStates", "['a''b'=\"AVAILABLE\"]"),
         ("DatasetStates", '["a:1"="AVAILABLE"]'),
-        ("DatasetStates", '[a:1="AVAILABLE"]'),
-        ("DatasetStates", "['a:1'=['b'=\"AVAILABLE\"]]"),
-        ("DatasetStates", "{}"),
         ("DatasetFractions", "['a:1'=1.5]"),
         ("DatasetFractions", "['a:1'=-0.5]"),
         ("DatasetFractions", "['a:1'=nan]"),
-        ("DatasetFractions", "['a:1'=real(\"INF\")]"),
         ("DatasetFractions", "['a:1'=1/2]"),
-        ("DatasetFractions", "['a:1'=0.5-0.1]"),
         ("DatasetAsOf", "['a:1'=time()]"),
         ("DatasetAsOf", "['a:1'=-1]"),
         ("DataLocalityTruncated", "maybe"),
-        ("DataLocalityTruncated", "1"),
-        ("DataLocalityTruncated", "MY.x"),
         ("DataLocalityAsOf", "time()"),
-        ("DataLocalityAsOf", "1.5"),
         ("DataLocalityAsOf", ""),
         ("DataLocalityGeneration", "9" * 16),
         ("DataLocalityGeneration", "٣"),
@@ -263,32 +228,8 @@ def test_line_over_the_limit_is_rejected():
     assert "65000 are allowed" in refusal(ad_text(AvailableDatasets="{" + many + "}"))
 
 
-def test_time_slightly_ahead_is_limited_to_the_nodes_clock():
-    ad = read(ad_text(DataLocalityAsOf=str(NOW + 200), DatasetAsOf=f"['c:3'={NOW + 100}]"))
-    assert (ad["DataLocalityAsOf"], ad["DatasetAsOf"]) == (NOW, {"c:3": NOW})
-
-
 def test_time_far_in_the_future_is_rejected():
     assert "301 s in the future" in refusal(ad_text(DataLocalityAsOf=str(NOW + 301)))
-
-
-def test_fact_is_never_younger_than_its_ad():
-    ad = read(ad_text(DatasetAsOf=f"['c:3'={NOW + 10**6}]"))
-    assert ad["DatasetAsOf"] == {"c:3": NOW}
-
-
-@pytest.mark.outside
-def test_sixty_kilobyte_lines_are_read_in_milliseconds():
-    text = big_ad()
-    assert max(map(len, text.split("\n"))) > 58_000
-    best = min(timed(lambda: read(text)) for _ in range(5))
-    assert best < 0.05
-
-
-def timed(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def big_ad(datasets: int = 2000) -> str:
@@ -361,20 +302,6 @@ def test_an_unchanged_generation_asks_for_no_update():
     assert hook.locality_block(read(ad_text()), is_update=False).endswith(b"\n- locality\n")
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0.0"),
-        (1.0, "1.0"),
-        (1e-05, "0.00001"),
-        (1.25e-07, "0.000000125"),
-        (1 / 3, "0.3333333333333333"),
-    ],
-)
-def test_reals_have_no_exponent(value, text):
-    assert (hook.format_literal(value), hook.parse_share(text)) == (text, value)
-
-
 # ------------------------------------------------------------------------------------ configuration
 
 
@@ -417,14 +344,10 @@ def test_environment_precedes_glidein_config(tmp_path):
         (("/nowhere/UK",), "unexpected argument"),
         (("--file", "/ads", "--timeout", "soon"), "--timeout 'soon' is not a number of seconds"),
         (("--file", "/ads", "--timeout", "301"), "from 0 to 300"),
-        (("--file", "/ads", "--timeout", "0"), "--timeout is 0"),
         (("--file", "/ads", "--site-keys", "a,b c"), "--site-keys has 'b c'"),
-        (("--file", "/ads\n"), "control characters"),
         (("--url", "ftp://h"), "is not a URL"),
         (("--url", "http://user:pw@h"), "is not a URL"),
-        (("--url", "http://h:99999"), "is not a URL"),
         (("--url", "http://h/#x"), "has a #"),
-        (("--url", "http://h/ x"), "has spaces"),
         (("--url", "http://h\r\nX: y"), "control characters"),
         (("--url", "https://h", "--token-file", "/nowhere"), "cannot read the token"),
         (("--url", "https://h", "--ca-file", "/nowhere"), "is not a file"),
@@ -443,12 +366,12 @@ def test_wrong_usage_is_one_sentence_and_status_2(argv, message, capfd):
 def test_token_is_not_sent_over_http_to_another_host(tmp_path):
     token = tmp_path / "token"
     token.write_text("secret\n")
-    assert "over https only" in usage("--url", "http://h", "--token-file", str(token))
+    for host in ("127.0.0.1", "127.255.0.9:8471", "localhost:1", "[::1]:8471"):
+        assert settings("--url", f"http://{host}", "--token-file", str(token)).token == "secret"
     assert "over https only" in usage(
         "--url", "http://127.0.0.1:1", "--token-file", str(token), http_proxy="http://p:3128"
     )
     assert settings("--url", "https://h", "--token-file", str(token)).token == "secret"
-    assert settings("--url", "http://127.0.0.1:1", "--token-file", str(token)).token == "secret"
 
 
 def test_token_with_a_line_break_is_rejected(tmp_path):
@@ -474,16 +397,13 @@ def test_site_is_percent_encoded_in_the_url(base, url):
     [
         ("http://h", {}, {}, None),
         ("http://h", {"http_proxy": "http://p:3128/"}, {}, ("p", 3128)),
-        ("http://h", {"http_proxy": "p:3128"}, {}, ("p", 3128)),
         ("https://h", {"http_proxy": "http://p:3128"}, {}, None),
-        ("https://h", {"https_proxy": "http://p:3128"}, {}, ("p", 3128)),
         ("https://h", {"all_proxy": "http://p:3128"}, {}, ("p", 3128)),
         ("http://a.h", {"http_proxy": "http://p:1", "no_proxy": "x, .h"}, {}, None),
         ("http://ah", {"http_proxy": "http://p:1", "no_proxy": "h"}, {}, ("p", 1)),
         ("http://h", {"http_proxy": "http://p:1", "no_proxy": "*"}, {}, None),
         ("http://h", {}, {"GLIDEIN_Proxy_URL": "None", "PROXY_URL": "http://s:3128"}, ("s", 3128)),
         ("http://h", {"http_proxy": "http://p:1"}, {"GLIDEIN_Proxy_URL": "http://s:3128"}, ("p", 1)),
-        ("https://h", {}, {"GLIDEIN_Proxy_URL": "http://s:3128"}, None),
     ],
 )
 def test_proxy_comes_from_the_environment_and_glidein_config(url, environ, glidein, proxy):
@@ -786,6 +706,7 @@ def test_a_stand_in_condor_status_is_asked_for_our_ad_only(run, tmp_path):
     done = run("--site", "UK", "--collector", "cm.example:9618", PATH=f"{tools}:/usr/bin:/bin")
     assert (done.returncode, printed(done)["DatasetFractions"]) == (0, "['c:3'=0.5;'d:4'=0.00001]")
     asked = (tmp_path / "asked").read_text().split("\n")
+    assert "DataLocalityEstimatesUntil" in " ".join(asked)
     assert asked[:3] == ["-pool", "cm.example:9618", "-any"]
     assert 'MyType == "DataLocality" && DataLocalitySite =?= "UK"' in asked
 
@@ -952,6 +873,7 @@ def test_hook_prints_an_ad_from_http(run, server):
     path, asked = server.asked[0]
     assert path == "/v1/sites/UK/ad"
     assert "authorization" not in asked
+    assert asked["accept-encoding"] == "gzip"
     assert "if-none-match" not in asked
 
 
@@ -1018,16 +940,6 @@ def test_local_copy_is_not_shared_between_servers_or_sites(run, server):
 
 
 @pytest.mark.outside
-def test_damaged_local_copy_is_ignored(run, server):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    for copy in run.cache.glob("ad-*"):
-        copy.write_text(copy.read_text()[:-4] + "START = true\n")
-    server.respond = raw(503, {})
-    failed(run("--site", "UK", "--url", server.url), 1, "503")
-
-
-@pytest.mark.outside
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
 def test_server_error_leaves_the_last_answer(run, server, status):
     server.respond = ok()
@@ -1074,12 +986,6 @@ GARBLED = {
     "a torn text": (ok(ad_text()[:200]), "is not valid"),
     "too few bytes": (ok(Content_Length="99999"), "truncated"),
     "an endless body": (ok(b"x" * (1 << 21), Content_Length=""), "over 1048576"),
-    "a huge length": (ok(Content_Length="99999999"), "are allowed"),
-    "a length that is none": (ok(Content_Length="-5"), "not a whole number"),
-    "a page for people": (ok("<html>log in</html>\n"), "not an attribute"),
-    "nothing": (ok(""), "truncated"),
-    "another coding": (ok(Content_Encoding="br"), "which is not gzip"),
-    "gzip that is none": (ok(Content_Encoding="gzip"), "gzip that cannot be read"),
     "torn gzip": (ok(gzip.compress(ad_text().encode())[:-20], Content_Encoding="gzip"), "truncated gzip"),
     "a gzip bomb": (ok(gzip.compress(b"a" * (1 << 24)), Content_Encoding="gzip"), "over 1048576"),
     "an age that is none": (ok(X_DataLocality_AsOf="soon"), "not a whole number"),
@@ -1100,29 +1006,6 @@ def test_garbled_answer_leaves_the_last_answer(run, server, kind):
     done = run("--site", "UK", "--url", server.url)
     assert (done.returncode, as_of(done), printed(done)["DatasetStates"]) == (1, NOW, STATES)
     assert words in done.stderr
-
-
-@pytest.mark.outside
-def test_gzip_answer_is_read(run, server):
-    server.respond = ok(gzip.compress(ad_text().encode()), Content_Encoding="gzip")
-    assert as_of(run("--site", "UK", "--url", server.url)) == NOW
-    assert server.asked[0][1]["accept-encoding"] == "gzip"
-
-
-@pytest.mark.outside
-def test_chunked_answer_is_read(run, server):
-    data = ad_text().encode()
-    chunks = (
-        b"".join(b"%x;note\r\n%s\r\n" % (len(part), part) for part in (data[:7], data[7:])) + b"0\r\n\r\n"
-    )
-    server.respond = ok(chunks, Content_Length="", Transfer_Encoding="chunked")
-    assert as_of(run("--site", "UK", "--url", server.url)) == NOW
-
-
-@pytest.mark.outside
-def test_body_that_ends_with_the_connection_is_read(run, server):
-    server.respond = ok(Content_Length="")
-    assert as_of(run("--site", "UK", "--url", server.url)) == NOW
 
 
 @contextmanager
@@ -1167,16 +1050,19 @@ def test_answer_that_is_not_http_is_reported(run):
         failed(run("--site", "UK", "--url", url), 1, "does not answer in HTTP")
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory) -> Path:
-    """A self-signed certificate for 127.0.0.1, with its key, in one file."""
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
-    names = ("-addext", "subjectAltName=IP:127.0.0.1")
+def self_signed(path: Path, name: str) -> Path:
+    """A self-signed certificate, with its key, in one file."""
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=of-a-test")
+    names = ("-addext", f"subjectAltName={name}")
     key = path.with_name("key.pem")
     subprocess.run(["openssl", *made, *names, "-keyout", key, "-out", path], check=True, capture_output=True)
     path.write_text(path.read_text() + key.read_text())
     return path
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory) -> Path:
+    return self_signed(tmp_path_factory.mktemp("tls") / "both.pem", "IP:127.0.0.1")
 
 
 @pytest.fixture
@@ -1250,26 +1136,6 @@ def test_run_that_gets_sigterm_finishes_its_output(run, tmp_path):
 
 
 @pytest.mark.outside
-def test_slow_reader_gets_the_whole_output(run, tmp_path):
-    path = wrote(tmp_path / "UK.ad", big_ad())
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", HOOK, "--site", "UK", "--file", path, "--cache-dir", run.cache],
-        stdout=subprocess.PIPE,
-        env=run.environ,
-        bufsize=0,
-    )
-    assert child.stdout
-    got = b""
-    while piece := child.stdout.read(1024):
-        got += piece
-        time.sleep(0.001)
-    child.stdout.close()
-    assert child.wait(120) == 0
-    read = hook.read_ad(path.read_bytes(), "UK", int(time.time()))
-    assert got == hook.trouble_block("") + hook.locality_block(read, is_update=True)
-
-
-@pytest.mark.outside
 def test_closed_output_gives_no_traceback(run, tmp_path):
     path = wrote(tmp_path / "UK.ad", big_ad())
     near, far = os.pipe()
@@ -1284,12 +1150,7 @@ def test_closed_output_gives_no_traceback(run, tmp_path):
     )
     os.close(far)
     assert (done.returncode, done.stderr) == (1, "hydrator hook: the startd closed the output: Broken pipe\n")
-
-
-@pytest.mark.outside
-def test_unread_output_is_not_stored_as_printed(run, tmp_path):
-    test_closed_output_gives_no_traceback(run, tmp_path)
-    assert not list(run.cache.glob("startd-*"))
+    assert not list(run.cache.glob("startd-*"))  # it is not stored as printed
 
 
 def test_bug_in_the_hook_is_reported_in_one_line(capfd, monkeypatch):
@@ -1320,28 +1181,12 @@ def test_hook_runs_on_each_python_of_this_machine(run, server, tmp_path, python)
     assert as_of(run("--site", "UK", "--file", wrote(tmp_path / "UK.ad"), python=[python, "-I", "-S"])) == NOW
 
 
-def test_lists_and_records_are_printed_in_parentheses_so_that_slots_share_them():
-    lines = hook.locality_block(read(ad_text()), is_update=True).decode().splitlines()
-    printed = dict(line.split(" = ", 1) for line in lines if " = " in line)
-    for name in ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf"):
-        assert printed[name][:2] in {"({", "(["}, printed[name]
-        assert printed[name][-2:] in {"})", "])"}, printed[name]
-    assert printed["DataLocalitySite"] == '"UK"'
-
-
 # ------------------------------------------------------------------- whatever happens, copy and trouble
 
 
 @pytest.fixture(scope="module")
 def foreign_certificate(tmp_path_factory) -> Path:
-    """A self-signed certificate for another host, with its key, in one file."""
-    path = tmp_path_factory.mktemp("foreign") / "both.pem"
-    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=other.example")
-    names = ("-addext", "subjectAltName=DNS:other.example")
-    key = path.with_name("key.pem")
-    subprocess.run(["openssl", *made, *names, "-keyout", key, "-out", path], check=True, capture_output=True)
-    path.write_text(path.read_text() + key.read_text())
-    return path
+    return self_signed(tmp_path_factory.mktemp("foreign") / "both.pem", "DNS:other.example")
 
 
 @pytest.mark.outside
@@ -1403,7 +1248,7 @@ def test_host_name_may_end_with_a_dot():
 @pytest.mark.parametrize(
     "host",
     [
-        *("127.evil.example", "127.0.0.1.evil.example", "127.0.0.1e", "127.1", "127.0.0.256", "127.0.0"),
+        *("h", "127.evil.example", "127.0.0.1.evil.example", "127.0.0.1e", "127.1", "127.0.0.256", "127.0.0"),
         *("localhost.evil.example", "0.0.0.0", "1270.0.0.1", "127.0.0.0.1", "0127.0.0.1", "127.0.0.0001"),
     ],
 )
@@ -1413,29 +1258,11 @@ def test_token_goes_over_http_to_a_loopback_address_only(tmp_path, host):
     assert "over https only" in usage("--url", f"http://{host}", "--token-file", str(token))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.255.0.9:8471", "localhost", "localhost:1", "[::1]:8471"])
-def test_token_goes_over_http_to_this_host(tmp_path, host):
-    token = tmp_path / "token"
-    token.write_text("secret\n")
-    assert settings("--url", f"http://{host}", "--token-file", str(token)).token == "secret"
-
-
 def kept_by(run: Run, server: Server) -> hook.HookSettings:
     """Settings of a run beside which the copy of an answer is kept."""
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
     return settings("--url", server.url, "--jitter", "0", "--cache-dir", str(run.cache))
-
-
-@pytest.mark.outside
-@pytest.mark.parametrize("odd", [{"timeout_seconds": "soon"}, {"proxy": object()}, {"token": 7}])
-def test_bug_while_asking_prints_the_local_copy(run, server, odd):
-    found = kept_by(run, server)
-    for name, value in odd.items():
-        setattr(found, name, value)
-    copies, wrong = hook.ask_or_use_cache(found, "UK", hook.find_cache_directory(found))
-    assert copies.ad["DatasetStates"]
-    assert wrong
 
 
 @pytest.mark.outside
@@ -1457,7 +1284,7 @@ def test_nothing_that_is_raised_while_asking_passes(run, server, trouble):
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize("spoil", ["folder", "fifo", "link", "others", "binary"])
+@pytest.mark.parametrize("spoil", ["folder", "fifo", "link", "others", "binary", "line"])
 def test_unreadable_local_copy_is_ignored(run, server, tmp_path, spoil):
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
@@ -1472,7 +1299,8 @@ def test_unreadable_local_copy_is_ignored(run, server, tmp_path, spoil):
         (tmp_path / "elsewhere").write_bytes(text)
         copy.symlink_to(tmp_path / "elsewhere")
     else:
-        copy.write_bytes(text if spoil == "others" else bytes(range(256)) * 9)
+        texts = {"others": text, "binary": bytes(range(256)) * 9, "line": text[:-4] + b"START = true\n"}
+        copy.write_bytes(texts[spoil])
         copy.chmod(0o666 if spoil == "others" else 0o600)
     server.respond = raw(503, {})
     failed(run("--site", "UK", "--url", server.url), 1, "503")
@@ -1516,13 +1344,6 @@ def test_non_utf8_arguments_and_environment_are_one_sentence(run, tmp_path):
     failed(run("--site", odd, "--file", path), 2, "the site")
     failed(run("--site", "UK", "--file", odd), 1, "cannot read")
     failed(run("--site", "UK", "--url", f"https://{odd}"), 2, "cannot be used")
-
-
-@pytest.mark.outside
-def test_clock_set_back_rejects_a_copy_from_the_future(run, server):
-    ahead = ad_text(DataLocalityAsOf=str(int(time.time()) + 7200))
-    server.respond = ok(ahead, X_DataLocality_AsOf="")
-    failed(run("--site", "UK", "--url", server.url), 1, "in the future", "synchronize the clocks")
 
 
 # ---------------------------------------------------------------------------------------- generations

@@ -5,6 +5,7 @@ import io
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import termios
@@ -77,6 +78,8 @@ def test_each_example_uses_existing_commands_and_options(path):
         assert typed.startswith(f"hydrator {path}")
         ours = re.split(r" [|>] ", typed)[0]
         assert {word for word in ours.split() if re.match(r"--?[a-z]", word)} <= options(path)
+        given = shlex.split(re.split(r" && ", ours)[0])[1 + len(path.split()) :]
+        assert command.make_context(path, given).params.keys() == {each.name for each in command.params}
         assert why
         assert f"{typed}   # {why}" in command.epilog
 

@@ -260,9 +260,11 @@ def test_contradicting_options_are_rejected(host):
         (("--command", "rapthor\nqueue 99"), "--command: the value must be one line and not blank"),
         (("--container", "x.sif\nqueue 99"), "[submit].container: the value must be one line"),
         (("--container", " "), "[submit].container: the value must be one line"),
+        (("--requirements", "TARGET.Cpus >"), "--requirements is not a ClassAd expression"),
+        (("--rank", "true) || (true"), "--rank is not a ClassAd expression"),
     ],
 )
-def test_option_with_several_lines_is_rejected_with_one_sentence(host, options, told):
+def test_option_that_no_job_can_have_is_rejected_with_one_sentence(host, options, told):
     (output,) = host.refusal("L1.ms", *options)
     assert told in output
 
@@ -500,6 +502,25 @@ def test_submit_option_without_condor_submit_writes_no_files(host, monkeypatch):
 @pytest.mark.outside
 def test_one_dataset_under_two_names_is_rejected(host):
     assert "these are the same dataset, lofar:L1.ms" in host.refusal("[/a/L1.ms, /b/L1.ms]")[0]
+
+
+@pytest.mark.outside
+def test_search_without_a_match_is_rejected_with_one_sentence(host):
+    (output,) = host.refusal("/nowhere/*.none")
+    assert "matches nothing, neither on this host nor in the catalogues" in output
+    (output,) = host.refusal("a.ms, b.ms")
+    assert "write a list in brackets" in output
+
+
+@pytest.mark.outside
+def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(host):
+    host.configure(STORAGE + '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n')
+    output = "\n".join(host.refusal("elsewhere.ms", status=1))
+    assert "catalogue gone did not answer" in output
+    assert "--allow-unknown" in output
+    done = host.submit("elsewhere.ms", "--allow-unknown", "--as", "ad")
+    assert 'RequiredDatasets = {"lofar:elsewhere.ms"}' in done.stdout
+    assert "catalogue gone did not answer" in done.stderr
 
 
 @pytest.mark.outside
