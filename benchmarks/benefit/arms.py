@@ -16,14 +16,12 @@ class Arm:
 
     ``lines`` are the submit commands of jobs with datasets; without them the pool is a stock pool without
     the project. ``rotated``: the catalogue lists each dataset at the next site, so all answers are wrong.
-    ``missing`` is the reason why the arm cannot run yet.
     """
 
     name: str
     what: str
     lines: str = ""
     rotated: bool = False
-    missing: str = ""
 
     @property
     def is_stock(self) -> bool:
@@ -62,11 +60,6 @@ ARMS: Mapping[str, Arm] = {
             "require, and the catalogue lists each dataset at a wrong site",
             _mode("require"),
             rotated=True,
-        ),
-        Arm(
-            "staging",
-            "auto, and the daemon stages data in",
-            missing="every dataset is at a site with slots, so the daemon stages nothing",
         ),
     )
 }

@@ -58,7 +58,7 @@ def document(
         "how": " ".join(HOW.split()),
         "runs": len(machines),
         "failed_runs": [_failed(run) for run in runs if run.failure],
-        "arms": {arm.name: arm.missing or arm.what for arm in ARMS.values()},
+        "arms": {arm.name: arm.what for arm in ARMS.values()},
         "goals": [_verdict(verdict) for verdict in verdicts],
         "cells": [each.to_json() for each in cells],
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 COLUMNS_OF_ARMS = (
     *("off", "rank only", "wait 6", "wait 12", "wait 30", "wait 60", "wait 120"),
-    *("require", "auto", "auto, no times", "staging", "wrong", "best"),
+    *("require", "auto", "auto, no times", "wrong", "best"),
 )
 """The order of arms in tables."""
 PLOT_WIDTH, PLOT_HEIGHT, LEFT, TOP, GAP_X, GAP_Y = 250, 130, 60, 64, 50, 56

@@ -72,7 +72,7 @@ def order(sets: Iterable[CellSet], finished: Iterable[RunKey]) -> Iterator[RunKe
     for chosen in sets:
         for seed in range(1, chosen.seeds + 1):
             for cell in chosen.cells():
-                arms = [arm for arm in chosen.arms if not ARMS[arm].missing]
+                arms = list(chosen.arms)
                 random.Random(f"{cell} {seed}").shuffle(arms)
                 for arm in arms:
                     key = RunKey(cell, arm, seed, chosen.count)

@@ -240,9 +240,7 @@ def test_result_file_has_a_cell_for_each_arm(tmp_path):
         } <= set(cell)
     assert document["commit"] == "abc"
     assert document["links"] == "token bucket"
-    assert (
-        document["arms"]["staging"] == "every dataset is at a site with slots, so the daemon stages nothing"
-    )
+    assert document["arms"]["require"] == "require"
 
 
 def test_store_keeps_ended_runs_past_a_torn_line(tmp_path):
