@@ -5,6 +5,7 @@ rule of a replica ends, the replica goes, as in Rucio; a replica that never had 
 """
 
 from datetime import timedelta
+from pathlib import Path
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand, Site, Unseen
@@ -12,7 +13,7 @@ from hydrator.domain.ports.data_needs import DataNeed
 from hydrator.domain.ports.staging import RequestState, SiteSpace, StagingKind, StagingSize
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.state import PendingCommands, ReconcileState
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.controller import StagingController
 from hydrator.staging.executor import StagingExecutor
@@ -82,10 +83,10 @@ class MemoryControl:
         self.stop_reason = None
         self.commands: list[StagingCommand] = []
 
-    def read_commands(self):
-        return tuple(self.commands)
+    def read_pending(self):
+        return PendingCommands(tuple((Path("command"), command) for command in self.commands))
 
-    def remove_commands(self):
+    def remove_processed(self, pending):
         self.commands.clear()
 
 

@@ -49,7 +49,15 @@ from hydrator.reconcile.publish import (
     highest_generations,
 )
 from hydrator.reconcile.result import CycleReport, PublishResult, history_entries, summary
-from hydrator.reconcile.state import CommandSource, PendingCommands, ReconcileState, StateSaver, StateStore
+from hydrator.reconcile.state import (
+    Approve,
+    CommandSource,
+    PendingCommands,
+    ReconcileState,
+    StateSaver,
+    StateStore,
+    approved_losses,
+)
 
 from .demand import build_demand, update_demand_memory
 
@@ -269,7 +277,7 @@ class Reconciler:
         state: ReconcileState,
         demand: Demand,
         polls: "_PollAnswers",
-        commands: PendingCommands,
+        commands: PendingCommands[Approve],
         published: Mapping[str, PublishedAds],
         now: datetime,
     ) -> Evaluation:
@@ -283,7 +291,7 @@ class Reconciler:
             published_generations=generations,
             policy=self._policy,
             now=now,
-            approved_losses=commands.approvals,
+            approved_losses=approved_losses(commands),
             previous=self._previous,
             withheld_reasons=self._withholding.choose_sites(state, answers, generations, sources, now),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},

@@ -10,7 +10,7 @@ from hydrator.domain.model import Demand, Did, Plan, PublishedAd, Site, to_unix
 from hydrator.reconcile.estimates.estimate import Estimation
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import ChangeContext, HistoryEntry, build_entry
-from hydrator.reconcile.state import PendingCommands, ReconcileState
+from hydrator.reconcile.state import Approve, PendingCommands, ReconcileState
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CycleReport:
     results: tuple[PublishResult, ...]
     catalogue_errors: Mapping[str, str | None]
     save_error: str | None = None
-    commands: PendingCommands = field(default_factory=PendingCommands)
+    commands: PendingCommands[Approve] = field(default_factory=PendingCommands)
     held_reasons: Mapping[Site, str] = field(default_factory=dict)
     poll_durations: Mapping[str, timedelta] = field(default_factory=dict)
     history_entries: tuple[HistoryEntry, ...] = ()

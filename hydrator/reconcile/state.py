@@ -6,7 +6,7 @@ State that one cycle passes to the next, and the code that saves it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
@@ -25,11 +25,14 @@ class Approve:
     datasets: frozenset[Did]
 
 
+CommandT = TypeVar("CommandT")
+
+
 @dataclass(frozen=True, slots=True)
-class PendingCommands:
+class PendingCommands(Generic[CommandT]):
     """The commands that are not executed yet, each with its file; and invalid files, each with the reason."""
 
-    commands: tuple[tuple[Path, Approve], ...] = ()
+    commands: tuple[tuple[Path, CommandT], ...] = ()
     invalid_files: tuple[tuple[Path, str], ...] = ()
     problem: str | None = None
 
@@ -39,13 +42,13 @@ class PendingCommands:
         problems = [f"{path}: {why}; {advice}" for path, why in self.invalid_files]
         return [*problems, self.problem] if self.problem else problems
 
-    @property
-    def approvals(self) -> dict[Site, frozenset[Did]]:
-        """Return, by site, the held datasets that the operator allows to leave the ad."""
-        approved: dict[Site, frozenset[Did]] = {}
-        for _, approval in self.commands:
-            approved[approval.site] = approved.get(approval.site, frozenset()) | approval.datasets
-        return approved
+
+def approved_losses(pending: PendingCommands[Approve]) -> dict[Site, frozenset[Did]]:
+    """Return, by site, the held datasets that the operator allows to leave the ad."""
+    approved: dict[Site, frozenset[Did]] = {}
+    for _, approval in pending.commands:
+        approved[approval.site] = approved.get(approval.site, frozenset()) | approval.datasets
+    return approved
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,10 @@ class StateStore(Protocol):
 class CommandSource(Protocol):
     """The queue of the operator's commands."""
 
-    def read_pending(self) -> PendingCommands:
+    def read_pending(self) -> PendingCommands[Approve]:
         """Return the commands that are not executed yet; do not remove them."""
 
-    def remove_processed(self, pending: PendingCommands) -> None:
+    def remove_processed(self, pending: PendingCommands[Approve]) -> None:
         """Remove the commands *pending*; raise StateError if a command remains and would run again."""
 
 
@@ -113,14 +116,14 @@ class StateSaver:
             return self._bugs.report("the state", error)
         return None
 
-    def read_commands(self) -> PendingCommands:
+    def read_commands(self) -> PendingCommands[Approve]:
         """Return the commands that are not executed yet; ``problem`` has the error if reading failed."""
         try:
             return self._commands.read_pending() if self._commands else PendingCommands()
         except Exception as error:  # noqa: BLE001 - a bug of this queue must not stop the cycle
             return PendingCommands(problem=self._bugs.report("the reading of commands", error))
 
-    def remove_commands(self, commands: PendingCommands) -> str | None:
+    def remove_commands(self, commands: PendingCommands[Approve]) -> str | None:
         """Remove executed commands; return the error as a sentence, or None.
 
         Call this method only after the effects of *commands* are on disk.

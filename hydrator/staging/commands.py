@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports.staging import RefusalKind
+from hydrator.reconcile.state import PendingCommands
 
 from .ledger import Approval, FailureRecord, Ledger, LedgerEntry
 from .plans.upkeep import Cancellation
@@ -36,11 +37,11 @@ class StagingControl(Protocol):
     def stop_reason(self) -> str | None:
         """Return why all asking and renewing is stopped; None if it is not. The switch is read each time."""
 
-    def read_commands(self) -> tuple[StagingCommand, ...]:
-        """Return the commands that are not executed yet, first to last; an unreadable file is skipped."""
+    def read_pending(self) -> PendingCommands[StagingCommand]:
+        """Return the commands that are not executed yet, first to last; do not remove them."""
 
-    def remove_commands(self) -> None:
-        """Remove the commands that :meth:`read_commands` returned last.
+    def remove_processed(self, pending: PendingCommands[StagingCommand]) -> None:
+        """Remove the commands *pending*, and set aside the files that are not commands.
 
         Raises:
             StateError: a command cannot be removed, and would be executed again.

@@ -132,7 +132,10 @@ class StagingController:
             self._executor.ledger = replace(self._load_ledger(), halts={})
             self._is_loaded = True
         problems: dict[str, str] = {}
-        commands = self._control.read_commands()
+        pending = self._control.read_pending()
+        if pending.problems:
+            problems["commands"] = "; ".join(pending.problems)
+        commands = [command for _, command in pending.commands]
         ledger, by_operator = apply_commands(self._executor.ledger, commands, now, self._policy)
         ledger, seen_names = self._read_progress(ledger, now, problems)
         self._read_needs(now, problems)
@@ -140,8 +143,7 @@ class StagingController:
             forget_old(ledger, now, KEEP_FAILURES), self._needs, now, self._policy.times.references
         )
         self._executor.save(apply_uses(ledger, uses))
-        if commands:
-            self._control.remove_commands()
+        self._control.remove_processed(pending)
         plans, situation = _Plans(), None
         if report:
             situation = self._assess(report, now)

@@ -1,31 +1,41 @@
-"""Command files: operators' commands in ``state_dir/orders``, executed in the daemon's next cycle.
+"""Command files: operators' commands in a folder of ``state_dir``, executed in the daemon's next step.
 
 Nobody can change a published ad over HTTP. Only users who may write into the state directory can give
-commands. A command contains the state that the operator saw. If the state has changed since then, the
-command has no effect.
+commands. A command to publish contains the state that the operator saw. If the state has changed since then,
+the command has no effect.
 """
 
 import json
 import os
 import secrets
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.files import replace_file
 from hydrator.domain.model import Site, parse_did
-from hydrator.reconcile.state import Approve, PendingCommands
+from hydrator.reconcile.state import Approve, CommandT, PendingCommands
 
-FOLDER_NAME: Final = "orders"
 MAX_COMMAND_BYTES: Final = 64 * 2**20
 """Maximum bytes of one command file: enough for the names of 100,000 datasets."""
 
 
-class CommandQueue:
-    """The queue of commands that operators wrote into a state directory."""
+class CommandFolder(ABC, Generic[CommandT]):
+    """A folder with one file for each command that the daemon has not executed yet."""
+
+    FOLDER_NAME: ClassVar[str]
 
     def __init__(self, state_dir: Path) -> None:
-        self._folder = state_dir / FOLDER_NAME
+        self._folder = state_dir / self.FOLDER_NAME
+
+    @abstractmethod
+    def _encode(self, command: CommandT) -> dict[str, Any]:
+        """Return the content of the file of *command*."""
+
+    @abstractmethod
+    def _decode(self, body: Any) -> CommandT:  # noqa: ANN401 - any JSON
+        """Return the command in *body*; raise ValueError, TypeError or KeyError if it is not a command."""
 
     def prepare(self) -> None:
         """Create the folder as the daemon's user, so that the daemon may remove commands from the folder.
@@ -40,35 +50,26 @@ class CommandQueue:
                 f"{self._folder}: {error.strerror}; the daemon must be able to write into this folder"
             ) from error
 
-    def submit(self, command: Approve) -> None:
-        """Write *command* into the folder; the daemon executes it in the next cycle.
+    def submit(self, command: CommandT) -> None:
+        """Write *command* into the folder; the daemon executes it in its next step.
 
         Raises:
             StateError: no daemon has created the folder yet, or this user may not write into the folder.
         """
-        try:
-            name = f"{self._next_number():06}-{secrets.token_hex(4)}.json"
-            replace_file(self._folder / name, json.dumps(_encode_command(command)).encode(), mode=0o644)
-        except FileNotFoundError as error:
-            raise StateError(
-                f"{self._folder} does not exist: no daemon has run with this state_dir yet"
-            ) from error
-        except OSError as error:
-            raise StateError(
-                f"{self._folder}: {error.strerror}; give commands as the daemon's user or as root"
-            ) from error
+        content = json.dumps(self._encode(command)).encode()
+        self._write(f"{self._next_number():06}-{secrets.token_hex(4)}.json", content)
 
-    def read_pending(self) -> PendingCommands:
+    def read_pending(self) -> PendingCommands[CommandT]:
         """Return the commands in the order in which operators gave them; do not remove their files."""
         if not os.access(self._folder, os.F_OK, effective_ids=True):
             return PendingCommands()  # the folder is missing, or this user may not see it
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
             return PendingCommands(problem=f"{self._folder} is not writable: the daemon executes no commands")
-        orders: list[tuple[Path, Approve]] = []
+        commands: list[tuple[Path, CommandT]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):
             try:
-                orders.append((path, _decode_command(path)))
+                commands.append((path, self._decode(_read_file(path))))
             except (
                 OSError,
                 ValueError,
@@ -79,9 +80,9 @@ class CommandQueue:
                 OverflowError,
             ) as error:
                 refused.append((path, f"is not a command ({error})"))
-        return PendingCommands(tuple(orders), tuple(refused))
+        return PendingCommands(tuple(commands), tuple(refused))
 
-    def remove_processed(self, pending: PendingCommands) -> None:
+    def remove_processed(self, pending: PendingCommands[CommandT]) -> None:
         """Remove commands that were executed, and rename invalid files.
 
         Raises:
@@ -95,22 +96,40 @@ class CommandQueue:
         except OSError as error:
             raise StateError(
                 f"{self._folder}: {error.strerror}; "
-                "the daemon executes the commands in this folder in every cycle"
+                "the daemon executes the commands in this folder again and again"
             ) from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        try:
+            replace_file(self._folder / name, content, mode=0o644)
+        except FileNotFoundError as error:
+            raise StateError(f"{self._folder} does not exist: no daemon has created it yet") from error
+        except OSError as error:
+            raise self._write_error(error) from error
+
+    def _write_error(self, error: OSError) -> StateError:
+        return StateError(f"{self._folder}: {error.strerror}; give commands as the daemon's user or as root")
 
     def _next_number(self) -> int:
         numbers = [path.name.split("-")[0] for path in self._folder.glob("*.json")]
         return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
 
 
-def _encode_command(command: Approve) -> dict[str, Any]:
-    return {"site": command.site, "datasets": sorted(command.datasets)}
+class CommandQueue(CommandFolder[Approve]):
+    """The approvals of held losses, in ``state_dir/orders``."""
+
+    FOLDER_NAME = "orders"
+
+    def _encode(self, command: Approve) -> dict[str, Any]:
+        return {"site": command.site, "datasets": sorted(command.datasets)}
+
+    def _decode(self, body: Any) -> Approve:  # noqa: ANN401
+        if not isinstance(body["site"], str):
+            raise TypeError("the site of the command is not a text")
+        return Approve(Site(body["site"]), frozenset(parse_did(did) for did in body["datasets"]))
 
 
-def _decode_command(path: Path) -> Approve:
+def _read_file(path: Path) -> Any:  # noqa: ANN401 - any JSON
     if path.is_symlink() or path.stat().st_size > MAX_COMMAND_BYTES:
         raise ValueError("the file is too large, or a symbolic link")
-    body: Any = json.loads(path.read_bytes())
-    if not isinstance(body["site"], str):
-        raise TypeError("the site of the command is not a text")
-    return Approve(Site(body["site"]), frozenset(parse_did(did) for did in body["datasets"]))
+    return json.loads(path.read_bytes())

@@ -14,6 +14,7 @@ from hydrator.domain.model import Did, ReplicaState, Seen, Site, SiteAd, Survey
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HoldCause
+from hydrator.reconcile.state import approved_losses
 
 SAYS = {
     ReplicaState.COMPLETE: "AVAILABLE",
@@ -109,7 +110,7 @@ class Witness:
         after = {site: frozenset(facts.facts) for site, facts in view.items()}
         doubtful: dict[Site, set[Did]] = {}
         for site, dids in before.items():
-            let_go = report.commands.approvals.get(site, frozenset())
+            let_go = approved_losses(report.commands).get(site, frozenset())
             for did in dids - after.get(site, frozenset()) - let_go:
                 assert not self.lists((site, did)), f"{did} left {site} though nobody said that it is gone"
                 if len(self.gone.get((site, did), ())) <= limits.confirming_polls:

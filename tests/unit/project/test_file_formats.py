@@ -88,7 +88,7 @@ def test_example_of_the_sites_file_is_what_the_daemon_reads_back(tmp_path):
 def test_order_example_is_executed_as_an_approval(tmp_path):
     queue = command_files.CommandQueue(tmp_path)
     queue.prepare()
-    (tmp_path / command_files.FOLDER_NAME / "000001-5ad4c2f0.json").write_text(example("json order"))
+    (tmp_path / queue.FOLDER_NAME / "000001-5ad4c2f0.json").write_text(example("json order"))
     pending = queue.read_pending()
     assert pending.invalid_files == ()
     assert [command for _, command in pending.commands] == [Approve(UK, frozenset({"lofar:L1"}))]
@@ -97,8 +97,9 @@ def test_order_example_is_executed_as_an_approval(tmp_path):
 def test_staging_example_is_executed_as_an_approval(tmp_path):
     files = control_files.StagingFiles(tmp_path)
     files.prepare()
-    (tmp_path / control_files.FOLDER_NAME / "000001-5ad4c2f0.json").write_text(example("json staging"))
-    assert files.read_commands() == (StagingCommand("approve", "0f3a8c21"),)
+    (tmp_path / files.FOLDER_NAME / "000001-5ad4c2f0.json").write_text(example("json staging"))
+    [(_, command)] = files.read_pending().commands
+    assert command == StagingCommand("approve", "0f3a8c21")
 
 
 def test_cache_example_is_used_by_the_hook(tmp_path):

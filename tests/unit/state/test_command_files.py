@@ -79,7 +79,7 @@ def test_a_link_is_not_followed(orders, tmp_path):
 
 def test_where_no_daemon_has_run_there_is_nothing_to_follow_and_nobody_to_tell(tmp_path):
     assert told(CommandQueue(tmp_path)) == []
-    with pytest.raises(StateError, match="no daemon has run with this state_dir yet"):
+    with pytest.raises(StateError, match="no daemon has created it yet"):
         CommandQueue(tmp_path).submit(Approve(CAM, frozenset()))
     assert list(tmp_path.iterdir()) == []
 

@@ -76,6 +76,10 @@ def test_a_failed_save_does_not_hide_rows_from_the_next(tmp_path):
         assert store.staging_ledger.load() == Ledger()
 
 
+def commands(files: StagingFiles) -> list[StagingCommand]:
+    return [command for _, command in files.read_pending().commands]
+
+
 @pytest.fixture
 def files(tmp_path):
     files = StagingFiles(tmp_path)
@@ -91,26 +95,12 @@ def test_the_switch_survives_and_is_seen_at_once(files, tmp_path):
     assert "\x1b" not in files.stop_reason
     StagingFiles(tmp_path).resume()
     assert files.stop_reason is None
-    assert files.read_commands() == (StagingCommand("resume"),)
+    assert commands(files) == [StagingCommand("resume")]
 
 
 def test_a_switch_that_cannot_be_read_counts_as_stopped(files, tmp_path):
     (tmp_path / "staging" / "stopped").mkdir()
     assert "cannot be read" in files.stop_reason
-
-
-def test_commands_are_read_in_their_order_and_removed_once(files):
-    commands = [
-        StagingCommand("approve", "abc"),
-        StagingCommand("reject", "d"),
-        StagingCommand("cancel", "e"),
-    ]
-    for command in commands:
-        files.submit(command)
-    assert list(files.read_commands()) == commands
-    files.submit(StagingCommand("resume"))
-    files.remove_commands()
-    assert files.read_commands() == (StagingCommand("resume"),)
 
 
 @pytest.mark.parametrize(
@@ -124,15 +114,13 @@ def test_commands_are_read_in_their_order_and_removed_once(files):
         b"1" * 20_000,
     ],
 )
-def test_a_file_that_is_not_a_command_is_skipped_and_removed(files, tmp_path, content):
-    path = tmp_path / "staging" / "000001-x.json"
-    path.write_bytes(content)
-    files.submit(StagingCommand("approve", "abc"))
-    assert files.read_commands() == (StagingCommand("approve", "abc"),)
-    files.remove_commands()
-    assert not path.exists()
-
-
-def test_without_a_daemon_commands_say_so(tmp_path):
-    with pytest.raises(StateError, match="no daemon has run with staging and this state_dir yet"):
-        StagingFiles(tmp_path).submit(StagingCommand("approve", "abc"))
+def test_a_file_that_is_not_a_command_is_reported_and_set_aside(files, tmp_path, content):
+    (tmp_path / "staging" / "000001-x.json").write_bytes(content)
+    given = [StagingCommand("approve", "abc"), StagingCommand("reject", "d"), StagingCommand("cancel", "e")]
+    for command in given:
+        files.submit(command)
+    assert commands(files) == given
+    pending = files.read_pending()
+    assert "000001-x.json: is not a command" in pending.problems[0]
+    files.remove_processed(pending)
+    assert [path.name for path in (tmp_path / "staging").iterdir()] == ["000001-x.refused"]

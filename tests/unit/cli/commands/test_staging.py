@@ -118,7 +118,7 @@ def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
     desk.save(world)
     (planned,) = world.overview.planned
     assert desk.json(name, planned.batch)["target"] == planned.batch
-    world.control.commands = list(desk.files.read_commands())
+    world.control.commands = [command for _, command in desk.files.read_pending().commands]
     assert world.control.commands == [StagingCommand(name, planned.batch)]
     world.step()
     assert [did for did, _ in world.stages] == ([L1] if name == "approve" else [])
@@ -130,7 +130,7 @@ def test_unknown_id_is_refused_with_the_ids_that_wait(desk):
     (planned,) = world.overview.planned
     with pytest.raises(ConfigError, match=f"approve 12: no such request waits; ids: {planned.batch}"):
         desk.run("approve", "12")
-    assert desk.files.read_commands() == ()
+    assert desk.files.read_pending().commands == ()
 
 
 def test_approval_of_a_proposal_says_that_the_mode_is_propose(desk):
@@ -146,7 +146,7 @@ def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
     desk.save(world)
     (row,) = world.overview.requests
     assert "cancels 1 request" in desk.run("cancel", getattr(row, key))
-    world.control.commands = list(desk.files.read_commands())
+    world.control.commands = [command for _, command in desk.files.read_pending().commands]
     for _ in range(3):
         world.step(timedelta(minutes=10))
     assert world.stages == set()
@@ -167,7 +167,7 @@ def test_resume_ends_a_stop(desk):
 
 
 def test_stop_without_staging_names_the_missing_folder(desk):
-    with pytest.raises(StateError, match="no daemon has run with staging"):
+    with pytest.raises(StateError, match="no daemon has created it yet"):
         desk.run("stop")
 
 

@@ -18,6 +18,7 @@ from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import EndedJob, JobOutcome, LocalityResult
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
+from hydrator.staging.commands import StagingCommand
 from hydrator.staging.overview import overview_from_row
 from hydrator.staging.policy import StagingMode, StagingTimes
 from hydrator.state.staging.control_files import StagingFiles
@@ -96,7 +97,18 @@ def test_the_switch_stops_the_next_step(tmp_path, store):
     StagingFiles(tmp_path).resume()
     daemon.step()
     assert daemon.world.stages == {(L1, CAM)}
-    assert daemon.files.read_commands() == ()
+    assert daemon.files.read_pending().commands == ()
+
+
+def test_a_command_that_cannot_be_read_is_reported_and_set_aside(tmp_path, store):
+    daemon = Daemon(tmp_path, store)
+    (tmp_path / "staging" / "000001-x.json").write_text('{"command": "approve"')
+    daemon.files.submit(StagingCommand("approve", "abc"))
+    [line] = [each for each in daemon.step() if each["event"] == "staging has a problem"]
+    assert "000001-x.json: is not a command" in line["why"]
+    assert "renames the file to *.refused" in line["why"]
+    assert [path.name for path in (tmp_path / "staging").iterdir()] == ["000001-x.refused"]
+    assert "staging has no problem any more" in [each["event"] for each in daemon.step()]
 
 
 def test_with_the_mode_off_no_step_is_scheduled_and_the_overview_says_so(tmp_path, store):
