@@ -12,24 +12,37 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
 import structlog
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from hydrator import __version__
 from hydrator.config import Settings, load
+from hydrator.daemon.cycles import CycleRecorder, CycleRunner, EarlyCycles, SavedReports, TaskGuard
+from hydrator.daemon.process import ServiceManager, Watchdog, limit_arenas
+from hydrator.daemon.runtime import DaemonContext, Runtime, Turns, close_parts
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing
+from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, StateError
+from hydrator.reconcile.ads.drafts import names_any
+from hydrator.reconcile.estimates.estimate import Estimation
+from hydrator.reconcile.estimates.report import load_estimation
+from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, ClockStepDetector, seconds_ahead
+from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
-from hydrator.wiring import assemble, find_unreadable_secrets, register_secrets, system_clock
+from hydrator.wiring import Parts, assemble, find_unreadable_secrets, register_secrets, system_clock
 
 from .background import (
     CycleOutput,
+    DaemonScheduler,
     EstimateErrorKeeper,
     LocalityKeeper,
     MaintenanceTasks,
@@ -38,17 +51,10 @@ from .background import (
     PoolEdits,
     StagingTasks,
 )
-from .cycles import CycleRecorder, CycleRunner, SavedReports, TaskGuard
 from .http_frontend import HttpFrontend, build_page_history
-from .lifecycle import BackgroundWorkers, RuntimeLifecycle
 from .logs import configure_logs
 from .metrics import Metrics
 from .metrics.staging import StagingMetrics
-from .process.malloc import limit_arenas
-from .process.service_manager import ServiceManager
-from .process.watchdog import Watchdog
-from .runtime import DaemonContext, close_parts
-from .runtime_builder import RuntimeBuilder
 
 _log = structlog.get_logger("hydrator")
 _CYCLE_DRAIN_SECONDS = 15.0
@@ -103,6 +109,165 @@ def _leave(end: End) -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
     if end == "clock step":
         raise SystemExit(1)
+
+
+_CYCLE_TIMEOUTS = CycleTimeouts(
+    poll=timedelta(seconds=3), read_back=timedelta(seconds=10), publish=timedelta(seconds=30)
+)
+"""The longest times that a cycle waits. A catalogue's answer after this time triggers another cycle."""
+
+
+@dataclass(eq=False)
+class RuntimeBuilder:
+    """A builder of runtimes; all its runtimes use the same state.
+
+    Attributes:
+        context: the values that the daemon's parts share.
+        store: the state on disk.
+        bugs: counts and logs unexpected exceptions of parts.
+        early_cycles: accepts requests for cycles with late answers.
+        get_url: returns the address of the daemon's HTTP server.
+    """
+
+    context: DaemonContext
+    store: Store
+    bugs: BugReporter
+    early_cycles: EarlyCycles
+    get_url: Callable[[], str | None]
+
+    def build(self, settings: Settings, executor_names: Sequence[str]) -> Runtime:
+        """Build all parts that *settings* need, without starting them.
+
+        Raises:
+            ConfigError: a part cannot be built.
+            StateError: the folder for the operator's commands cannot be created.
+        """
+        parts = assemble(
+            settings,
+            system_clock,
+            get_url=self.get_url if settings.publish.http.enabled else None,
+        )
+        try:
+            reconciler = self._build_reconciler(settings, parts)
+        except BaseException:
+            close_parts(parts)
+            raise
+        scheduler = _build_scheduler(executor_names)
+        return Runtime(settings, parts, reconciler, Turns(), scheduler)
+
+    def _build_reconciler(self, settings: Settings, parts: Parts) -> Reconciler:
+        commands = CommandQueue(settings.daemon.state_dir)
+        commands.prepare()
+        return parts.build_reconciler(
+            self.context.state,
+            self.store,
+            system_clock,
+            commands,
+            timeouts=_CYCLE_TIMEOUTS,
+            bugs=self.bugs,
+            on_late_answer=self.early_cycles.request_answer_cycle,
+            last_estimation=self._last_estimation(),
+        )
+
+    def _last_estimation(self) -> Estimation | None:
+        """Return the estimation of the last cycle; after a restart, what the state has of it."""
+        if self.context.report:
+            return self.context.report.estimation
+        with contextlib.suppress(StateError):
+            return load_estimation(self.store.load_report)
+        return None
+
+
+def _build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:
+    return DaemonScheduler(
+        # each kind of work has its own thread: cycles do not wait, for example for a slow schedd
+        executors={name: ThreadPoolExecutor(1) for name in ("default", *executor_names)},
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        timezone="UTC",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundWorkers:
+    """The background work beside the cycles; reloads do not replace it."""
+
+    miss_tasks: MissTasks
+    maintenance_tasks: MaintenanceTasks
+    pool_edits: PoolEdits
+    network_tasks: NetworkTasks
+    staging_tasks: StagingTasks
+
+    @property
+    def executor_names(self) -> list[str]:
+        """Return the names of the executors that the scheduler needs."""
+        workers = (
+            self.miss_tasks,
+            self.maintenance_tasks,
+            self.pool_edits,
+            self.network_tasks,
+            self.staging_tasks,
+        )
+        return [name for worker in workers for name in worker.EXECUTOR_NAMES]
+
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule all work of *runtime*."""
+        settings, parts, scheduler, turns = runtime.settings, runtime.parts, runtime.scheduler, runtime.turns
+        self.miss_tasks.schedule(scheduler, turns, parts.pool.misses, parts.recounts)
+        self.maintenance_tasks.schedule(scheduler, turns, settings, parts, runtime.reconciler)
+        self.pool_edits.schedule(scheduler, turns, settings, parts.policy, parts.pool.merger)
+        self.network_tasks.schedule(scheduler, turns, parts.network, settings.daemon.history_seconds)
+        self.staging_tasks.schedule(scheduler, turns, settings.daemon.step_seconds, parts)
+
+
+@dataclass(eq=False)
+class RuntimeLifecycle:
+    """The start of a runtime, which continues from the state on disk.
+
+    Attributes:
+        context: the values that the daemon's parts share.
+        store: the state on disk.
+        builder: builds runtimes.
+        cycles: runs the cycles of a runtime.
+        workers: the background work of a runtime.
+        watchdog: gets the time limit from the settings of a runtime.
+    """
+
+    context: DaemonContext
+    store: Store
+    builder: RuntimeBuilder
+    cycles: CycleRunner
+    workers: BackgroundWorkers
+    watchdog: Watchdog
+
+    def build(self, settings: Settings) -> Runtime:
+        """Build the runtime for *settings*; see :meth:`RuntimeBuilder.build`."""
+        return self.builder.build(settings, ["demand", *self.workers.executor_names])
+
+    def forget_history(self, never: tuple[str, ...]) -> None:
+        """Remove names that match *never* from the history."""
+        with contextlib.suppress(StateError):  # the next save of the state reports the error
+            self.store.forget_history(never)
+
+    def restore_served_ads(self, parts: Parts) -> None:
+        """Give a new HTTP server the ads that were published last."""
+        if parts.served_ads and not parts.served_ads.ads():
+            policy = parts.policy
+            ads = [
+                ad
+                for ad in self.context.state.ads.values()
+                if not policy.is_retired(ad.site) and not names_any(ad, policy.never)
+            ]
+            parts.served_ads.put(ads, system_clock())
+
+    def activate(self, runtime: Runtime) -> None:
+        """Start the parts of *runtime* with the state on disk."""
+        runtime.reconciler.state = runtime.reconciler.saved_state = self.context.state
+        self.restore_served_ads(runtime.parts)
+        self.watchdog.restart(runtime.settings.daemon.hang_seconds)
+        self.cycles.early_cycles.activate(runtime)
+        self.cycles.schedule(runtime)
+        self.workers.schedule(runtime)
+        runtime.scheduler.start()
 
 
 class Daemon:

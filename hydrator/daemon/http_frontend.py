@@ -10,6 +10,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
+from hydrator.daemon.runtime import DaemonContext
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job, datasets_over_budget
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
@@ -32,9 +33,7 @@ from hydrator.wiring import (
     reconcile_policy,
     system_clock,
 )
-from hydrator.wiring.http_server import build_http_server
-
-from .runtime import DaemonContext
+from hydrator.wiring.http import build_http_server
 
 _log = structlog.get_logger("hydrator")
 

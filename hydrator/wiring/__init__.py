@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hydrator.wiring.secrets import find_unreadable_secrets, read_credentials, register_secrets
+
     from .assembly import Parts, assemble
     from .catalogues import (
         build_file_listers,
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
         build_job_history,
         fetch_config_values,
     )
-    from .credentials import find_unreadable_secrets, read_credentials
     from .network import NetworkParts, build_rate_table
     from .policies import (
         estimate_policy,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         site_mapping,
         system_clock,
     )
-    from .secrets import register_secrets
     from .staging import StagingParts
 
 __all__ = [
@@ -68,10 +68,9 @@ _MODULES = {
     "catalogues": "build_file_listers daemon_catalogues fetch_daemon_knowledge fetch_estimates fetch_staging",
     "checks": "build_check_inputs",
     "condor": ("build_cluster_queues build_condor_client build_job_history fetch_config_values"),
-    "credentials": "find_unreadable_secrets read_credentials",
     "network": "NetworkParts build_rate_table",
     "policies": ("estimate_policy network_policy pool_policy reconcile_policy site_mapping system_clock"),
-    "secrets": "register_secrets",
+    "secrets": "find_unreadable_secrets read_credentials register_secrets",
     "staging": "StagingParts",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -17,6 +17,7 @@ from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
+from hydrator.wiring.secrets import register_secrets
 
 from ..config import Settings
 from .catalogues import build_catalogues
@@ -24,7 +25,6 @@ from .condor import Closable, PoolParts, build_pool_parts
 from .network import NetworkParts, build_network_parts
 from .policies import estimate_policy, reconcile_policy
 from .publishers import build_publish_targets
-from .secrets import register_secrets
 from .staging import StagingParts, build_staging_parts
 
 

@@ -22,6 +22,8 @@ from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.estimates.report import REPORT_NAME, parse_estimates
 from hydrator.reconcile.intake import CheckedCatalogue, CleanCatalogue
 from hydrator.state.store import Store
+from hydrator.wiring.http import build_json_client, build_site_capabilities, oauth_client_settings
+from hydrator.wiring.secrets import register_secrets
 
 from ..config import (
     DmapiSource,
@@ -35,9 +37,7 @@ from ..config import (
 from ..config.catalogues import DIRECTORY
 from ..config.fields import build_from_section
 from ..config.staging import StagingCatalogueSettings
-from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
 from .policies import site_mapping
-from .secrets import register_secrets
 
 if TYPE_CHECKING:
     from adapters.daemon_catalogue import DaemonCatalogue

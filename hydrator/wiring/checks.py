@@ -14,9 +14,9 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
 from hydrator.state.store import Store
 from hydrator.submit.expressions import count_readers
+from hydrator.wiring.secrets import read_credentials
 
 from .assembly import Parts
-from .credentials import read_credentials
 from .policies import system_clock
 
 

@@ -1,11 +1,23 @@
-"""Secrets of the configuration: register them, so that no log line and no page shows one."""
+"""Secrets: the files with secrets in the configuration, and the credentials in use with their ends."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hydrator.config import Settings
+from pydantic import BaseModel
+
+from adapters.condor import CondorClient
+from hydrator.config import DmapiSource, RucioSource, Settings
+from hydrator.config.loader import SECRET_KEY_ENDINGS
+from hydrator.diagnostics.credential_expiry import (
+    Credential,
+    login_credential,
+    parse_certificates,
+    parse_idtokens,
+    parse_token,
+)
+from hydrator.domain.errors import PoolError
 from hydrator.domain.redaction import SECRETS
 
 _MAX_SECRET_BYTES: Final = 16_384
@@ -13,6 +25,9 @@ _MAX_SECRET_BYTES: Final = 16_384
 _NON_SECRET_KEYS: Final = frozenset({"config_file", "tokens_file"})
 """Keys of files without secrets: HTCondor's configuration, and hashes."""
 _SECRET_KEY_SUFFIXES: Final = ("password", "passphrase", "secret", "token")
+
+if TYPE_CHECKING:
+    from hydrator.wiring.assembly import Parts
 
 
 def register_secrets(source: Settings | Mapping[str, object]) -> None:
@@ -50,3 +65,90 @@ def _read_secrets(file: Path) -> Iterator[str]:
             len(lines) <= 2 and len(text) <= _MAX_SECRET_BYTES
         ):  # a line break may split one secret into two lines
             yield from {"".join(lines), *lines}
+
+
+_MAX_CREDENTIAL_BYTES = 1 << 20
+"""Maximum number of bytes that are read from a file with a credential."""
+
+
+def read_credentials(settings: Settings, parts: "Parts") -> list[Credential]:
+    """Read the daemon's credentials, except those that cannot be read or that do not expire."""
+    credentials: list[Credential | None] = []
+    for source in settings.catalogue:
+        key = f"catalogue {source.name}: "
+        if isinstance(source, RucioSource | DmapiSource):
+            credentials.append(
+                parse_token(f"{key}token_file", "token-files", _read_text_or_empty(source.token_file))
+            )
+        if isinstance(source, RucioSource) and source.auth == "x509":
+            credentials.append(_read_certificate(f"{key}client_cert", "x509", source.client_cert))
+    token = settings.site_capabilities.token_file
+    credentials.append(parse_token("site_capabilities.token_file", "token-files", _read_text_or_empty(token)))
+    tls = settings.publish.http.tls_certificate
+    credentials.append(_read_certificate("publish.http.tls_certificate", "tls", tls))
+    credentials += [login_credential(f"{name}: login", login()) for name, login in parts.logins.items()]
+    credentials += _read_idtokens(parts.pool.client) if parts.pool.client else []
+    return [each for each in credentials if each]
+
+
+def _read_certificate(key: str, docs_section: str, file: Path | None) -> Credential | None:
+    return parse_certificates(key, docs_section, _read_text_or_empty(file), str(file or ""))
+
+
+def _read_idtokens(client: CondorClient) -> list[Credential]:
+    texts = []
+    with contextlib.suppress(PoolError):
+        for folder in client.token_folders():
+            with contextlib.suppress(OSError):
+                texts += [_read_text_or_empty(file) for file in sorted(folder.iterdir()) if file.is_file()]
+    return parse_idtokens(texts)
+
+
+def _read_text_or_empty(file: Path | None) -> str:
+    """Return the text of a small *file*, or "" on an error; the part that uses the file reports this."""
+    if file is None:
+        return ""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_MAX_CREDENTIAL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def find_unreadable_secrets(settings: Settings) -> dict[Path, str]:
+    """Return each of the daemon's secret files that is missing, empty or not readable now, and why.
+
+    A file is missing during a renewal, between the removal of the old file and the creation of the new file.
+    """
+    sections = {key: getattr(settings, key) for key in type(settings).model_fields if key != "submit"}
+    return {file: why for key, section in sections.items() for file, why in _find_problems(section, key)}
+
+
+def _find_problems(value: Any, key: str) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - any value of the configuration
+    if isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _find_problems(getattr(value, name), f"{key}.{name}")
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _find_problems(each, f"{key}.{name}")
+    elif isinstance(value, list):
+        for each in value:
+            name = getattr(each, "name", "") if isinstance(each, BaseModel) else ""
+            yield from _find_problems(each, f"{key} {name}".rstrip())
+    elif isinstance(value, Path) and (why := _unreadable_reason(value, key)):
+        yield value, f"{key} {value}: {why}"
+
+
+def _unreadable_reason(path: Path, key: str) -> str | None:
+    if not key.endswith((*SECRET_KEY_ENDINGS, "token_directory")):
+        return None
+    try:
+        has_content = any(path.iterdir()) if path.is_dir() else _read_first_byte(path)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None if has_content or key.endswith("tokens_file") else "it is empty"
+
+
+def _read_first_byte(path: Path) -> bytes:
+    with path.open("rb") as opened:
+        return opened.read(1)

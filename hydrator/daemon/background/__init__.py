@@ -1,8 +1,7 @@
 """Background work beside the cycles. Each kind of work has its own thread, so that cycles do not wait."""
 
-from .estimate_errors import EstimateErrorKeeper
-from .locality import LocalityKeeper
-from .maintenance import MaintenanceTasks
+from hydrator.daemon.background.maintenance import EstimateErrorKeeper, LocalityKeeper, MaintenanceTasks
+
 from .misses import MissTasks
 from .network import NetworkTasks
 from .pool_edits import PoolEdits

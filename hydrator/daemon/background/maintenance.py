@@ -1,34 +1,102 @@
-"""Maintenance tasks: check the expiry of credentials, and count slots and ended jobs."""
+"""Maintenance: checks of credentials, and counts of slots and ended jobs with what is kept of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from typing import Any, Protocol
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
+from hydrator.daemon.background.worker import BackgroundWorker, CycleOutput
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
-from hydrator.diagnostics.prediction_errors import find_runs
+from hydrator.diagnostics.overview.locality_history import LocalityOverview, build_overview, sum_batch
+from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, find_runs
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
-from hydrator.domain.errors import HydratorError, PoolError
+from hydrator.domain.errors import HydratorError, PoolError, StateError
 from hydrator.domain.pool_ports import JobHistory, Slots
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.merge import sizes_of
+from hydrator.state.locality_hours import MAX_AGE, LocalityHourTable
 from hydrator.state.network_rows import load_network
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, read_credentials, system_clock
 
-from .estimate_errors import EstimateErrorKeeper
-from .locality import LocalityKeeper
-from .worker import BackgroundWorker, CycleOutput
-
 _log = structlog.get_logger("hydrator")
+
+
+class LocalityKeeper:
+    """The hours of the locality in the state, and their overview for the page.
+
+    Args:
+        share: gives the newest overview to the HTTP server.
+    """
+
+    def __init__(self, table: LocalityHourTable, share: Callable[[LocalityOverview], None]) -> None:
+        self._table = table
+        self._share = share
+
+    def add(self, batch: JobOutcomeBatch | None = None) -> None:
+        """Save the sums of *batch*, and share the overview; any thread may call this.
+
+        The cycle reports why the state cannot be written. Then the sums of *batch* are lost.
+        """
+        now = system_clock()
+        try:
+            if batch and (hour := sum_batch(batch, now)):
+                self._table.add(hour)
+            overview = build_overview(self._table.load(now - MAX_AGE), now)
+        except StateError as error:
+            _log.debug("cannot save the locality of ended jobs", why=str(error))
+            return
+        self._share(overview)
+
+
+class ReportTable(Protocol):
+    """The part of the state that keeps reports."""
+
+    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
+        """Save *body* as the report named *key*."""
+
+    def load_report(self, key: str) -> dict[str, Any]:
+        """Return the report named *key*; empty if there is none."""
+
+
+class EstimateErrorKeeper:
+    """The factors between predicted and real seconds, also those of the daemon before its restart."""
+
+    def __init__(self, reports: ReportTable) -> None:
+        self._reports = reports
+        self._factors: ErrorFactors | None = None
+
+    def add(self, factors: Iterable[tuple[EstimateKind, float]] = ()) -> Mapping[EstimateKind, list[float]]:
+        """Add and save the *factors* of jobs that have just ended; return all factors by kind.
+
+        The cycle reports why the state cannot be read or written. Then the factors are only in memory.
+        """
+        if self._factors is None:
+            self._factors = self._load()
+        if self._factors.add(factors, system_clock()):
+            try:
+                self._reports.save_report(REPORT_NAME, self._factors.to_rows())
+            except StateError as error:
+                _log.debug("cannot save the errors of the estimates", why=str(error))
+        return self._factors.by_kind()
+
+    def _load(self) -> ErrorFactors:
+        try:
+            return ErrorFactors.of_rows(self._reports.load_report(REPORT_NAME))
+        except StateError as error:
+            _log.debug("cannot read the errors of the estimates", why=str(error))
+            return ErrorFactors()
+
+
 _CREDENTIALS_SECONDS = 60
 _FIRST_SLOT_COUNT = timedelta(seconds=10)
 """Time from the start to the first count of slots; a first cycle has usually ended by then."""

@@ -7,7 +7,7 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Unseen
 from hydrator.domain.pool_ports import MissReports

@@ -7,7 +7,7 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.domain.ads.estimates import TransferLog, TransferSample
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError, StateError

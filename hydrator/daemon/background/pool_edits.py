@@ -7,7 +7,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Site, SiteAd
 from hydrator.domain.pool_ports import Merger, MergeResult

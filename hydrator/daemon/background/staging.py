@@ -11,7 +11,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import StateError

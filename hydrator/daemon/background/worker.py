@@ -10,7 +10,7 @@ from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.domain.model import Site, SiteAd
 from hydrator.reconcile.result import CycleReport
 

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds
-from hydrator.daemon.cycles.recorder import CycleRecorder
+from hydrator.daemon.cycles import CycleRecorder
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.runtime import DaemonContext
 from hydrator.diagnostics.overview.placement import Placement

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.background.worker import BackgroundWorker, DaemonScheduler
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from testbed.installation import wait_for
 
 

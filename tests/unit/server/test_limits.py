@@ -22,7 +22,7 @@ from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimite
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
-from hydrator.wiring.http_server import ServerLimits, build_http_server
+from hydrator.wiring.http import ServerLimits, build_http_server
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 

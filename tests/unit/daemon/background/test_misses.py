@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.background import MissTasks
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
 from tests.factories import L1, L2

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from hydrator.daemon.background import NetworkTasks
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.domain.ads.estimates import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site

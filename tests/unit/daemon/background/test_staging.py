@@ -13,7 +13,7 @@ from hydrator.daemon.background import CycleOutput, StagingTasks
 from hydrator.daemon.background.staging import REPORT_NAME
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import EndedJob, JobOutcome, LocalityResult
 from hydrator.domain.bugs import BugReporter

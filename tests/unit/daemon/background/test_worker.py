@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.background.worker import BackgroundWorker
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.turns import Turns
+from hydrator.daemon.runtime import Turns
 
 
 class Slots(BackgroundWorker):

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.daemon.background import locality
+from hydrator.daemon.background import maintenance as locality
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.diagnostics.outcomes import JobOutcome, LocalityResult, parse_ended_job
 from hydrator.diagnostics.overview.locality_history import (

@@ -7,8 +7,7 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from hydrator.daemon.process.service_manager import ServiceManager
-from hydrator.daemon.process.watchdog import Watchdog
+from hydrator.daemon.process import ServiceManager, Watchdog
 
 
 class Manager:

@@ -1,0 +1,335 @@
+"""Cycles: run polls, cycles for new demand and for late answers, and record their results."""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from hydrator.daemon.logs import cycle_log_fields, ongoing_failures, status_line
+from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.process import ServiceManager, Watchdog, trim_heap
+from hydrator.daemon.runtime import DaemonContext, Runtime
+from hydrator.diagnostics.credential_expiry import Credential, credential_rows
+from hydrator.diagnostics.overview.parts import update_parts
+from hydrator.domain.bugs import BugReporter, OngoingFailures
+from hydrator.domain.errors import HydratorError, StateError
+from hydrator.domain.model import ScheddDemand, Unseen, to_unix
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport
+from hydrator.server.pages.overview import MAX_CHANGES
+from hydrator.server.view import ServerState
+from hydrator.state.store import Store
+from hydrator.wiring import system_clock
+
+_log = structlog.get_logger("hydrator")
+
+
+@dataclass(eq=False)
+class TaskGuard:
+    """A guard that runs scheduled work, counts and logs its failures, and notifies the watchdog.
+
+    Attributes:
+        metrics: counts failed cycles.
+        bugs: counts and logs unexpected exceptions.
+        watchdog: records when a task begins and ends.
+    """
+
+    metrics: Metrics
+    bugs: BugReporter
+    watchdog: Watchdog
+
+    def run(self, task: str, work: Callable[[], bool]) -> bool:
+        """Run *work* and return its result; after a failure, count and log the failure and return False."""
+        self.watchdog.record_step(f"a {task} began")
+        try:
+            return work()
+        except HydratorError as error:
+            _log.error(f"{task} failed", why=str(error))
+            self.metrics.count_failed_cycle()
+        except Exception:  # noqa: BLE001 - a bug must not end the daemon
+            self.report_bug(task)
+        finally:
+            self.watchdog.record_step(f"a {task} ended")
+        return False
+
+    def run_isolated(self, part: str, work: Callable[[], None]) -> None:
+        """Run *work* for one *part* after a cycle; report an exception as a bug of the part, and continue."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the other work after a cycle continues
+            self.bugs.report(part, error)
+        else:
+            self.bugs.mark_resolved(part)
+
+    def report_bug(self, task: str) -> None:
+        """Log and count the unexpected exception of the present ``except`` block."""
+        if error := sys.exception():
+            self.bugs.report(task, error)
+        self.metrics.count_failed_cycle()
+
+
+class SavedReports:
+    """Reports that the daemon writes to the state when they change.
+
+    If a report cannot be written, the next call tries again and no error is raised. The cycle cannot save the
+    state either in this case, so the report of the cycle has the reason.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._credentials: Sequence[Credential] | None = None
+
+    def save_credentials(self, credentials: Sequence[Credential]) -> None:
+        """Save the credentials in use and their expiry."""
+        if credentials != self._credentials:
+            with contextlib.suppress(StateError):
+                self._store.save_report("credentials", {"rows": credential_rows(credentials)})
+                self._credentials = credentials
+
+    def save_reload(self, problems: Sequence[str]) -> None:
+        """Save whether the daemon uses the configuration on disk; *problems* say why the reload failed."""
+        report = {"at": to_unix(system_clock()), "problems": list(problems)} if problems else {}
+        with contextlib.suppress(StateError):
+            self._store.save_report("reload", report)
+
+
+@dataclass(eq=False)
+class EarlyCycles:
+    """Requests for cycles outside the schedule, at most one at a time; safe from any thread.
+
+    Attributes:
+        context: the values that the daemon's parts share.
+        stopping: is set when the daemon stops; afterwards no cycle is requested.
+        run_answer_cycle: runs a cycle for a late answer with a given runtime.
+    """
+
+    context: DaemonContext
+    stopping: threading.Event
+    run_answer_cycle: Callable[[Runtime], None]
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _is_answer_cycle_requested = False
+
+    def activate(self, runtime: Runtime) -> None:
+        """Set the runtime of the daemon."""
+        with self._lock:
+            self.context.settings, self.context.runtime = runtime.settings, runtime
+            self._is_answer_cycle_requested = False
+
+    def request_answer_cycle(self) -> None:
+        """Schedule a cycle for an answer that came after the end of the cycle that sent the query."""
+        with self._lock:
+            runtime = self.context.runtime
+            if self._is_answer_cycle_requested or runtime is None or self.stopping.is_set():
+                return
+            self._is_answer_cycle_requested = True
+            runtime.scheduler.add_job(self.run_answer_cycle, "date", [runtime], run_date=system_clock())
+
+    def begin_answer_cycle(self) -> None:
+        """Accept new requests for answer cycles, since the requested cycle begins now."""
+        with self._lock:
+            self._is_answer_cycle_requested = False
+
+
+@dataclass(eq=False)
+class CycleRecorder:
+    """A recorder that gives a cycle's results to the metrics, the log, systemd and other parts of the daemon.
+
+    Attributes:
+        context: stores the state, the report and the changes of the last cycle.
+        metrics: counts cycles.
+        guard: isolates the parts that use a cycle's results: a bug in one part does not stop the others.
+        saved_reports: keeps reports for ``hydrator status``.
+        service_manager: shows the status line.
+    """
+
+    context: DaemonContext
+    metrics: Metrics
+    guard: TaskGuard
+    saved_reports: SavedReports
+    service_manager: ServiceManager
+    _ongoing_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
+    _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
+    _no_estimates_reason: str | None = field(init=False, default="not logged yet")
+
+    def record(
+        self,
+        reconciler: Reconciler,
+        report: CycleReport,
+        seconds: float,
+    ) -> None:
+        """Record the results of one cycle."""
+        context = self.context
+        self.guard.run_isolated("the pages", lambda: self._build_cycle_state(report))
+        context.part_statuses = update_parts(context.part_statuses, report)
+        context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
+        # last, because open pages load again when there is another report
+        context.state, context.report = reconciler.state, report
+        self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
+        self.saved_reports.save_credentials(context.credentials)
+        if context.parts and context.parts.pool.client:
+            self.metrics.count_child_restarts(context.parts.pool.child_restarts)
+        self._log_estimates(report.estimation.none_reason)
+        self._log_cycle(report, seconds)
+
+    def _build_cycle_state(self, report: CycleReport) -> None:
+        """Build what the HTTP server shows of the cycle, so that no request waits for this."""
+        has_server = self.context.settings.publish.http.enabled
+        self.context.cycle_state = ServerState.of_cycle(report) if has_server else None
+
+    def _log_estimates(self, none_reason: str | None) -> None:
+        """Log the reason for missing estimates, but only when it changes."""
+        if none_reason == self._no_estimates_reason:
+            return
+        if none_reason is None:
+            _log.info("estimates of reads and queues are available")
+        else:
+            _log.info("no estimates of reads and queues", why=none_reason)
+        self._no_estimates_reason = none_reason
+
+    def _log_cycle(self, report: CycleReport, seconds: float) -> None:
+        fields = cycle_log_fields(report, seconds)
+        has_new, cleared = self._ongoing_failures.replace(ongoing_failures(fields))
+        log = _log.debug
+        if has_new:
+            log = _log.warning
+        elif fields["changed"] or cleared:
+            log = _log.info
+        log("cycle", **fields, **({"cleared": cleared} if cleared else {}))
+        self.service_manager.set_status(status_line(fields))
+
+    def log_demand_failures(self, reconciler: Reconciler) -> None:
+        """Log which schedds did not answer, but only when the set of these schedds changes."""
+        failures = {
+            schedd: answer.reason
+            for schedd, answer in reconciler.schedd_answers.items()
+            if isinstance(answer, Unseen)
+        }
+        if reconciler.demand_error:
+            failures = {"collector": reconciler.demand_error}
+        if not any(self._demand_failures.replace(failures)):
+            return
+        if failures:
+            _log.warning("schedds did not answer: their last demand stays in use", unreachable=failures)
+        else:
+            _log.info("all schedds answer again")
+
+
+_ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
+"""The demand of each schedd, or why the schedds could not be listed."""
+
+
+class CycleRunner:
+    """A runner that runs one cycle at a time.
+
+    Args:
+        context: the values that the daemon's parts share.
+        guard: counts and logs failures.
+        recorder: records the results of cycles.
+        stopping: is set when the daemon stops.
+        is_clock_stepping: returns True after a step of the wall clock: the daemon ends.
+    """
+
+    def __init__(
+        self,
+        context: DaemonContext,
+        guard: TaskGuard,
+        recorder: CycleRecorder,
+        *,
+        stopping: threading.Event,
+        is_clock_stepping: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._guard = guard
+        self._recorder = recorder
+        self._is_clock_stepping = is_clock_stepping
+        self._turn_count = 0
+        self.early_cycles = EarlyCycles(
+            context,
+            stopping,
+            lambda runtime: self._run_turn(self._run_answer_cycle, runtime),
+        )
+
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule polls, with the first poll now, and queries of the schedds."""
+        runtime.scheduler.add_job(
+            self._run_poll,
+            "interval",
+            [runtime],
+            seconds=runtime.settings.daemon.poll_seconds,
+            id="poll",
+            next_run_time=system_clock(),
+        )
+        runtime.scheduler.add_job(
+            self._run_with_demand,
+            "interval",
+            [self._run_demand_cycle, runtime],
+            seconds=runtime.settings.daemon.poll_seconds,
+            id="demand",
+            executor="demand",
+        )
+
+    def _run_turn(self, work: Callable[[Reconciler], object], runtime: Runtime) -> None:
+        """Run *work* with the reconciler of *runtime*, unless the daemon ends."""
+        with runtime.turns.turn("cycle") as may_run, self._number_turn():
+            if may_run and not self._is_clock_stepping():
+                work(runtime.reconciler)
+
+    @contextlib.contextmanager
+    def _number_turn(self) -> Iterator[None]:
+        """Give this run of work the next number, from 1, and add the number to all log lines of this run."""
+        self._turn_count += 1
+        with structlog.contextvars.bound_contextvars(cycle=self._turn_count):
+            yield
+
+    def _run_with_demand(
+        self, work: Callable[[Reconciler, _ScheddAnswers], object], runtime: Runtime
+    ) -> None:
+        """Query the schedds while cycles continue; then run *work* with the answers by :meth:`_run_turn`."""
+        with runtime.turns.turn("demand") as may_run:
+            if may_run:
+                answers = runtime.reconciler.query_schedds()
+                self._run_turn(lambda reconciler: work(reconciler, answers), runtime)
+
+    def _run_poll(self, runtime: Runtime) -> None:
+        """Run a poll by :meth:`_run_turn`; before the first cycle, query the schedds."""
+        if self._context.report is None:
+            self._run_with_demand(self._try_apply_demand, runtime)
+        self._run_turn(self._poll, runtime)
+
+    def _poll(self, reconciler: Reconciler) -> None:
+        is_demand_unknown = self._context.report is None and reconciler.demand_error
+        if is_demand_unknown and not reconciler.state.demand.entries and not reconciler.demand.entries:
+            return  # the demand is unknown: publishing now would remove all datasets from the ads
+        self._guard.run("cycle", lambda: self._run_cycle(reconciler))
+
+    def _run_demand_cycle(self, reconciler: Reconciler, answers: _ScheddAnswers) -> None:
+        """Run a cycle at once if jobs name new datasets, since the jobs wait for these datasets."""
+        if self._try_apply_demand(reconciler, answers):
+            self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
+
+    def _try_apply_demand(self, reconciler: Reconciler, answers: _ScheddAnswers) -> bool:
+        return self._guard.run("demand", lambda: self._apply_demand(reconciler, answers))
+
+    def _apply_demand(self, reconciler: Reconciler, answers: _ScheddAnswers) -> bool:
+        new_dids = reconciler.apply_demand(answers)
+        self._context.state = reconciler.saved_state
+        self._recorder.log_demand_failures(reconciler)
+        if new_dids:
+            _log.info("jobs name new datasets", new=len(new_dids), first=min(new_dids))
+        return bool(new_dids)
+
+    def _run_answer_cycle(self, reconciler: Reconciler) -> None:
+        """Run a cycle for a late answer; it queries the catalogues only for new datasets."""
+        self.early_cycles.begin_answer_cycle()
+        self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
+
+    def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
+        begun_at = time.monotonic()
+        report = reconciler.run(is_due=is_poll)
+        self._recorder.record(reconciler, report, time.monotonic() - begun_at)
+        trim_heap()
+        return True

@@ -1,1 +1,0 @@
-"""The daemon's operating-system process: its memory, the service manager, and the watchdog."""
