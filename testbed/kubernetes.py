@@ -1,13 +1,11 @@
 """Validation of Kubernetes objects without a cluster.
 
-There are two validators, because neither finds everything. The strict JSON schemas of a release find
-unknown and missing fields and wrong types. The npm models also know quantities, enumerations and the
-kinds of the Prometheus operator. Neither has the checks in the code of an API server.
+The strict JSON schemas of a release find unknown and missing fields and wrong types. They have neither
+the checks in the code of an API server nor the kinds of the Prometheus operator.
 """
 
 import json
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT7
 
 from .cached import built, install_wheels
-from .nodejs import modules
 
 LOCK = Path(__file__).with_name("kubernetes.lock")
 OLDEST, NEWEST = "1.25", "1.37"
@@ -39,22 +36,6 @@ def problems(item: Mapping[str, Any], release: str) -> list[str]:
         raise KeyError(f"Kubernetes {release} has no {item['apiVersion']} {item['kind']}")
     validator = jsonschema.Draft7Validator(json.loads(file.read_text("utf-8")), registry=_registry(folder))
     return list(_describe_errors(validator.iter_errors(item)))
-
-
-def model_problems(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return the problems that the npm models find in each of *items*.
-
-    Raises:
-        Unavailable: there is no npm, or it could not install.
-    """
-    command = ["node", str(modules().with_name("models.mjs"))]
-    done = subprocess.run(
-        command, input=json.dumps(items), capture_output=True, text=True, check=False, timeout=120
-    )
-    if done.returncode != 0:
-        raise AssertionError(f"the models ended with {done.returncode}: {done.stderr.strip()[-600:]}")
-    found: list[list[str]] = json.loads(done.stdout)
-    return found
 
 
 def _describe_errors(errors: Iterator[Any]) -> Iterator[str]:

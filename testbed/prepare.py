@@ -17,7 +17,6 @@ from . import (
     machine,
     neighbours,
     nginx,
-    nodejs,
     postgres,
     prometheus,
     rapthor,
@@ -68,7 +67,6 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["Chromium"] = lambda: browser.chromium()[0]
     parts["Chromium's driver"] = browser.driver
     parts["Helm 4"] = helm.engine
-    parts["Helm 3 and models"] = nodejs.modules
     parts["Kubernetes' schemas"] = kubernetes.schemas
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     parts["Toil"] = toil.prepare

@@ -14,6 +14,7 @@ from hydrator.domain.redaction import SECRETS
 from testbed import debian
 from testbed.cached import Unavailable
 from testbed.pool import Pool
+from tests.daemon import Running
 from tests.parts import MISSED, NO_POOL, without
 from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 
@@ -120,6 +121,16 @@ def htcondor_release(request: pytest.FixtureRequest) -> str:
     if reason:
         without(NO_POOL, reason)
     return request.param
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Running]:
+    """A daemon of the test's own as a process, without a pool; the test configures and starts it."""
+    running = Running(tmp_path)
+    yield running
+    if running.process and running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -26,12 +26,6 @@ def image(tmp_path_factory) -> tuple[Path, dict]:
         return store, container.build(store)
 
 
-def test_stand_in_image_has_the_name_of_the_base_image():
-    assert re.findall(r"^ARG BASE=(.*)$", container.CONTAINERFILE.read_text(), re.MULTILINE) == [
-        container.BASE
-    ]
-
-
 def test_image_runs_the_command_of_the_chart(image):
     _, config = image
     assert config["User"] == "10001:10001"

@@ -7,12 +7,10 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from adapters.files.catalogue import FileCatalogue
 from testbed import helm
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
 from tests.parts import NO_HELM, needs
@@ -50,22 +48,11 @@ def test_chart_without_a_configuration_is_refused_with_one_sentence():
 @pytest.mark.parametrize(
     ("values", "key"),
     [
-        ({"replicas": 2}, "replicas"),
         ({"image": {"repository": ""}}, "image/repository"),
-        ({"image": {"digest": "sha256:short"}}, "image/digest"),
         ({"service": {"port": "eighty"}}, "service/port"),
-        ({"service": {"port": 0}}, "service/port"),
-        ({"config": {"daemon": {}}}, "config"),
-        ({"persistence": {"size": "a lot"}}, "persistence/size"),
         ({"files": {"config.toml": ""}}, r"config\.toml"),
         ({"ingress": {"host": "https://hydrator.example.org"}}, "ingress/host"),
-        ({"ingress": {"paths": []}}, "ingress/paths"),
-        ({"podDisruptionBudget": {"maxUnavailable": 2}}, "podDisruptionBudget/maxUnavailable"),
         ({"livenessProbe": {"path": "/"}}, "livenessProbe"),
-        ({"podLabels": {"a": 1}}, "podLabels/a"),
-        ({"serviceMonitor": {"authorization": {"name": "x"}}}, "serviceMonitor/authorization"),
-        ({"serviceMonitor": {"interval": "often"}}, "serviceMonitor/interval"),
-        ({"prometheusRule": {"label": {}}}, "prometheusRule"),
     ],
 )
 def test_invalid_chart_value_is_refused_with_its_key(values, key):
@@ -158,12 +145,6 @@ def test_chart_notes_name_missing_settings():
     assert "persistence.enabled is false" not in notes
 
 
-def test_chart_notes_warn_of_the_default_image_name():
-    assert "ErrImagePull" in helm.render(CHART, MINIMAL)[1]
-    _, notes = helm.render(CHART, MINIMAL | {"image": {"registry": "registry.example.org"}})
-    assert "ErrImagePull" not in notes
-
-
 def test_chart_readme_values_render():
     [values] = re.findall(
         r"^   ```yaml values\n(.*?)^   ```$", (CHART / "README.md").read_text(), re.DOTALL | re.MULTILINE
@@ -205,28 +186,11 @@ def test_daemon_accepts_the_configuration_and_environment_of_the_pod(path, tmp_p
     assert all(str(Path(secret).parent) in mounts for secret in secrets)
 
 
-def test_file_catalogue_of_the_chart_example_is_valid(tmp_path):
-    path = tmp_path / "catalogue.toml"
-    path.write_text(objects(example("file"))["ConfigMap"]["data"]["catalogue.toml"])
-    survey = FileCatalogue("file", path, lambda: datetime(2026, 11, 21, tzinfo=UTC), None).read(frozenset())
-    assert survey.sites == {"UK", "AU"}
-
-
 def test_chart_has_the_alerts_of_deploy_prometheus():
     alerts = ROOT / "deploy" / "prometheus" / "alerts.yml"
     rule = objects({"prometheusRule": {"enabled": True, "labels": {"release": "p"}}})["PrometheusRule"]
     assert rule["spec"] == helm.load_values(alerts)
     assert rule["metadata"]["labels"]["release"] == "p"
-
-
-def test_chart_runbook_address_can_be_a_web_server():
-    page = "https://docs.example.org/reference/metrics.html"
-    rule = objects({"prometheusRule": {"enabled": True, "runbook": page}})["PrometheusRule"]
-    links = [
-        each["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for each in group["rules"]
-    ]
-    assert links
-    assert {link.partition("#")[0] for link in links} == {page}
 
 
 def test_monitors_scrape_the_service_under_the_job_name_of_the_alerts():

@@ -197,13 +197,6 @@ def test_why_a_job_is_idle_is_for_everybody_and_asked_by_keyboard(opened, asking
     assert page.troubles == []
 
 
-def test_axe_would_object_to_a_page_that_nobody_can_read(opened):
-    page = opened()
-    page.evaluate("document.querySelector('#find').previousSibling.remove()")
-    page.evaluate("document.documentElement.removeAttribute('lang')")
-    assert {one.partition(":")[0] for one in found_wrong(page)} == {"html-has-lang", "label"}
-
-
 def test_nothing_is_refused_by_the_policy_and_nothing_foreign_is_fetched(opened, url):
     page = opened()
     wait_live(page)
@@ -345,15 +338,6 @@ def test_the_form_finds_datasets_by_keyboard_and_without_scripts(opened):
     assert page.get_by_role("heading", name="Dataset lofar:L200037").count() == 1
 
 
-def test_a_run_is_found_by_keyboard(opened):
-    page = opened()
-    page.get_by_label("Run, or key of a set").press_sequentially(RUN)
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/run?run=cygnus-a")
-    heading = page.get_by_role("heading", name="24 jobs").inner_text()
-    assert heading.startswith("24 jobs: 18 running beside their data, 6 wait for 3 datasets, ready about ")
-
-
 def test_a_reader_who_wants_no_motion_gets_none(opened, request):
     recording = (request.config.rootpath / "docs" / "pictures" / "demo.svg").as_uri()
     moving = "document.getAnimations({subtree: true}).length"
@@ -361,25 +345,6 @@ def test_a_reader_who_wants_no_motion_gets_none(opened, request):
         has_motion = opened(recording, reduced_motion=wanted).evaluate(moving) > 0
         assert has_motion == (wanted == "no-preference")
         assert opened(reduced_motion=wanted).evaluate(moving) == 0, "the page never moves"
-
-
-def test_pages_of_datasets_are_links(opened):
-    page = opened()
-    page.get_by_role("link", name="Next").click()
-    page.wait_for_url("**page=2**")
-    assert page.get_by_text("Page 2 of 11").get_attribute("aria-current") == "page"
-
-
-def test_a_screen_reader_gets_the_pictures_in_words(opened):
-    images = opened().get_by_role("img").all()
-    assert [image.get_attribute("aria-label").partition(":")[0] for image in images] == [
-        "Jobs with all their data at their site, by hour",
-        "Jobs with all their data at their site, by day",
-        "Bytes at the job's site, by hour",
-        "Bytes at the job's site, by day",
-    ]
-    [ages] = opened(PATHS["site"]).get_by_role("img").all()
-    assert ages.get_attribute("aria-label").startswith("RAL: the oldest fact is 6 h ")
 
 
 def photographed(page, taken):

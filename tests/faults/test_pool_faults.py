@@ -20,7 +20,6 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import CollectorPublisher
 from adapters.condor.schedds import ScheddQueues
 from adapters.files.ad_files import AdFilePublisher
-from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import Policy, PublishTarget
@@ -208,53 +207,6 @@ def test_a_collector_that_fails_us_leaves_the_files_and_gets_its_ads_later(besid
     assert daemon.in_collector()[UK] == daemon.cycle.state.ads[UK].generation > before[UK]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_question_about_slots_that_fails_is_an_error_and_the_next_one_is_answered(beside, fault):
-    daemon = beside(timeout=timedelta(seconds=10))
-    assert daemon.client.slots_by_site(["GLIDEIN_Site"]) == {AU: 1, UK: 1}
-    daemon.spoil(slots=fault)
-    with pytest.raises(PoolError):
-        daemon.client.slots_by_site(["GLIDEIN_Site"])
-    assert daemon.client.schedds(), "another question"
-    daemon.spoil()
-    assert daemon.client.slots_by_site(["GLIDEIN_Site"]) == {AU: 1, UK: 1}
-
-
-@pytest.mark.parametrize("trouble", ["is down", "hangs", "denies us"])
-def test_slots_nobody_may_ask_about_or_that_hang_are_an_error_and_no_empty_pool(beside, troubled, trouble):
-    daemon = beside()
-    daemon.settle()
-    begin, end = {
-        "is down": (lambda: troubled.stop_daemon("collector"), lambda: troubled.start_daemon("collector")),
-        "hangs": (
-            lambda: troubled.kill_daemon("collector", signal.SIGSTOP),
-            lambda: troubled.kill_daemon("collector", signal.SIGCONT),
-        ),
-        "denies us": (
-            lambda: troubled.reconfig(collector="COLLECTOR.DENY_READ = hydrator@pool.test\n"),
-            lambda: troubled.reconfig(collector=""),
-        ),
-    }[trouble]
-
-    def fails() -> bool:
-        try:
-            return daemon.client.slots_by_site(["GLIDEIN_Site"]) == {}  # an error taken for an empty pool
-        except PoolError:
-            return True
-
-    begin()
-    try:
-        wait_for(fails, 30, "slots that cannot be asked about")
-        with pytest.raises(PoolError):
-            daemon.client.slots_by_site(["GLIDEIN_Site"])
-        goes_on(daemon)
-    finally:
-        end()
-    troubled.wait_ready()
-    daemon.settle()
-    assert daemon.client.slots_by_site(["GLIDEIN_Site"]) == {AU: 1, UK: 1}
-
-
 def test_a_schedd_that_is_down_keeps_its_demand(beside, troubled):
     daemon = beside()
     daemon.settle()
@@ -309,16 +261,6 @@ def test_a_collector_that_is_down_gets_every_ad_when_it_is_back_and_empty(beside
         lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), 60, "the ads"
     )
     assert all(daemon.in_collector()[site] >= number for site, number in before.items())
-    troubled.wait_ready()
-    daemon.settle()
-
-
-def test_a_collector_killed_again_and_again_is_filled_again_each_time(beside, troubled):
-    daemon = beside()
-    daemon.settle()
-    for _ in range(3):
-        troubled.kill_daemon("collector")
-        wait_for(lambda: daemon.run().is_complete and set(daemon.in_collector()) == {UK, AU}, 60, "the ads")
     troubled.wait_ready()
     daemon.settle()
 

@@ -19,7 +19,6 @@ from testbed.demo import RucioHoldings
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
 from testbed.rucio import RucioServer
-from tests.daemon import Running
 from tests.gate.early import BEGINNINGS
 
 SITES = ("UK", "AU", "NL")
@@ -156,13 +155,3 @@ def begun(installed: Gate) -> Begun:
         return outcome
 
     return result
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Running]:
-    """A daemon of the test's own, without a pool."""
-    running = Running(tmp_path)
-    yield running
-    if running.process and running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()

@@ -1,7 +1,6 @@
 """The least rights that the daemon needs in a pool: it works with them, and names one that is missing."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +9,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.model import Site
-from testbed.installation import HYDRATOR, Installation, ListedCatalogue
+from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from tests.contracts.publisher import site_ad
 
@@ -196,29 +195,6 @@ def test_missing_right_is_one_finding_that_says_what_to_allow(strict, installed,
     assert US in finding["message"]
     advice = finding["message"] + finding["todo"]
     assert right in advice or right.partition(".")[2] in advice
-
-
-@pytest.mark.parametrize(
-    ("right", "said"),
-    [
-        ("COLLECTOR.ALLOW_DAEMON", "the client needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"),
-        ("COLLECTOR.ALLOW_READ", "the client needs READ there, see ALLOW_READ"),
-        ("SCHEDD.ALLOW_READ", "the client needs READ there, see ALLOW_READ"),
-    ],
-)
-def test_daemon_log_says_which_right_is_missing(strict, installed, tmp_path, right, said):
-    text = installed.config.read_text().replace(f'"{installed.home}/state"', f'"{tmp_path}/state"')
-    (tmp_path / "config.toml").write_text(text)
-    deny(strict, right)
-    log = tmp_path / "log"
-    command = [*HYDRATOR, "run", "--config", str(tmp_path / "config.toml")]
-    with log.open("wb") as stream, subprocess.Popen(command, stderr=stream) as daemon:
-        try:
-            strict.wait(lambda: said in log.read_text(), 30, f"the log to say {said!r}")
-        finally:
-            daemon.terminate()
-    assert US in log.read_text()
-    assert "Traceback" not in log.read_text()
 
 
 def test_slot_merge_needs_negotiator_and_not_daemon(strict, installed):

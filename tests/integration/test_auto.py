@@ -102,15 +102,6 @@ def test_jobs_follow_the_estimates_and_then_the_faster_link(located):
     assert [located.ran_at(cluster) for cluster in both] == [["UK"], ["UK"]]
 
 
-def test_source_that_takes_no_readers_gets_none(located):
-    fill_uk(located)
-    advertise(located, {}, {MEGABYTE: NEVER})
-    closed = located.submit(listed(SMALL), *keyed(MEGABYTE))
-    wait_for_rejection(located, closed)
-    advertise(located, {MEGABYTE: 1}, {MEGABYTE: NEVER})
-    assert located.ran_at(closed)[0] in {"AU", "NL"}
-
-
 def test_slots_wanted_by_local_jobs_are_left_to_them(located):
     """NL and AU have a queue of their own, so reading there ends later than waiting at UK."""
     fill_uk(located)
@@ -163,17 +154,14 @@ def test_no_slot_stays_empty_for_jobs_with_data(located):
     located.pool.wait(lambda: len(located.pool.jobs(running, "ProcId")) == 10, 60, "all ten cores to be busy")
 
 
-@pytest.mark.parametrize("former", [False, True], ids=["now", "with locality in the job's Rank"])
-def test_jobs_without_data_are_not_overtaken_by_the_users_other_jobs(located, former):
+def test_jobs_without_data_are_not_overtaken_by_the_users_other_jobs(located):
     """A claim goes only to jobs that rank its slot as high as the last job did, so Rank must not change.
 
-    30 jobs share 4 cores; the 6 jobs without data are in the middle of the queue. In the former form, a job
-    with data had 1000 in its Rank, and the jobs without data waited until nearly all others had started.
+    30 jobs share 4 cores; the 6 jobs without data are in the middle of the queue.
     """
     advertise(located, {}, {})
-    rank = ["rank = 1000.0 * (TARGET.DataLocalitySets[MY.DataLocalityKey] >= 1.0 ? 1.0 : 0.0)"] * former
     strict, here = '+DataLocality = "require"', 'requirements = TARGET.GLIDEIN_Site == "UK"'
-    with_data = (HELD, strict, f'+DataLocalityKey = "{MEGABYTE}"', here, *rank)
+    with_data = (HELD, strict, f'+DataLocalityKey = "{MEGABYTE}"', here)
     first = located.submit(listed(SMALL), *with_data, queue="queue 12", run="/bin/sleep 3")
     plain = located.submit(None, HELD, here, queue="queue 6", run="/bin/sleep 3")
     last = located.submit(listed(SMALL), *with_data, queue="queue 12", run="/bin/sleep 3")
@@ -190,4 +178,4 @@ def test_jobs_without_data_are_not_overtaken_by_the_users_other_jobs(located, fo
 
     middle = statistics.mean(place(job["JobStartDate"]) for job in ended if job["ClusterId"] == plain)
     delay = middle - 0.5  # in the order of the queue they start half way
-    assert delay > 0.15 if former else abs(delay) <= 0.1
+    assert abs(delay) <= 0.1

@@ -4,8 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.schedds import ScheddQueues
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
-from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
+from hydrator.domain.model import ScheddDemand, Unseen
 from tests.contracts.publisher import site_ad
 
 if TYPE_CHECKING:
@@ -143,28 +142,11 @@ def test_jobs_with_the_same_datasets_are_counted_by_their_key(pool: "Pool", conn
         assert keyed(connect(), unique) == {f"ska:{unique}": 5, None: 3, "x" * 1001: 1}
 
 
-def test_key_of_a_factory_is_read(pool: "Pool", connect: Connect, unique: str):
-    job = f'{NEVER_RUNS}\nmax_idle = 2\n+RequiredDatasets = {{"ska:{unique}"}}\n+DataLocalityKey = "k"\n'
-    client = connect()
-    with queued(pool, f"{job}queue 500"):
-        pool.wait(lambda: keyed(client, unique) == {"k": 3}, 30, "two jobs and their factory")
-
-
 def test_items_of_a_factory_that_are_not_jobs_yet_count_as_one(pool: "Pool", connect: Connect, unique: str):
     description = f'{NEVER_RUNS}\nmax_idle = 2\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 500'
     client = connect()
     with queued(pool, description):
         pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 3}, 30, "two jobs and their factory")
-
-
-def test_factory_without_a_job_yet_adds_its_datasets_to_the_demand(
-    pool: "Pool", connect: Connect, unique: str
-):
-    description = f'{NEVER_RUNS}\nmax_materialize = 1\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 5'
-    client = connect()
-    with queued(pool, description) as (cluster,):
-        pool.run("condor_hold", str(cluster), user="alice")  # pauses the factory too
-        pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 2}, 30, "a held job and its factory")
 
 
 def test_list_of_datasets_may_be_computed_from_the_job(pool: "Pool", connect: Connect, unique: str):
@@ -190,28 +172,6 @@ def test_empty_list_of_datasets_is_reported_as_its_text(pool: "Pool", connect: C
     with queued(pool, f"{NEVER_RUNS}\n+RequiredDatasets = {{}}\nqueue"):
         found = client.count_queued_datasets(the_schedd(client))
     assert sum(jobs for datasets, jobs, _ in found if datasets == ("RequiredDatasets = { }",)) >= 1
-
-
-def test_a_schedd_that_hangs_is_unseen_and_the_others_answer(pool: "Pool", connect: Connect, unique: str):
-    client, patient = connect(seconds=3), connect()
-    found: dict[str, ScheddDemand | Unseen] = {}
-    with queued(pool, f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue'), deaf_port() as port:
-        with fake_schedd(pool, f"aaa-deaf-{unique}", port) as deaf:
-            pool.wait(lambda: deaf in [ad["Name"] for ad in patient.schedds()], 20, "the deaf schedd's ad")
-            name = the_schedd_but(patient, deaf)
-
-            def is_answered() -> bool:
-                """On a busy machine the real schedd, or the collector, may need more than 3 s."""
-                with suppress(PoolError):
-                    found.update(ScheddQueues(client, lambda: datetime.now(UTC)).read_demand())  # noqa: TID251
-                return isinstance(found.get(name), ScheddDemand)
-
-            pool.wait(is_answered, 60, "the real schedd's answer")
-        assert isinstance(found[deaf], Unseen)
-        assert "no answer within 3 s" in found[deaf].reason
-        real = found[name]
-        assert isinstance(real, ScheddDemand)
-        assert QueuedJobs((f"ska:{unique}",), 1) in [replace(g, key=None) for g in real.job_groups]
 
 
 def test_many_hanging_schedds_cost_one_time_limit_and_the_real_one_answers(
@@ -422,13 +382,6 @@ def test_negotiator_returns_its_own_configuration(connect: Connect, pool: "Pool"
 def test_a_setting_without_a_value_is_none(connect: Connect):
     """A schedd sends the text "Not defined" for such a setting, which was once read as two names of pools."""
     assert connect().config_of("schedd", ["FLOCK_COLLECTOR_HOSTS"]) == {"FLOCK_COLLECTOR_HOSTS": None}
-
-
-@pytest.mark.parametrize("daemon", ["collector", "schedd", "startd"])
-def test_every_kind_of_daemon_returns_its_configuration(connect: Connect, daemon: str):
-    found = connect().config_of(daemon, ["START", "COLLECTOR_HOST"])
-    assert found["START"]
-    assert found["COLLECTOR_HOST"]
 
 
 def test_slots_have_start_as_text_and_numbers_as_numbers(connect: Connect):

@@ -13,16 +13,6 @@ import pytest
 from testbed.installation import wait_for
 from testbed.metrics import total
 from testbed.patience import PATIENCE
-from tests.daemon import Running
-
-
-@pytest.fixture
-def daemon(tmp_path):
-    running = Running(tmp_path)
-    yield running
-    if running.process and running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()
 
 
 def test_open_page_gets_an_event_after_which_it_shows_a_changed_catalogue(daemon):
@@ -39,35 +29,6 @@ def test_open_page_gets_an_event_after_which_it_shows_a_changed_catalogue(daemon
     else:
         pytest.fail("no event came after which the page shows the change")
     print(f"the page showed a changed file after {time.monotonic() - changed_at:.2f} s (poll every 0.2 s)")
-
-
-def test_torn_catalogue_file_changes_no_ad_and_no_age(daemon):
-    daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
-    (daemon.folder / "catalogue.json").write_text('{"datasets": {"lofar:L1": {"si')
-
-    def read_at():
-        rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
-        return rows[0] if rows[0]["failure"] else None
-
-    torn = wait_for(read_at, 10, "the failure to be reported")
-    assert "catalogue.json" in torn["failure"]
-    as_of = daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"]
-
-    def cycles():
-        return total(daemon.get("/metrics").text, 'hydrator_cycles_total{outcome="partial"}')
-
-    before = cycles()
-    wait_for(lambda: cycles() >= before + 2, 10, "two more cycles")
-    assert 'AvailableDatasets = {"lofar:L1"}' in daemon.ad()
-    assert daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"] == as_of
-    daemon.catalogue({"lofar:L1": {"RAL": "available"}})
-    wait_for(lambda: "AvailableDatasets = {}" in daemon.ad(), 10, "the healed file to be read")
-    assert daemon.end() == 0
-    cycle_lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"cycle"' in line]
-    warned = [line["catalogues"]["file"] for line in cycle_lines if line["level"] == "warning"]
-    assert 1 <= len(warned) == len(set(warned))  # once, however long it lasts; the file may be seen half torn
-    assert [line["cleared"] for line in cycle_lines if "cleared" in line] == [["catalogues: file"]]
 
 
 def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daemon):
@@ -141,20 +102,6 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
     assert '"event": "daemon hangs"' in daemon.log.read_text()
 
 
-def test_a_lost_state_does_not_set_the_generation_back(daemon):
-    daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
-    before = daemon.generation()
-    daemon.end(signal.SIGKILL)
-    for log in (daemon.folder / "state").glob("state.sqlite-*"):
-        log.unlink()
-    (daemon.folder / "state" / "state.sqlite").write_bytes(b"not a database" * 100)
-    daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the ad after the loss")
-    assert daemon.generation() >= before
-    assert "damaged" in daemon.log.read_text()
-
-
 def test_second_daemon_on_the_same_state_ends_with_one_sentence(daemon):
     daemon.start()
     second = daemon.command("once")
@@ -172,21 +119,6 @@ def test_address_in_use_is_one_sentence_and_exit_status_2(daemon):
     assert refused.returncode == 2
     assert str(daemon.port) in refused.stderr
     assert "Traceback" not in refused.stderr
-
-
-def test_every_publisher_can_be_switched_off(daemon):
-    config = daemon.folder / "config.toml"
-    config.write_text(config.read_text().replace(f"port = {daemon.port}", "enabled = false"))
-    done = daemon.command("once")
-    assert done.returncode == 0, done.stderr
-    assert sorted({path.name.partition(".")[0] for path in (daemon.folder / "ads").iterdir()}) == [
-        "CAM",
-        "RAL",
-    ]
-    config.write_text(config.read_text().replace('directory = "ads"', "enabled = false"))
-    refused = daemon.command("once")
-    assert refused.returncode == 2
-    assert "no publisher is enabled" in refused.stderr
 
 
 def test_daemon_with_a_tokens_file_reads_back_the_ads_it_serves(daemon):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from testbed import processes
-from testbed.demo import INTRODUCTION, Run, Submitted, Timeline, judge
-from testbed.demo_recording import PICTURE, SECONDS, build_bursts, build_svg, parse_lines, read_recording
+from testbed.demo import Run, Submitted, Timeline, judge
+from testbed.demo_recording import read_recording
 from testbed.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -200,42 +200,3 @@ def test_job_that_started_twice_is_not_checked_for_its_first_start():
 
 
 # the recording in the README
-
-
-SPINNING = [
-    (0.5, "\x1b[1mA title\x1b[0m\r\n\x1b[32m⠋\x1b[0m working"),
-    (1.0, "\r\x1b[2K\x1b[32m⠙\x1b[0m working"),
-    (9.0, "\r\x1b[2K[   9.0 s] one line\r\n⠙ working\r\nfolded"),
-    (9.2, "\r\x1b[2K\x1b[1A\x1b[2K"),
-    (10.0, "last <line>\r\n"),
-]
-"""Output of a title, and of a spinner that is drawn again below each further line."""
-
-
-def test_recording_has_the_lines_without_the_spinner_and_with_their_times():
-    lines = parse_lines(SPINNING)
-    assert [(line.seconds, line.text) for line in lines] == [
-        (0.5, "A title"),
-        (9.0, "[   9.0 s] one line"),
-        (10.0, "last <line>"),
-    ]
-    assert [span.is_bold for span in lines[0].spans] == [True]
-
-
-def test_recording_ends_within_its_length_and_keeps_the_order(tmp_path):
-    bursts = build_bursts(parse_lines(SPINNING))
-    assert [burst.first for burst in bursts] == [0, 1, 2]
-    times = [burst.at for burst in bursts]
-    assert times == sorted(times)
-    assert times[-1] < SECONDS == 30
-    picture = tmp_path / "demo.svg"
-    picture.write_text(build_svg(parse_lines(SPINNING)), "utf-8")
-    assert read_recording(picture) == ["A title", "[   9.0 s] one line", "last <line>"]
-
-
-def test_picture_of_the_demo_is_small_and_still_for_people_who_want_no_motion():
-    svg = PICTURE.read_text("utf-8")
-    assert len(svg) < 150_000
-    assert "@media (prefers-reduced-motion: reduce) { * { animation: none !important } }" in svg
-    assert "prefers-color-scheme: dark" in svg
-    assert INTRODUCTION in read_recording()

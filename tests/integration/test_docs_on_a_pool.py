@@ -295,34 +295,6 @@ def test_the_commands_of_a_page_run_as_printed(operator, block):
         assert "Traceback" not in done.stderr
 
 
-STAND_IN = """\
-#!/bin/sh
-printf '%s|' "$(basename "$0")" "${_CONDOR_RequiredDatasets:-}" "$(command -v toil-cwl-runner)" "$@"
-"""
-
-
-@pytest.mark.parametrize("block", blocks("sh toil"), ids=str)
-def test_commands_for_toil_pass_the_options_of_the_page_to_its_runner(operator, block):
-    """Toil and Rapthor are stand-ins that print how they were called."""
-    furnish(operator)
-    for name in ("toil-cwl-runner", "rapthor"):
-        program = operator.folder / "bin" / name
-        program.write_text(STAND_IN)
-        program.chmod(0o755)
-    shared = {"SHARED": str(operator.pool.shared)}
-    done = operator.type(block.text, **shared)
-    assert done.returncode == 0, done.stderr
-    called = done.stdout.split("|")
-    if "eval" in block.text:
-        assert called[0] == "toil-cwl-runner"
-        assert called[1] == '{"lofar:L1"}'
-        assert called[3:5] == ["--batchSystem", "classad_hydrator"]
-    elif "shim" in block.text:
-        shim = operator.folder / "shim" / "toil-cwl-runner"
-        assert (called[0], called[2], called[3]) == ("rapthor", str(shim), "run.parset")
-        assert os.access(shim, os.X_OK)
-
-
 def bare(command: str) -> str:
     """Return *command* without its comment and the name of its configuration."""
     return re.sub(r" -c \S+|\s+#.*", "", command)

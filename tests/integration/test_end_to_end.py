@@ -3,10 +3,8 @@
 UK has 8 cores, AU 4 and NL 2, so a stock negotiator would send every job to NL.
 """
 
-import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from testbed.pool import Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 DEPTH_FIRST = {"negotiator": "NEGOTIATOR_DEPTH_FIRST = True\n"}
 
 
@@ -65,13 +62,6 @@ def test_waiting_jobs_run_beside_their_data_also_in_a_burst_of_six(installed):
     assert installed.ran_at(burst, 120, jobs=6) == ["UK"] * 6
 
 
-def test_first_job_for_a_dataset_does_not_race_its_publication(installed):
-    """No job named this dataset before, so no slot advertised that it is at UK."""
-    installed.catalogue.add("first:ever", UK="available")
-    assert "first:ever" not in installed.states_at("UK")
-    assert installed.ran_at(installed.submit(["first:ever"], mode="wait")) == ["UK"]
-
-
 def test_a_job_that_waits_first_waits_and_then_runs_elsewhere(installed):
     before = time.time()
     job = installed.submit(["gone:nowhere"], mode="wait", more="+DataLocalityMaxWait = 15")
@@ -79,16 +69,6 @@ def test_a_job_that_waits_first_waits_and_then_runs_elsewhere(installed):
     (done,) = installed.pool.history(f"ClusterId == {job}", "JobStartDate", "DataLocalityAnyAfter")
     assert done["DataLocalityAnyAfter"] >= before + 15 - 1
     assert done["JobStartDate"] >= done["DataLocalityAnyAfter"]
-
-
-def test_job_whose_required_dataset_is_nowhere_stays_idle_and_others_start(installed):
-    stuck = installed.submit(["gone:require"], mode="require")
-    installed.catalogue.add("pass:by", NL="available")
-    assert installed.ran_at(installed.submit(["pass:by"], mode="require")) == ["NL"]
-    assert installed.pool.job(stuck, "JobStatus") == {"JobStatus": 1}
-    freed = json.loads(installed.run("run-anywhere", str(stuck), "--json", check=False).stdout or "{}")
-    assert freed == {}, "hydrator@ is not a queue super user here"
-    installed.pool.run("condor_rm", str(stuck), user="alice")
 
 
 def test_jobs_without_a_site_do_not_starve_a_job_that_can_run(installed):
@@ -140,27 +120,3 @@ def test_two_datasets_that_differ_in_letter_case_only_are_omitted_and_reported(i
             60,
             f"{site} to omit both",
         )
-
-
-def test_dataset_is_omitted_for_one_that_differs_in_case_without_demand_too(installed):
-    installed.catalogue.add("twin:Up", UK="available")
-    installed.catalogue.add("twin:up", NL="available")
-    demand(installed, "twin:up")
-    installed.pool.wait(
-        lambda: ["twin:Up", "twin:up"] in installed.status()["demand"]["clashes"],
-        30,
-        "the clash to be reported",
-    )
-    assert "twin:up" not in installed.states_at("NL")
-
-
-def test_check_is_all_ok_and_the_print_format_shows_every_site(installed):
-    findings = json.loads(installed.run("check", "--json").stdout)
-    # another test here has two datasets whose names differ in letter case only
-    assert {finding["subject"] for finding in findings if finding["level"] != "ok"} <= {"letter case"}
-    pool = installed.pool
-    format_file = pool.shared / "locality.cpf"
-    format_file.write_text((ROOT / "deploy" / "condor" / "locality.cpf").read_text())
-    table = pool.run("condor_status", "-print-format", str(format_file)).stdout
-    rows = {line.split()[0]: line.split() for line in table.splitlines() if line.startswith("slot1@")}
-    assert {row[1] for row in rows.values()} == {"UK", "AU", "NL"}

@@ -1,7 +1,5 @@
 """The installation at a limit or a fault of the real pool: size budget, dead collector, rejected token."""
 
-import json
-
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
@@ -76,23 +74,3 @@ def test_collector_that_is_down_at_the_start_delays_nothing_else_and_recovers(ow
     )
     assert installed.stop_daemon() == 0
     own_pool.wait_ready()
-
-
-def test_rejected_token_is_reported_with_advice_and_other_publishers_work(own_pool):
-    catalogue = ListedCatalogue(own_pool.home)
-    catalogue.hold({"denied:a": {"UK": "available"}})
-    installed = Installation(own_pool, catalogue, identity="alice")
-    installed.install()
-    done = installed.run("once", check=False)
-    assert done.returncode == 1
-    (warning,) = [line for line in done.stderr.splitlines() if "publisher collector" in line]
-    assert "alice@pool.test" in warning
-    assert "ALLOW_DAEMON" in warning
-    assert "Traceback" not in done.stderr
-    assert (installed.ads / "UK.ad").exists()
-    check = installed.run("check", "--json", check=False)
-    assert check.returncode == 1
-    found = json.loads(check.stdout)
-    failed = {finding["subject"]: finding for finding in found if finding["level"] == "fail"}
-    assert failed.keys() == {"collector"}, "one cause is one finding"
-    assert "ALLOW_DAEMON" in failed["collector"]["todo"]

@@ -9,7 +9,6 @@ import pytest
 
 from testbed import neighbours
 from testbed.installation import wait_for
-from tests.integration.test_daemon import Running
 from tests.pages import blocks
 from tests.parts import NO_PANDA, needs
 
@@ -18,22 +17,6 @@ CONTRIB = HERE.parents[1] / "contrib"
 MINUTES = 15 * 60
 
 pytestmark = pytest.mark.timeout(MINUTES)
-
-
-@pytest.fixture
-def daemon(tmp_path):
-    running = Running(tmp_path)
-    running.catalogue(
-        {
-            "lofar:L1": {"CAM": "available", "RAL": "staging"},
-            "lofar:L2": {"CAM": "available", "RAL": "available"},
-            "lofar:L3": {"CAM": "nearline"},
-        }
-    )
-    running.start()
-    wait_for(lambda: '"lofar:L2"' in running.ad("RAL"), 20, "the datasets")
-    yield running
-    running.end()
 
 
 @pytest.fixture(scope="module")

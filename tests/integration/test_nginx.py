@@ -164,13 +164,6 @@ def test_revoked_token_works_only_until_the_cache_entry_expires(ask, behind, key
     assert ask(CAM, "CAM").status_code == 200
 
 
-def test_gzip_is_for_clients_that_accept_it(ask, fresh):
-    for _ in range(2):
-        current(ask, CAM, "CAM", fresh)
-        assert ask(CAM, "CAM", **{"Accept-Encoding": "gzip"}).headers["Content-Encoding"] == "gzip"
-        assert "Content-Encoding" not in ask(CAM, "CAM", **{"Accept-Encoding": "identity"}).headers
-
-
 def test_event_of_a_change_arrives_while_its_stream_is_still_open(ask, behind, keys):
     """A buffered event would arrive at the end of the stream, after five minutes; the client waits 30 s."""
     headers = {"Authorization": f"Bearer {keys['read'][0]}", "Accept": "text/event-stream"}

@@ -55,14 +55,3 @@ def test_held_change_is_listed_and_approved_beside_the_daemon(daemon):
     assert {(c["did"], c["after"], c["why"]) for c in row["changes"][:6]} == {
         (did, None, "gone, as the operator approved") for did in DIDS
     }
-
-
-def test_invalid_operator_command_is_one_sentence_and_changes_nothing(daemon):
-    before = daemon.generation()
-    for words, output in {
-        "approve CAM": "approve CAM: this site has no held change; the daemon holds back no change",
-        "approve NOWHERE": "approve NOWHERE: this site has no held change; the daemon holds back no change",
-    }.items():
-        refused = daemon.command(*words.split())
-        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"hydrator: {output}\n")
-    assert (daemon.generation(), listed(daemon)) == (before, set(DIDS))

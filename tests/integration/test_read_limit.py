@@ -101,10 +101,6 @@ def test_jobs_begin_to_read_in_turns(located):
     assert "datalocality.from_uk_8_" in reasons[0]["LastRejMatchReason"]
 
 
-def test_count_of_readers_notices_a_cliff():
-    assert [count_readers(starts) for starts in ([0, 0, 16, 16], [0] * 38, [0, 4, 12])] == [2, 38, 2]
-
-
 def test_short_reads_begin_at_once(located):
     advertise(located, 4)
     jobs = 3 * READERS

@@ -19,15 +19,6 @@ SITES_RETIRED = "[sites]\nretired = ['RAL']"
 OK = "hydrator_config_last_reload_successful"
 
 
-@pytest.fixture
-def daemon(tmp_path):
-    running = Running(tmp_path)
-    yield running
-    if running.process and running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()
-
-
 def lines(daemon: Running, event: str) -> list[dict]:
     found = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
     return [line for line in found if line["event"].startswith(event)]

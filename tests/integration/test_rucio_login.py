@@ -105,13 +105,6 @@ def test_certificate_known_to_rucio_is_enough_and_its_token_is_private(opened, b
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
 
 
-def test_certificate_and_key_may_be_in_one_file(opened, by_certificate, certificates, tmp_path):
-    both = tmp_path / "proxy.pem"
-    both.touch(mode=0o600)
-    both.write_text("".join((certificates / f"hydrator.{end}").read_text() for end in ("pem", "key")))
-    assert SITE in opened(replace(by_certificate, client_cert=both, client_key=None)).read(frozenset()).sites
-
-
 def test_expired_token_is_replaced_by_a_new_login_with_the_certificate(opened, by_certificate, rucio):
     catalogue = opened(by_certificate)
     catalogue.read(frozenset())
@@ -126,14 +119,6 @@ def test_certificate_unknown_to_rucio_is_denied(opened, by_certificate, certific
     }
     with pytest.raises(CatalogueDenied):
         opened(replace(by_certificate, **stranger)).read(frozenset())
-
-
-def test_a_key_that_others_may_read_is_not_used(opened, by_certificate, certificates, tmp_path):
-    open_to_all = tmp_path / "key.pem"
-    open_to_all.write_bytes((certificates / "hydrator.key").read_bytes())
-    open_to_all.chmod(0o644)
-    with pytest.raises(CatalogueDenied, match="permissions"):
-        opened(replace(by_certificate, client_key=open_to_all)).read(frozenset())
 
 
 class Provider(ThreadingHTTPServer):

@@ -243,7 +243,7 @@ def test_secrets_in_catalogue_answers_are_printed_nowhere(running):
         answer = running.get(path)
         assert answer.status_code == 200, path
         assert running.shown(answer.text) == [], path
-    for words in (["status"], ["status", "--json"], ["datasets", "--why"], ["plan"], ["history"]):
+    for words in (["status"], ["status", "--json"], ["datasets", "--why"], ["plan"], ["sites"]):
         done = running.run(*words)
         assert running.shown(done.stdout + done.stderr) == [], words
         assert "Traceback" not in done.stderr

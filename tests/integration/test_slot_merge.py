@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
@@ -164,30 +163,6 @@ def test_slot_time_counts_as_covered_until_the_update_that_removed_the_merge(poo
         return done.covered_slot_seconds > 0 and done.uncovered_slot_seconds > 0.5
 
     pool.wait(both, 60, "a run between whose queries the slot had attributes for some time only")
-
-
-def test_a_slot_with_a_hook_is_never_touched(pool, merger):
-    ads = ads_of("UK", "NL")
-    for _ in range(2):
-        merged(pool, merger, ads, "UK")
-        found = slot(pool, "NL")
-        assert (found["AvailableDatasets"], found["DataLocalityVia"]) == (["by:hook"], "hook")
-        renewed(pool, "UK")
-
-
-def test_slot_of_a_site_without_a_catalogue_is_never_merged_into(pool, merger):
-    merged(pool, merger, ads_of("UK"), "UK")
-    assert shown(pool, "ELSEWHERE") == (None, None, None)
-
-
-def test_new_content_replaces_the_old_before_any_update(pool, merger):
-    merged(pool, merger, ads_of("UK"), "UK")
-    merged(pool, merger, ads_of("UK", generation=8), "UK")
-
-
-def test_merge_for_a_retired_site_is_withdrawn(pool, merger):
-    merged(pool, merger, ads_of("UK"), "UK")
-    assert merged(pool, merger, {}, "UK", "UK").get("AvailableDatasets") is None
 
 
 def test_site_without_an_ad_keeps_its_merges_unless_it_is_retired(pool, merger):
@@ -394,18 +369,6 @@ def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed
     assert len(matched) >= 3
 
 
-def test_check_reports_the_slow_start_of_jobs_on_merged_partitionable_slots(pool, installed):
-    pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
-
-    def advised() -> list[dict]:
-        found = json.loads(installed.run("check", "--json", check=False).stdout)
-        return [finding for finding in found if "with datasets per merge" in finding["message"]]
-
-    (finding,) = pool.wait(advised, 60, "a check that sees the slot before its startd's update")
-    assert finding["level"] == "advice"
-    assert "slot1@UK" in finding["message"]
-
-
 def test_dataset_that_is_never_published_is_in_no_merged_slot(pool, installed):
     pool.wait(lambda: "lofar:L3" in states(pool, "AU"), 60, "the slot at AU to be merged")
     assert "secret" not in json.dumps(pool.slots())
@@ -416,19 +379,6 @@ def test_daemon_merges_into_no_slot_with_a_hook_or_of_an_unknown_site(pool, inst
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
     assert slot(pool, "NL")["AvailableDatasets"] == ["by:hook"]
     assert shown(pool, "ELSEWHERE") == (None, None, None)
-
-
-def test_covered_slot_time_is_a_metric(pool, installed):
-    time_of = "hydrator_merge_slot_seconds_total"
-    pool.wait(lambda: installed.metric(time_of) > 5, 60, "some slot-seconds")
-    text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
-    covered = sum(
-        float(line.split()[-1])
-        for line in text.splitlines()
-        if line.startswith(time_of) and 'covered="yes"' in line
-    )
-    assert 0 < covered <= installed.metric(time_of)
-    assert installed.metric("hydrator_merge_slots") >= 2
 
 
 def failing(log: str) -> int:

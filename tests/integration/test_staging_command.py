@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from hydrator.staging.overview import StagingOverview, overview_from_row
-from hydrator.state.staging.control_files import StagingFiles
 from hydrator.state.store import Store
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
@@ -109,21 +108,6 @@ def test_jobs_start_after_their_data_arrived_with_no_hand_on_them(installed, arc
     assert overview is not None
     assert {row.did for row in overview.requests} == {"lofar:L1", "lofar:L2"}
     assert "staging asked a request at the catalogue" in installed.log
-
-
-def test_the_switch_holds_a_request_until_the_operator_resumes(installed, archive):
-    files = StagingFiles(installed.home / "state")
-    files.stop("the link is being repaired")
-    before = len(requests_of(archive))
-    cluster = installed.submit(["lofar:L3"], mode="require")
-    installed.pool.wait(
-        lambda: (one := overview_of(installed)) is not None and one.stop_reason is not None,
-        60,
-        "the daemon to see the switch",
-    )
-    assert len(requests_of(archive)) == before
-    files.resume()
-    assert installed.ran_at(cluster, 240) == ["NL"]
 
 
 def test_the_operator_answers_and_cancels_a_large_request_of_the_running_daemon(installed, archive):

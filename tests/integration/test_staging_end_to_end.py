@@ -193,53 +193,11 @@ def test_data_manager_gives_the_daemon_an_account_with_a_quota(proposing):
     assert (len(made.read_text()), made.stat().st_mode & 0o777) == (33, 0o600)
 
 
-def test_jobs_of_two_users_that_need_the_same_data_make_one_rule(installed):
-    did = installed.add("shared")
-    jobs = [installed.submit([did], mode="wait", user=user, count=2) for user in ("alice", "bob")]
-    site = installed.convey(did)
-    for job in jobs:
-        assert installed.ran_at(job, jobs=2) == [site, site]
-    [rule] = installed.rules_on(did)
-    assert rule["comment"].startswith(
-        f"classad-hydrator stage for jobs at {site} [hydrator:{installed.scope}"
-    )
-
-
 def test_two_datasets_of_one_job_come_to_one_site(installed):
     dids = [installed.add("left"), installed.add("right")]
     job = installed.submit(dids, mode="wait")
     sites = {installed.convey(did) for did in dids}
     assert installed.ran_at(job) == sorted(sites)
-
-
-def test_a_rule_of_another_account_is_joined(installed):
-    did = installed.add("theirs", ("replicate", {"rse": installed.rse("AU"), "account": installed.other}))
-    job = installed.submit([did], mode="wait")
-    wait_for(
-        lambda: any(did in row.dids and "on its way to AU" in row.reason for row in not_asked(installed)),
-        60,
-        "the daemon to say that the data is on its way",
-    )
-    assert installed.ours(did) == []
-    installed.convey(did)
-    assert installed.ran_at(job) == ["AU"]
-    assert [rule["account"] for rule in installed.rules_on(did)] == [installed.other]
-
-
-def not_asked(installed: StagedInstallation):
-    overview = installed.overview()
-    return overview.not_asked if overview else ()
-
-
-def test_data_on_tape_is_recalled_to_the_disk_of_its_site(installed):
-    did = f"{installed.scope}:archived"
-    installed.catalogue.archive(did, "NL")
-    installed.server.do("close", did=did)
-    job = installed.submit([did], mode="wait")
-    assert installed.convey(did) == "NL"
-    assert installed.ran_at(job) == ["NL"]
-    [ours] = installed.ours(did)
-    assert ours["sources"] == f"rse_type=DISK|{installed.scope.upper()}-NL-TAPE"
 
 
 def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(installed):

@@ -171,15 +171,6 @@ class TestJobsAndRules(RucioTests):
                     world.step(6 * MINUTE)
                 assert len(self.rules_on(did)) == 1, (world.reasons, world.overview.problems)
 
-    def test_wmcore_10278_a_rule_for_an_expression_of_destinations_is_joined(self):
-        did = self.add()
-        self.server.do("replicate", did=did, rse=f"{DISK}|NO-SUCH-{DISK}|{DISK}", account=self.other)
-        self.world.queue(self.need(did))
-        for _ in range(2):
-            self.world.step(6 * MINUTE)
-        assert self.ours(did) == [], self.world.reasons
-        assert len(self.rules_on(did)) == 1
-
     def test_wmcore_10037_a_request_without_sources_is_never_asked_again(self):
         did, world = self.add(), self.world
         world.queue(self.need(did))
@@ -192,12 +183,3 @@ class TestJobsAndRules(RucioTests):
         assert [one["id"] for one in self.ours(did)] in ([rule["id"]], [])
         assert world.ledger.failures[did, CAM].is_final
         assert world.ledger.totals.asked == 1
-
-    def test_nothing_is_requested_in_the_mode_propose(self):
-        did = self.add()
-        self.world.policy = replace(self.world.policy, mode=StagingMode.PROPOSE)
-        self.world.restart()
-        self.world.queue(self.need(did))
-        overview = self.world.step(NOTHING)
-        assert [row.dids for row in overview.planned] == [(did,)]
-        assert self.rules_on(did) == []

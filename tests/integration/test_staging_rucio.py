@@ -128,23 +128,6 @@ class TestRulesOfOurs(StagingTests):
         assert rule["sources"] is None
         assert rule["comment"] == f"classad-hydrator stage for jobs at CAM [hydrator:{self.scope}:1]"
 
-    def test_a_recall_from_tape_takes_the_tape_of_the_site(self):
-        stager, did = self.open_stager(), self.add(at="CAM-TAPE")
-        self.server.seed(
-            ("replicate", {"did": did, "rse": "CAM-TAPE"}),
-            ("place", {"did": did, "rse": "RAL-TAPE"}),
-            ("replicate", {"did": did, "rse": "RAL-TAPE"}),
-        )
-        assert stager.find_rules({did}, {CAM, RAL}) == []  # a rule on tape does not bring it to disk
-        request = self.ask(stager, self.order(did, source=CAM))
-        assert [rule["sources"] for rule in self.rules_on(did) if rule["rse"] == DISK] == [
-            "rse_type=DISK|CAM-TAPE"
-        ]
-        self.server.seed(("convey", {"rse": DISK}), ("abacus", {}))
-        assert self.state_of(stager, request) is RequestState.DONE
-        assert self.files_at(did) == 4
-        assert self.files_at(did, "CAM-TAPE") == 4
-
     def test_a_dataset_whose_source_is_gone_fails_for_good(self):
         stager, did = self.open_stager(), self.add()
         self.server.do("go_bad", did=did, rse="ORIGIN", files=4, state="BAD")
@@ -185,14 +168,6 @@ class TestRulesOfOurs(StagingTests):
             assert len(proxy.asked) == 1
             stager.renew(found[orders[0].tag].request, LIFETIME)
             assert len(proxy.asked) == 2
-
-    def test_an_expired_token_does_not_stop_a_request(self):
-        stager, did = self.open_stager(), self.add()
-        assert stager.look(set(), f"hydrator:{self.scope}") == {}
-        self.server.do("expire_tokens")
-        self.ask(stager, self.order(did))
-        self.server.do("expire_tokens")
-        assert len(stager.look(set(), f"hydrator:{self.scope}")) == 1
 
 
 class TestPins(StagingTests):
@@ -246,15 +221,6 @@ class TestPins(StagingTests):
         assert self.rules_on(did) == []
         self.run_clean_up()
         assert self.files_at(did) == 2
-
-    def test_files_of_a_container_that_never_had_a_rule_get_none(self):
-        stager, bare, kept = self.open_stager(), self.add("L1"), self.held_by_other("L2")
-        self.server.do("place", did=bare, rse=DISK)
-        both = Did(f"{self.scope}:both")
-        self.server.do("add_container", did=both, children=[bare, kept])
-        assert "without any rule" in self.refuse(stager, self.pin(both)).reason
-        self.server.do("replicate", did=bare, rse=DISK, account=self.other)
-        self.ask(stager, self.pin(both))
 
     def test_a_closed_storage_still_takes_a_pin(self):
         stager, did = self.open_stager(), self.add()
@@ -464,21 +430,6 @@ class TestLostAnswers(StagingTests):
         made = {each[order.tag].handle for each in results if isinstance(each[order.tag], OwnRequest)}
         assert made == {self.rules_on(did)[0]["id"]}
 
-    def test_a_server_that_is_down_makes_no_request(self):
-        did = self.add()
-        with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(proxy.url)
-            stager.find_rules({did}, {CAM})
-            proxy.fault = Fault("", refuses=True)
-            result = stager.ask([self.order(did)])[self.order(did).tag]
-            assert isinstance(result, StagingUnavailable)
-            proxy.fault = None
-        assert self.rules_on(did) == []
-
-
-QUICK_FAULTS = ("500", "empty 200")
-PARTS = ("/rules", "/locks", "/usage", "/dids")
-
 
 class TestFaultyReads(StagingTests):
     def check_reads(self, faults) -> None:
@@ -516,9 +467,6 @@ class TestFaultyReads(StagingTests):
     @pytest.mark.parametrize("fault", FAULTS)
     def test_a_faulty_answer_is_an_error_or_the_truth(self, fault):
         self.check_reads([FAULTS[fault]])
-
-    def test_a_fault_of_one_part_of_the_server_is_an_error_or_the_truth(self):
-        self.check_reads([replace(FAULTS[name], only=part) for part in PARTS for name in QUICK_FAULTS])
 
     def test_an_empty_answer_is_not_believed_after_a_restart(self):
         did = self.add()

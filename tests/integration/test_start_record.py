@@ -93,13 +93,6 @@ def test_next_start_of_a_job_replaces_the_record(located):
     located.pool.run("condor_rm", str(cluster))
 
 
-def test_record_has_the_name_of_any_usual_site(located):
-    advertise(located, '"SKA UK (Cambridge), d\'Azur"')
-    job = run_at(located, "AU")
-    assert job[RECORD] == "read 240 s from SKA UK (Cambridge), d'Azur, queue 720 s"
-    assert "reading from SKA UK (Cambridge), d'Azur would take" in notes_of(located, job["ClusterId"])
-
-
 @pytest.mark.parametrize("source", ['"a \\"quoted\\" name"', "error", "1/0", '"back\\\\slash"'])
 def test_slot_with_a_strange_source_holds_no_job(located, source):
     advertise(located, source)

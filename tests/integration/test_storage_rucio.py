@@ -191,16 +191,6 @@ def test_the_submitted_job_finds_what_rucio_laid_out(tree, tmp_path, site, names
         assert (path / "ANTENNA" / "table.dat").read_text() == "antennas"
 
 
-def test_the_jobs_ad_names_no_file_and_requests_the_room_for_archives(tree, tmp_path):
-    job = submitted(tree, tmp_path, "packed.ms")
-    description = next(job.glob("*.sub")).read_text()
-    assert "packed.ms.tar" not in description
-    assert "packed.ms.tar" in (job / "hydrator-paths.json").read_text()
-    (disk,) = (line for line in description.splitlines() if line.startswith("request_disk"))
-    size = (tree.source / "packed.ms.tar").stat().st_size
-    assert int(disk.partition("=")[2]) * 1024 > 1e9 + size - 1024
-
-
 def test_file_that_left_its_storage_element_is_a_miss_with_its_name(tree):
     (gone,) = tree.disk[tree.hashed].rglob("plain.ms/ANTENNA/table.dat")
     elsewhere = gone.rename(gone.with_name("kept"))
@@ -210,11 +200,6 @@ def test_file_that_left_its_storage_element_is_a_miss_with_its_name(tree):
         elsewhere.rename(gone)
     assert done.returncode == 85
     assert f"1 of the dataset's 2 files cannot be read; the first: {gone}: No such file" in done.stderr
-
-
-def test_dataset_at_the_other_storage_element_has_no_path(tree):
-    contents = tree.contents("plain.ms")
-    assert local_paths(tree.areas(), list(contents), contents)["AU"] == {}
 
 
 def test_container_has_the_files_of_all_its_datasets(tree):

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from hydrator.config import load
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 
@@ -257,36 +256,6 @@ def test_why_before_submit_queries_catalogues_for_datasets_without_demand(instal
     assert answer["sites"][0]["reasons"][0]["missing_datasets"][0]["reason"] == "unhydrated"
 
 
-def test_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summarised(installed: Installation):
-    names = "\n".join(f"why:kind{number:02}" for number in range(23))
-    job = installed.pool.submit(
-        "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\nhold = true\n"
-        f'+RequiredDatasets = {{"$(did)"}}\nqueue did from (\n{names}\n)\n'
-    )
-    done = installed.run("why", str(job), "--json", check=False)
-    answer = json.loads(done.stdout)
-    assert len(answer["answers"]) == 20
-    more = answer["summary"]
-    assert (more["job_kinds"], more["jobs"], more["by_status"]) == (3, 3, {"held": 3})
-    words = installed.run("why", str(job), check=False).stdout.splitlines()[-1]
-    assert (
-        words == f"and 3 more kinds of the cluster's jobs, 3 jobs: 3 held; for example: hydrator why {job}.20"
-    )
-    installed.pool.run("condor_rm", str(job), user="alice")
-
-
-def test_an_unknown_job_an_unknown_schedd_and_a_bad_name_get_one_sentence_each(installed: Installation):
-    for words, status, sentence in (
-        (["4711.0"], 1, "no schedd has the job"),
-        (["1", "--schedd", "nobody@here"], 1, "has no ad of this daemon"),
-        (["no_scope"], 2, "is neither a job (123 or 123.4) nor a dataset: it has no scope"),
-        (["why:uk", "--schedd", "x"], 2, "applies to a job"),
-    ):
-        done = installed.run("why", *words, check=False)
-        assert (done.returncode, sentence in done.stderr) == (status, True), done.stderr
-        assert "Traceback" not in done.stderr
-
-
 def test_facts_that_are_too_old_and_facts_that_changed_have_different_reasons(installed: Installation):
     pool = installed.pool
     keeper = installed.submit(["why:uk"], more="hold = true")
@@ -310,30 +279,6 @@ def test_facts_that_are_too_old_and_facts_that_changed_have_different_reasons(in
     pool.run("condor_rm", str(keeper), user="alice")
 
 
-def test_denial_by_the_pool_is_reported(installed: Installation):
-    stranger = installed.pool.client(None)
-    text = installed.config.read_text()
-    other = installed.home / "stranger.toml"
-    config_file = next(line for line in text.splitlines() if line.startswith("config_file"))
-    other.write_text(text.replace(config_file, f'config_file = "{stranger}"'))
-    done = installed.run("why", "1", "--config", str(other), check=False)
-    assert done.returncode == 1
-    assert "READ" in done.stderr or "token" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_first_configuration_is_made_by_looking_at_the_pool_and_passes_check(installed: Installation):
-    ours, new = load(installed.config), installed.home / "first.toml"
-    catalogue = ["--catalogue", "file", "--path", str(ours.catalogue[0].path)]
-    pool = ["--condor-config", str(ours.htcondor.config_file), "--state-dir", str(installed.home / "first")]
-    made = installed.run("init", "--config", str(new), "--yes", *catalogue, *pool)
-    assert "slots at 5 sites: AU, BB, NL, UK, XX" in made.stderr
-    assert "the catalogue file covers" in made.stderr
-    checked = installed.run("check", "--config", str(new), "--json", check=False)
-    assert [row for row in json.loads(checked.stdout) if row["level"] == "fail"] == []
-    assert checked.returncode == 0
-
-
 def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: Installation):
     pool = installed.pool
     job = installed.submit(["why:uk"], mode="require", more="concurrency_limits = license")
@@ -350,29 +295,6 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     pool.run("condor_rm", str(job), user="alice")
 
 
-def test_typo_gets_the_nearest_name_and_no_offer_to_run_anywhere(installed: Installation):
-    installed.catalogue.hold({**HOLDINGS, "why:L1234_SB001.ms": {"UK": "available"}})
-    job = installed.submit(["why:L1243_SB001.ms"], mode="require", more="hold = true")
-
-    def asked() -> tuple[dict[str, Any], dict[str, Any]]:
-        (answer,) = ask(installed, str(job), status=3)
-        (uk,) = [at for at in answer["sites"] if at["site"] == "UK"]
-        return answer, uk
-
-    def looked_for() -> bool:
-        return asked()[1]["reasons"][0]["missing_datasets"][0]["reason"] == "nowhere"
-
-    installed.pool.wait(looked_for, 120, "the daemon to have looked for it")
-    answer, uk = asked()
-    (missing,) = uk["reasons"][0]["missing_datasets"]
-    assert (missing["reason"], missing["similar_names"]) == ("nowhere", ["why:L1234_SB001.ms"])
-    assert (
-        uk["remedy"]["text"] == "submit the job again with why:L1234_SB001.ms instead of why:L1243_SB001.ms"
-    )
-    assert not answer["job"]["can_free"]
-    installed.pool.run("condor_rm", str(job), user="alice")
-
-
 def test_run_anywhere_is_offered_to_a_queue_super_user_alone(installed: Installation):
     job = installed.submit(["why:uk"], mode="require", more="hold = true")
     installed.pool.submit("executable = /bin/true\nhold = true\nqueue", user="bob")  # a user record for bob
@@ -387,22 +309,6 @@ def test_run_anywhere_is_offered_to_a_queue_super_user_alone(installed: Installa
     assert not answer["job"]["can_free"]
     installed.pool.run("condor_rm", str(job), user="alice")
     installed.pool.run("condor_rm", "bob", user="bob")
-
-
-def test_a_data_slot_is_no_slot(installed: Installation):
-    """HTCondor 25 keeps common input files on such slots; here the test advertises one."""
-    pool = installed.pool
-    ad = (
-        'MyType = "Machine"\nName = "data1_1@far.away"\nMachine = "far.away"\nState = "Claimed"\n'
-        'MyAddress = "<127.0.0.1:9>"\nIsDataSlot = true\nGLIDEIN_Site = "DATASLOTS"\nRequirements = false\n'
-        'StartdIpAddr = "<127.0.0.1:9>"\nSlotID = 1\nCpus = 1\nMemory = 10\nDisk = 10\n'
-    )
-    pool.run("condor_advertise", "UPDATE_STARTD_AD", input=ad, user="root")
-    pool.wait(lambda: pool.slots("Name", constraint="IsDataSlot =?= true"), 60, "the data slot to show")
-    job = installed.submit(["why:uk"], mode="require", more="hold = true")
-    (answer,) = ask(installed, str(job), status=3)
-    assert "DATASLOTS" not in {at["site"] for at in answer["sites"]}
-    pool.run("condor_rm", str(job), user="alice")
 
 
 def test_why_reports_the_limit_of_uploads_of_a_user(installed: Installation, htcondor_release: str):

@@ -73,16 +73,6 @@ def test_best_schedule_of_twelve_jobs_at_one_site_is_three_waves():
     assert schedule.makespan == pytest.approx(18)
 
 
-def test_best_schedule_leaves_when_links_are_fast():
-    schedule = best_found(at_one_site(12), 0.01)
-    assert schedule.makespan < 7
-    assert set(schedule.sites.values()) == {"DE", "NL", "PL"}
-
-
-def test_best_schedule_stays_when_links_are_slow():
-    assert set(best_found(at_one_site(12), 4.0).sites.values()) == {"DE"}
-
-
 # --- figures ------------------------------------------------------------------------------------------
 
 
@@ -220,27 +210,7 @@ def test_least_remote_bytes_are_those_of_jobs_without_a_slot_beside_their_data()
     assert least_remote_bytes(apart, 15.0) == 70
 
 
-def test_control_fails_if_wrong_sites_do_not_slow_the_pool():
-    assert verdicts(figures_of("wrong", 0.5))["control: wrong sites"]
-    assert not verdicts(figures_of("wrong", 1.0))["control: wrong sites"]
-
-
 # --- the files ----------------------------------------------------------------------------------------
-
-
-def test_result_file_has_a_cell_for_each_arm(tmp_path):
-    runs = [run_of("off", 1, 20), run_of("require", 1, 10)]
-    file = figures.write(runs, tmp_path)
-    document = json.loads(file.read_text("utf-8"))
-    assert [cell["arm"] for cell in document["cells"]] == ["off", "best", "require"]
-    for cell in document["cells"]:
-        assert {
-            *("layout", "mix", "submitted", "x", "arm", "seeds", "makespan_s", "speedup", "interval"),
-            *("turnaround_p95_ratio", "bytes_local"),
-        } <= set(cell)
-    assert document["commit"] == "abc"
-    assert document["links"] == "token bucket"
-    assert document["arms"]["require"] == "require"
 
 
 def test_store_keeps_ended_runs_past_a_torn_line(tmp_path):
@@ -253,21 +223,6 @@ def test_store_keeps_ended_runs_past_a_torn_line(tmp_path):
     store.append(second)
     keys = [run.key for run in store.load()]
     assert keys == [first.key, second.key]
-
-
-def test_failed_run_is_kept_counted_and_repeated(tmp_path):
-    key = RunKey(HERE, "auto", 1, 120)
-    runs = [run_of("off", 1, 20, count=120), BenefitRun(key, {}, MACHINE, "jobs did not end")]
-    store = RunStore(tmp_path / "runs.jsonl")
-    for run in runs:
-        store.append(run)
-    assert [run.failure for run in store.load()] == ["", "jobs did not end"]
-    document = json.loads(figures.write(store.load(), tmp_path).read_text("utf-8"))
-    assert [(each["arm"], each["reason"]) for each in document["failed_runs"]] == [
-        ("auto", "jobs did not end")
-    ]
-    assert "1 run failed and was repeated (auto at x = 1)." in benefit_map.page_text(document)
-    assert {each["arm"] for each in document["cells"]} == {"off", "best"}
 
 
 @pytest.mark.parametrize(("later", "is_met"), [(1.02, True), (1.06, False), (1.2, False), (0.9, False)])
@@ -307,28 +262,6 @@ def test_errors_of_the_estimates_are_judged_by_their_medians():
     measured = BenefitRun(run.key, run.samples, {**MACHINE, "estimate_errors": errors})
     found = [each for each in judge(summarize([run_of("off", 1, 20), measured])) if "real" in each.goal]
     assert [(each.value, each.is_met) for each in found] == [(1.5, True), (5.0, False)]
-
-
-def test_map_fills_page_readme_and_picture(tmp_path):
-    runs = [
-        run_of(arm, seed, seconds, count=120, cell=Cell("62/32/6", mix, "batch", x))
-        for mix in ("one", "quarter without data")
-        for x in (0.5, 1.0)
-        for seed in (1, 2)
-        for arm, seconds in (("off", 20), ("require", 10), ("wrong", 30))
-    ]
-    document = json.loads(figures.write(runs, tmp_path).read_text("utf-8"))
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{benefit_map.BEGIN}\nold\n{benefit_map.END}\nafter\n", "utf-8")
-    benefit_map.fill(page, benefit_map.page_text(document))
-    text = page.read_text("utf-8")
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "old" not in text
-    assert "| 0.5 | 20 s | 2.00 (2.00 to 2.00; 2 seeds) |" in text
-    assert "### Jobs without datasets" in text
-    assert "4 of 4 are met." in text
-    assert "| 0.5 | 20 s | 2.00 (2.00 to 2.00; 2 seeds) |" in benefit_map.readme_text(document)
 
 
 def test_committed_page_and_readme_have_the_figures_of_the_result_file():

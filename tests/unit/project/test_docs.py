@@ -1,11 +1,9 @@
 """The pages of docs/: links have targets, commands run, and the reference is complete."""
 
-import json
 import os
 import re
 import subprocess
 import sys
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import get_type_hints
@@ -13,12 +11,10 @@ from typing import get_type_hints
 import pytest
 
 from hydrator.config import load
-from hydrator.config.plugins import ENTRY_POINT_GROUP
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
 from hydrator.domain.ads.contract import SET_ATTRIBUTES
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
-from testbed import debs
 from tests.command_tree import COMMANDS, options
 from tests.factories import ad
 from tests.pages import CHART, PAGES, ROOT, blocks
@@ -127,11 +123,6 @@ def test_docstring_explains_every_key_of_an_answer(one):
     assert docs.key_meanings(one)[1].keys() == get_type_hints(one).keys()
 
 
-def test_every_command_with_json_has_a_documented_output():
-    printing = {path for path in COMMANDS if "--json" in options(path)}
-    assert {name.partition(" --")[0] for name in docs.JSON_ANSWERS} == printing
-
-
 CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
 
 
@@ -140,13 +131,6 @@ def test_configuration_of_a_page_is_accepted_by_the_daemon(block, tmp_path):
     text = block.text if "[[catalogue]]" in block.text else f"{CATALOGUE}{block.text}"
     (tmp_path / "config.toml").write_text(text)
     load(tmp_path / "config.toml")
-
-
-def test_entry_point_of_a_plugin_is_in_the_searched_group():
-    [block] = blocks("toml pyproject")
-    [(group, entries)] = tomllib.loads(block.text)["project"]["entry-points"].items()
-    assert group == ENTRY_POINT_GROUP
-    assert entries
 
 
 def test_frontend_policy_reads_the_file_of_the_page(tmp_path):
@@ -164,45 +148,6 @@ def test_frontend_policy_reads_the_file_of_the_page(tmp_path):
     command = [sys.executable, "-B", "-c", text]
     done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
-
-
-def test_journalctl_search_of_the_page_finds_log_events(tmp_path):
-    """journalctl is a stand-in that prints a daemon's own log."""
-    [block] = blocks("sh logs")
-    jq, environment = debs.program("jq", "jq", "usr/bin")
-    (tmp_path / "journalctl").write_text("#!/bin/sh\ncat log\n")
-    (tmp_path / "journalctl").chmod(0o755)
-    lines = [
-        {"event": "cycle", "level": "warning", "cycle": 1042, "why": "held"},
-        {"event": "x", "level": "info"},
-    ]
-    (tmp_path / "log").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    path = os.pathsep.join([str(tmp_path), str(jq.parent), os.environ["PATH"]])
-    command = ["bash", "-euo", "pipefail", "-c", block.text]
-    env = {**os.environ, **environment, "PATH": path}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["event"] for line in found] == ["cycle", "cycle"]
-    assert found[1] == lines[0]
-
-
-@pytest.mark.parametrize("block", blocks("sh install"), ids=str)
-def test_page_installs_this_checkout_with_an_existing_extra(block):
-    """No package index has the project, so pages install the checkout."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    known = {".", *(f".[{extra}]" for extra in project["optional-dependencies"])}
-    asked = {word.strip("'") for word in re.findall(r"pip install (\S+)", block.text)}
-    assert asked
-    assert asked <= known
-
-
-SHELL = [block for block in blocks() if block.words.startswith("sh ")]
-
-
-@pytest.mark.parametrize("block", SHELL, ids=str)
-def test_every_command_of_a_page_is_complete_shell(block):
-    done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_allow_lists_on_pages_equal_the_lines_that_check_advises():

@@ -1,16 +1,11 @@
 """The examples of docs/reference/file-formats.md, each read by the program that reads such files."""
 
-import json
-import re
 from datetime import UTC, datetime
 
-import pytest
-
 from adapters.files.ad_files import AdFilePublisher
-from adapters.files.catalogue_format import STATE_BY_WORD, parse_file
+from adapters.files.catalogue_format import parse_file
 from adapters.files.sites_file import SitesFilePublisher
 from hydrator import startd_cron
-from hydrator.cli.commands.submit.dataset_options import DatasetOptions
 from hydrator.domain.model import Site
 from hydrator.reconcile.state import Approve
 from hydrator.server.auth import Role, parse_grants
@@ -19,12 +14,9 @@ from hydrator.state import command_files
 from hydrator.state.staging import control_files
 from hydrator.submit import job_wrapper
 from tests.factories import HOUR, ad
-from tests.pages import ROOT, blocks
-from tests.unit.daemon.background.test_staging import Daemon, Store
-from toil_batch_system_classad_hydrator.affinity import SiteAffinity
+from tests.pages import blocks
 
 UK = Site("UK")
-PAGE = (ROOT / "docs" / "reference" / "file-formats.md").read_text("utf-8")
 WRITTEN_AT = datetime.fromtimestamp(1763690400, UTC)
 """``written`` of the page's sites_by_dataset.json; the page's other times are close to it."""
 
@@ -45,18 +37,6 @@ def test_catalogue_file_example_has_a_dataset_in_every_form_of_a_state():
     in_json = parse_file(".json", example("json catalogue").encode(), None)
     assert in_json.as_of == contents.as_of
     assert in_json.datasets.keys() == contents.datasets.keys()
-
-
-def test_page_lists_exactly_the_states_of_the_catalogue_file():
-    section = PAGE.partition("## The catalogue file")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == STATE_BY_WORD.keys()
-
-
-def test_list_of_datasets_example_names_two_datasets(tmp_path):
-    file = tmp_path / "list"
-    file.write_text(f"# a comment\n{example('text datasets')}")
-    options = DatasetOptions((), file, from_inputs=False, config=tmp_path / "none", gpus=())
-    assert options.file_dids == ["lofar:L667526_SB001", "lofar:L667526_SB002"]
 
 
 def test_tokens_file_example_grants_one_token():
@@ -125,18 +105,3 @@ def test_paths_example_has_a_place_of_the_dataset_at_both_sites(tmp_path):
     assert inputs.locations_at("AU") == {"lofar:L1": "/data/lofar/L1"}
     [(folder, layout)] = inputs.locations_at("UK")["lofar:L1"]
     assert (folder, layout in dataset.layouts) == ("/data/rucio", True)
-
-
-def test_site_file_example_is_the_site_of_a_run(tmp_path):
-    file = tmp_path / "site"
-    file.write_text(example("json affinity"))
-    assert SiteAffinity.load(str(file)).site == "UK"
-
-
-@pytest.mark.outside
-def test_log_example_has_exactly_the_keys_of_a_logged_request(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        logged = Daemon(tmp_path, store).step()
-    shown = json.loads(example("json log"))
-    [line] = [each for each in logged if each["event"] == shown["event"]]
-    assert set(line) - {"log_level", "why"} == set(shown) - {"level", "logger", "timestamp"}

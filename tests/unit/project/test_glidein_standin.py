@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron
-from hydrator.submit.pool_config import START_CLAUSE
 from testbed.debs import program
-from testbed.glidein_standin import PATH, Ended, Glidein, Ran
+from testbed.glidein_standin import PATH, Glidein, Ran
 from testbed.glideinwms_standin import parse_frontend
 from tests.parts import NO_READER, needs
 
@@ -77,15 +76,6 @@ def test_periodic_block_of_the_hook_has_a_tag_of_its_own(glidein):
     assert theirs.endswith("\n-\n")
 
 
-def test_hooks_cache_outlives_the_temporary_folder_of_a_run(glidein):
-    glidein.periodic(NAME)
-    before = {path.name for path in (glidein.folder / "hydrator-hook").iterdir()}
-    assert before
-    glidein.periodic(NAME)
-    assert {path.name for path in (glidein.folder / "hydrator-hook").iterdir()} >= before
-    assert not list(glidein.folder.glob("client/hydrator*"))
-
-
 def test_unreachable_source_fails_no_run_and_publishes_nothing(glidein, settings):
     Path(settings["HYDRATOR_FILE"]).unlink()
     assert glidein.start(NAME).status == 0
@@ -114,13 +104,6 @@ def test_the_hook_may_be_on_cvmfs_or_in_a_container(tmp_path, settings, delivery
     glidein = Glidein(tmp_path / "glide_1", files, settings)
     assert glidein.start(NAME, **environ) == Ran(0, "", "")
     assert published(glidein.periodic(NAME, **environ))
-
-
-def test_last_line_of_glidein_config_has_the_hooks_path(tmp_path, settings):
-    glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, {**settings, "HYDRATOR_HOOK": "/an/older/one"})
-    with glidein.config.open("a") as config:
-        config.write(f"HYDRATOR_HOOK {HOOK}\n")
-    assert published(glidein.periodic(NAME))
 
 
 def test_missing_hook_is_one_line_and_the_pilot_goes_on(tmp_path, settings):
@@ -165,22 +148,6 @@ def test_pilot_without_python_3_publishes_nothing_and_goes_on(glidein, tmp_path,
             f"locality_hook: no Python 3.6 or later on PATH={path}: this pilot publishes no datasets\n",
         )
         assert not published(ran)
-
-
-@NO_PYTHON
-def test_hook_as_a_periodic_script_without_python_3_goes_on(tmp_path, settings):
-    glidein = Glidein(tmp_path / "glide_1", {"hook.sh": HOOK}, settings)
-    path = tools(tmp_path / "bin")
-    for ran in (glidein.start("hook.sh", PATH=path), glidein.periodic("hook.sh", PATH=path)):
-        assert (ran.status, published(ran), ran.err.count("\n")) == (0, False, 1)
-        assert "no python3 on PATH" in ran.err
-
-
-def test_the_stand_in_ends_a_glidein_whose_script_fails_at_its_start(tmp_path):
-    failing = tmp_path / "failing.sh"
-    failing.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(Ended):
-        Glidein(tmp_path / "glide_1", {"failing.sh": failing}, {}).start("failing.sh")
 
 
 # the files
@@ -276,25 +243,10 @@ def test_the_frontend_delivers_what_a_glidein_needs_by_the_rules_of_its_files():
         assert {attr.attrib["glidein_publish"] for attr in root.iter("attr")} == {"False"}
 
 
-def test_the_container_has_what_its_configuration_names():
-    image = (DEPLOY / "ospool" / "Containerfile").read_text()
-    (folder,) = re.findall(r"^COPY .*classad-hydrator-hook locality_hook.sh (\S+)/$", image, re.MULTILINE)
-    assert CRONS["ospool"]["STARTD_CRON_LOCALITY_EXECUTABLE"] == f"{folder}/{NAME}"
-    assert CRONS["ospool"]["START"] == f"($(START)) && {START_CLAUSE}"
-    assert "60-locality.config /etc/condor/config.d/" in image
-
-
 def reader(name: str, package: str, places: str) -> str:
     """Return the program that reads the script: the machine's own, else that of Debian's package."""
     with needs(NO_READER):
         return shutil.which(name) or str(program(name, package, places)[0])
-
-
-@pytest.mark.parametrize("shell", ["sh", "dash", "bash", "busybox"])
-def test_the_script_is_posix_shell(shell):
-    words = [reader("busybox", "busybox-static", "bin"), "sh"] if shell == "busybox" else [shell]
-    done = subprocess.run([*words, "-n", SCRIPT], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("script", [SCRIPT, DEPLOY / "systemd" / "hydrator"], ids=["pilots", "systemd"])

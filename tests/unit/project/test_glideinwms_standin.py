@@ -1,7 +1,6 @@
 """Pilots follow data: the shipped groups and policy in a stand-in for GlideinWMS's frontend."""
 
 import json
-import re
 import time
 from pathlib import Path
 
@@ -156,22 +155,6 @@ def test_sites_file_is_read_and_its_problem_logged_once_a_process(file, monkeypa
     assert set(count_matches(LOCAL, policy, jobs, ENTRIES).values()) == {50}
 
 
-def test_a_stand_in_for_glideinwms_log_gets_the_reason(file, tmp_path):
-    package = tmp_path / "glideinwms" / "lib"
-    package.mkdir(parents=True)
-    (package / "logSupport.py").write_text(
-        "import logging\nlog = logging.getLogger('group')\nlog.propagate = False\n"
-        f"log.addHandler(logging.FileHandler({str(tmp_path / 'group.log')!r}))\n"
-    )
-    file.unlink()
-    variables = {"HYDRATOR_SITES_BY_DATASET": str(file), "PYTHONPATH": str(tmp_path)}
-    cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": "lofar:L1"}]}, ENTRIES, **variables)
-    assert (
-        f"{file} cannot be used, so all entries match: FileNotFoundError"
-        in (tmp_path / "group.log").read_text()
-    )
-
-
 @pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("state", ["there", "missing"])
 def test_a_reconfiguration_with_its_dummy_values_goes_through(file, monkeypatch, group, state):
@@ -214,11 +197,6 @@ def test_jobs_without_datasets_are_in_neither_group():
     assert select_jobs(LOCAL.job_query, ["[Owner=1]"]) == select_jobs(OVERFLOW.job_query, ["[Owner=1]"]) == []
 
 
-def test_what_overflows_gets_pilots_everywhere(file):
-    (ad,) = select_jobs(OVERFLOW.job_query, [job("wait", 1_000_000_000)])
-    assert set(cycle(OVERFLOW, {"ap1": [ad]}, ENTRIES).values()) == {1}
-
-
 @pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
 def test_pilots_of_both_groups_start_only_jobs_with_data_at_their_site(group):
     assert group.start_expr == START_CLAUSE
@@ -243,22 +221,3 @@ def test_the_policy_is_python_of_every_frontend():
 @pytest.mark.parametrize("file", sorted(DEPLOY.glob("*.xml")), ids=lambda file: file.name)
 def test_every_shipped_fragment_is_taken_by_a_stand_in_for_the_frontends_parser(file):
     assert list(parse_frontend(file.read_text()))
-
-
-def test_files_of_the_fragments_are_accepted_in_a_frontend_group():
-    for file in DEPLOY.glob("frontend-files*.xml"):
-        text = file.read_text().replace("<frontend>", '<group name="g">').replace("</frontend>", "</group>")
-        assert list(parse_frontend(text))
-
-
-def test_every_fragment_in_the_docs_is_taken_by_a_stand_in_for_the_frontends_parser():
-    docs = DEPLOY.parents[1] / "docs"
-    found = [
-        (path.name, element)
-        for path in docs.rglob("*.md")
-        for element in re.findall(r"<(?:attr|file|match_attr) [^>]*/>", path.read_text())
-    ]
-    for name, element in found:
-        kind = re.match(r"<(\w+)", element)
-        assert kind
-        assert list(parse_frontend(f"<frontend><{kind[1]}s>{element}</{kind[1]}s></frontend>")), name

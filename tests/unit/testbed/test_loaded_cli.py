@@ -46,9 +46,3 @@ def test_calls_leave_no_trace_in_later_calls(tmp_path):
     second = run_hydrator(["plan"], {**os.environ, "HYDRATOR_CONFIG": "second.toml"})
     assert ("first.toml" in first.stderr, "first.toml" in second.stderr) == (True, False)
     assert "second.toml" in second.stderr
-
-
-def test_a_call_that_does_not_end_is_killed(tmp_path):
-    os.mkfifo(tmp_path / "pipe.toml")  # its reader waits for a writer
-    with pytest.raises(subprocess.TimeoutExpired):
-        run_hydrator(["plan", "-c", "pipe.toml"], folder=tmp_path, timeout=3)
