@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # tests that need no process, socket, thread or sleep; tests/conftest.py holds them to it
 INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts
 # what make test-all runs after the gate, one after the other; their random examples are new in each run
-AREAS := unit properties contracts integration faults deploy
+AREAS := unit properties contracts integration faults deploy older
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lint lint-style lint-types lint-calls lint-imports test test-area test-all wheels packages docs demo playground bench benefit lock clean
@@ -62,7 +62,10 @@ test: lint ## the gate: tests in one process, then a real HTCondor 25.14, a real
 	$(PYTEST) --gate -n 2 --dist worksteal $(INSIDE) $(PYTEST_ARGS)
 	$(PYTEST) --gate --htcondor 25.14 tests/gate $(PYTEST_ARGS)
 
-test-area: $(READY) ## the tests of one area: AREA=integration, faults, unit/adapters, pool, rucio, slow, …
+ifeq ($(AREA),older)
+test-area: export HYDRATOR_TEST_HTCONDOR = 23.9
+endif
+test-area: $(READY) ## the tests of one area: AREA=integration, faults, unit/adapters, pool, rucio, older, …
 	$(if $(AREA),,$(error name an area: make test-area AREA=faults))
 	$(PYTEST) -n $(WORKERS) --dist loadfile $(if $(wildcard tests/$(AREA)),tests/$(AREA),-m $(AREA)) $(PYTEST_ARGS)
 

@@ -44,6 +44,7 @@ class TestCollectorPublisher(PublisherContract):
     def unreachable(self) -> CollectorPublisher:
         return CollectorPublisher(self.nowhere, lifetime=LIFETIME, clock=now)
 
+    @pytest.mark.older
     def test_the_hook_takes_a_sites_ad_from_the_collector(self, pool: "Pool") -> None:
         self.publisher().publish([site_ad("CAM", 7), site_ad("RAL", 8)])
         assert {ad["Name"] for ad in self.client.site_ads()} == {"CAM", "RAL"}
@@ -67,10 +68,12 @@ class TestCollectorPublisher(PublisherContract):
         heard = publisher.published()[Site("CAM")].received_at
         assert abs(heard - (now() - timedelta(hours=1))) < timedelta(seconds=10)
 
+    @pytest.mark.older
     def test_an_ad_in_the_collector_has_the_configured_lifetime(self, pool: "Pool") -> None:
         self.publisher().publish([site_ad("CAM")])
         assert [ad["ClassAdLifetime"] for ad in self.client.site_ads()] == [900]
 
+    @pytest.mark.older
     def test_an_ad_of_another_identity_is_not_adopted_and_is_replaced(self, pool: "Pool") -> None:
         publisher = self.publisher()
         publisher.publish([site_ad("CAM"), site_ad("RAL")])

@@ -7,7 +7,7 @@ import pytest
 
 from tests.gate.early import begin_early
 
-pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
 
 NEVER_SECONDS = 4_194_304
 GIGABYTE = 10**9

@@ -16,6 +16,7 @@ HOOK = (sys.executable, "-I", "-S", hook.__file__)
 GENERATIONS, DATASETS = 10, 1000
 
 
+@pytest.mark.older
 @pytest.mark.pool
 @pytest.mark.rucio
 @pytest.mark.timeout(900)

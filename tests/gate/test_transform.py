@@ -14,7 +14,7 @@ from hydrator.submit.expressions import SUBMITTED_HERE
 from tests.located import description
 from tests.transform_oracle import locality_expressions, requirements_expression
 
-pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
 
 A, B = Did("ska:a"), Did("ska:b")
 BOTH = '{"ska:b", "ska:a"}'

@@ -6,7 +6,7 @@ import pytest
 
 from tests.gate.early import begin_early
 
-pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
 
 
 @begin_early

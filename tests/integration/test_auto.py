@@ -81,6 +81,7 @@ def wait_for_rejection(located: Located, cluster: int) -> None:
     assert status(located, cluster) == 1
 
 
+@pytest.mark.older
 def test_jobs_follow_the_estimates_and_then_the_faster_link(located):
     filler = fill_uk(located)
     advertise(located, {MEGABYTE: 1, HALF_TERABYTE: 4096}, {MEGABYTE: 64, HALF_TERABYTE: 64})

@@ -102,6 +102,7 @@ def keyed(client: CondorClient, unique: str) -> dict[str | None, int]:
 # demand
 
 
+@pytest.mark.older
 def test_jobs_are_counted_by_their_datasets(pool: "Pool", connect: Connect, unique: str):
     two, one = f'{{"ska:{unique}b","ska:{unique}a"}}', f'{{"ska:{unique}c"}}'
     with queued(
@@ -142,6 +143,7 @@ def test_jobs_with_the_same_datasets_are_counted_by_their_key(pool: "Pool", conn
         assert keyed(connect(), unique) == {f"ska:{unique}": 5, None: 3, "x" * 1001: 1}
 
 
+@pytest.mark.older
 def test_items_of_a_factory_that_are_not_jobs_yet_count_as_one(pool: "Pool", connect: Connect, unique: str):
     description = f'{NEVER_RUNS}\nmax_idle = 2\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 500'
     client = connect()
@@ -294,6 +296,7 @@ def test_token_folder_without_a_token_is_named(connect: Connect, tmp_path: Path)
         connect(token_directory=tmp_path).schedds()
 
 
+@pytest.mark.older
 def test_user_may_not_publish_site_ads_and_the_error_names_the_missing_level(connect: Connect, pool: "Pool"):
     client = connect("alice")
     with pytest.raises(PoolDenied, match=r"alice@.*IDTOKENS.*COLLECTOR\.ALLOW_DAEMON") as caught:
@@ -443,6 +446,7 @@ def test_freeing_jobs_of_another_user_is_denied(pool: "Pool", connect: Connect, 
         assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
 
 
+@pytest.mark.older
 def test_protected_clause_needs_a_queue_super_user_and_an_immutable_one_stays(
     pool: "Pool", connect: Connect, unique: str
 ):

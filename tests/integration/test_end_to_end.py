@@ -62,6 +62,7 @@ def test_waiting_jobs_run_beside_their_data_also_in_a_burst_of_six(installed):
     assert installed.ran_at(burst, 120, jobs=6) == ["UK"] * 6
 
 
+@pytest.mark.older
 def test_a_job_that_waits_first_waits_and_then_runs_elsewhere(installed):
     before = time.time()
     job = installed.submit(["gone:nowhere"], mode="wait", more="+DataLocalityMaxWait = 15")
@@ -80,6 +81,7 @@ def test_jobs_without_a_site_do_not_starve_a_job_that_can_run(installed):
     pool.run("condor_rm", *map(str, nowhere), user="alice")
 
 
+@pytest.mark.older
 def test_reused_claim_starts_no_job_after_its_dataset_left(installed):
     """The schedd reuses a claim by the ad that it saw at the claim; only START reads the present ad."""
     installed.catalogue.add("leave:soon", NL="available")

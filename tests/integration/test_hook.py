@@ -141,6 +141,7 @@ def advertise(pool: Pool, text: str) -> None:
     )
 
 
+@pytest.mark.older
 def test_hook_reads_the_site_ad_in_the_collector(pool, place):
     as_of = int(time.time()) - 50
     advertise(pool, ad_text(2, as_of))
@@ -154,6 +155,7 @@ def test_hook_reads_the_site_ad_in_the_collector(pool, place):
     assert hook.ad_text(hook.read_classads(text.encode(), "UK", int(time.time()))) == ad_text(2, as_of)
 
 
+@pytest.mark.older
 def test_replaced_hook_leaves_no_attribute_behind(pool, place):
     now = int(time.time())
     put(place / "UK.ad", ad_text(now, now))
@@ -211,6 +213,7 @@ def hostile_answers(now: int) -> dict[str, tuple[int, dict[str, str], bytes]]:
     }
 
 
+@pytest.mark.older
 def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
     now = int(time.time())
     honest = ad_text(now, now, 3).encode()
@@ -241,6 +244,7 @@ def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
     assert not re.findall(".*Can't insert.*", pool.logs("startd:UK")[log_before:])
 
 
+@pytest.mark.older
 def test_why_a_hook_fails_stands_in_the_slot_beside_what_it_had(pool, place):
     put(place / "UK.ad", ad_text(101, int(time.time())))
     pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place)))

@@ -83,6 +83,7 @@ def place(htcondor_release: str, storage_port: int) -> Iterator[Place]:
             yield Place(installed, storage_port)
 
 
+@pytest.mark.older
 def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
     pool = place.installed.pool
     url = f"http://127.0.0.1:{place.port}/data"
@@ -113,6 +114,7 @@ def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
     assert place.links()["UK", "NL"]["rate"]["origin"] == "job wrapper + transfer records"
 
 
+@pytest.mark.older
 def test_schedd_without_epoch_history_is_named_and_nothing_else_fails(place):
     pool = place.installed.pool
     pool.reconfig(schedd="JOB_EPOCH_HISTORY =\n")

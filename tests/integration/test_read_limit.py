@@ -131,6 +131,7 @@ def test_check_compares_the_turns_of_a_real_pool_with_the_daemon(located):
     assert f"32 slots with turns for {READERS} readers of a source" in slots.message
 
 
+@pytest.mark.older
 def test_limits_of_the_user_are_kept(located):
     advertise(located, READ_SECONDS)
     pool, limits = located.pool, "concurrency_limits = license:2"

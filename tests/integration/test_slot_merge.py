@@ -128,6 +128,7 @@ def merged(pool: Pool, merger: SlotMerger, ads: Mapping[Site, SiteAd], site: str
     return pool.wait(there, 30, f"{site} to show {wanted}")
 
 
+@pytest.mark.older
 def test_a_slot_without_a_hook_carries_its_sites_ad_until_its_startds_update_and_then_again(pool, merger):
     ads = ads_of("UK", "AU")
     renewed(pool, "UK")
@@ -212,6 +213,7 @@ def test_slot_name_of_two_sites_gets_the_ad_of_the_latest_update(pool, merger):
         assert slot(pool, "twins")["MyAddress"] == f"<127.0.0.1:{port}>"
 
 
+@pytest.mark.older
 def test_a_slot_whose_startd_was_heard_since_we_looked_is_left_alone(pool, client):
     """A merge would put the previous startd's address into its ad, and make it unreachable."""
     claim(pool, "UK", 9001)
@@ -285,6 +287,7 @@ def at(pool: Pool, collector: str) -> list[dict]:
     return json.loads(output) if output.strip() else []
 
 
+@pytest.mark.older
 def test_each_collector_gets_its_own_merges_and_a_dead_one_blocks_no_other(doubled):
     pool, second = doubled
     nowhere = f"127.0.0.1:{free_port()}"
@@ -341,6 +344,7 @@ def states(pool: Pool, site: str) -> str:
     return json.dumps(found)
 
 
+@pytest.mark.older
 def test_job_runs_on_a_slot_that_has_its_dataset_by_a_merge_alone(pool, installed):
     pool.reconfig(read_by=["SchedLog"], schedd=installed.pool_config("schedd"))
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
@@ -355,6 +359,7 @@ def matches_by_cycle(pool: Pool, cluster: int) -> list[int]:
     return [count for count in counts if count]
 
 
+@pytest.mark.older
 def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed):
     """The schedd's copy of a claimed slot lacks the merge: the rate in docs/explanation/slot-merge.md."""
     pool.reconfig(schedd=installed.pool_config("schedd"))

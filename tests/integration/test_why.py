@@ -180,6 +180,7 @@ def verdicts(installed: Installation) -> Verdicts:
     return Verdicts(answers, done)
 
 
+@pytest.mark.older
 @pytest.mark.parametrize("case", CASES)
 def test_why_says_a_job_matches_at_a_site_if_and_only_if_the_negotiator_matches_it_there(
     verdicts: Verdicts, case: str
@@ -311,6 +312,7 @@ def test_run_anywhere_is_offered_to_a_queue_super_user_alone(installed: Installa
     installed.pool.run("condor_rm", "bob", user="bob")
 
 
+@pytest.mark.older
 def test_why_reports_the_limit_of_uploads_of_a_user(installed: Installation, htcondor_release: str):
     """The test marks a running job as one whose input is sent: real transfers here end at once."""
     pool = installed.pool
