@@ -7,7 +7,7 @@ import pytest
 
 from testbed.installation import wait_for
 from testbed.stepped import SteppedClock
-from tests.integration.test_daemon import Running
+from tests.daemon import Running
 from tests.parts import NO_FAKE_CLOCK, needs
 
 HOUR = 3600

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from testbed.installation import wait_for
-from tests.integration.test_daemon import Running
+from tests.daemon import Running
 
 DIDS = [f"lofar:L{n}" for n in range(6)]
 PATIENCE = 60.0

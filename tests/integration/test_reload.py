@@ -13,7 +13,7 @@ from testbed.installation import wait_for
 from testbed.metrics import total
 from testbed.ports import free_port
 from testbed.rucio_standin import RucioStandIn
-from tests.integration.test_daemon import Running
+from tests.daemon import Running
 
 SITES_RETIRED = "[sites]\nretired = ['RAL']"
 OK = "hydrator_config_last_reload_successful"
