@@ -236,23 +236,6 @@ def steady_pool(noise: random.Random, cycle: int) -> tuple[World, Rates]:
     return world, Rates(None, {(one, other): about(FAST) for one in SITES for other in SITES})
 
 
-def test_estimates_rewrite_at_most_one_ad_in_a_hundred_at_rest() -> None:
-    """The issue's goal: site ads rewritten for estimates alone, at most 1 % a cycle at rest."""
-    noise, previous = random.Random(14), None
-    changes = ads = 0
-    content: dict[str, object] = {}
-    for cycle in range(300):
-        world, lookup = steady_pool(noise, cycle)
-        previous = world.estimate(lookup, previous, NOON + timedelta(seconds=30 * cycle))
-        for site, now in classes(previous).items():
-            if cycle >= 20:
-                ads += 1
-                changes += content[site] != now
-            content[site] = now
-    assert ads == 280 * 3
-    assert changes / ads <= 0.01
-
-
 READS = ((UK, DE), (UK, PL), (DE, UK), (PL, UK))
 NAMES = {UK: "t:0", DE: "t:12", PL: "t:18"}
 STEP = 30

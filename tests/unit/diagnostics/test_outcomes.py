@@ -189,10 +189,6 @@ def test_invalid_job_attributes_do_not_end_the_report(odd):
     json.dumps(json_value(counted))
 
 
-def test_empty_row_is_a_job_without_values():
-    assert found({}).total.job_counts == dict.fromkeys(LocalityResult, 0)
-
-
 def test_site_without_an_ad_has_no_row_in_the_report():
     counted = found(row(L1, site="made up"), row(L1))
     assert list(counted.sites) == [CAM]

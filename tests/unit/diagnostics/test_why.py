@@ -184,7 +184,7 @@ def test_run_anywhere_is_not_offered_to_a_job_that_opens_local_paths():
 def test_run_anywhere_is_not_offered_for_incomplete_data(state):
     asks = replace(JOB, can_free=True)
     answer = explain(asks, [slots(MISSING, told=SlotDatasetState(False, state))], None, now=NOON)
-    assert "release" not in answer.remedy
+    assert RUN_ANYWHERE not in answer.remedy
 
 
 def test_run_anywhere_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
@@ -192,7 +192,7 @@ def test_run_anywhere_is_offered_neither_for_a_typo_nor_for_a_site_without_slots
     typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
     assert typo.remedy == "submit the job again with another dataset name (then the job matches at CAM)"
     down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
-    assert "release" not in down.remedy
+    assert RUN_ANYWHERE not in down.remedy
 
 
 def test_run_anywhere_is_offered_for_complete_data_to_those_who_may():

@@ -10,7 +10,6 @@ from adapters.daemon_catalogue import DaemonCatalogue
 from hydrator.cli.commands.why_answers import _build_staging_explainer
 from hydrator.config import parse
 from hydrator.diagnostics.why.explain import explain
-from hydrator.diagnostics.why.missing_data import MissingReason
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState
 from hydrator.diagnostics.why.query import StagingExplainer
 from hydrator.diagnostics.why.render import render_answer
@@ -123,13 +122,6 @@ def test_explanation_over_http_equals_that_from_the_state(daemon, did):
     assert said(daemon.read_knowledge({did}, NOON), did) == said(add_similar_names(local, [did]), did)
 
 
-def test_explanation_over_http_has_budget_and_held_changes(daemon):
-    told = said(daemon.read_knowledge({L2}, NOON), L2)
-    assert "left out of the site's ad by the size budget" in told.rows[0][3]
-    assert HELD in told.rows[1][3]
-    assert "left out" not in said(daemon.read_knowledge({L2}, NOON), L2, RAL).rows[0][3]
-
-
 def test_estimates_over_http_have_the_bytes_and_the_site_of_the_next_slot(daemon):
     estimates = daemon.read_knowledge({L1, L2}, NOON).estimates
     assert estimates
@@ -160,17 +152,6 @@ def test_why_asks_the_daemon_about_staging_only_without_its_state(daemon, tmp_pa
     silent = explainer("http://127.0.0.1:9")
     assert silent((L1, L2)) == ()
     assert explainer()((L1, L2)) == (), "no daemon_url"
-
-
-def test_explanation_over_http_suggests_similar_names(daemon):
-    (at, *_) = explain(
-        replace(JOB, datasets=(TYPO,)),
-        [replace(slots(MISSING), dataset_states={TYPO: SlotDatasetState(False)})],
-        daemon.read_knowledge({TYPO}, NOON),
-        now=NOON,
-    ).sites
-    (missing,) = at.reasons[0].missing_datasets
-    assert (missing.reason, missing.similar_names) == (MissingReason.NOWHERE, (RIGHT,))
 
 
 def test_answer_that_is_not_a_daemons_is_a_catalogue_error():

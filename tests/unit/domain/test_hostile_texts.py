@@ -1,23 +1,11 @@
 """Hostile texts of users and clients: each is redacted, cut and explained, however long it is."""
 
-from dataclasses import replace
-
 import pytest
 
 from hydrator.diagnostics.why.explain import explain
-from hydrator.diagnostics.why.pool_facts import MAX_LIST_CHARS, MAX_TEXT_CHARS, JobFacts, JobStatus, parse_job
+from hydrator.diagnostics.why.pool_facts import MAX_LIST_CHARS, MAX_TEXT_CHARS, JobFacts, parse_job
 from hydrator.diagnostics.why.query import WhyResult
 from hydrator.diagnostics.why.render import render_result
-from hydrator.diagnostics.why.summary import summarize_jobs
-from hydrator.domain.model import (
-    DaemonKnowledge,
-    DatasetState,
-    Did,
-    Fact,
-    Site,
-    SiteFacts,
-    Snapshot,
-)
 from hydrator.domain.redaction import redact
 from tests.factories import NOON
 
@@ -57,14 +45,3 @@ def test_texts_of_a_job_are_cut():
     (name, reason), *_ = job.invalid_names.items()
     assert len(name) <= MAX_TEXT_CHARS + 1
     assert f"{MAX_LIST_CHARS} are allowed" in reason
-
-
-def test_summary_counts_each_job_at_each_site_with_its_data():
-    facts = {Did(f"lofar:L{number}"): Fact(DatasetState.AVAILABLE, NOON) for number in range(2000)}
-    known = DaemonKnowledge(NOON, Snapshot({Site(f"S{each}"): SiteFacts(NOON, facts) for each in range(10)}))
-    job = JobFacts("7.0", "schedd", 1, JobStatus.IDLE, (Did("lofar:L7"),), max_age_seconds=100)
-
-    def jobs(size):
-        return summarize_jobs([replace(job, name=str(each)) for each in range(size)], known)
-
-    assert jobs(3).complete_by_site == dict.fromkeys(known.snapshot.sites, 3)

@@ -65,11 +65,6 @@ def test_provenance_reaches_the_snapshot_and_survives_a_restart(tmp_path):
         assert store.load().memories == memories
 
 
-def test_fact_that_is_too_old_still_has_its_provenance():
-    view = build_snapshot({"rucio": told_memory()}, {L1}, now=NOON + 2 * BOUND, max_age=BOUND)
-    assert view.sites[CAM].facts[L1].provenance == FULL
-
-
 def test_each_catalogue_says_its_part():
     rows = provenance_rows({"rucio": told_memory(), "dmapi": CatalogueMemory()}, [L1, L2, L3], now=NOON)
     said = [(row["did"], row["catalogue"], row["site"], row["state"], row["why"]) for row in rows]

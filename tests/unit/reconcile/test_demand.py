@@ -119,12 +119,6 @@ def test_the_day_counts_from_the_last_job_however_often_it_is_asked():
     assert not wanted(memory).dids
 
 
-def test_a_schedd_that_cannot_be_asked_keeps_its_demand_however_long_that_takes():
-    before = asked(ap1=queue(((L1,), 4)), ap2=queue(((L2,), 1)))
-    after = asked(before, now=NOON + 100 * HOUR, ap1=Unseen("timeout"), ap2=queue())
-    assert after.entries == (RememberedJobs("ap1", (L1,), 4, NOON + 100 * HOUR),)
-
-
 def test_returned_job_counts_as_new_demand():
     memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + HOUR, ap1=queue())
     memory = asked(memory, now=NOON + 2 * HOUR, ap1=queue(((L1,), 2), at=NOON + 2 * HOUR))
@@ -157,17 +151,6 @@ def test_later_ended_job_ranks_before_an_earlier_one():
         (RememberedJobs("ap", (L1,), 0, NOON), RememberedJobs("ap", (L2,), 0, NOON + MINUTE))
     )
     assert [want.dids for want in wanted(memory).entries] == [(L2,), (L1,)]
-
-
-def test_equals_are_ordered_by_name_whatever_order_they_came_in():
-    one = asked(ap1=queue(((L2,), 1), ((L1,), 1), ((L1, L2), 1)))
-    other = asked(ap1=queue(((L1, L2), 1), ((L1,), 1), ((L2,), 1)))
-    assert one == other
-    assert [want.dids for want in wanted(one).entries] == [(L1,), (L1, L2), (L2,)]
-
-
-def test_a_pin_given_twice_is_wanted_once():
-    assert len(wanted(DemandMemory(), pins=[L1, L1]).entries) == 1
 
 
 def test_a_refused_text_is_kept_short_and_printable():
@@ -226,13 +209,6 @@ def test_jobs_that_are_keyed_now_replace_remembered_unkeyed_jobs():
 def test_wrong_keys_of_all_schedds_are_added_up():
     memory = asked(ap1=queue(unkeyed(L1, key="x", jobs=2)), ap2=queue(unkeyed(L1, key="y")))
     assert wanted(memory).wrong_keys == {(L1,): 3}
-
-
-def test_order_of_the_answers_does_not_change_the_demand():
-    groups = [unkeyed(L1), unkeyed(L2), unkeyed(L3), unkeyed(L1, L2)]
-    first = wanted(asked(ap1=queue(*groups), ap2=queue(*groups[:2])))
-    other = wanted(asked(ap2=queue(*groups[1::-1]), ap1=queue(*groups[::-1])))
-    assert first == other
 
 
 def test_dataset_that_matches_never_is_not_demanded_and_neither_is_a_set_with_it():

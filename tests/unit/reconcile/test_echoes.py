@@ -13,7 +13,6 @@ from adapters.daemon_catalogue import DaemonCatalogue
 from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from hydrator.domain.errors import (
-    BadDid,
     CatalogueDenied,
     CatalogueError,
     CatalogueUnreachable,
@@ -28,7 +27,6 @@ from hydrator.domain.model import (
     Site,
     Survey,
     Unseen,
-    parse_did,
 )
 from hydrator.domain.redaction import SECRETS
 from hydrator.reconcile.intake import CleanCatalogue
@@ -282,14 +280,6 @@ def test_an_answer_with_nothing_to_clean_is_passed_on_as_it_is():
         assert catalogue.read({L1}).readings[L1] is survey.readings[L1]
 
 
-def test_texts_are_cleaned_in_every_answer():
-    held = Replica(L1, Site(EVIL), ReplicaState.COMPLETE)
-    catalogue = CleanCatalogue(Says(Survey("plugin", NOON, frozenset(), {L1: Seen(NOON, (held,))})))
-    first, second = (catalogue.read({L1}).readings[L1] for _ in range(2))
-    assert first == second
-    assert first.replicas[0].site == SHOWN
-
-
 def test_search_returns_only_names_that_jobs_can_use():
     found = [
         L1,
@@ -313,8 +303,3 @@ def test_a_plugins_secrets_are_looked_up_before_each_question(tmp_path):
         with pytest.raises(CatalogueUnreachable) as caught:
             CleanCatalogue(Says(error=f"you sent {secret}"), renew).read({L1})
         shows_nothing(str(caught.value))
-
-
-def test_a_long_text_that_is_no_did_is_refused_before_it_is_looked_at():
-    with pytest.raises(BadDid, match="500 are allowed"):
-        parse_did("lofar:" + "x" * 10_000_000)

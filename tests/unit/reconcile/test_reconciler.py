@@ -33,7 +33,7 @@ from hydrator.reconcile.reconciler import Reconciler, read_all
 from hydrator.reconcile.result import CycleReport, summary
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, holding, replica
 from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 
 POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
@@ -113,15 +113,6 @@ def test_a_second_cycle_rests_and_later_ones_refresh_without_a_new_generation():
     assert again.as_of == NOON + 6 * MINUTE
 
 
-def test_a_dataset_that_leaves_is_taken_out_with_a_new_generation():
-    world = World(replica(L1, CAM))
-    world.run()
-    world.catalogue.replicas = ()
-    world.run(MINUTE)
-    assert states(world.collector) == "[]"
-    assert world.collector.ads[CAM].generation == to_unix(NOON + MINUTE)
-
-
 def test_a_catalogue_that_fails_leaves_every_ad_standing_with_its_age():
     world = World(replica(L1, CAM))
     world.run()
@@ -133,50 +124,6 @@ def test_a_catalogue_that_fails_leaves_every_ad_standing_with_its_age():
     assert world.collector.published()[CAM].received_at == NOON + 10 * MINUTE
     assert not report.is_complete
     assert "broken" in report.catalogue_errors["rucio"]
-
-
-def test_one_catalogue_that_fails_leaves_the_facts_of_the_other():
-    world = World(replica(L1, CAM))
-    world.other.replicas = (replica(L2, CAM),)
-    world.run()
-    world.catalogue.is_broken = True
-    report = world.run(MINUTE)
-    assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
-    assert ages(world.collector) == f"['{L1}'={to_unix(NOON)}]"
-    assert report.catalogue_errors == {"rucio": report.catalogue_errors["rucio"], "dmapi": None}
-
-
-def test_one_dataset_that_cannot_be_asked_never_ages_its_site():
-    world = World(replica(L1, CAM), replica(L2, CAM))
-    world.run()
-    world.catalogue.unseen_reasons = world.other.unseen_reasons = {L1: "timeout"}
-    world.run(10 * MINUTE)
-    assert ages(world.collector) == f"['{L1}'={to_unix(NOON)}]"
-    assert world.collector.ads[CAM].as_of == NOON + 10 * MINUTE
-
-
-def test_unreachable_site_keeps_its_ad_and_age_and_others_go_on():
-    world = World(replica(L1, CAM), replica(L1, RAL))
-    world.run()
-    before = world.collector.ads[CAM]
-    world.catalogue.unreachable_sites = world.other.unreachable_sites = frozenset({CAM})
-    world.catalogue.replicas = ()
-    assert actions(world.run(10 * MINUTE)) == [Hold, Publish]
-    assert world.collector.ads[CAM] == before
-    assert states(world.collector, RAL) == "[]"
-    world.run(6 * HOUR)
-    assert states(world.collector) == f"['{L1}'=\"UNKNOWN\"]"
-
-
-def test_after_the_bound_what_cannot_be_asked_reads_unknown():
-    world = World(replica(L1, CAM))
-    world.run()
-    world.catalogue.is_broken = world.other.is_broken = True
-    world.run(6 * HOUR)
-    assert "AVAILABLE" in states(world.collector)
-    world.run(MINUTE)
-    assert states(world.collector) == f"['{L1}'=\"UNKNOWN\"]"
-    assert world.collector.ads[CAM].as_of == NOON
 
 
 def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
@@ -194,17 +141,6 @@ def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
     assert ages(world.collector) == "[]"
 
 
-def test_one_publisher_that_fails_leaves_the_others():
-    world = World(replica(L1, CAM))
-    world.collector.is_broken = True
-    report = world.run()
-    assert set(world.file.ads) == {CAM, RAL}
-    assert [outcome.error is None for outcome in report.results] == [False, True]
-    world.collector.is_broken = False
-    assert world.run(MINUTE).is_complete
-    assert set(world.collector.ads) == {CAM, RAL}
-
-
 class Deaf(MemoryPublisher):
     """Takes every ad without complaint and keeps none, as a collector that denies us does."""
 
@@ -213,14 +149,6 @@ class Deaf(MemoryPublisher):
 
     def withdraw(self, sites):
         pass
-
-
-class Refusing(MemoryPublisher):
-    """Shows what it has and takes nothing."""
-
-    def publish(self, ads):
-        self.is_broken = True
-        super().publish(ads)
 
 
 def test_ad_that_is_not_read_back_is_not_published():
@@ -247,13 +175,6 @@ def test_another_generation_or_age_read_back_is_not_ours():
 def test_read_back_ignores_fractions_of_a_second():
     precise = ad(L1, at=NOON + timedelta(microseconds=5))
     assert apply_plan((Publish(precise, "new"),), MemoryPublisher()).unconfirmed_sites == ()
-
-
-def test_a_publisher_that_refuses_is_reported_and_is_no_bug():
-    refusing = Refusing("collector")
-    outcome = apply_plan((Publish(ad(L1), "new"),), refusing)
-    assert outcome.error
-    assert outcome.published == {}
 
 
 def test_a_plan_that_sends_nothing_only_looks():
@@ -357,22 +278,6 @@ def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
         assert "broken" in store.load_report("cycle")["publishers"]["collector"]["error"]
 
 
-def test_a_restart_with_its_state_changes_nothing():
-    world = World(replica(L1, CAM))
-    world.run()
-    cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1, L2})), state=world.cycle.state)
-    assert actions(cycle.run()) == [NoOp, NoOp]
-
-
-def test_a_restart_while_the_catalogue_is_away_empties_no_ad():
-    world = World(replica(L1, CAM))
-    world.run()
-    world.catalogue.is_broken = world.other.is_broken = True
-    world.clock.turn(10 * MINUTE)
-    world.restarted(rules=ReconcilePolicy(pins=frozenset({L1, L2})), state=world.cycle.state).run()
-    assert "AVAILABLE" in states(world.collector)
-
-
 def test_restart_without_state_and_catalogue_holds_published_ads():
     world = World(replica(L1, CAM))
     world.run()
@@ -380,28 +285,6 @@ def test_restart_without_state_and_catalogue_holds_published_ads():
     report = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1}))).run()
     assert actions(report) == [Hold, Hold]
     assert "AVAILABLE" in states(world.collector)
-
-
-def test_a_retired_site_is_withdrawn_and_not_published_again():
-    rules = ReconcilePolicy(retired=frozenset({RAL}))
-    world = World(replica(L1, RAL))
-    world.run()
-    cycle = world.restarted(rules=replace(rules, pins=frozenset({L1})), state=world.cycle.state)
-    assert Withdraw(RAL, "the site is retired in the configuration") in cycle.run().results[0].plan
-    assert set(world.collector.ads) == set(world.file.ads) == {CAM}
-    assert RAL not in cycle.state.ads
-    assert actions(cycle.run()) == [NoOp]
-
-
-def test_a_site_that_the_catalogue_no_longer_names_keeps_its_ad():
-    world = World(replica(L1, OSO))
-    world.run()
-    world.catalogue.replicas = ()
-    report = world.run(10 * MINUTE)
-    assert Hold in actions(report)
-    there = world.collector.published()[OSO]
-    assert (there.as_of, there.received_at) == (NOON, NOON + 10 * MINUTE)
-    assert "AVAILABLE" in states(world.collector, OSO)
 
 
 def test_letter_case_clashes_are_reported_and_in_no_ad():
@@ -454,13 +337,6 @@ def test_demand_without_schedds_has_only_pins_and_patterns():
     assert cycle.demand.dids == {L1}
 
 
-def test_demand_survives_a_restart():
-    world = World(rules=ReconcilePolicy())
-    world.queues.queues = {"ap1": queue(L1)}
-    world.cycle.refresh_demand()
-    assert world.restarted(state=world.cycle.state).demand.dids == {L1}
-
-
 def test_pattern_matches_are_demanded_and_kept_while_the_search_fails():
     world = World(replica(L1), replica("ska:9"), rules=ReconcilePolicy(patterns=("lofar:*",)))
     assert world.run().demand.dids == {L1}
@@ -506,17 +382,6 @@ def test_a_catalogue_never_found_anything_when_it_could_never_say():
     world.catalogue.is_broken = True
     world.run()
     assert world.cycle.state.pattern_matches == {"rucio": frozenset(), "dmapi": frozenset()}
-
-
-def test_every_catalogue_answers_for_itself():
-    fine, broken = (
-        MemoryCatalogue("a", [replica(L1)], clock=lambda: NOON),
-        MemoryCatalogue("b", is_broken=True),
-    )
-    answers = read_all([fine, broken], {L1})
-    assert answers["a"].readings[L1].replicas == (replica(L1),)
-    assert isinstance(answers["b"], Unseen)
-    assert read_all([], {L1}) == {}
 
 
 def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
@@ -619,37 +484,11 @@ def test_silent_schedd_withholds_ads_for_ten_minutes(wanted_by_two, leaves):
     assert states(world.collector) == f"['{L2}'=\"AVAILABLE\"]"
 
 
-def test_lost_state_and_unlisted_schedds_leave_published_ads_unchanged(wanted_by_two):
-    world = wanted_by_two
-    world.queues.is_broken = True
-    world.cycle.refresh_demand()
-    world.run(MINUTE)
-    assert L1 in states(world.collector)
-    world.queues.is_broken = False
-    world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
-    world.cycle.refresh_demand()
-    world.run(MINUTE)
-    assert L1 in states(world.collector)
-    assert world.cycle.state.ads.keys() == {CAM, RAL}
-
-
 def test_lost_state_leaves_published_ads_unchanged_until_schedds_answer(wanted_by_two):
     assert (
         wanted_by_two.run(MINUTE).held_reasons[CAM].startswith("the demand of all schedds is not known yet")
     )
     assert L1 in states(wanted_by_two.collector)
-
-
-def test_lost_state_withholds_ads_while_a_listed_schedd_is_silent_and_then_unlisted(wanted_by_two):
-    world = wanted_by_two
-    world.cycle.refresh_demand()
-    world.run(MINUTE)
-    world.queues.is_broken = True
-    world.cycle.refresh_demand()
-    reasons = world.run(MINUTE).held_reasons
-    assert set(reasons) == {CAM, RAL}
-    assert reasons[CAM].startswith("the demand of schedd ap1 is not known yet")
-    assert L1 in states(world.collector)
 
 
 def test_lost_state_withholds_ads_after_a_restart_that_cannot_list_the_schedds(wanted_by_two):
@@ -711,20 +550,6 @@ def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
 
 
 # ---- the pure part
-
-
-def test_thinking_twice_of_the_same_says_the_same():
-    answers = {"rucio": holding(replica(L1))}
-    once = evaluate(
-        ReconcileState(), answers, demand(L1), published_generations={}, policy=ReconcilePolicy(), now=NOON
-    )
-    assert once == evaluate(
-        ReconcileState(), answers, demand(L1), published_generations={}, policy=ReconcilePolicy(), now=NOON
-    )
-    again = evaluate(
-        once.state, answers, demand(L1), published_generations={}, policy=ReconcilePolicy(), now=NOON
-    )
-    assert (again.ads, again.state) == (once.ads, once.state)
 
 
 def test_evaluate_keeps_the_state_that_it_does_not_decide():
@@ -853,18 +678,6 @@ def test_summary_names_the_omitted_jobs_by_site():
     assert summary(cycle.run())["left_out"] == {CAM: [{"datasets": 1, "first": L2, "jobs": 4}]}
 
 
-def test_unnamed_site_reads_unknown_past_max_age():
-    world = World(replica(L1, CAM), replica(L2, RAL))
-    world.run()
-    world.catalogue.replicas, world.catalogue.sites = (replica(L2, RAL),), frozenset({RAL})
-    held = world.run(after=HOUR).evaluation.ads[CAM]
-    assert dict(held.content)["AvailableDatasets"] == f'{{"{L1}"}}'
-    assert held.as_of == NOON
-    late = world.run(after=6 * HOUR).evaluation.ads[CAM]
-    assert dict(late.content)["DatasetStates"] == f"['{L1}'=\"UNKNOWN\"]"
-    assert late.as_of == NOON
-
-
 def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
     world = World(replica(L1, CAM))
     state = world.run().evaluation.state
@@ -876,24 +689,6 @@ def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
         )
         assert dict(thought.ads[CAM].content)["AvailableDatasets"] == listed
         assert thought.ads[CAM].as_of == NOON
-
-
-def test_older_fact_of_an_unnamed_site_reads_unknown_first():
-    """The age of a site says nothing of a dataset that could not be asked about long before."""
-    world = World(replica(L1, CAM), replica(L2, CAM))
-    world.run()
-    world.catalogue.unseen_reasons = {L1: "timeout"}
-    state = world.run(after=5 * HOUR).evaluation.state
-    answers = {"dmapi": holding(replica(L3, RAL), at=NOON + 7 * HOUR, sites=(RAL,), asked=[L1, L2])}
-    rules = ReconcilePolicy(pins=frozenset({L1, L2}))
-    for hours, read in ((6, "AVAILABLE"), (7, "UNKNOWN")):
-        thought = evaluate(
-            state, answers, demand(L1, L2), published_generations={}, policy=rules, now=NOON + hours * HOUR
-        )
-        lines = dict(thought.ads[CAM].content)
-        assert lines["DatasetStates"] == f"['{L1}'=\"{read}\";'{L2}'=\"AVAILABLE\"]"
-        assert lines["DatasetAsOf"] == f"['{L1}'={to_unix(NOON)}]"
-        assert (thought.ads[CAM].generation > state.ads[CAM].generation) == (read == "UNKNOWN")
 
 
 def test_metrics_have_poll_seconds_by_catalogue_and_bytes_by_ad():

@@ -117,11 +117,6 @@ def test_ad_without_estimates_has_no_end_of_them(daemon):
     assert "X-DataLocality-EstimatesUntil" not in daemon.ask("/v1/sites/CAM/ad").headers
 
 
-def test_ad_is_503_until_the_server_is_ready(daemon):
-    daemon.show(not_ready_reason="no catalogue has been read yet")
-    assert daemon.ask("/v1/sites/UK/ad").status_code == 503
-
-
 def test_the_etag_is_the_generation_and_the_age_travels_beside_it(daemon):
     daemon.show(ad(L1, generation=42))
     headers = daemon.ask(path_of(CAM)).headers

@@ -87,13 +87,6 @@ def test_a_burst_then_a_pace_then_a_rest():
     assert [buckets.take("a") for _ in range(3)] == [0, 0, 0]
 
 
-def test_rate_limiter_counts_each_client_apart():
-    buckets = RateLimiter(1, 1, Hand())
-    assert buckets.take("a") == 0
-    assert buckets.take("b") == 0
-    assert buckets.take("a") > 0
-
-
 def test_rate_limiter_forgets_idle_clients_and_bounds_its_memory():
     clock = Hand()
     buckets = RateLimiter(1, 1000, clock)

@@ -5,14 +5,11 @@ Each test names the issue or page that reported the incident.
 
 from datetime import timedelta
 
-import pytest
-
 from hydrator.domain.model import Did, ReplicaState
 from hydrator.domain.ports.staging import RefusalKind, RequestState, SiteSpace, StagingRefused
 from hydrator.staging.commands import StagingCommand
-from hydrator.staging.ledger import EntryState
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON
 from tests.memory_stager import Fault
 from tests.staging_world import ANN, BOB, SCHEDD, SITES, StagingWorld, need, policy
 
@@ -52,34 +49,6 @@ def test_crabserver_8354_two_users_recall_7_petabytes_in_a_week():
     assert any("of all requests" in reason for reason in reasons)
 
 
-def test_crabserver_8667_parallel_submissions_pass_a_quota_that_lags():
-    # the catalogue's own figures never change: only the ledger knows what was promised
-    world = StagingWorld(policy(limits=StagingLimits(user_bytes=3 * TERABYTE, hour_requests=1000)))
-    datasets = [Did(f"lofar:D{n}") for n in range(50)]
-    for did in datasets:
-        world.add_dataset(did, 1)
-    world.queue(*(need(did) for did in datasets))
-    world.step()
-    assert in_flight(world) == 3 * TERABYTE
-    world.step()
-    assert in_flight(world) == 3 * TERABYTE
-
-
-def test_wmcore_10927_a_test_template_places_126_terabytes():
-    world = StagingWorld()
-    datasets = [Did(f"lofar:D{n}") for n in range(126)]
-    for did in datasets:
-        world.add_dataset(did, 1)
-    world.queue(need(*datasets, jobs=1))
-    world.step()
-    assert world.stages == set()
-    assert world.reasons == ["126 TB exceeds the limit of 5 TB for one request"]
-    tested = StagingWorld(policy(StagingMode.PROPOSE), L1=1)
-    tested.queue(need(L1))
-    tested.step()
-    assert "ask" not in tested.stager.calls
-
-
 def test_wmcore_10278_the_same_dataset_by_differently_spelt_destinations():
     world = StagingWorld(policy(storages={CAM: "CAM_DISK"}), L1=1)
     world.stager.add_rule(L1, CAM, storage="CAM_DISK|RAL_DISK", account="carl", state=RequestState.MOVING)
@@ -92,28 +61,6 @@ def test_wmcore_10278_the_same_dataset_by_differently_spelt_destinations():
     for _ in range(5):
         other.step()
     assert [row.rule.storage for row in other.stager.own_rules()] == ["CAM_DISK"]
-
-
-def test_wmcore_11152_input_and_parent_data_land_at_different_sites():
-    world = StagingWorld(L1=1, L2=1)
-    world.put(L1, RAL, ReplicaState.ON_TAPE)
-    world.put(L2, OSO, ReplicaState.ON_TAPE)
-    world.queue(need(L1, L2))
-    for _ in range(5):
-        world.step()
-    assert len({site for _, site in world.stages}) == 1
-    assert {did for did, _ in world.stages} == {L1, L2}
-
-
-@pytest.mark.parametrize("state", [RequestState.MOVING, RequestState.QUEUED, RequestState.UNAPPROVED])
-def test_wmcore_11035_data_on_its_way_by_the_rule_of_another_counts_as_done(state):
-    world = StagingWorld(L1=1)
-    world.stager.add_rule(L1, CAM, account="carl", state=state)
-    world.queue(need(L1))
-    world.step()
-    assert world.stages == set()
-    assert "complete" not in world.reasons[0]
-    assert "on its way to CAM" in world.reasons[0]
 
 
 def test_wmcore_10037_a_request_without_sources_is_never_satisfied():
@@ -159,35 +106,6 @@ def test_crabserver_9107_a_rule_that_two_killed_tasks_share_is_never_deleted():
     assert world.stages == set()
 
 
-def test_crabserver_8647_cancelled_requests_go_on_for_an_hour():
-    world = StagingWorld(policy(limits=StagingLimits(user_bytes=TERABYTE)), L1=1, L2=1)
-    world.queue(need(L1))
-    world.step()
-    world.stager.cancel = lambda request: world.stager.calls.append("cancel")  # accepted, not done yet
-    world.queue(need(L2))
-    world.step()
-    world.step(HOUR)
-    for _ in range(5):
-        world.step()
-        assert world.stages == {(L1, CAM)}  # its bytes are free only once the catalogue does not have it
-    del world.stager.rules["rule1"]
-    world.step()
-    assert {did for did, _ in world.stages} == {L2}
-
-
-def test_wmcore_11843_an_account_may_create_but_not_delete():
-    world = StagingWorld(L1=1)
-    world.queue(need(L1))
-    world.step()
-    assert all(entry.lifetime <= 15 * DAY for entry in world.ledger.entries.values())
-    world.stager.faults["cancel"] = [Fault(StagingRefused("rucio", "denied", RefusalKind.PERMISSION))] * 500
-    world.queue()
-    for _ in range(4 * 24):
-        world.step(HOUR)
-    assert world.stages == set()  # the lifetime is the clean-up
-    assert world.stager.calls.count("cancel") < 100
-
-
 def test_atlas_591056_timeouts_make_requests_bounce_between_sites():
     world = StagingWorld(L1=1)
     world.queue(need(L1))
@@ -197,25 +115,6 @@ def test_atlas_591056_timeouts_make_requests_bounce_between_sites():
         world.step(HOUR)
         assert world.stages == {(L1, CAM)}
     assert world.stager.calls.count("ask") == 1
-
-
-def test_rucio_6505_requests_of_expired_rules_are_still_sent():
-    world = StagingWorld(L1=1)
-    world.queue(need(L1))
-    world.step()
-    world.queue()
-    world.step()
-    cancelled = []
-    world.stager.cancel = cancelled.append  # the catalogue accepts it, and the rule goes on
-    for _ in range(4):
-        world.step(HOUR)
-        [entry] = world.ledger.entries.values()
-        assert (entry.state, entry.is_in_flight) == (EntryState.CANCELLING, True)
-    assert len(cancelled) == 4  # asked for again as long as it was not seen
-    del world.stager.rules["rule1"]
-    world.step()
-    assert world.ledger.entries == {}
-    assert len(cancelled) == 4
 
 
 def test_a_burst_of_fifty_submitters_overshoots_no_limit_by_a_byte():

@@ -19,7 +19,7 @@ from hydrator.staging.commands import StagingCommand
 from hydrator.staging.ledger import EntryState, make_tag
 from hydrator.staging.needs import DataUse
 from hydrator.staging.policy import TERABYTE
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, OSO, RAL
 from tests.memory_stager import Fault
 from tests.staging_world import SCHEDD, StagingWorld, need, policy, run
 
@@ -36,16 +36,6 @@ def asking_world(**more) -> StagingWorld:
 def only_entry(world):
     [entry] = world.ledger.entries.values()
     return entry
-
-
-def test_the_ledger_is_on_disk_before_the_catalogue_is_asked():
-    world = asking_world()
-    seen = []
-    ask = world.stager.ask
-    world.stager.ask = lambda orders: (seen.append(dict(world.store.ledger.entries)), ask(orders))[1]
-    world.step()
-    [[entry]] = [list(entries.values()) for entries in seen]
-    assert (entry.did, entry.bytes, entry.state) == (L1, TERABYTE, EntryState.ASKING)
 
 
 def test_nothing_is_asked_while_the_ledger_cannot_be_written():
@@ -266,19 +256,6 @@ def test_demand_that_returns_stops_the_cancelling():
     assert "cancel" not in world.stager.calls
 
 
-def test_nothing_is_asked_again_while_the_last_request_is_being_cancelled():
-    world = asking_world()
-    world.step()
-    world.queue()
-    world.step()
-    world.stager.faults["cancel"] = [Fault(LOST)]
-    world.step(HOUR)
-    world.queue(need(L1))
-    world.step()
-    assert world.stager.calls.count("ask") == 1
-    assert "is being cancelled" in world.reasons[0] or "on its way" in world.reasons[0]
-
-
 def test_a_cancelling_that_had_no_effect_is_repeated():
     world = asking_world()
     world.step()
@@ -421,19 +398,6 @@ def test_a_daemon_without_the_ledger_adopts_all_requests_of_the_pool():
     entry = only_entry(world)
     assert (entry.did, entry.site, entry.bytes, entry.handle) == (L1, CAM, TERABYTE, "rule1")
     assert world.stager.calls.count("ask") == 1
-
-
-def test_requests_of_another_pool_are_left_alone():
-    world = asking_world()
-    tag = make_tag("hydrator:other:", StagingKind.STAGE, L1, CAM)
-    world.stager.add_rule(
-        L2, CAM, account="hydrator", tag=tag, state=RequestState.MOVING, expires_at=NOON + DAY
-    )
-    world.queue()
-    for _ in range(10):
-        world.step(HOUR)
-    assert world.ledger.entries == {}
-    assert not {"renew", "cancel"} & set(world.stager.calls)
 
 
 def test_a_request_that_others_removed_counts_as_a_failure():

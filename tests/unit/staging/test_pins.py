@@ -66,12 +66,6 @@ def test_data_without_any_rule_is_never_pinned():
     ]
 
 
-def test_data_that_no_job_needs_is_not_pinned():
-    world = holding_world()
-    world.step()
-    assert world.stager.rules.keys() == {"rule1"}
-
-
 def test_one_site_that_keeps_the_data_is_enough_for_idle_jobs():
     world = holding_world()
     world.stager.add_rule(L1, RAL, expires_at=None)
@@ -107,14 +101,6 @@ def test_only_the_datasets_that_would_leave_are_pinned():
     assert world.pins == {(L1, CAM)}
 
 
-def test_pins_have_a_limit_of_their_own():
-    world = holding_world(policy(limits=StagingLimits(pin_bytes=0)))
-    world.queue(run(L1))
-    world.step()
-    assert world.pins == set()
-    assert world.reasons == ["not pinned: 1 TB would exceed the limit of 0 B for pins: 0 B are taken"]
-
-
 def test_the_datasets_of_one_job_count_singly_against_the_limit_of_pins():
     world = holding_world(policy(limits=StagingLimits(pin_bytes=TERABYTE)), L1=1, L2=1)
     world.stager.add_rule(L2, CAM, expires_at=NOON + 20 * HOUR)
@@ -141,14 +127,6 @@ def test_propose_shows_pins_and_sets_none():
     [row] = world.overview.planned
     assert row.kind is StagingKind.PIN
     assert row.description == "would pin 1 TB in 1 dataset at CAM; the mode is propose"
-
-
-def test_nothing_is_pinned_on_what_was_not_seen():
-    world = holding_world()
-    world.queue(run(L1))
-    world.catalogue.unseen_reasons = {L1: "timeout"}
-    world.step()
-    assert world.pins == set()
 
 
 def test_data_that_was_not_seen_for_a_moment_is_pinned_as_soon_as_it_is_seen():

@@ -92,13 +92,6 @@ def test_nothing_is_asked_on_what_was_not_seen(break_it):
     assert world.overview.not_asked or world.overview.problems
 
 
-def test_a_site_that_does_not_match_the_rest_of_the_job_is_not_chosen():
-    world = StagingWorld(L1=1)
-    world.queue(need(L1, sites=[OSO]))
-    world.step()
-    assert world.stages == {(L1, OSO)}
-
-
 def test_a_site_that_is_not_listed_is_not_chosen():
     world = StagingWorld(policy(site_modes={RAL: StagingMode.ASK}), L1=1)
     world.queue(need(L1), need(L2, sites=[CAM]))
@@ -437,17 +430,6 @@ def test_overview_leaves_out_datasets_that_are_never_published():
     world.step()
     assert {row.did for row in world.overview.requests} == {L1}
     assert L2 not in str(world.overview)
-
-
-def test_jobs_that_may_start_with_a_part_of_their_data_need_no_request():
-    world = StagingWorld(L1=1)
-    world.put(L1, CAM, ReplicaState.PARTIAL, 0.99)
-    world.queue(need(L1, is_data_missing=False))  # they match the slots of CAM
-    world.step()
-    assert world.stages == set()
-    world.queue(need(L1, is_data_missing=False), need(L1, user=BOB))
-    world.step()
-    assert world.stages == {(L1, CAM)}
 
 
 def test_before_a_request_the_rules_are_read_again():

@@ -92,10 +92,6 @@ def test_a_mode_builds_the_controller_and_the_folder_of_commands(built, tmp_path
     assert parts.staging.needs in parts.closables
 
 
-def test_a_listed_catalogue_is_not_used_while_the_mode_is_off(built):
-    assert built(ON % "off").staging.stagers == {}
-
-
 def test_the_policy_has_the_settings(loaded):
     policy = staging_policy(loaded(ON % "ask"))
     assert policy.prefix == "hydrator:lofar:"

@@ -104,10 +104,6 @@ def test_wrap_warns_of_jobs_without_a_site_and_refuses_them_on_request(desk):
     assert (broken.returncode, broken.stdout) == (0, "submitted\n")
 
 
-def test_site_with_a_part_of_the_dataset_is_named():
-    assert "CAM has 0 of 1" in explain_no_complete_site(known(CAM={L1: fact(DatasetState.PARTIAL)}), {L1})
-
-
 @pytest.mark.outside
 def test_wrap_names_dag_nodes_without_a_site_and_writes_no_refused_dag(desk):
     (desk / "x.dag").write_text("JOB A job.sub\nJOB B job.sub\nJOB C job.sub\n")

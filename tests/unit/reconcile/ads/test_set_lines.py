@@ -20,7 +20,6 @@ from hydrator.domain.model import (
     SiteAd,
     SiteFacts,
     Snapshot,
-    Unseen,
     from_unix,
     to_unix,
 )
@@ -36,7 +35,7 @@ from hydrator.reconcile.ads.site_ads import (
     sets_of,
     sets_without_room,
 )
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.merge import build_snapshot
 from tests.factories import (
     BOUND,
     CAM,
@@ -52,8 +51,6 @@ from tests.factories import (
     holding,
     memory,
     replica,
-    seen,
-    survey,
     want,
 )
 
@@ -79,10 +76,6 @@ def unkeyed(*dids: str) -> DemandEntry:
     return replace(want(*dids), has_unkeyed_jobs=True)
 
 
-def sized(view: Snapshot, **sizes: int) -> Snapshot:
-    return replace(view, bytes_total={Did(f"lofar:{name}"): size for name, size in sizes.items()})
-
-
 def partly(did: str, fraction: float | None, state=ReplicaState.PARTIAL):
     return replica(did, state=state, fraction=fraction)
 
@@ -98,35 +91,6 @@ def test_every_site_has_the_share_of_every_demanded_set():
     assert shares(view, *wants, site=RAL) == dict(zip(keys, [0.5, 0.0, 0.0], strict=True))
 
 
-def test_share_is_weighted_with_bytes_and_rounded_down():
-    view = facts(replica(L1), asked=[L2])
-    assert shares(sized(view, L1=199, L2=801), want(L1, L2)) == {BOTH: 0.19}
-
-
-@pytest.mark.parametrize("sizes", [{"L1": 9}, {"L1": 0, "L2": 0}, {}])
-def test_each_dataset_has_the_same_weight_where_a_size_is_unknown_or_all_are_0(sizes):
-    assert shares(sized(facts(replica(L1), asked=[L2]), **sizes), want(L1, L2)) == {BOTH: 0.5}
-
-
-@pytest.mark.parametrize("state", [state for state in ReplicaState if state is not ReplicaState.COMPLETE])
-def test_share_is_never_1_unless_all_datasets_are_available(state):
-    view = facts(replica(L1), partly(L2, 1.0, state))
-    assert shares(view, want(L1, L2)) == {BOTH: 0.99}
-    assert shares(sized(view, L1=7, L2=0), want(L1, L2)) == {BOTH: 0.99}
-
-
-def test_dataset_that_is_partly_on_disk_counts_in_part():
-    view = facts(replica(L1), partly(L2, 0.25))
-    assert shares(view, want(L1, L2)) == {BOTH: 0.62}
-    assert shares(facts(replica(L1), partly(L2, None)), want(L1, L2)) == {BOTH: 0.5}
-
-
-def test_unkeyed_jobs_also_get_an_entry_for_each_dataset():
-    view = facts(replica(L1), asked=[L2])
-    assert shares(view, unkeyed(L1, L2)) == {BOTH: 0.5, set_key([L1]): 1.0, set_key([L2]): 0.0}
-    assert shares(view, want(L1, L2)) == {BOTH: 0.5}
-
-
 def test_datasets_that_collide_by_letter_case_are_never_usable():
     view = facts(replica(L1), replica(LOWER), replica(L2))
     assert shares(view, want(L1), want(LOWER), want(L1, L2)) == {
@@ -134,12 +98,6 @@ def test_datasets_that_collide_by_letter_case_are_never_usable():
         set_key([LOWER]): 0.0,
         BOTH: 0.5,
     }
-
-
-def test_order_of_demand_changes_no_ad_that_has_room_for_all():
-    view = facts(replica(L1), partly(L2, 0.5), asked=[L3])
-    wants = [want(L1, L2), unkeyed(L2, L3), want(L3)]
-    assert drafts(view, *wants)[CAM].content == drafts(view, *reversed(wants))[CAM].content
 
 
 # ---- unknown is not absent
@@ -150,25 +108,6 @@ def test_set_with_a_dataset_that_no_catalogue_has_read_is_unknown_everywhere():
     view = build_snapshot({"rucio": known}, {L1, L2}, now=NOON, max_age=BOUND)
     assert view.unread_dids == {L2}
     assert shares(view, want(L1, L2), want(L1), want(L2)) == {set_key([L1]): 1.0}
-
-
-def test_set_with_a_fact_past_the_bound_is_unknown_there():
-    later = NOON + BOUND + MINUTE
-    answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=later)), at=later)
-    known = apply_survey(memory(holding(replica(L1), replica(L2))), answer, {L1, L2}, now=later)
-    view = build_snapshot({"rucio": known}, {L1, L2}, now=later, max_age=BOUND)
-    assert shares(view, want(L1, L2), want(L2)) == {set_key([L2]): 1.0}
-    assert shares(view, want(L1, L2), want(L2), site=RAL) == {BOTH: 0.0, set_key([L2]): 0.0}
-
-
-def test_ad_has_the_time_of_the_oldest_fact_of_a_set_if_it_is_older_than_the_site():
-    later = NOON + MINUTE
-    answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=later)), at=later)
-    known = apply_survey(memory(holding(replica(L1), replica(L2))), answer, {L1, L2}, now=later)
-    view = build_snapshot({"rucio": known}, {L1, L2}, now=later, max_age=BOUND)
-    ad = lines(view, want(L1, L2), want(L2))
-    assert ad["DataLocalitySetsAsOf"] == f"[{BOTH}={to_unix(NOON)}]"
-    assert ad["DataLocalitySets"] == f"['{set_key([L2])}'=1.0;{BOTH}=1.0]"
 
 
 def new(*dids: Did) -> DemandEntry:
@@ -195,14 +134,6 @@ def test_unsettled_set_has_its_estimates():
     assert (ad["DataLocalitySets"], ad["DataLocalityReadSeconds"]) == ("[]", f"['{set_key([L1])}'=240]")
 
 
-def test_drafts_change_when_a_set_settles():
-    view = facts(asked=[L1])
-    first = build_drafts(view, demand(new(L1)), budget=Budget())
-    again = build_drafts(view, demand(want(L1)), budget=Budget(), previous=first, changed_dids={})
-    assert shares_in(first.drafts[CAM]) == {}
-    assert shares_in(again.drafts[CAM]) == {set_key([L1]): 0.0}
-
-
 def test_set_that_only_matches_a_pattern_is_shown_only_where_some_of_it_is():
     """A dataset that leaves the catalogue also leaves the patterns' matches: its set must not leave twice."""
     view = facts(replica(L1, CAM), replica(L2, RAL))
@@ -220,10 +151,6 @@ def test_drafts_change_when_the_first_job_names_a_set():
     again = build_drafts(view, demand(want(L1)), budget=Budget(), previous=first, changed_dids={})
     assert shares_in(first.drafts[CAM]) == {}
     assert shares_in(again.drafts[CAM]) == {set_key([L1]): 0.0}
-
-
-def test_equal_sets_of_a_pin_and_a_job_are_one_set():
-    assert shares(facts(replica(L1)), want(L1), want(L1)) == {set_key([L1]): 1.0}
 
 
 # ---- estimates
@@ -269,18 +196,6 @@ def test_source_with_a_name_that_hooks_reject_is_left_out(name):
     assert (ad["DataLocalityReadSeconds"], ad["DataLocalityReadFrom"]) == (f"['{key}'=240]", "[]")
 
 
-def test_end_of_the_estimates_is_no_content():
-    view, given = facts(asked=[L1]), estimates(set_key([L1]))
-    first = drafts(view, want(L1), estimates=given)[CAM]
-    later = drafts(view, want(L1), estimates=replace(given, valid_until=UNTIL + MINUTE))[CAM]
-    assert first.content == later.content
-    assert (first.estimates_until, later.estimates_until) == (UNTIL, UNTIL + MINUTE)
-
-
-def test_estimates_of_undemanded_sets_are_not_published():
-    assert lines(facts(asked=[L1]), want(L1), estimates=estimates(BOTH))["DataLocalityQueueSeconds"] == "[]"
-
-
 # ---- an ad without new facts: nobody answers, or a clock step
 
 
@@ -295,16 +210,6 @@ def aged(ages: dict[Did, timedelta]) -> SiteAd:
 
 def shares_in(draft: Draft) -> dict[SetKey, float]:
     return {key: one.share for key, one in sets_of(SiteAd(CAM, draft.as_of, 1, draft.content)).items()}
-
-
-def test_sets_of_an_ad_are_read_back_with_their_ages():
-    ad = aged({L1: HOUR, L2: timedelta()})
-    assert {key: (one.share, NOON - one.as_of) for key, one in sets_of(ad).items()} == {
-        BOTH: (1.0, HOUR),
-        set_key([L1]): (1.0, HOUR),
-        set_key([L2]): (1.0, timedelta()),
-        set_key([L3]): (0.0, timedelta()),
-    }
 
 
 def test_redraft_drops_sets_with_a_fact_past_the_bound_and_all_estimates():
@@ -412,22 +317,6 @@ def test_sets_have_room_before_states():
 
 
 # ---- unchanged sites and sets are not computed again
-
-
-def test_unchanged_rows_of_a_site_are_reused():
-    view = facts(replica(L1), replica(L2), asked=[L3])
-    wanted = demand(want(L1, L2), want(L2, L3), want(L3))
-    first = build_drafts(view, wanted, budget=Budget())
-    changed = {L3: Fact(DatasetState.STAGING, NOON, 0.5)}
-    after = replace(
-        view, sites={CAM: SiteFacts(NOON, {**view.sites[CAM].facts, **changed}), RAL: view.sites[RAL]}
-    )
-    second = build_drafts(after, wanted, budget=Budget(), previous=first, changed_dids={CAM: {L3}})
-    entries, old_entries = second.inputs[CAM].entries, first.inputs[CAM].entries
-    assert entries[L1, L2].row is old_entries[L1, L2].row
-    assert entries[L2, L3].row is not old_entries[L2, L3].row
-    assert second.inputs[RAL].entries is first.inputs[RAL].entries
-    assert second.drafts[RAL].content is first.drafts[RAL].content
 
 
 def test_equal_estimates_of_the_next_cycle_render_no_ad():

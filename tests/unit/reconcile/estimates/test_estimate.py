@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, Estimates
-from hydrator.domain.model import DatasetState, Did, Fact, Unseen, to_unix
+from hydrator.domain.model import DatasetState, Did, Fact, to_unix
 from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, estimate
 from tests.factories import MINUTE, NOON
@@ -63,13 +63,6 @@ def test_one_megabyte_never_waits_and_500_gb_over_1_gbit_do() -> None:
     assert numbers(small, DE) == (0, 256)
     large = BASE.with_(sizes={"t:a": 500 * GB}).estimate(Rates(FAST * 1.25))
     assert numbers(large, DE) == (8192, 256)
-
-
-def test_a_slow_link_that_becomes_fast_lowers_the_read() -> None:
-    slow = BASE.estimate(Rates(FAST / 100))
-    assert numbers(slow, DE) == (16384, 256)
-    fast = BASE.estimate(Rates(FAST * 10), slow)
-    assert numbers(fast, DE) == (16, 256)
 
 
 @pytest.mark.parametrize(
@@ -244,20 +237,6 @@ def test_a_clock_of_a_schedd_that_is_wrong_changes_no_run_time(ahead: int) -> No
     assert set(estimation.history.samples.values()) == {(400.0,) * 4}
 
 
-def test_a_slow_link_that_becomes_fast_is_published_at_once_after_many_changes() -> None:
-    """Readers that come and go have used up the changes of the site; a new rate does not wait for more."""
-    estimation = None
-    for readers in (0, 3) * 20:
-        world = BASE.with_(running=(running(DE, "t:a", ages=[1] * readers),))
-        estimation = world.estimate(Rates(FAST / 10), estimation)
-    assert numbers(estimation, PL) == numbers(BASE.estimate(Rates(FAST / 10), estimation), PL), "calm"
-    fast = BASE.estimate(Rates(FAST), estimation)
-    assert numbers(fast, PL)[0] < numbers(estimation, PL)[0] / 4
-    drained = BASE.with_(slots=(SiteSlots(UK, 1, 1, 4),), idle=()).estimate(Rates(FAST / 10), estimation)
-    assert numbers(drained, PL)[1] == 0, "queues do not wait"
-    assert numbers(drained, PL)[0] == numbers(BASE.estimate(Rates(FAST / 10)), PL)[0], "and reads with them"
-
-
 CYCLE = timedelta(seconds=30)
 
 
@@ -290,14 +269,6 @@ def test_a_link_that_changes_after_a_busy_spell_is_followed_at_once(factor: floa
     assert numbers(calm, PL)[0] == 4096
     changed = BASE.estimate(Rates(FAST / 10 * factor), calm, now + 2 * CYCLE)
     assert numbers(changed, PL)[0] == read
-
-
-def test_a_link_that_slowly_becomes_faster_is_followed() -> None:
-    estimation, now = busy_spell()
-    for cycle in range(9):
-        now += CYCLE
-        estimation = BASE.estimate(Rates(FAST / 10 * 1.1**cycle), estimation, now)
-    assert numbers(estimation, PL)[0] == 1024, "2.1 times as fast: 933 s"
 
 
 def test_bytes_that_arrive_after_a_busy_spell_are_followed_at_once() -> None:
@@ -449,12 +420,6 @@ def test_no_estimate_without_rates_if_no_size_is_known_either() -> None:
     unsized = BASE.with_(sizes={})
     assert unsized.estimate(Rates(None)).none_reason == "no transfer rate between two sites is known"
     assert unsized.estimate(Rates(FAST)).none_reason is None
-
-
-def test_no_estimate_from_half_of_the_schedds() -> None:
-    load = BASE.load()
-    half = replace(load, schedds={**load.schedds, "ap2": Unseen("timeout")})
-    assert none_reason(half) == "schedd ap2: timeout"
 
 
 # learned run times

@@ -28,7 +28,7 @@ from hydrator.state.store import Store
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
 from tests.memory import MemoryPoolLoads
 from tests.unit.reconcile.estimates.test_estimate import BASE
-from tests.unit.reconcile.estimates.worlds import DE, GB, UK, Rates, SiteSlots, idle, key, numbers, running
+from tests.unit.reconcile.estimates.worlds import DE, GB, UK, Rates, SiteSlots, idle, numbers, running
 from tests.unit.reconcile.test_reconciler import World as Cycles
 
 
@@ -67,16 +67,6 @@ def test_a_failed_query_keeps_the_last_load_until_it_is_too_old() -> None:
     loads.is_broken = True
     assert make(one, NOON + 5 * MINUTE).estimates is not None
     assert "broken" in str(make(one, NOON + 6 * MINUTE).none_reason)
-
-
-@pytest.mark.outside
-def test_a_schedd_without_an_answer_keeps_the_last_complete_load() -> None:
-    loads = MemoryPoolLoads(BASE.load())
-    one = estimator(loads)
-    make(one)
-    loads.load = PoolLoad(NOON + MINUTE, {"ap1": ScheddLoad(), "ap2": Unseen("timeout")}, BASE.slots)
-    assert numbers(make(one, NOON + MINUTE), DE) == (256, 256)
-    assert make(one, NOON + 10 * MINUTE).none_reason == "schedd ap2: timeout"
 
 
 @pytest.mark.outside
@@ -181,16 +171,6 @@ LOAD = PoolLoad(
     {"ap1": ScheddLoad((idle(10, L1),))},
     (SiteSlots(CAM, 1, 0, 4), SiteSlots(RAL, 1, 1, 4)),
 )
-
-
-@pytest.mark.outside
-def test_the_first_cycle_with_a_dataset_has_its_estimates() -> None:
-    world = cycles(MemoryPoolLoads(LOAD))
-    world.cycle.refresh_demand()
-    report = world.run()
-    assert report.estimates is not None
-    estimate = report.estimates.sites[RAL].by_key[key(L1)]
-    assert (estimate.read_seconds, estimate.queue_seconds) == (256, 256)
 
 
 @pytest.mark.outside

@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 from datetime import timedelta
-from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -12,12 +11,10 @@ from hypothesis import strategies as st
 from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site
 from hydrator.reconcile.estimates.rates import (
-    BYTES_PER_GBIT,
     MAX_SAMPLES_OF_LINK,
     MAX_SAMPLES_OF_USER,
     MIN_BYTES,
     NetworkPolicy,
-    RateSource,
     RateTable,
     count_readers,
     is_plausible,
@@ -48,7 +45,6 @@ def rate_of(samples, source=UK, destination=NL, **more):
 
 
 THREE = [sample(seconds) for seconds in (10, 20, 40)]
-RATES = [100e6, 50e6, 25e6]
 
 
 def test_rate_is_the_median_with_its_origin_age_and_samples():
@@ -91,12 +87,6 @@ def test_reads_below_100_mb_are_ignored():
     assert rate_of(small) is None
     assert rate_of(THREE[:2] + small) is None
     assert rate_of([replace(each, bytes=MIN_BYTES) for each in THREE]) == 5e6
-
-
-def test_order_of_the_samples_does_not_matter():
-    samples = [sample(10), sample(20, user="bob"), sample(40), sample(5, user="carol"), sample(80, 2 * HOUR)]
-    tables = [RateTable(order, now=NOON).rate(UK, NL) for order in permutations(samples)]
-    assert len(set(tables)) == 1
 
 
 SECONDS = st.floats(1, 1e5)
@@ -249,15 +239,3 @@ def test_kept_samples_do_not_depend_on_the_order_and_come_once():
     assert len(kept) == 30
     assert [each.ended_at for each in kept] == sorted(each.ended_at for each in kept)
     assert select_samples(kept, SITES, NOON, max_samples=30) == kept
-
-
-def test_source_of_rates_gives_the_newest_table():
-    first, second = RateTable(now=NOON), RateTable(THREE, now=NOON)
-    source = RateSource(first)
-    assert source.current() is first
-    source.replace(second)
-    assert source.current() is second
-
-
-def test_a_gbit_is_125_megabytes():
-    assert BYTES_PER_GBIT == 125e6

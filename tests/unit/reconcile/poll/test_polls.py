@@ -224,28 +224,6 @@ def test_hanging_search_holds_up_no_other_and_former_matches_stay_demanded():
     assert world.cycle.state.ads[RAL].as_of == world.now
 
 
-def test_a_catalogue_that_hangs_from_the_start_empties_no_ad(world):
-    world.sick.replicas = (replica(L2, RAL),)
-    world.run()
-    state = world.cycle.state
-    again = World()
-    again.collector = world.collector
-    again.cycle = Reconciler(
-        catalogues=[again.well, again.sick],
-        queues=None,
-        targets=[PublishTarget(world.collector, POLICY)],
-        policy=again.rules,
-        clock=again.clock,
-        state=state,
-        store=None,
-        timeouts=CycleTimeouts(poll=SOON),
-    )
-    again.sick.hangs = {"read"}
-    again.run(MINUTE)
-    assert available(again.shows(RAL)) == f'{{"{L2}"}}'
-    again.sick.goes_on.set()
-
-
 def test_poll_without_timeout_waits_for_every_answer():
     world = World(timeouts=CycleTimeouts())
     world.sick.replicas, world.sick.hangs = (replica(L2, RAL),), {"read"}
@@ -294,15 +272,6 @@ def test_a_bug_of_a_catalogue_is_told_as_its_own_and_all_else_goes_on(odd):
     assert reports[-1].catalogue_errors["well"] is None
     assert reports[-1].catalogue_errors["sick"].startswith("bug in catalogue sick: ")
     assert len([line for line in logged if line["log_level"] == "error"]) == 1  # once until it changes
-
-
-def test_search_with_a_bug_keeps_the_former_matches():
-    world = World(ReconcilePolicy(patterns=("*",)))
-    world.well.replicas, world.sick.replicas = (replica(L1, CAM),), (replica(L2, RAL),)
-    world.run()
-    world.sick.find = lambda patterns: 1 / 0
-    world.well.replicas = (replica(L3, CAM),)
-    assert world.run(MINUTE).demand.dids >= {L2, L3}
 
 
 class Odd(MemoryPublisher):

@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.domain.model import Hold, NoOp, Publish, Refresh, Withdraw
 from hydrator.reconcile.publish import Policy, apply_plan, plan
-from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, ad, published
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, published
 from tests.memory import MemoryPublisher
 
 FOR_EVER = Policy(refresh_after=5 * MINUTE, has_expiring_ads=False)
@@ -111,30 +111,9 @@ def test_retired_site_alone_is_withdrawn_even_with_a_desired_ad():
     assert actions == (Withdraw(CAM, "the site is retired in the configuration"), NoOp(RAL))
 
 
-def test_a_retired_site_that_is_not_there_needs_nothing():
-    assert decide({}, [ad(L1)], retired={CAM}) == ()
-
-
-def test_there_is_one_action_a_site_ordered_by_site():
-    there = published(ad(L1, site=RAL), ad(L1, site=OSO))
-    actions = decide(there, [ad(L1, site=RAL), ad(L1, site=CAM)])
-    assert [action.site for action in actions] == [CAM, OSO, RAL]
-
-
 def test_ad_received_shortly_after_now_is_not_due():
     assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (NoOp(CAM),)
 
 
 def test_ad_received_far_in_the_future_is_due():
     assert decide(published(ad(L1), heard=NOON + 2 * HOUR), [ad(L1)])[0].ad == ad(L1)
-
-
-def test_an_unseen_site_is_re_sent_with_its_old_age():
-    time = [NOON]
-    publisher = MemoryPublisher(clock=lambda: time[0])
-    publisher.publish([ad(L1, generation=3)])
-    time[0] = LATER
-    todo = plan(publisher.published(), {CAM: ad(L1, generation=3)}, retired=set(), now=LATER, policy=EXPIRES)
-    assert apply_plan(todo, publisher).unconfirmed_sites == ()
-    (there,) = publisher.published().values()
-    assert (there.generation, there.as_of, there.received_at) == (3, NOON, LATER)

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Unseen, to_unix
+from hydrator.domain.model import DatasetState, Did, ReplicaState, Unseen, to_unix
 from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.snapshot.breaker import BreakerLimits, HoldCause
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import (
-    BOUND,
     CAM,
-    HOUR,
     MINUTE,
     NOON,
     OSO,
@@ -156,41 +154,11 @@ def test_available_datasets_are_counted_apart_by_the_breaker():
     assert pool.held == {CAM: (5, HoldCause.SITE)}
 
 
-def test_undemanded_datasets_are_not_a_loss():
-    pool = Site()
-    pool.wanted = MANY[:1]
-    pool.poll({CAM: MANY[:1], RAL: MANY[:1]})
-    assert (pool.held, pool.listed()) == ({}, {MANY[0]})
-
-
 def test_a_retired_site_is_no_loss():
     pool = Site()
     pool.rules = replace(pool.rules, retired=frozenset({CAM}))
     pool.poll({RAL: MANY}, sites=(RAL,))
     assert pool.held == {}
-
-
-def test_a_catalogue_taken_out_of_the_configuration_is_no_loss():
-    pool = Site()
-    after = evaluate(
-        pool.state, {}, demand(*MANY), published_generations={}, policy=pool.rules, now=NOON + MINUTE
-    )
-    assert after.state.held_losses == {}
-
-
-def test_dataset_that_another_catalogue_lists_is_not_a_loss():
-    pool = Site()
-    other = holding(*(replica(did, CAM) for did in MANY), at=NOON + MINUTE)
-    nothing = holding(*(replica(did, RAL) for did in MANY), at=NOON + MINUTE, asked=MANY)
-    after = evaluate(
-        pool.state,
-        {"rucio": nothing, "dmapi": other},
-        demand(*MANY),
-        published_generations={},
-        policy=pool.rules,
-        now=NOON + MINUTE,
-    )
-    assert after.state.held_losses == {}
 
 
 # ---- what ends a hold
@@ -229,14 +197,6 @@ def test_a_poll_that_sees_the_datasets_again_ends_the_hold_and_its_count():
         0,
         pool.now,
     )
-
-
-def test_returned_dataset_needs_all_confirming_polls_again():
-    pool = Site(limits=replace(LIMITS, site_share=0.3))
-    for left in ([], MANY[:5], [], []):
-        pool.poll({CAM: left, RAL: MANY})
-    assert pool.listed() == set(MANY[:5])
-    assert pool.state.held_losses[CAM].confirmations == 1
 
 
 def test_a_poll_that_fails_neither_confirms_nor_ends_a_hold():
@@ -281,14 +241,6 @@ def test_an_approval_takes_nothing_that_is_there_again_or_was_never_held():
     assert pool.thought.released == {}
 
 
-def test_held_dataset_reads_unknown_past_max_age():
-    pool = Site(limits=replace(LIMITS, confirming_polls=1000))
-    pool.poll({CAM: [], RAL: MANY})
-    pool.poll({CAM: [], RAL: MANY}, after=BOUND)
-    assert pool.thought.snapshot.sites[CAM].facts == {did: Fact(DatasetState.UNKNOWN, NOON) for did in MANY}
-    assert pool.ad().as_of == NOON
-
-
 def test_breaker_without_confirming_polls_holds_nothing():
     pool = Site(limits=replace(LIMITS, confirming_polls=0))
     pool.poll({})
@@ -330,31 +282,3 @@ def test_a_site_that_is_unnamed_while_it_is_held_goes_on_being_held():
 
 
 # ---- what happened to others
-
-
-def test_replay_external_dns_2858_and_3997_an_answer_without_anything_withdraws_nothing():
-    """One failing endpoint was taken for an empty list, and every record was deleted."""
-    pool = Site()
-    before = dict(pool.thought.ads)
-    for _ in range(3):
-        pool.poll(answer=holding(at=pool.now + MINUTE, asked=MANY, sites=(CAM, RAL)))
-        assert pool.thought.ads == before
-    assert pool.held == {CAM: (10, HoldCause.SITE), RAL: (10, HoldCause.SITE)}
-
-
-def test_replay_wmcore_11674_a_site_that_goes_from_all_to_nothing_in_one_poll_stays():
-    """A block's location went from one site to none, and work was stuck for weeks."""
-    pool = Site()
-    pool.poll({CAM: [], RAL: MANY})
-    pool.poll(HERE, after=HOUR)
-    assert pool.listed() == set(MANY)
-
-
-def test_replay_nfd_1752_a_restart_in_the_middle_of_an_outage_withdraws_nothing():
-    """A controller that started while its source was empty removed the labels of every node."""
-    pool = Site()
-    before = dict(pool.thought.ads)
-    restarted = Site()
-    restarted.state = pool.state
-    restarted.poll({})
-    assert restarted.thought.ads == before

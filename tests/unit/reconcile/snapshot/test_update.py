@@ -1,6 +1,5 @@
 """Readings into facts: what replaces, what keeps its age, what folds, what clashes."""
 
-from datetime import timedelta
 from itertools import permutations
 
 import pytest
@@ -17,7 +16,6 @@ from tests.factories import (
     L3,
     MINUTE,
     NOON,
-    OSO,
     RAL,
     facts,
     holding,
@@ -47,13 +45,6 @@ def view(*memories: CatalogueMemory, now=NOON, wanted=frozenset({L1, L2, L3}), b
 )
 def test_dataset_state_follows_from_the_replica_state(state, concluded):
     assert facts(replica(state=state)).sites[CAM].facts == {L1: Fact(concluded, NOON)}
-
-
-def test_a_dataset_known_not_to_be_here_is_not_listed():
-    assert facts(replica(L1, CAM), asked=[L2]).sites == {
-        CAM: SiteFacts(NOON, {L1: Fact(AVAILABLE, NOON)}),
-        RAL: SiteFacts(NOON, {}),
-    }
 
 
 BEST_FIRST = [
@@ -94,34 +85,11 @@ def test_newer_fact_of_two_equal_ones_is_used():
         assert view(*pair).sites[CAM] == SiteFacts(NOON, {L1: Fact(AVAILABLE, NOON)})
 
 
-def test_a_site_is_as_old_as_the_newest_whole_answer_about_it():
-    old = memory(holding(replica(L1), at=NOON - HOUR))
-    new = memory(holding(replica(L2)))
-    assert view(old, new).sites[CAM] == SiteFacts(
-        NOON, {L1: Fact(AVAILABLE, NOON - HOUR), L2: Fact(AVAILABLE, NOON)}
-    )
-
-
-def test_unseen_dataset_keeps_state_and_age_and_does_not_age_its_site():
-    before = memory(holding(replica(L1), replica(L2)))
-    answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=LATER)), at=LATER)
-    after = view(apply_survey(before, answer, {L1, L2}, now=LATER), now=LATER)
-    assert after.sites[CAM] == SiteFacts(LATER, {L1: Fact(AVAILABLE, NOON), L2: Fact(AVAILABLE, LATER)})
-    assert after.unseen_reasons == {L1: "c0: timeout"}
-
-
 def test_a_dataset_left_out_of_an_answer_is_unseen_not_absent():
     before = memory(holding(replica(L1)))
     after = view(apply_survey(before, survey(at=LATER), {L1}, now=LATER), now=LATER)
     assert after.sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
     assert "does not have this dataset" in after.unseen_reasons[L1]
-
-
-def test_a_dataset_seen_to_be_gone_is_gone():
-    before = memory(holding(replica(L1)))
-    after = apply_survey(before, holding(asked=[L1], at=LATER), {L1}, now=LATER)
-    assert view(after, now=LATER).sites[CAM].facts == {}
-    assert after.records[L1].facts == {}
 
 
 def test_a_catalogue_that_fails_leaves_everything_standing_with_its_age():
@@ -141,22 +109,6 @@ def test_a_catalogue_that_recovers_forgets_its_failure():
 
 def test_a_catalogue_that_never_answered_says_nothing_of_any_site():
     assert view(apply_survey(CatalogueMemory(), Unseen("down"), {L1}, now=NOON)).sites == {}
-
-
-def test_one_catalogue_failing_leaves_the_facts_of_the_other():
-    failed = apply_survey(memory(holding(replica(L1))), Unseen("down"), {L1, L2}, now=NOON + HOUR)
-    other = memory(holding(replica(L2), at=NOON + HOUR), now=NOON + HOUR)
-    assert view(failed, other, now=NOON + HOUR).sites[CAM] == SiteFacts(
-        NOON + HOUR, {L1: Fact(AVAILABLE, NOON), L2: Fact(AVAILABLE, NOON + HOUR)}
-    )
-
-
-def test_unreachable_site_alone_keeps_its_old_facts():
-    before = memory(holding(replica(L1, CAM), replica(L1, RAL)))
-    answer = survey((L1, seen(at=LATER, unreachable_sites=frozenset({CAM}))), at=LATER)
-    after = view(apply_survey(before, answer, {L1}, now=LATER), now=LATER)
-    assert after.sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
-    assert after.sites[RAL].facts == {}
 
 
 def test_partly_read_site_merges_the_new_facts_with_its_old_ones():
@@ -208,20 +160,6 @@ def test_a_site_that_could_not_be_looked_at_at_all_is_as_old_as_before():
     assert read == SiteFacts(LATER, {L1: Fact(AVAILABLE, NOON)})
 
 
-def test_site_that_was_never_read_has_no_facts():
-    answer = survey((L1, seen(unreachable_sites=frozenset({CAM}))))
-    assert set(view(memory(answer)).sites) == {RAL}
-
-
-@pytest.mark.parametrize(("age", "state"), [(BOUND, AVAILABLE), (BOUND + timedelta(seconds=1), UNKNOWN)])
-def test_a_fact_past_the_bound_reads_unknown_and_it_alone(age, state):
-    now = NOON + age
-    before = memory(holding(replica(L1), replica(L2)))
-    answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=now)), at=now)
-    after = view(apply_survey(before, answer, {L1, L2}, now=now), now=now)
-    assert after.sites[CAM] == SiteFacts(now, {L1: Fact(state, NOON), L2: Fact(AVAILABLE, now)})
-
-
 def test_a_fact_past_the_bound_says_no_fraction():
     old = memory(holding(replica(state=ReplicaState.PARTIAL, fraction=0.5)))
     assert view(old, now=NOON + BOUND + MINUTE).sites[CAM].facts == {L1: Fact(UNKNOWN, NOON)}
@@ -239,19 +177,6 @@ def test_dataset_that_is_no_longer_demanded_is_forgotten():
     before = memory(holding(replica(L1), replica(L2)))
     after = apply_survey(before, Unseen("down"), {L2}, now=NOON)
     assert (set(after.records), set(after.unseen_reasons)) == ({L2}, {L2})
-
-
-def test_a_reading_from_the_future_counts_as_read_now():
-    ahead = memory(holding(replica(), at=NOON + HOUR), now=NOON)
-    assert view(ahead).sites[CAM] == SiteFacts(NOON, {L1: Fact(AVAILABLE, NOON)})
-
-
-def test_site_that_its_catalogue_no_longer_names_keeps_its_facts_and_ages():
-    before = memory(holding(replica(L1, OSO), replica(L2, OSO), sites=[OSO]))
-    answer = survey((L1, Unseen("timeout")), (L2, seen(at=LATER)), at=LATER, sites=[CAM])
-    after = view(apply_survey(before, answer, {L1, L2}, now=LATER), now=LATER)
-    old = Fact(AVAILABLE, NOON)
-    assert after.sites == {CAM: SiteFacts(LATER, {}), OSO: SiteFacts(NOON, {L1: old, L2: old})}
 
 
 LOWER = Did("lofar:l1")
