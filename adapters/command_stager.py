@@ -32,7 +32,8 @@ from adapters.bounded_json import Record, decode_row, is_text, quote_excerpt
 from hydrator.domain.errors import BadDid, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.ports import Clock
-from hydrator.domain.ports.staging import (
+from hydrator.domain.redaction import sanitize
+from hydrator.domain.staging_ports import (
     ExistingRule,
     OwnRequest,
     RefusalKind,
@@ -48,7 +49,6 @@ from hydrator.domain.ports.staging import (
     StagingSize,
     StagingUnavailable,
 )
-from hydrator.domain.redaction import sanitize
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_integer, valid_number, valid_time
 
 VERSION = 1
@@ -408,7 +408,7 @@ class CommandStager:
     # -- actions that change requests
 
     def ask(self, orders: Sequence[StagingOrder]) -> Mapping[str, OwnRequest | StagingError]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         by_tag = {order.tag: order for order in orders}
         output = self._change("ask", orders=[order_record(order) for order in orders])
         try:
@@ -417,12 +417,12 @@ class CommandStager:
             raise StagingOutcomeUnknown(self.name, f"the action ask: {error}") from None
 
     def renew(self, request: OwnRequest, lifetime: timedelta) -> None:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         seconds = max(1, round(lifetime.total_seconds()))
         self._change("renew", request=request_record(request), lifetime_seconds=seconds)
 
     def cancel(self, request: OwnRequest) -> None:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         self._change("cancel", request=request_record(request))
 
     def _change(self, action: str, **values: object) -> bytes:
@@ -446,7 +446,7 @@ class CommandStager:
     # -- actions that read
 
     def look(self, tags: AbstractSet[str], prefix: str) -> Mapping[str, RequestProgress]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         output = self._read("look", tags=sorted(tags), prefix=prefix)
         if output is None:
             raise CatalogueUnreachable(self.name, "the command does not support the action look")
@@ -454,7 +454,7 @@ class CommandStager:
         return {tag: progress for tag, progress in found.items() if tag in tags or tag.startswith(prefix)}
 
     def find_rules(self, dids: AbstractSet[Did], sites: AbstractSet[Site]) -> Sequence[ExistingRule]:
-        """See :class:`hydrator.domain.ports.staging.Stager`; without support, only we make requests."""
+        """See :class:`hydrator.domain.staging_ports.Stager`; without support, only we make requests."""
         if not dids or not sites:
             return ()
         output = self._read("find", dids=sorted(dids), sites=sorted(sites))
@@ -462,7 +462,7 @@ class CommandStager:
         return [rule for rule in rules if rule.did in dids and rule.site in sites]
 
     def measure(self, dids: AbstractSet[Did]) -> Mapping[Did, StagingSize]:
-        """See :class:`hydrator.domain.ports.staging.Stager`; without support, no size is known."""
+        """See :class:`hydrator.domain.staging_ports.Stager`; without support, no size is known."""
         if not dids:
             return {}
         output = self._read("measure", dids=sorted(dids))
@@ -470,7 +470,7 @@ class CommandStager:
         return {did: size for did, size in sizes.items() if did in dids}
 
     def read_space(self, sites: AbstractSet[Site]) -> Mapping[Site, SiteSpace]:
-        """See :class:`hydrator.domain.ports.staging.Stager`; without support, no space is known."""
+        """See :class:`hydrator.domain.staging_ports.Stager`; without support, no space is known."""
         if not sites:
             return {}
         output = self._read("space", sites=sorted(sites))
@@ -479,7 +479,7 @@ class CommandStager:
         return {site: space for site, space in spaces.items() if site in sites}
 
     def probe_permissions(self) -> StagingPermissions:
-        """See :class:`hydrator.domain.ports.staging.Stager`; without support, nothing is known."""
+        """See :class:`hydrator.domain.staging_ports.Stager`; without support, nothing is known."""
         return self._parse("check", self._read("check") or b"", parse_permissions)
 
     def _read(self, action: str, **values: object) -> bytes | None:

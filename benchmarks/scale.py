@@ -26,7 +26,7 @@ from hydrator.domain.model import (
     Survey,
     to_unix,
 )
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
 from hydrator.reconcile.estimates.estimate import Estimator
 from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.publish import Policy, plan
@@ -167,7 +167,7 @@ class MadePool:
         self.turn = 0
 
     def read_load(self) -> PoolLoad:
-        """Return the load at the poll number ``turn``; see :class:`hydrator.domain.pool_ports.PoolLoads`."""
+        """Return the load at the poll number ``turn``; see :class:`hydrator.domain.ports.PoolLoads`."""
         idle, running = [], []
         for place, key in enumerate(self._keys):
             user = f"user{place % 20}@example.org"

@@ -24,8 +24,7 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.domain.pool_ports import PoolLoad
-from hydrator.domain.ports import Clock
+from hydrator.domain.ports import Clock, PoolLoad
 
 _BROKEN_REASON = "it is set to fail (is_broken)"
 
@@ -152,7 +151,7 @@ class MemoryQueues:
         self.is_broken = is_broken
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Return the demand by schedd; see :class:`hydrator.domain.pool_ports.Queues`."""
+        """Return the demand by schedd; see :class:`hydrator.domain.ports.Queues`."""
         if self.is_broken:
             raise PoolError("collector", _BROKEN_REASON)
         return dict(sorted(self.queues.items()))
@@ -166,7 +165,7 @@ class MemoryPoolLoads:
         self.is_broken = is_broken
 
     def read_load(self) -> PoolLoad:
-        """Return the load; see :class:`hydrator.domain.pool_ports.PoolLoads`."""
+        """Return the load; see :class:`hydrator.domain.ports.PoolLoads`."""
         if self.is_broken:
             raise PoolError("collector", _BROKEN_REASON)
         return self.load

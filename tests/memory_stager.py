@@ -13,7 +13,7 @@ from typing import TypeVar
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     ExistingRule,
     OwnRequest,
     RefusalKind,
@@ -124,7 +124,7 @@ class MemoryStager:
     # the port
 
     def ask(self, orders: Sequence[StagingOrder]) -> Mapping[str, OwnRequest | StagingError]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         return _call(self, "ask", lambda: {order.tag: self._make(order) for order in orders})
 
     def _make(self, order: StagingOrder) -> OwnRequest | StagingError:
@@ -153,11 +153,11 @@ class MemoryStager:
         return _own_request(self.rules[handle])
 
     def renew(self, request: OwnRequest, lifetime: timedelta) -> None:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         _call(self, "renew", lambda: self._set_end(request, self._clock() + lifetime))
 
     def cancel(self, request: OwnRequest) -> None:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
 
         def end() -> None:
             if request.handle in self.rules:
@@ -174,7 +174,7 @@ class MemoryStager:
         self.rules[request.handle] = replace(row, rule=replace(row.rule, expires_at=end))
 
     def look(self, tags: AbstractSet[str], prefix: str) -> Mapping[str, RequestProgress]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         return _call(
             self,
             "look",
@@ -186,7 +186,7 @@ class MemoryStager:
         )
 
     def find_rules(self, dids: AbstractSet[Did], sites: AbstractSet[Site]) -> Sequence[ExistingRule]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
 
         def find() -> list[ExistingRule]:
             _remove_expired(self.rules, self._clock())
@@ -196,17 +196,17 @@ class MemoryStager:
         return _call(self, "find_rules", find)
 
     def measure(self, dids: AbstractSet[Did]) -> Mapping[Did, StagingSize]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         return _call(self, "measure", lambda: {did: self.sizes[did] for did in dids & self.sizes.keys()})
 
     def read_space(self, sites: AbstractSet[Site]) -> Mapping[Site, SiteSpace]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         return _call(
             self, "read_space", lambda: {site: self.space[site] for site in sites & self.space.keys()}
         )
 
     def probe_permissions(self) -> StagingPermissions:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         return _call(self, "probe_permissions", lambda: self.permissions)
 
     def close(self) -> None:

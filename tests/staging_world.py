@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand, Site, Unseen
-from hydrator.domain.ports.data_needs import DataNeed
-from hydrator.domain.ports.staging import RequestState, SiteSpace, StagingKind, StagingSize
+from hydrator.domain.ports import DataNeed
+from hydrator.domain.staging_ports import RequestState, SiteSpace, StagingKind, StagingSize
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import PendingCommands, ReconcileState

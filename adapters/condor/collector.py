@@ -13,8 +13,7 @@ from typing import Any, Final
 from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
-from hydrator.domain.pool_ports import SlotAdVersion
-from hydrator.domain.ports import Clock
+from hydrator.domain.ports import Clock, SlotAdVersion
 from hydrator.domain.untrusted import valid_time
 
 from .bindings.client import CollectorClient
@@ -150,7 +149,7 @@ class PoolSlots:
         self._site_attributes = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
 
     def read_ad_versions(self) -> Sequence[SlotAdVersion]:
-        """See :class:`hydrator.domain.pool_ports.Slots`."""
+        """See :class:`hydrator.domain.ports.Slots`."""
         ads = self._client.slots([*self._site_attributes, "DataLocalityGeneration"], NOT_DYNAMIC_SLOT)
         return [self._parse_slot_version(ad) for ad in ads]
 

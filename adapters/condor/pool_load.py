@@ -9,9 +9,16 @@ from typing import Any
 from hydrator.domain.ads.classad import list_literal, string_literal
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen, from_unix
-from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
-from hydrator.domain.ports import Clock
-from hydrator.domain.ports.data_needs import DataNeed
+from hydrator.domain.ports import (
+    Clock,
+    ClusterJobs,
+    DataNeed,
+    IdleJobs,
+    PoolLoad,
+    RunningJobs,
+    ScheddLoad,
+    SiteSlots,
+)
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_number
 
 from .bindings.client import CondorClient, QueueClient
@@ -54,7 +61,7 @@ class ScheddLoads(SiteRounds):
         self._usable_slot = f"{USABLE_SLOT} && {seen_within(max_slot_age)}"
 
     def read_load(self) -> PoolLoad:
-        """See :class:`hydrator.domain.pool_ports.PoolLoads`."""
+        """See :class:`hydrator.domain.ports.PoolLoads`."""
         as_of = self._clock()
         ads = self._collector.slots([*self._site_attributes, *SLOT_ATTRIBUTES], self._usable_slot)
         slots = [(ad, site) for ad in ads if (site := self._find_site(ad)) is not None]
@@ -75,7 +82,7 @@ class ScheddClusters(SiteRounds):
     """A ``ClusterQueues`` port: query the jobs of one cluster at its schedd."""
 
     def read_cluster(self, cluster: int, schedd: str | None = None) -> Mapping[str, ClusterJobs | Unseen]:
-        """See :class:`hydrator.domain.pool_ports.ClusterQueues`."""
+        """See :class:`hydrator.domain.ports.ClusterQueues`."""
         as_of = self._clock()
 
         def query(client: QueueClient, name: str) -> Mapping[str, Any] | None:
@@ -167,7 +174,7 @@ class ScheddNeeds(SiteRounds):
     """A ``DataNeeds`` port: query the jobs of each schedd, and evaluate the idle ones against all slots."""
 
     def read_needs(self) -> Mapping[str, Sequence[DataNeed] | Unseen]:
-        """See :class:`hydrator.domain.ports.data_needs.DataNeeds`."""
+        """See :class:`hydrator.domain.ports.DataNeeds`."""
 
         def query(client: QueueClient, schedd: str) -> Mapping[str, Any]:
             return client.read_data_needs(schedd, self._site_attributes, MAX_GROUPS)

@@ -8,8 +8,7 @@ from typing import Any
 
 from hydrator.domain.ads.estimates import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Site, Unseen
-from hydrator.domain.pool_ports import EndedJobs
-from hydrator.domain.ports import Clock, StepReporter
+from hydrator.domain.ports import Clock, EndedJobs, StepReporter
 from hydrator.domain.untrusted import valid_integer, valid_number, valid_time
 
 from .bindings.client import QueueClient
@@ -38,7 +37,7 @@ class ScheddQueues(ScheddRounds):
         self._clock = clock
 
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """See :class:`hydrator.domain.pool_ports.Queues`."""
+        """See :class:`hydrator.domain.ports.Queues`."""
         return self.ask(self._query_queue)
 
     def _query_queue(self, client: QueueClient, schedd: str) -> ScheddDemand:
@@ -62,7 +61,7 @@ class ScheddMisses(ScheddRounds):
         self._answered_at: dict[str, datetime] = {}
 
     def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
-        """See :class:`hydrator.domain.pool_ports.MissReports`."""
+        """See :class:`hydrator.domain.ports.MissReports`."""
         return self.ask(self._query_schedd)
 
     def _query_schedd(self, client: QueueClient, schedd: str) -> Sequence[Sequence[str]]:
@@ -95,11 +94,11 @@ class ScheddHistory(ScheddRounds):
         self._last_job_ids: dict[str, str | None] = {}
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
-        """See :class:`hydrator.domain.pool_ports.JobHistory`."""
+        """See :class:`hydrator.domain.ports.JobHistory`."""
         return self.ask(lambda _, schedd: self._query_pages(schedd, ended_after))
 
     def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
-        """See :class:`hydrator.domain.pool_ports.JobHistory`."""
+        """See :class:`hydrator.domain.ports.JobHistory`."""
         return self.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def _query_pages(self, schedd: str, since: datetime) -> EndedJobs:

@@ -13,8 +13,7 @@ from typing import Any
 from adapters.readback import parse_published_ad
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
-from hydrator.domain.pool_ports import MergeResult
-from hydrator.domain.ports import Clock
+from hydrator.domain.ports import Clock, MergeResult
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, is_ahead, valid_integer
 
 from .bindings.client import CollectorClient
@@ -265,7 +264,7 @@ class SlotMerger:
     def run_once(
         self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
     ) -> Mapping[str, MergeResult]:
-        """See :class:`hydrator.domain.pool_ports.Merger`. Collectors that failed last time come last."""
+        """See :class:`hydrator.domain.ports.Merger`. Collectors that failed last time come last."""
         return self._run_at_collectors(lambda collector: self._merge_at(collector, ads, is_retired))
 
     def _merge_at(

@@ -15,8 +15,7 @@ from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job, dataset
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
-from hydrator.domain.pool_ports import ClusterJobs
-from hydrator.domain.ports import Clock
+from hydrator.domain.ports import Clock, ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from hydrator.domain.model import Did, Unseen
-from hydrator.domain.pool_ports import JobHistory
+from hydrator.domain.ports import JobHistory
 from hydrator.reconcile.history import AvailableSpans
 
 from .outcomes import EndedJob, JobOutcome, determine_outcome, parse_ended_job

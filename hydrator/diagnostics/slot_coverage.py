@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from hydrator.domain.model import Site, SiteAd
-from hydrator.domain.pool_ports import SlotAdVersion
+from hydrator.domain.ports import SlotAdVersion
 
 
 class Coverage(StrEnum):

@@ -19,8 +19,7 @@ from typing import Generic, TypeVar
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError
 from hydrator.domain.model import Did, ScheddDemand, Survey, Unseen
-from hydrator.domain.pool_ports import Queues
-from hydrator.domain.ports import Catalogue, Clock
+from hydrator.domain.ports import Catalogue, Clock, Queues
 from hydrator.reconcile.demand import DemandMemory
 
 _T = TypeVar("_T")

@@ -21,8 +21,7 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )
-from hydrator.domain.pool_ports import Queues
-from hydrator.domain.ports import Catalogue, Clock
+from hydrator.domain.ports import Catalogue, Clock, Queues
 from hydrator.reconcile.ads.drafts import find_estimate_rewrites
 from hydrator.reconcile.estimates.estimate import Estimator
 from hydrator.reconcile.estimates.report import EstimatesSaver

@@ -14,7 +14,7 @@ from hydrator.diagnostics.overview.parts import PartStatus
 from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot
-from hydrator.domain.pool_ports import PoolLoad
+from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import RefusalKind
+from hydrator.domain.staging_ports import RefusalKind
 from hydrator.reconcile.state import PendingCommands
 
 from .ledger import Approval, FailureRecord, Ledger, LedgerEntry
-from .plans.upkeep import Cancellation
 from .policy import StagingPolicy
+from .upkeep import Cancellation
 
 CommandName = Literal["approve", "reject", "cancel", "resume"]
 BY_OPERATOR = "cancelled by the operator"

@@ -12,23 +12,27 @@ from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
 from hydrator.domain.model import DatasetState, Did, Site, Unseen
-from hydrator.domain.ports import Clock
-from hydrator.domain.ports.data_needs import DataNeed, DataNeeds
-from hydrator.domain.ports.staging import Stager, StagingPermissions
+from hydrator.domain.ports import Clock, DataNeed, DataNeeds
+from hydrator.domain.staging_ports import Stager, StagingPermissions
 from hydrator.reconcile.result import CycleReport
 
-from .candidates import Candidate, CandidateList, find_candidates
 from .commands import StagingControl, apply_commands
 from .executor import StagingExecutor
 from .ledger import Ledger, forget_old
 from .needs import DataUse, LiveNeed, LiveNeeds, apply_needs, apply_uses, update_needs
 from .overview import STATE_PROBLEM, StagingOverview, build_overview
-from .plans.pin_plan import PinPlan, PinPlanner
-from .plans.pin_schedule import PinSchedule
-from .plans.stage_plan import CatalogueFacts, ExpectedSeconds, StagePlan, StagePlanner
-from .plans.upkeep import Cancellation, Renewal, plan_upkeep
+from .pin_plan import PinPlan, PinPlanner, PinSchedule
 from .policy import StagingMode, StagingPolicy
-from .progress import apply_progress
+from .stage_plan import (
+    Candidate,
+    CandidateList,
+    CatalogueFacts,
+    ExpectedSeconds,
+    StagePlan,
+    StagePlanner,
+    find_candidates,
+)
+from .upkeep import Cancellation, Renewal, apply_progress, plan_upkeep
 from .view import DataView, build_view
 
 FACTS_AGE = timedelta(minutes=5)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     OwnRequest,
     RefusalKind,
     RequestState,
@@ -24,10 +24,9 @@ from hydrator.domain.ports.staging import (
     StagingUnavailable,
 )
 
-from .failures import record_failure
 from .ledger import AskedBatch, EntryState, FailureRecord, Ledger, LedgerEntry, make_tag
-from .plans.upkeep import Cancellation, Renewal
 from .policy import StagingPolicy
+from .upkeep import Cancellation, Renewal, record_failure
 from .usage import PlannedBatch
 
 AuditLog = Callable[[str, Mapping[str, Any]], None]

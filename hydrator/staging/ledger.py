@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import OwnRequest, RefusalKind, RequestState, StagingKind, StagingOrder
+from hydrator.domain.staging_ports import OwnRequest, RefusalKind, RequestState, StagingKind, StagingOrder
 
 MAX_ENDED = 200
 """Ended requests that the ledger keeps for people."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, Unseen, parse_did
-from hydrator.domain.ports.data_needs import DataNeed
+from hydrator.domain.ports import DataNeed
 
 from .ledger import Ledger, LedgerEntry
 from .policy import StagingPolicy

@@ -9,15 +9,14 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import StagingKind
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import format_bytes, format_count, format_duration, format_time, matches_any
 
-from .candidates import NotAsked
 from .ledger import EndedEntry, EntryState, Ledger, LedgerEntry, StagingTotals
-from .plans.pin_plan import PinPlan
-from .plans.stage_plan import StagePlan
+from .pin_plan import PinPlan
 from .policy import StagingMode, StagingPolicy
-from .progress import STUCK_STATES
+from .stage_plan import NotAsked, StagePlan
+from .upkeep import STUCK_STATES
 from .usage import PlannedBatch, Usage
 
 REPORT_NAME = "staging"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import SiteSpace, StagingKind
+from hydrator.domain.staging_ports import SiteSpace, StagingKind
 from hydrator.domain.text import format_bytes, format_count
 
 from .ledger import HOUR, Ledger
@@ -15,7 +15,7 @@ from .policy import StagingLimits
 
 @dataclass(frozen=True, slots=True)
 class PlannedItem:
-    """One dataset of a planned request; see :class:`hydrator.domain.ports.staging.StagingOrder`."""
+    """One dataset of a planned request; see :class:`hydrator.domain.staging_ports.StagingOrder`."""
 
     did: Did
     bytes: int

@@ -32,10 +32,9 @@ from hydrator.state.database import (
 from . import site_history
 from .locality_hours import LocalityHourTable
 from .rows import decode_published_ad
+from .saved_state import StateReader, StateWriter, insert_rows
 from .site_history import SiteHistory
-from .staging.ledger_table import LedgerTable
-from .state_reader import StateReader
-from .state_writer import StateWriter, insert_rows
+from .staging import LedgerTable
 
 
 class Store(AbstractContextManager["Store"]):

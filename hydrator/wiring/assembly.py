@@ -8,8 +8,7 @@ from adapters.http.publisher import ServedAds
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.domain.pool_ports import Queues
-from hydrator.domain.ports import Catalogue, Clock, TokenValidity
+from hydrator.domain.ports import Catalogue, Clock, Queues, TokenValidity
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, Estimator
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import PublishTarget

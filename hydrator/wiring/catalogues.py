@@ -17,8 +17,8 @@ from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.errors import CatalogueError, ConfigError, StateError
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, TokenValidity
-from hydrator.domain.ports.staging import Stager
 from hydrator.domain.sites import MappedCatalogue
+from hydrator.domain.staging_ports import Stager
 from hydrator.reconcile.estimates.report import REPORT_NAME, parse_estimates
 from hydrator.reconcile.intake import CheckedCatalogue, CleanCatalogue
 from hydrator.state.store import Store

@@ -19,8 +19,7 @@ from hydrator.config import Settings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings
 from hydrator.config.fields import build_from_section
 from hydrator.domain.errors import PoolError
-from hydrator.domain.pool_ports import JobHistory
-from hydrator.domain.ports import Clock, StepReporter
+from hydrator.domain.ports import Clock, JobHistory, StepReporter
 from hydrator.submit.pool_config import NEGOTIATOR_PARAMETERS, SCHEDD_PARAMETERS, STARTD_PARAMETERS
 
 _T = TypeVar("_T")

@@ -8,13 +8,12 @@ from hydrator.config import Settings
 from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import Site
-from hydrator.domain.ports import Clock
-from hydrator.domain.ports.data_needs import DataNeeds
-from hydrator.domain.ports.staging import Stager
+from hydrator.domain.ports import Clock, DataNeeds
+from hydrator.domain.staging_ports import Stager
 from hydrator.staging.controller import StagingController
 from hydrator.staging.executor import AuditLog, LedgerStore, StagingExecutor
 from hydrator.staging.policy import StagingMode, StagingPolicy
-from hydrator.state.staging.control_files import StagingFiles
+from hydrator.state.staging import StagingFiles
 
 from .catalogues import build_stagers
 from .condor import Closable, build_site_rounds

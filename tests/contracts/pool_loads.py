@@ -6,7 +6,7 @@ import pytest
 
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, PoolLoads, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.ports import IdleJobs, PoolLoad, PoolLoads, RunningJobs, ScheddLoad, SiteSlots
 from tests.factories import NOON
 
 LOAD = PoolLoad(

@@ -11,7 +11,7 @@ import pytest
 
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     OwnRequest,
     RefusalKind,
     RequestProgress,

@@ -12,7 +12,7 @@ import pytest
 from adapters.command_stager import CommandStager
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     OwnRequest,
     RefusalKind,
     StagingKind,

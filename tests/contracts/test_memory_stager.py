@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pytest
 
 from hydrator.domain.model import Did
-from hydrator.domain.ports.staging import RefusalKind, RequestState, StagingSize
+from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingSize
 from tests.contracts.stager import FILE_BYTES, FILES, StagerContract
 from tests.factories import NOON
 from tests.memory_stager import MemoryStager

@@ -12,7 +12,7 @@ from adapters.condor.bindings.schedd_calls import _slot_of, find_clock_error
 from adapters.condor.pool_load import ScheddClusters, ScheddLoads
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
-from hydrator.domain.pool_ports import ClusterJobs, RunningJobs, ScheddLoad
+from hydrator.domain.ports import ClusterJobs, RunningJobs, ScheddLoad
 from tests.contracts.pool_loads import LOAD, PoolLoadsContract
 from tests.factories import NOON
 from tests.memory import MemoryPoolLoads

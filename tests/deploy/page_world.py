@@ -8,8 +8,8 @@ from hydrator.diagnostics.overview.locality_history import build_overview
 from hydrator.diagnostics.overview.parts import PartKind, PartStatus
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad
-from hydrator.domain.ports.staging import StagingKind
+from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.server.view import ServerState

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.domain.pool_ports import ClusterJobs
+from hydrator.domain.ports import ClusterJobs
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer

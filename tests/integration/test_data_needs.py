@@ -11,7 +11,7 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.pool_load import ScheddNeeds
-from hydrator.domain.ports.data_needs import DataNeed
+from hydrator.domain.ports import DataNeed
 from testbed.patience import PATIENCE
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.pool_load import ScheddClusters, ScheddLoads
 from hydrator.domain.model import Site
-from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
 
 if TYPE_CHECKING:
     from testbed.pool import Pool

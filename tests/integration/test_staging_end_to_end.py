@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.domain.ports.staging import StagingKind
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.staging.overview import StagingOverview, overview_from_row
 from hydrator.state.store import Store
 from testbed.demo import BRISK, RucioHoldings

@@ -10,7 +10,7 @@ from adapters.rucio.catalogue import RucioCatalogue
 from adapters.rucio.staging.destinations import RuleOptions
 from adapters.rucio.staging.stager import RucioStager
 from hydrator.domain.model import Did
-from hydrator.domain.ports.staging import StagingKind
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.staging.policy import StagingLimits, StagingMode
 from testbed.faults import FAULTS, FaultProxy
 from tests.contracts.stager import CAM, RAL

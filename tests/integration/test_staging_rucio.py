@@ -15,7 +15,7 @@ from adapters.rucio.staging.destinations import RuleOptions
 from adapters.rucio.staging.stager import RucioStager
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, ReplicaState, Site
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     OwnRequest,
     RefusalKind,
     RequestState,

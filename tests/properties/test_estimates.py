@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import DatasetState, Fact, Site, Unseen
-from hydrator.domain.pool_ports import PoolLoad, RunningJobs, SiteSlots
+from hydrator.domain.ports import PoolLoad, RunningJobs, SiteSlots
 from hydrator.reconcile.estimates.changes import ReadStock
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, estimate
 from tests.factories import NOON

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hydrator.domain.model import Did, ReplicaState, Unseen
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     RefusalKind,
     RequestState,
     SiteSpace,

@@ -27,7 +27,7 @@ from adapters.rucio.rse_directory import RseDirectory
 from adapters.rucio.session.queries import QueryRunner
 from adapters.rucio.session.transport import NotFound
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     RefusalKind,
     RequestProgress,
     SiteSpace,

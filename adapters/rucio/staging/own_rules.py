@@ -22,7 +22,7 @@ from adapters.rucio.states import RULE_STATES
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     OwnRequest,
     RefusalKind,
     RequestProgress,

@@ -19,7 +19,7 @@ from adapters.rucio.session.transport import NotFound
 from adapters.rucio.states import LOCK_STATES, PENDING_STATES, Lock, Rule, parse_locks, parse_rules
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import ExistingRule
+from hydrator.domain.staging_ports import ExistingRule
 
 from .destinations import Destinations
 from .own_rules import OwnRule, request_state

@@ -13,7 +13,7 @@ from adapters.rucio.session.client import RucioClient
 from adapters.rucio.session.queries import QueryRunner, did_record, split_did
 from adapters.rucio.session.transport import WriteRefused, WriteUnconfirmed
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     OwnRequest,
     RefusalKind,
     StagingError,

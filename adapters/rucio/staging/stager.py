@@ -28,7 +28,7 @@ from adapters.rucio.session.transport import WriteRefused
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     ExistingRule,
     OwnRequest,
     RefusalKind,
@@ -86,7 +86,7 @@ class RucioStager:
         self._one_at_a_time = threading.Lock()
 
     def close(self) -> None:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         self._queries.connection.deadline.expire_now()
         self._queries.close()
 
@@ -106,7 +106,7 @@ class RucioStager:
     # -- calls that change rules
 
     def ask(self, orders: Sequence[StagingOrder]) -> Mapping[str, OwnRequest | StagingError]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         try:
             with self._start_call(self._write_seconds) as now:
                 return self._ask_all(orders, now)
@@ -167,7 +167,7 @@ class RucioStager:
         return None
 
     def renew(self, request: OwnRequest, lifetime: timedelta) -> None:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         ended = StagingRefused(self.name, f"the rule {request.handle} has ended")
         try:
             with self._start_call(self._write_seconds):
@@ -183,7 +183,7 @@ class RucioStager:
             self._account_rules.forget(request.handle)
 
     def cancel(self, request: OwnRequest) -> None:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         try:
             with self._start_call(self._write_seconds):
                 rule = self._account_rules.find(request, _NO_AGE)
@@ -199,7 +199,7 @@ class RucioStager:
     # -- calls that read
 
     def look(self, tags: AbstractSet[str], prefix: str) -> Mapping[str, RequestProgress]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         with self._start_call(self._read_seconds) as now:
             rules = self._account_rules.list_active()
             if tags and not rules:  # is the answer empty because Rucio, or something before it, fails?
@@ -222,7 +222,7 @@ class RucioStager:
         return estimate[0] if estimate else None
 
     def find_rules(self, dids: Dids, sites: AbstractSet[Site]) -> Sequence[ExistingRule]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         if not dids or not sites:
             return ()
         with self._start_call(self._read_seconds) as now:
@@ -231,14 +231,14 @@ class RucioStager:
             return self._search.find(dids, sites, own, self._account_rules.earlier_time)
 
     def measure(self, dids: Dids) -> Mapping[Did, StagingSize]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         if not dids:
             return {}
         with self._start_call(self._read_seconds):
             return self._sizes.measure(dids)
 
     def read_space(self, sites: AbstractSet[Site]) -> Mapping[Site, SiteSpace]:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         if not sites:
             return {}
         with self._start_call(self._read_seconds) as now:
@@ -252,7 +252,7 @@ class RucioStager:
         return spaces | remaining_spaces(known, progress, now)
 
     def probe_permissions(self) -> StagingPermissions:
-        """See :class:`hydrator.domain.ports.staging.Stager`."""
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
         with self._start_call(self._read_seconds) as now:
             self._destinations.refresh(now)
             return self._probe.probe()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hydrator.cli.output.tables import print_lines, print_table
-from hydrator.domain.ports.staging import StagingKind
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import (
     comma_separated,
     format_bytes,
@@ -14,8 +14,8 @@ from hydrator.domain.text import (
     format_percent,
     format_time,
 )
-from hydrator.staging.candidates import NotAsked
 from hydrator.staging.overview import PlannedRow, RequestRow, StagingOverview
+from hydrator.staging.stage_plan import NotAsked
 
 _BAR_CHARS = 20
 

@@ -19,7 +19,7 @@ from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, fi
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
-from hydrator.domain.pool_ports import JobHistory, Slots
+from hydrator.domain.ports import JobHistory, Slots
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.merge import sizes_of

@@ -10,7 +10,7 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import Turns
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Unseen
-from hydrator.domain.pool_ports import MissReports
+from hydrator.domain.ports import MissReports
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 
 from .worker import BackgroundWorker

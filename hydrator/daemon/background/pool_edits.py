@@ -10,7 +10,7 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import Turns
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Site, SiteAd
-from hydrator.domain.pool_ports import Merger, MergeResult
+from hydrator.domain.ports import Merger, MergeResult
 from hydrator.reconcile.evaluate import ReconcilePolicy
 
 from .worker import BackgroundWorker, CycleOutput

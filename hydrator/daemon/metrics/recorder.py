@@ -13,7 +13,7 @@ from hydrator.diagnostics.outcomes import LocalityResult, quantile
 from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site, to_unix
-from hydrator.domain.pool_ports import MergeResult
+from hydrator.domain.ports import MergeResult
 from hydrator.reconcile.estimates.predictions import EstimateKind
 from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.result import CycleReport

@@ -5,7 +5,7 @@ from collections import Counter as Tally
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from hydrator.domain.model import Site, to_unix
-from hydrator.domain.ports.staging import RefusalKind, StagingKind
+from hydrator.domain.staging_ports import RefusalKind, StagingKind
 from hydrator.staging.ledger import StagingTotals
 from hydrator.staging.overview import PlannedRow, StagingOverview
 

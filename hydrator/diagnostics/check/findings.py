@@ -10,9 +10,8 @@ from typing import Any, ParamSpec, Protocol
 from hydrator.diagnostics.daemon_probe import DaemonProbe
 from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from hydrator.domain.model import Site
-from hydrator.domain.pool_ports import Queues
-from hydrator.domain.ports import Catalogue
-from hydrator.domain.ports.staging import Stager
+from hydrator.domain.ports import Catalogue, Queues
+from hydrator.domain.staging_ports import Stager
 from hydrator.domain.text import shorten_list
 from hydrator.reconcile.evaluate import ReconcilePolicy
 

@@ -14,7 +14,7 @@ from hydrator.diagnostics.check.findings import (
 )
 from hydrator.diagnostics.daemon_probe import AuthorizationResult
 from hydrator.domain.model import Unseen
-from hydrator.domain.pool_ports import Queues
+from hydrator.domain.ports import Queues
 from hydrator.submit.pool_config import allow_line
 
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from hydrator.domain.ports.staging import Stager, StagingPermissions
+from hydrator.domain.staging_ports import Stager, StagingPermissions
 
 from .findings import Finding, Level, advice, ok, warning
 

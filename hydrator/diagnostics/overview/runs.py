@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen
-from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
+from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.domain.text import format_count
 from hydrator.staging.overview import StagingOverview
 

@@ -23,7 +23,7 @@ from hydrator.domain.ads.estimates import (
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import BadDid, PoolError
 from hydrator.domain.model import Demand, Site, Snapshot, parse_did, to_unix
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, PoolLoads, RunningJobs, ScheddLoad
+from hydrator.domain.ports import IdleJobs, PoolLoad, PoolLoads, RunningJobs, ScheddLoad
 from hydrator.reconcile.poll import run_in_thread
 
 from .changes import (

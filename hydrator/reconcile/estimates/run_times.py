@@ -32,7 +32,7 @@ from hydrator.domain.model import (
     Unseen,
     to_unix,
 )
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs
+from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs
 from hydrator.reconcile.snapshot.memory import TimestampedRows
 
 MAX_SAMPLES: Final = 50

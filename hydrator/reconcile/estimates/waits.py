@@ -21,7 +21,7 @@ from itertools import permutations
 
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, JobQueue, Rate, RateLookup, SetEstimate
 from hydrator.domain.model import Site
-from hydrator.domain.pool_ports import SiteSlots
+from hydrator.domain.ports import SiteSlots
 
 from .changes import to_class
 from .run_times import DatasetSet, Holders, Holdings

@@ -13,7 +13,7 @@ from hydrator.diagnostics.overview.placement import Placement
 from hydrator.diagnostics.overview.runs import find_run, measure_progress
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Demand, Did, Site, Snapshot, Unseen
-from hydrator.domain.pool_ports import ClusterJobs
+from hydrator.domain.ports import ClusterJobs
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.api.rows import MAX_NAME_COMPARED, find_similar_sites

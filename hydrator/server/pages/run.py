@@ -10,7 +10,7 @@ from typing import Final
 
 from hydrator.diagnostics.overview.runs import RunProgress
 from hydrator.domain.model import Unseen
-from hydrator.domain.pool_ports import ClusterJobs
+from hydrator.domain.ports import ClusterJobs
 from hydrator.server.limits import RateLimiter
 from hydrator.server.responses import busy_error
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from hydrator.domain.ports.staging import StagingKind
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import comma_separated, format_bytes, format_time
 from hydrator.staging.overview import PlannedRow, RequestRow, StagingOverview
 

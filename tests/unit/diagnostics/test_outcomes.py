@@ -24,7 +24,7 @@ from hydrator.diagnostics.outcomes import (
     tally,
 )
 from hydrator.domain.model import Did, Site, Unseen, to_unix
-from hydrator.domain.pool_ports import EndedJobs
+from hydrator.domain.ports import EndedJobs
 from hydrator.reconcile.history import AvailableSpans
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, SECOND
 

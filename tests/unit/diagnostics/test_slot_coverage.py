@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.slot_coverage import UNKNOWN_SITE, Coverage, count_coverage
-from hydrator.domain.pool_ports import SlotAdVersion
+from hydrator.domain.ports import SlotAdVersion
 from tests.factories import CAM, ad
 
 OURS = ad(generation=7)

@@ -32,8 +32,8 @@ from hydrator.domain.model import Provenance as Catalogued
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
-from hydrator.staging.candidates import NotAsked
 from hydrator.staging.overview import StagingOverview, explain_for_job
+from hydrator.staging.stage_plan import NotAsked
 from hydrator.submit.nearest_names import add_similar_names
 from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad

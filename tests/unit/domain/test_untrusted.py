@@ -16,7 +16,7 @@ from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, wi
 from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain import untrusted as numbers
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
-from hydrator.domain.pool_ports import EndedJobs
+from hydrator.domain.ports import EndedJobs
 from hydrator.domain.text import format_duration
 from hydrator.reconcile.history import AvailableSpans
 from hydrator.reconcile.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses

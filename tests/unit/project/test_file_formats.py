@@ -11,7 +11,7 @@ from hydrator.reconcile.state import Approve
 from hydrator.server.auth import Role, parse_grants
 from hydrator.staging.commands import StagingCommand
 from hydrator.state import command_files
-from hydrator.state.staging import control_files
+from hydrator.state import staging as staging_state
 from hydrator.submit import job_wrapper
 from tests.factories import HOUR, ad
 from tests.pages import blocks
@@ -75,7 +75,7 @@ def test_order_example_is_executed_as_an_approval(tmp_path):
 
 
 def test_staging_example_is_executed_as_an_approval(tmp_path):
-    files = control_files.StagingFiles(tmp_path)
+    files = staging_state.StagingFiles(tmp_path)
     files.prepare()
     (tmp_path / files.FOLDER_NAME / "000001-5ad4c2f0.json").write_text(example("json staging"))
     [(_, command)] = files.read_pending().commands

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hydrator.domain.files import replace_file
 from hydrator.domain.model import Site, from_unix
-from hydrator.domain.ports.staging import ExistingRule, RequestState, StagingKind, StagingSize
+from hydrator.domain.staging_ports import ExistingRule, RequestState, StagingKind, StagingSize
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.policy import TERABYTE, StagingLimits
 from hydrator.state.store import Store

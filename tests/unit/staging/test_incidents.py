@@ -6,7 +6,7 @@ Each test names the issue or page that reported the incident.
 from datetime import timedelta
 
 from hydrator.domain.model import Did, ReplicaState
-from hydrator.domain.ports.staging import RefusalKind, RequestState, SiteSpace, StagingRefused
+from hydrator.domain.staging_ports import RefusalKind, RequestState, SiteSpace, StagingRefused
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.domain.ports.staging import RequestState
+from hydrator.domain.staging_ports import RequestState
 from hydrator.staging.ledger import EntryState
 from hydrator.staging.policy import TERABYTE
 from hydrator.state.store import Store

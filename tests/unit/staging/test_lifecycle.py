@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.model import Did, Unseen
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     RefusalKind,
     RequestState,
     StagingKind,

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.ports.staging import RequestState, StagingKind, StagingUnavailable
+from hydrator.domain.staging_ports import RequestState, StagingKind, StagingUnavailable
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL
 from tests.memory_stager import Fault

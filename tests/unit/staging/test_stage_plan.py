@@ -7,10 +7,10 @@ import pytest
 
 from hydrator.domain.ads.estimates import Rate
 from hydrator.domain.model import Did, ReplicaState, Site, Unseen
-from hydrator.domain.ports.staging import RequestState, SiteSpace, StagingPermissions, StagingSize
+from hydrator.domain.staging_ports import RequestState, SiteSpace, StagingPermissions, StagingSize
 from hydrator.staging.commands import StagingCommand
-from hydrator.staging.plans.stage_plan import choose_lifetime
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes
+from hydrator.staging.stage_plan import choose_lifetime
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.staging_world import BOB, SCHEDD, StagingWorld, need, policy, run
 

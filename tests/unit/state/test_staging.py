@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.errors import StateError
-from hydrator.domain.ports.staging import RefusalKind, RequestState, StagingKind
+from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingKind
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.ledger import (
     Approval,
@@ -19,7 +19,7 @@ from hydrator.staging.ledger import (
     LedgerEntry,
     StagingTotals,
 )
-from hydrator.state.staging.control_files import StagingFiles
+from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
 from tests.factories import CAM, L1, L2, NOON, RAL
 

@@ -15,7 +15,7 @@ from hydrator.domain.text import comma_separated, format_bytes, format_count
 if TYPE_CHECKING:
     from hydrator.staging.commands import CommandName
     from hydrator.staging.overview import StagingOverview
-    from hydrator.state.staging.control_files import StagingFiles
+    from hydrator.state.staging import StagingFiles
 
 staging = typer.Typer(
     cls=PlainGroup,
@@ -105,7 +105,7 @@ def _load_staging(config: Path) -> "tuple[StagingOverview | None, StagingFiles]"
     """Return what the daemon saved last, and the operator's files."""
     from hydrator.config import load
     from hydrator.staging.overview import REPORT_NAME, overview_from_row
-    from hydrator.state.staging.control_files import StagingFiles
+    from hydrator.state.staging import StagingFiles
     from hydrator.state.store import Store
 
     state_dir = load(config).daemon.state_dir

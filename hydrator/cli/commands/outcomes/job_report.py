@@ -24,7 +24,7 @@ from hydrator.diagnostics.outcomes import (
 from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, ErrorSummary
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Unseen
-from hydrator.domain.pool_ports import EndedJobs
+from hydrator.domain.ports import EndedJobs
 from hydrator.domain.text import format_bytes, format_count, format_duration
 from hydrator.reconcile.estimates.predictions import EstimateKind
 from hydrator.reconcile.history import AvailableSpans

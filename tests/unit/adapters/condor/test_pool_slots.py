@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.condor.collector import PoolSlots
-from hydrator.domain.pool_ports import SlotAdVersion
+from hydrator.domain.ports import SlotAdVersion
 
 
 class Collector:

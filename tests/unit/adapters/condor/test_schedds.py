@@ -11,7 +11,7 @@ from adapters.condor.schedd_rounds import ScheddRounds
 from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen, to_unix
-from hydrator.domain.pool_ports import EndedJobs
+from hydrator.domain.ports import EndedJobs
 from tests.factories import L1, NOON
 
 pytestmark = pytest.mark.outside

@@ -12,7 +12,7 @@ from adapters.rucio.staging.own_rules import build_comment, iter_own_rules, pars
 from adapters.rucio.staging.rule_writer import translate_error
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
-from hydrator.domain.ports.staging import (
+from hydrator.domain.staging_ports import (
     RefusalKind,
     RequestState,
     StagingKind,

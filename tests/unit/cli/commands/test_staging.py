@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 from hydrator.cli.app import app
 from hydrator.cli.output.staging import describe_progress
 from hydrator.domain.errors import ConfigError, StateError
-from hydrator.domain.ports.staging import RequestState
+from hydrator.domain.staging_ports import RequestState
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.overview import REPORT_NAME, overview_to_row
 from hydrator.staging.policy import StagingMode
-from hydrator.state.staging.control_files import StagingFiles
+from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
 from tests.factories import CAM, L1, L2, L3

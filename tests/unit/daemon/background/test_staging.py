@@ -21,8 +21,7 @@ from hydrator.domain.errors import StateError
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.overview import overview_from_row
 from hydrator.staging.policy import StagingMode, StagingTimes
-from hydrator.state.staging.control_files import StagingFiles
-from hydrator.state.staging.ledger_table import LedgerTable
+from hydrator.state.staging import LedgerTable, StagingFiles
 from hydrator.state.store import Store
 from hydrator.wiring import StagingParts, system_clock
 from tests.factories import CAM, HOUR, L1, MINUTE

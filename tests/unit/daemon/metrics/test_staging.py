@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hydrator.daemon.metrics.staging import StagingMetrics
-from hydrator.domain.ports.staging import RefusalKind, RequestState
+from hydrator.domain.staging_ports import RefusalKind, RequestState
 from hydrator.staging.overview import LimitRow
 from hydrator.staging.policy import TERABYTE, StagingMode
 from tests.factories import CAM, L1, L2, OSO

@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.diagnostics.check.findings import Finding, Level
-from hydrator.domain.ports.staging import StagingPermissions
+from hydrator.domain.staging_ports import StagingPermissions
 from tests.factories import NOON
 from tests.memory_stager import MemoryStager
 from tests.unit.diagnostics.check.test_examine import findings

@@ -6,7 +6,7 @@ from functools import partial
 
 from hydrator.diagnostics.why.query import ask_job
 from hydrator.diagnostics.why.render import render_answer
-from hydrator.domain.ports.staging import RequestState
+from hydrator.domain.staging_ports import RequestState
 from hydrator.staging.overview import explain_for_job
 from hydrator.staging.policy import StagingMode
 from tests.factories import L1, L2, NOON

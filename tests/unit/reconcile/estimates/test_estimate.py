@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, Estimates
 from hydrator.domain.model import DatasetState, Did, Fact, to_unix
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, estimate
 from tests.factories import MINUTE, NOON
 from tests.unit.reconcile.estimates.worlds import (

@@ -13,7 +13,7 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import Unseen
-from hydrator.domain.pool_ports import PoolLoad, ScheddLoad
+from hydrator.domain.ports import PoolLoad, ScheddLoad
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, Estimator
 from hydrator.reconcile.estimates.report import (
     REPORT_NAME,

@@ -17,7 +17,7 @@ from hydrator.domain.ads.estimates import (
     TransferSample,
 )
 from hydrator.domain.model import to_unix
-from hydrator.domain.pool_ports import SiteSlots
+from hydrator.domain.ports import SiteSlots
 from hydrator.reconcile.estimates import predictions as module
 from hydrator.reconcile.estimates.estimate import Estimator
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind, Predictions

@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.domain.model import Site
-from hydrator.domain.pool_ports import SiteSlots
+from hydrator.domain.ports import SiteSlots
 from hydrator.reconcile.estimates.waits import QueuedWork, SiteQueues, assign_work
 
 A, B = Site("A"), Site("B")

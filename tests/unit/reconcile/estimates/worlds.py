@@ -19,7 +19,7 @@ from hydrator.domain.model import (
     Snapshot,
     to_unix,
 )
-from hydrator.domain.pool_ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
 from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, estimate
 from tests.factories import NOON
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot, Unseen
-from hydrator.domain.pool_ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
+from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.app import build_app
 from hydrator.server.pages.dataset import build_stay_chart, build_stays

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hydrator.domain.model import Did, Snapshot
-from hydrator.domain.ports.staging import RequestState
+from hydrator.domain.staging_ports import RequestState
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.pages.staging import MAX_ARRIVALS, MAX_ROWS
 from hydrator.server.view import ServerState

@@ -1,4 +1,11 @@
-"""Table of the ledger of staging: one row for each request, written in one transaction before each call."""
+"""State of staging: the ledger in the database, and the operator's switch and commands as files.
+
+Table of the ledger of staging: one row for each request, written in one transaction before each call.
+
+Control files of staging, in ``state_dir/staging``: the switch that stops all asking, and commands.
+
+The switch is a file, so it works at once, also while the daemon is not running, and it survives a restart.
+"""
 
 import contextlib
 import json
@@ -7,11 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import TypeAdapter
 
 from hydrator.domain.model import Did, Site
+from hydrator.domain.redaction import sanitize
+from hydrator.staging.commands import CommandName, StagingCommand
 from hydrator.staging.ledger import (
     Approval,
     AskedBatch,
@@ -22,7 +31,8 @@ from hydrator.staging.ledger import (
     StagingTotals,
 )
 
-from ..rows import DECODE_ERRORS
+from .command_files import CommandFolder
+from .rows import DECODE_ERRORS
 
 SCHEMA: Final = """
 create table if not exists staging (kind text, key text, body text, primary key (kind, key)) without rowid;
@@ -144,3 +154,57 @@ def _encode_all(
 
 def _key(did: Did, site: Site) -> str:
     return json.dumps([did, site])
+
+
+STOP_FILE: Final = "stopped"
+_STOPPED: Final = "stopped by the operator; `hydrator staging resume` ends this"
+
+
+class StagingFiles(CommandFolder[StagingCommand]):
+    """The switch and the commands in a state directory; see :class:`StagingControl` for the daemon's side."""
+
+    FOLDER_NAME = "staging"
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Return why staging is stopped; None if it is not.
+
+        If the folder cannot be read, staging counts as stopped: the switch may be there.
+        """
+        try:
+            with (self._folder / STOP_FILE).open(encoding="utf-8", errors="replace") as file:
+                reason = sanitize(file.read(200).strip())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"the switch {self._folder / STOP_FILE} cannot be read: {error.strerror}"
+        return f"{_STOPPED} ({reason})" if reason else _STOPPED
+
+    def stop(self, reason: str = "") -> None:
+        """Stop all asking and renewing at once; nothing is deleted. *reason* is shown to everybody.
+
+        Raises:
+            StateError: no daemon has created the folder yet, or this user may not write into it.
+        """
+        self._write(STOP_FILE, reason.encode())
+
+    def resume(self) -> None:
+        """End the stop, and let the daemon forget earlier failures.
+
+        Raises:
+            StateError: this user may not write into the folder.
+        """
+        self.submit(StagingCommand("resume"))
+        try:
+            (self._folder / STOP_FILE).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._write_error(error) from error
+
+    def _encode(self, command: StagingCommand) -> dict[str, Any]:
+        return {"command": command.name, "target": command.target}
+
+    def _decode(self, body: Any) -> StagingCommand:  # noqa: ANN401
+        name, target = body["command"], body["target"]
+        if name not in get_args(CommandName) or not isinstance(target, str) or len(target) > 200:
+            raise ValueError("unknown command or target")
+        return StagingCommand(name, target)
