@@ -1,6 +1,5 @@
 """What holds of the core for all inputs, as far as hypothesis can think of them."""
 
-import re
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -17,25 +16,17 @@ from hydrator.domain.model import (
     Did,
     Fact,
     Origin,
-    QueuedJobs,
-    Replica,
-    ReplicaState,
-    ScheddDemand,
-    Seen,
     Site,
     SiteAd,
     SiteFacts,
     Snapshot,
-    Survey,
-    Unseen,
     Withdraw,
     parse_did,
     to_unix,
 )
 from hydrator.domain.untrusted import MAX_AHEAD, is_ahead
 from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads, sets_of
-from hydrator.reconcile.demand import DemandMemory, RememberedJobs, update_demand_memory
-from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
+from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.publish import Policy, apply_plan, plan
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
@@ -46,7 +37,6 @@ from tests.memory import MemoryPublisher
 SITES = [Site(name) for name in ("A", "B", "C", "D")]
 names = st.text("abXY01._/@=+~-", min_size=1, max_size=12)
 dids = st.builds(lambda scope, name: Did(f"{scope}:{name}"), names, names)
-few_dids = st.sampled_from([Did(f"s:{n}") for n in range(6)])
 sites = st.sampled_from(SITES)
 moments = st.integers(0, 80 * 365 * 24 * 3600 * 10**6).map(
     lambda microseconds: NOON + timedelta(microseconds=microseconds)
@@ -72,26 +62,6 @@ def test_what_is_taken_as_a_did_is_safe_in_ads_and_reads_the_same_again(text, sc
 
 
 # ---- demand
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["ap1", "ap2"]),
-        st.just(Unseen("down"))
-        | st.builds(
-            lambda groups: ScheddDemand(NOON, tuple(QueuedJobs(tuple(dids), jobs) for dids, jobs in groups)),
-            st.lists(st.tuples(st.lists(few_dids, max_size=3), st.integers(1, 9)), max_size=4),
-        ),
-    ),
-    st.lists(st.tuples(st.sampled_from(["ap1", "ap2", "ap3"]), few_dids), unique=True),
-)
-def test_demand_younger_than_a_day_and_of_schedds_that_cannot_be_asked_is_never_lost(answers, old):
-    before = DemandMemory(tuple(RememberedJobs(schedd, (did,), 1, NOON - HOUR) for schedd, did in old))
-    soon = update_demand_memory(before, answers, default_scope=None, keep_for=24 * HOUR, now=NOON)
-    assert {(w.schedd, w.dids) for w in before.entries} <= {(w.schedd, w.dids) for w in soon.entries}
-    late = update_demand_memory(before, answers, default_scope=None, keep_for=HOUR, now=NOON)
-    unseen = {(w.schedd, w.dids) for w in before.entries if isinstance(answers.get(w.schedd), Unseen)}
-    assert unseen <= {(w.schedd, w.dids) for w in late.entries}
 
 
 # ---- ads and their budget
@@ -258,56 +228,6 @@ def test_applying_a_plan_reaches_the_desired_ads_and_then_rests(there, desired, 
 
 
 # ---- many cycles
-
-replicas = st.builds(Replica, few_dids, st.sampled_from(SITES[:3]), st.sampled_from(ReplicaState), fractions)
-
-
-@st.composite
-def answers(draw, now):
-    if draw(st.integers(0, 4)) == 0:
-        return Unseen("down")
-    held = draw(st.lists(replicas, max_size=8))
-    readings = {}
-    for did in {r.did for r in held} | set(draw(st.lists(few_dids, max_size=6))):
-        at = now + timedelta(seconds=draw(st.integers(-100, 100)))
-        here = tuple(r for r in held if r.did == did)
-        blind = draw(st.frozensets(st.sampled_from(SITES[:3]), max_size=1))
-        seen = Seen(at, here, draw(st.none() | st.integers(0, 9)), blind)
-        readings[did] = draw(st.sampled_from([seen, seen, Unseen("timeout")]))
-    return Survey("c", now + timedelta(seconds=draw(st.integers(-5, 5))), frozenset(SITES[:3]), readings)
-
-
-@given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_however_cycles_go_no_ad_lies_about_time_and_the_state_survives(data):
-    """Several cycles with failures of every kind; the state goes through a real store each time."""
-    wanted = Demand(tuple(DemandEntry((Did(f"s:{n}"),), 1, Origin.JOB, NOON) for n in range(4)))
-    with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
-        state, now, before = ReconcileState(), NOON, {}
-        for _ in range(data.draw(st.integers(1, 4))):
-            asked = {name: data.draw(answers(now)) for name in ("one", "two")}
-            thought = evaluate(
-                state, asked, wanted, published_generations={}, policy=ReconcilePolicy(), now=now
-            )
-            assert set(before) <= set(thought.ads)
-            for site, made in thought.ads.items():
-                lines = dict(made.attributes)
-                assert made.as_of <= now
-                assert keys(lines["DatasetStates"]) <= wanted.dids
-                times = [int(time) for time in re.findall(r"=(\d+)", lines["DatasetAsOf"])]
-                assert all(time < to_unix(made.as_of) for time in times)
-                if site in before:
-                    changed = made.generation != before[site].generation
-                    assert changed == (made.content != before[site].content)
-                    assert made.generation >= before[site].generation
-            if all(isinstance(answer, Unseen) for answer in asked.values()):
-                assert {site: made.as_of for site, made in thought.ads.items()} == {
-                    site: made.as_of for site, made in before.items()
-                }
-            store.save(thought.state)
-            state = store.load()
-            assert state == thought.state
-            before, now = thought.ads, now + timedelta(seconds=data.draw(st.integers(1, 5 * 3600)))
 
 
 # ---- the store

@@ -163,6 +163,13 @@ class World:
         )
 
 
+def think(state, answers, demand, *, now, rules=ReconcilePolicy(), last=None, **more) -> Evaluation:  # noqa: B008
+    """One evaluation, that starts from *last*, or from nothing."""
+    return evaluate(
+        state, answers, demand, published_generations={}, policy=rules, now=now, previous=last, **more
+    )
+
+
 def leaves(thought: Evaluation, there, now):
     """All that leaves the core."""
     return {
@@ -199,17 +206,10 @@ def compared(data, cycles: int, rules: ReconcilePolicy) -> None:
             approved = {site: frozenset(state.held_losses[site].missing_polls)}
 
         def thinks(state, last, answers=answers, demand=demand, approved=approved):
-            return evaluate(
-                state,
-                answers,
-                demand,
-                published_generations={},
-                policy=rules,
-                now=world.now,
-                approved_losses=approved,
-                previous=last,
-                make_estimates=lambda _, given=world.estimates: given,
-            )
+            return think(
+                state, answers, demand, now=world.now, rules=rules, last=last,
+                approved_losses=approved, make_estimates=lambda _, given=world.estimates: given,
+            )  # fmt: skip
 
         from_nothing, step = thinks(as_loaded(state), None), thinks(state, last)
         assert leaves(step, {}, world.now) == leaves(from_nothing, {}, world.now)
@@ -232,9 +232,7 @@ def test_a_state_that_the_last_cycle_did_not_leave_is_thought_through_as_a_whole
         replicas = (Replica(DIDS[0], site, ReplicaState.COMPLETE),) if here else ()
         answer = Survey("one", now, frozenset({site}), {DIDS[0]: Seen(now, replicas)})
         rules = ReconcilePolicy(breaker_limits=BreakerLimits(confirming_polls=0))
-        return evaluate(
-            state, {"one": answer}, wanted, published_generations={}, policy=rules, now=now, previous=last
-        )
+        return think(state, {"one": answer}, wanted, now=now, rules=rules, last=last)
 
     empty, full = poll(ReconcileState(), 0, here=False), poll(ReconcileState(), 0, here=True)
     after = poll(full.state, 1, here=False, last=empty)
@@ -253,25 +251,9 @@ def test_what_did_not_change_is_not_looked_at_again():
         found = {did: Seen(at, (Replica(did, site, one),)) for did, one in zip(DIDS, states, strict=False)}
         return {"one": Survey("one", at, frozenset({site}), found)}
 
-    first = evaluate(
-        ReconcileState(),
-        answer(now, ReplicaState.COMPLETE),
-        wanted,
-        published_generations={},
-        policy=ReconcilePolicy(),
-        now=now,
-    )
+    first = think(ReconcileState(), answer(now, ReplicaState.COMPLETE), wanted, now=now)
     now += MINUTE
-    last, given_ = first, answer(now, ReplicaState.INCOMING)
-    second = evaluate(
-        first.state,
-        given_,
-        wanted,
-        published_generations={},
-        policy=ReconcilePolicy(),
-        now=now,
-        previous=last,
-    )
+    second = think(first.state, answer(now, ReplicaState.INCOMING), wanted, now=now, last=first)
     rows = second.state.memories["one"].records
     assert rows.changed_since_base == {DIDS[0]}
     assert rows.rows[DIDS[1]] is first.state.memories["one"].records.rows[DIDS[1]]
@@ -286,16 +268,10 @@ def test_what_is_on_disk_is_the_state_also_where_only_what_changed_was_written(d
     with tempfile.TemporaryDirectory(dir=ROOM) as folder, Store.open_to_write(Path(folder)) as store:
         for _ in range(data.draw(st.integers(2, 6))):
             world.turn()
-            step = evaluate(
-                state,
-                world.answers(),
-                world.demand,
-                published_generations={},
-                policy=rules,
-                now=world.now,
-                previous=last,
+            step = think(
+                state, world.answers(), world.demand, now=world.now, rules=rules, last=last,
                 make_estimates=lambda _, given=world.estimates: given,
-            )
+            )  # fmt: skip
             state, last = step.state, step
             if data.draw(st.integers(0, 4)):  # a cycle that could not be saved is made up for by the next
                 store.save(state)
@@ -312,15 +288,7 @@ def test_of_two_that_say_the_same_at_one_time_the_first_is_believed_also_when_it
 
     def thinks(state, one, last=None):
         answers = {"one": one, "two": says("two", "second")}
-        return evaluate(
-            state,
-            answers,
-            wanted,
-            published_generations={},
-            policy=ReconcilePolicy(),
-            now=NOON,
-            previous=last,
-        )
+        return think(state, answers, wanted, now=NOON, last=last)
 
     first = thinks(ReconcileState(), says("one", "first"))
     step = thinks(first.state, Unseen("down"), last=first)
@@ -338,7 +306,7 @@ def polled(state, number, here, wanted, *, last, rules):
     }
     answers = {"one": Survey("one", now, frozenset(SITES[:1]), found)}
     demand = Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOON) for did in wanted))
-    return evaluate(state, answers, demand, published_generations={}, policy=rules, now=now, previous=last)
+    return think(state, answers, demand, now=now, rules=rules, last=last)
 
 
 def test_what_is_no_longer_wanted_counts_no_more_when_something_shrinks():
@@ -358,9 +326,7 @@ def test_an_age_is_written_once_it_is_another_second_than_the_sites_though_nothi
         if tenths:
             seen[DIDS[0]] = Unseen("timeout")
         answers = {"one": Survey("one", now, frozenset({site}), seen)}
-        last = evaluate(
-            state, answers, wanted, published_generations={}, policy=ReconcilePolicy(), now=now, previous=last
-        )
+        last = think(state, answers, wanted, now=now, last=last)
         state = last.state
         written.append(dict(last.ads[site].content)["DatasetAsOf"])
     assert written == ["[]", "[]", f"['s:one'={to_unix(NOON)}]", f"['s:one'={to_unix(NOON)}]"]

@@ -46,59 +46,31 @@ def goes(job: dict[str, object], slot: dict[str, object]) -> object:
 
 
 AHEAD = 4_000_000_000
+UK, NL = {"DataLocalitySite": "UK"}, {"DataLocalitySite": "NL"}
+MISSED = {"ChirpDataLocalityMissed": ["UK"]}
+AVOIDS = {**MISSED, "ChirpDataLocalityMissedUntil": AHEAD}
+AVOIDED = {**MISSED, "ChirpDataLocalityMissedUntil": 1000}
+EXIT_85 = {"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}
 
 
 @pytest.mark.parametrize(
     ("job", "slot", "there"),
     [
-        ({}, {"DataLocalitySite": "UK"}, True),
+        ({}, UK, True),
         ({}, {}, True),
-        ({"ExitCode": 0, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "UK"}, True),
-        (
-            {"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": AHEAD},
-            {"DataLocalitySite": "UK"},
-            False,
-        ),
-        (
-            {"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": AHEAD},
-            {"DataLocalitySite": "NL"},
-            True,
-        ),
-        (
-            {"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": AHEAD},
-            {"GLIDEIN_Site": "UK"},
-            False,
-        ),
-        ({"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": AHEAD}, {}, True),
-        (
-            {"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": 1000},
-            {"DataLocalitySite": "UK"},
-            True,
-        ),
-        (
-            {
-                "ChirpDataLocalityMissed": ["UK"],
-                "ChirpDataLocalityMissedUntil": AHEAD,
-                "LastHoldReasonSubCode": 85,
-            },
-            {"DataLocalitySite": "UK"},
-            True,
-        ),
-        ({"ChirpDataLocalityMissed": ["UK"]}, {"DataLocalitySite": "UK"}, True),
-        ({"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "UK"}, False),
+        ({**EXIT_85, "ExitCode": 0}, UK, True),
+        (AVOIDS, UK, False),
+        (AVOIDS, NL, True),
+        (AVOIDS, {"GLIDEIN_Site": "UK"}, False),
+        (AVOIDS, {}, True),
+        (AVOIDED, UK, True),
+        ({**AVOIDS, "LastHoldReasonSubCode": 85}, UK, True),
+        (MISSED, UK, True),
+        (EXIT_85, UK, False),
         ({"ExitCode": 85, "MachineAttrGLIDEIN_Site0": "UK"}, {"GLIDEIN_Site": "UK"}, False),
-        ({"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "NL"}, True),
+        (EXIT_85, NL, True),
         ({"ExitCode": 85}, {}, False),
-        (
-            {
-                "ExitCode": 85,
-                "MachineAttrDataLocalitySite0": "UK",
-                "ChirpDataLocalityMissed": ["UK"],
-                "ChirpDataLocalityMissedUntil": 1000,
-            },
-            {"DataLocalitySite": "UK"},
-            True,
-        ),
+        ({**EXIT_85, **AVOIDED}, UK, True),
     ],
 )
 def test_a_job_keeps_away_from_where_it_lately_missed(job, slot, there):

@@ -12,22 +12,8 @@ import pytest
 from adapters.daemon_catalogue import DaemonCatalogue
 from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
-from hydrator.domain.errors import (
-    CatalogueDenied,
-    CatalogueError,
-    CatalogueUnreachable,
-    HydratorError,
-)
-from hydrator.domain.model import (
-    Did,
-    Provenance,
-    Replica,
-    ReplicaState,
-    Seen,
-    Site,
-    Survey,
-    Unseen,
-)
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable, HydratorError
+from hydrator.domain.model import Did, Provenance, Replica, ReplicaState, Seen, Site, Survey, Unseen
 from hydrator.domain.redaction import SECRETS
 from hydrator.reconcile.intake import CleanCatalogue
 from tests.memory import MemoryCatalogue

@@ -106,17 +106,6 @@ def test_crabserver_9107_a_rule_that_two_killed_tasks_share_is_never_deleted():
     assert world.stages == set()
 
 
-def test_atlas_591056_timeouts_make_requests_bounce_between_sites():
-    world = StagingWorld(L1=1)
-    world.queue(need(L1))
-    world.step()
-    world.stager.set_state("rule1", RequestState.STUCK, 0, "timeout")
-    for _ in range(24):
-        world.step(HOUR)
-        assert world.stages == {(L1, CAM)}
-    assert world.stager.calls.count("ask") == 1
-
-
 def test_a_burst_of_fifty_submitters_overshoots_no_limit_by_a_byte():
     limits = StagingLimits(total_bytes=7 * TERABYTE, hour_requests=1000)
     world = StagingWorld(policy(limits=limits))

@@ -256,10 +256,6 @@ def test_check_names_each_problem_with_advice(pool, level, seen, todo):
     assert todo in finding.todo
 
 
-def test_a_merge_only_slot_needs_no_start_clause():
-    assert ill(findings(Pool(slots_there=[slot(Start="true", DataLocalityVia="merge")]))) == []
-
-
 WIDE = {"PartitionableSlot": True, "TotalSlotCpus": 8, "Start": "true"}
 
 

@@ -72,6 +72,19 @@ class World:
             policy=rules, clock=self.clock, state=ReconcileState(), on_late_answer=self.answered, **parts
         )
 
+    def publish_to(self, publisher: MemoryPublisher, timeouts=CycleTimeouts()) -> None:  # noqa: B008
+        """Let the cycle read the healthy catalogue only, and publish to both."""
+        self.cycle = Reconciler(
+            catalogues=[self.well],
+            queues=None,
+            targets=[PublishTarget(publisher, POLICY), PublishTarget(self.collector, POLICY)],
+            policy=self.rules,
+            clock=self.clock,
+            state=ReconcileState(),
+            store=None,
+            timeouts=timeouts,
+        )
+
     def clock(self) -> datetime:
         return self.now
 
@@ -307,15 +320,7 @@ def dividing():
 def test_bug_of_a_publisher_is_reported_as_its_own_and_others_get_their_ads(odd):
     world = World()
     world.well.replicas = (replica(L1, CAM),)
-    world.cycle = Reconciler(
-        catalogues=[world.well],
-        queues=None,
-        targets=[PublishTarget(odd, POLICY), PublishTarget(world.collector, POLICY)],
-        policy=world.rules,
-        clock=world.clock,
-        state=ReconcileState(),
-        store=None,
-    )
+    world.publish_to(odd)
     outcomes = {one.publisher: one.error for one in world.run().results}
     assert outcomes["collector"] is None
     assert outcomes["odd"].startswith("bug in publisher odd: ")
@@ -343,16 +348,7 @@ def test_a_publisher_that_hangs_holds_up_no_other_and_is_not_asked_again(what):
     world = World()
     world.well.replicas = (replica(L1, CAM),)
     stuck = Stuck("stuck", clock=world.clock)
-    world.cycle = Reconciler(
-        catalogues=[world.well],
-        queues=None,
-        targets=[PublishTarget(stuck, POLICY), PublishTarget(world.collector, POLICY)],
-        policy=world.rules,
-        clock=world.clock,
-        state=ReconcileState(),
-        store=None,
-        timeouts=CycleTimeouts(read_back=SOON, publish=SOON),
-    )
+    world.publish_to(stuck, CycleTimeouts(read_back=SOON, publish=SOON))
     for _ in range(2):
         outcomes = {one.publisher: one.error for one in world.run(MINUTE).results}
         assert outcomes["collector"] is None

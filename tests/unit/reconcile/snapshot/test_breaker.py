@@ -8,18 +8,7 @@ from hydrator.domain.model import DatasetState, Did, ReplicaState, Unseen, to_un
 from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.snapshot.breaker import BreakerLimits, HoldCause
 from hydrator.reconcile.state import ReconcileState
-from tests.factories import (
-    CAM,
-    MINUTE,
-    NOON,
-    OSO,
-    RAL,
-    demand,
-    holding,
-    replica,
-    seen,
-    survey,
-)
+from tests.factories import CAM, MINUTE, NOON, OSO, RAL, demand, holding, replica, seen, survey
 
 MANY = [Did(f"lofar:M{n:02}") for n in range(10)]
 LIMITS = BreakerLimits(site_share=0.5, all_share=0.3, min_datasets=5, confirming_polls=3, poll_spacing=MINUTE)
