@@ -1,18 +1,27 @@
 """Expressions that the schedd's transform should build, written a second time in Python for comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from hydrator.submit.expressions import (
+    BARE_FRESH,
     BARE_HERE,
     BARE_RANK,
     COMPACT_HERE,
     OLDEST_EXPRESSION,
     SETS_EXPRESSION,
     Mode,
-    shares_expression,
 )
+
+
+def shares_expression(dids: Iterable[Did]) -> str:
+    """Build ``DataLocalityShares`` of a bare job: the list of the look-ups of *dids*, in their order.
+
+    Where the facts are too old, the value is undefined.
+    """
+    each = ",".join(f'DatasetsHere["{set_key([did])}"]' for did in dids)
+    return f"{BARE_FRESH} ? {{{each}}} : undefined"
 
 
 def locality_expressions(dids: Sequence[Did], mode: Mode, key: str | None = None) -> dict[str, str]:

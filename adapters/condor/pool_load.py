@@ -79,10 +79,14 @@ class ScheddLoads(SiteRounds):
 
 
 class ScheddClusters(SiteRounds):
-    """A ``ClusterQueues`` port: query the jobs of one cluster at its schedd."""
+    """A query of the jobs of one cluster, at its schedd."""
 
     def read_cluster(self, cluster: int, schedd: str | None = None) -> Mapping[str, ClusterJobs | Unseen]:
-        """See :class:`hydrator.domain.ports.ClusterQueues`."""
+        """Query all schedds, or only *schedd*; return those with jobs of *cluster*, and the silent ones.
+
+        Raises:
+            PoolError: the collector could not list the schedds.
+        """
         as_of = self._clock()
 
         def query(client: QueueClient, name: str) -> Mapping[str, Any] | None:

@@ -5,13 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
 
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock
-
-READ_BACK_SECONDS: Final = 5.0
 
 
 class ServedAds:

@@ -7,7 +7,7 @@ only if its parts may be complete together. It lists the files again if the coun
 
 import threading
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
@@ -147,16 +147,6 @@ def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
         storage: FilesOnDisk(mask, counts[storage].length, counts[storage].bytes, packed)
         for storage, mask in masks.items()
     }
-
-
-def available_files(
-    states: Sequence[tuple[str, Mapping[str, str]]], storages: Iterable[str]
-) -> dict[str, FilesOnDisk]:
-    """Return the available files by storage element, from the replica states of each file."""
-    names = {
-        storage: [file for file, where in states if where.get(storage) == "AVAILABLE"] for storage in storages
-    }
-    return {storage: FilesOnDisk(mask, len(states)) for storage, mask in number_files(names)[1].items()}
 
 
 class RucioFileLister:

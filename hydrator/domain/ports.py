@@ -388,20 +388,6 @@ class PoolLoads(Protocol):
         """Close connections, also during a query."""
 
 
-class ClusterQueues(Protocol):
-    """The jobs of a cluster, in the queues of a pool."""
-
-    def read_cluster(self, cluster: int, schedd: str | None = None) -> Mapping[str, ClusterJobs | Unseen]:
-        """Query all schedds, or only *schedd*; return those with jobs of *cluster*, and the silent ones.
-
-        Raises:
-            PoolError: the collector could not list the schedds.
-        """
-
-    def close(self) -> None:
-        """Close connections, also during a query."""
-
-
 @dataclass(frozen=True, slots=True)
 class DataNeed:
     """Jobs of one schedd that are alike: same owner, same datasets, and all idle or all running at one site.

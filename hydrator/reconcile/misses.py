@@ -26,12 +26,6 @@ MISSED_EXIT_STATUS = 85
 """The wrapper's exit status if a dataset cannot be read."""
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
 """List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N for N more datasets."""
-FETCHED_ATTRIBUTE = "ChirpDataLocalityFetched"
-"""List of strings in the form of MISSES_ATTRIBUTE: datasets that the wrapper fetched for the job.
-
-The wrapper fetches a dataset, by the stage-in command, if it cannot read the dataset at the site. If the
-slot had listed the dataset, MISSES_ATTRIBUTE has the dataset too, although the job continued.
-"""
 SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
 """List of strings: the sites of the misses in MISSES_ATTRIBUTE."""
 AVOID_UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"

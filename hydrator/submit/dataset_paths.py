@@ -108,12 +108,6 @@ def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
     return None if not path or has_unsafe_parts(path) or has_unsafe_parts(name) else path
 
 
-def single_folder_path(areas: Iterable[StorageArea], site: Site, did: Did) -> str | None:
-    """Return the path of *did* at *site*; None without a path, or if each file has its own path."""
-    place = local_paths(areas, [did], {did: ()}).get(site, {}).get(did)
-    return place if isinstance(place, str) else None
-
-
 def local_paths(
     areas: Iterable[StorageArea], dids: Iterable[Did], contents: FilesByDid | None = None
 ) -> Paths:

@@ -11,12 +11,9 @@ or an error for any slot (tests/properties/test_keyed_expressions.py).
 """
 
 import re
-from collections.abc import Iterable
 from typing import Literal
 
 from hydrator.domain.ads.classad import string_literal
-from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Did
 
 Mode = Literal["auto", "require", "wait"]
 MODES: tuple[Mode, ...] = ("auto", "require", "wait")
@@ -265,12 +262,3 @@ SUBMITTED_HERE = _as_printed(
 The schedd stores it once for all jobs of a submission, because it is the same for all. It is true before the
 schedd's transform has changed the job, and at a schedd without the transform.
 """
-
-
-def shares_expression(dids: Iterable[Did]) -> str:
-    """Build ``DataLocalityShares`` of a bare job: the list of the look-ups of *dids*, in their order.
-
-    Where the facts are too old, the value is undefined.
-    """
-    each = ",".join(f'DatasetsHere["{set_key([did])}"]' for did in dids)
-    return f"{BARE_FRESH} ? {{{each}}} : undefined"

@@ -26,11 +26,11 @@ from hydrator.submit.expressions import (
     SLOT_EXPRESSIONS,
     SUBMITTED_HERE,
     UNKNOWN_FLOOR,
-    shares_expression,
 )
 from hydrator.submit.pool_config import PRE_JOB_TERM, START_CLAUSE
 from hydrator.submit.pool_config.transform import BOUND_REQUIREMENTS
 from tests.factories import NONSENSE
+from tests.transform_oracle import shares_expression
 
 NOW = int(time.time())
 LATER = NOW + 90_000  # the tests may run hours after this file was read

@@ -14,7 +14,6 @@ from itertools import chain
 
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.contract import CONTRACT_VERSION
-from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.estimates import Estimates, SiteEstimates
 from hydrator.domain.model import Demand, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.snapshot.merge import FactRows
@@ -202,15 +201,6 @@ def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]
     """Return, by site, the datasets of jobs for whose set the site's ad has no room."""
     return {
         site: frozenset(did for want in draft.omitted_entries for did in want.dids)
-        for site, draft in drafts.items()
-        if draft.omitted_entries
-    }
-
-
-def sets_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[SetKey]]:
-    """Return, by site, the keys of the sets that have no room in the site's ad."""
-    return {
-        site: frozenset(want.key for want in draft.omitted_entries)
         for site, draft in drafts.items()
         if draft.omitted_entries
     }

@@ -59,11 +59,6 @@ class LiveUpdates:
         self._stream_count = 0
         self._is_closed = False
 
-    @property
-    def stream_count(self) -> int:
-        """Return the number of open streams."""
-        return self._stream_count
-
     def current_id(self) -> str:
         """Return the id of the present version; another one after each change."""
         version = self._get_version()

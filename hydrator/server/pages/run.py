@@ -18,7 +18,7 @@ from .html import PageContext, render_page
 
 CLUSTER_PATTERN: Final = re.compile(r"[0-9]{1,10}\Z")
 ClusterReader = Callable[[int, str | None], Mapping[str, ClusterJobs | Unseen]]
-"""Reads the jobs of a cluster, at all schedds or at one: ``ClusterQueues.read_cluster``."""
+"""Reads the jobs of a cluster, at all schedds or at one; returns schedds with jobs and silent ones."""
 _KEEP_SECONDS: Final = 5.0
 _MAX_KEPT: Final = 100
 _QUESTIONS_PER_SECOND: Final = 0.5

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hydrator.config import StorageArea
 from hydrator.domain.errors import BadDid, ConfigError
-from hydrator.domain.model import DatasetFile, Did, Site, parse_did
+from hydrator.domain.model import DatasetFile, Did, parse_did
 from hydrator.submit.dataset_paths import (
     MAX_PATHS_BYTES,
     StorageFolder,
@@ -23,7 +23,6 @@ from hydrator.submit.dataset_paths import (
     job_datasets,
     local_paths,
     paths_file_text,
-    single_folder_path,
 )
 
 L1, L2 = Did("lofar:L1.ms"), Did("lofar:L2.ms")
@@ -81,13 +80,6 @@ def test_storage_table_gives_paths_for_its_datasets_only():
 def test_storage_table_overrides_the_rule_of_its_area():
     mixed = area(rule="name", table={L1: "odd/one.ms"})
     assert [dataset_path(mixed, did) for did in (L1, L2)] == ["/data/odd/one.ms", "/data/lofar/L2.ms"]
-
-
-def test_dataset_of_files_has_no_single_path_to_probe():
-    """A probe of the hash of its DID would find nothing, even at a site with all its files."""
-    areas = [area(table={L2: "odd/L2.ms"}), area("AU", rule="name")]
-    found = [single_folder_path(areas, Site(site), did) for site in ("UK", "AU", "NL") for did in (L1, L2)]
-    assert found == [None, "/data/odd/L2.ms", "/data/lofar/L1.ms", "/data/lofar/L2.ms", None, None]
 
 
 FILES = (DatasetFile("lofar:a", 1), DatasetFile("user.x:b", 2, {"RSE": ("davs://h:1/p//q/b", "root://h/b")}))

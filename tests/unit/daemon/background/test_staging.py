@@ -1,4 +1,4 @@
-"""The staging tasks of the daemon: steps beside the cycles, the switch, the lease and a reload."""
+"""The staging tasks of the daemon: steps beside the cycles, the switch and a reload."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -33,7 +33,6 @@ from hydrator.reconcile.ads.site_ads import (
     empty_draft,
     redraft,
     sets_of,
-    sets_without_room,
 )
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from tests.factories import (
@@ -287,7 +286,6 @@ def test_most_demanded_sets_have_room_first():
     assert drafted[CAM].omitted_entries == tuple(wants[3:])
     assert dict(drafted[CAM].content)["DataLocalityTruncated"] == "true"
     assert dids_without_room(drafted)[CAM] == {did for one in wants[3:] for did in one.dids}
-    assert sets_without_room(drafted)[CAM] == {one.key for one in wants[3:]}
 
 
 def test_sets_with_data_at_the_site_have_room_before_sets_without():
