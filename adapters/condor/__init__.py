@@ -4,7 +4,7 @@ A call of the bindings can block, and a fatal error in their C++ code ends the p
 that called them. Neither may stop the daemon.
 """
 
-from adapters.condor.bindings.client import Authorization, CondorClient
+from adapters.condor.bindings.client import CondorClient
 from adapters.condor.bindings.process import CondorSettings
 
-__all__ = ["Authorization", "CondorClient", "CondorSettings"]
+__all__ = ["CondorClient", "CondorSettings"]

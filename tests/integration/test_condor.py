@@ -176,6 +176,28 @@ def test_empty_list_of_datasets_is_reported_as_its_text(pool: "Pool", connect: C
     assert sum(jobs for datasets, jobs, _ in found if datasets == ("RequiredDatasets = { }",)) >= 1
 
 
+def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(
+    pool: "Pool", connect: Connect, unique: str
+):
+    waits, ended = (f"1795000000 ska:{unique}{name} UK" for name in ("queued", "ended"))
+    client, now = connect(), datetime.now(UTC)  # noqa: TID251
+    schedd = the_schedd(client)
+
+    def misses(since: datetime) -> list[str]:
+        texts = [text for each in client.query_misses(schedd, since) for text in each]
+        return sorted(text for text in texts if unique in text)
+
+    def job(miss: str) -> str:
+        return f'{NEVER_RUNS}\n+ChirpDataLocalityMisses = {{"{miss}"}}\nqueue'
+
+    with queued(pool, job(waits), job(ended)) as (_, leaves):
+        assert misses(now) == sorted([waits, ended])
+        pool.run("condor_rm", str(leaves), user="alice")
+        pool.wait(lambda: pool.history(f"ClusterId == {leaves}"), 30, "the removed job in the history")
+        assert misses(now - timedelta(hours=1)) == sorted([waits, ended])
+        assert misses(now + timedelta(hours=1)) == [waits], "an old entry of the history was read again"
+
+
 def test_many_hanging_schedds_cost_one_time_limit_and_the_real_one_answers(
     pool: "Pool", connect: Connect, unique: str
 ):

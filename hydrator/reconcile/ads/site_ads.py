@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
-from hydrator.domain.ads.classad import classad_string
-from hydrator.domain.ads.contract import CONTRACT_VERSION
 from hydrator.domain.ads.estimates import Estimates, SiteEstimates
 from hydrator.domain.model import Demand, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.snapshot.merge import FactRows
@@ -41,13 +39,11 @@ from .set_lines import (
 )
 
 __all__ = [
-    "CONTRACT_VERSION",
     "Budget",
     "Draft",
     "DraftSet",
     "assign_generations",
     "build_drafts",
-    "classad_string",
     "draft_site_ads",
     "empty_draft",
     "facts_of",
