@@ -354,8 +354,13 @@ def _site_read_times(
         for site in memory.sites:
             read_at = memory.last_read_at.get(site, memory.answered_at)
             times[site] = max(times.get(site, read_at), read_at)
-    # A site that no catalogue lists any more keeps its facts and their times.
-    for site in rows.keys() - times.keys():
+        # A site that the catalogue no longer lists keeps its facts and their times.
+        records = DatasetRows.wrap(memory.records)
+        for did in records.individually_dated:
+            for site, fact in records.rows[did].facts.items():
+                if site not in memory.sites:
+                    times[site] = max(times.get(site, fact.as_of), fact.as_of)
+    for site in rows.keys() - times.keys():  # of a catalogue that could never query the whole site
         times[site] = max(fact.as_of for fact in rows[site].values())
     return times
 

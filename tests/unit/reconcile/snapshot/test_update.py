@@ -179,6 +179,14 @@ def test_dataset_that_is_no_longer_demanded_is_forgotten():
     assert (set(after.records), set(after.unseen_reasons)) == ({L2}, {L2})
 
 
+def test_site_that_one_catalogue_no_longer_names_is_not_as_old_as_the_last_answer_of_another():
+    silent = memory(holding(replica(L1, OSO), sites=[OSO]))
+    before = memory(holding(replica(L1, OSO), sites=[OSO], at=LATER), now=LATER)
+    answer = survey((L1, seen(at=LATER + MINUTE)), at=LATER + MINUTE, sites=[CAM])
+    after = view(silent, apply_survey(before, answer, {L1}, now=LATER + MINUTE), now=LATER + MINUTE)
+    assert after.sites[OSO] == SiteFacts(LATER, {L1: Fact(AVAILABLE, LATER)})
+
+
 LOWER = Did("lofar:l1")
 
 
