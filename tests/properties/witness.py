@@ -51,7 +51,8 @@ class Witness:
     ``last``: by catalogue, the places it listed when it last spoke of them.
     ``said``: all that was ever said: where, what, in which state, when.
     ``gone``: when each place was said to be empty by one while no other listed
-    it, since somebody last did. ``looked``: when each site was spoken of.
+    it, since somebody last did. ``looked``: when each site was spoken of. ``named``: by
+    catalogue, the sites it names, without those that it could never look at.
     """
 
     last: dict[str, set[Place]] = field(default_factory=dict)
@@ -74,12 +75,16 @@ class Witness:
         self.fresh = set()
         for name, survey in surveys.items():
             mine = self.last.setdefault(name, set())
-            self.named[name] = survey.sites
             seen = {d: r for d, r in survey.readings.items() if isinstance(r, Seen) and d in wanted}
-            for site in survey.sites:
-                if not seen or any(site not in reading.unreachable_sites for reading in seen.values()):
-                    self.looked.setdefault(site, set()).add(seconds(now))
-                    self.fresh.add(site)
+            read = {
+                site
+                for site in survey.sites
+                if not seen or any(site not in reading.unreachable_sites for reading in seen.values())
+            }
+            self.named[name] = read | (survey.sites & self.named.get(name, frozenset()))
+            self.fresh |= read
+            for site in read:
+                self.looked.setdefault(site, set()).add(seconds(now))
             for did, reading in seen.items():
                 for replica in reading.replicas:
                     self.said.add((replica.site, did, SAYS[replica.state], seconds(now)))
