@@ -24,12 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from .hostile import CONTINUE, gzip_bomb
-
 DAY = 24 * 3600
-HUGE_BYTES = 64 * 1024 * 1024
-"""Size of a huge answer: more than any true one, yet no danger to this machine."""
-_PACKED = gzip_bomb(HUGE_BYTES)
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te", "trailer"}
 
 
@@ -251,44 +246,6 @@ def reset(_answer: Answer, request: _Request) -> None:
     request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def huge(answer: Answer, request: _Request) -> None:
-    """Send the true answer and an endless tail of blank lines."""
-    request.head(answer, len(answer.body) + HUGE_BYTES)
-    request.wfile.write(answer.body)
-    for _ in range(HUGE_BYTES // 65536):
-        if request.healthy(0):
-            return
-        request.wfile.write(b"\n" * 65536)
-
-
-def packed_bomb(answer: Answer, request: _Request) -> None:
-    """Send a small compressed body that decompresses to a very large one."""
-    packing = (("Content-Encoding", "gzip"),)
-    whole(replace(answer, headers=(*answer.headers, *packing), body=_PACKED), request)
-
-
-def continuing(_answer: Answer, request: _Request) -> None:
-    """Send ``100 Continue``, again and again, each soon enough for a read timeout."""
-    while not request.healthy(0.05):
-        request.wfile.write(CONTINUE)
-
-
-def headers_without_end(answer: Answer, request: _Request) -> None:
-    """Send a status, and headers without end."""
-    request.send_response_only(answer.status)
-    request.flush_headers()
-    while not request.healthy(0):
-        request.wfile.write(b"X-More: " + b"a" * 1000 + b"\r\n")
-
-
-def headers_slowly(answer: Answer, request: _Request) -> None:
-    """Send a status, and a header now and then."""
-    request.send_response_only(answer.status)
-    request.flush_headers()
-    while not request.healthy(0.05):
-        request.wfile.write(b"X: y\r\n")
-
-
 # --- ways to spoil an answer ------------------------------------------------------------------------
 
 
@@ -336,21 +293,6 @@ def not_a_number(answer: Answer) -> Answer:
 def surrogates(answer: Answer) -> Answer:
     """End names of storage, states and files in half a character (a lone surrogate)."""
     return answer.with_body(re.sub(rb'((?:-DISK|ABLE|table\.\d+))"', rb'\1\\ud800"', answer.body))
-
-
-def many_values(answer: Answer) -> Answer:
-    """Add empty records, line by line or in a list, more than any true answer has."""
-    stream = any("json-stream" in value for _, value in answer.headers)
-    return answer.with_body(b"{}\n" * 50_000 if stream else b"[" + b"{}," * 50_000 + b"{}]")
-
-
-def no_clock(answer: Answer) -> Answer:
-    """Make invalid times in the headers that have one."""
-    spoilt = (
-        (name, "Fri, 31 Dec 9999 23:59:59 -2359" if re.search("(?i)^date$|expires", name) else value)
-        for name, value in answer.headers
-    )
-    return replace(answer, headers=tuple(spoilt))
 
 
 def elsewhere(answer: Answer) -> Answer:
@@ -413,19 +355,8 @@ FAULTS: Mapping[str, Fault] = _by_name(
         Fault("reordered", rows(lambda found: found[::-1])),
         Fault("clock ahead", skew_clock(DAY)),
         Fault("clock behind", skew_clock(-DAY)),
-        Fault("huge", deliver=huge),
         Fault("a key given twice in mid-poll", key_twice, only=REPLICAS),
         Fault("NaN in mid-poll", not_a_number, only=REPLICAS),
         Fault("half a character in mid-poll", surrogates, only=REPLICAS),
-        Fault("many values", many_values),
-        Fault("many values in mid-poll", many_values, only=REPLICAS),
-        Fault("a packed bomb", deliver=packed_bomb),
-        Fault("a packed bomb in mid-poll", deliver=packed_bomb, only=REPLICAS),
-        Fault("100 Continue without end", deliver=continuing),
-        Fault("100 Continue without end in mid-poll", deliver=continuing, only=REPLICAS),
-        Fault("headers without end", deliver=headers_without_end),
-        Fault("slow headers in mid-poll", deliver=headers_slowly, only=REPLICAS),
-        Fault("503 with a Retry-After that overflows", status(503, Retry_After="9" * 400)),
-        Fault("times that no clock shows", no_clock),
     ]
 )

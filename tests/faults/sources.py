@@ -303,9 +303,7 @@ class HttpSource(Source):
     """A catalogue behind a fault proxy."""
 
     faults = tuple(FAULTS)
-    harmless = frozenset(
-        {"duplicates", "reordered", "clock ahead", "clock behind", "times that no clock shows"}
-    )
+    harmless = frozenset({"duplicates", "reordered", "clock ahead", "clock behind"})
     believable = frozenset({"empty 200 in mid-poll"})
 
     def __init__(self, proxy: FaultProxy) -> None:
@@ -327,9 +325,7 @@ class HttpSource(Source):
 class RucioSource(HttpSource):
     """The Rucio adapter, through the proxy, on a stand-in for Rucio."""
 
-    rests = dict.fromkeys(
-        ("429 with Retry-After", "429 in mid-poll", "503 with a Retry-After that overflows"), LONGEST_REST
-    )
+    rests = dict.fromkeys(("429 with Retry-After", "429 in mid-poll"), LONGEST_REST)
 
     def __init__(self, proxy: FaultProxy, server: RucioStandIn, folder: Path) -> None:
         super().__init__(proxy)
