@@ -1,6 +1,6 @@
 """Demo: jobs with only ``+RequiredDatasets`` run where their data is (``make demo``).
 
-    python -m testbed.demo [--catalogue file|rucio|dmapi] [--release 25.14|23.9|path] [--without-transform]
+    python -m testbed.demo [--catalogue file|rucio|dmapi] [--release 25.14|23.9|path]
 
 Sets up a pool of three sites and the daemon, submits jobs, and checks each against the catalogue's content
 when the job started. Then a dataset arrives at one site and another one leaves, and the checks are
@@ -36,7 +36,7 @@ from .cached import Unavailable
 from .dmapi_holdings import DmapiHoldings
 from .dmapi_standin import DmapiStandIn
 from .installation import Installation, ListedCatalogue
-from .pool import THREE_SITES, Pool, SiteSpec, ToolFailed
+from .pool import THREE_SITES, Pool, ToolFailed
 from .rucio import RucioServer, server_python
 
 State = Literal["available", "staging", "partial", "nearline", "stuck"]
@@ -433,13 +433,6 @@ def _places(runs: Iterable[Run]) -> str:
 # --- the demo -------------------------------------------------------------------------------------------
 
 
-class Untransformed(Installation):
-    """An installation whose schedd has no job transform: jobs go where slots are smallest."""
-
-    def pool_config(self, role: str, *options: str) -> str:
-        return "" if role == "schedd" else super().pool_config(role, *options)
-
-
 class Stuck(Exception):
     """A job did not start or end in time; *clusters* are those to be explained."""
 
@@ -648,25 +641,20 @@ def _prepare(catalogue: str, release: str | None, output: DemoOutput) -> str:
     return version
 
 
-def run(
-    catalogue: str, release: str | None, *, transform: bool, sites: Sequence[SiteSpec] = THREE_SITES
-) -> int:
+def run(catalogue: str, release: str | None) -> int:
     """Set everything up, play, check, and end everything; return the exit status."""
-    sites = THREE_SITES
-    names = [site.name for site in sites]
+    names = [site.name for site in THREE_SITES]
     with ExitStack() as stack:
         output = stack.enter_context(DemoOutput())
         output.say(INTRODUCTION, style="bold")
         version = _prepare(catalogue, release, output)
-        cores = ", ".join(f"{site.name} {site.cpus} cores" for site in sites)
+        cores = ", ".join(f"{site.name} {site.cpus} cores" for site in THREE_SITES)
         output.step(f"starting a pool with HTCondor {version}: {cores}")
-        pool = stack.enter_context(Pool.start(release, sites, say=output.step))
+        pool = stack.enter_context(Pool.start(release, THREE_SITES, say=output.step))
         holdings = stack.enter_context(_holdings(catalogue, pool.home, names, output))
         timeline = Timeline(holdings)
         timeline.change(*(partial(holdings.put, did, states) for did, states in AT_FIRST.items()))
-        installed = (Installation if transform else Untransformed)(
-            pool, holdings, extra=BRISK, settings=WAITING
-        )
+        installed = Installation(pool, holdings, extra=BRISK, settings=WAITING)
         output.step(f"starting the daemon on the {catalogue} catalogue, and its hook in every startd")
         try:
             stack.enter_context(installed)
@@ -703,16 +691,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--catalogue", choices=["file", "rucio", "dmapi"], default="file", help="(%(default)s)"
     )
     parser.add_argument("--release", help="25.14, 23.9 or path; without it HTCondor from PATH, else 25.14")
-    parser.add_argument(
-        "--without-transform",
-        action="store_true",
-        help="leave our transform out of the schedd: jobs then go astray, and the demo must say so",
-    )
     options = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_by_signal)
     try:
-        return run(options.catalogue, options.release, transform=not options.without_transform)
+        return run(options.catalogue, options.release)
     except Unavailable as reason:
         print(f"no demo here: {reason}", file=sys.stderr)
         return 1

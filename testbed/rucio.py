@@ -34,7 +34,11 @@ from .served import Served
 VERSION = "41.5.1"
 LOCK = Path(__file__).with_name("rucio-server.lock")
 SEED = Path(__file__).with_name("rucio_seed.py")
-UPLOAD = Path(__file__).with_name("rucio_upload.py")
+_UPLOAD = """
+import json, logging, sys
+from rucio.client.uploadclient import UploadClient
+UploadClient(logger=logging.getLogger()).upload(json.load(sys.stdin))
+"""
 _GUNICORN = """\
 import os, shutil
 
@@ -190,8 +194,7 @@ class RucioServer(Served):
         """
         environment = self.client_environment()
         home = Path(environment["RUCIO_HOME"])
-        program = shutil.copy(UPLOAD, home)  # away from this file, whose name is that of Rucio's package
-        command = [sys.executable, "-W", "ignore", program]
+        command = [sys.executable, "-W", "ignore", "-c", _UPLOAD]
         done = subprocess.run(
             command, input=json.dumps(items), env=environment, cwd=home, capture_output=True, text=True,
             check=False,

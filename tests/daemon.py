@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 from testbed.loaded_cli import run_hydrator
 from testbed.patience import LIMIT_SECONDS, wait_for
@@ -28,6 +29,7 @@ class Running:
         self.scheme = "http"
         self.log = folder / "log"
         self.environ: dict[str, str] = {}
+        self.words = ["run", "-c", str(folder / "config.toml")]
         self.configure()
         self.catalogue({"lofar:L1": {"CAM": "available"}})
 
@@ -62,12 +64,9 @@ class Running:
         fresh.rename(self.folder / "catalogue.json")
 
     def start(self) -> None:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("HYDRATOR_")}
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [*HYDRATOR, "run", "-c", self.folder / "config.toml"],
-                stderr=log,
-                env={**os.environ, **self.environ},
-            )
+            self.process = subprocess.Popen([*HYDRATOR, *self.words], stderr=log, env=own | self.environ)
         wait_for(self.ready, 20, f"readiness; {self.log.read_text()}")
 
     def ready(self) -> bool:
@@ -110,3 +109,13 @@ class Running:
     def end(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
         return self.process.wait(LIMIT_SECONDS)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Running]:
+    """A daemon of the test's own, without a pool; the test starts it."""
+    running = Running(tmp_path)
+    yield running
+    if running.process and running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from testbed import helm, kubernetes
-from testbed.lone import daemon
-from testbed.ports import free_port
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
 from tests.parts import NO_HELM, needs
 
@@ -128,9 +126,8 @@ def test_network_policy_with_egress_rules_still_allows_dns():
     ]
 
 
-def test_daemon_starts_with_the_files_and_environment_of_the_pod(tmp_path):
+def test_daemon_starts_with_the_files_and_environment_of_the_pod(tmp_path, daemon):
     found = objects(example("glideins"))
-    port = free_port()
     sources = {volume["name"]: volume for volume in pod(found)["volumes"]}
     moved = {}
     for number, mount in enumerate(container(found)["volumeMounts"]):
@@ -151,15 +148,17 @@ def test_daemon_starts_with_the_files_and_environment_of_the_pod(tmp_path):
     (state / "tokens").touch(0o600)
     given = {item["name"]: here(item["value"]) for item in container(found)["env"]}
     assert container(found)["command"] == ["hydrator"]
-    given |= {"HYDRATOR_PUBLISH__HTTP__PORT": str(port), "HYDRATOR_PUBLISH__HTTP__HOST": "127.0.0.1"}
-    arguments = [here(argument) for argument in container(found)["args"]]
-    with daemon(arguments, given, port, tmp_path / "log") as running:
-        probes = [
-            container(found)[f"{name}Probe"]["httpGet"]["path"]
-            for name in ("startup", "liveness", "readiness")
-        ]
-        assert [running.get(path).status_code for path in probes] == [200, 200, 200]
-        assert running.get("/v1/sites/UK/ad").status_code == 401  # it has read tokens_file
+    daemon.environ = given | {
+        "HYDRATOR_PUBLISH__HTTP__PORT": str(daemon.port),
+        "HYDRATOR_PUBLISH__HTTP__HOST": "127.0.0.1",
+    }
+    daemon.words = [here(argument) for argument in container(found)["args"]]
+    daemon.start()
+    probes = [
+        container(found)[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")
+    ]
+    assert [daemon.get(path).status_code for path in probes] == [200, 200, 200]
+    assert daemon.get("/v1/sites/UK/ad").status_code == 401  # it has read tokens_file
     assert 'AvailableDatasets = {"lofar:L1"}' in (state / "ads" / "UK.ad").read_text()
 
 

@@ -20,13 +20,9 @@ def clock(tmp_path):
 
 
 @pytest.fixture
-def daemon(tmp_path, clock):
-    running = Running(tmp_path)
-    running.environ = clock.environ
-    yield running
-    if running.process and running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()
+def daemon(daemon, clock):
+    daemon.environ = clock.environ
+    return daemon
 
 
 def hold(daemon: Running, *datasets: str) -> None:

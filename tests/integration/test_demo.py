@@ -86,16 +86,6 @@ def test_every_job_runs_where_its_data_is(htcondor_release, catalogue, request):
 
 
 @on_a_pool
-def test_demo_fails_on_a_pool_without_the_transform(htcondor_release):
-    done = demo("--release", htcondor_release, "--without-transform")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "allowed nowhere" in rows(done.stdout)["needs both, in one place"][3]
-    assert "FAILED" in done.stdout
-    assert "The end of the daemon's log" in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
-
-
-@on_a_pool
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
 def test_interrupted_demo_leaves_nothing_behind(htcondor_release, how):
     command = [sys.executable, "-m", "testbed.demo", "--release", htcondor_release]

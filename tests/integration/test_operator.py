@@ -12,16 +12,12 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def daemon(tmp_path):
-    running = Running(tmp_path)
-    running.configure("[breaker]\nconfirm_polls = 100000")
-    running.catalogue({did: {"CAM": "available"} for did in DIDS})
-    running.start()
-    wait_for(lambda: all(did in running.ad() for did in DIDS), PATIENCE, "all datasets")
-    yield running
-    if running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()
+def daemon(daemon):
+    daemon.configure("[breaker]\nconfirm_polls = 100000")
+    daemon.catalogue({did: {"CAM": "available"} for did in DIDS})
+    daemon.start()
+    wait_for(lambda: all(did in daemon.ad() for did in DIDS), PATIENCE, "all datasets")
+    return daemon
 
 
 def said(daemon: Running, *words: str):
