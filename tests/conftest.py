@@ -18,7 +18,7 @@ from tests.daemon import Running
 from tests.parts import MISSED, NO_POOL, without
 from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 
-pytest_plugins = ["tests.daemon", "tests.inside"]
+pytest_plugins = ["tests.inside"]
 __all__ = ["rucio_on_postgres", "rucio_server"]
 
 SITE_ADS = 'MyType == "DataLocality"'

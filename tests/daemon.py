@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 
 from testbed.loaded_cli import run_hydrator
 from testbed.patience import LIMIT_SECONDS, wait_for
@@ -109,13 +108,3 @@ class Running:
     def end(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
         return self.process.wait(LIMIT_SECONDS)
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Running]:
-    """A daemon of the test's own, without a pool; the test starts it."""
-    running = Running(tmp_path)
-    yield running
-    if running.process and running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()

@@ -165,7 +165,7 @@ class Withholding:
         Args:
             state: the state after the last cycle.
             answers: the answers of this cycle, by catalogue.
-            published_sites: the sites with an ad at any publisher.
+            published_sites: the sites that have, or may have, an ad at any publisher.
             unanswered_sources: sources of demand, such as ``schedd ap1``, that have not answered since
                 the state was lost.
             now: aware UTC time of this cycle.

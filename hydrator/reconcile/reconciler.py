@@ -26,6 +26,7 @@ from hydrator.reconcile.ads.drafts import find_estimate_rewrites
 from hydrator.reconcile.estimates.estimate import Estimator
 from hydrator.reconcile.estimates.report import EstimatesSaver
 from hydrator.reconcile.evaluate import (
+    Answers,
     Evaluation,
     ReconcilePolicy,
     evaluate,
@@ -283,6 +284,9 @@ class Reconciler:
         answers = {name: polls.answer(name, demand.dids) for name in self._polls.names}
         generations = highest_generations(published.values())
         sources = self._schedds.unanswered_sources(state.demand)
+        shown_sites = set(generations)
+        if all(isinstance(ads, PublishError) for ads in published.values()):
+            shown_sites |= _named_sites(state, answers)  # any of them may have an ad that could not be read
         self._previous = evaluate(
             state,
             answers,
@@ -292,7 +296,7 @@ class Reconciler:
             now=now,
             approved_losses=approved_losses(commands),
             previous=self._previous,
-            withheld_reasons=self._withholding.choose_sites(state, answers, generations, sources, now),
+            withheld_reasons=self._withholding.choose_sites(state, answers, shown_sites, sources, now),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},
             make_estimates=lambda snapshot: self._estimator.make(snapshot, demand, now),
         )
@@ -330,6 +334,13 @@ def _add_matches(state: ReconcileState, matches: Mapping[str, frozenset[Did]]) -
         name: dids | state.pattern_matches.get(name, frozenset()) for name, dids in matches.items()
     }
     return replace(state, pattern_matches=all_matches)
+
+
+def _named_sites(state: ReconcileState, answers: Answers) -> set[Site]:
+    """Return the sites that a catalogue names now, or named in its last answer."""
+    named = [memory.sites for memory in state.memories.values()]
+    named += [answer.sites for answer in answers.values() if isinstance(answer, Survey)]
+    return set[Site]().union(*named)
 
 
 def _planned_result(name: str, actions: PlanOrError) -> PublishResult:

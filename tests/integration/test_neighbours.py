@@ -19,6 +19,20 @@ MINUTES = 15 * 60
 pytestmark = pytest.mark.timeout(MINUTES)
 
 
+@pytest.fixture
+def daemon(daemon):
+    daemon.catalogue(
+        {
+            "lofar:L1": {"CAM": "available", "RAL": "staging"},
+            "lofar:L2": {"CAM": "available", "RAL": "available"},
+            "lofar:L3": {"CAM": "nearline"},
+        }
+    )
+    daemon.start()
+    wait_for(lambda: '"lofar:L2"' in daemon.ad("RAL"), 20, "the datasets")
+    return daemon
+
+
 @pytest.fixture(scope="module")
 def panda() -> tuple[Path, str]:
     with needs(NO_PANDA):

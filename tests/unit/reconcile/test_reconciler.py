@@ -503,6 +503,16 @@ def test_lost_state_withholds_ads_after_a_restart_that_cannot_list_the_schedds(w
     assert L1 in states(world.collector)
 
 
+def test_lost_state_withholds_ads_that_no_publisher_can_read_back_now(wanted_by_two):
+    world = wanted_by_two
+    world.collector.is_broken = world.file.is_broken = True
+    world.cycle.refresh_demand()
+    assert world.run(MINUTE).held_reasons.keys() == {CAM, RAL}
+    world.collector.is_broken = world.file.is_broken = False
+    world.run(MINUTE)
+    assert L1 in states(world.collector)
+
+
 def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by_two):
     world = wanted_by_two
     for publisher in (world.collector, world.file):

@@ -16,6 +16,7 @@ from tests.factories import (
     L3,
     MINUTE,
     NOON,
+    OSO,
     RAL,
     facts,
     holding,
