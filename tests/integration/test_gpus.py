@@ -4,7 +4,6 @@ Configuration gives each startd its GPUs; all that HTCondor does with them is re
 The GPU site is the larger one, which a negotiator without the locality term would use last.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,6 @@ MANY = 70_000  # MiB
 SITES = (
     SiteSpec("GPU", cpus=24, memory=80_000, gpus=2),
     SiteSpec("CPU", cpus=16, memory=MANY),
-    SiteSpec("LOW", cpus=16, memory=32_000),
-    SiteSpec("FEW", cpus=4, memory=MANY),
 )
 SUBMIT = """
 [submit]
@@ -40,26 +37,24 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
         storage = "".join(
             f'[[storage]]\nsite = "{site.name}"\nprefix = "{disks}"\nrule = "name"\n' for site in SITES
         )
-        for name in ("both.ms", "cores.ms", "low.ms", "few.ms", "many.ms"):
+        for name in ("both.ms", "cores.ms", "many.ms"):
             (disks / "lofar" / name).mkdir(parents=True)
             (disks / "lofar" / name / "table.dat").write_text(name)
-        everywhere = dict.fromkeys(("GPU", "CPU", "LOW", "FEW"), "available")
+        everywhere = dict.fromkeys(("GPU", "CPU"), "available")
         catalogue.hold(
             {
                 "lofar:both.ms": everywhere,
                 "lofar:many.ms": everywhere,
                 "lofar:cores.ms": {"CPU": "available"},
-                "lofar:low.ms": {"LOW": "available"},
-                "lofar:few.ms": {"FEW": "available"},
             }
         )
         with Installation(pool, catalogue, settings=SUBMIT + storage) as installation:
-            for name in ("both.ms", "cores.ms", "low.ms", "few.ms", "many.ms"):
+            for name in ("both.ms", "cores.ms", "many.ms"):
                 installation.submit([f"lofar:{name}"], more="hold = true")  # so that slots know of all
             pool.wait(
                 lambda: {
                     site.name: len(installation.states_at(site.name)) for site in SITES
-                } == {"GPU": 2, "CPU": 3, "LOW": 3, "FEW": 3},
+                } == {"GPU": 2, "CPU": 3},
                 60, "every site to say what it has",
             )  # fmt: skip
             yield installation
@@ -121,21 +116,6 @@ def test_run_takes_sixteen_cores_and_64_gb_if_all_gpus_are_in_use(installed):
     assert site in {"GPU", "CPU"}
     assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
     installed.pool.run("condor_rm", str(full), user="alice")
-
-
-@pytest.mark.parametrize(("name", "cause"), [("low.ms", "memory"), ("few.ms", "cores")])
-def test_run_waits_if_its_site_has_too_few_gpus_and_cores_and_why_says_so(installed, name, cause):
-    folder, _ = run_of(installed, name, "--gpu", "prefer")
-    job = submitted(installed, folder)
-    released = installed.pool.jobs(f"ClusterId == {job}", "QDate")[0]["QDate"]
-    refused = f"ClusterId == {job} && LastRejMatchTime > {released}"
-    installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
-    output = installed.run("why", str(job), "--json", check=False)
-    assert output.returncode == 3
-    (answer,) = json.loads(output.stdout)["answers"]
-    (here,) = [at for at in answer["sites"] if at["site"] == name[:3].upper()]
-    assert [reason["cause"] for reason in here["reasons"]] == [cause]
-    installed.pool.run("condor_rm", str(job), user="alice")
 
 
 def test_wrap_gives_plain_jobs_and_nodes_of_a_dag_the_same_choice(installed):

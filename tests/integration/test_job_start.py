@@ -4,7 +4,6 @@ Each site's storage is a folder of its own; catalogue and slots may list more th
 """
 
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -85,13 +84,8 @@ class Storage:
         dids: Sequence[str],
         command: Sequence[str],
         *,
-        options: Sequence[str] = (),
-        files: Mapping[str, bytes] | None = None,
-        stage_in: str | None = None,
-        mode: str = "require",
         tries: int = 5,
         more: str = "",
-        retry: bool = True,
         contents: Mapping[Did, Sequence[DatasetFile]] | None = None,
         data_sites: Sequence[str] = (),
     ) -> int:
@@ -106,20 +100,17 @@ class Storage:
         pairs = [(f"/elsewhere/{did.partition(':')[2]}", Did(did)) for did in dids]
         paths = local_paths(areas, map(Did, dids), contents)
         table = paths_file_text(
-            job_datasets(pairs), paths, stage_in, areas=areas, contents=contents, unpack=["*.ms.tar"]
+            job_datasets(pairs), paths, None, areas=areas, contents=contents, unpack=["*.ms.tar"]
         )
         (home / "hydrator-paths.json").write_text(table)
-        for name, content in (files or {}).items():
-            (home / name).write_bytes(content)
         home.chmod(0o777)
         listed = ", ".join(f'"{did}"' for did in dids)
-        words = " ".join("'" + word.replace("'", "''") + "'" for word in [*options, "--", *command])
-        sent = ", ".join(["hydrator-paths.json", *(files or {})])
+        words = " ".join("'" + word.replace("'", "''") + "'" for word in ["--", *command])
         lines = [
             f"executable = {self.wrapper}",
             'arguments = "' + words.replace('"', '""') + '"',
             f"initialdir = {home}",
-            f"transfer_input_files = {sent}",
+            "transfer_input_files = hydrator-paths.json",
             "should_transfer_files = YES",
             "output = out",
             "error = err",
@@ -128,8 +119,8 @@ class Storage:
             "request_memory = 10",
             "request_disk = 1",
             f"+RequiredDatasets = {{{listed}}}",
-            f'+DataLocality = "{mode}"',
-            *(retry_elsewhere(tries=tries, data_sites=data_sites, grace_seconds=2) if retry else []),
+            '+DataLocality = "require"',
+            *retry_elsewhere(tries=tries, data_sites=data_sites, grace_seconds=2),
             *more.splitlines(),
             "queue",
         ]
@@ -219,20 +210,6 @@ def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_releas
     assert storage.end(cluster).startswith("gone:n at ")
 
 
-def test_why_names_dataset_site_and_time_of_a_miss_and_no_requirement(storage):
-    storage.say("once:m", "NL")
-    cluster = storage.submit(["once:m"], ["true"])
-    missed = f"ClusterId == {cluster} && JobStatus == 1 && ChirpDataLocalityMissed isnt undefined"
-    storage.pool.wait(lambda: storage.pool.jobs(missed), 240, "the job to miss and wait")
-    done = storage.installed.run("why", str(cluster), "--json", check=False)
-    (answer,) = json.loads(done.stdout)["answers"]
-    (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
-    assert [reason["cause"] for reason in nl["reasons"]] == ["missed"]
-    assert nl["reasons"][0]["text"].startswith("the job could not read once:m at this site ")
-    assert "run-anywhere" not in (answer["remedy"] or "")
-    storage.pool.run("condor_rm", str(cluster), user="alice")
-
-
 def test_max_retries_of_the_user_repeats_a_failed_command(storage):
     storage.say("retried:r", "UK")
     storage.put("retried:r", "UK")
@@ -284,21 +261,6 @@ def test_job_avoids_its_last_site_even_without_a_report(storage):
     assert storage.end(cluster) == "mute:f at UK\n"
     ad = storage.ended(cluster, *MISS_ATTRIBUTES)
     assert (ad["NumJobStarts"], parse_misses(ad)) == (2, ())
-
-
-def test_condor_vacate_reaches_the_command_as_its_kill_signal(storage):
-    storage.say("soft:j", "UK")
-    storage.put("soft:j", "UK")
-    mark = storage.pool.shared / "soft"
-    mark.mkdir(mode=0o777)
-    mark.chmod(0o777)
-    script = (
-        f"trap 'echo signal > {mark}/signalled; exit 0' TERM; touch {mark}/ready; while :; do sleep 0.2; done"
-    )
-    cluster = storage.submit(["soft:j"], ["sh", "-c", script])
-    storage.pool.wait((mark / "ready").exists, 60, "the command to run")
-    storage.pool.run("condor_rm", str(cluster), user="alice")
-    storage.pool.wait((mark / "signalled").exists, 60, "the command to get the signal")
 
 
 def status(storage: Storage, cluster: int) -> object:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -139,14 +138,6 @@ def submit(installed: Installation, file: Path) -> int:
     return int(output.partition(".")[0])
 
 
-def refused(installed: Installation, folder: Path, input_ms: str, *options: str) -> tuple[int, str]:
-    (folder / "bad.parset").write_text(EXAMPLE.format(input_ms=input_ms))
-    done = installed.run("submit", "rapthor", str(folder / "bad.parset"), *options, check=False)
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
-
-
 def test_run_starts_at_the_site_of_its_measurement_sets_and_opens_them(installed, folder):
     for number in (1, 2):
         installed.catalogue.add(f"one_SB{number}.ms", 100, "AU")
@@ -197,30 +188,6 @@ def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, fo
     ]
 
 
-def test_site_without_known_paths_does_not_match_and_why_says_so(installed, folder):
-    installed.catalogue.add("narrow_1.ms", 100, "AU")
-    config = installed.home / "narrow.toml"
-    config.write_text(installed.config.read_text().replace('site = "AU"', 'site = "ELSEWHERE"'))
-    job = submit(installed, prepare(installed, folder, "narrow_1.ms", "--config", str(config)))
-    knows = lambda: installed.states_at("AU").get("lofar:narrow_1.ms") == "AVAILABLE"  # noqa: E731
-    installed.pool.wait(knows, 60, "AU to say that it has it")
-    (ad,) = installed.pool.jobs(f"ClusterId == {job}", "QDate")
-    refused = f"ClusterId == {job} && LastRejMatchTime > {ad['QDate'] + 2}"
-    installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
-    (answer,) = json.loads(installed.run("why", str(job), "--json", check=False).stdout)["answers"]
-    (au,) = [at for at in answer["sites"] if at["site"] == "AU"]
-    assert [reason["cause"] for reason in au["reasons"]] == ["path"]
-    output = installed.run(
-        "submit", "rapthor", str(folder / "example.parset"), "--dry-run", "--json", "--config", str(config)
-    )
-    shown = {
-        site["site"]: (site["can_run"], site["has_paths"]) for site in json.loads(output.stdout)["sites"]
-    }
-    assert shown["AU"] == (False, False)
-    installed.catalogue.add("narrow_1.ms", 100, "AU", "UK")
-    assert installed.ran_at(job) == ["UK"]
-
-
 def test_run_without_a_site_waits_and_then_fetches_its_data(installed, folder):
     installed.catalogue.add("far_1.ms", 100)
     (installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms" / "table.dat").mkdir(parents=True)
@@ -259,27 +226,11 @@ def test_submit_runs_condor_submit_on_the_job(installed, folder):
     words = ["submit", "rapthor", str(folder / "direct.parset"), "-o", str(folder / "job"), "--submit"]
     environment = {"HYDRATOR_CONFIG": str(installed.config), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
 
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
-        return run_hydrator([*words, *SMALL, *STANDIN, *more], {**os.environ, **environment})
-
-    done = run()
+    done = run_hydrator([*words, *SMALL, *STANDIN], {**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     (cluster,) = re.findall(r"submitted to cluster (\d+)", done.stdout)
     (first,) = (folder / "job").glob("*.run")
-    (wrapper, parset) = ((first / name).read_bytes() for name in ("hydrator-paths.json", "run.parset"))
     assert (first / "direct.log").stat().st_size  # by which it is known that there is a job
-    failed = run("--line", "request_cpus = nonsense(")
-    assert failed.returncode == 1
-    assert "condor_submit ended with status" in failed.stderr
-    assert list((folder / "job").iterdir()) == [first]
-    (folder / "direct.parset").write_text(EXAMPLE.format(input_ms="direct.ms") + "# changed\n")
-    again = run("--cpus", "2")
-    assert again.returncode == 0, again.stderr
-    assert [(first / name).read_bytes() for name in ("hydrator-paths.json", "run.parset")] == [
-        wrapper,
-        parset,
-    ]
-    assert len(list((folder / "job").glob("*.run"))) == 2
     assert installed.ran_at(int(cluster)) == ["UK"]
 
 
@@ -320,36 +271,6 @@ def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(i
     else:
         assert said()[2] == empty
         installed.pool.run("condor_rm", str(job), user="alice")
-
-
-def test_host_that_has_only_the_url_of_the_daemon_gets_the_same_dry_run(installed, folder):
-    installed.catalogue.add("web_1.ms", 100, "UK", "AU")
-    installed.catalogue.add("web_2.ms", 300, "UK")
-    keeper = installed.submit(["lofar:web_1.ms", "lofar:web_2.ms"], more="hold = true")
-    knows = lambda: installed.states_at("UK").get("lofar:web_2.ms") == "AVAILABLE"  # noqa: E731
-    installed.pool.wait(knows, 60, "the daemon to have been asked for them")
-    config = folder / "submit-only.toml"
-    config.write_text(
-        f'[daemon]\nstate_dir = "{folder}/none"\ndefault_scope = "lofar"\n[submit]\n'
-        f'daemon_url = "{installed.url}"\n'
-        f'[htcondor]\nconfig_file = "{installed.pool.client_config}"\n'
-        '[[storage]]\nsite = "UK"\nprefix = "/data"\n'
-    )
-    (folder / "web.parset").write_text(EXAMPLE.format(input_ms="[web_1.ms, web_2.ms]"))
-    options = ("--dry-run", "--json", "--config", str(config))
-    output = json.loads(installed.run("submit", "rapthor", str(folder / "web.parset"), *options).stdout)
-    assert output["answers"] == {f"daemon {installed.url}": "answered"}
-    shown = {site["site"]: (site["can_run"], site["local_bytes"]) for site in output["sites"]}
-    assert shown == {"UK": (True, 400), "AU": (False, 100), "NL": (False, 0)}
-    assert output["sites"][1]["missing_states"] == {"lofar:web_2.ms": "absent"}
-    assert 0 <= output["sites"][0]["oldest_age_seconds"] < 600
-    new = refused(installed, folder, "never_asked.ms", "--config", str(config), "--as", "ad")
-    assert new[0] == 1
-    assert "could not be looked up" in new[1]
-    run = installed.run("run", "--config", str(config), check=False)
-    assert run.returncode == 2
-    assert "catalogue: none configured" in run.stderr
-    installed.pool.run("condor_rm", str(keeper), user="alice")
 
 
 @pytest.fixture(scope="module")
@@ -400,17 +321,6 @@ def test_environment_form_takes_244_sub_bands(big_run, folder, record_property):
     ).stdout
     job = int(output.partition(".")[0])
     measured(record_property, "environment", time.monotonic() - begun, ad_bytes(big_run, job))
-    assert big_run.ran_at(job) == ["UK"]
-
-
-def test_classad_form_takes_244_sub_bands(big_run, folder, record_property):
-    parset = folder / "ad.parset"
-    parset.write_text(EXAMPLE.format(input_ms="/data/L667526_SB*.ms"))
-    output = big_run.run("submit", "rapthor", str(parset), "--as", "ad").stdout
-    more = "".join(f"+{line}\n" for line in output.splitlines())
-    begun = time.monotonic()
-    job = big_run.pool.submit(f"{PLAIN}{more}queue\n")
-    measured(record_property, "classad", time.monotonic() - begun, ad_bytes(big_run, job))
     assert big_run.ran_at(job) == ["UK"]
 
 

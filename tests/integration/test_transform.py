@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import re
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -195,28 +194,6 @@ def test_configuration_read_twice_makes_the_same_jobs(located):
     assert "DataLocalityRank" not in {*once, *twice}
     for name in ("Requirements", "Rank", "DataLocalityHere"):
         assert str(twice.lookup(name)) == str(once.lookup(name)), name
-
-
-ONE_LINE = """
-JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) OneLine
-JOB_TRANSFORM_OneLine @=end
-   SET OneLine 1
-@end
-"""
-
-
-def test_log_of_the_schedd_has_no_error_of_the_transforms(located):
-    """A schedd of 25.14 logs `ERROR in transform NAME : ` without a text for each transform it applied."""
-    with configured(located, more={"schedd": schedd_config(POLICY, {}) + ONE_LINE}):
-        for lines in ((), prepared()):
-            assert located.ad(located.submit(BOTH, HELD, *lines))["OneLine"] == 1
-        log = located.pool.logs("SchedLog")
-    assert re.search(r"\d considered, 2 applied \(DataLocality,OneLine\)", log)
-    assert re.search(r"\d considered, 2 applied \(DataLocalityPrepared,OneLine\)", log)
-    errors = re.findall(r"ERROR in transform (\w+) : (.*)", log)
-    assert {text for _, text in errors} <= {""}
-    assert {name for name, _ in errors} in (set(), {"DataLocality", "DataLocalityPrepared", "OneLine"})
-    assert "ERROR applying transform" not in log
 
 
 # --- what it refuses

@@ -1,15 +1,11 @@
 """The command line for its users: help, completion, exit statuses."""
 
-import contextlib
-import io
 import os
-import pty
 import re
 import shlex
 import subprocess
 import sys
-import termios
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +14,13 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator import __version__
-from hydrator.cli import main
 from hydrator.cli.output.examples import EXAMPLES
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
 from hydrator.server.app import build_app as http_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.state.store import Store
+from tests.command_line import run_hydrator
 from tests.command_tree import COMMANDS, options
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
 
@@ -37,21 +33,12 @@ class Done:
 
 
 @pytest.fixture
-def run(monkeypatch):
+def run() -> Callable[..., Done]:
     """Run one command in this process, as the installed script does, without a terminal."""
-    monkeypatch.delenv("HYDRATOR_CONFIG", raising=False)
 
     def running(*words: str, **environment: str) -> Done:
-        out, err, status = io.StringIO(), io.StringIO(), 0
-        with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.setattr(sys, "argv", ["hydrator", *words])
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            try:
-                main()
-            except SystemExit as end:
-                status = end.code or 0
-        return Done(status, out.getvalue(), err.getvalue())
+        done = run_hydrator(*words, **environment)
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return running
 
@@ -137,10 +124,6 @@ def test_the_version_is_printed(run, words):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 
-def test_successful_command_exits_0(run):
-    assert [run(*words).returncode for words in (("--version",), ("--help",), ("hook",))] == [0, 0, 0]
-
-
 # an astronomer, on a host that has nothing
 
 
@@ -186,53 +169,3 @@ def test_configuration_for_submitters_in_the_docs_is_sufficient(daemon, tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert CAM in done.stdout
-
-
-# tables
-
-
-def read_all(main_end: int) -> str:
-    """Return all text written to a terminal until its last writer closed it; close it."""
-    seen = b""
-    with contextlib.suppress(OSError):  # EIO
-        while more := os.read(main_end, 4096):
-            seen += more
-    os.close(main_end)
-    return seen.decode()
-
-
-@pytest.mark.outside
-@pytest.mark.parametrize("columns", [60, 80, 132])
-def test_table_fits_the_terminal_and_loses_no_text(planned, tmp_path, columns):
-    site = "A-SITE-OF-A-LONG-NAME-" * 3
-    (tmp_path / "list.json").write_text(f'{{"sites": ["{site}"], "datasets": {{}}}}')
-    with planned.open("a") as config:
-        config.write('[publish.file]\ndirectory = "ads"\n')
-    main_end, terminal = pty.openpty()
-    termios.tcsetwinsize(terminal, (50, columns))
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    planning = subprocess.Popen(
-        [sys.executable, "-m", "hydrator.cli", "plan", "-c", planned],
-        stdout=terminal,
-        stderr=subprocess.DEVNULL,
-        env={**environment, "TERM": "xterm", "NO_COLOR": "1"},
-    )
-    os.close(terminal)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", read_all(main_end)).splitlines()
-    assert planning.wait(120) == 0
-    assert max(len(line.rstrip()) for line in lines) <= columns
-    head = next(line for line in lines if "publisher" in line)
-    begin, end = head.index("site"), head.index("action")
-    shown = "".join(line[begin:end].strip() for line in lines[lines.index(head) + 1 :])
-    assert shown == site
-
-
-@pytest.fixture
-def planned(tmp_path):
-    (tmp_path / "list.json").write_text('{"sites": ["CAM"], "datasets": {}}')
-    file = tmp_path / "config.toml"
-    file.write_text(
-        f'[daemon]\nstate_dir = "{tmp_path}"\n[demand]\nask_schedds = false\n[publish.collector]\n'
-        'enabled = false\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
-    )
-    return file

@@ -57,13 +57,6 @@ def test_frequent_call_loads_few_modules(words, most):
     assert len(modules) <= most
 
 
-@pytest.mark.parametrize("word", ["--version", "-V"])
-def test_version_loads_little_beside_the_reader_of_it(word):
-    modules = run(word)
-    assert [name for name in heavy(modules) if not name.startswith("importlib.metadata")] == []
-    assert len(modules) <= 120
-
-
 @pytest.mark.parametrize("words", [["--version"], ["hook"]], ids=str)
 def test_answers_without_typer(words):
     assert [name for name in run(*words) if name.startswith("typer")] == []

@@ -9,6 +9,7 @@ import sys
 import termios
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -36,22 +37,22 @@ def planned(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch) -> Callable[..., str]:
-    """Run one command in this process with stderr at a terminal; return what the terminal got."""
+    """Run one command in this process with *stream* at a terminal; return what the terminal got."""
 
-    def running(*words: str, columns: int = 80, **environment: str) -> str:
+    def running(*words: str, columns: int = 80, stream: str = "stderr", **environment: str) -> str:
         main_end, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (24, columns))
-        stderr = os.fdopen(terminal, "w")
+        shown = os.fdopen(terminal, "w")
         with monkeypatch.context() as patch, redirect_stdout(io.StringIO()):
             for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
                 patch.delenv(name, raising=False)
             for name, value in {"TERM": "xterm", "COLUMNS": str(columns), **environment}.items():
                 patch.setenv(name, value)
-            patch.setattr(sys, "stderr", stderr)
+            patch.setattr(sys, stream, shown)
             patch.setattr(sys, "argv", ["hydrator", *words])
             with pytest.raises(SystemExit) as ended:
                 main()
-        stderr.close()
+        shown.close()
         seen = _read_all(main_end)
         assert ended.value.code in (0, None), seen
         return seen
@@ -112,6 +113,18 @@ def test_bar_of_check_ends_at_its_number_of_steps(run, planned):
 def test_bar_fits_a_narrow_terminal(run, planned):
     lines = re.split(r"[\r\n]+", _plain(run("plan", "-c", planned, columns=40)))
     assert max(len(line.rstrip()) for line in lines) <= 40
+
+
+@pytest.mark.parametrize("columns", [60, 80, 132])
+def test_table_fits_the_terminal_and_loses_no_text(run, planned, columns):
+    site = "A-SITE-OF-A-LONG-NAME-" * 3
+    Path(planned).with_name("list.json").write_text(f'{{"sites": ["{site}"], "datasets": {{}}}}')
+    lines = _plain(run("plan", "-c", planned, columns=columns, stream="stdout", NO_COLOR="1")).splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    head = next(line for line in lines if "publisher" in line)
+    begin, end = head.index("site"), head.index("action")
+    shown = "".join(line[begin:end].strip() for line in lines[lines.index(head) + 1 :])
+    assert shown == site
 
 
 class CountedSteps(ProgressBar):

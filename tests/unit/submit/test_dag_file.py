@@ -122,7 +122,6 @@ def test_vars_of_all_nodes_apply_to_each_node_except_the_final_one(node):
         ("x='1' y = 'a \"b\"'", {"x": "1", "y": 'a "b"'}),
         (r'x="a \"b\" \\c" z=plain', {"x": r'a "b" \c', "z": "plain"}),
         ('PREPEND x="1"', {"x": "1"}),
-        ("append x='1'", {"x": "1"}),
         ('append="1"', {"append": "1"}),
         ("x=L1.ms,L2.ms", {"x": "L1.ms,L2.ms"}),
     ],
@@ -148,8 +147,6 @@ def test_comment_and_blank_line_inside_a_continued_line_are_skipped():
     ("text", "sentence"),
     [
         ("JOB A {\nexecutable = x\n", "node A: its inline description has no end: add the line }"),
-        ("JOB A @=end\nexecutable = x\n", "node A: its inline description has no end: add the line @end"),
-        ("SUBMIT-DESCRIPTION D {\n", "node D: its inline description has no end: add the line }"),
         ("JOB A @=\nqueue\n", "node A: write a word after @="),
         ('JOB A "a.sub\n', 'the quote " is not closed'),
         ("JOB A a.sub\nPARENT A \\\n", "the DAG file ends in a backslash"),

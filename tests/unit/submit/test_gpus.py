@@ -81,12 +81,6 @@ def test_gpu_choice_follows_the_configuration():
     assert gpu_choice(settings, "no") is None
 
 
-def test_run_without_gpu_gets_16_cores_and_64_gb_by_default():
-    chosen = gpu_choice(SubmitSettings(), "prefer")
-    assert chosen is not None
-    assert chosen.without_gpu == SlotShare(16, round(64e9 / 2**20))
-
-
 def test_gpu_lines_extend_requirements_and_rank_of_a_submit_file():
     lines = submit_lines(CHOICE)
     assert "requirements = ($(requirements:true)) && TARGET.Cpus >= MY.RequestCpus" in lines

@@ -194,20 +194,15 @@ def test_prepared_job_is_taken_by_the_first_transform(changes):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("Requirements", "true"),
         ("Requirements", "MY.DataLocalityHere || true"),
         ("Requirements", "(MY.DataLocalityHere || true) && (TARGET.Cpus > 0)"),
-        ("Requirements", "(MY.DataLocalityHere) && (TARGET.Cpus > 0) || true"),
         ("Requirements", "TARGET.Cpus > 0"),
-        ("DataLocalityHere", "true"),
         ("DataLocalityHere", "MY.DataLocalityTransformed isnt true || true"),
         ("DataLocalityKey", '"ska:a"'),
         ("DataLocalityMaxAge", "0"),
         ("DataLocalityMaxWait", "hour"),
         ("DataLocality", '"maybe"'),
-        ("DataLocality", "require"),
         ("RequiredDatasets", '{"ska:a", "b"}'),
-        ("RequiredDatasets", '{"ska:a", 5}'),
         ("DataLocalityTransformed", "true"),
     ],
 )

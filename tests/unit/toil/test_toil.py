@@ -136,10 +136,6 @@ def test_toil_htcondor_params_cannot_replace_commands_of_the_job():
         described(setting=WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "Request_Cpus=3"}))
 
 
-def test_empty_toil_htcondor_params_give_no_commands():
-    assert parse_parameters(";") == parse_parameters("") == parse_parameters(None) == ({}, {})
-
-
 def test_gpu_request_sums_counts_and_requires_the_model():
     one = {"kind": "gpu", "count": 1, "api": "cuda"}
     assert gpu_request([]) == {}
@@ -289,10 +285,6 @@ def test_pattern_with_a_template_that_cannot_be_filled_in_is_rejected_when_loade
         NamingRules.load(str(file))
 
 
-def test_naming_rules_load_from_the_shipped_example():
-    NamingRules.load(str(ROOT / "config.example.toml"))
-
-
 def test_product_named_like_a_dataset_is_not_a_dataset_of_the_run():
     naming = NamingRules({"L1.ms": "lofar:L1.ms", "image.fits": "lofar:image"})
     inputs = [directory("/d/L1.ms"), {"class": "File", "basename": "image.fits"}]
@@ -379,11 +371,6 @@ def test_shim_keeps_the_runs_datasets_for_an_operation_without_any(operation):
         rapthors(operation, "/data/L1_field.ms"), {"_CONDOR_RequiredDatasets": format_did_list(RUN)}
     )
     assert "_CONDOR_RequiredDatasets" not in more
-
-
-def test_shim_keeps_the_users_name_of_the_run(operation):
-    _, more = shim.translate_call(rapthors(operation), {"_CONDOR_RapthorRun": '"mine"'})
-    assert "_CONDOR_RapthorRun" not in more
 
 
 @pytest.mark.parametrize("form", ["--batchSystem=slurm_static", "--batchSystem=slurm"])

@@ -1,6 +1,5 @@
 """What `hydrator submit` says beforehand about the start of jobs; a live server answers."""
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +7,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli import main
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, SiteFacts, Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.wiring import system_clock
+from tests.command_line import run_hydrator
 from tests.factories import MINUTE, demand, want
 
 pytestmark = pytest.mark.outside
@@ -81,9 +80,7 @@ class Client:
 
 
 @pytest.fixture
-def client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Client]:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     state = queued_state()
     monkeypatch.chdir(tmp_path)
     Path("catalogue.toml").write_text(CATALOGUE)
@@ -94,10 +91,8 @@ def client(
             Path("config.toml").write_text(CONFIG.format(url=server.url) + more)
             if sub:
                 Path("job.sub").write_text(sub)
-            monkeypatch.setattr(sys, "argv", ["hydrator", "submit", *words, "-c", "config.toml"])
-            with pytest.raises(SystemExit) as end:
-                main()
-            return int(end.value.code or 0), capsys.readouterr().err
+            done = run_hydrator("submit", *words, "-c", "config.toml")
+            return done.returncode, done.stderr.decode()
 
         assert server.url
         yield Client(run, server.url)

@@ -173,38 +173,30 @@ def test_toml_of_init_keeps_quotes_backslashes_and_emoji(tmp_path):
     assert load(tmp_path / "c.toml").catalogue[0].path == tmp_path / odd
 
 
-@pytest.mark.outside
-def test_init_at_a_terminal_prompts_for_missing_values(folder):
-    config = folder / "asked.toml"
+def typed(config: Path, answers: str, *words: str) -> str:
+    """Answer the questions of init at a terminal; return what it printed."""
     main, terminal = pty.openpty()
-    asking = subprocess.Popen(
-        [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried"],
-        stdin=terminal,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    os.close(terminal)
-    os.write(main, f"file\n{folder / 'list.json'}\n".encode())
-    said, complaints = asking.communicate(timeout=120)
+    command = [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried", *words]
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as asking:
+        os.close(terminal)
+        os.write(main, answers.encode())
+        said, complaints = asking.communicate(timeout=120)
     os.close(main)
     assert asking.returncode == 0, complaints
+    return said
+
+
+@pytest.mark.outside
+def test_init_at_a_terminal_prompts_for_missing_values(folder):
+    said = typed(folder / "asked.toml", f"file\n{folder / 'list.json'}\n")
     assert "The catalogue (file, rucio, dmapi)" in said
-    assert load(config).catalogue[0].path == folder / "list.json"
+    assert load(folder / "asked.toml").catalogue[0].path == folder / "list.json"
 
 
 @pytest.mark.outside
 def test_login_method_decides_the_further_prompts_of_init(folder):
-    config = folder / "asked.toml"
-    main, terminal = pty.openpty()
-    command = [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried", *RUCIO]
-    asking = subprocess.Popen(
-        command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    os.close(terminal)
-    os.write(main, b"x509\nproxy.pem\n")
-    said, complaints = asking.communicate(timeout=120)
-    os.close(main)
-    assert asking.returncode == 0, complaints
+    said = typed(folder / "asked.toml", "x509\nproxy.pem\n", *RUCIO)
     assert "How the daemon logs in to the catalogue (userpass, token, oidc, x509)" in said
-    assert load(config).catalogue[0].client_cert == folder / "proxy.pem"
+    assert load(folder / "asked.toml").catalogue[0].client_cert == folder / "proxy.pem"

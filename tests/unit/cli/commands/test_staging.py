@@ -17,7 +17,7 @@ from hydrator.staging.policy import StagingMode
 from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
-from tests.factories import CAM, L1, L2, L3
+from tests.factories import L1, L2, L3
 from tests.staging_world import StagingWorld, need, policy
 
 CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
@@ -82,15 +82,6 @@ def test_list_shows_the_progress_of_a_request_and_its_jobs(desk):
     assert "mode ask" in text
     assert "[########            ] 40/100" in text
     assert row["batch"] in text
-
-
-def test_list_shows_what_the_mode_propose_would_request(desk):
-    world = world_with(1, rules=policy(StagingMode.PROPOSE))
-    desk.save(world)
-    text = desk.run("list")
-    assert "mode propose" in text
-    assert "would ask for 1 TB in 1 dataset" in text
-    assert world.stager.own_rules() == []
 
 
 def test_list_shows_why_nothing_is_requested(desk):
@@ -193,13 +184,6 @@ def test_bad_id_is_one_sentence_and_exit_status_2(desk):
 def test_progress_is_a_bar_of_files(files_done, files, text):
     (row,) = world_with(1).overview.requests
     assert describe_progress(replace(row, files=files, files_done=files_done)) == text
-
-
-def test_site_is_in_the_text_of_each_request(desk):
-    world = world_with(1)
-    desk.save(world)
-    assert {row.site for row in world.overview.requests} == {CAM}
-    assert CAM in desk.run("list")
 
 
 def test_status_shows_what_the_mode_propose_would_request(desk):
