@@ -45,12 +45,12 @@ from .file_lists import FileLists
 from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
 from .replicas import CountWithRows, DatasetCount, DatasetCounter, TrustedCount, count_dataset
-from .responses import DidInfo, GarbledRow, Rows, Rses, parse_rows, read_states
+from .responses import DidInfo, GarbledRow, Rows, Rses, parse_rows
 from .rse_directory import RseDirectory
 from .session.client import RucioConnection
 from .session.queries import QueryRunner
 from .session.settings import RucioSettings
-from .states import Movements, apply_did_expiry, file_replicas
+from .states import Movements, apply_did_expiry, file_replicas, read_states
 
 __all__ = ["RucioCatalogue", "RucioSettings"]
 

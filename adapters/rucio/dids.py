@@ -241,7 +241,7 @@ def _read_size(row: Record, call: str) -> int | None:
 
 
 _COLLECTION_TYPES = frozenset({"CONTAINER", "DATASET"})
-_MAX_PARENTS = 50
+_MAX_PARTS, _MAX_PARENTS = 10_000, 50
 _PARENTS_CALL = "list_parent_dids"
 
 
@@ -284,9 +284,8 @@ class ContainerLister:
         """Return all datasets in *container*, at any depth.
 
         Raises:
-            CatalogueError: the datasets cannot be listed, or are more than ``max_parts``.
+            CatalogueError: the datasets cannot be listed, or are more than 10,000.
         """
-        limit = self._queries.settings.max_parts
         visited, todo, datasets = {container}, [container], set[Did]()
         while todo:
             for child, kind in self._list_children(todo.pop()):
@@ -295,8 +294,8 @@ class ContainerLister:
                     todo.append(child)
                 elif kind == "DATASET":
                     datasets.add(child)
-            if len(datasets) > limit:
-                raise CatalogueGarbled(self._queries.name, f"{container} has more than {limit} datasets")
+            if len(datasets) > _MAX_PARTS:
+                raise CatalogueGarbled(self._queries.name, f"{container} has more than {_MAX_PARTS} datasets")
         return frozenset(datasets)
 
     def query_size(self, container: Did) -> int:

@@ -33,13 +33,13 @@ from .responses import (
     read_amount,
     read_file,
     read_number,
-    read_states,
     require_record,
 )
 from .session.client import RucioConnection
 from .session.queries import QueryRunner, did_record, split_did
 from .session.settings import RucioSettings
 from .session.transport import NotFound
+from .states import available_storages, read_states
 
 _CALL = "list_replicas"
 
@@ -133,10 +133,9 @@ def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
     available: dict[str, set[str]] = {storage: set() for storage in counts}
     for row in iter_records(rows, _CALL):
         file = read_file(row, _CALL)
-        for storage, state in read_states(row, _CALL).items():
-            if state == "AVAILABLE" and storage in available:
-                available[storage].add(file)
-                sizes[file] = read_amount(row, "bytes", _CALL)
+        for storage in available_storages(read_states(row, _CALL)) & available.keys():
+            available[storage].add(file)
+            sizes[file] = read_amount(row, "bytes", _CALL)
     for storage, count in counts.items():
         if not count.available_length <= len(available[storage]) <= count.length:
             files = f"{len(available[storage])} files of {did} at {storage}"

@@ -292,17 +292,6 @@ def _read_count(row: Record, call: str) -> Count:
     )
 
 
-_REPLICA_STATES = frozenset(
-    {"AVAILABLE", "UNAVAILABLE", "COPYING", "BEING_DELETED", "BAD", "TEMPORARY_UNAVAILABLE"}
-)
-
-
-def read_states(row: Record, call: str) -> Mapping[str, str]:
-    """Return the states of one file's replicas by storage element, from a row of list_replicas."""
-    states = require_record(row.get("states") or {}, call)
-    return {storage: read_choice(_REPLICA_STATES, states, storage, call) for storage in states}
-
-
 def largest_counts(rows: Iterable[DatasetRow]) -> dict[str, Count]:
     """Return, for each storage element, its count, or the larger of its two counts.
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from hydrator.domain.model import NO_PROVENANCE, Did, Provenance, Replica, ReplicaState, Seen, Site
+from hydrator.domain.staging_ports import RequestState
 
 from .poll import Replicas
 from .responses import (
@@ -30,13 +31,27 @@ from .responses import (
     read_did,
     read_text,
     read_time,
+    require_record,
 )
 
+_REPLICA_STATES = frozenset(
+    {"AVAILABLE", "UNAVAILABLE", "COPYING", "BEING_DELETED", "BAD", "TEMPORARY_UNAVAILABLE"}
+)
 LOCK_STATES = frozenset({"OK", "REPLICATING", "STUCK"})
-RULE_STATES = LOCK_STATES | {"SUSPENDED", "WAITING_APPROVAL", "INJECT"}
+_REQUEST_STATES = {
+    "OK": RequestState.DONE,
+    "REPLICATING": RequestState.MOVING,
+    "STUCK": RequestState.STUCK,
+    "SUSPENDED": RequestState.SUSPENDED,
+    "WAITING_APPROVAL": RequestState.UNAPPROVED,
+    "INJECT": RequestState.QUEUED,
+}
+RULE_STATES = frozenset(_REQUEST_STATES)
 _GROUPINGS = frozenset({"ALL", "DATASET", "NONE"})
 PENDING_STATES = {"INJECT": "I", "WAITING_APPROVAL": "W"}
 UNFINISHED_STATES = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
+_NO_SOURCES = ("NO_SOURCES", "MissingSourceReplica")
+"""Rucio's errors for a file that no storage element can send; Rucio then creates no further transfer."""
 _REASON_CHARS = 200
 
 
@@ -89,6 +104,17 @@ Movements = Mapping[str, Movement]
 """The movements of one dataset, by storage element."""
 
 
+def read_states(row: Record, call: str) -> Mapping[str, str]:
+    """Return the states of one file's replicas by storage element, from a row of list_replicas."""
+    states = require_record(row.get("states") or {}, call)
+    return {storage: read_choice(_REPLICA_STATES, states, storage, call) for storage in states}
+
+
+def available_storages(states: Mapping[str, str]) -> frozenset[str]:
+    """Return the storage elements where a file with these *states* of its replicas can be read."""
+    return frozenset(storage for storage, state in states.items() if state == "AVAILABLE")
+
+
 def parse_locks(rows: Rows, call: str) -> list[Lock | GarbledRow]:
     """Parse rows of get_locks_for_dids; see :func:`parse_rows`.
 
@@ -117,6 +143,11 @@ def iter_rules(rows: Rows, call: str) -> Iterator[Rule]:
     return (_parse_rule(row, call) for row in iter_records(rows, call))
 
 
+def read_error(row: Record) -> str:
+    """Return the error of a rule on one line; empty without an error."""
+    return " ".join(str(row.get("error") or "").split())[:_REASON_CHARS]
+
+
 def _parse_rule(row: Record, call: str) -> Rule:
     """Parse one rule; if a column is unreadable, return a rule with the id and a fault.
 
@@ -134,11 +165,18 @@ def _parse_rule(row: Record, call: str) -> Rule:
             if row.get("grouping") is None
             else read_choice(_GROUPINGS, row, "grouping", call),
             account=str(row.get("account") or ""),
-            error=" ".join(str(row.get("error") or "").split())[:_REASON_CHARS],
+            error=read_error(row),
             expires_at=read_time(row, "expires_at", call),
         )
     except BadRow as exc:
         return Rule(rule_id, did, "", "", fault=f"rule {rule_id[:80]}: {exc}")
+
+
+def request_state(rule_state: str, error: str = "") -> RequestState:
+    """Return the state of a request from the state and the error of a rule, or from the state of a lock."""
+    state = _REQUEST_STATES[rule_state]
+    is_hopeless = state is RequestState.STUCK and any(word in error for word in _NO_SOURCES)
+    return RequestState.FAILED if is_hopeless else state
 
 
 def movements(
@@ -368,7 +406,8 @@ def file_replicas(did: Did, states: Mapping[str, str], rses: Rses, *, held_until
     Raises:
         BadRow: see :func:`dataset_replicas`.
     """
-    counts = {name: Count(1, int(state == "AVAILABLE"), 0, 0) for name, state in states.items()}
+    available = available_storages(states)
+    counts = {name: Count(1, int(name in available), 0, 0) for name in states}
     moves = {name: Movement(is_moving=state == "COPYING") for name, state in states.items()}
     return dataset_replicas(did, counts, moves, rses, held_until=held_until, call=_FILE_CALL)
 

@@ -71,7 +71,6 @@ class RucioSettings:
     calls_per_second: float = 50
     concurrent_calls: int = 1
     batch: int = 1000
-    max_parts: int = 10_000
     max_bytes: int = 64_000_000
     max_values: int = 2_000_000
 

@@ -18,7 +18,7 @@ from adapters.rucio.responses import (
 )
 from adapters.rucio.session.queries import QueryRunner
 from adapters.rucio.session.transport import NotFound
-from adapters.rucio.states import RULE_STATES
+from adapters.rucio.states import RULE_STATES, read_error, request_state
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Clock
@@ -34,23 +34,12 @@ from hydrator.domain.staging_ports import (
 
 _BEGIN, _AT = "classad-hydrator ", " for jobs at "
 _MAX_SITE_CHARS = 100  # a comment of Rucio has at most 250 characters
-_REASON_CHARS = 200
-_STATES = {
-    "OK": RequestState.DONE,
-    "REPLICATING": RequestState.MOVING,
-    "STUCK": RequestState.STUCK,
-    "SUSPENDED": RequestState.SUSPENDED,
-    "WAITING_APPROVAL": RequestState.UNAPPROVED,
-    "INJECT": RequestState.QUEUED,
-}
 _REASONS = {
     RequestState.UNAPPROVED: "the rule waits for approval in Rucio",
     RequestState.SUSPENDED: "the rule is suspended in Rucio",
     RequestState.STUCK: "the rule is stuck",
     RequestState.FAILED: "no storage has the missing files",
 }
-_NO_SOURCES = ("NO_SOURCES", "MissingSourceReplica")
-"""Rucio's errors for a file that no storage element can send; Rucio then creates no further transfer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +148,7 @@ def _parse_own_rule(row: Record, mark: CommentMark, account: str, call: str) -> 
     did = read_did(row, call)
     if did is None:
         raise BadRow(f"{call}: a rule of ours is on {row['scope']}:{row['name']}, which is not a DID")
-    error = " ".join(str(row.get("error") or "").split())[:_REASON_CHARS]
+    error = read_error(row)
     done, moving, stuck = (
         _read_count(row, f"locks_{state}_cnt", call) for state in ("ok", "replicating", "stuck")
     )
@@ -176,13 +165,6 @@ def _parse_own_rule(row: Record, mark: CommentMark, account: str, call: str) -> 
         read_time(row, "expires_at", call),
         error,
     )
-
-
-def request_state(rule_state: str, error: str = "") -> RequestState:
-    """Return the state of a request from the state and the error of a rule, or from the state of a lock."""
-    state = _STATES[rule_state]
-    is_hopeless = state is RequestState.STUCK and any(word in error for word in _NO_SOURCES)
-    return RequestState.FAILED if is_hopeless else state
 
 
 def _read_count(row: Record, key: str, call: str) -> int:

@@ -16,13 +16,21 @@ from adapters.rucio.responses import Rows, iter_records, parse_deep_rows, read_t
 from adapters.rucio.rule_cache import RuleCache
 from adapters.rucio.session.queries import QueryRunner, split_did
 from adapters.rucio.session.transport import NotFound
-from adapters.rucio.states import LOCK_STATES, PENDING_STATES, Lock, Rule, parse_locks, parse_rules
+from adapters.rucio.states import (
+    LOCK_STATES,
+    PENDING_STATES,
+    Lock,
+    Rule,
+    parse_locks,
+    parse_rules,
+    request_state,
+)
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import ExistingRule
 
 from .destinations import Destinations
-from .own_rules import OwnRule, request_state
+from .own_rules import OwnRule
 
 _MAX_HISTORIES = 50
 """Datasets of one container whose past rules are read; for more, the answer is that they have none."""

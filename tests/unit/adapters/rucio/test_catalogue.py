@@ -14,7 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adapters.http.rate_limiter import retry_after
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.responses import (
     BadRow,
@@ -588,24 +587,6 @@ def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
     stand_in.answers[path] = body("", status=429, Retry_After="300")
     readings = asking().read({L1, L2}).readings
     assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
-
-
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        (None, None),
-        ("7", 7.0),
-        ("-7", 0.0),
-        ("99999", 900.0),
-        ("Sat, 21 Nov 2026 12:01:00 GMT", 60.0),
-        ("Sat, 21 Nov 2026 11:00:00 GMT", 0.0),
-        ("Sat, 21 Nov 2026 12:01:00", None),
-        ("soon", None),
-        ("nan", None),
-    ],
-)
-def test_a_retry_after_is_seconds_or_a_date(header, seconds):
-    assert retry_after(header, NOON) == seconds
 
 
 @pytest.mark.outside
