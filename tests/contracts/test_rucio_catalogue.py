@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue
-from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
+from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import DatasetState, Did, Provenance, ReplicaState, Seen, Site
 from hydrator.domain.sites import MappedCatalogue, SiteMapping
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -194,12 +194,6 @@ class TestOnlyRucio(RucioTests):
             assert self.read_states_of(container) == {(CAM, COMPLETE, 1.0), (RAL, PARTIAL, 0.25)}
             assert self.read(container).bytes_total == 8_000_000_000
 
-    def test_a_container_waits_for_the_dataset_that_is_on_its_way(self):
-        one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (CAM, INCOMING, 0.5))
-        container = Did(f"{self.scope}:both")
-        self.server.do("add_container", did=container, children=[one, two])
-        assert self.read_states_of(container) == {(CAM, INCOMING, 0.75)}
-
     def test_a_container_with_an_empty_dataset_can_be_complete(self):
         one, empty = self.dataset("L1", (CAM, COMPLETE, 1.0)), Did(f"{self.scope}:empty")
         container, hollow = Did(f"{self.scope}:both"), Did(f"{self.scope}:hollow")
@@ -219,35 +213,6 @@ class TestOnlyRucio(RucioTests):
         readings = self.open.read({did, *odd}).readings
         assert [len(readings[each].replicas) for each in sorted(odd)] == [0, 0]
         assert len(readings[did].replicas) == 1
-
-    def test_more_datasets_than_fit_a_batch(self):
-        dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(7)}
-        catalogue = self.catalogue(batch=3)
-        assert all(len(reading.replicas) == 1 for reading in catalogue.read(dids).readings.values())
-        catalogue.close()
-
-    def test_an_uncounted_dataset_is_unseen_until_its_turn(self):
-        dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(3)}
-        catalogue = self.catalogue(deep_calls=2)
-        polls = [
-            {did for did, reading in catalogue.read(dids).readings.items() if isinstance(reading, Seen)}
-            for _ in range(2)
-        ]
-        assert [len(seen) for seen in polls] == [2, 2]
-        assert set().union(*polls) == dids
-        catalogue.close()
-
-    def test_an_unchanged_count_is_not_repeated_soon(self):
-        dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(3)}
-        catalogue = self.catalogue(deep_calls=2, verify_every=timedelta(hours=1))
-        for did in dids:  # what no rule holds is not in the cheap answer, and would be counted every time
-            self.server.do("remove", did=did, rse="ORIGIN")
-        catalogue.read(dids)
-        readings = catalogue.read(dids).readings
-        assert all(isinstance(reading, Seen) for reading in readings.values())
-        self.server.do("remove", did=min(dids), rse="CAM-DISK")
-        assert catalogue.read(dids).readings[min(dids)].replicas == ()
-        catalogue.close()
 
     def provenance_of(self, did: Did, site: Site = CAM) -> Provenance:
         (provenance_of,) = {r.provenance for r in self.read(did).replicas if r.site == site}
@@ -523,49 +488,3 @@ class TestOnlyRucio(RucioTests):
         with pytest.raises(CatalogueDenied) as failure:
             catalogue.read(frozenset())
         assert "a-wrong-secret" not in f"{failure.value} {catalogue!r} {self.catalogue()._settings!r}"
-
-    def test_a_token_from_a_file_is_read_again_for_each_poll(self, tmp_path):
-        self.open.read(frozenset())
-        (token_copy,) = (tmp_path / "tokens").glob("rucio-*")
-        file = tmp_path / "token"
-        file.write_text(token_copy.read_text() + "\n")
-        other = {"auth_type": "token", "token_file": file, "username": None, "password": None}
-        catalogue = self.catalogue(**other, token_dir=tmp_path / "other")
-        assert CAM in catalogue.read(frozenset()).sites
-        file.write_text("no-good")
-        with pytest.raises(CatalogueDenied):
-            catalogue.read(frozenset())
-        file.write_text("")
-        with pytest.raises(CatalogueDenied, match="does not contain a token"):
-            catalogue.read(frozenset())
-        catalogue.close()
-
-    def test_a_token_command_runs_again_after_its_token_is_refused(self, tmp_path):
-        self.open.read(frozenset())
-        (token_copy,) = (tmp_path / "tokens").glob("rucio-*")
-        file = tmp_path / "token"
-        file.write_text("no-good")
-        other = {
-            "auth_type": "token",
-            "token_command": ("cat", str(file)),
-            "username": None,
-            "password": None,
-        }
-        catalogue = self.catalogue(**other, token_dir=tmp_path / "other")
-        with pytest.raises(CatalogueDenied):
-            catalogue.read(frozenset())
-        file.write_text(token_copy.read_text())
-        assert CAM in catalogue.read(frozenset()).sites
-        catalogue.close()
-
-    def test_tokens_are_private_and_go_with_the_catalogue(self, tmp_path):
-        self.open.read(frozenset())
-        (token,) = (tmp_path / "tokens").glob("rucio-*")
-        assert (token.stat().st_mode & 0o777, token.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-        self.open.close()
-        assert not token.exists()
-
-    def test_a_missing_server_is_unreachable_with_the_reason(self):
-        catalogue = self.catalogue(url="http://127.0.0.1:1")
-        with pytest.raises(CatalogueUnreachable, match="refused"):
-            catalogue.read(frozenset())

@@ -77,12 +77,6 @@ def test_withdrawn_sites_are_served_no_more(publisher, server):
     assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120).status_code == 404
 
 
-def test_sites_of_any_name_are_read_back(publisher):
-    site = Site('Žilina (CZ/2) 50% "ad"')
-    publisher.publish([ad(L1, site=site)])
-    assert list(publisher.published()) == [site]
-
-
 def test_reading_back_fails_while_the_server_does_not_run(board):
     board.put([ad(L1)], NOON)
     with pytest.raises(PublishError, match="does not run"):

@@ -19,7 +19,6 @@ from adapters.rucio.responses import (
     BadRow,
     Count,
     DatasetRow,
-    GarbledRow,
     Rse,
     largest_counts,
     parse_dataset_rows,
@@ -33,7 +32,6 @@ from adapters.rucio.states import (
     file_replicas,
     movement_without_locks,
     movements,
-    parse_locks,
     parse_rules,
     state_at,
 )
@@ -258,15 +256,6 @@ def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
         assert parse_rules([{**row, "expires_at": ends}], "rules") == [rule("r", ends=NOON, error="a b")]
 
 
-@pytest.mark.parametrize("damage", [{"expires_at": "soon"}, {"state": "FROZEN"}, {"grouping": "SOME"}])
-def test_an_unreadable_rule_has_a_fault_and_allows_no_conclusion(damage):
-    (bad,) = parse_rules([{**RULE_ROW, **damage}], "rules")
-    assert (bad.id, bad.did) == ("r", L1)
-    found = movements([Lock(L1, "UK-DISK", "OK", "r")], {"r": bad}, held_until=SOON)
-    with pytest.raises(BadRow, match=next(iter(damage))):
-        dataset_replicas(L1, {"UK-DISK": files(4)}, found, STORAGES, held_until=SOON)
-
-
 @pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}])
 def test_a_rule_row_that_is_not_a_record_is_refused(damage):
     with pytest.raises(BadRow):
@@ -313,34 +302,6 @@ ROW = {
     "scope": "lofar", "name": "L1", "rse": "UK-DISK", "length": 4, "available_length": 4, "bytes": 40,
     "available_bytes": 40, "updated_at": None,
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", ["<html>", None, [], {**ROW, "name": 7}, {**ROW, "name": "L1\0"}, {}])
-def test_a_row_without_a_readable_did_makes_the_answer_unreadable(damage):
-    with pytest.raises(BadRow):
-        parse_dataset_rows([ROW, damage], "rows")
-    with pytest.raises(BadRow):
-        parse_locks([{**ROW, "state": "OK", "rule_id": "r"}, "text"], "rows")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"length": "4"},
-        {"length": -1},
-        {"length": True},
-        {"length": 3.5},
-        {"bytes": float("nan")},
-        {"bytes": float("inf")},
-        {"bytes": 10**30},
-        {"rse": None},
-    ],
-)
-def test_an_unreadable_row_is_returned_as_garbled_beside_the_others(damage):
-    good, bad = parse_dataset_rows([ROW, {**ROW, "name": "L2", **damage}], "rows")
-    assert (good.did, good.amount) == (L1, Count(4, 4, 40, 40))
-    assert isinstance(bad, GarbledRow)
-    assert (bad.did, next(iter(damage)) in bad.reason) == (L2, True)
 
 
 def test_a_row_without_sizes_is_valid_before_the_first_count():
@@ -627,43 +588,6 @@ def test_a_server_that_never_answers_meets_the_timeout(asking, stand_in):
         catalogue = asking(url=f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=timedelta(seconds=0.2))
         with fails_as(CatalogueUnreachable):
             catalogue.read(frozenset())
-
-
-@pytest.mark.outside
-def test_an_uncountable_dataset_is_unseen_and_the_others_are_seen(asking, stand_in):
-    stand_in.answers["/replicas/lofar/L2/datasets"] = body("oh", status=500)
-    readings = asking().read({L1, L2}).readings
-    assert isinstance(readings[L1], Seen)
-    assert isinstance(readings[L2], Unseen)
-    assert "HTTP 500" in readings[L2].reason
-
-
-@pytest.mark.outside
-def test_an_answer_about_another_dataset_does_not_make_a_dataset_absent(asking, stand_in):
-    stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "scope": "elsewhere"})
-    readings = asking().read({L1, L2}).readings
-    assert "elsewhere:L1" in readings[L1].reason
-    assert isinstance(readings[L2], Seen)
-
-
-def about_l2(stand_in: StandIn) -> Callable[[], bool]:
-    return lambda: '"L2"' in stand_in.asked[-1][1]
-
-
-@pytest.mark.outside
-def test_a_batch_that_fails_leaves_the_other_batches_seen(asking, stand_in):
-    path = "/replicas/datasets_bulk"
-    stand_in.answers[path] = one_of(body("", status=429), stand_in.answers[path], about_l2(stand_in))
-    readings = asking(batch=1).read({L1, L2}).readings
-    assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
-
-
-@pytest.mark.outside
-def test_a_name_that_fails_its_batch_is_found_by_halving(asking, stand_in):
-    path = "/replicas/datasets_bulk"
-    stand_in.answers[path] = one_of(body("", status=500), stand_in.answers[path], about_l2(stand_in))
-    readings = asking().read({L1, L2}).readings
-    assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
 
 
 @pytest.mark.outside

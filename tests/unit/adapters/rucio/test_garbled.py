@@ -118,6 +118,7 @@ ROWS = {
     "a deep count in words": (DEEP, put(available_length="4")),
     "more files than there are": (DEEP, put(available_length=FILES + 1)),
     "two lengths of one dataset": (DEEP, put(length=FILES + 1)),
+    "another dataset's deep count": (DEEP, put(scope="elsewhere")),
     "a kind that is none": (META, put(did_type=None)),
     "a size in words": (META, put(bytes="many")),
     "an end that is no time": (META, put(expired_at="soon")),
@@ -129,6 +130,7 @@ ROWS = {
     "another dataset's lock": (LOCKS, put(name="L99")),
     "an unknown state of a rule": ("/rules/rule-L2", put(state="FROZEN", scope="lofar", name="L2")),
     "a rule that ends at no time": ("/rules/rule-L2", put(expires_at="soon", name="L2")),
+    "an unknown grouping of a rule": ("/rules/rule-L2", put(grouping="SOME", name="L2")),
     "another rule": ("/rules/rule-L2", put(id="rule-L3", name="L2")),
 }  # fmt: skip
 

@@ -424,12 +424,6 @@ def test_a_failed_connection_is_unreachable(error):
         answering(error).get("/x")
 
 
-def test_an_answer_without_end_is_refused():
-    limits = replace(FAST, max_bytes=1000)
-    with pytest.raises(CatalogueGarbled, match="larger than 1000"):
-        answering(httpx.Response(200, text="x" * 2000), limits=limits).get("/x")
-
-
 def test_a_redirect_does_not_get_the_token():
     with pytest.raises(CatalogueUnreachable, match="302"):
         answering(httpx.Response(302, headers={"location": "https://elsewhere.example.org"})).get("/x")

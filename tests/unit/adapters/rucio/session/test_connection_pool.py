@@ -10,7 +10,7 @@ import pytest
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from adapters.rucio.session.queries import ConnectionPool, QueryRunner
 from hydrator.domain.errors import CatalogueUnreachable
-from hydrator.domain.model import Did, Seen, Unseen
+from hydrator.domain.model import Did, Seen
 from testbed.rucio_standin import RucioStandIn
 from tests.rucio_fixtures import catalogues
 
@@ -85,15 +85,6 @@ def test_a_failed_query_makes_only_its_own_dids_unseen(asking, server):
 def test_a_name_that_makes_a_batch_fail_is_isolated(asking, server):
     server.failing = {"'name': 'L5', 'type'": (400, "InvalidObject")}
     assert seen(asking(concurrent_calls=3, batch=4)) == set(DIDS) - {"lofar:L5"}
-
-
-def test_an_account_denied_three_times_in_a_row_sends_no_further_query(asking, server):
-    server.failing = {"/replicas/lofar/": (403, "AccessDenied")}
-    server.expected = 2
-    catalogue = asking(concurrent_calls=2)
-    readings = catalogue.read(frozenset({*DIDS, Did("lofar:nothing")})).readings
-    assert {did for did, reading in readings.items() if isinstance(reading, Unseen)} == set(DIDS)
-    assert len(server.counted) in {3, 4}
 
 
 def test_all_connections_share_one_budget(asking, server):
