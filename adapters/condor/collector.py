@@ -17,7 +17,7 @@ from hydrator.domain.ports import Clock, SlotAdVersion
 from hydrator.domain.untrusted import valid_time
 
 from .bindings.client import CollectorClient
-from .slot_merge import NOT_DYNAMIC_SLOT
+from .bindings.library import NOT_DYNAMIC_SLOT
 
 IDENTITY: Final = "AuthenticatedIdentity"
 """Attribute that a collector adds to each ad that it accepts: the identity of the sender."""

@@ -22,8 +22,8 @@ from hydrator.domain.ports import (
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_number
 
 from .bindings.client import CondorClient, QueueClient
+from .bindings.library import NOT_DYNAMIC_SLOT
 from .schedd_rounds import SiteRounds
-from .slot_merge import NOT_DYNAMIC_SLOT
 
 SLOT_ATTRIBUTES = ("Name", "State", "PartitionableSlot", "TotalSlotCpus", "Cpus")
 USABLE_SLOT = (

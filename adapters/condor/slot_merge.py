@@ -17,7 +17,7 @@ from hydrator.domain.ports import Clock, MergeResult
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, is_ahead, valid_integer
 
 from .bindings.client import CollectorClient
-from .bindings.library import describe_denial
+from .bindings.library import NOT_DYNAMIC_SLOT, describe_denial
 from .bindings.token_advice import MERGE_ADVICE
 
 VIA_MERGE = "merge"
@@ -31,8 +31,6 @@ SLOT_ATTRIBUTES = (
     "DataLocalityAsOf",
     "DataLocalityVia",
 )
-NOT_DYNAMIC_SLOT = "DynamicSlot =!= true"
-"""Excludes dynamic slots: they are claimed and short-lived; jobs match the slot that they were cut from."""
 Content = tuple[object, object, object]
 """Site, generation and AsOf in a slot's ad, by which one merge differs from another."""
 

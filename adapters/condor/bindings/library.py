@@ -100,6 +100,8 @@ REAL_SLOT = "IsDataSlot =!= true"
 """The constraint of all queries for slots. A data slot of HTCondor 25 (``data1_1@…``) runs no job: it keeps
 common input files.
 """
+NOT_DYNAMIC_SLOT = "DynamicSlot =!= true"
+"""Excludes dynamic slots: they are claimed and short-lived; jobs match the slot that they were cut from."""
 LOCATION_ATTRIBUTES = ("Name", "MyAddress", "MyType", "CondorVersion", "AddressV1")
 """Attributes of a daemon's ad that the bindings need to connect to it."""
 

@@ -26,7 +26,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from .library import Ad, Bindings, CallError, choose_misses_fairly, expression_text, is_number, read_strings
+from .library import (
+    NOT_DYNAMIC_SLOT,
+    Ad,
+    Bindings,
+    CallError,
+    choose_misses_fairly,
+    expression_text,
+    is_number,
+    read_strings,
+)
 from .match_calls import MatchCalls, SiteMatcher
 
 IDLE, HELD = 1, 5  # JobStatus
@@ -86,7 +95,7 @@ class LoadCalls(Bindings):
         """
         leaving = frozenset(leaving_slots)
         queue = self.schedd(schedd)
-        machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
+        machine_attributes = _machine_attributes(site_attributes)
         attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, *machine_attributes]
         rows: dict[tuple[Any, ...], list[int]] = {}
         begun_at = time.time()
@@ -109,7 +118,7 @@ class LoadCalls(Bindings):
         says that *max_jobs* left out no job.
         """
         queue = self.schedd(schedd)
-        machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
+        machine_attributes = _machine_attributes(site_attributes)
         attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, "JobStatus", *machine_attributes]
         jobs = f"ClusterId == {cluster} && {QUEUED_JOBS} && {NEGOTIATED_JOBS}"
         keyed = queue.query(f"{jobs} && ({NAMES_WITHOUT_KEY}) =!= true", attributes, limit=max_jobs)
@@ -194,6 +203,11 @@ class LoadCalls(Bindings):
         return None
 
 
+def _machine_attributes(site_attributes: Sequence[str]) -> list[str]:
+    """Return the job attributes in which a schedd records *site_attributes* of the job's slot."""
+    return [f"MachineAttr{name}0" for name in site_attributes]
+
+
 def _idle_rows(counts: Iterable[tuple[tuple[Any, ...], int]]) -> list[Ad]:
     return [{**dict(zip(GROUP_FIELDS, group, strict=True)), "job_count": jobs} for group, jobs in counts]
 
@@ -229,15 +243,12 @@ def _slot_of(remote_host: object) -> str | None:
 
 
 REMOVED, COMPLETED = 3, 4  # JobStatus
-QUEUED_CONSTRAINT = "JobStatus =!= 3 && JobStatus =!= 4"
 EDITS_AT_ONCE = 1000
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
 MAX_MISSES = 1000
 """Misses in one answer of a schedd; each user gets a fair share."""
 MAX_ENDED_JOBS = 20_000
-"""Ended jobs with misses that one call reads."""
-NEGOTIATED_UNIVERSES = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
-"""Jobs that a negotiator places: not scheduler, grid and local universe."""
+"""Ended jobs with misses or with reports that one call reads."""
 MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
 """Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
 MAX_KEY_CHARS = 1001
@@ -252,7 +263,7 @@ _BARE_NUMBER = re.compile(r"(?:^|\|\||&&)[\s(!]*(\d[\w.+]*)[\s)]*(?:\|\||&&|$)")
 """A number where a condition must be, such as 179 in ``ClusterId == 178 || 179``."""
 
 
-class ScheddCalls(Bindings):
+class ScheddCalls(LoadCalls):
     """Queries of the pool's schedds, and edits of their jobs."""
 
     def schedds(self) -> list[Ad]:
@@ -296,7 +307,7 @@ class ScheddCalls(Bindings):
         add(live, lambda ad: scalar(ad, "JobCount") or 1)
         factories = queue.query(
             "ProcId is undefined && JobMaterializeDigestFile isnt undefined "
-            f"&& {QUEUED_CONSTRAINT} "
+            f"&& {QUEUED_JOBS} "
             "&& (TotalSubmitProcs > JobMaterializeNextProcId) =!= false",
             ["RequiredDatasets", "DataLocalityKey"],
             opts=options.IncludeClusterAd,
@@ -313,7 +324,7 @@ class ScheddCalls(Bindings):
         """Return True if a queued job matches *constraint*."""
         selection = self._select_jobs(constraint)
         queue = self.schedd(schedd)
-        return bool(queue.query(f"({selection}) && {QUEUED_CONSTRAINT}", ["ClusterId"], limit=1))
+        return bool(queue.query(f"({selection}) && {QUEUED_JOBS}", ["ClusterId"], limit=1))
 
     def run_anywhere(self, schedd: str, constraint: str | None) -> int:
         """Set DataLocalityHere of queued jobs to true, and check the result; return the number of jobs.
@@ -323,8 +334,7 @@ class ScheddCalls(Bindings):
         selection = self._select_jobs(constraint)
         queue = self.schedd(schedd)
         withheld = (
-            f"({selection}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true "
-            f"&& {QUEUED_CONSTRAINT}"
+            f"({selection}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true && {QUEUED_JOBS}"
         )
         jobs = _query_ids(queue, withheld)
         for start in range(0, len(jobs), EDITS_AT_ONCE):
@@ -342,7 +352,7 @@ class ScheddCalls(Bindings):
         try:
             queue.edit(list(ids), attribute, literal)
         except self.htcondor.HTCondorException as failure:
-            queued = set(_query_ids(queue, QUEUED_CONSTRAINT))
+            queued = set(_query_ids(queue, QUEUED_JOBS))
             remaining = [job for job in ids if job in queued]
             if len(remaining) == len(ids):
                 if match := re.search(r"commit transaction: *(.+)", str(failure)):
@@ -405,7 +415,7 @@ class ScheddCalls(Bindings):
         MAX_COMPLETED_IN_QUEUE_SECONDS before *since*: older entries have no job that ended after *since*.
         """
         queue = self.schedd(schedd)
-        machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
+        machine_attributes = _machine_attributes(site_attributes)
         attributes = [
             *OUTCOME_ATTRIBUTES,
             "RequiredDatasets",
@@ -416,7 +426,7 @@ class ScheddCalls(Bindings):
         stop = f"EnteredCurrentStatus < {since - MAX_COMPLETED_IN_QUEUE_SECONDS}"
         if after_job_id is not None:
             stop = f"GlobalJobId =?= {self.classad.quote(after_job_id)} || {stop}"
-        constraint = f"{NEGOTIATED_UNIVERSES} && EnteredCurrentStatus >= {since}"
+        constraint = f"{NEGOTIATED_JOBS} && EnteredCurrentStatus >= {since}"
         if ended_before is not None:
             constraint = f"{constraint} && EnteredCurrentStatus < {ended_before}"
         ads = queue.history(constraint, attributes, max_jobs, since=stop)
@@ -442,20 +452,14 @@ class ScheddCalls(Bindings):
 
     def _read_key(self, ad: Any) -> str | None:
         """Return the value of DataLocalityKey; None if it is not a string."""
-        with suppress(Exception):
-            key = ad.eval("DataLocalityKey")
-            return key[:MAX_KEY_CHARS] if isinstance(key, str) else None
-        return None
+        key = self._value(ad, "DataLocalityKey")
+        return key[:MAX_KEY_CHARS] if isinstance(key, str) else None
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
         """Return the strings of RequiredDatasets; for any other value, one text that is not a valid DID."""
         with suppress(Exception):
-            value = ad.eval("RequiredDatasets")
-            if isinstance(value, list):
-                tree = self.classad.ExprTree
-                items = [item.eval(ad) if isinstance(item, tree) else item for item in value]
-                if items and all(isinstance(item, str) for item in items):
-                    return tuple(items)
+            if names := self._names(ad):
+                return names
         return (f"RequiredDatasets = {expression_text(ad, 'RequiredDatasets')}",)
 
 
@@ -480,7 +484,6 @@ MAX_REPORTS_OF_USER = 200
 MAX_REPORTS = 5000
 MAX_READS_OF_JOB = 10
 MAX_READ_CHARS = 300
-"""Ended jobs with reports that one call reads."""
 MAX_RECORDS = 10_000
 """Records of the epoch history that one call reads, the newest."""
 _RUN = ("ClusterId", "ProcId", "NumShadowStarts")
@@ -510,7 +513,7 @@ class TransferCalls(Bindings):
 
     def read_transfer_records(self, schedd: str, since: int, site_attributes: Sequence[str]) -> list[Ad]:
         """Return the records of input transfers and of ended runs that are newer than *since* (Unix s)."""
-        machine_attributes = [f"MachineAttr{name}0" for name in site_attributes]
+        machine_attributes = _machine_attributes(site_attributes)
         ads = self.schedd(schedd).jobEpochHistory(
             "true",
             [
@@ -610,7 +613,6 @@ GROUP_ATTRIBUTES = (
     "JobUniverse",
     "EnteredCurrentStatus",
 )
-NOT_DYNAMIC = "DynamicSlot =!= true"
 QUEUED = f"JobStatus =?= {IDLE} || JobStatus =?= {HELD}"
 
 
@@ -684,7 +686,7 @@ class NeedCalls(LoadCalls, MatchCalls):
         attributes = set().union(*(match.slot_attributes for match in matches))
         query = self._build_slot_query(self.collector_addresses() or [""])
         pairs = self._fetch_match_slots(
-            lambda names, constraint: query(names, f"({constraint}) && {NOT_DYNAMIC}"),
+            lambda names, constraint: query(names, f"({constraint}) && {NOT_DYNAMIC_SLOT}"),
             attributes,
             site_attributes,
         )
