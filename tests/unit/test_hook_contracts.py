@@ -1,8 +1,6 @@
 """The attributes of an ad, as the hook reads them from each source, and ads of another contract."""
 
-import http.server
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -12,8 +10,10 @@ from tests.pythons import pythons
 from tests.unit.test_startd_cron import (
     ADDED,
     NOW,
+    Respond,
     ad_lines,
     ad_text,
+    ask,
     ok,
     printed,
     raw,
@@ -26,7 +26,6 @@ from tests.unit.test_startd_cron import (
 __all__ = ["run", "server"]  # fixtures
 
 UNTIL = "DataLocalityEstimatesUntil"
-Respond = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 # ------------------------------------------------------------------------------- attributes and limits
@@ -131,44 +130,40 @@ def test_estimates_without_an_end_in_sight_are_rejected():
 
 @pytest.mark.outside
 def test_headers_set_the_end_of_the_estimates(run, server):
-    server.respond = ok(X_DataLocality_EstimatesUntil=str(NOW + 1800))
-    assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 1800)
-    server.respond = not_modified(X_DataLocality_EstimatesUntil=str(NOW + 2700))
-    done = run("--site", "UK", "--url", server.url)
+    assert printed(ask(run, server, ok(X_DataLocality_EstimatesUntil=str(NOW + 1800))))[UNTIL] == str(
+        NOW + 1800
+    )
+    done = ask(run, server, not_modified(X_DataLocality_EstimatesUntil=str(NOW + 2700)))
     assert (done.returncode, printed(done)[UNTIL]) == (0, str(NOW + 2700))
 
 
 @pytest.mark.outside
 def test_old_304_does_not_shorten_the_estimates(run, server):
-    server.respond = ok(X_DataLocality_EstimatesUntil=str(NOW + 1800))
-    run("--site", "UK", "--url", server.url)
-    server.respond = not_modified(X_DataLocality_EstimatesUntil=str(NOW + 900))
-    assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 1800)
+    ask(run, server, ok(X_DataLocality_EstimatesUntil=str(NOW + 1800)))
+    assert printed(ask(run, server, not_modified(X_DataLocality_EstimatesUntil=str(NOW + 900))))[
+        UNTIL
+    ] == str(NOW + 1800)
 
 
 @pytest.mark.outside
 def test_304_without_the_end_of_the_estimates_leaves_it(run, server):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    server.respond = not_modified()
-    assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 900)
+    ask(run, server, ok())
+    assert printed(ask(run, server, not_modified()))[UNTIL] == str(NOW + 900)
 
 
 @pytest.mark.outside
 def test_estimates_that_only_a_header_has_survive_in_the_local_copy(run, server):
-    server.respond = ok(ad_text(**{UNTIL: None}), X_DataLocality_EstimatesUntil=str(NOW + 1800))
-    assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 1800)
-    server.respond = raw(503, {})
-    assert printed(run("--site", "UK", "--url", server.url))[UNTIL] == str(NOW + 1800)
+    assert printed(
+        ask(run, server, ok(ad_text(**{UNTIL: None}), X_DataLocality_EstimatesUntil=str(NOW + 1800)))
+    )[UNTIL] == str(NOW + 1800)
+    assert printed(ask(run, server, raw(503, {})))[UNTIL] == str(NOW + 1800)
 
 
 @pytest.mark.outside
 @pytest.mark.parametrize("odd", ["soon", "-1", "99999999999"])
 def test_end_of_the_estimates_that_is_none_leaves_the_last_answer(run, server, odd):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    server.respond = ok(X_DataLocality_EstimatesUntil=odd)
-    done = run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
+    done = ask(run, server, ok(X_DataLocality_EstimatesUntil=odd))
     assert (done.returncode, printed(done)[UNTIL]) == (1, str(NOW + 900))
 
 
@@ -177,10 +172,8 @@ def test_clock_that_is_ahead_does_not_shift_a_copy_twice(run, server):
     now = int(time.time())
     ahead = {"X_DataLocality_AsOf": str(now + 200), "X_DataLocality_EstimatesUntil": str(now + 1100)}
     text = ad_text(DataLocalityAsOf=str(now + 200), **{UNTIL: str(now + 1100)})
-    server.respond = ok(text, **ahead)
-    first = int(printed(run("--site", "UK", "--url", server.url))[UNTIL])
-    server.respond = raw(503, {})
-    second = int(printed(run("--site", "UK", "--url", server.url))[UNTIL])
+    first = int(printed(ask(run, server, ok(text, **ahead)))[UNTIL])
+    second = int(printed(ask(run, server, raw(503, {})))[UNTIL])
     assert 0 <= first - (now + 900) < 30
     assert second == first
 

@@ -816,9 +816,10 @@ def server() -> Iterator[Server]:
     running.stop()
 
 
-def ok(
-    text: str | bytes | None = None, **fields: str
-) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
+Respond = Callable[[http.server.BaseHTTPRequestHandler], None]
+
+
+def ok(text: str | bytes | None = None, **fields: str) -> Respond:
     """200 with *text*; fields override or (empty) leave out headers."""
     body = (ad_text() if text is None else text) if not isinstance(text, bytes) else text
     data = body.encode() if isinstance(body, str) else body
@@ -831,9 +832,7 @@ def ok(
     return raw(200, headers, data)
 
 
-def raw(
-    status: int, headers: dict[str, str], data: bytes = b""
-) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
+def raw(status: int, headers: dict[str, str], data: bytes = b"") -> Respond:
     def respond(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
         for name, value in headers.items():
@@ -846,10 +845,15 @@ def raw(
     return respond
 
 
+def ask(run: Run, server: Server, respond: Respond) -> subprocess.CompletedProcess[str]:
+    """Run the hook of UK beside *server*, which answers as *respond* says from now on."""
+    server.respond = respond
+    return run("--site", "UK", "--url", server.url)
+
+
 @pytest.mark.outside
 def test_hook_prints_an_ad_from_http(run, server):
-    server.respond = ok()
-    done = run("--site", "UK", "--url", server.url)
+    done = ask(run, server, ok())
     assert (done.returncode, done.stderr) == (0, "")
     assert printed(done) == {**ad_lines(), **ADDED}
     path, asked = server.asked[0]
@@ -861,40 +865,32 @@ def test_hook_prints_an_ad_from_http(run, server):
 
 @pytest.mark.outside
 def test_as_of_header_sets_the_age(run, server):
-    server.respond = ok(X_DataLocality_AsOf=str(NOW + 60))
-    assert as_of(run("--site", "UK", "--url", server.url)) == NOW + 60
+    assert as_of(ask(run, server, ok(X_DataLocality_AsOf=str(NOW + 60)))) == NOW + 60
 
 
 @pytest.mark.outside
 def test_304_prints_the_local_copy_with_the_new_age(run, server):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    server.respond = raw(304, {"ETag": '"1763690399"', "X-DataLocality-AsOf": str(NOW + 300)})
-    done = run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
+    done = ask(run, server, raw(304, {"ETag": '"1763690399"', "X-DataLocality-AsOf": str(NOW + 300)}))
     assert server.asked[1][1]["if-none-match"] == '"1763690399"'
     assert (done.returncode, as_of(done), printed(done)["DatasetStates"]) == (0, NOW + 300, STATES)
 
 
 @pytest.mark.outside
 def test_old_304_does_not_make_the_ad_older(run, server):
-    server.respond = ok(X_DataLocality_AsOf=str(NOW + 300))
-    run("--site", "UK", "--url", server.url)
-    server.respond = raw(304, {"X-DataLocality-AsOf": str(NOW)})
-    assert as_of(run("--site", "UK", "--url", server.url)) == NOW + 300
+    ask(run, server, ok(X_DataLocality_AsOf=str(NOW + 300)))
+    assert as_of(ask(run, server, raw(304, {"X-DataLocality-AsOf": str(NOW)}))) == NOW + 300
 
 
 @pytest.mark.outside
 def test_unrequested_304_is_an_error(run, server):
-    server.respond = raw(304, {"X-DataLocality-AsOf": str(NOW)})
-    failed(run("--site", "UK", "--url", server.url), 1, "304")
+    failed(ask(run, server, raw(304, {"X-DataLocality-AsOf": str(NOW)})), 1, "304")
 
 
 @pytest.mark.outside
 def test_unreachable_server_leaves_the_local_copy_with_its_old_as_of(run, server):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    server.respond = raw(304, {"X-DataLocality-AsOf": str(NOW + 300)})
-    run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
+    ask(run, server, raw(304, {"X-DataLocality-AsOf": str(NOW + 300)}))
     url = server.url
     server.httpd.server_close()
     for _ in range(2):
@@ -915,8 +911,7 @@ def test_dead_server_without_a_local_copy_prints_only_the_trouble(run):
 
 @pytest.mark.outside
 def test_local_copy_is_not_shared_between_servers_or_sites(run, server):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
     failed(run("--site", "AU", "--url", server.url), 1, "the ad of site 'UK'")
     failed(run("--site", "UK", "--url", "http://127.0.0.1:1"), 1, "127.0.0.1:1")
 
@@ -924,10 +919,8 @@ def test_local_copy_is_not_shared_between_servers_or_sites(run, server):
 @pytest.mark.outside
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
 def test_server_error_leaves_the_last_answer(run, server, status):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    server.respond = raw(status, {})
-    done = run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
+    done = ask(run, server, raw(status, {}))
     assert (done.returncode, as_of(done)) == (1, NOW)
     assert f"answers {status}" in done.stderr
 
@@ -938,10 +931,8 @@ def test_server_error_leaves_the_last_answer(run, server, status):
     [(401, "--token-file"), (403, "--token-file"), (404, "--site"), (302, "redirects"), (407, "login")],
 )
 def test_rejection_by_the_server_discards_the_local_copy(run, server, status, words):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    server.respond = raw(status, {"Location": "http://elsewhere/"})
-    failed(run("--site", "UK", "--url", server.url), 1, str(status), words)
+    ask(run, server, ok())
+    failed(ask(run, server, raw(status, {"Location": "http://elsewhere/"})), 1, str(status), words)
 
 
 @pytest.mark.outside
@@ -980,12 +971,9 @@ GARBLED = {
 @pytest.mark.parametrize("kind", GARBLED)
 def test_garbled_answer_leaves_the_last_answer(run, server, kind):
     respond, words = GARBLED[kind]
-    server.respond = respond
-    failed(run("--site", "UK", "--url", server.url), 1, words)
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    server.respond = respond
-    done = run("--site", "UK", "--url", server.url)
+    failed(ask(run, server, respond), 1, words)
+    ask(run, server, ok())
+    done = ask(run, server, respond)
     assert (done.returncode, as_of(done), printed(done)["DatasetStates"]) == (1, NOW, STATES)
     assert words in done.stderr
 
@@ -1219,8 +1207,7 @@ def test_token_goes_over_http_to_a_loopback_address_only(tmp_path, host):
 
 def kept_by(run: Run, server: Server) -> hook.HookSettings:
     """Settings of a run beside which the copy of an answer is kept."""
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
     return settings("--url", server.url, "--jitter", "0", "--cache-dir", str(run.cache))
 
 
@@ -1245,8 +1232,7 @@ def test_nothing_that_is_raised_while_asking_passes(run, server, trouble):
 @pytest.mark.outside
 @pytest.mark.parametrize("spoil", ["folder", "fifo", "link", "others", "binary", "line"])
 def test_unreadable_local_copy_is_ignored(run, server, tmp_path, spoil):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
     (copy,) = run.cache.glob("ad-*")
     text = copy.read_bytes()
     copy.unlink()
@@ -1261,8 +1247,7 @@ def test_unreadable_local_copy_is_ignored(run, server, tmp_path, spoil):
         texts = {"others": text, "binary": bytes(range(256)) * 9, "line": text[:-4] + b"START = true\n"}
         copy.write_bytes(texts[spoil])
         copy.chmod(0o666 if spoil == "others" else 0o600)
-    server.respond = raw(503, {})
-    failed(run("--site", "UK", "--url", server.url), 1, "503")
+    failed(ask(run, server, raw(503, {})), 1, "503")
 
 
 @pytest.mark.outside
@@ -1320,21 +1305,17 @@ def test_generation_far_in_the_future_is_rejected():
 
 @pytest.mark.outside
 def test_a_hook_comes_back_by_itself_after_a_forged_generation(run, server):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
-    server.respond = ok(ad_text(DataLocalityGeneration="999999999999999"), ETag='"999999999999999"')
-    forged = run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
+    forged = ask(run, server, ok(ad_text(DataLocalityGeneration="999999999999999"), ETag='"999999999999999"'))
     assert (forged.returncode, printed(forged)["DataLocalityGeneration"]) == (1, "1763690399")
-    server.respond = ok(ad_text(DataLocalityGeneration="1763690500"), ETag='"1763690500"')
-    done = run("--site", "UK", "--url", server.url)
+    done = ask(run, server, ok(ad_text(DataLocalityGeneration="1763690500"), ETag='"1763690500"'))
     assert (done.returncode, printed(done)["DataLocalityGeneration"]) == (0, "1763690500")
     assert done.stdout.endswith("- locality update:true\n")
 
 
 @pytest.mark.outside
 def test_local_copy_with_a_forged_generation_is_ignored(run, server):
-    server.respond = ok()
-    run("--site", "UK", "--url", server.url)
+    ask(run, server, ok())
     for copy in run.cache.glob("ad-*"):
         copy.write_text(copy.read_text().replace("1763690399", "99999999999999"))
     done = run("--site", "UK", "--url", server.url)

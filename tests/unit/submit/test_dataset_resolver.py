@@ -243,11 +243,6 @@ def test_glob_matches_names_of_the_names_table():
     assert expanded("/d/L*.ms", names={"L1.ms": "a:odd"}).names == ("/d/L1.ms",)
 
 
-@pytest.mark.outside
-def test_glob_without_any_match_is_reported():
-    assert expanded("/d/X*.ms", dids=["a:L1.ms"]).unmatched_globs == ("/d/X*.ms",)
-
-
 def test_name_without_wildcards_gives_itself():
     assert expanded("/d/L1.ms", "/d/L0.ms/").names == ("/d/L0.ms/", "/d/L1.ms")
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -73,11 +74,20 @@ class Node:
         (self.storage / name / "table.dat").write_text(content)
         return self.storage / name
 
+    def takes_what_it_holds(self) -> None:
+        self.takes("lofar:L1.ms")
+        self.holds("L1.ms")
+
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.start([self.wrapper(), *words], env={**self.environment, **environment})
+
+    def start(
+        self, words: Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.wrapper()), *words],
-            cwd=self.scratch,
-            env={**self.environment, **environment},
+            words,
+            cwd=cwd or self.scratch,
+            env=env or self.environment,
             capture_output=True,
             text=True,
             check=False,
@@ -261,8 +271,7 @@ def fill(node: Node, **files: str) -> None:
 
 @pytest.mark.outside
 def test_evicted_job_continues_after_its_finished_operations(node):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     fill(node, calibrate_1=".done solutions.h5", image_1="jobstore")
     done = node.run("--keep", "rapthor", "--", "sh", "-c", "ls -A rapthor/pipelines/*; exit 7")
     assert (done.returncode, done.stdout) == (7, ".done\nsolutions.h5\n")
@@ -272,8 +281,7 @@ def test_evicted_job_continues_after_its_finished_operations(node):
 
 @pytest.mark.outside
 def test_eviction_removes_unfinished_operations(node):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     fill(node, calibrate_1=".done", image_1="jobstore")
     script = (
         "mkdir rapthor/pipelines/image_2; trap 'echo ends; exit 3' TERM;"
@@ -296,8 +304,7 @@ def test_eviction_removes_unfinished_operations(node):
     ("words", "status"), [(("sh", "-c", "kill -SEGV $$"), -signal.SIGSEGV), (("nowhere-at-all",), 127)]
 )
 def test_job_with_keep_ends_with_the_status_of_its_command(node, words, status):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     assert node.run("--keep", "rapthor", "--", *words).returncode == status
 
 
@@ -308,8 +315,7 @@ def test_parset_without_input_ms_is_rejected():
 
 @pytest.mark.outside
 def test_command_gets_its_arguments_and_the_job_its_status(node):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     done = node.run("sh", "-c", 'echo "$#" "$1"; exit 37', "sh", "two words", "--site")
     assert (done.returncode, done.stdout) == (37, "2 two words\n")
 
@@ -317,8 +323,7 @@ def test_command_gets_its_arguments_and_the_job_its_status(node):
 @pytest.mark.outside
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGKILL])
 def test_command_gets_signals_and_the_job_ends_by_the_same_signal(node, number):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     ready = node.scratch / "ready"
     with subprocess.Popen(
         [node.wrapper(), "sh", "-c", f": > {ready}; exec sleep 600"], cwd=node.scratch, env=node.environment
@@ -330,8 +335,7 @@ def test_command_gets_signals_and_the_job_ends_by_the_same_signal(node, number):
 
 @pytest.mark.outside
 def test_command_gets_default_sigpipe_and_the_jobs_locale(node):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     done = node.run(
         "sh", "-c", 'grep SigIgn /proc/self/status; echo "${LC_CTYPE-unset}"; env | grep -c HYDRATOR_'
     )
@@ -342,8 +346,7 @@ def test_command_gets_default_sigpipe_and_the_jobs_locale(node):
 
 @pytest.mark.outside
 def test_missing_command_ends_with_127_and_a_sentence(node):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     done = node.run("no-such-command")
     assert (done.returncode, done.stderr) == (
         127,
@@ -363,8 +366,7 @@ def test_missing_command_ends_with_127_and_a_sentence(node):
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(node, words, sentence):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     done = node.run(*words)
     assert done.returncode == 2
     assert sentence in done.stderr

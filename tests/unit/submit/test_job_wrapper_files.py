@@ -34,6 +34,8 @@ class Element(Node):
 
     def has(self, did: str, files: Mapping[str, bytes], *, at: str = "", sizes: int = 0) -> None:
         """Catalogue *files* as those of *did*, and put them on disk as Rucio's rule "hash" does."""
+        if not self.areas:
+            self.area(at)
         listed = []
         for file, content in files.items():
             self.put(self.storage / at / hash_path(file), content)
@@ -66,7 +68,6 @@ WHOLE = {"L1.MS": None, "L1.MS/table.dat": b"table", "L1.MS/ANTENNA/table.dat": 
 
 @pytest.mark.outside
 def test_dataset_of_several_files_becomes_a_folder_of_links(element):
-    element.area("")
     element.has(L1, {"lofar:L1.ms/table.dat": b"one\n", "lofar:L1.ms/ANTENNA/table.dat": b"two\n"})
     element.ready()
     done = element.run(*SHOW)
@@ -77,7 +78,6 @@ def test_dataset_of_several_files_becomes_a_folder_of_links(element):
 
 @pytest.mark.outside
 def test_dataset_of_one_file_is_that_file(element):
-    element.area("")
     element.has(L1, {"lofar:raw/one": b"data\n"})
     element.ready()
     done = element.run("sh", "-c", 'echo "$INPUT_1"; cat "$INPUT_1"')
@@ -86,7 +86,6 @@ def test_dataset_of_one_file_is_that_file(element):
 
 @pytest.mark.outside
 def test_parset_lists_each_measurement_set_of_a_dataset(element):
-    element.area("")
     files = {f"lofar:obs/{ms}/table.dat": b"x" for ms in ("b.ms", "a.ms")}
     element.has("lofar:obs", files)
     element.ready("lofar:obs")
@@ -108,7 +107,6 @@ def test_files_of_one_dataset_may_be_in_two_storage_elements_of_a_site(element):
 
 @pytest.mark.outside
 def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
-    element.area("")
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2", "lofar:c": b"3"})
     (element.storage / hash_path("lofar:b")).unlink()
     element.ready()
@@ -125,7 +123,6 @@ def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
 @pytest.mark.outside
 @pytest.mark.parametrize("off", [1, -1])
 def test_file_with_another_size_is_a_miss(element, off):
-    element.area("")
     element.has(L1, {"lofar:a": b"12345", "lofar:b": b"12345"}, sizes=off)
     element.ready()
     done = element.run("true")
@@ -135,7 +132,6 @@ def test_file_with_another_size_is_a_miss(element, off):
 
 @pytest.mark.outside
 def test_dataset_with_a_missing_file_is_fetched_with_a_stage_in_command(element):
-    element.area("")
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2"})
     (element.storage / hash_path("lofar:b")).unlink()
     element.ready(stage_in="sh -c 'echo fetched > $0/table.dat' {path}")
@@ -204,7 +200,6 @@ def test_casacore_table_without_table_dat_is_a_miss(element, left):
 
 @pytest.mark.outside
 def test_archive_is_unpacked_and_the_parset_lists_its_content(element):
-    element.area("")
     element.has(L1, {"lofar:L1_abc.ms.tar": tar_of(WHOLE)})
     element.ready()
     (element.scratch / "run.parset").write_bytes(PARSET)
@@ -218,7 +213,6 @@ def test_archive_is_unpacked_and_the_parset_lists_its_content(element):
 
 @pytest.mark.outside
 def test_archives_are_unpacked_next_to_links_to_other_files(element):
-    element.area("")
     archives = {f"lofar:{n}.MS.TAR": tar_of({f"{n}.ms/table.dat": b"x"}) for n in (1, 2)}
     element.has("lofar:obs", {**archives, "lofar:README": b"text"})
     element.ready("lofar:obs")
@@ -245,7 +239,6 @@ def test_archive_in_a_fetched_folder_is_unpacked(element):
 
 @pytest.mark.outside
 def test_archive_is_not_unpacked_without_unpack_patterns(element):
-    element.area("")
     element.has(L1, {"lofar:L1.ms.tar": tar_of(WHOLE)})
     element.ready(unpack=())
     assert "hydrator-inputs" not in element.run("sh", "-c", 'echo "$INPUT_1"').stdout
@@ -322,7 +315,6 @@ def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, pyth
 
 @pytest.mark.outside
 def test_invalid_archive_is_a_miss_of_its_dataset_and_leaves_no_files(element):
-    element.area("")
     element.has("lofar:good", {"lofar:good": b"x"})
     element.has(L1, {"lofar:L1.ms.tar": tar_of({**WHOLE, "../evil": b"x"})})
     element.ready("lofar:good", L1)

@@ -63,13 +63,8 @@ def test_full_disk_ends_with_85_and_avoids_the_site_without_a_miss(node):
     messages = node.chirp()
     (node.scratch / "run.parset").write_bytes(PARSET + b"# " + b"x" * 5000 + b"\n")
     wrapper = node.wrapper()
-    limited = subprocess.run(
+    limited = node.start(
         ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", wrapper, "--parset", "run.parset", "--", "echo", "ran"],
-        cwd=node.scratch,
-        env=node.environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     retried(limited, "File too large", "run.parset")
     assert "ChirpDataLocalityMissed " in messages.read_text()
@@ -80,13 +75,10 @@ def test_missing_working_folder_ends_the_job_with_85(node, tmp_path):
     fetching(node)
     removed_path = tmp_path / "gone"
     removed_path.mkdir()
-    done = subprocess.run(
+    done = node.start(
         ["sh", "-c", 'rmdir "$0" && exec "$@"', removed_path, node.wrapper(), "echo", "ran"],
         cwd=removed_path,
         env={name: text for name, text in node.environment.items() if "SCRATCH" not in name},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode, done.stdout) == (85, "")
     assert "hydrator: this node cannot start the job: " in done.stderr
@@ -172,13 +164,9 @@ def test_python_that_does_not_start_ends_the_job_with_85(node, program):
         (bin_folder / "python3").chmod(0o755)
     elif Path("/usr/libexec/platform-python").exists():
         pytest.skip("this machine has a platform-python")
-    done = subprocess.run(
+    done = node.start(
         ["/bin/sh", node.wrapper(), "echo", "ran"],
-        cwd=node.scratch,
         env={**node.environment, "PATH": str(bin_folder)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode, done.stdout) == (85, "")
     assert done.stderr.endswith("the job ends with 85 to run elsewhere\n")
@@ -231,8 +219,7 @@ def test_closed_or_full_stderr_does_not_change_the_exit_status(node, redirect, t
 
 
 def test_non_utf8_environment_and_arguments_reach_the_command(node):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     environment = {os.fsencode(k): os.fsencode(v) for k, v in node.environment.items()}
     done = subprocess.run(
         [os.fsencode(node.wrapper()), b"sh", b"-c", b'printf "%s" "$ODD$0"', b"\xff\x01"],
@@ -245,8 +232,7 @@ def test_non_utf8_environment_and_arguments_reach_the_command(node):
 
 
 def test_environment_entry_without_a_name_is_ignored(node):
-    node.takes("lofar:L1.ms")
-    node.holds("L1.ms")
+    node.takes_what_it_holds()
     program = (
         "import ctypes, os, sys\n"
         "words = [os.fsencode(word) for word in sys.argv[1:]]\n"
@@ -254,13 +240,8 @@ def test_environment_entry_without_a_name_is_ignored(node):
         "array = lambda texts: (ctypes.c_char_p * (len(texts) + 1))(*texts, None)\n"
         "ctypes.CDLL(None).execve(words[0], array(words), array(entries))\n"
     )
-    done = subprocess.run(
+    done = node.start(
         [sys.executable, "-c", program, node.wrapper(), "echo", "ran"],
-        cwd=node.scratch,
-        env=node.environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "ran\n")
 
