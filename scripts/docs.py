@@ -582,7 +582,7 @@ def http() -> str:
             "## Routes and roles\n",
             (
                 "If the server requires tokens, a route needs a token with its role. The role `read` also"
-                " covers `site`, and the role `submit` covers `read`: [security](../security.md#over-http).\n"
+                " covers `site`: [security](../security.md#over-http).\n"
             ),
             table(("route", "role", "purpose"), listed),
             "## Answers\n",

@@ -108,6 +108,7 @@ class EndedEntry:
         asked_at: time of the request.
         ended_at: its end.
         is_complete: all files were on disk.
+        was_used: a job that needs the dataset ran at the site.
         reason: reason of the end.
     """
 
@@ -120,6 +121,7 @@ class EndedEntry:
     asked_at: datetime
     ended_at: datetime
     is_complete: bool
+    was_used: bool
     reason: str
 
 
@@ -246,7 +248,7 @@ def end_entry(ledger: Ledger, tag: str, now: datetime, reason: str) -> Ledger:
     is_unused = is_stage and entry.is_complete and not entry.is_used
     row = EndedEntry(
         tag, entry.catalogue, entry.kind, entry.site, entry.did, entry.bytes, entry.asked_at, now,
-        entry.is_complete, reason,
+        entry.is_complete, entry.is_used, reason,
     )  # fmt: skip
     totals = replace(
         ledger.totals,

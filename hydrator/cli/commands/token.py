@@ -24,7 +24,7 @@ class TokenRow:
     Attributes:
         key: argument of `hydrator token revoke`.
         made: day of its creation, as 2026-11-21.
-        role: read, submit, event, or site:NAME.
+        role: read, or site:NAME.
     """
 
     key: str

@@ -38,7 +38,7 @@ LEDGER = Ledger(
     {"b": Approval("b", NOON, True)},
     {(L1, RAL): "carl rule9"},
     StagingTotals(1, 2, 3, refused={"quota": 4}),
-    (EndedEntry("t0", "rucio", StagingKind.PIN, CAM, L1, 1, NOON, NOON, True, "over"),),
+    (EndedEntry("t0", "rucio", StagingKind.PIN, CAM, L1, 1, NOON, NOON, True, False, "over"),),
 )
 
 
