@@ -1,13 +1,7 @@
 """Operation of an installation on a real pool: the report and token expiry."""
 
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +10,6 @@ from testbed.pool import DOMAIN, Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
-INSTALLED = "/opt/classad-hydrator/bin/"
 LIFETIME = 864_000
 """Seconds that a daemon may be silent here: far more than a busy machine makes it."""
 HERE = {"site:uk": {"UK": "available"}, "site:au": {"AU": "available", "NL": "staging"}}
@@ -111,50 +103,3 @@ def test_token_expiry_is_in_status_check_and_metrics(installed):
     labels = f'{{credential="IDTOKEN of {DOMAIN}",renewed_by="operator"}}'
     assert installed.metric(f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["expires_at"]
     assert installed.metric(f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME
-
-
-def test_commands_of_the_upgrade_and_remove_pages_work_as_printed(installed):
-    """The commands are as printed, except for paths and the service manager."""
-    installed.stop_daemon()
-    pages = [ROOT / "docs/how-to/operate/install" / f"{name}.md" for name in ("upgrade", "remove")]
-    lines = [line.strip() for page in pages for line in page.read_text("utf-8").splitlines()]
-    ours = re.compile(rf"(HYDRATOR_\w+=\S+ )?({INSTALLED})?hydrator \S.* -c /etc/")
-    asked = [line for line in lines if ours.match(line)]
-    assert len(asked) == 4
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for line in asked:
-        here = {
-            "/etc/classad-hydrator/config.toml": installed.config,
-            INSTALLED: "",
-            "=DIR ": f"={installed.pool.token('condor')} ",
-        }
-        command = line
-        for there, instead in here.items():
-            command = command.replace(there, str(instead))
-        done = subprocess.run(
-            command,
-            shell=True,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        failed = "hydrator check" in line and "fail" in done.stdout  # no daemon runs, and it says so
-        assert done.returncode == 0 or failed, f"{line}: {done.stderr}"
-        if "--remove" in line:
-            assert [text for text in done.stdout.splitlines() if text and not text.startswith("#")] == []
-            assert "# Parameters that still have parts of DataLocality: START, STARTD_ATTRS." in done.stdout
-    text = installed.config.read_text()
-    assert "[sites]" not in text
-    installed.start_daemon()
-    try:
-        installed.config.write_text(text + '\n[sites]\nretired = ["UK", "AU", "NL"]\n')
-        os.kill(installed.pid, signal.SIGHUP)  # systemctl reload
-        installed.pool.wait(
-            lambda: not installed.pool.ads('MyType == "DataLocality"', "Name"), 60, "the site ads to leave"
-        )
-        installed.pool.wait(lambda: not list(installed.ads.iterdir()), 60, "the files to leave")
-    finally:
-        installed.stop_daemon()
-        installed.config.write_text(text)

@@ -28,6 +28,8 @@ DatasetStates = ['lofar:L1'="AVAILABLE"]
 DatasetFractions = []
 DatasetAsOf = []
 DataLocalityTruncated = false
+DataLocalitySets = []
+DataLocalitySetsAsOf = []
 DataLocalityAsOf = %d
 DataLocalityGeneration = 1763690000
 DataLocalityVersion = 1
