@@ -8,7 +8,7 @@ POOL ?= furnished
 PYTEST_ARGS ?=
 # cells of make benefit, such as 'headline --minutes 60'; python -m benchmarks.benefit --help lists them
 CELLS ?=
-# make test-area AREA=faults: a folder of tests/, or a mark of pyproject.toml
+# make test-area AREA=faults: an area below, a folder of tests/, or a mark of pyproject.toml
 AREA ?=
 # processes of pytest in an area; 'make test-area WORKERS=1' keeps a busy machine usable
 WORKERS ?= 2
@@ -23,8 +23,22 @@ PYTEST := $(BIN)/python -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 # tests that need no process, socket, thread or sleep; tests/conftest.py holds them to it
 INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts
+# areas of tests/integration, at most a quarter of an hour each on two cores: their files, test_….py
+POOL_AREAS := condor rucio estimates submit rapthor toil staging daemon why neighbours
+condor := authorization between_pools common_files condor condor_c end_to_end hook limits pool slot_merge two_collectors
+rucio := rucio_end_to_end rucio_login rucio_several storage_rucio
+estimates := auto auto_events network pool_load read_limit start_record
+submit := gpus job_start submit_language transform wrap wrap_keys
+rapthor := rapthor_reader rapthor_slot submit_rapthor
+toil := toil
+staging := data_needs staging_command staging_end_to_end staging_jobs_rucio staging_rucio
+daemon := clock daemon demo nginx operations operator playground reload secrets
+why := docs_on_a_pool why
+neighbours := neighbours recipes
+IN_NO_AREA := $(filter-out $(foreach area,$(POOL_AREAS),$(patsubst %,tests/integration/test_%.py,$($(area)))),$(wildcard tests/integration/test_*.py))
+$(if $(IN_NO_AREA),$(error in no area: $(IN_NO_AREA)))
 # what make test-all runs after the gate, one after the other; their random examples are new in each run
-AREAS := unit properties contracts integration faults deploy older
+AREAS := unit properties contracts faults deploy $(POOL_AREAS) older
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lint lint-style lint-types lint-calls lint-imports test test-area test-all wheels packages docs demo playground bench benefit lock clean
@@ -62,12 +76,16 @@ test: lint ## the gate: tests in one process, then a real HTCondor 25.14, a real
 	$(PYTEST) --gate -n 2 --dist worksteal $(INSIDE) $(PYTEST_ARGS)
 	$(PYTEST) --gate --htcondor 25.14 tests/gate $(PYTEST_ARGS)
 
+# a folder of tests/, an area of tests/integration, or a mark; what the gate runs of unit is not run again
+AREA_TESTS = $(if $(filter $(AREA),$(POOL_AREAS)),$(patsubst %,tests/integration/test_%.py,$($(AREA))),$(if \
+    $(filter unit,$(AREA)),-m outside tests/unit,$(if $(wildcard tests/$(AREA)),tests/$(AREA),-m $(AREA))))
+
 ifeq ($(AREA),older)
 test-area: export HYDRATOR_TEST_HTCONDOR = 23.9
 endif
-test-area: $(READY) ## the tests of one area: AREA=integration, faults, unit/adapters, pool, rucio, older, …
+test-area: $(READY) ## the tests of one area: AREA=condor, rucio, submit, staging, faults, deploy, unit/adapters, older, …
 	$(if $(AREA),,$(error name an area: make test-area AREA=faults))
-	$(PYTEST) -n $(WORKERS) --dist loadfile $(if $(wildcard tests/$(AREA)),tests/$(AREA),-m $(AREA)) $(PYTEST_ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile $(AREA_TESTS) $(PYTEST_ARGS)
 
 test-all: test ## the gate, then every area (hours)
 	@failed=; for area in $(AREAS); do $(MAKE) --no-print-directory test-area AREA=$$area || failed="$$failed $$area"; done; \
