@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from adapters.readback import ReadBackAds, parse_published_ad
+from hydrator.domain.ads import contract
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock, SlotAdVersion
@@ -131,8 +132,8 @@ class CollectorPublisher:
         received_at = valid_time(ad["LastHeardFrom"])
         return parse_published_ad(
             ad["Name"],
-            ad["DataLocalityGeneration"],
-            ad["DataLocalityAsOf"],
+            ad[contract.GENERATION],
+            ad[contract.AS_OF],
             received_at - self._skew if received_at else None,
             self._clock(),
         )
@@ -146,11 +147,11 @@ class PoolSlots:
 
     def __init__(self, client: CollectorClient, site_attributes: Sequence[str]) -> None:
         self._client = client
-        self._site_attributes = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
+        self._site_attributes = tuple(dict.fromkeys((contract.SITE, *site_attributes)))
 
     def read_ad_versions(self) -> Sequence[SlotAdVersion]:
         """See :class:`hydrator.domain.ports.Slots`."""
-        ads = self._client.slots([*self._site_attributes, "DataLocalityGeneration"], NOT_DYNAMIC_SLOT)
+        ads = self._client.slots([*self._site_attributes, contract.GENERATION], NOT_DYNAMIC_SLOT)
         return [self._parse_slot_version(ad) for ad in ads]
 
     def close(self) -> None:
@@ -159,7 +160,7 @@ class PoolSlots:
 
     def _parse_slot_version(self, ad: Mapping[str, Any]) -> SlotAdVersion:
         site = next((str(ad[name]) for name in self._site_attributes if ad.get(name)), None)
-        generation = ad.get("DataLocalityGeneration")
+        generation = ad.get(contract.GENERATION)
         return SlotAdVersion(site, generation if isinstance(generation, int) else None)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from hydrator.domain.ads import contract
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
 from hydrator.domain.ports import Clock, StepReporter
@@ -210,7 +211,7 @@ class SiteRounds(ScheddRounds):
         super().__init__(client, make_client)
         self._collector = client
         self._clock = clock
-        self._site_attributes = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
+        self._site_attributes = tuple(dict.fromkeys((contract.SITE, *site_attributes)))
 
     def _find_site(self, ad: Mapping[str, Any]) -> Site | None:
         return next((Site(str(ad[name])) for name in self._site_attributes if ad.get(name)), None)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from adapters.readback import parse_published_ad
+from hydrator.domain.ads import contract
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
 from hydrator.domain.ports import Clock, MergeResult
@@ -26,10 +27,10 @@ SLOT_ATTRIBUTES = (
     "Name",
     "MyAddress",
     "LastHeardFrom",
-    "DataLocalitySite",
-    "DataLocalityGeneration",
-    "DataLocalityAsOf",
-    "DataLocalityVia",
+    contract.SITE,
+    contract.GENERATION,
+    contract.AS_OF,
+    contract.VIA,
 )
 Content = tuple[object, object, object]
 """Site, generation and AsOf in a slot's ad, by which one merge differs from another."""

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters.readback import ReadBackAds, parse_published_ad
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers, read_set_answers
 from hydrator.domain.errors import PublishError
 from hydrator.domain.files import replace_file
@@ -154,7 +155,7 @@ class SitesFilePublisher:
 
 def _available_dids(ad: SiteAd) -> frozenset[str]:
     """Return the DIDs that are AVAILABLE in *ad*, without those that the size budget omitted from *ad*."""
-    return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
+    return frozenset(_AVAILABLE.findall(dict(ad.content).get(contract.DATASET_STATES, "")))
 
 
 def _extra_fields(answers: SiteAnswers) -> dict[str, int]:

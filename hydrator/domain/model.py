@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NewType
 
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
 
 from .errors import BadDid
@@ -328,9 +329,9 @@ class SiteAd:
         """Return all attributes. ``DataLocalityVersion`` is last: an ad without it was truncated."""
         until = self.estimates_until
         when = (
-            *((("DataLocalityEstimatesUntil", str(to_unix(until))),) if until else ()),
-            ("DataLocalityAsOf", str(to_unix(self.as_of))),
-            ("DataLocalityGeneration", str(self.generation)),
+            *(((contract.ESTIMATES_UNTIL, str(to_unix(until))),) if until else ()),
+            (contract.AS_OF, str(to_unix(self.as_of))),
+            (contract.GENERATION, str(self.generation)),
         )
         return (*self.content[:-1], *when, self.content[-1])
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from hydrator.domain.ads import contract
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, from_unix, parse_did
 
@@ -30,7 +31,7 @@ SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
 """List of strings: the sites of the misses in MISSES_ATTRIBUTE."""
 AVOID_UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"
 """Unix s until which the job avoids the sites of its misses: 1 h after the last miss, rounded up to 5 min."""
-PATHS_ATTRIBUTE = "DataLocalityPathSites"
+PATHS_ATTRIBUTE = contract.PATH_SITES
 """List of strings: the sites where the submit host has a path to every dataset of the job."""
 MAX_MISSES_PER_JOB = 50
 MAX_MISS_CHARS = 2000

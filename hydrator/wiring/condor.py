@@ -18,6 +18,7 @@ from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings
 from hydrator.config.fields import build_from_section
+from hydrator.domain.ads import contract
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Clock, JobHistory, StepReporter
 from hydrator.submit.pool_config import NEGOTIATOR_PARAMETERS, SCHEDD_PARAMETERS, STARTD_PARAMETERS
@@ -171,7 +172,7 @@ def build_client_job_history(
     sites: SitesSettings, client: CondorClient, clock: Clock, reporter: StepReporter | None = None
 ) -> JobHistory:
     """Build the query of ended jobs that uses *client*."""
-    site_attributes = dict.fromkeys(("DataLocalitySite", *sites.slot_attributes))
+    site_attributes = dict.fromkeys((contract.SITE, *sites.slot_attributes))
     return ScheddHistory(client, clock, tuple(site_attributes), reporter=reporter)
 
 

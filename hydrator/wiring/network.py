@@ -6,6 +6,7 @@ from datetime import datetime
 
 from adapters.condor.schedds import TransferRecords, WrapperReports
 from hydrator.config import Settings
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.estimates import TransferLog
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Clock
@@ -42,7 +43,7 @@ def build_rate_table(record: NetworkRecord, policy: NetworkPolicy, now: datetime
 def build_network_parts(settings: Settings, clock: Clock) -> NetworkParts:
     """Build the sources of rates; the clients of the schedds start at the first query."""
     policy = network_policy(settings)
-    attributes = tuple(dict.fromkeys(("DataLocalitySite", *settings.sites.slot_attributes)))
+    attributes = tuple(dict.fromkeys((contract.SITE, *settings.sites.slot_attributes)))
     logs: list[TransferLog] = []
     if settings.demand.ask_schedds:
         client = build_condor_client(settings.htcondor)  # the logs are read one after the other

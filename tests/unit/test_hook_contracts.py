@@ -5,7 +5,9 @@ import time
 import pytest
 
 from hydrator import startd_cron as hook
-from hydrator.domain.ads.contract import CONTRACT_VERSION, SET_ATTRIBUTES
+from hydrator.config.daemon import SitesSettings
+from hydrator.domain.ads.contract import CONTRACT_VERSION, ON_SLOTS
+from hydrator.submit import job_wrapper
 from tests.pythons import pythons
 from tests.unit.test_startd_cron import (
     ADDED,
@@ -32,8 +34,12 @@ UNTIL = "DataLocalityEstimatesUntil"
 
 
 def test_hook_and_daemon_have_the_same_attributes():
-    assert hook.READERS.keys() >= {*SET_ATTRIBUTES, UNTIL}
+    assert hook.READERS.keys() == ON_SLOTS.keys()
     assert hook.CONTRACT == CONTRACT_VERSION
+
+
+def test_hook_job_wrapper_and_configuration_have_the_same_site_keys():
+    assert hook.SITE_KEYS == job_wrapper.SITE_KEYS == tuple(SitesSettings().slot_attributes)
 
 
 def test_ad_without_its_sets_is_truncated():

@@ -5,16 +5,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hydrator.domain.ads import contract
+
 from .library import SITE_WIDE_ATTRIBUTES, Ad, Bindings, CallError, describe_denial, failure_of
 
 SITE_AD_TYPE = "DataLocality"
 SITE_AD_ATTRIBUTES = (
     "Name",
-    "DataLocalitySite",
-    "DataLocalityGeneration",
-    "DataLocalityAsOf",
-    "DataLocalityTruncated",
-    "DataLocalityVersion",
+    contract.SITE,
+    contract.GENERATION,
+    contract.AS_OF,
+    contract.TRUNCATED,
+    contract.VERSION,
     "ClassAdLifetime",
     "LastHeardFrom",
     "AuthenticatedIdentity",
@@ -22,15 +24,15 @@ SITE_AD_ATTRIBUTES = (
 SETTLE_SECONDS = 3.0
 """Seconds until an update may be visible: the collector answers queries from forked copies of itself."""
 MERGE_ATTRIBUTES = (
-    "DataLocalitySite",
+    contract.SITE,
     *SITE_WIDE_ATTRIBUTES,
-    "DataLocalityOwnQueueSeconds",
-    "DataLocalityEstimatesUntil",
-    "DataLocalityTruncated",
-    "DataLocalityAsOf",
-    "DataLocalityGeneration",
-    "DataLocalityVersion",
-    "DataLocalityVia",
+    contract.OWN_QUEUE_SECONDS,
+    contract.ESTIMATES_UNTIL,
+    contract.TRUNCATED,
+    contract.AS_OF,
+    contract.GENERATION,
+    contract.VERSION,
+    contract.VIA,
 )
 """Attributes that a merge writes into a slot's ad; the withdrawal of a merge sets them to undefined.
 
@@ -51,10 +53,10 @@ class CollectorCalls(Bindings):
         """Send the ads; return the time when the collector received the last ad (by its clock), or None."""
         site_ads = [self._build_site_ad(name, text, lifetime) for name, text in ads]
         self._send(site_ads, "UPDATE_AD_GENERIC")
-        sent = {ad["Name"]: (ad.get("DataLocalityGeneration"), ad.get("DataLocalityAsOf")) for ad in site_ads}
+        sent = {ad["Name"]: (ad.get(contract.GENERATION), ad.get(contract.AS_OF)) for ad in site_ads}
 
         def is_visible(ads: list[Ad]) -> bool:
-            current = {ad["Name"]: (ad["DataLocalityGeneration"], ad["DataLocalityAsOf"]) for ad in ads}
+            current = {ad["Name"]: (ad[contract.GENERATION], ad[contract.AS_OF]) for ad in ads}
             return all(current.get(name) == content for name, content in sent.items())
 
         ads_now = self._wait_until_visible(is_visible, self.site_ads)
@@ -188,7 +190,7 @@ class CollectorCalls(Bindings):
         if text is None:
             return removed
         lines = self._parse_lines(site, text, SITE_WIDE_ATTRIBUTES)
-        return {**removed, "DataLocalityVia": "merge", **lines}
+        return {**removed, contract.VIA: "merge", **lines}
 
     def _build_invalidation(self, name: str) -> Any:
         """Build the query for INVALIDATE_ADS_GENERIC. TargetType is the MyType of the ads, not "Generic"."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.contract import SET_ATTRIBUTES
 
 Ad = dict[str, Any]
@@ -20,11 +21,11 @@ Ad = dict[str, Any]
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
 """Environment variable of the child: the index, from 0, of the collector that it queries first."""
 SITE_WIDE_ATTRIBUTES = (
-    "AvailableDatasets",
-    "DatasetStates",
-    "DatasetFractions",
-    "DatasetAsOf",
-    *(name for name in SET_ATTRIBUTES if name != "DataLocalityOwnQueueSeconds"),
+    contract.AVAILABLE_DATASETS,
+    contract.DATASET_STATES,
+    contract.DATASET_FRACTIONS,
+    contract.DATASET_AS_OF,
+    *(name for name in SET_ATTRIBUTES if name != contract.OWN_QUEUE_SECONDS),
 )
 """Long attributes, equal on all slots of a site that have the same generation."""
 MAX_MISSES_OF_JOB = 50

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from hydrator.domain.ads import contract
+
 from .library import SITE_WIDE_ATTRIBUTES, Ad, Bindings, CallError, expression_text, is_number, is_plain
 
 _TOKEN = re.compile(
@@ -169,7 +171,7 @@ class JobMatch:
         group = groups.get(key)
         if group is None:
             facts = [self._evaluate_scalar(fact, self._job, slot) for fact in self._facts]
-            extra = {"as_of": self._evaluate_scalar("DataLocalityAsOf", slot), "example": slot["Name"]}
+            extra = {"as_of": self._evaluate_scalar(contract.AS_OF, slot), "example": slot["Name"]}
             group = groups[key] = {**one, "facts": facts, **extra, "slots": 0, "largest_resources": {}}
         group["slots"] += 1
         for name in RESOURCES:
@@ -189,9 +191,9 @@ class JobMatch:
         )
         one: Ad = {
             "site": site if site is None else str(site),
-            "advertised_site": self._evaluate_scalar("DataLocalitySite", slot),
-            "generation": self._evaluate_scalar("DataLocalityGeneration", slot),
-            "via": self._evaluate_scalar("DataLocalityVia", slot),
+            "advertised_site": self._evaluate_scalar(contract.SITE, slot),
+            "generation": self._evaluate_scalar(contract.GENERATION, slot),
+            "via": self._evaluate_scalar(contract.VIA, slot),
             "state": self._evaluate_scalar("State", slot),
             "partitionable": self._evaluate_scalar("PartitionableSlot", slot) is True,
             "dynamic": self._evaluate_scalar("DynamicSlot", slot) is True,
@@ -255,7 +257,7 @@ class JobMatch:
         return value if is_plain(value) else None
 
 
-DATA_CLAUSE = "DataLocalityHere"
+DATA_CLAUSE = contract.HERE
 _IRRELEVANT = frozenset({"name", "myaddress", "state"})
 """Attributes in which slots may differ that match alike, unless the job refers to them."""
 _AS_OF_SECONDS = 600
@@ -306,7 +308,7 @@ class SiteMatcher:
         if slot.get("PartitionableSlot") is True:
             skipped |= {name.lower() for name in RESOURCES}
         texts = [(name.lower(), expression_text(slot, name)) for name in slot if name.lower() not in skipped]
-        as_of = slot.get("DataLocalityAsOf")
+        as_of = slot.get(contract.AS_OF)
         age = str(as_of // _AS_OF_SECONDS) if type(as_of) is int else ""
         return [*sorted(texts), ("datalocalityasof", age)]
 
@@ -336,18 +338,18 @@ MATCH_SLOT_ATTRIBUTES = (
     "PartitionableSlot",
     "DynamicSlot",
     "Requirements",
-    "DataLocalitySite",
-    "DataLocalityAsOf",
-    "DataLocalityGeneration",
-    "DataLocalityVersion",
-    "DataLocalityVia",
+    contract.SITE,
+    contract.AS_OF,
+    contract.GENERATION,
+    contract.VERSION,
+    contract.VIA,
 )
 MAX_JOB_GROUPS = 20
 JOB_KIND_ATTRIBUTES = (
     "JobStatus",
     "AutoClusterId",
-    "RequiredDatasets",
-    "DataLocalityMaxAge",
+    contract.REQUIRED_DATASETS,
+    contract.MAX_AGE,
     "ChirpDataLocalityMissed",
 )
 """Attributes that distinguish kinds of jobs of a cluster, with their requirements."""
@@ -361,7 +363,7 @@ ENDED_JOB_ATTRIBUTES = (
     "EnteredCurrentStatus",
     "RemoveReason",
     "LastRemoteHost",
-    "MATCH_EXP_DataLocalityStart",
+    contract.START_RECORD,
 )
 JobKind = tuple[str | None, ...]
 SlotQuery = Callable[[Sequence[str], str], list[Any]]
@@ -379,7 +381,7 @@ class MatchCalls(Bindings):
         Groups beyond MAX_JOB_GROUPS are ``brief``: their ads have only the attributes that distinguish kinds.
         """
         queue = self.schedd(schedd)
-        attributes = (*JOB_KIND_ATTRIBUTES, "Requirements", "DataLocalityHere")
+        attributes = (*JOB_KIND_ATTRIBUTES, "Requirements", contract.HERE)
         procs_by_kind: dict[JobKind, list[int]] = {}
         rejections: dict[JobKind, tuple[int, str]] = {}
         for ad in queue.query(_job_constraint(cluster, proc), ["ProcId", *REJECTION_ATTRIBUTES, *attributes]):
@@ -524,16 +526,16 @@ class MatchCalls(Bindings):
         scalar, quote = self.scalar, self.classad.quote
 
         def content(ad: Any) -> tuple[Any, ...]:
-            generation = scalar(ad, "DataLocalityGeneration")
+            generation = scalar(ad, contract.GENERATION)
             name = scalar(ad, "Name") if generation is None else None
-            return scalar(ad, "DataLocalitySite"), generation, scalar(ad, "DataLocalityVersion"), name
+            return scalar(ad, contract.SITE), generation, scalar(ad, contract.VERSION), name
 
-        examples = {content(ad): ad["Name"] for ad in slots if "DataLocalityGeneration" in ad}
+        examples = {content(ad): ad["Name"] for ad in slots if contract.GENERATION in ad}
         by_name = " || ".join(f"Name == {quote(name)}" for name in examples.values())
         any_long = " || ".join(f"{name} isnt undefined" for name in long_attributes)
         by_hand = f"DataLocalityGeneration is undefined && ({any_long})"
-        versions = ["DataLocalityGeneration", "DataLocalityVersion"]
-        attributes = ["Name", "DataLocalitySite", *versions, *long_attributes]
+        versions = [contract.GENERATION, contract.VERSION]
+        attributes = ["Name", contract.SITE, *versions, *long_attributes]
         carriers = {}
         for ad in query(attributes, f"({by_hand})" + (f" || {by_name}" if by_name else "")):
             carriers[content(ad)] = ad

@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from hydrator.domain.ads import contract
+
 from .library import (
     NOT_DYNAMIC_SLOT,
     Ad,
@@ -46,7 +48,7 @@ NEGOTIATED_JOBS = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 RUNNING_JOBS = f"(JobStatus =?= 2 || JobStatus =?= 6 || JobStatus =?= 7) && {NEGOTIATED_JOBS}"
 """Jobs that occupy a slot: they run, transfer their output, or are suspended."""
 NAMES_WITHOUT_KEY = "DataLocalityKey is undefined && RequiredDatasets isnt undefined"
-JOB_ATTRIBUTES = ("DataLocalityKey", "User", "RequestCpus", "DataLocalityExpectedSeconds", "RapthorRun")
+JOB_ATTRIBUTES = (contract.KEY, "User", "RequestCpus", contract.EXPECTED_SECONDS, contract.RAPTHOR_RUN)
 GROUP_FIELDS = ("key", "datasets", "user", "cpus", "expected_seconds", "run")
 MAX_RUN_LENGTH = 200
 """A longer name of a run does not count."""
@@ -72,12 +74,12 @@ class LoadCalls(Bindings):
         rows: dict[tuple[Any, ...], int] = {}
         has_unkeyed_jobs = False
         for ad in self._waiting(queue.query("true", attributes, opts=group_by)):
-            has_unkeyed_jobs = has_unkeyed_jobs or "DataLocalityKey" not in ad
+            has_unkeyed_jobs = has_unkeyed_jobs or contract.KEY not in ad
             self._count(rows, ad, ())
         if has_unkeyed_jobs:
-            unkeyed = queue.query("true", [*attributes, "RequiredDatasets"], opts=group_by)
+            unkeyed = queue.query("true", [*attributes, contract.REQUIRED_DATASETS], opts=group_by)
             for ad in self._waiting(unkeyed):
-                if "DataLocalityKey" not in ad:
+                if contract.KEY not in ad:
                     self._count(rows, ad, self._names(ad))
         known = ((group, jobs) for group, jobs in rows.items() if group[0] is not None or group[1])
         return _idle_rows(known)
@@ -105,7 +107,9 @@ class LoadCalls(Bindings):
         clock_ahead = find_clock_error(schedd_time, begun_at, ended_at)
         for ad in ads:
             self._add_start(rows, ad, (), machine_attributes, leaving)
-        for ad in queue.query(f"{RUNNING_JOBS} && {NAMES_WITHOUT_KEY}", [*attributes, "RequiredDatasets"]):
+        for ad in queue.query(
+            f"{RUNNING_JOBS} && {NAMES_WITHOUT_KEY}", [*attributes, contract.REQUIRED_DATASETS]
+        ):
             self._add_start(rows, ad, self._names(ad), machine_attributes, leaving)
         return [{**row, "clock_ahead": clock_ahead} for row in _running_rows(rows)]
 
@@ -122,7 +126,7 @@ class LoadCalls(Bindings):
         attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, "JobStatus", *machine_attributes]
         jobs = f"ClusterId == {cluster} && {QUEUED_JOBS} && {NEGOTIATED_JOBS}"
         keyed = queue.query(f"{jobs} && ({NAMES_WITHOUT_KEY}) =!= true", attributes, limit=max_jobs)
-        named = [*attributes, "RequiredDatasets"]
+        named = [*attributes, contract.REQUIRED_DATASETS]
         unkeyed = queue.query(f"{jobs} && {NAMES_WITHOUT_KEY}", named, limit=max_jobs)
         ads: list[tuple[Any, tuple[str, ...]]] = [(ad, ()) for ad in keyed]
         ads += [(ad, self._names(ad)) for ad in unkeyed]
@@ -174,9 +178,9 @@ class LoadCalls(Bindings):
         rows.setdefault((*self._group(ad, datasets), *place), []).append(int(started_at))
 
     def _group(self, ad: Any, datasets: tuple[str, ...]) -> tuple[Any, ...]:
-        key, user = self._value(ad, "DataLocalityKey"), self._value(ad, "User")
-        cpus, expected = self._value(ad, "RequestCpus"), self._value(ad, "DataLocalityExpectedSeconds")
-        run = self._value(ad, "RapthorRun")
+        key, user = self._value(ad, contract.KEY), self._value(ad, "User")
+        cpus, expected = self._value(ad, "RequestCpus"), self._value(ad, contract.EXPECTED_SECONDS)
+        run = self._value(ad, contract.RAPTHOR_RUN)
         return (
             key if isinstance(key, str) else None,
             datasets,
@@ -188,7 +192,7 @@ class LoadCalls(Bindings):
 
     def _names(self, ad: Any) -> tuple[str, ...]:
         """Return the strings of RequiredDatasets; nothing for any other value, which no slot can satisfy."""
-        value = self._value(ad, "RequiredDatasets")
+        value = self._value(ad, contract.REQUIRED_DATASETS)
         if isinstance(value, list):
             tree = self.classad.ExprTree
             items = [item.eval(ad) if isinstance(item, tree) else item for item in value]
@@ -296,11 +300,11 @@ class ScheddCalls(LoadCalls):
 
         def add(ads: Iterable[Any], count_jobs: Callable[[Any], int]) -> None:
             for ad in ads:
-                if "RequiredDatasets" in ad:
+                if contract.REQUIRED_DATASETS in ad:
                     jobs = (self._read_required_datasets(ad), self._read_key(ad))
                     counts[jobs] = counts.get(jobs, 0) + count_jobs(ad)
 
-        grouped = ["RequiredDatasets", "DataLocalityKey", "JobStatus"]
+        grouped = [contract.REQUIRED_DATASETS, contract.KEY, "JobStatus"]
         groups = queue.query("true", grouped, opts=options.GroupBy)
         scalar = self.scalar
         live = (ad for ad in groups if scalar(ad, "JobStatus") not in {REMOVED, COMPLETED})
@@ -309,7 +313,7 @@ class ScheddCalls(LoadCalls):
             "ProcId is undefined && JobMaterializeDigestFile isnt undefined "
             f"&& {QUEUED_JOBS} "
             "&& (TotalSubmitProcs > JobMaterializeNextProcId) =!= false",
-            ["RequiredDatasets", "DataLocalityKey"],
+            [contract.REQUIRED_DATASETS, contract.KEY],
             opts=options.IncludeClusterAd,
         )
         add(factories, lambda _: 1)
@@ -338,7 +342,7 @@ class ScheddCalls(LoadCalls):
         )
         jobs = _query_ids(queue, withheld)
         for start in range(0, len(jobs), EDITS_AT_ONCE):
-            self._edit(queue, jobs[start : start + EDITS_AT_ONCE], "DataLocalityHere", "true")
+            self._edit(queue, jobs[start : start + EDITS_AT_ONCE], contract.HERE, "true")
         remaining = set(_query_ids(queue, withheld)) if jobs else set()
         if rejected := [job for job in jobs if job in remaining]:
             raise CallError(
@@ -418,8 +422,8 @@ class ScheddCalls(LoadCalls):
         machine_attributes = _machine_attributes(site_attributes)
         attributes = [
             *OUTCOME_ATTRIBUTES,
-            "RequiredDatasets",
-            "RequiredBytes",
+            contract.REQUIRED_DATASETS,
+            contract.REQUIRED_BYTES,
             MISSES_ATTRIBUTE,
             *machine_attributes,
         ]
@@ -445,14 +449,14 @@ class ScheddCalls(LoadCalls):
         return {
             **self.scalars(ad, OUTCOME_ATTRIBUTES),
             "site": scalar(ad, site) if site else None,
-            "datasets": list(self._read_required_datasets(ad)) if "RequiredDatasets" in ad else None,
+            "datasets": list(self._read_required_datasets(ad)) if contract.REQUIRED_DATASETS in ad else None,
             "bytes": _input_sizes(ad),
             "misses": read_strings(ad, MISSES_ATTRIBUTE),
         }
 
     def _read_key(self, ad: Any) -> str | None:
         """Return the value of DataLocalityKey; None if it is not a string."""
-        key = self._value(ad, "DataLocalityKey")
+        key = self._value(ad, contract.KEY)
         return key[:MAX_KEY_CHARS] if isinstance(key, str) else None
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
@@ -471,7 +475,7 @@ def _query_ids(queue: Any, constraint: str) -> list[str]:
 def _input_sizes(ad: Any) -> dict[str, int]:
     """Return the entries of RequiredBytes that are whole numbers."""
     with suppress(Exception):
-        sizes = ad.eval("RequiredBytes")
+        sizes = ad.eval(contract.REQUIRED_BYTES)
         return {name: size for name, size in sizes.items() if type(size) is int}
     return {}
 
@@ -606,7 +610,7 @@ def _file_row(host: str | None, size: object, seconds: float, ended_at: float) -
 
 
 GROUP_ATTRIBUTES = (
-    "DataLocalityKey",
+    contract.KEY,
     "User",
     "AutoClusterId",
     "JobStatus",
@@ -704,15 +708,15 @@ class NeedCalls(LoadCalls, MatchCalls):
         has_unkeyed_jobs = False
         ads = queue.query(QUEUED, list(GROUP_ATTRIBUTES), opts=options)
         for ad, status in self._select_queued(ads):
-            key = self._value(ad, "DataLocalityKey")
+            key = self._value(ad, contract.KEY)
             if isinstance(key, str):
                 self._add(groups, f"DataLocalityKey =?= {quote(key)}", ad, status)
             has_unkeyed_jobs = has_unkeyed_jobs or not isinstance(key, str)
         if has_unkeyed_jobs:
-            ads = queue.query(QUEUED, [*GROUP_ATTRIBUTES, "RequiredDatasets"], opts=options)
+            ads = queue.query(QUEUED, [*GROUP_ATTRIBUTES, contract.REQUIRED_DATASETS], opts=options)
             for ad, status in self._select_queued(ads):
                 names = self._names(ad)
-                if names and not isinstance(self._value(ad, "DataLocalityKey"), str):
+                if names and not isinstance(self._value(ad, contract.KEY), str):
                     joined = f'join(",", RequiredDatasets) =?= {quote(",".join(names))}'
                     self._add(groups, f"isString(DataLocalityKey) =!= true && {joined}", ad, status)
         return list(groups.values())
@@ -768,5 +772,5 @@ class NeedCalls(LoadCalls, MatchCalls):
 
     def _datasets_of_key(self, queue: Any, key: str) -> tuple[str, ...]:
         constraint = f"DataLocalityKey =?= {self.classad.quote(key)}"
-        ads = queue.query(constraint, ["RequiredDatasets"], limit=1)
+        ads = queue.query(constraint, [contract.REQUIRED_DATASETS], limit=1)
         return self._names(ads[0]) if ads else ()

@@ -13,6 +13,7 @@ from hydrator.diagnostics.check.findings import (
     warning,
 )
 from hydrator.diagnostics.daemon_probe import AuthorizationResult
+from hydrator.domain.ads import contract
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import Queues
 from hydrator.submit.pool_config import allow_line
@@ -20,7 +21,7 @@ from hydrator.submit.pool_config import allow_line
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
 
 
-RANK_TERM = "DataLocalityRank"
+RANK_TERM = contract.RANK
 
 
 _UNNEEDED_LEVELS = {

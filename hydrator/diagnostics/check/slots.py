@@ -13,18 +13,19 @@ from hydrator.diagnostics.check.findings import (
     ok,
     warning,
 )
+from hydrator.domain.ads import contract
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_count
 
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
-    "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
-    "DataLocalityTrouble", "LastHeardFrom", "DataLocalityAuto",
+    contract.VIA, contract.SITE, contract.AS_OF, contract.GENERATION,
+    contract.TROUBLE, "LastHeardFrom", contract.AUTO,
 )  # fmt: skip
 
 
-HERE_ATTRIBUTE = "DataLocalityHere"
-AUTO_ATTRIBUTE = "DataLocalityAuto"
+HERE_ATTRIBUTE = contract.HERE
+AUTO_ATTRIBUTE = contract.AUTO
 
 
 def check_slots(
@@ -105,11 +106,11 @@ def _classify_slots(
     wiped: list[str] = []
     for slot in slots:
         site = site_of(slot, inputs.slot_attributes)
-        if slot.get("DataLocalityTrouble"):
+        if slot.get(contract.TROUBLE):
             continue
         if site is None:
             homeless.append(str(slot["Name"]))
-        elif site in sites and slot.get("DataLocalityAsOf") is None:
+        elif site in sites and slot.get(contract.AS_OF) is None:
             (wiped if _is_merge_due(slot, inputs) else unhydrated).append(str(slot["Name"]))
     return homeless, unhydrated, wiped
 
@@ -128,7 +129,7 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Report problems that hooks publish in their slots; the startd's log does not show these problems."""
     failing: dict[str, list[str]] = {}
     for slot in slots:
-        if trouble := slot.get("DataLocalityTrouble"):
+        if trouble := slot.get(contract.TROUBLE):
             failing.setdefault(str(trouble), []).append(str(slot["Name"]))
     for trouble, names in sorted(failing.items()):
         yield warning(
@@ -145,7 +146,7 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
     ``DataLocalityVia`` counts as a slot without a hook, into which the daemon merges attributes.
     """
     has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
-    via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
+    via = {str(slot["Name"]): slot.get(contract.VIA) for slot in slots}
     unhooked = {"merge", None} if is_merging else {"merge"}
     refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
     without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
@@ -175,7 +176,7 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
     slow = [
         str(slot["Name"])
         for slot in slots
-        if slot.get("DataLocalityVia") in {None, "merge"}
+        if slot.get(contract.VIA) in {None, "merge"}
         and slot.get("PartitionableSlot") is True
         and slot.get("TotalSlotCpus") != 1
     ]

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Annotated, Any
 
 from hydrator.diagnostics.units import Title, UnixTime
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import BadDid
@@ -30,7 +31,7 @@ from hydrator.submit.expressions import LOCAL_EXPRESSION
 from .sets.facts import NO_SLOT_SET_FACTS, SET_EXPRESSIONS, SlotSetFacts, parse_set_facts
 from .sets.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
 
-HERE_ATTRIBUTE = "DataLocalityHere"
+HERE_ATTRIBUTE = contract.HERE
 NO_SITE = Site("(no site)")
 MAX_TEXT_CHARS = 2000
 """Longer texts of the job's owner, such as a hold reason, are cut at this length."""

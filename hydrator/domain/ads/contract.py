@@ -1,18 +1,266 @@
-"""The contract: version and names of the locality attributes."""
+"""The contract: version, names, types and meanings of the attributes of slots, site ads and jobs.
+
+The hook of the startd is one file and has its own list; a test compares both.
+"""
 
 from typing import Final
 
 CONTRACT_VERSION: Final = 1
 """The version of the attributes that the daemon computes, in ``DataLocalityVersion``."""
 
+AVAILABLE_DATASETS: Final = "AvailableDatasets"
+DATASET_STATES: Final = "DatasetStates"
+DATASET_FRACTIONS: Final = "DatasetFractions"
+DATASET_AS_OF: Final = "DatasetAsOf"
+SITE: Final = "DataLocalitySite"
+AS_OF: Final = "DataLocalityAsOf"
+GENERATION: Final = "DataLocalityGeneration"
+SETS: Final = "DataLocalitySets"
+SETS_AS_OF: Final = "DataLocalitySetsAsOf"
+READ_SECONDS: Final = "DataLocalityReadSeconds"
+QUEUE_SECONDS: Final = "DataLocalityQueueSeconds"
+READ_FROM: Final = "DataLocalityReadFrom"
+OWN_QUEUE_SECONDS: Final = "DataLocalityOwnQueueSeconds"
+ESTIMATES_UNTIL: Final = "DataLocalityEstimatesUntil"
+TRUNCATED: Final = "DataLocalityTruncated"
+VERSION: Final = "DataLocalityVersion"
+TROUBLE: Final = "DataLocalityTrouble"
+LOCAL: Final = "DataLocalityLocal"
+AUTO: Final = "DataLocalityAuto"
+OFFER: Final = "DataLocalityOffer"
+TAKES_READER: Final = "DataLocalityTakesReader"
+READ_LIMIT: Final = "DataLocalityReadLimit"
+VIA: Final = "DataLocalityVia"
+REQUIRED_DATASETS: Final = "RequiredDatasets"
+REQUIRED_BYTES: Final = "RequiredBytes"
+REQUIRED_DATASETS_CSV: Final = "RequiredDatasetsCSV"
+MODE: Final = "DataLocality"
+KEY: Final = "DataLocalityKey"
+EXPECTED_SECONDS: Final = "DataLocalityExpectedSeconds"
+MAX_WAIT: Final = "DataLocalityMaxWait"
+ANY_AFTER: Final = "DataLocalityAnyAfter"
+MAX_AGE: Final = "DataLocalityMaxAge"
+HERE: Final = "DataLocalityHere"
+RANK: Final = "DataLocalityRank"
+DATASETS_HERE: Final = "DatasetsHere"
+SHARES: Final = "DataLocalityShares"
+OLDEST: Final = "DataLocalityOldest"
+START: Final = "DataLocalityStart"
+START_RECORD: Final = "MATCH_EXP_DataLocalityStart"
+TRANSFORMED: Final = "DataLocalityTransformed"
+RAPTHOR_RUN: Final = "RapthorRun"
+PATH_SITES: Final = "DataLocalityPathSites"
+GPU_PREFERENCE: Final = "GPUPreference"
+
 SET_ATTRIBUTES: Final = (
-    "DataLocalitySets",
-    "DataLocalitySetsAsOf",
-    "DataLocalityReadSeconds",
-    "DataLocalityQueueSeconds",
-    "DataLocalityReadFrom",
-    "DataLocalityOwnQueueSeconds",
+    SETS,
+    SETS_AS_OF,
+    READ_SECONDS,
+    QUEUE_SECONDS,
+    READ_FROM,
+    OWN_QUEUE_SECONDS,
 )
 """The attributes in the content of an ad with entries by set of datasets, and the site's own queue."""
 ESTIMATE_ATTRIBUTES: Final = frozenset(SET_ATTRIBUTES[2:])
 """The attributes in the content of an ad that estimates alone can change."""
+
+ON_SLOTS: Final = {
+    AVAILABLE_DATASETS: (
+        "list of string",
+        "sorted DIDs (`scope:name`) of the datasets that are complete on disk at the site",
+    ),
+    DATASET_STATES: (
+        "nested ad, DID to string",
+        (
+            "state of each demanded dataset, as far as there is room: `AVAILABLE`, `STAGING`, `PARTIAL`,"
+            " `NEARLINE`, `STUCK`, `UNKNOWN`"
+        ),
+    ),
+    DATASET_FRACTIONS: (
+        "nested ad, DID to real",
+        "share of a dataset's bytes that is on disk; left out if it is 0 or 1",
+    ),
+    DATASET_AS_OF: (
+        "nested ad, DID to Unix s",
+        "time at which the daemon read a dataset's fact; only for facts older than `DataLocalityAsOf`",
+    ),
+    SITE: ("string", "site that the locality attributes of this ad describe"),
+    AS_OF: (
+        "integer, Unix s",
+        "time at which the daemon last read all facts of the site; never in the future",
+    ),
+    GENERATION: ("integer", "a number that grows when the site's facts change, and only then"),
+    SETS: (
+        "nested ad, key to real, 0 to 1",
+        (
+            "share of a set's bytes that is on disk at the site, rounded down to 2 digits; the share of its"
+            " datasets if a size is unknown. 1.0: all its datasets are `AVAILABLE`; 0.0: the site has nothing"
+            " of the set. A set without an entry: the daemon does not know, or the ad has no room"
+        ),
+    ),
+    SETS_AS_OF: (
+        "nested ad, key to Unix s",
+        "time of the oldest fact about a set at the site; only if it is older than `DataLocalityAsOf`",
+    ),
+    READ_SECONDS: (
+        "nested ad, key to integer, s",
+        (
+            "estimate: a job that starts at this site could have read all data of the set after this time,"
+            " in classes. A set with `DataLocalityQueueSeconds` but without this entry cannot be read from"
+            " here now"
+        ),
+    ),
+    QUEUE_SECONDS: (
+        "nested ad, key to integer, s",
+        (
+            "estimate: one more job with this set would get a slot beside its data after this time, in"
+            " classes; 0 if a slot is free. A set without an entry has no estimate"
+        ),
+    ),
+    READ_FROM: (
+        "nested ad, key to string",
+        "site that most of the missing data would be read from; only for sets with `DataLocalityReadSeconds`",
+    ),
+    OWN_QUEUE_SECONDS: (
+        "integer, s",
+        "estimate: this site has worked off the queued jobs whose data it has after this time",
+    ),
+    ESTIMATES_UNTIL: (
+        "integer, Unix s",
+        "jobs do not use the four estimates after this time; undefined if the ad has no estimates",
+    ),
+    TRUNCATED: (
+        "boolean",
+        "true: the daemon left datasets or sets out because the ad reached its size budget",
+    ),
+    VERSION: ("integer", "version of these attribute names and their meanings: 1"),
+}
+"""Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""
+ON_SLOTS_ONLY: Final = {
+    TROUBLE: ("string", "reason why the hook's last run failed; undefined if it did not fail"),
+    LOCAL: (
+        "expression, boolean",
+        "from the startd's configuration: a job with a key has all its datasets here",
+    ),
+    AUTO: (
+        "expression, boolean",
+        "from the startd's configuration: a job with a key and mode `auto` may run here",
+    ),
+    OFFER: (
+        "expression, string",
+        (
+            "from the startd's configuration: the estimates for a job with a key, such as"
+            " `read 240 s from UK, queue 720 s`; `local`: all its datasets are here; empty: no valid"
+            " estimates"
+        ),
+    ),
+    TAKES_READER: (
+        "expression, boolean",
+        (
+            "from the startd's configuration: a job with a key and mode `auto` may start here and read from"
+            " elsewhere; false where its schedd would start it without the negotiator"
+        ),
+    ),
+    READ_LIMIT: (
+        "expression, string",
+        (
+            "from the startd's configuration: the concurrency limit of a job with a key and mode `auto` that"
+            " would read from elsewhere: its source, turn and weight; undefined for all other jobs"
+        ),
+    ),
+    VIA: (
+        "string",
+        "program that added the locality attributes to the slot ad: `hook`, or `merge` (the daemon)",
+    ),
+}
+ON_JOBS: Final = {
+    REQUIRED_DATASETS: ("list of string", "DIDs that the job reads"),
+    REQUIRED_BYTES: (
+        "nested ad, DID to integer, bytes",
+        "sizes of the required datasets, if known; the rank uses them as weights",
+    ),
+    REQUIRED_DATASETS_CSV: (
+        "string",
+        "`RequiredDatasets` as one string with commas, for GlideinWMS frontends (`[jobs].glideinwms`)",
+    ),
+    MODE: (
+        "string",
+        (
+            "`auto`: the job runs at sites with its data, and elsewhere if the read ends sooner than the"
+            " wait. `require`: the job runs only at sites with its data. `wait`: after"
+            " `DataLocalityMaxWait` the job may run anywhere"
+        ),
+    ),
+    KEY: (
+        "string",
+        (
+            "key of the job's set of datasets in the records of slots; `hydrator submit` makes it; for one"
+            " dataset, the job transform does"
+        ),
+    ),
+    EXPECTED_SECONDS: ("integer, s", "how long the job will run, if the user knows it"),
+    MAX_WAIT: (
+        "integer, s",
+        "how long a `wait` job, or an `auto` job without estimates, waits; then it runs anywhere",
+    ),
+    ANY_AFTER: (
+        "integer, Unix s",
+        "time from which the job may run anywhere; the schedd's job transform computes it",
+    ),
+    MAX_AGE: ("integer, s", "the job does not use facts that are older than this"),
+    HERE: (
+        "expression",
+        (
+            "clause of the job's Requirements that looks for the job's data in the slot ad;"
+            " `hydrator run-anywhere` sets this attribute to true; jobs of `hydrator submit` with several"
+            " datasets bring their own text of it, which the job transform checks"
+        ),
+    ),
+    RANK: (
+        "expression, s",
+        (
+            "only on jobs of several datasets without a key: 0 at a slot with all datasets, else -1,000,000 +"
+            " 100,000 times the share of the datasets"
+        ),
+    ),
+    DATASETS_HERE: (
+        "expression, nested ad",
+        "only on jobs of several datasets without a key: the slot's `DataLocalitySets`, by a short name",
+    ),
+    SHARES: (
+        "expression, list of real",
+        (
+            "only on jobs of several datasets without a key: share of each dataset at the slot's site,"
+            " 0 to 1; undefined where the facts are older than `DataLocalityMaxAge`"
+        ),
+    ),
+    OLDEST: (
+        "expression, Unix s",
+        "only on jobs of several datasets without a key: time of the oldest fact about one of them",
+    ),
+    START: (
+        "string",
+        "text that the schedd expands at each start of the job, with the slot's `DataLocalityOffer`",
+    ),
+    START_RECORD: (
+        "string",
+        (
+            "the slot's `DataLocalityOffer` at the job's last start; the schedd writes it, and it stays in"
+            " the history. `hydrator why` explains it"
+        ),
+    ),
+    TRANSFORMED: ("boolean", "true: the schedd's job transform has changed this job"),
+}
+
+ON_RUNS: Final = {
+    RAPTHOR_RUN: (
+        "string",
+        "name of the Rapthor run; later steps of a run go to the site where its first step wrote data",
+    ),
+    PATH_SITES: ("string", "sites where each input dataset of the Rapthor run has a known path"),
+    GPU_PREFERENCE: (
+        "integer",
+        "weight of slots with a GPU in the job's rank; without a GPU the job uses many cores instead",
+    ),
+}
+"""Further attributes of jobs that `hydrator submit` makes."""

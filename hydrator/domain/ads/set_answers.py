@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.model import Site, SiteAd, to_unix
 
@@ -66,11 +67,11 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
     of another daemon version.
     """
     lines = dict(ad.content)
-    shares = _entries(lines.get("DataLocalitySets"))
-    times = _entries(lines.get("DataLocalitySetsAsOf"))
+    shares = _entries(lines.get(contract.SETS))
+    times = _entries(lines.get(contract.SETS_AS_OF))
     site = read_site_answers(ad, now)
     is_valid = site.estimates_until is not None
-    names = ("DataLocalityReadSeconds", "DataLocalityQueueSeconds", "DataLocalityReadFrom")
+    names = (contract.READ_SECONDS, contract.QUEUE_SECONDS, contract.READ_FROM)
     reads, queues, sources = (_entries(lines.get(name) if is_valid else None) for name in names)
     answers = {
         SetKey(key): SetAnswer(
@@ -92,7 +93,7 @@ def read_site_answers(ad: SiteAd, now: datetime) -> SiteAnswers:
     if until is None or now >= until:
         return SiteAnswers()
     return SiteAnswers(
-        own_queue_seconds=_integer(lines.get("DataLocalityOwnQueueSeconds")) or 0,
+        own_queue_seconds=_integer(lines.get(contract.OWN_QUEUE_SECONDS)) or 0,
         estimates_until=to_unix(until),
     )
 

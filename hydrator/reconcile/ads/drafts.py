@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_literal
 from hydrator.domain.ads.contract import CONTRACT_VERSION, ESTIMATE_ATTRIBUTES
 from hydrator.domain.ads.dataset_sets import SetKey, unmark_case
@@ -29,7 +30,13 @@ from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 FRACTION_DIGITS = 2
 _EMPTY_LINES_BYTES = tuple(
-    len(f"{name} = []") for name in ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
+    len(f"{name} = []")
+    for name in (
+        contract.AVAILABLE_DATASETS,
+        contract.DATASET_STATES,
+        contract.DATASET_FRACTIONS,
+        contract.DATASET_AS_OF,
+    )
 )
 STATE_LINES_BYTES = sum(_EMPTY_LINES_BYTES)
 """The bytes of the long lines about datasets in an ad without datasets."""
@@ -119,7 +126,7 @@ _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
 """One entry of a nested ad from :func:`nested_ad_literal`, such as ``'lofar:L1'="STAGING"``."""
 _SET_ENTRY = re.compile(r"((?:'([^']+)'|([a-z0-9]+))=)([^;\]]+)")
 """One entry of a set: the key may be without quotes. The groups are name and ``=``, key, key, number."""
-_NO_SETS = (("DataLocalitySets", "[]"), ("DataLocalitySetsAsOf", "[]"))
+_NO_SETS = ((contract.SETS, "[]"), (contract.SETS_AS_OF, "[]"))
 
 
 def names_any(ad: SiteAd, patterns: tuple[str, ...]) -> bool:
@@ -180,8 +187,8 @@ def redraft(ad: SiteAd, *, now: datetime, max_age: timedelta, never: tuple[str, 
             (name, _edit_sets(lines.get(name, "[]"), lambda key, text: text if key in fresh else None))
             for name, _ in _NO_SETS
         ],
-        has_list="AvailableDatasets" in lines,
-        is_truncated=lines.get("DataLocalityTruncated") == "true",
+        has_list=contract.AVAILABLE_DATASETS in lines,
+        is_truncated=lines.get(contract.TRUNCATED) == "true",
     )
     return Draft(ad.site, ad.as_of, content)
 
@@ -192,9 +199,9 @@ def sets_of(ad: SiteAd) -> dict[SetKey, SetShare]:
     Skip entries that cannot be decoded.
     """
     lines = dict(ad.content)
-    ages = {key: text for _, key, text in _set_entries(lines.get("DataLocalitySetsAsOf", ""))}
+    ages = {key: text for _, key, text in _set_entries(lines.get(contract.SETS_AS_OF, ""))}
     sets = {}
-    for _, key, share in _set_entries(lines.get("DataLocalitySets", "")):
+    for _, key, share in _set_entries(lines.get(contract.SETS, "")):
         with suppress(ValueError, OverflowError, OSError):
             sets[key] = SetShare(float(share), from_unix(int(ages[key])) if key in ages else ad.as_of)
     return sets
@@ -218,10 +225,10 @@ def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     Skip entries that cannot be decoded.
     """
     lines = dict(ad.content)
-    fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))
-    ages = dict(_ENTRY.findall(lines.get("DatasetAsOf", "")))
+    fractions = dict(_ENTRY.findall(lines.get(contract.DATASET_FRACTIONS, "")))
+    ages = dict(_ENTRY.findall(lines.get(contract.DATASET_AS_OF, "")))
     facts = {}
-    for did, state in _ENTRY.findall(lines.get("DatasetStates", "")):
+    for did, state in _ENTRY.findall(lines.get(contract.DATASET_STATES, "")):
         with suppress(ValueError, OverflowError, OSError):
             facts[Did(did)] = Fact(
                 DatasetState(state.strip('"')),
@@ -251,16 +258,21 @@ def render_content(
         is_truncated: the size budget left datasets or sets out.
     """
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
-    list_line = [("AvailableDatasets", list_literal(f'"{did}"' for did in available))] if has_list else []
+    list_line = (
+        [(contract.AVAILABLE_DATASETS, list_literal(f'"{did}"' for did in available))] if has_list else []
+    )
     return (
-        ("DataLocalitySite", classad_string(site)),
+        (contract.SITE, classad_string(site)),
         *list_line,
-        ("DatasetStates", nested_ad_literal((did, f'"{fact.state}"') for did, fact in states.items())),
-        ("DatasetFractions", nested_ad_literal(_fractions(states))),
-        ("DatasetAsOf", nested_ad_literal(_ages(states, as_of))),
+        (
+            contract.DATASET_STATES,
+            nested_ad_literal((did, f'"{fact.state}"') for did, fact in states.items()),
+        ),
+        (contract.DATASET_FRACTIONS, nested_ad_literal(_fractions(states))),
+        (contract.DATASET_AS_OF, nested_ad_literal(_ages(states, as_of))),
         *sets,
-        ("DataLocalityTruncated", "true" if is_truncated else "false"),
-        ("DataLocalityVersion", str(CONTRACT_VERSION)),
+        (contract.TRUNCATED, "true" if is_truncated else "false"),
+        (contract.VERSION, str(CONTRACT_VERSION)),
     )
 
 

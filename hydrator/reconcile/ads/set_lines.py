@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NamedTuple, overload
 
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import HASHED_KEY_CHARS, SetKey, set_key
 from hydrator.domain.ads.estimates import SiteEstimates
@@ -218,8 +219,8 @@ def _scaled_fraction(fact: Fact) -> int:
 Lines = tuple[tuple[str, str], ...]
 """Attributes with their ClassAd literals, in the order of the ad."""
 
-_ROW_LINES = ("DataLocalitySets", "DataLocalitySetsAsOf")
-_ESTIMATE_LINES = ("DataLocalityReadSeconds", "DataLocalityQueueSeconds", "DataLocalityReadFrom")
+_ROW_LINES = (contract.SETS, contract.SETS_AS_OF)
+_ESTIMATE_LINES = (contract.READ_SECONDS, contract.QUEUE_SECONDS, contract.READ_FROM)
 _MIN_ENTRY_BYTES = len("=0.0;")
 _HOOK_SOURCE = re.compile(r"[ !#-[\]-~]{1,200}\Z")
 """The names of sources that a hook accepts: up to 200 printable ASCII characters without ``"`` and backslash.
@@ -447,7 +448,7 @@ class _SetWriter:
         seconds = self._site.seconds
         if seconds is None:
             return lines
-        return (*lines, ("DataLocalityOwnQueueSeconds", str(seconds.own_queue_seconds)))
+        return (*lines, (contract.OWN_QUEUE_SECONDS, str(seconds.own_queue_seconds)))
 
     def _visible_texts(self, dids: DatasetSet, entry: SetEntry) -> tuple[SetKey, tuple[str, ...]]:
         """Return key and texts of *entry*, without the share of an unsettled set that is not whole."""

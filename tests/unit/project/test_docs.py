@@ -12,6 +12,7 @@ import pytest
 
 from hydrator.config import load
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.contract import SET_ATTRIBUTES
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
@@ -99,9 +100,9 @@ def test_commands_for_a_checkout_run_unchanged(block):
 def test_reference_lists_exactly_the_existing_attributes():
     made = {name for name, _ in ad("lofar:L1").attributes}
     optional = {*SET_ATTRIBUTES, "DataLocalityEstimatesUntil"}
-    assert made <= docs.ON_SLOTS.keys() <= made | optional
+    assert made <= contract.ON_SLOTS.keys() <= made | optional
     fixed = {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES}
-    assert docs.ON_JOBS.keys() == {
+    assert contract.ON_JOBS.keys() == {
         *fixed,
         START_ATTRIBUTE,
     }

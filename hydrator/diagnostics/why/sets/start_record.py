@@ -7,13 +7,14 @@ an ended job says why it ran where it ran.
 import re
 from dataclasses import dataclass
 
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_duration
 
 from .facts import queue_text
 
-START_ATTRIBUTE = "MATCH_EXP_DataLocalityStart"
+START_ATTRIBUTE = contract.START_RECORD
 _LOCAL = "local"
 _NUMBERS = re.compile(r"(?:read ([0-9]{1,9}) s(?: from (.{1,60}))?, )?queue ([0-9]{1,9}) s\Z")
 
