@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from hydrator.domain.ads.estimates import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Site, Unseen
@@ -46,30 +46,41 @@ class ScheddQueues(ScheddRounds):
         return ScheddDemand(queried_at, tuple(QueuedJobs(*row) for row in rows))
 
 
-class ScheddMisses(ScheddRounds):
+class _NewReports(ScheddRounds):
+    """Rounds that ask each schedd for what is new since its last answer, at first for *first_period*."""
+
+    first_period: ClassVar = timedelta(days=1)
+
+    def __init__(self, client: QueueClient, clock: Clock) -> None:
+        super().__init__(client)
+        self._clock = clock
+        self._begin_at = clock() - self.first_period
+        self._answered_at: dict[str, datetime] = {}
+
+    def _query_schedd(self, client: QueueClient, schedd: str) -> Sequence[Any]:
+        now = self._clock()
+        rows = self._query(client, schedd, self._answered_at.get(schedd, self._begin_at) - OVERLAP)
+        self._answered_at[schedd] = now
+        return rows
+
+    def _query(self, client: QueueClient, schedd: str, since: datetime) -> Sequence[Any]:
+        raise NotImplementedError
+
+
+class ScheddMisses(_NewReports):
     """A ``MissReports`` port.
 
     It reads the misses of jobs in each schedd's queue, and of jobs that ended since the schedd's last answer.
     """
 
-    def __init__(
-        self, client: QueueClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
-    ) -> None:
-        super().__init__(client)
-        self._clock = clock
-        self._begin_at = clock() - first_period
-        self._answered_at: dict[str, datetime] = {}
+    first_period = timedelta(hours=1)
 
     def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
         """See :class:`hydrator.domain.ports.MissReports`."""
         return self.ask(self._query_schedd)
 
-    def _query_schedd(self, client: QueueClient, schedd: str) -> Sequence[Sequence[str]]:
-        now = self._clock()
-        since = self._answered_at.get(schedd, self._begin_at) - OVERLAP
-        misses = client.query_misses(schedd, since)
-        self._answered_at[schedd] = now
-        return misses
+    def _query(self, client: QueueClient, schedd: str, since: datetime) -> Sequence[Sequence[str]]:
+        return client.query_misses(schedd, since)
 
 
 class ScheddHistory(ScheddRounds):
@@ -154,16 +165,8 @@ MAX_WAITING_RUNS = 10_000
 _MAX_DIGITS = 18
 
 
-class ScheddTransferLog(ScheddRounds):
+class ScheddTransferLog(_NewReports):
     """A part of a ``TransferLog`` that asks each schedd for what is new since its last answer."""
-
-    def __init__(
-        self, client: QueueClient, clock: Clock, *, first_period: timedelta = timedelta(days=1)
-    ) -> None:
-        super().__init__(client)
-        self._clock = clock
-        self._begin_at = clock() - first_period
-        self._answered_at: dict[str, datetime] = {}
 
     def read_samples(self) -> TransferLogAnswer:
         """See :class:`hydrator.domain.ads.estimates.TransferLog`."""
@@ -177,15 +180,6 @@ class ScheddTransferLog(ScheddRounds):
             ),
             {schedd: answer.reason for schedd, answer in answers.items() if isinstance(answer, Unseen)},
         )
-
-    def _query_schedd(self, client: QueueClient, schedd: str) -> Sequence[Ad]:
-        now = self._clock()
-        rows = self._query(client, schedd, self._answered_at.get(schedd, self._begin_at) - OVERLAP)
-        self._answered_at[schedd] = now
-        return rows
-
-    def _query(self, client: QueueClient, schedd: str, since: datetime) -> Sequence[Ad]:
-        raise NotImplementedError
 
     def _parse(self, schedd: str, rows: Sequence[Ad]) -> Iterator[TransferSample]:
         raise NotImplementedError
