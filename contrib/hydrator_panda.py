@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DDM class for PanDA (JEDI): answers from a classad-hydrator daemon where the input of a task is.
 
 In panda_jedi.cfg, for the VO ``ska``, with 4 processes:

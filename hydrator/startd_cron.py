@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 """:"
 # sh runs this part: sh finds a Python and starts it in isolated mode (-I -S: no PYTHONPATH, no site-packages,
 # half the start-up time). Python runs the part below. If a node has no Python, the exit status is 2, but 0

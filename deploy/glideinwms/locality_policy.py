@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GlideinWMS match policy: request pilots at the sites that have all datasets of a job.
 
 For a group of frontend.xml: <match ... policy_file="/etc/gwms-frontend/locality_policy.py">. The policy reads

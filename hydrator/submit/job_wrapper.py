@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 """:"
 # sh runs these lines only: they find a Python that works and start it in isolated mode. Without such a
 # Python, or if sh fails, the job exits with 85 to run elsewhere. Python runs the code below.
