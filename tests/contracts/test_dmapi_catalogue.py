@@ -96,9 +96,3 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
         )
         (reading,) = two.read({self.did("L1")}).readings.values()
         assert sorted(replica.fraction for replica in reading.replicas) == [0.25, 0.5]
-
-    def test_a_second_read_gives_the_same_states(self):
-        catalogue = self.open_catalogue(
-            self.replica_at("L1"), self.replica_at("L1", "RAL"), self.replica_at("L2", "RAL")
-        )
-        assert self.read_states(catalogue, "L1", "L2") == self.read_states(catalogue, "L1", "L2")

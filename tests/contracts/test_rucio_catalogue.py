@@ -330,11 +330,6 @@ class TestOnlyRucio(RucioTests):
         assert together[ending].replicas[0].state == PARTIAL
         assert together[cut].replicas[0].state == together[inside].replicas[0].state == COMPLETE
 
-    def test_the_longer_of_two_rules_decides_the_end(self):
-        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
-        self.server.do("replicate", did=did, rse="CAM-DISK|CAM-DISK2", lifetime=3600)
-        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
-
     def test_a_transfer_with_a_rule_that_ends_soon_is_not_incoming(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK", lifetime=3600)

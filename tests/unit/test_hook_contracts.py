@@ -42,10 +42,6 @@ def test_hook_job_wrapper_and_configuration_have_the_same_site_keys():
     assert hook.SITE_KEYS == job_wrapper.SITE_KEYS == tuple(SitesSettings().slot_attributes)
 
 
-def test_ad_without_its_sets_is_truncated():
-    assert refusal(ad_text(DataLocalitySets=None)) == "the ad is truncated: it lacks DataLocalitySets"
-
-
 @pytest.mark.parametrize("name", hook.OPTIONAL_ATTRIBUTES)
 def test_other_attributes_are_optional(name):
     assert name not in read(ad_text(**{name: None}))

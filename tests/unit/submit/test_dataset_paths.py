@@ -71,12 +71,6 @@ def test_name_rule_joins_scope_and_name():
     assert dataset_path(area(rule="name"), Did("lofar:a/L1.ms")) == "/data/lofar/a/L1.ms"
 
 
-def test_storage_table_gives_paths_for_its_datasets_only():
-    listed = area(rule="table", table={L1: "campaign/one.ms"})
-    assert dataset_path(listed, L1) == "/data/campaign/one.ms"
-    assert dataset_path(listed, L2) is None
-
-
 def test_storage_table_overrides_the_rule_of_its_area():
     mixed = area(rule="name", table={L1: "odd/one.ms"})
     assert [dataset_path(mixed, did) for did in (L1, L2)] == ["/data/odd/one.ms", "/data/lofar/L2.ms"]

@@ -76,13 +76,6 @@ def test_description_with_datasets_is_unchanged_with_a_note(there):
     assert done.notes == ("x.sub has RequiredDatasets already: the file stays unchanged",)
 
 
-def test_description_that_includes_datasets_is_unchanged():
-    text = b"include : more.sub\nqueue\n"
-    done = add_datasets(text, [A], "x.sub", {"more.sub": LINE}.get)
-    assert done.text == text
-    assert add_datasets(text, [A], "x.sub", {"more.sub": b"a = 1\n"}.get).insertion == LINE
-
-
 def test_comment_or_other_attribute_does_not_count_as_datasets():
     for text in (b"# " + LINE, b"RequiredDatasetsNote = 1\n", b"+RequiredDatasetsCSV = 1\n"):
         assert not has_required_datasets(text + b"queue\n", none)

@@ -92,19 +92,6 @@ def test_child_after_its_last_call_is_replaced_without_counting_as_a_restart(ben
 
 
 @pytest.mark.outside
-def test_one_child_serves_all_calls(bench: Bench):
-    client = bench.client()
-    pids = {ask(client, str(n))["pid"] for n in range(5)}
-    assert pids == {str(client.pid)}
-    assert client.restart_count == 0
-
-
-@pytest.mark.outside
-def test_output_that_a_child_prints_is_not_part_of_its_answers(bench: Bench):
-    assert ask(bench.client(), "fine")["seen"] == "fine"
-
-
-@pytest.mark.outside
 @pytest.mark.parametrize("how", ["hang", "hang, ignoring signals"])
 def test_a_child_that_hangs_is_killed_in_time_and_the_next_call_has_a_new_one(bench: Bench, how: str):
     client = bench.client(seconds=5)

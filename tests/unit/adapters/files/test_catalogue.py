@@ -6,7 +6,7 @@ import textwrap
 import threading
 import time
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from adapters.files.catalogue import FileCatalogue, read_descriptor
 from adapters.files.catalogue_format import __doc__ as manual
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
-from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, from_unix
+from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
 
 UK, AU, NL = Site("UK"), Site("AU"), Site("NL")
@@ -139,7 +139,8 @@ def test_an_as_of_in_the_future_is_refused_until_it_is_past(toml):
     "written", ["2026-11-21T12:00:00+01:00", "2026-11-21 11:00:00Z", "1795258800", "1795258800.0"]
 )
 def test_as_of_may_be_written_in_several_ways(toml, written):
-    assert toml(f"as_of = {written}\n{ALONE}").read({L1}).started_at == NOON - HOUR
+    at = toml(f"as_of = {written}\n{ALONE}").read({L1}).started_at
+    assert (at, at.utcoffset()) == (NOON - HOUR, timedelta(0))
 
 
 def test_a_name_without_scope_gets_the_default_one(toml):
@@ -188,7 +189,6 @@ def test_a_site_may_have_any_printable_name(toml):
         (" \n", "the file is empty"),
         ('sites = ["UK"]', "datasets: missing"),
         ("datasets = 3", "datasets: not a table"),
-        ("[datasets", "cannot be read: "),
         (ALONE + '[datasets."lofar:L', "cannot be read: "),
         (ALONE + ALONE, "cannot be read: "),
         ("count = 2\n" + ALONE, "count: is 2, but the file has 1 datasets"),
@@ -199,7 +199,6 @@ def test_a_site_may_have_any_printable_name(toml):
         ("as_of = 'soon'\n" + ALONE, "as_of: 'soon' is not a time"),
         ("as_of = true\n" + ALONE, "as_of: must be a time"),
         ("as_of = inf\n" + ALONE, "as_of: the number is out of range"),
-        ("as_of = 1e300\n" + ALONE, "as_of: the number is out of range"),
         ('sites = "UK"\n' + ALONE, "sites: must be a list of names"),
         ("sites = [1]\n" + ALONE, "sites: must be a list of names only"),
         ('sites = ["UK", ""]\n' + ALONE, "sites: '' cannot be the name of a site"),
@@ -509,12 +508,6 @@ def test_a_file_that_is_replaced_often_is_always_read_complete(toml, tmp_path):
         done.set()
         writer.join()
     assert seen == {frozenset({"v1"}), frozenset({"v2"})}
-
-
-def test_times_are_aware_and_utc(toml):
-    at = toml(f"as_of = 2026-11-21T12:00:00+01:00\n{ALONE}").read({L1}).started_at
-    assert at.utcoffset() == timedelta(0)
-    assert at == datetime(2026, 11, 21, 11, tzinfo=UTC) == from_unix(1795258800)
 
 
 def test_a_site_without_datasets_is_still_covered_by_the_file(tmp_path):

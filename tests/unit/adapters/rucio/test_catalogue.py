@@ -164,11 +164,6 @@ def test_unmapped_and_deleted_storage_elements_have_no_replica():
     assert found[0].provenance.call == "list_dataset_replicas(deep=True)"
 
 
-def test_data_at_an_unlisted_storage_element_is_an_error():
-    with pytest.raises(BadRow, match="NEW"):
-        dataset_replicas(L1, {"NEW": files(4)}, {}, STORAGES, held_until=SOON)
-
-
 def test_a_lock_alone_makes_an_incoming_replica():
     found = dataset_replicas(L1, {}, {"UK-DISK": MOVING, "NEW": MOVING}, STORAGES, held_until=SOON)
     assert plain(found) == (Replica(L1, UK, INCOMING, 0.0, "UK-DISK"),)
@@ -443,13 +438,6 @@ def fails_as(kind: type[CatalogueError], *words: str):
     assert "a-secret-word" not in text
     assert "token-of-stand-in" not in text
     assert "\n" not in text
-
-
-@pytest.mark.outside
-def test_the_stand_in_is_read_like_a_real_server(asking):
-    survey = asking().read({L1})
-    assert survey.sites == {UK}
-    assert plain(survey.readings[L1].replicas) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
 
 
 HTML = body("<html>Log in</html>", "text/html; charset=utf-8")
