@@ -107,8 +107,6 @@ ECHOES = {
     "in a form": quote_plus,
     "in a form in small letters": lambda text: re.sub("%..", lambda code: code[0].lower(), quote_plus(text)),
     "in base64": lambda text: base64.b64encode(text.encode()).decode(),
-    "in base64 after one letter": lambda text: base64.b64encode(f"u{text}".encode()).decode(),
-    "in base64 after two": lambda text: base64.b64encode(f"u:{text}".encode()).decode(),
     "in base64 for URLs": lambda text: base64.urlsafe_b64encode(f"u:{text}!".encode()).decode(),
 }
 

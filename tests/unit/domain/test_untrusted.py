@@ -186,9 +186,7 @@ def jwt(**claims) -> str:
     [
         (jwt(exp=NOON.timestamp()), NOON),
         (jwt(sub="x"), None),
-        (jwt(exp="soon"), None),
         (jwt(exp=1e300), None),
-        (jwt(exp=True), None),
         (jwt(exp=NOON.timestamp(), sub="x" * numbers.MAX_TOKEN_CHARS), None),
         ("a.b.c", None),
         ("a.!!.c", None),

@@ -84,12 +84,6 @@ def test_pilots_are_requested_where_all_datasets_of_a_job_are_and_nowhere_else(f
     assert counted(file, wanted) == entries
 
 
-def test_stale_site_gets_no_pilots(file):
-    now = int(time.time())
-    write(file, sites={CAMBRIDGE: {"as_of": now - 20000}, AZUR: {"as_of": now - 20800}})
-    assert counted(file, "lofar:L1") == {"cam"}
-
-
 @pytest.mark.parametrize("wanted", [None, ""])
 def test_a_job_that_names_no_datasets_matches_every_entry(file, wanted):
     assert counted(file, wanted) == set(ENTRIES)
