@@ -349,12 +349,12 @@ class TestOnlyRucio(RucioTests):
         self.server.do("place", did=did, rse="CAM-DOWN")
         assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0), (CAM, STUCK, 0.0)}
 
-    def halves(self, name: str, second: str, *, after: int = 2) -> Did:
-        """Create a dataset with its first two files at CAM-DISK and two files at *second*, after so many."""
+    def halves(self, name: str, second: str) -> Did:
+        """Create a dataset with its first two files at CAM-DISK and the other two at *second*."""
         did = self.dataset(name)
         self.server.seed(
             ("place", {"did": did, "rse": "CAM-DISK", "files": 2}),
-            ("place", {"did": did, "rse": second, "files": 2, "after": after}),
+            ("place", {"did": did, "rse": second, "files": 2, "after": 2}),
             ("abacus", {}),
         )
         return did
@@ -373,10 +373,6 @@ class TestOnlyRucio(RucioTests):
         assert self.read_states_of(box) == {(CAM, COMPLETE, 1.0)}
         self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
         assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25), (CAM, PARTIAL, 0.5)}
-
-    def test_the_same_half_at_two_elements_is_a_half(self):
-        did = self.halves("L1", "CAM-DISK2", after=0)
-        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.5)}
 
     @pytest.mark.parametrize("second", ["RAL-DISK", "CAM-DOWN", "CAM-CACHE", "CAM-TAPE"])
     def test_two_halves_at_separate_sites_or_short_lived_are_not_complete(self, second):

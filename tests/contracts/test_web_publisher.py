@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds, WebPublisher
 from hydrator.domain.errors import PublishError
-from hydrator.domain.model import PublishedAd, Site, Snapshot
+from hydrator.domain.model import Site, Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
@@ -58,11 +58,6 @@ class TestWebPublisher(PublisherContract):
         return WebPublisher(self.board, lambda: None, lambda: NOON)
 
 
-def test_a_served_ad_is_read_back_from_the_server(publisher):
-    publisher.publish([ad(L1, generation=5, at=NOON - HOUR)])
-    assert publisher.published() == {CAM: PublishedAd(CAM, 5, NOON - HOUR, NOON)}
-
-
 def test_a_hook_gets_the_served_ad(publisher, server):
     new = site_ad("CAM")
     publisher.publish([new])
@@ -75,12 +70,6 @@ def test_withdrawn_sites_are_served_no_more(publisher, server):
     publisher.withdraw({CAM, Site("nobody")})
     assert list(publisher.published()) == [RAL]
     assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120).status_code == 404
-
-
-def test_reading_back_fails_while_the_server_does_not_run(board):
-    board.put([ad(L1)], NOON)
-    with pytest.raises(PublishError, match="does not run"):
-        WebPublisher(board, lambda: None, lambda: NOON).published()
 
 
 def test_a_server_that_stopped_is_an_error_and_not_empty(board):

@@ -149,16 +149,6 @@ def test_a_daemon_as_a_catalogue_cannot_be_searched():
         (httpx.Response(200, text="<html>"), CatalogueGarbled, "not that of a hydrator daemon"),
         (httpx.Response(200, json={"sites": 1}), CatalogueGarbled, "not that of a hydrator daemon"),
         (
-            httpx.Response(200, text='{"sites": [], "now": 1e300}'),
-            CatalogueGarbled,
-            "not that of a hydrator daemon",
-        ),
-        (
-            httpx.Response(200, text='{"sites": [], "now": NaN}'),
-            CatalogueGarbled,
-            "not that of a hydrator daemon",
-        ),
-        (
             httpx.Response(200, text="[" + "{}," * 600_000 + "{}]"),
             CatalogueGarbled,
             "more than 500000 values",

@@ -9,7 +9,7 @@ from adapters.condor.bindings.schedd_calls import TransferCalls
 from adapters.condor.schedds import MAX_WAITING_RUNS, TransferRecords, WrapperReports, parse_read
 from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Site, from_unix, to_unix
+from hydrator.domain.model import Site, to_unix
 from hydrator.wiring.network import site_of_host
 from tests.factories import NOON
 
@@ -241,7 +241,3 @@ def test_transfer_from_the_schedd_counts_if_it_was_the_only_one(stats, found):
     row = rows(END % stats)
     assert (row["kind"], row["site"]) == ("EPOCH", "NL")
     assert [(each["host"], each["seconds"]) for each in row["files"]] == found
-
-
-def test_time_of_a_sample_is_that_of_its_report():
-    assert parse_read(f"UK:200000000:1:{WHEN}:NL", "", "").ended_at == from_unix(WHEN)

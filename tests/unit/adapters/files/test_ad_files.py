@@ -156,11 +156,6 @@ def test_a_name_too_long_for_a_file_is_a_publish_error(publisher):
         publisher.publish([renamed("é" * 100, "é" * 100)])
 
 
-def test_a_folder_that_cannot_be_made_is_a_publish_error():
-    with pytest.raises(PublishError):
-        AdFilePublisher(Path("/proc/hydrator"), lambda: NOON).publish([ad(L1)])
-
-
 def test_leftovers_of_a_killed_daemon_are_removed_and_fresh_ones_left(publisher, folder):
     folder.mkdir()
     for name, age in ((".hydrator-old.tmp", HOUR), (".hydrator-new.tmp", timedelta(0)), ("other.tmp", HOUR)):

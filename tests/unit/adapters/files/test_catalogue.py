@@ -165,15 +165,6 @@ def test_an_empty_table_of_datasets_is_valid(toml):
     assert (survey.sites, survey.readings) == ({UK}, {L1: Seen(NOON)})
 
 
-def test_find_is_case_sensitive(toml):
-    made = toml(EXAMPLE)
-    assert made.find(["lofar:*"]) == {L1, L2}
-    assert made.find(["lofar:?2", "x"]) == {L2}
-    assert made.find(["lofar:L[!1]"]) == {L2}
-    assert made.find(["LOFAR:*", "L1", ""]) == frozenset()
-    assert made.find([]) == frozenset()
-
-
 def test_a_site_may_have_any_printable_name(toml):
     name = "Žilina (CZ/2)"
     assert toml(f'[datasets."lofar:L1"]\nsites."{name}" = "available"\n').read({L1}).sites == {name}

@@ -23,7 +23,6 @@ LIMITS = HttpLimits(
 PATIENT = replace(LIMITS, timeout=timedelta(seconds=60), deadline=timedelta(seconds=60))
 LONGEST_SECONDS = 60.0
 """On a machine that does other things, too."""
-CLOSED = "Content-Length: 0\r\nConnection: close\r\n\r\n"
 PEAK_MB = 110
 """What one answer may add at its peak: the daemon has some 75 MB without."""
 
@@ -90,23 +89,6 @@ def test_a_compressed_answer_that_is_incomplete_or_too_large_is_refused(body, pa
     packed = answer(body, f"Content-Encoding: {packing}")
     with Hostile(packed) as server, pytest.raises(CatalogueGarbled, match=words):
         ask(server.url)
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["Retry-After: " + "9" * 400, "Retry-After: Fri, 31 Dec 99999999999 23:59:59 GMT", "Retry-After: \xff"],
-)
-def test_an_absurd_retry_after_raises_no_error_and_has_a_limit(header):
-    """Advance the clock by 15 minutes, the longest pause."""
-    now = [0.0]
-    with Hostile(lambda send: send(f"HTTP/1.1 503 X\r\n{header}\r\n{CLOSED}".encode("latin-1"))) as sick:
-        server = JsonClient("sick", sick.url, limits=PATIENT, monotonic=lambda: now[0])
-        with pytest.raises(CatalogueUnreachable):
-            server.get("/x")
-        sick.answering = answer(b"[1]")
-        now[0] += 901
-        assert server.get("/x").body == [1]
-        server.close()
 
 
 # made in the test: to compress 1 GB takes seconds
