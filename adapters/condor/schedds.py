@@ -1,4 +1,7 @@
-"""Schedds of a pool: query each schedd for demand, misses, ended jobs and transfers between sites."""
+"""Schedds of a pool: query each schedd for demand, misses, ended jobs and transfers between sites.
+
+``bindings/schedd_calls.py`` has the queries and the attributes that they read.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence

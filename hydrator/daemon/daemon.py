@@ -1,4 +1,4 @@
-"""The daemon, ``hydrator run``: start, signals and shutdown.
+"""The daemon, ``hydrator run``: start, signals and shutdown. The schedule of cycles is in ``cycles.py``.
 
 A restart is cheap, so nothing is built again in place. After SIGHUP with a valid configuration the process
 stops as after SIGTERM and executes itself again, with the same process id. After a step of the wall clock it

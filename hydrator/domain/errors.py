@@ -1,5 +1,7 @@
 """Errors that this project raises, as a tree. Each class says who must act, or what the daemon does next.
 
+``hydrator.cli.app`` turns them into exit statuses.
+
 HydratorError                   has its facts as attributes, so logs need no parsing
 ├── ConfigError                 the operator acts: exit 2, all problems listed, no traceback
 ├── SecretMissing               the owner of the secret renews it: exit 1, a supervisor restarts the daemon

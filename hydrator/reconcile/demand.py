@@ -1,4 +1,4 @@
-"""Demand: the datasets that jobs name or named recently, plus pins and patterns.
+"""Demand: the datasets that jobs name or named recently, plus pins and patterns, less those never published.
 
 A dataset stays demanded for some time after its last job left the queue, so that the next run of a campaign
 finds the dataset in the ads. A dataset that is no longer demanded leaves the ads; this is not a loss of data.

@@ -1,11 +1,7 @@
-"""Intake of catalogue answers: check the answers of plugins, and clean every text.
+"""Intake of catalogue answers: check the answers of plugins, and clean every text before it is stored.
 
-Check of plugins' answers: replace each reading that is not valid by Unseen with the reason.
-
-Intake of catalogue answers: clean every text from an adapter or plugin before the daemon stores it.
-
-A cleaned text is one line of printable characters, without secrets. The intake drops search results that
-are not valid DIDs.
+A reading of a plugin that is not valid becomes Unseen with the reason. A cleaned text is one line of
+printable characters, without secrets. The intake drops search results that are not valid DIDs.
 """
 
 from collections.abc import Callable, Collection, Mapping

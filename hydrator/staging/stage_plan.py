@@ -1,6 +1,6 @@
-"""Candidates: the sets of datasets that queued jobs wait for and that no site has, in a fair order. Pure.
+"""Plan of stage requests: which datasets to ask for at which site, and why others are not asked for. Pure.
 
-Plan of stage requests: which datasets to ask for at which site, and why others are not asked for. Pure.
+The candidates are the sets of datasets that queued jobs wait for and that no site has, in a fair order.
 """
 
 from collections import Counter

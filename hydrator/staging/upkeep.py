@@ -1,10 +1,7 @@
 """Upkeep of requests: their progress, their failures, and when they are renewed or ended. Pure.
 
-Failures of staging: backoff of a dataset and site, breaker of a site, halt of a catalogue. Pure.
-
-Progress: compare the ledger with the requests of a catalogue; adopt, update and end entries. Pure.
-
-Upkeep: renew requests while jobs need them, and end those that no job needs any more. Pure.
+Progress compares the ledger with the requests of a catalogue. Failures lead to a backoff of a dataset and
+site, a breaker of a site, or a halt of a catalogue. Requests are renewed while jobs need them.
 """
 
 import hashlib

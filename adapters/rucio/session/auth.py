@@ -1,4 +1,7 @@
-"""Tokens for Rucio: from a file, a command (an OIDC agent), an OIDC provider, or issued by Rucio itself."""
+"""Tokens for Rucio: from a file, a command (an OIDC agent), an OIDC provider, or issued by Rucio itself.
+
+Rucio's own token is issued by the login of ``client.py``.
+"""
 
 import subprocess
 import threading

@@ -1,14 +1,11 @@
-"""Drafts of site ads: their lines, what fits into them, and their generations.
+"""Drafts of site ads: their lines, the size of an ad and what fits into it, and their generations.
 
-Size budget of a site's ad: choose the datasets whose states fit into the ad, most demanded first.
-
-The demanded sets come before (``set_lines.py``): jobs look up their set. The choice ends when the ad is full,
-so it does not read all demand entries. The daemon repeats the choice only for sites with changes; see
+The datasets whose states fit into the ad are chosen, most demanded first. The demanded sets come before
+(``set_lines.py``): jobs look up their set. The choice ends when the ad is full, so it does not read all
+demand entries. The daemon repeats the choice only for sites with changes; see
 docs/explanation/incremental-evaluation.md.
 
-Drafts of site ads: write the lines of an ad, and read facts back from an ad.
-
-Generations of site ads: a new number if, and only if, the content of an ad changes.
+An ad gets a new generation if, and only if, its content changes.
 """
 
 import re

@@ -1,15 +1,12 @@
-"""Waits: the seconds until a job has its data, and until a slot beside its data is free.
-
-Queues: the seconds until a slot beside the data comes free for one more job, by site and cores.
+"""Waits of one more job: *queues*, until a slot beside its data is free, and *reads*, until the data is read.
 
 A site's slots start idle jobs one after another. With n cores of idle jobs before it, one more job starts
 when n + 1 cores came free. Free cores count at once, busy cores after the remaining seconds of their jobs.
 Each core then takes the next job after the mean run time.
 
-Reads: the seconds until a job at a site could have read the datasets of its set that the site lacks.
-
-All readers of a source share its rate. So a read takes the seconds without other readers, times the present
-readers and the new one, and some more readers that start before the next estimate (half a portion).
+A job elsewhere reads the datasets of its set that its site lacks. All readers of a source share its rate.
+So a read takes the seconds without other readers, times the present readers and the new one, and some more
+readers that start before the next estimate (half a portion).
 """
 
 import math

@@ -1,10 +1,4 @@
-"""Listings: the sites that have a dataset according to the catalogues, before and after a cycle's answers.
-
-The code compares only datasets that may have changed. It keeps the counts of all listed datasets from
-cycle to cycle, and updates the counts for the compared datasets only;
-docs/explanation/incremental-evaluation.md explains how.
-
-Shrink breaker: if too many datasets vanish at once, keep their facts until further polls confirm the loss.
+"""Shrink breaker: if too many datasets vanish at once, keep their facts until further polls confirm the loss.
 
 A broken catalogue (an emptied file, a missing page, a lost permission) looks like a catalogue without data.
 So if more than a share of the datasets at one site, or at all sites together, would vanish, the daemon
@@ -14,7 +8,12 @@ a held dataset becomes UNKNOWN at the age limit.
 The breaker cannot distinguish a fault from a real loss by the answers: an emptied list, and a storage
 element that belongs to no site any more, look like deleted data. But if the
 site still lists a dataset, in another state, this is not a loss. Datasets that are no longer demanded,
-retired sites and removed catalogues are not losses either.
+retired sites and removed catalogues are not losses either. An answer that is missing is no loss: it is
+Unseen, and ``merge.py`` keeps the older facts.
+
+The *listings* below are the sites that have a dataset according to the catalogues, before and after a cycle's
+answers. Only datasets that may have changed are compared; docs/explanation/incremental-evaluation.md
+explains how.
 """
 
 from collections import Counter

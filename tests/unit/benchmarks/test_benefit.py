@@ -11,7 +11,7 @@ from benchmarks.benefit import map as benefit_map
 from benchmarks.benefit.cells import CellFigures, summarize
 from benchmarks.benefit.goals import judge
 from benchmarks.benefit.runs import BenefitRun, JobSample, RunKey, RunStore, outcome
-from benchmarks.benefit.schedule import lower_bound
+from benchmarks.benefit.schedule import best_found, least_remote_bytes, lower_bound
 from benchmarks.benefit.workload import (
     BenefitJob,
     Cell,
@@ -68,6 +68,11 @@ def test_bound_of_twelve_jobs_at_one_site_is_the_one_computed_by_hand():
     assert lower_bound(at_one_site(12), 1.0) == pytest.approx(14.4, abs=0.01)
 
 
+def test_best_schedule_of_twelve_jobs_at_one_site_is_three_waves():
+    schedule = best_found(at_one_site(12), 1.0)
+    assert schedule.makespan == pytest.approx(18)
+
+
 # --- figures ------------------------------------------------------------------------------------------
 
 
@@ -87,6 +92,14 @@ def test_outcome_of_a_run_that_read_everything_elsewhere():
     assert (found.no_data_mean, found.never_ran) == (None, 0)
 
 
+def test_jobs_that_never_ran_are_counted_and_left_out():
+    run = run_of("require", 1, 24.0)
+    fewer = {number: each for number, each in run.samples.items() if number < 9}
+    found = outcome(BenefitRun(run.key, fewer, MACHINE))
+    assert found.never_ran == 3
+    assert found.makespan == 18.0
+
+
 def test_speedups_are_of_paired_seeds():
     runs = [run_of("off", 1, 20), run_of("off", 2, 60), run_of("require", 1, 10), run_of("require", 2, 20)]
     runs += [run_of("require", 3, 1)]  # its stock run is missing
@@ -104,6 +117,11 @@ def test_arm_is_compared_with_the_stock_run_that_ran_beside_it():
     later = [replace(run, machine={**MACHINE, "at": at}) for run, at in zip(runs, times, strict=True)]
     found = {each.arm: each.speedup for each in summarize(later)}
     assert (found["require"], found["auto"], found["off"]) == (2.0, 6.0, 1.0)
+
+
+def test_repeated_run_counts_once_by_its_last_time():
+    runs = [run_of("off", 1, 20), run_of("require", 1, 20), run_of("require", 1, 10)]
+    assert next(each for each in summarize(runs) if each.arm == "require").speedup == 2.0
 
 
 # --- goals --------------------------------------------------------------------------------------------
@@ -144,6 +162,23 @@ def test_missed_goal_is_reported_with_a_reason(goal, speedup, more):
     assert all(each.reason for each in missed)
 
 
+def test_goals_of_other_cells_have_their_own_limits():
+    cheap = Cell("even", "one", "batch", 0.05)
+    found = judge(
+        [
+            figures_of("off", 1.0, cell=cheap),
+            figures_of("auto", 0.98, cell=cheap, remote_bytes_ratio=0.9, turnaround_p95_ratio=1.0),
+        ]
+    )
+    assert {each.goal for each in found} == {"auto against the stock pool", "p95 turnaround of auto"}
+    assert all(each.is_met for each in found)
+
+
+def test_require_with_jobs_that_never_ran_is_not_the_best_fixed_wait():
+    found = verdicts(figures_of("auto", 1.7), figures_of("require", 3.0, never_ran=12))
+    assert not any("fixed" in goal for goal in found)
+
+
 def test_auto_and_the_best_fixed_wait_are_compared_over_their_common_seeds():
     """Other seeds are other jobs, and ran at another time under another load."""
     auto = figures_of("auto", 1.0, speedups={1: 1.0, 2: 2.0, 3: 0.5, 4: 0.5})
@@ -158,6 +193,21 @@ def test_auto_and_the_best_fixed_wait_are_compared_over_their_common_seeds():
     assert (missed.value, missed.is_met) == (0.4, False)
     assert missed.goal.endswith(", 1 seed of both")
     assert missed.reason.endswith("different commits")
+
+
+def pool_job(number: int, seconds: float, *datasets: int) -> BenefitJob:
+    return BenefitJob(number, 0.0, "alice", seconds, datasets)
+
+
+def test_least_remote_bytes_are_those_of_jobs_without_a_slot_beside_their_data():
+    # ten jobs of 6 s have their data at DE, whose four slots have 24 s until second 6
+    datasets = tuple(StoredDataset(f"t:{number}", ("DE",), 100) for number in range(10))
+    workload = Workload(datasets, tuple(pool_job(number, 6.0, number) for number in range(10)))
+    assert least_remote_bytes(workload, 6.0) == pytest.approx(600)
+    assert least_remote_bytes(workload, 15.0) == 0
+    both = replace(workload.jobs[0], datasets=(0, 10))  # at no site together
+    apart = Workload((*datasets, StoredDataset("t:10", ("NL",), 70)), (both, *workload.jobs[1:]))
+    assert least_remote_bytes(apart, 15.0) == 70
 
 
 # --- the files ----------------------------------------------------------------------------------------
@@ -195,6 +245,25 @@ def test_second_half_of_the_seeds_repeats_the_first(later, is_met):
     assert not [each for each in judge(summarize(runs[:9] + runs[10:19])) if each.goal.startswith("seeds")]
 
 
+def test_jobs_that_waited_longer_than_in_the_stock_pool_are_counted():
+    stock, ours = run_of("off", 1, 12), run_of("auto", 1, 12)
+    later = {
+        number: JobSample(each.site, each.began, each.read, each.ended * (1.5 if number < 3 else 1.05))
+        for number, each in ours.samples.items()
+    }
+    found = summarize([stock, BenefitRun(ours.key, later, MACHINE)])
+    assert {each.arm: each.longer_share for each in found if each.arm != "best"} == {"off": 0.0, "auto": 0.25}
+
+
+def test_errors_of_the_estimates_are_judged_by_their_medians():
+    none = {"samples": 0, "median": None, "p90": None}
+    errors = {"queue": {"samples": 9, "median": 1.5, "p90": 5.0}, "read": none}
+    run = run_of("auto", 1, 10)
+    measured = BenefitRun(run.key, run.samples, {**MACHINE, "estimate_errors": errors})
+    found = [each for each in judge(summarize([run_of("off", 1, 20), measured])) if "real" in each.goal]
+    assert [(each.value, each.is_met) for each in found] == [(1.5, True), (5.0, False)]
+
+
 def test_committed_page_and_readme_have_the_figures_of_the_result_file():
     file = Path(figures.__file__).parents[1] / "results" / figures.NAME
     if file.exists():
@@ -202,3 +271,6 @@ def test_committed_page_and_readme_have_the_figures_of_the_result_file():
         assert benefit_map.page_text(document) in benefit_map.PAGE.read_text("utf-8")
         assert benefit_map.readme_text(document) in benefit_map.README.read_text("utf-8")
         assert benefit_map.PICTURE.read_text("utf-8") == benefit_map.picture_text(document)
+
+
+# --- the command line ---------------------------------------------------------------------------------
