@@ -71,7 +71,7 @@ class Archive(ListedCatalogue):
         words = json.dumps([sys.executable, str(self._command), str(self.file)])
         return (
             f'[staging]\nmode = "{mode}"\nname = "test"\n'
-            f"[staging.catalogues.embedded]\ncommand = {words}\npins = false\n"
+            f"[staging.catalogues.embedded]\ncommand = {words}\n"
             "[staging.sites.NL]\n[staging.times]\nwait_minutes = 0\n"
         )
 
