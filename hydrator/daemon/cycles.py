@@ -3,7 +3,6 @@
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,18 +11,18 @@ import structlog
 from hydrator.daemon.logs import cycle_log_fields, ongoing_failures, status_line
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process import ServiceManager, Watchdog, trim_heap
-from hydrator.daemon.runtime import DaemonContext, Runtime
+from hydrator.daemon.runtime import DaemonContext, Machine, Runtime
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows
 from hydrator.diagnostics.overview.parts import update_parts
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
 from hydrator.domain.model import ScheddDemand, Unseen, to_unix
+from hydrator.domain.ports import Clock
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
 from hydrator.state.store import Store
-from hydrator.wiring import system_clock
 
 _log = structlog.get_logger("hydrator")
 
@@ -79,8 +78,9 @@ class SavedReports:
     state either in this case, so the report of the cycle has the reason.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._credentials: Sequence[Credential] | None = None
 
     def save_credentials(self, credentials: Sequence[Credential]) -> None:
@@ -92,7 +92,7 @@ class SavedReports:
 
     def save_reload(self, problems: Sequence[str]) -> None:
         """Save whether the daemon uses the configuration on disk; *problems* say why the reload failed."""
-        report = {"at": to_unix(system_clock()), "problems": list(problems)} if problems else {}
+        report = {"at": to_unix(self._clock()), "problems": list(problems)} if problems else {}
         with contextlib.suppress(StateError):
             self._store.save_report("reload", report)
 
@@ -105,19 +105,15 @@ class EarlyCycles:
         context: the values that the daemon's parts share.
         stopping: is set when the daemon stops; afterwards no cycle is requested.
         run_answer_cycle: runs a cycle for a late answer with a given runtime.
+        clock: aware UTC time.
     """
 
     context: DaemonContext
     stopping: threading.Event
     run_answer_cycle: Callable[[Runtime], None]
+    clock: Clock
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _is_answer_cycle_requested = False
-
-    def activate(self, runtime: Runtime) -> None:
-        """Set the runtime of the daemon."""
-        with self._lock:
-            self.context.settings, self.context.runtime = runtime.settings, runtime
-            self._is_answer_cycle_requested = False
 
     def request_answer_cycle(self) -> None:
         """Schedule a cycle for an answer that came after the end of the cycle that sent the query."""
@@ -126,7 +122,7 @@ class EarlyCycles:
             if self._is_answer_cycle_requested or runtime is None or self.stopping.is_set():
                 return
             self._is_answer_cycle_requested = True
-            runtime.scheduler.add_job(self.run_answer_cycle, "date", [runtime], run_date=system_clock())
+            runtime.scheduler.add_job(self.run_answer_cycle, "date", [runtime], run_date=self.clock())
 
     def begin_answer_cycle(self) -> None:
         """Accept new requests for answer cycles, since the requested cycle begins now."""
@@ -231,6 +227,7 @@ class CycleRunner:
         recorder: records the results of cycles.
         stopping: is set when the daemon stops.
         is_clock_stepping: returns True after a step of the wall clock: the daemon ends.
+        machine: has the clocks.
     """
 
     def __init__(
@@ -241,16 +238,19 @@ class CycleRunner:
         *,
         stopping: threading.Event,
         is_clock_stepping: Callable[[], bool],
+        machine: Machine,
     ) -> None:
         self._context = context
         self._guard = guard
         self._recorder = recorder
         self._is_clock_stepping = is_clock_stepping
+        self._machine = machine
         self._turn_count = 0
         self.early_cycles = EarlyCycles(
             context,
             stopping,
             lambda runtime: self._run_turn(self._run_answer_cycle, runtime),
+            machine.clock,
         )
 
     def schedule(self, runtime: Runtime) -> None:
@@ -261,7 +261,7 @@ class CycleRunner:
             [runtime],
             seconds=runtime.settings.daemon.poll_seconds,
             id="poll",
-            next_run_time=system_clock(),
+            next_run_time=self._machine.clock(),
         )
         runtime.scheduler.add_job(
             self._run_with_demand,
@@ -316,7 +316,7 @@ class CycleRunner:
 
     def _apply_demand(self, reconciler: Reconciler, answers: _ScheddAnswers) -> bool:
         new_dids = reconciler.apply_demand(answers)
-        self._context.state = reconciler.saved_state
+        self._context.state = reconciler.state
         self._recorder.log_demand_failures(reconciler)
         if new_dids:
             _log.info("jobs name new datasets", new=len(new_dids), first=min(new_dids))
@@ -328,8 +328,8 @@ class CycleRunner:
         self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
-        begun_at = time.monotonic()
+        begun_at = self._machine.monotonic()
         report = reconciler.run(is_due=is_poll)
-        self._recorder.record(reconciler, report, time.monotonic() - begun_at)
+        self._recorder.record(reconciler, report, self._machine.monotonic() - begun_at)
         trim_heap()
         return True

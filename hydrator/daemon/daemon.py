@@ -12,37 +12,34 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 import structlog
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from hydrator import __version__
 from hydrator.config import Settings, load
-from hydrator.daemon.cycles import CycleRecorder, CycleRunner, EarlyCycles, SavedReports, TaskGuard
+from hydrator.daemon.cycles import CycleRecorder, CycleRunner, SavedReports, TaskGuard
 from hydrator.daemon.process import ServiceManager, Watchdog, limit_arenas
-from hydrator.daemon.runtime import DaemonContext, Runtime, Turns, close_parts
+from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine, Runtime, Turns, close_parts
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, StateError
+from hydrator.domain.model import Site
 from hydrator.reconcile.ads.drafts import names_any
-from hydrator.reconcile.estimates.estimate import Estimation
 from hydrator.reconcile.estimates.report import load_estimation
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, ClockStepDetector, seconds_ahead
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
-from hydrator.wiring import Parts, assemble, find_unreadable_secrets, register_secrets, system_clock
+from hydrator.wiring import Parts, find_unreadable_secrets, register_secrets
 
 from .background import (
     CycleOutput,
-    DaemonScheduler,
     EstimateErrorKeeper,
     LocalityKeeper,
     MaintenanceTasks,
@@ -117,79 +114,9 @@ _CYCLE_TIMEOUTS = CycleTimeouts(
 """The longest times that a cycle waits. A catalogue's answer after this time triggers another cycle."""
 
 
-@dataclass(eq=False)
-class RuntimeBuilder:
-    """A builder of runtimes; all its runtimes use the same state.
-
-    Attributes:
-        context: the values that the daemon's parts share.
-        store: the state on disk.
-        bugs: counts and logs unexpected exceptions of parts.
-        early_cycles: accepts requests for cycles with late answers.
-        get_url: returns the address of the daemon's HTTP server.
-    """
-
-    context: DaemonContext
-    store: Store
-    bugs: BugReporter
-    early_cycles: EarlyCycles
-    get_url: Callable[[], str | None]
-
-    def build(self, settings: Settings, executor_names: Sequence[str]) -> Runtime:
-        """Build all parts that *settings* need, without starting them.
-
-        Raises:
-            ConfigError: a part cannot be built.
-            StateError: the folder for the operator's commands cannot be created.
-        """
-        parts = assemble(
-            settings,
-            system_clock,
-            get_url=self.get_url if settings.publish.http.enabled else None,
-        )
-        try:
-            reconciler = self._build_reconciler(settings, parts)
-        except BaseException:
-            close_parts(parts)
-            raise
-        scheduler = _build_scheduler(executor_names)
-        return Runtime(settings, parts, reconciler, Turns(), scheduler)
-
-    def _build_reconciler(self, settings: Settings, parts: Parts) -> Reconciler:
-        commands = CommandQueue(settings.daemon.state_dir)
-        commands.prepare()
-        return parts.build_reconciler(
-            self.context.state,
-            self.store,
-            system_clock,
-            commands,
-            timeouts=_CYCLE_TIMEOUTS,
-            bugs=self.bugs,
-            on_late_answer=self.early_cycles.request_answer_cycle,
-            last_estimation=self._last_estimation(),
-        )
-
-    def _last_estimation(self) -> Estimation | None:
-        """Return the estimation of the last cycle; after a restart, what the state has of it."""
-        if self.context.report:
-            return self.context.report.estimation
-        with contextlib.suppress(StateError):
-            return load_estimation(self.store.load_report)
-        return None
-
-
-def _build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:
-    return DaemonScheduler(
-        # each kind of work has its own thread: cycles do not wait, for example for a slow schedd
-        executors={name: ThreadPoolExecutor(1) for name in ("default", *executor_names)},
-        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-        timezone="UTC",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class BackgroundWorkers:
-    """The background work beside the cycles; reloads do not replace it."""
+    """The background work beside the cycles."""
 
     miss_tasks: MissTasks
     maintenance_tasks: MaintenanceTasks
@@ -219,82 +146,37 @@ class BackgroundWorkers:
         self.staging_tasks.schedule(scheduler, turns, settings.daemon.step_seconds, parts)
 
 
-@dataclass(eq=False)
-class RuntimeLifecycle:
-    """The start of a runtime, which continues from the state on disk.
-
-    Attributes:
-        context: the values that the daemon's parts share.
-        store: the state on disk.
-        builder: builds runtimes.
-        cycles: runs the cycles of a runtime.
-        workers: the background work of a runtime.
-        watchdog: gets the time limit from the settings of a runtime.
-    """
-
-    context: DaemonContext
-    store: Store
-    builder: RuntimeBuilder
-    cycles: CycleRunner
-    workers: BackgroundWorkers
-    watchdog: Watchdog
-
-    def build(self, settings: Settings) -> Runtime:
-        """Build the runtime for *settings*; see :meth:`RuntimeBuilder.build`."""
-        return self.builder.build(settings, ["demand", *self.workers.executor_names])
-
-    def forget_history(self, never: tuple[str, ...]) -> None:
-        """Remove names that match *never* from the history."""
-        with contextlib.suppress(StateError):  # the next save of the state reports the error
-            self.store.forget_history(never)
-
-    def restore_served_ads(self, parts: Parts) -> None:
-        """Give a new HTTP server the ads that were published last."""
-        if parts.served_ads and not parts.served_ads.ads():
-            policy = parts.policy
-            ads = [
-                ad
-                for ad in self.context.state.ads.values()
-                if not policy.is_retired(ad.site) and not names_any(ad, policy.never)
-            ]
-            parts.served_ads.put(ads, system_clock())
-
-    def activate(self, runtime: Runtime) -> None:
-        """Start the parts of *runtime* with the state on disk."""
-        runtime.reconciler.state = runtime.reconciler.saved_state = self.context.state
-        self.restore_served_ads(runtime.parts)
-        self.watchdog.restart(runtime.settings.daemon.hang_seconds)
-        self.cycles.early_cycles.activate(runtime)
-        self.cycles.schedule(runtime)
-        self.workers.schedule(runtime)
-        runtime.scheduler.start()
-
-
 class Daemon:
     """A daemon with one state directory."""
 
     def __init__(
-        self, config: Path, settings: Settings, store: Store, service_manager: ServiceManager
+        self,
+        config: Path,
+        settings: Settings,
+        store: Store,
+        service_manager: ServiceManager,
+        machine: Machine = MACHINE,
     ) -> None:
         self._config = config
         self._store = store
         self._service_manager = service_manager
+        self._machine = machine
         self._signals: queue.SimpleQueue[End] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._watchdog = Watchdog(settings.daemon.hang_seconds)
+        self._watchdog = Watchdog(settings.daemon.hang_seconds, machine.monotonic)
         self._is_hung = False
-        self._clock_steps = ClockStepDetector(system_clock, time.monotonic)
-        self._context = DaemonContext(settings, _load_state(store))
-        self._saved_reports = SavedReports(store)
+        self._clock_steps = ClockStepDetector(machine.clock, machine.monotonic)
+        self._context = DaemonContext(settings, _load_state(store, machine.clock()))
+        self._saved_reports = SavedReports(store, machine.clock)
         self._build_workers()
 
     def _build_workers(self) -> None:
         """Build the metrics, the background work, the cycles and the HTTP front end."""
         context, registry = self._context, CollectorRegistry()
         self._metrics = Metrics(registry, __version__)
-        bugs = BugReporter(self._metrics.count_bug)
-        self._guard = TaskGuard(self._metrics, bugs, self._watchdog)
-        self._workers = self._build_background_workers(registry, bugs)
+        self._bugs = BugReporter(self._metrics.count_bug)
+        self._guard = TaskGuard(self._metrics, self._bugs, self._watchdog)
+        self._workers = self._build_background_workers(registry)
         self._recorder = CycleRecorder(
             context,
             self._metrics,
@@ -302,37 +184,36 @@ class Daemon:
             self._saved_reports,
             self._service_manager,
         )
-        cycles = CycleRunner(
+        self._cycles = CycleRunner(
             context,
             self._guard,
             self._recorder,
             stopping=self._stopping,
             is_clock_stepping=lambda: bool(self._clock_steps.step),
+            machine=self._machine,
         )
         self._http = HttpFrontend(
             context,
             registry,
             self._watchdog.hang_reason,
+            self._machine,
             build_page_history(self._store),
         )
-        builder = RuntimeBuilder(context, self._store, bugs, cycles.early_cycles, self._http.get_url)
-        self._lifecycle = RuntimeLifecycle(
-            context, self._store, builder, cycles, self._workers, self._watchdog
-        )
 
-    def _build_background_workers(self, registry: CollectorRegistry, bugs: BugReporter) -> BackgroundWorkers:
-        metrics, report_bug = self._metrics, self._guard.report_bug
+    def _build_background_workers(self, registry: CollectorRegistry) -> BackgroundWorkers:
+        metrics, report_bug, clock = self._metrics, self._guard.report_bug, self._machine.clock
         staging = StagingTasks(
             metrics,
             report_bug,
             self._store,
             self._build_cycle_output,
             self._context.share_staging,
-            bugs,
+            self._bugs,
             StagingMetrics(registry),
+            clock,
         )
-        locality = LocalityKeeper(self._store.locality_hours, self._context.share_locality)
-        errors = EstimateErrorKeeper(self._store)
+        locality = LocalityKeeper(self._store.locality_hours, self._context.share_locality, clock)
+        errors = EstimateErrorKeeper(self._store, clock)
         return BackgroundWorkers(
             MissTasks(metrics, report_bug),
             MaintenanceTasks(
@@ -343,11 +224,15 @@ class Daemon:
                 errors,
                 self._context.share_credentials,
                 staging.add_ended_jobs,
+                clock,
             ),
             PoolEdits(metrics, report_bug, self._build_cycle_output),
-            NetworkTasks(metrics, report_bug, self._store, lambda: frozenset(self._context.state.ads)),
+            NetworkTasks(metrics, report_bug, self._store, self._list_sites, clock),
             staging,
         )
+
+    def _list_sites(self) -> frozenset[Site]:
+        return frozenset(self._context.state.ads)
 
     def _build_cycle_output(self) -> CycleOutput:
         return CycleOutput(self._context.report, self._context.state.ads)
@@ -358,14 +243,21 @@ class Daemon:
 
     def serve(self) -> End:
         """Run until a signal or a clock step ends the daemon; return the reason."""
-        self._start()
+        self.start()
         state_dir = str(self._context.settings.daemon.state_dir)
         _log.info("running", version=__version__, http=self._http.get_url(), state=state_dir)
         self._service_manager.notify_ready()
         end = self._wait_for_end()
         if end != "reload":
             self._service_manager.notify_stopping()
-        self._shut_down(end)
+        is_drained = self.stop()
+        _log.info("reloading" if end == "reload" else "stopped")
+        if not is_drained:
+            # a thread hangs in a library; the state on disk is complete, so nothing is lost
+            self._store.close()
+            if end == "reload":
+                _leave(end)
+            os._exit(end == "clock step")
         return end
 
     def _wait_for_end(self) -> End:
@@ -379,16 +271,67 @@ class Daemon:
             self._service_manager.notify_ready()
         return end
 
-    def _start(self) -> None:
-        """Build and start the parts; until the first cycle the HTTP server serves the ads of the last run."""
-        runtime = self._lifecycle.build(self._context.settings)
-        self._lifecycle.forget_history(runtime.settings.publish.never)
-        if runtime.settings.publish.http.enabled:
-            self._context.runtime = runtime  # the HTTP server answers from this state
-            self._lifecycle.restore_served_ads(runtime.parts)
+    def start(self) -> None:
+        """Build and start the parts; until the first cycle the HTTP server serves the ads of the last run.
+
+        Raises:
+            ConfigError: a part cannot be built, or the address to listen on cannot be used.
+            StateError: the folder for the operator's commands cannot be created.
+        """
+        context = self._context
+        runtime = context.runtime = self._build_runtime(context.settings)
+        with contextlib.suppress(StateError):  # the next save of the state reports the error
+            self._store.forget_history(context.settings.publish.never)
+        if context.settings.publish.http.enabled:
+            self._restore_served_ads(runtime.parts)
             self._http.start()
         self._report_reload(())
-        self._lifecycle.activate(runtime)
+        self._watchdog.record_step("the start")
+        self._cycles.schedule(runtime)
+        self._workers.schedule(runtime)
+        runtime.scheduler.start()
+
+    def _build_runtime(self, settings: Settings) -> Runtime:
+        machine = self._machine
+        parts = machine.assemble(
+            settings, machine.clock, get_url=self._http.get_url if settings.publish.http.enabled else None
+        )
+        try:
+            reconciler = self._build_reconciler(settings, parts)
+        except BaseException:
+            close_parts(parts)
+            raise
+        scheduler = machine.build_scheduler(["demand", *self._workers.executor_names])
+        return Runtime(settings, parts, reconciler, Turns(machine.threads.condition()), scheduler)
+
+    def _build_reconciler(self, settings: Settings, parts: Parts) -> Reconciler:
+        commands = CommandQueue(settings.daemon.state_dir)
+        commands.prepare()
+        last_estimation = None
+        with contextlib.suppress(StateError):
+            last_estimation = load_estimation(self._store.load_report)
+        return parts.build_reconciler(
+            self._context.state,
+            self._store,
+            self._machine.clock,
+            commands,
+            timeouts=_CYCLE_TIMEOUTS,
+            bugs=self._bugs,
+            on_late_answer=self._cycles.early_cycles.request_answer_cycle,
+            last_estimation=last_estimation,
+            threads=self._machine.threads,
+        )
+
+    def _restore_served_ads(self, parts: Parts) -> None:
+        """Give the HTTP server the ads that were published last."""
+        if parts.served_ads:
+            policy = parts.policy
+            ads = [
+                ad
+                for ad in self._context.state.ads.values()
+                if not policy.is_retired(ad.site) and not names_any(ad, policy.never)
+            ]
+            parts.served_ads.put(ads, self._machine.clock())
 
     def _next_signal(self) -> End:
         """Wait for the next signal, and meanwhile notify the watchdog and check the clock."""
@@ -418,7 +361,7 @@ class Daemon:
         try:
             settings = load(self._config)
             _await_secrets(settings)
-            parts = assemble(settings, system_clock, get_url=self._http.get_url)
+            parts = self._machine.assemble(settings, self._machine.clock, get_url=self._http.get_url)
             try:
                 self._http.check(settings)
             finally:
@@ -438,8 +381,12 @@ class Daemon:
         self._metrics.set_reload_result(is_successful=not problems)
         self._saved_reports.save_reload(problems)
 
-    def _shut_down(self, end: End) -> None:
-        """Stop the daemon; wait for the running cycle, but not longer than a time limit."""
+    def stop(self) -> bool:
+        """Stop the daemon; wait for the running cycle, but not longer than a time limit.
+
+        Returns:
+            False if work still runs: a thread hangs in a library.
+        """
         self._stopping.set()
         runtime, is_drained = self._context.runtime, True
         if runtime:
@@ -449,21 +396,13 @@ class Daemon:
                 close_parts(runtime.parts)
         if self._http.server:
             self._http.server.stop()
-        if runtime:
-            is_drained = runtime.turns.drain(_BACKGROUND_DRAIN_SECONDS) and is_drained
-        _log.info("reloading" if end == "reload" else "stopped")
-        if not is_drained:
-            # a thread hangs in a library; the state on disk is complete, so nothing is lost
-            self._store.close()
-            if end == "reload":
-                _leave(end)
-            os._exit(end == "clock step")
+        return is_drained and (runtime is None or runtime.turns.drain(_BACKGROUND_DRAIN_SECONDS))
 
 
-def _load_state(store: Store) -> ReconcileState:
+def _load_state(store: Store, now: datetime) -> ReconcileState:
     """Load the state on disk; start empty if its times are in the future: no fact may look too new."""
     state = store.load()
-    if (ahead := seconds_ahead(state, system_clock())) <= TOLERATED_AHEAD_SECONDS:
+    if (ahead := seconds_ahead(state, now)) <= TOLERATED_AHEAD_SECONDS:
         return state
     _log.error("state lost", why=f"it is dated {ahead:.0f} s in the future: the clock was set back")
     return ReconcileState()

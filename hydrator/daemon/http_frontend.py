@@ -10,12 +10,12 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
-from hydrator.daemon.runtime import DaemonContext
+from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job, datasets_over_budget
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
 from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
-from hydrator.domain.ports import Clock, ClusterJobs
+from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange
@@ -32,7 +32,6 @@ from hydrator.wiring import (
     reconcile_policy,
     system_clock,
 )
-from hydrator.wiring.http import build_http_server
 
 _log = structlog.get_logger("hydrator")
 
@@ -45,15 +44,15 @@ class HttpFrontend:
         context: the values that the daemon's parts share.
         registry: the metrics that the server exports.
         get_hang_reason: returns why the daemon hangs, or None.
+        machine: has the clock, and builds the server.
         history: the history in the state, for the pages.
-        clock: returns the present time.
     """
 
     context: DaemonContext
     registry: CollectorRegistry
     get_hang_reason: Callable[[], str | None]
+    machine: Machine = MACHINE
     history: PageHistory = field(default_factory=PageHistory)
-    clock: Clock = system_clock
     server: HttpServer | None = None
 
     def get_url(self) -> str | None:
@@ -83,7 +82,7 @@ class HttpFrontend:
             server.check_address()
 
     def _build_server(self, settings: Settings) -> HttpServer:
-        return build_http_server(
+        return self.machine.build_http_server(
             settings.publish.http,
             self.build_state,
             self.registry,
@@ -110,7 +109,7 @@ class HttpFrontend:
 
         Each request calls this, in the event loop. So the work must not grow with the number of datasets.
         """
-        context, now = self.context, self.clock()
+        context, now = self.context, self.machine.clock()
         report = context.report
         served_ads = context.parts.served_ads if context.parts else None
         has_ads = report or context.state.ads

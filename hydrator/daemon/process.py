@@ -100,13 +100,8 @@ class Watchdog:
         """Allow *limit_seconds* between two steps of the schedule, measured by the clock *monotonic*."""
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self.restart(limit_seconds)
-
-    def restart(self, limit_seconds: float) -> None:
-        """Start the measurement again with another limit."""
-        with self._lock:
-            self._limit_seconds = limit_seconds
-            self._last_step = "the start", self._monotonic()
+        self._limit_seconds = limit_seconds
+        self._last_step = "the start", self._monotonic()
 
     def record_step(self, step: str) -> None:
         """Record that the schedule has just reached *step*."""
@@ -116,8 +111,8 @@ class Watchdog:
     def hang_reason(self) -> str | None:
         """Return why the daemon counts as hung, or None if it does not hang."""
         with self._lock:
-            (step, reached_at), limit_seconds = self._last_step, self._limit_seconds
+            step, reached_at = self._last_step
         idle_seconds = self._monotonic() - reached_at
-        if idle_seconds <= limit_seconds:
+        if idle_seconds <= self._limit_seconds:
             return None
-        return f"no progress for {idle_seconds:.0f} s after {step} (limit {limit_seconds:.0f} s)"
+        return f"no progress for {idle_seconds:.0f} s after {step} (limit {self._limit_seconds:.0f} s)"

@@ -1,31 +1,39 @@
 """Runtime: the parts built from the configuration, their start, and the values that they share."""
 
+import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import structlog
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.parts import PartStatus
+from hydrator.domain.ports import Clock
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.threads import THREADS, Threads
+from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
-from hydrator.wiring import Parts
+from hydrator.wiring import Parts, assemble, system_clock
+from hydrator.wiring.http import build_http_server
 
 
 class Turns:
     """The turns that run now; thread-safe. After :meth:`drain` no further turn begins."""
 
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
+    def __init__(self, condition: threading.Condition | None = None) -> None:
+        self._condition = condition or threading.Condition()
         self._is_ending = False
         self._running: set[str] = set()
 
@@ -72,6 +80,55 @@ class Turns:
 _log = structlog.get_logger("hydrator")
 
 
+class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
+    """A scheduler that may be shut down while one of its scheduled calls is due.
+
+    apscheduler 3.11 removes a scheduled call (a *job* in apscheduler) after the last run of the call. If the
+    scheduler was shut down meanwhile, the call is missing, and the scheduler's thread ends with a traceback.
+    """
+
+    def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
+        """Remove a scheduled call if the call still exists."""
+        with contextlib.suppress(JobLookupError):
+            super().remove_job(job_id, jobstore)
+
+
+def build_scheduler(executor_names: Sequence[str]) -> BackgroundScheduler:
+    """Build a scheduler with a thread for each kind of work, so that cycles do not wait for a slow schedd."""
+    return DaemonScheduler(
+        executors={name: ThreadPoolExecutor(1) for name in ("default", *executor_names)},
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        timezone="UTC",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the daemon takes from its machine: time, threads, and parts that reach other machines.
+
+    The simulation replaces all of it, to run the daemon in virtual time over parts in memory.
+
+    Attributes:
+        clock: aware UTC time.
+        monotonic: seconds that never go back.
+        threads: run the work beside the scheduled calls.
+        build_scheduler: returns a scheduler with an executor for each of the given names, and ``default``.
+        assemble: builds the parts; see :func:`hydrator.wiring.assemble`.
+        build_http_server: builds the server; see :func:`hydrator.wiring.http.build_http_server`.
+    """
+
+    clock: Clock = system_clock
+    monotonic: Callable[[], float] = time.monotonic
+    threads: Threads = THREADS
+    build_scheduler: Callable[[Sequence[str]], BackgroundScheduler] = build_scheduler
+    assemble: Callable[..., Parts] = assemble
+    build_http_server: Callable[..., HttpServer] = build_http_server
+
+
+MACHINE = Machine()
+"""The machine on which this process runs."""
+
+
 @dataclass
 class Runtime:
     """The parts built from the configuration, and the turns of their work."""
@@ -89,7 +146,7 @@ class DaemonContext:
 
     Any thread may read a value: the daemon replaces a value by a new value, but never changes its content.
 
-    A new runtime continues from ``state``. ``report`` is the report of the last cycle, ``cycle_state`` is
+    ``report`` is the report of the last cycle, ``cycle_state`` is
     what the HTTP server shows of it (None without this server), and
     ``recent_changes`` are the newest entries of the history. ``locality`` is the
     overview of ended jobs, and ``staging`` that of the last step of staging. ``part_statuses`` are the

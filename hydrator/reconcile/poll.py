@@ -1,18 +1,12 @@
-"""Polls of catalogues and schedds, each in its own thread.
+"""Polls of catalogues and schedds: each has its own thread, so that one that hangs does not delay the others.
 
-Threads: run the work for each catalogue or publisher in its own thread, so that none delays another.
-
-Polls of catalogues, each in its own thread: a catalogue that hangs does not delay the others.
-
-Poller of the schedds: query the demand of their queues, and record which schedds answered.
+The work for each publisher runs in its own thread, too.
 """
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future, wait
-from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
@@ -21,23 +15,9 @@ from hydrator.domain.errors import CatalogueError, PoolError
 from hydrator.domain.model import Did, ScheddDemand, Survey, Unseen
 from hydrator.domain.ports import Catalogue, Clock, Queues
 from hydrator.reconcile.demand import DemandMemory
+from hydrator.reconcile.threads import THREADS, Threads
 
 _T = TypeVar("_T")
-
-
-def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
-    """Run *work* in its own daemon thread. The log lines of *work* have the current cycle's number."""
-    future: Future[_T] = Future()
-    context = copy_context()
-
-    def run() -> None:
-        try:
-            future.set_result(context.run(work))
-        except BaseException as error:  # noqa: BLE001 - a plugin may even raise SystemExit
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +38,10 @@ class ParallelWorkers(Generic[_T]):
     The name of each thread is *name* and the name of the part, such as ``publisher collector``.
     """
 
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, name: str, clock: Clock, threads: Threads) -> None:
         self._name = name
         self._clock = clock
+        self._threads = threads
         self._running_work: dict[str, tuple[datetime, Future[_T]]] = {}
 
     def run(
@@ -73,11 +54,9 @@ class ParallelWorkers(Generic[_T]):
         """
         for part, piece in work.items():
             if part not in self._running_work:
-                self._running_work[part] = (self._clock(), run_in_thread(f"{self._name} {part}", piece))
-        wait(
-            [self._running_work[part][1] for part in work],
-            None if timeout is None else timeout.total_seconds(),
-        )
+                future = self._threads.start(f"{self._name} {part}", piece)
+                self._running_work[part] = (self._clock(), future)
+        self._threads.wait([self._running_work[part][1] for part in work], timeout)
         return {part: self._take_result(part) for part in work}
 
     def find_unfinished(self, part: str) -> UnfinishedWork | None:
@@ -128,8 +107,8 @@ class PollResult:
 class _RunningPoll:
     """A running poll of one catalogue.
 
-    The poll first searches for the patterns. Then it waits until ``gate`` of its :class:`_PollRound` opens,
-    and queries the datasets.
+    The poll first searches for the patterns. Then it waits for the datasets to query, because these include
+    what the searches in other catalogues found.
     """
 
     started_at: datetime
@@ -137,18 +116,6 @@ class _RunningPoll:
     result: "Future[PollResult]"
     is_watched: bool = False
     missed_count: int = 0
-
-
-@dataclass(slots=True)
-class _PollRound:
-    """Polls of several catalogues that begin together.
-
-    ``gate`` opens after the searches. Then each poll queries its catalogue about ``demanded_dids``, so also
-    about the datasets that the search in another catalogue found.
-    """
-
-    demanded_dids: frozenset[Did] = frozenset()
-    gate: threading.Event = field(default_factory=threading.Event)
 
 
 class CataloguePoller:
@@ -159,6 +126,7 @@ class CataloguePoller:
         clock: aware UTC time.
         bugs: counts and logs exceptions that no catalogue should raise.
         on_late_answer: called from any thread when an answer arrives after the cycle stopped waiting for it.
+        threads: run the polls.
     """
 
     def __init__(
@@ -167,7 +135,9 @@ class CataloguePoller:
         clock: Clock,
         bugs: BugReporter,
         on_late_answer: Callable[[], None] = lambda: None,
+        threads: Threads = THREADS,
     ) -> None:
+        self._threads = threads
         self._catalogues = {one.name: one for one in catalogues}
         self._clock = clock
         self._bugs = bugs
@@ -220,29 +190,27 @@ class CataloguePoller:
         Returns:
             The answer of each catalogue whose poll has ended. No answer is returned twice.
         """
-        seconds = None if timeout is None else timeout.total_seconds()
         idle_names = [name for name in names if name not in self._running_polls]
-        poll_round = _PollRound()
+        demanded: Future[frozenset[Did]] = Future()
         for name in idle_names:
-            self._begin(name, patterns, poll_round)
+            self._begin(name, patterns, demanded)
         new_polls = [self._running_polls[name] for name in idle_names]
-        wait([poll.matches for poll in new_polls], seconds)
+        self._threads.wait([poll.matches for poll in new_polls], timeout)
         matches = {
             name: dids
             for name, poll in self._running_polls.items()
             if poll.matches.done() and (dids := poll.matches.result()) is not None
         }
         try:
-            poll_round.demanded_dids = choose_dids(matches)
-        finally:
-            poll_round.gate.set()
-        wait(
-            [poll.result for poll in (self._running_polls.values() if timeout is None else new_polls)],
-            seconds,
-        )
+            demanded.set_result(choose_dids(matches))
+        except BaseException:
+            demanded.set_result(frozenset())
+            raise
+        awaited = self._running_polls.values() if timeout is None else new_polls
+        self._threads.wait([poll.result for poll in awaited], timeout)
         return self._take_results()
 
-    def _begin(self, name: str, patterns: Collection[str], poll_round: _PollRound) -> None:
+    def _begin(self, name: str, patterns: Collection[str], demanded: "Future[frozenset[Did]]") -> None:
         catalogue = self._catalogues[name]
         started_at = self._clock()
         matches: Future[frozenset[Did] | None] = Future()
@@ -250,14 +218,13 @@ class CataloguePoller:
         def poll() -> PollResult:
             own_matches = self._search(catalogue, patterns)
             matches.set_result(own_matches)
-            poll_round.gate.wait()
-            dids = poll_round.demanded_dids | (own_matches or frozenset())
+            self._threads.wait([demanded])
+            dids = demanded.result() | (own_matches or frozenset())
             answer, duration = self._read_and_time(catalogue, dids)
             return PollResult(dids, answer, own_matches, started_at, duration)
 
-        self._running_polls[name] = _RunningPoll(
-            started_at, matches, run_in_thread(f"catalogue {name}", poll)
-        )
+        result = self._threads.start(f"catalogue {name}", poll)
+        self._running_polls[name] = _RunningPoll(started_at, matches, result)
 
     def _take_results(self) -> dict[str, PollResult]:
         results = {}

@@ -55,6 +55,7 @@ from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.rivals import RivalDetector, find_recent_writers
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.threads import Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +227,16 @@ class PublishTargets:
         targets: the publishers with their policies.
         clock: aware UTC time.
         bugs: counts and logs exceptions that no publisher should raise.
+        threads: run the work of the publishers.
     """
 
-    def __init__(self, targets: Sequence[PublishTarget], clock: Clock, bugs: BugReporter) -> None:
+    def __init__(
+        self, targets: Sequence[PublishTarget], clock: Clock, bugs: BugReporter, threads: Threads
+    ) -> None:
         self._targets = tuple(targets)
         self._bugs = bugs
-        self._readers = ParallelWorkers[PublishedAds]("publisher", clock)
-        self._senders = ParallelWorkers[PublishResult]("publisher", clock)
+        self._readers = ParallelWorkers[PublishedAds]("publisher", clock, threads)
+        self._senders = ParallelWorkers[PublishResult]("publisher", clock, threads)
         self._rival_detector = RivalDetector()
 
     def read_back(self, timeout: timedelta | None) -> dict[str, PublishedAds]:

@@ -38,7 +38,6 @@ from hydrator.reconcile.poll import (
     PollResult,
     ScheddAnswers,
     read_catalogue,
-    run_in_thread,
 )
 from hydrator.reconcile.publish import (
     PlanOrError,
@@ -58,6 +57,7 @@ from hydrator.reconcile.state import (
     StateStore,
     approved_losses,
 )
+from hydrator.reconcile.threads import THREADS, Threads
 
 from .demand import build_demand, update_demand_memory
 
@@ -79,7 +79,7 @@ def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[st
     """Query all catalogues about *dids* in parallel. The answer of a catalogue that fails is Unseen."""
     bugs = BugReporter()
     answers = {
-        one.name: run_in_thread(f"catalogue {one.name}", lambda one=one: read_catalogue(one, dids, bugs))  # type: ignore[misc]
+        one.name: THREADS.start(f"catalogue {one.name}", lambda one=one: read_catalogue(one, dids, bugs))  # type: ignore[misc]
         for one in catalogues
     }
     return {name: answer.result() for name, answer in answers.items()}
@@ -96,6 +96,7 @@ class Reconciler:
         on_late_answer: called from any thread when a catalogue answers after the cycle stopped waiting
             for it. The next cycle uses this answer.
         estimator: makes the estimates of reads and queues.
+        threads: run the work of the catalogues and publishers.
     """
 
     def __init__(
@@ -113,20 +114,19 @@ class Reconciler:
         bugs: BugReporter | None = None,
         on_late_answer: Callable[[], None] = lambda: None,
         estimator: Estimator | None = None,
+        threads: Threads = THREADS,
     ) -> None:
         self._bugs = bugs or BugReporter()
         self._estimator = estimator or Estimator()
         self._estimates_saver = EstimatesSaver()
         self._timeouts = timeouts
-        self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer)
+        self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer, threads)
         self._schedds = DemandPoller(queues, self._bugs)
-        self._targets = PublishTargets(targets, clock, self._bugs)
+        self._targets = PublishTargets(targets, clock, self._bugs, threads)
         self._policy = policy
         self._clock = clock
         self._saver = StateSaver(store, commands, self._bugs)
         self.state = state
-        self.saved_state = state
-        """The state on disk, with the effects of the operator's commands. A reload starts from it."""
         self._previous: Evaluation | None = None
         self._withholding = Withholding(policy)
 
@@ -186,7 +186,6 @@ class Reconciler:
             now=now,
         )
         self.state = replace(self.state, demand=memory)
-        self.saved_state = replace(self.saved_state, demand=memory)
         return self.demand.dids - dids_before
 
     def run(self, *, is_due: bool = True, is_only: bool = False) -> CycleReport:
@@ -218,7 +217,6 @@ class Reconciler:
         error = self._saver.write(lambda store: store.save(self.state)) or self._saver.remove_commands(
             report.commands
         )
-        self.saved_state = self.state
         return error or self._saver.write(lambda store: store.add_history(report.history_entries))
 
     def _poll_catalogues(self, state: ReconcileState, *, is_due: bool) -> "_PollAnswers":

@@ -12,7 +12,7 @@ LATENCY_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
 
 _Instruments = tuple[Counter, Histogram, Counter]
 _instruments_by_registry: WeakKeyDictionary[CollectorRegistry, _Instruments] = WeakKeyDictionary()
-"""Metrics by registry: the counts continue when a reload builds another app."""
+"""Metrics by registry: the counts continue when the check of a new configuration builds another app."""
 
 
 def _instruments_of(registry: CollectorRegistry) -> _Instruments:

@@ -14,6 +14,7 @@ from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
 from hydrator.wiring.secrets import register_secrets
@@ -61,6 +62,7 @@ class Parts:
         bugs: BugReporter | None = None,
         on_late_answer: Callable[[], None] = lambda: None,
         last_estimation: Estimation | None = None,
+        threads: Threads = THREADS,
     ) -> Reconciler:
         """Build the reconciler of these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`.
 
@@ -83,8 +85,14 @@ class Parts:
             bugs=bugs,
             on_late_answer=on_late_answer,
             estimator=Estimator(
-                self.pool.loads, self.network.rates.current, self.estimate_policy, bugs, last_estimation
+                self.pool.loads,
+                self.network.rates.current,
+                self.estimate_policy,
+                bugs,
+                last_estimation,
+                threads,
             ),
+            threads=threads,
         )
 
     def close(self) -> None:

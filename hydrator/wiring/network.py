@@ -20,7 +20,7 @@ from .policies import network_policy
 
 @dataclass(frozen=True)
 class NetworkParts:
-    """The sources of rates, and ``rates``, the present table; a reload builds all of them again."""
+    """The sources of rates, and ``rates``, the present table."""
 
     logs: Sequence[TransferLog]
     policy: NetworkPolicy

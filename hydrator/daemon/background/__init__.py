@@ -6,9 +6,9 @@ from .misses import MissTasks
 from .network import NetworkTasks
 from .pool_edits import PoolEdits
 from .staging import StagingTasks
-from .worker import CycleOutput, DaemonScheduler
+from .worker import CycleOutput
 
 __all__ = [
-    "CycleOutput", "DaemonScheduler", "EstimateErrorKeeper", "LocalityKeeper", "MaintenanceTasks",
+    "CycleOutput", "EstimateErrorKeeper", "LocalityKeeper", "MaintenanceTasks",
     "MissTasks", "NetworkTasks", "PoolEdits", "StagingTasks",
 ]  # fmt: skip

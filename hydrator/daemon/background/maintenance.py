@@ -19,7 +19,7 @@ from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, fi
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
-from hydrator.domain.ports import JobHistory, Slots
+from hydrator.domain.ports import Clock, JobHistory, Slots
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.merge import sizes_of
@@ -38,7 +38,13 @@ class LocalityKeeper:
         share: gives the newest overview to the HTTP server.
     """
 
-    def __init__(self, table: LocalityHourTable, share: Callable[[LocalityOverview], None]) -> None:
+    def __init__(
+        self,
+        table: LocalityHourTable,
+        share: Callable[[LocalityOverview], None],
+        clock: Clock = system_clock,
+    ) -> None:
+        self._clock = clock
         self._table = table
         self._share = share
 
@@ -47,7 +53,7 @@ class LocalityKeeper:
 
         The cycle reports why the state cannot be written. Then the sums of *batch* are lost.
         """
-        now = system_clock()
+        now = self._clock()
         try:
             if batch and (hour := sum_batch(batch, now)):
                 self._table.add(hour)
@@ -71,7 +77,8 @@ class ReportTable(Protocol):
 class EstimateErrorKeeper:
     """The factors between predicted and real seconds, also those of the daemon before its restart."""
 
-    def __init__(self, reports: ReportTable) -> None:
+    def __init__(self, reports: ReportTable, clock: Clock = system_clock) -> None:
+        self._clock = clock
         self._reports = reports
         self._factors: ErrorFactors | None = None
 
@@ -82,7 +89,7 @@ class EstimateErrorKeeper:
         """
         if self._factors is None:
             self._factors = self._load()
-        if self._factors.add(factors, system_clock()):
+        if self._factors.add(factors, self._clock()):
             try:
                 self._reports.save_report(REPORT_NAME, self._factors.to_rows())
             except StateError as error:
@@ -123,8 +130,9 @@ class MaintenanceTasks(BackgroundWorker):
         errors: EstimateErrorKeeper,
         share_credentials: Callable[[Sequence[Credential]], None],
         share_ended_jobs: Callable[[JobOutcomeBatch], None] = lambda _batch: None,
+        clock: Clock = system_clock,
     ) -> None:
-        super().__init__(metrics, report_bug)
+        super().__init__(metrics, report_bug, clock)
         self._locality = locality
         self._get_cycle_output = get_cycle_output
         self._expiring_credentials = OngoingFailures()
@@ -141,7 +149,7 @@ class MaintenanceTasks(BackgroundWorker):
         reconciler: Reconciler,
     ) -> None:
         """Schedule the check of credentials, and the counts of slots and ended jobs."""
-        now, daemon = system_clock(), settings.daemon
+        now, daemon = self._clock(), settings.daemon
         soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
         check, read = self._check_credentials, lambda: read_credentials(settings, parts)
         self._schedule_every(
@@ -172,7 +180,7 @@ class MaintenanceTasks(BackgroundWorker):
     def _report_credentials(self, credentials: list[Credential]) -> None:
         self._share_credentials(credentials)
         self._metrics.set_credentials(credentials)
-        now = system_clock()
+        now = self._clock()
         expiring = dict.fromkeys((one.name for one in credentials if one.is_renewal_due(now)), "")
         new, _ = self._expiring_credentials.replace(expiring)
         for credential in credentials:

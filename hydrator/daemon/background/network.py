@@ -12,6 +12,7 @@ from hydrator.domain.ads.estimates import TransferLog, TransferSample
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError, StateError
 from hydrator.domain.model import Site
+from hydrator.domain.ports import Clock
 from hydrator.reconcile.estimates.rates import RateTable, select_samples
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
 from hydrator.state.store import Store
@@ -40,8 +41,9 @@ class NetworkTasks(BackgroundWorker):
         report_bug: Callable[[str], None],
         store: Store,
         get_sites: Callable[[], frozenset[Site]],
+        clock: Clock = system_clock,
     ) -> None:
-        super().__init__(metrics, report_bug)
+        super().__init__(metrics, report_bug, clock)
         self._store = store
         self._get_sites = get_sites
         self._problems = OngoingFailures()
@@ -50,7 +52,7 @@ class NetworkTasks(BackgroundWorker):
         self, scheduler: BackgroundScheduler, turns: Turns, network: NetworkParts, interval_seconds: float
     ) -> None:
         """Schedule the queries of the sources of *network*."""
-        first = system_clock() + min(_FIRST_READ, timedelta(seconds=interval_seconds))
+        first = self._clock() + min(_FIRST_READ, timedelta(seconds=interval_seconds))
         self._schedule_every(
             scheduler, turns, "network", interval_seconds, self._update, network, first_run_at=first
         )
@@ -66,13 +68,13 @@ class NetworkTasks(BackgroundWorker):
         try:
             answer = log.read_samples()
         except PoolError as error:
-            statuses.append(SourceStatus(log.origin, system_clock(), {"pool": error.reason}))
+            statuses.append(SourceStatus(log.origin, self._clock(), {"pool": error.reason}))
             return []
         except Exception as error:  # noqa: BLE001 - a bug affects this source only
             self._report_bug(f"the query of the {log.origin}")
-            statuses.append(SourceStatus(log.origin, system_clock(), {"bug": type(error).__name__}))
+            statuses.append(SourceStatus(log.origin, self._clock(), {"bug": type(error).__name__}))
             return []
-        statuses.append(SourceStatus(log.origin, system_clock(), answer.failures))
+        statuses.append(SourceStatus(log.origin, self._clock(), answer.failures))
         return list(answer.samples)
 
     def _apply(
@@ -82,7 +84,7 @@ class NetworkTasks(BackgroundWorker):
         new_samples: list[TransferSample],
         statuses: tuple[SourceStatus, ...],
     ) -> None:
-        now = system_clock()
+        now = self._clock()
         try:
             stored = load_network(self._store)
             samples = select_samples((*stored.samples, *new_samples), sites, now)

@@ -15,6 +15,7 @@ from hydrator.daemon.runtime import Turns
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import StateError
+from hydrator.domain.ports import Clock
 from hydrator.staging.controller import StagingController
 from hydrator.staging.needs import DataUse
 from hydrator.staging.overview import (
@@ -59,8 +60,9 @@ class StagingTasks(BackgroundWorker):
         share_overview: Callable[[StagingOverview], None],
         bugs: BugReporter,
         staging_metrics: StagingMetrics,
+        clock: Clock = system_clock,
     ) -> None:
-        super().__init__(metrics, report_bug)
+        super().__init__(metrics, report_bug, clock)
         self._store = store
         self._get_cycle_output = get_cycle_output
         self._share_overview = share_overview
@@ -90,7 +92,7 @@ class StagingTasks(BackgroundWorker):
         try:
             controller = parts.staging.build_controller(
                 self._store.staging_ledger,
-                system_clock,
+                self._clock,
                 guard,
                 audit=log_call,
                 rates=parts.network.rates.current,
@@ -103,7 +105,7 @@ class StagingTasks(BackgroundWorker):
         if controller is None:
             self._save_off(parts.staging.policy)
             return
-        first = system_clock() + min(_FIRST_STEP, timedelta(seconds=interval_seconds))
+        first = self._clock() + min(_FIRST_STEP, timedelta(seconds=interval_seconds))
         self._schedule_every(
             scheduler,
             turns,
@@ -138,7 +140,7 @@ class StagingTasks(BackgroundWorker):
     def _save_off(self, policy: StagingPolicy) -> None:
         """Save that the mode is off, with the requests of the ledger: these end by themselves."""
         with contextlib.suppress(StateError):
-            self._record(build_overview(self._store.staging_ledger.load(), policy, system_clock()))
+            self._record(build_overview(self._store.staging_ledger.load(), policy, self._clock()))
 
 
 def log_call(event: str, fields: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ Estimator: query the load of the pool beside the cycles, and make the estimates 
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -24,7 +24,7 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import BadDid, PoolError
 from hydrator.domain.model import Demand, Site, Snapshot, parse_did, to_unix
 from hydrator.domain.ports import IdleJobs, PoolLoad, PoolLoads, RunningJobs, ScheddLoad
-from hydrator.reconcile.poll import run_in_thread
+from hydrator.reconcile.threads import THREADS, Threads
 
 from .changes import (
     NamedSources,
@@ -381,7 +381,8 @@ class Estimator:
         get_rates: returns the transfer rates as of now; None if there are none.
         policy: the settings.
         bugs: counts and logs exceptions that no part should raise.
-        last: the last estimation, of another estimator or of the daemon before its restart.
+        last: the last estimation of the daemon before its restart.
+        threads: run the query of the load.
     """
 
     def __init__(
@@ -391,7 +392,9 @@ class Estimator:
         policy: EstimatePolicy | None = None,
         bugs: BugReporter | None = None,
         last: Estimation | None = None,
+        threads: Threads = THREADS,
     ) -> None:
+        self._threads = threads
         self._loads = loads
         self._get_rates = get_rates
         self._policy = policy or EstimatePolicy()
@@ -411,14 +414,14 @@ class Estimator:
         with self._lock:
             if self._query is None or self._query.done():
                 loads = self._loads
-                self._query = run_in_thread("load", lambda: self._read(loads))
+                self._query = self._threads.start("load", lambda: self._read(loads))
 
     def await_query(self, timeout: timedelta = MAX_WAIT) -> None:
         """Wait for the query that runs, but not longer than *timeout*."""
         with self._lock:
             query = self._query
         if query is not None:
-            wait([query], timeout.total_seconds())
+            self._threads.wait([query], timeout)
 
     def _read(self, loads: PoolLoads) -> None:
         """Store the load, or the reason why it is not complete; any thread may call this."""

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from adapters.http.publisher import ServedAds
 from hydrator.daemon.cycles import CycleRecorder
 from hydrator.daemon.http_frontend import HttpFrontend
-from hydrator.daemon.runtime import DaemonContext
+from hydrator.daemon.runtime import DaemonContext, Machine
 from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.model import Demand, DemandEntry, Origin, Replica, ReplicaState, Snapshot
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -86,7 +86,7 @@ class Cycles:
             self.context,
             CollectorRegistry(),
             lambda: self.hang_reason,
-            clock=self._clock,
+            Machine(clock=self._clock),
         )
         asgi = build_app(self.frontend.build_state, CollectorRegistry())
         self.server = HttpServer(asgi)

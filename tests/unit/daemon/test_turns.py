@@ -8,9 +8,9 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
-from hydrator.daemon.background.worker import BackgroundWorker, DaemonScheduler
+from hydrator.daemon.background.worker import BackgroundWorker
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.runtime import Turns
+from hydrator.daemon.runtime import DaemonScheduler, Turns
 from testbed.installation import wait_for
 
 

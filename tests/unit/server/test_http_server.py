@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from adapters.http.publisher import ServedAds
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Snapshot
-from hydrator.reconcile.poll import run_in_thread
+from hydrator.reconcile.threads import THREADS
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer, UnixSocket
@@ -250,7 +250,7 @@ def test_a_client_that_has_connected_before_the_end_still_gets_its_answer(board)
     port = int(server.url.rpartition(":")[2])
     with connected(server) as client:
         wait_for(lambda: limiter._sockets, 10, "the connection to be accepted")
-        ended = run_in_thread("stop", server.stop)
+        ended = THREADS.start("stop", server.stop)
         wait_for(lambda: refuses(port), 10, "the end of listening")
         client.sendall(REQUEST)
         with client.makefile("rb") as answer:  # to its end: the server closes the connection
