@@ -341,10 +341,16 @@ class Daemon:
             while (left := until - time.monotonic()) > 0:
                 with contextlib.suppress(queue.Empty):
                     return self._signals.get(timeout=min(left, _CLOCK_CHECK_SECONDS))
-                if step := self._clock_steps.step:
-                    seconds = round(step.total_seconds(), 1)
-                    _log.error("wall clock was set, the daemon ends", seconds=seconds, todo="check the clock")
+                if self.has_clock_step():
                     return "clock step"
+
+    def has_clock_step(self) -> bool:
+        """Return True, and log it, if the wall clock was set: then the daemon must end."""
+        if not (step := self._clock_steps.step):
+            return False
+        seconds = round(step.total_seconds(), 1)
+        _log.error("wall clock was set, the daemon ends", seconds=seconds, todo="check the clock")
+        return True
 
     def _notify_watchdog(self) -> None:
         """Send the watchdog a keep-alive, unless the schedule hangs; log once that the schedule hangs."""

@@ -40,6 +40,8 @@ from .staging import LedgerTable
 class Store(AbstractContextManager["Store"]):
     """The state file in *folder*; open it with :meth:`open_to_write` or :meth:`open_to_read`."""
 
+    _open_transaction = staticmethod(transaction)
+
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: int | None, damage_report: str | None = None
     ) -> None:
@@ -52,7 +54,7 @@ class Store(AbstractContextManager["Store"]):
         """Read and write the database of *connection* from now on."""
         self._db = connection
         self._writer = StateWriter(connection)
-        self._transaction = partial(transaction, connection, threading.RLock())
+        self._transaction = partial(self._open_transaction, connection, threading.RLock())
         self.locality_hours = LocalityHourTable(connection, self._transaction)
         self.staging_ledger = LedgerTable(connection, self._transaction)
         self.site_history = SiteHistory(connection, self._transaction)

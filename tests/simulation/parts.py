@@ -1,0 +1,277 @@
+"""The parts of the daemon in memory: catalogues, schedds, publishers and the disk, each with its faults.
+
+They implement the ports of hydrator.domain, and pass the contract tests of ``tests/contracts`` as long as
+nothing is wrong with them. What they keep (ads, files) outlives the process that uses them.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from adapters.did_matching import filter_by_patterns
+from adapters.http.publisher import WebPublisher
+from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.dataset_sets import set_key as make_key
+from hydrator.domain.errors import CatalogueUnreachable, PoolError, PublishError
+from hydrator.domain.model import (
+    Did,
+    PublishedAd,
+    QueuedJobs,
+    Replica,
+    ReplicaState,
+    ScheddDemand,
+    Seen,
+    Site,
+    SiteAd,
+    Survey,
+    Unseen,
+    from_unix,
+    to_unix,
+)
+from hydrator.domain.ports import IdleJobs, PoolLoad, ScheddLoad, SiteSlots
+from hydrator.state.store import Store
+from tests.simulation.faults import Fault
+from tests.simulation.loop import Process
+from tests.simulation.truth import Truth
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+AD_LIFETIME: Final = 900.0
+"""Seconds after which a collector forgets an ad; as in hydrator.wiring.publishers."""
+ANSWER_SECONDS: Final = 120.0
+"""Seconds after which a part gives up on an answer that was dropped."""
+
+
+@lru_cache(10_000)
+def key_of(dids: tuple[Did, ...]) -> SetKey:
+    """Return the key of a set."""
+    return make_key(dids)
+
+
+class Part:
+    """A part that *process* uses; each call of it is one or more steps of *world*."""
+
+    def __init__(self, world: "World", process: Process, part: str) -> None:
+        self._world = world
+        self._process = process
+        self._part = part
+
+    def _step(self) -> dict[str, Fault]:
+        return self._world.step(self._process, self._part)
+
+
+class SimulatedCatalogue(Part):
+    """A catalogue that reports its share of the truth."""
+
+    def __init__(self, world: "World", process: Process, name: str) -> None:
+        super().__init__(world, process, f"catalogue {name}")
+        self.name = name
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """See :class:`hydrator.domain.ports.Catalogue`."""
+        started_at = self._world.clock()
+        faults = self._step()
+        self._raise(faults)
+        truth = self._world.truth
+        if "stale" in faults:
+            truth = self._world.truth_at(faults["stale"].at - faults["stale"].number)
+        cut = sorted(dids)[len(dids) // 2 :] if "cut" in faults else ()
+        lost = faults.get("lose")
+        survey = Survey(
+            self.name,
+            started_at,
+            truth.sites[self.name],
+            {
+                did: Unseen("the answer was cut")
+                if did in cut
+                else Seen(
+                    started_at,
+                    tuple(
+                        replica
+                        for replica in self._replicas(truth, did)
+                        if lost is None or lost.site not in ("", replica.site)
+                    ),
+                    truth.sizes.get(did),
+                )
+                for did in sorted(dids)
+            },
+        )
+        if "repeat" in faults:
+            survey = self._world.last_surveys.get(self.name, survey)
+            survey = Survey(
+                survey.catalogue,
+                survey.started_at,
+                survey.sites,
+                {did: survey.readings.get(did, Unseen("not in this answer")) for did in dids},
+            )
+        else:
+            self._world.last_surveys[self.name] = survey
+        self._raise(self._step())  # the answer is under way
+        self._world.laws.note_survey(survey)
+        if "garble" in faults:
+            return "garbled"  # type: ignore[return-value]
+        return survey
+
+    def _replicas(self, truth: Truth, did: Did) -> Iterator[Replica]:
+        for site, share in sorted(truth.shares[self.name].get(did, {}).items()):
+            state = ReplicaState.COMPLETE if share == 1 else ReplicaState.INCOMING
+            yield Replica(did, site, state, share)
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """See :class:`hydrator.domain.ports.Catalogue`."""
+        faults = self._step()
+        self._raise(faults)
+        if "lose" in faults and not faults["lose"].site:
+            return frozenset()
+        shares = self._world.truth.shares[self.name]
+        return filter_by_patterns(frozenset(did for did, at in shares.items() if at), patterns)
+
+    def _raise(self, faults: Mapping[str, Fault]) -> None:
+        if "drop" in faults:
+            self._world.loop.sleep(ANSWER_SECONDS)
+        if "drop" in faults or "fail" in faults:
+            raise CatalogueUnreachable(self.name, "the simulation broke it")
+
+    def close(self) -> None:
+        """Do nothing: no connection is open."""
+
+
+class SimulatedQueues(Part):
+    """The schedds, as the daemon asks them."""
+
+    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
+        """See :class:`hydrator.domain.ports.Queues`."""
+        faults = self._step()
+        if "fail" in faults or "drop" in faults:
+            raise PoolError("collector", "the simulation broke it")
+        return {
+            schedd: self._ask(schedd)
+            for schedd in sorted(self._world.truth.queues)
+            if "gone" not in self._world.faults.active(f"schedd {schedd}", self._world.loop.now)
+        }
+
+    def _ask(self, schedd: str) -> ScheddDemand | Unseen:
+        faults = self._world.step(self._process, f"schedd {schedd}")
+        if faults:
+            return Unseen("the simulation broke it")
+        groups = tuple(
+            QueuedJobs(tuple(dids), count, key_of(dids))
+            for dids, count in sorted(self._world.truth.queues[schedd].items())
+        )
+        self._world.laws.note_demand(schedd, groups)
+        return ScheddDemand(self._world.clock(), groups)
+
+
+class SimulatedLoads(Part):
+    """The load of the pool: all jobs are idle, and each site has a free slot."""
+
+    def read_load(self) -> PoolLoad:
+        """See :class:`hydrator.domain.ports.PoolLoads`."""
+        if self._step():
+            raise PoolError("collector", "the simulation broke it")
+        truth = self._world.truth
+        return PoolLoad(
+            self._world.clock(),
+            {
+                schedd: ScheddLoad(
+                    tuple(IdleJobs(count, key_of(dids)) for dids, count in sorted(queue.items()))
+                )
+                for schedd, queue in sorted(truth.queues.items())
+            },
+            tuple(SiteSlots(site, 8, 1) for site in sorted(truth.all_sites)),
+        )
+
+    def close(self) -> None:
+        """Do nothing: no connection is open."""
+
+
+@dataclass
+class Shelf:
+    """The ads that a publisher keeps, each with the virtual time at which it came."""
+
+    ads: dict[Site, tuple[SiteAd, float]] = field(default_factory=dict)
+
+
+class SimulatedPublisher(Part):
+    """A publisher whose ads outlive the process; those of a collector expire after ``lifetime`` seconds."""
+
+    def __init__(self, world: "World", process: Process, name: str, lifetime: float | None = None) -> None:
+        super().__init__(world, process, f"publisher {name}")
+        self.name = name
+        self._lifetime = lifetime
+        self._shelf = world.shelves.setdefault(name, Shelf())
+
+    def published(self) -> Mapping[Site, PublishedAd]:
+        """See :class:`hydrator.domain.ports.Publisher`."""
+        self._raise(self._step())
+        return {
+            site: PublishedAd(site, ad.generation, from_unix(to_unix(ad.as_of)), self._world.clock_at(came))
+            for site, (ad, came) in sorted(self._shelf.ads.items())
+            if self._lifetime is None or self._world.loop.now - came < self._lifetime
+        }
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """See :class:`hydrator.domain.ports.Publisher`; each ad is sent by itself."""
+        for ad in ads:
+            self._world.laws.check_ad(self.name, ad)
+            faults = self._step()
+            self._raise(faults)
+            if "lose" not in faults:  # a datagram that no one acknowledges
+                self._shelf.ads[ad.site] = (ad, self._world.loop.now)
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        """See :class:`hydrator.domain.ports.Publisher`."""
+        for site in sorted(sites):
+            self._raise(self._step())
+            self._shelf.ads.pop(site, None)
+
+    def _raise(self, faults: Mapping[str, Fault]) -> None:
+        if "drop" in faults:
+            self._world.loop.sleep(ANSWER_SECONDS)
+        if "drop" in faults or "fail" in faults:
+            raise PublishError(self.name, "the simulation broke it")
+
+
+class SimulatedWebPublisher(WebPublisher):
+    """The daemon's own publisher over HTTP; its ads end with the process."""
+
+    def __init__(self, world: "World", process: Process, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._world = world
+        self._process = process
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """See :class:`hydrator.domain.ports.Publisher`."""
+        for ad in ads:
+            self._world.laws.check_ad(self.name, ad)
+        self._world.step(self._process, "publisher http")
+        super().publish(ads)
+
+
+class SimulatedStore(Store):
+    """The state on disk, with a step before and after each write; both processes are set after opening."""
+
+    world: "World | None" = None
+    process: Process
+
+    def _use(self, connection: sqlite3.Connection) -> None:
+        self._open_transaction = self._guarded_transaction
+        super()._use(connection)
+
+    @contextlib.contextmanager
+    def _guarded_transaction(self, db: sqlite3.Connection, lock: Any) -> Iterator[None]:
+        if self.world is None:
+            with Store._open_transaction(db, lock):
+                yield
+            return
+        with Store._open_transaction(db, lock):
+            if "full" in self.world.step(self.process, "disk", seconds=0.0):
+                raise sqlite3.OperationalError("database or disk is full")
+            yield
+            self.world.step(self.process, "disk", seconds=0.0)
+        self.world.step(self.process, "disk", seconds=0.0)

@@ -1,0 +1,84 @@
+"""Run scenarios: one seed, its story, and the shortest form of it that still breaks the same law."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.simulation.scenario import FAULT_SECONDS, Scenario, make
+from tests.simulation.world import Hook, World
+
+MAX_TRIES = 60
+"""Runs that shrinking a scenario may take."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run showed: the broken laws, each with a sentence, and the events that occurred."""
+
+    broken: tuple[tuple[str, str], ...]
+    events: Counter[str]
+    story: tuple[str, ...]
+
+    @property
+    def laws(self) -> frozenset[str]:
+        """Return the names of the broken laws."""
+        return frozenset(law for law, _ in self.broken)
+
+
+def run(scenario: Scenario) -> Outcome:
+    """Run *scenario* in a new world."""
+    world = World(
+        scenario.seed,
+        scenario.truth,
+        [(at, told, change) for at, told, change in scenario.changes],
+        scenario.faults,
+        [{**one, "daemon": dict(one["daemon"])} for one in scenario.configurations],
+    )
+    world.hooks = [Hook(world, *one) for one in scenario.hooks]
+    world.run(scenario.seconds)
+    failures = [("threads", f"{type(error).__name__}: {error}") for error in world.loop.failures]
+    return Outcome((*world.laws.broken, *failures), world.laws.events, tuple(world.story))
+
+
+def shrink(scenario: Scenario) -> Scenario:
+    """Return *scenario* with as few faults and changes as still break one of the laws that it breaks."""
+    laws = run(scenario).laws
+    tries = 0
+
+    def is_broken(smaller: Scenario) -> bool:
+        nonlocal tries
+        tries += 1
+        return tries <= MAX_TRIES and bool(run(smaller).laws & laws)
+
+    for fault in scenario.faults:
+        if is_broken(smaller := scenario.without_fault(fault)):
+            scenario = smaller
+    for number in reversed(range(len(scenario.changes))):
+        if is_broken(smaller := scenario.without_change(number)):
+            scenario = smaller
+    return scenario
+
+
+def tell(seed: int) -> str:
+    """Return the whole story of *seed*: what went wrong in its world, and which laws broke."""
+    scenario = make(seed)
+    outcome = run(scenario)
+    if outcome.broken:
+        scenario = shrink(scenario)
+        outcome = run(scenario)
+    truth = scenario.truth
+    lines = [
+        f"seed {seed}: {len(outcome.broken)} broken laws",
+        *(f"  catalogue {name} lists {', '.join(sorted(sites))}" for name, sites in truth.sites.items()),
+        *(f"  configuration {number}: {one}" for number, one in enumerate(scenario.configurations)),
+        "faults:",
+        *(f"  {fault}" for fault in scenario.faults),
+        f"  {FAULT_SECONDS:7.1f} s  all faults end",
+        "changes:",
+        *(f"  {at:7.1f} s  {told}" for at, told, _ in scenario.changes),
+        "what happened:",
+        *(f"  {one}" for one in outcome.story),
+        "broken:",
+        *(f"  {law}: {sentence}" for law, sentence in outcome.broken),
+        f"again: python -m tests.simulation {seed}",
+    ]
+    return "\n".join(lines)

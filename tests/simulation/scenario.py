@@ -1,0 +1,221 @@
+"""Scenarios: a world, what happens in it, and what goes wrong; all of it from one seed."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from hydrator.domain.model import Did, Site
+from tests.simulation.faults import Fault
+from tests.simulation.truth import Truth
+
+FAULT_SECONDS: Final = 1500.0
+"""Until this time there are faults; then all are switched off."""
+SETTLE_SECONDS: Final = 1200.0
+"""Within this time after the last fault the ads must say the truth: 40 polls."""
+POLL_SECONDS: Final = 30
+CONFIRM_POLLS: Final = 3
+MAX_AGE_SECONDS: Final = 1800.0
+
+Change = Callable[[Truth], Truth]
+_FAULTS: Final = {
+    "catalogue": 3,
+    "loss": 2,
+    "schedd": 1,
+    "publisher": 2,
+    "kill": 3,
+    "lost state": 1,
+    "disk": 1,
+    "clock": 1,
+    "configuration": 1,
+}
+"""The kinds of faults, with their weights."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run before it begins.
+
+    Attributes:
+        changes: what changes in the world, each with its time and a sentence.
+        configurations: the settings; number 0 is in use at the start and at the end.
+        hooks: the site, the source and the period in seconds of each slot's hook.
+    """
+
+    seed: int
+    truth: Truth
+    changes: Sequence[tuple[float, str, Change]]
+    faults: Sequence[Fault]
+    configurations: Sequence[Mapping[str, Any]]
+    hooks: Sequence[tuple[Site, str, float]]
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the run takes, in virtual time."""
+        return FAULT_SECONDS + SETTLE_SECONDS
+
+    def without_fault(self, fault: Fault) -> "Scenario":
+        """Return the same scenario without *fault*."""
+        return replace(self, faults=tuple(one for one in self.faults if one is not fault))
+
+    def without_change(self, number: int) -> "Scenario":
+        """Return the same scenario without the change *number*."""
+        return replace(self, changes=(*self.changes[:number], *self.changes[number + 1 :]))
+
+
+def make(seed: int) -> Scenario:
+    """Return the scenario of *seed*."""
+    return _Maker(seed).make()
+
+
+class _Maker:
+    """The choices for one scenario, with random numbers of their own for each kind."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._random = self._numbers("world")
+        chance = self._random
+        self.sites = [Site(name) for name in ("UK", "DE", "PL", "AU", "ZA")[: chance.randint(2, 5)]]
+        self.catalogues = ["rucio", "dmapi", "archive"][: chance.choice((1, 1, 2, 2, 3))]
+        self.schedds = ["ap1", "ap2", "ap3"][: chance.randint(1, 3)]
+        self.dids = [Did(f"lofar:L{number}") for number in range(chance.randint(4, 14))]
+
+    def _numbers(self, purpose: str) -> random.Random:
+        return random.Random(f"{self._seed} {purpose}")
+
+    def make(self) -> Scenario:
+        truth = self._make_truth()
+        return Scenario(
+            self._seed,
+            truth,
+            tuple(sorted(self._make_changes(truth), key=lambda one: one[0])),
+            tuple(sorted(self._make_faults(), key=lambda one: one.at)),
+            self._make_configurations(),
+            [
+                (site, ("file", "http", "collector")[number % 3], 60.0 + 60 * (number % 2))
+                for number, site in enumerate(self.sites)
+            ],
+        )
+
+    def _make_truth(self) -> Truth:
+        chance = self._random
+        sites = {
+            name: frozenset(chance.sample(self.sites, chance.randint(1, len(self.sites))))
+            for name in self.catalogues
+        }
+        truth = Truth(
+            sites,
+            {did: chance.randint(1, 900) * 10**9 for did in self.dids},
+            {name: {} for name in self.catalogues},
+        )
+        for name in self.catalogues:
+            for did in self.dids:
+                for site in sorted(sites[name]):
+                    share = chance.choice((0, 0, 1.0, 1.0, 1.0, 0.25))
+                    truth = truth.with_share(name, did, site, share)
+        for schedd in self.schedds:
+            truth = replace(truth, queues={**truth.queues, schedd: {}})
+            for _ in range(chance.randint(1, 4)):
+                truth = truth.with_jobs(schedd, self._choose_set(chance), chance.randint(1, 90))
+        return truth
+
+    def _choose_set(self, chance: random.Random) -> tuple[Did, ...]:
+        return tuple(sorted(chance.sample(self.dids, min(len(self.dids), chance.choice((1, 1, 2, 3, 5))))))
+
+    def _make_changes(self, truth: Truth) -> list[tuple[float, str, Change]]:
+        chance = self._numbers("changes")
+        return [
+            (chance.uniform(30, FAULT_SECONDS), *self._make_change(chance, truth))
+            for _ in range(chance.randint(2, 10))
+        ]
+
+    def _make_change(self, chance: random.Random, truth: Truth) -> tuple[str, Change]:
+        name, did = chance.choice(self.catalogues), chance.choice(self.dids)
+        site, schedd = chance.choice(sorted(truth.sites[name])), chance.choice(self.schedds)
+        kind = chance.choice(("share", "share", "share", "jobs", "jobs", "loss", "site", "schedd"))
+        if kind == "share":
+            share = chance.choice((0.0, 0.5, 1.0))
+            return f"{share:.0%} of {did} at {site} ({name})", lambda now: _share(now, name, did, site, share)
+        if kind == "jobs":
+            dids, count = self._choose_set(chance), chance.choice((0, 1, 40))
+            return f"{count} jobs of {schedd} need {' '.join(dids)}", lambda now: now.with_jobs(
+                schedd, dids, count
+            )
+        if kind == "loss":
+            return f"{site} loses all ({name})", lambda now: _lose_all(now, name, site)
+        if kind == "schedd":
+            return f"{schedd} has no jobs", lambda now: replace(now, queues={**now.queues, schedd: {}})
+        new = chance.choice(self.sites)
+        return f"{name} lists {new}", lambda now: replace(
+            now, sites={**now.sites, name: now.sites[name] | {new}}
+        )
+
+    def _make_faults(self) -> list[Fault]:
+        chance = self._numbers("faults")
+        return [fault for _ in range(chance.randint(1, 7)) for fault in self._make_fault(chance)]
+
+    def _make_fault(self, chance: random.Random) -> list[Fault]:
+        at = round(chance.uniform(0, FAULT_SECONDS - 100), 1)
+        seconds = round(min(chance.choice((40.0, 150.0, 500.0, 1200.0)), FAULT_SECONDS - at), 1)
+        catalogue = f"catalogue {chance.choice(self.catalogues)}"
+        schedd = f"schedd {chance.choice((*self.schedds,))}"
+        publisher = f"publisher {chance.choice(('file', 'collector', 'collector', 'http'))}"
+        kind = chance.choices(*zip(*_FAULTS.items(), strict=True))[0]
+        if kind == "catalogue":
+            sick = chance.choice(("fail", "hang", "drop", "garble", "cut", "repeat", "stale"))
+            return [
+                Fault(sick, catalogue, at, seconds, chance.choice((60.0, 300.0)) if sick == "stale" else 0)
+            ]
+        if kind == "schedd":
+            part = chance.choice(("schedds", schedd))
+            sick = chance.choice(("fail", "hang") if part == "schedds" else ("fail", "hang", "gone"))
+            return [Fault(sick, part, at, seconds)]
+        if kind == "publisher":
+            sick = chance.choice(("fail", "hang", "drop", "lose", "forget"))
+            return [Fault(sick, publisher, at, 0 if sick == "forget" else seconds)]
+        if kind == "loss":
+            return [Fault("lose", catalogue, at, seconds, site=chance.choice(("", *self.sites)))]
+        if kind in ("kill", "lost state"):
+            part = chance.choice(("", "disk", "disk", "publisher", "catalogue"))
+            kill = Fault("kill", part, at, number=chance.randint(0, 12))
+            return [kill, Fault("lost state", "disk", at, seconds)] if kind == "lost state" else [kill]
+        if kind == "disk":
+            return [Fault("full", "disk", at, seconds)]
+        if kind == "clock":
+            return [Fault("clock", "", at, number=chance.choice((-3600.0, -5.0, 5.0, 120.0, 3600.0)))]
+        later = round(chance.uniform(at, FAULT_SECONDS), 1)
+        return [Fault("configuration", "", at, number=1), Fault("configuration", "", later, number=0)]
+
+    def _make_configurations(self) -> list[dict[str, Any]]:
+        chance = self._numbers("configurations")
+        first: dict[str, Any] = {
+            "daemon": {"poll_seconds": POLL_SECONDS, "max_age_hours": MAX_AGE_SECONDS / 3600},
+            "breaker": {"confirm_polls": CONFIRM_POLLS},
+            "publish": {"http": {"enabled": True}},
+            "demand": {
+                "pins": chance.choice(([], [self.dids[0]])),
+                "patterns": chance.choice(([], ["lofar:L1*"])),
+            },
+        }
+        second = {
+            **first,
+            **chance.choice(
+                (
+                    {"demand": {"pins": [self.dids[1]], "patterns": ["*"]}},
+                    {"publish": {**first["publish"], "never": ["lofar:L1*"]}},
+                    {"sites": {"retired": [self.sites[0]]}},
+                    {"sites": {"aliases": {self.sites[0]: "ELSEWHERE"}}},
+                )
+            ),
+        }
+        return [first, second]
+
+
+def _share(truth: Truth, catalogue: str, did: Did, site: Site, share: float) -> Truth:
+    return truth.with_share(catalogue, did, site, share) if site in truth.sites[catalogue] else truth
+
+
+def _lose_all(truth: Truth, catalogue: str, site: Site) -> Truth:
+    for did in list(truth.shares[catalogue]):
+        truth = truth.with_share(catalogue, did, site, 0)
+    return truth
