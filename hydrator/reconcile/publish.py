@@ -174,7 +174,8 @@ class Withholding:
         lost_sites = sorted(
             site for site in published_sites if site not in state.ads and not self._policy.is_retired(site)
         )
-        reason = _choose_reason(state, answers, unanswered_sources) if lost_sites else None
+        unsearched = [name for name in answers if self._policy.patterns and name not in state.pattern_matches]
+        reason = _choose_reason(state, answers, unanswered_sources, unsearched) if lost_sites else None
         if reason is None:
             self._started_at = None
             return {}
@@ -183,9 +184,15 @@ class Withholding:
         return {} if is_over else dict.fromkeys(lost_sites, reason)
 
 
-def _choose_reason(state: ReconcileState, answers: Answers, unanswered_sources: Sequence[str]) -> str | None:
-    """Return a sentence with the first schedd or catalogue without an answer; None if all answered."""
+def _choose_reason(
+    state: ReconcileState, answers: Answers, unanswered_sources: Sequence[str], unsearched: Sequence[str]
+) -> str | None:
+    """Return a sentence with the first schedd or catalogue without an answer; None if all answered.
+
+    *unsearched* are the catalogues that have not yet said which datasets match the patterns.
+    """
     reasons = [f"the demand of {name} is not known yet" for name in unanswered_sources]
+    reasons += [f"catalogue {name} has not been searched for the patterns yet" for name in unsearched]
     reasons += [
         f"catalogue {name} has not answered for all datasets yet"
         for name, answer in answers.items()

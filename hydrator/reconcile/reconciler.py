@@ -224,7 +224,9 @@ class Reconciler:
         overdue_names = self._polls.mark_due() if is_due else frozenset()
         patterns = self._policy.patterns if is_due else ()
         searched_names = self._polls.names if self._policy.patterns else ()
-        matches = {name: state.pattern_matches.get(name, frozenset()) for name in searched_names}
+        matches = {
+            name: state.pattern_matches[name] for name in searched_names if name in state.pattern_matches
+        }
 
         def choose_dids(new_matches: Mapping[str, frozenset[Did]]) -> frozenset[Did]:
             matches.update((name, new_matches[name]) for name in searched_names if name in new_matches)

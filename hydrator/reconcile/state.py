@@ -53,7 +53,11 @@ def approved_losses(pending: PendingCommands[Approve]) -> dict[Site, frozenset[D
 
 @dataclass(frozen=True, slots=True)
 class ReconcileState:
-    """The complete state of the daemon between two cycles; a store keeps the state over a restart."""
+    """The complete state of the daemon between two cycles; a store keeps the state over a restart.
+
+    ``pattern_matches`` has the datasets that match the patterns, by catalogue; a catalogue that has not been
+    searched yet is missing.
+    """
 
     memories: Mapping[str, CatalogueMemory] = field(default_factory=dict)
     demand: DemandMemory = field(default_factory=DemandMemory)

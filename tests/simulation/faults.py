@@ -47,6 +47,10 @@ class Faults:
             self._by_part.setdefault(fault.part, []).append(fault)
         self._left = {fault: int(fault.number) for fault in sorted(self.all, key=str) if fault.kind == "kill"}
 
+    def of(self, part: str) -> Sequence[Fault]:
+        """Return the faults of *part*."""
+        return self._by_part.get(part, ())
+
     def active(self, part: str, now: float) -> dict[str, Fault]:
         """Return the faults of *part* that last at *now*, by kind."""
         found = self._by_part.get(part)

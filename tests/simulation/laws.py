@@ -1,16 +1,58 @@
 """The laws: what must hold whatever goes wrong. They are written from DESIGN.md and the README's promises."""
 
-from collections import Counter
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from hydrator import startd_cron as hook
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Did, QueuedJobs, Site, SiteAd, Survey, to_unix
+from hydrator.domain.model import Did, QueuedJobs, ReplicaState, Seen, Site, SiteAd, Survey, Unseen, to_unix
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+SLACK_SECONDS: Final = 60.0
+"""Largest time from the cycle that judges a fact to the moment at which a publisher gets the ad."""
+FRESH_SECONDS: Final = 100.0
+"""Largest age of an ad if all that it depends on is well: two polls, and the waits of a cycle."""
+COLLECTOR_SECONDS: Final = 300.0
+"""A collector gets an unchanged ad only so often."""
+HEALTHY_AFTER_SECONDS: Final = 200.0
+"""A part that was sick so long ago is well again: a dropped answer takes 120 s."""
+SUDDEN_COUNT: Final = 5
+"""Fewer datasets of a site than these are no sudden loss."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One answer of a catalogue about one dataset: the sites that list it, and those that have it whole."""
+
+    begun: float
+    delivered: float
+    listed_at: frozenset[Site]
+    whole_at: frozenset[Site]
+
+
+@dataclass
+class Shown:
+    """The last ad that a publisher was given for a site, with its time and the incarnation of the state."""
+
+    ad: SiteAd
+    at: float
+    life: int
+    available: frozenset[Did] = field(default_factory=frozenset)
+
+
+@lru_cache(5000)
+def _read(name: str, literal: str) -> Any:
+    return hook.read_literal(name, literal)
+
+
+def available_in(ad: SiteAd) -> frozenset[Did]:
+    """Return the datasets that *ad* advertises."""
+    return frozenset(_read("AvailableDatasets", dict(ad.content)["AvailableDatasets"]))
 
 
 class Laws:
@@ -21,6 +63,12 @@ class Laws:
         self.broken: list[tuple[str, str]] = []
         self.events: Counter[str] = Counter()
         self._named: set[Did] = set()
+        self._reports: dict[str, dict[Did, deque[Report]]] = {}
+        self._shown: dict[tuple[str, Site], Shown] = {}
+        self._life = 0
+        self._started_at = 0.0
+        self._last_configuration_at = -1e9
+        self._clock_steps: list[tuple[float, float]] = []
 
     def happened(self, event: str) -> None:
         """Count *event*, one of the situations that each full run must have met."""
@@ -30,21 +78,213 @@ class Laws:
         self._world.tell(f"BROKEN: {law}: {sentence}")
         self.broken.append((law, sentence))
 
-    def note_survey(self, survey: Survey) -> None:
-        """Note what a catalogue reported."""
+    # ---- what the laws need to know
 
-    def note_demand(self, schedd: str, groups: Sequence[QueuedJobs]) -> None:
-        """Note which sets the jobs of *schedd* named."""
+    def note_survey(self, survey: Survey, begun: float) -> None:
+        """Note what a catalogue reported in an answer that it began at the virtual time *begun*."""
+        reports = self._reports.setdefault(survey.catalogue, {})
+        now = self._world.loop.now
+        if now - begun > 10:
+            self.happened("an answer came long after its cycle")
+        if any(isinstance(one, Unseen) for one in survey.readings.values()):
+            self.happened("an answer was cut in the middle")
+        for did, reading in survey.readings.items():
+            if isinstance(reading, Seen):
+                listed = {self._world.shown_as(one.site): one.state for one in reading.replicas}
+                whole = frozenset(site for site, state in listed.items() if state is ReplicaState.COMPLETE)
+                reports.setdefault(did, deque(maxlen=40)).append(Report(begun, now, frozenset(listed), whole))
+
+    def note_demand(self, groups: Sequence[QueuedJobs]) -> None:
+        """Note which sets the jobs of a schedd named."""
         self._named.update(Did(did) for group in groups for did in group.datasets)
 
-    def note_clock_step(self) -> None:
-        """Note that the wall clock was set."""
+    def note_start(self) -> None:
+        """Note that a process of the daemon has started."""
+        self._started_at = self._world.loop.now
+
+    def note_lost_state(self) -> None:
+        """Note that the next process begins without the state on disk."""
+        self._life += 1
+
+    def note_clock_step(self, seconds: float) -> None:
+        """Note that the wall clock was set forward by *seconds*."""
+        self._clock_steps.append((self._world.loop.now, seconds))
+
+    def _age(self, begun: float) -> float:
+        """Return how old a report that began at *begun* is by the wall clock."""
+        return self._world.loop.now - begun + sum(seconds for at, seconds in self._clock_steps if at > begun)
 
     def note_configuration(self) -> None:
         """Note that the configuration changes."""
+        self._last_configuration_at = self._world.loop.now
+
+    # ---- an ad that the daemon sends
 
     def check_ad(self, publisher: str, ad: SiteAd) -> None:
-        """Check an ad that the daemon sends to *publisher*."""
+        """Check an ad that the daemon gives to *publisher*."""
+        before = self._shown.get((publisher, ad.site))
+        now = Shown(ad, self._world.loop.now, self._life, available_in(ad))
+        self._shown[publisher, ad.site] = now
+        if "full" in self._world.faults.active("disk", now.at):
+            self.happened("an ad was published although the disk was full")
+        self._check_reported(now)
+        if before is None:
+            return
+        self._check_generation(before, now)
+        if gone := before.available - now.available:
+            self._check_gone(before, now, gone)
+
+    def _reports_of(self, did: Did) -> Iterator[deque[Report]]:
+        return (reports[did] for reports in self._reports.values() if did in reports)
+
+    def _last_whole(self, did: Did, site: Site) -> float:
+        """Return when the last report began that says that *did* is whole at *site*."""
+        return max(
+            (one.begun for reports in self._reports_of(did) for one in reports if site in one.whole_at),
+            default=-1e9,
+        )
+
+    def _check_reported(self, now: Shown) -> None:
+        """Nothing is advertised that no catalogue reported within the age bound (decision 6)."""
+        for did in sorted(now.available):
+            age = self._age(self._last_whole(did, now.ad.site))
+            if age > self._world.max_age + SLACK_SECONDS:
+                self._break("reported", f"{did} at {now.ad.site} was last reported whole {age:.0f} s ago")
+
+    def _check_generation(self, before: Shown, now: Shown) -> None:
+        """Generations only rise, also over a restart, a lost state and a clock that is set (the contract)."""
+        old, new = before.ad, now.ad
+        has_changed = new.content != old.content
+        if new.generation < old.generation or (new.generation == old.generation and has_changed):
+            what = "other" if has_changed else "the same"
+            self._break(
+                "generation", f"{new.site}: {old.generation}, then {new.generation} with {what} content"
+            )
+
+    def _check_gone(self, before: Shown, now: Shown, gone: frozenset[Did]) -> None:
+        site = now.ad.site
+        if self._world.loop.now - self._last_configuration_at < SLACK_SECONDS:
+            return
+        wanted = self._world.wanted()
+        lost = []
+        for did in sorted(gone & wanted):
+            if self._age(self._last_whole(did, site)) > self._world.max_age - SLACK_SECONDS:
+                self.happened("a fact was too old to be shown")
+                continue
+            if any(self._is_surely_whole(reports, site, now.at) for reports in self._reports_of(did)):
+                self._break("unknown is not absent", f"{did} left the ad of {site}, though it is reported")
+            else:
+                lost.append(did)
+        if before.life == now.life and lost:
+            self._check_confirmed(before, now, lost)
+
+    @staticmethod
+    def _is_surely_whole(reports: deque[Report], site: Site, now: float) -> bool:
+        """Return True if the last reports all say so, and not only the very last one (decision 7)."""
+        last = [one for one in reports if one.delivered <= now][-3:]
+        return (
+            len(last) > 1
+            and all(site in one.whole_at for one in last)
+            and now - last[-2].delivered > SLACK_SECONDS / 2
+        )
+
+    def _check_confirmed(self, before: Shown, now: Shown, lost: Sequence[Did]) -> None:
+        """A sudden loss of more than half of a site waits until polls have confirmed it (decision 7)."""
+        site, limit = now.ad.site, self._world.confirming_polls
+        lost = [did for did in lost if not any(site in one[-1].listed_at for one in self._reports_of(did))]
+        if len(lost) * 2 <= len(before.available) or len(lost) < SUDDEN_COUNT:
+            return
+        losses = [self._count_losses(did, site) for did in lost]
+        if any(count is None for count, _ in losses) or len({at for _, at in losses}) > 1:
+            return  # not at once
+        count = min(count or 0 for count, _ in losses)
+        if count <= limit:
+            what = f"{len(lost)} of {len(before.available)} datasets"
+            self._break(
+                "confirmation", f"{what} left the ad of {site} after {count} polls, {limit} must follow"
+            )
+        else:
+            self.happened("a sudden loss was confirmed by further polls, then published")
+
+    def _count_losses(self, did: Did, site: Site) -> tuple[int | None, float]:
+        """Return how many answers since the last one with *did* at *site* lack it, and when that one came."""
+        known = [reports for reports in self._reports_of(did) if any(site in one.whole_at for one in reports)]
+        if len(known) != 1:
+            return None, 0.0
+        reports = list(known[0])
+        last = max(number for number, one in enumerate(reports) if site in one.whole_at)
+        return len(reports) - 1 - last, reports[last].delivered
+
+    # ---- once a minute
+
+    def watch(self) -> None:
+        """Check what must hold at every moment of a run."""
+        self._check_freshness()
+        self._check_shown()
+        self._note_events()
+
+    def _is_well(self, part: str, since: float = HEALTHY_AFTER_SECONDS) -> bool:
+        now = self._world.loop.now
+        return all(fault.end + since < now or fault.at > now for fault in self._world.faults.of(part))
+
+    def _is_settled(self) -> bool:
+        """Return True if the daemon has run for a while, with its disk and clock in order."""
+        now, world = self._world.loop.now, self._world
+        steps = [at for at, _ in self._clock_steps]
+        since = max(self._started_at, self._last_configuration_at, *steps)
+        return world.daemon is not None and now - since > HEALTHY_AFTER_SECONDS and self._is_well("disk")
+
+    def _check_freshness(self) -> None:
+        """A sick part ages only what depends on it: the rest stays fresh (decisions 7, 18, 20)."""
+        world = self._world
+        if not self._is_settled() or not self._is_well("schedds"):
+            return
+        held = world.held_sites()
+        for site in world.published_sites():
+            listing, others = [], []
+            for name, sites in world.truth.sites.items():
+                (listing if site in map(world.shown_as, sites) else others).append(f"catalogue {name}")
+            if not listing or site in held:
+                continue
+            for publisher, extra in (("file", 0.0), ("http", 0.0), ("collector", COLLECTOR_SECONDS)):
+                shown, since = world.shown_ad(publisher, site), HEALTHY_AFTER_SECONDS + extra
+                parts = (f"publisher {publisher}", *listing)
+                if shown is None or not all(self._is_well(part, since) for part in parts):
+                    continue
+                age = to_unix(world.clock()) - to_unix(shown.as_of)
+                if age > FRESH_SECONDS + extra:
+                    self._break("freshness", f"{publisher}'s ad of {site} is {age} s old, its parts are well")
+                elif not all(self._is_well(part) for part in others):
+                    self.happened("a site stayed fresh beside a sick catalogue")
+
+    def _check_shown(self) -> None:
+        """What the daemon shows over HTTP is what the publishers have (decision 8)."""
+        world = self._world
+        well = all(self._is_well(f"publisher {name}") for name in ("file", "http", "collector"))
+        if not self._is_settled() or not well:
+            return
+        for site in world.published_sites():
+            served, filed = world.shown_ad("http", site), world.shown_ad("file", site)
+            if served is None or filed is None or served.generation != filed.generation:
+                continue  # between two publishers
+            if served.content != filed.content:
+                self._break("shown", f"the ads of {site} over HTTP and in its file differ")
+
+    def _note_events(self) -> None:
+        world, now = self._world, self._world.loop.now
+        for event, is_so in (
+            ("a sudden loss was held", bool(world.held_losses())),
+            ("withholding protected ads after a lost state", bool(world.withheld_sites())),
+        ):
+            if is_so:
+                self.happened(event)
+        shown = {did for (_, site), one in self._shown.items() if one.at > now - 60 for did in one.available}
+        for schedd, queue in world.truth.queues.items():
+            if (
+                world.faults.active(f"schedd {schedd}", now)
+                and {did for dids in queue for did in dids} & shown
+            ):
+                self.happened("the demand of a silent schedd stayed")
 
     # ---- the end: what is published is the truth
 
@@ -53,13 +293,11 @@ class Laws:
         world = self._world
         if world.daemon is None:
             return self._break("truth", "the daemon does not run")
-        sections = world.configurations[world.configuration]
-        aliases, retired = (sections.get("sites", {}).get(key, ()) for key in ("aliases", "retired"))
         for site in sorted(world.truth.all_sites):
-            shown_as = Site(aliases.get(site, site)) if aliases else site
+            shown_as = world.shown_as(site)
             for source, max_age in (("file", 90), ("http", 90), ("collector", 390)):
                 text = world.read_source(source, shown_as)
-                if site in retired:
+                if site in world.section("sites").get("retired", ()):
                     if text is not None:
                         self._break("truth", f"{source} has an ad of {site}, which is retired")
                 elif text is None:
@@ -69,23 +307,26 @@ class Laws:
                     self._check_truth(f"{source}'s ad of {shown_as}", site, ad, max_age)
         return None
 
-    def _check_truth(self, what: str, site: Site, ad: dict[str, Any], max_age: int) -> None:
+    def check_from_nothing(self, fresh: "World") -> None:
+        """A, then B, then A again ends as A from nothing (decision 21)."""
+        world = self._world
+        wanted = world.wanted()
+        for site in world.published_sites():
+            here, there = world.shown_ad("file", site), fresh.shown_ad("file", site)
+            if here is None or there is None:
+                self._break("from nothing", f"{site} has no ad")
+                continue
+            for name in ("DatasetStates", "DatasetFractions"):
+                was, should = (
+                    {did: one for did, one in _read(name, dict(ad.content)[name]).items() if did in wanted}
+                    for ad in (here, there)
+                )
+                if was != should:
+                    self._break("from nothing", f"{name} of {site} is {was}, from nothing {should}")
+
+    def _check_truth(self, what: str, site: Site, ad: Mapping[str, Any], max_age: int) -> None:
         truth, world = self._world.truth, self._world
-        sections = world.configurations[world.configuration]
-        demand, never = sections["demand"], sections["publish"].get("never", ())
-
-        def is_private(did: Did) -> bool:
-            return any(fnmatchcase(did, pattern) for pattern in never)
-
-        named_now = {did for queue in truth.queues.values() for dids in queue for did in dids}
-        matched = {
-            did
-            for shares in truth.shares.values()
-            for did, at in shares.items()
-            if at and any(fnmatchcase(did, pattern) for pattern in demand["patterns"])
-        }
-        wanted = {did for did in named_now | matched | set(demand["pins"]) if not is_private(did)}
-        shown = set(ad["AvailableDatasets"])
+        wanted, shown = world.wanted(), set(ad["AvailableDatasets"])
         whole = {did for did in truth.sizes if truth.share(did, site) == 1}
         if missing := (wanted & whole) - shown:
             self._break("truth", f"{what} lacks {', '.join(sorted(missing))}")
@@ -93,15 +334,14 @@ class Laws:
             self._break("truth", f"{what} has {', '.join(sorted(wrong))}, which is not whole there")
         if unasked := shown - wanted - self._named:
             self._break("truth", f"{what} has {', '.join(sorted(unasked))}, which nobody named")
-        if secret := {did for did in shown if is_private(did)}:
+        if secret := {did for did in shown if world.is_private(did)}:
             self._break("truth", f"{what} has {', '.join(sorted(secret))}, which are private")
         if (age := to_unix(world.clock()) - ad["DataLocalityAsOf"]) > max_age:
             self._break("truth", f"{what} is {age} s old")
         for queue in truth.queues.values():
             for dids in queue:
-                if any(is_private(did) for did in dids):
-                    continue
-                self._check_share(what, site, ad["DataLocalitySets"], dids)
+                if not any(world.is_private(did) for did in dids):
+                    self._check_share(what, site, ad["DataLocalitySets"], dids)
 
     def _check_share(self, what: str, site: Site, sets: dict[str, float], dids: tuple[Did, ...]) -> None:
         truth = self._world.truth

@@ -5,11 +5,12 @@ so a run depends on nothing but its seed. A task has an owner, the process that 
 process is killed, all its tasks end where they wait.
 """
 
+import heapq
 import random
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,12 +33,12 @@ class Process:
 
 @dataclass(eq=False)
 class Task:
-    """One thread: it runs when ``is_ready`` returns True, or at ``deadline`` (seconds of virtual time)."""
+    """One thread. It waits until ``is_ready`` returns True, or until its ``deadline`` in virtual time."""
 
     name: str
     owner: Process
     run: "greenlet"
-    is_ready: Callable[[], bool] = field(default=lambda: True)
+    is_ready: Callable[[], bool] | None = None
     deadline: float | None = None
 
 
@@ -47,14 +48,19 @@ class Loop:
     def __init__(self, seed: int) -> None:
         self.now = 0.0
         self._random = random.Random(seed)
-        self._tasks: list[Task] = []
+        self._watching: list[Task] = []
+        """The tasks that wait for a condition, perhaps with a deadline."""
+        self._alarms: list[tuple[float, int, Task]] = []
+        """A heap of deadlines; an alarm of a task that has gone on meanwhile counts for nothing."""
+        self._alarm_count = 0
         self._current: Task | None = None
         self._hub = greenlet.getcurrent()
+        self._tasks: dict[Task, None] = {}
         self.switches = 0
         self.failures: list[BaseException] = []
         """Exceptions that left a task: the daemon's own threads would have ended with a traceback."""
 
-    def spawn(self, name: str, owner: Process, work: Callable[[], object]) -> Task:
+    def spawn(self, name: str, owner: Process, work: Callable[[], object]) -> None:
         """Start *work* as a task of *owner*; it runs when the present task waits."""
         context = copy_context()
 
@@ -67,51 +73,70 @@ class Loop:
                 self.failures.append(error)
 
         task = Task(name, owner, greenlet(run, parent=self._hub))
-        self._tasks.append(task)
-        return task
+        self._tasks[task] = None
+        self._suspend(task, None, 0.0)
 
-    def wait(self, is_ready: Callable[[], bool], seconds: float | None = None) -> bool:
+    def _suspend(self, task: Task, is_ready: Callable[[], bool] | None, seconds: float | None) -> None:
+        task.is_ready, task.deadline = is_ready, None if seconds is None else self.now + max(0.0, seconds)
+        if is_ready:
+            self._watching.append(task)
+        if task.deadline is not None:
+            self._alarm_count += 1
+            heapq.heappush(self._alarms, (task.deadline, self._alarm_count, task))
+
+    def wait(self, is_ready: Callable[[], bool] | None, seconds: float | None = None) -> bool:
         """Let others run until *is_ready*, but not longer than *seconds*; return whether it is ready."""
         task = self._current
         assert task is not None, "only a task may wait"
         if task.owner.is_dead:
             raise Killed
-        task.is_ready, task.deadline = is_ready, None if seconds is None else self.now + max(0.0, seconds)
+        self._suspend(task, is_ready, seconds)
         self._hub.switch()
         if task.owner.is_dead:
             raise Killed
-        return is_ready()
+        return is_ready is not None and is_ready()
 
     def sleep(self, seconds: float) -> None:
         """Let *seconds* of virtual time pass for the present task."""
-        self.wait(lambda: False, seconds)
+        self.wait(None, seconds)
 
     def kill(self, process: Process) -> None:
         """End *process*: its tasks end where they wait, and the caller's too, if it is one of them."""
         process.is_dead = True
-        for task in [one for one in self._tasks if one.owner is process and one is not self._current]:
+        ended = [task for task in self._tasks if task.owner is process and task is not self._current]
+        for task in ended:
+            del self._tasks[task]
+        self._watching = [task for task in self._watching if task.owner is not process]
+        for task in ended:
             self._resume(task)
-        self._drop_ended()
 
     def run(self, until: float) -> None:
         """Run all tasks until the virtual time *until*."""
         while True:
-            ready = [task for task in self._tasks if self._is_runnable(task)]
+            ready = [task for task in self._watching if task.is_ready and task.is_ready()]
+            while self._alarms and self._alarms[0][0] <= self.now:
+                at, _, task = heapq.heappop(self._alarms)
+                if task.deadline == at and task in self._tasks and task not in ready:
+                    ready.append(task)
+            for task in self._random.sample(ready, len(ready)) if len(ready) > 1 else ready:
+                if task in self._tasks and (task.deadline is not None or task.is_ready):
+                    self._continue(task)
             if ready:
-                self._resume(self._random.choice(ready) if len(ready) > 1 else ready[0])
-                self._drop_ended()
                 continue
-            at = min((task.deadline for task in self._tasks if task.deadline is not None), default=until)
+            at = self._alarms[0][0] if self._alarms else until
             if at >= until:
                 self.now = until
                 return
             self.now = at
 
-    def _drop_ended(self) -> None:
-        self._tasks = [one for one in self._tasks if not one.run.dead and not one.owner.is_dead]
-
-    def _is_runnable(self, task: Task) -> bool:
-        return (task.deadline is not None and task.deadline <= self.now) or task.is_ready()
+    def _continue(self, task: Task) -> None:
+        """Let *task* run until it waits again or ends."""
+        if task.is_ready:
+            self._watching.remove(task)
+        task.is_ready = task.deadline = None
+        self._resume(task)
+        if task.run.dead:
+            self._tasks.pop(task, None)
 
     def _resume(self, task: Task) -> None:
         """Run *task* until it waits or ends; a killed task ends, whatever it catches."""
@@ -121,9 +146,7 @@ class Loop:
         self.switches += 1
         if not task.owner.is_dead:
             task.run.switch()
-        elif (
-            task.run
-        ):  # it has begun: it ends where it waits, and every further wait of it raises Killed again
+        elif task.run:  # it has begun: it ends where it waits, and each further wait raises Killed
             task.run.throw(Killed)
         self._current, self._hub = caller, hub
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 AD_LIFETIME: Final = 900.0
 """Seconds after which a collector forgets an ad; as in hydrator.wiring.publishers."""
+PATIENCE_SECONDS: Final = 60.0
+"""Seconds after which the clients of schedds and of the collector give up; see adapters.condor.bindings."""
 ANSWER_SECONDS: Final = 120.0
 """Seconds after which a part gives up on an answer that was dropped."""
 
@@ -61,8 +63,11 @@ class Part:
         self._process = process
         self._part = part
 
+    patience: float | None = None
+    """Seconds that the part may hang; None: for ever."""
+
     def _step(self) -> dict[str, Fault]:
-        return self._world.step(self._process, self._part)
+        return self._world.step(self._process, self._part, patience=self.patience)
 
 
 class SimulatedCatalogue(Part):
@@ -74,7 +79,7 @@ class SimulatedCatalogue(Part):
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.domain.ports.Catalogue`."""
-        started_at = self._world.clock()
+        started_at, begun = self._world.clock(), self._world.loop.now
         faults = self._step()
         self._raise(faults)
         truth = self._world.truth
@@ -101,8 +106,10 @@ class SimulatedCatalogue(Part):
                 for did in sorted(dids)
             },
         )
+        if "stale" in faults or "repeat" in faults:
+            self._world.laws.happened("an older view came after a newer one")
         if "repeat" in faults:
-            survey = self._world.last_surveys.get(self.name, survey)
+            survey, begun = self._world.last_surveys.get(self.name, (survey, begun))
             survey = Survey(
                 survey.catalogue,
                 survey.started_at,
@@ -110,11 +117,11 @@ class SimulatedCatalogue(Part):
                 {did: survey.readings.get(did, Unseen("not in this answer")) for did in dids},
             )
         else:
-            self._world.last_surveys[self.name] = survey
+            self._world.last_surveys[self.name] = survey, begun
         self._raise(self._step())  # the answer is under way
-        self._world.laws.note_survey(survey)
         if "garble" in faults:
             return "garbled"  # type: ignore[return-value]
+        self._world.laws.note_survey(survey, begun)
         return survey
 
     def _replicas(self, truth: Truth, did: Did) -> Iterator[Replica]:
@@ -144,10 +151,12 @@ class SimulatedCatalogue(Part):
 class SimulatedQueues(Part):
     """The schedds, as the daemon asks them."""
 
+    patience = PATIENCE_SECONDS
+
     def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
         """See :class:`hydrator.domain.ports.Queues`."""
         faults = self._step()
-        if "fail" in faults or "drop" in faults:
+        if faults:
             raise PoolError("collector", "the simulation broke it")
         return {
             schedd: self._ask(schedd)
@@ -156,19 +165,20 @@ class SimulatedQueues(Part):
         }
 
     def _ask(self, schedd: str) -> ScheddDemand | Unseen:
-        faults = self._world.step(self._process, f"schedd {schedd}")
-        if faults:
+        if self._world.step(self._process, f"schedd {schedd}", patience=PATIENCE_SECONDS):
             return Unseen("the simulation broke it")
         groups = tuple(
             QueuedJobs(tuple(dids), count, key_of(dids))
             for dids, count in sorted(self._world.truth.queues[schedd].items())
         )
-        self._world.laws.note_demand(schedd, groups)
+        self._world.laws.note_demand(groups)
         return ScheddDemand(self._world.clock(), groups)
 
 
 class SimulatedLoads(Part):
     """The load of the pool: all jobs are idle, and each site has a free slot."""
+
+    patience = PATIENCE_SECONDS
 
     def read_load(self) -> PoolLoad:
         """See :class:`hydrator.domain.ports.PoolLoads`."""
@@ -219,6 +229,7 @@ class SimulatedPublisher(Part):
         """See :class:`hydrator.domain.ports.Publisher`; each ad is sent by itself."""
         for ad in ads:
             self._world.laws.check_ad(self.name, ad)
+        for ad in ads:
             faults = self._step()
             self._raise(faults)
             if "lose" not in faults:  # a datagram that no one acknowledges

@@ -35,8 +35,17 @@ def run(scenario: Scenario) -> Outcome:
     )
     world.hooks = [Hook(world, *one) for one in scenario.hooks]
     world.run(scenario.seconds)
+    if any(fault.kind == "configuration" for fault in scenario.faults):
+        world.laws.check_from_nothing(_run_from_nothing(world))
     failures = [("threads", f"{type(error).__name__}: {error}") for error in world.loop.failures]
     return Outcome((*world.laws.broken, *failures), world.laws.events, tuple(world.story))
+
+
+def _run_from_nothing(world: World) -> World:
+    """Return the world after a daemon without any memory has run in the truth that *world* ended with."""
+    fresh = World(0, world.truth, (), (), [dict(world.configurations[world.configuration])])
+    fresh.run(100.0)
+    return fresh
 
 
 def shrink(scenario: Scenario) -> Scenario:

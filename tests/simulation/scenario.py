@@ -9,13 +9,14 @@ from hydrator.domain.model import Did, Site
 from tests.simulation.faults import Fault
 from tests.simulation.truth import Truth
 
-FAULT_SECONDS: Final = 1500.0
+FAULT_SECONDS: Final = 900.0
 """Until this time there are faults; then all are switched off."""
-SETTLE_SECONDS: Final = 1200.0
-"""Within this time after the last fault the ads must say the truth: 40 polls."""
+SETTLE_SECONDS: Final = 780.0
+"""Within this time after the last fault the ads must say the truth: ten minutes, as long as a daemon without
+its state may withhold ads, and six polls."""
 POLL_SECONDS: Final = 30
 CONFIRM_POLLS: Final = 3
-MAX_AGE_SECONDS: Final = 1800.0
+MAX_AGE_SECONDS: Final = 1080.0
 
 Change = Callable[[Truth], Truth]
 _FAULTS: Final = {
@@ -156,7 +157,7 @@ class _Maker:
 
     def _make_fault(self, chance: random.Random) -> list[Fault]:
         at = round(chance.uniform(0, FAULT_SECONDS - 100), 1)
-        seconds = round(min(chance.choice((40.0, 150.0, 500.0, 1200.0)), FAULT_SECONDS - at), 1)
+        seconds = round(min(chance.choice((40.0, 150.0, 400.0, 800.0)), FAULT_SECONDS - at), 1)
         catalogue = f"catalogue {chance.choice(self.catalogues)}"
         schedd = f"schedd {chance.choice((*self.schedds,))}"
         publisher = f"publisher {chance.choice(('file', 'collector', 'collector', 'http'))}"

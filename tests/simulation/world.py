@@ -7,8 +7,9 @@ import contextlib
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from hydrator.daemon.daemon import Daemon
 from hydrator.daemon.process import ServiceManager
 from hydrator.daemon.runtime import Machine
 from hydrator.domain.errors import HydratorError
-from hydrator.domain.model import Site, Survey, to_unix
+from hydrator.domain.model import Did, Site, SiteAd, Survey, to_unix
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.estimates.rates import RateSource, RateTable
 from hydrator.reconcile.publish import Policy, PublishTarget
@@ -55,6 +56,8 @@ from tests.simulation.truth import Truth
 EPOCH: Final = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
 RESTART_SECONDS: Final = 5.0
 """Seconds after which systemd starts the daemon again."""
+CLOCK_CHECK_SECONDS: Final = 5.0
+"""Seconds between two checks of the clock; the daemon takes 1, which would cost many switches."""
 MAX_LATENCY: Final = 0.4
 """Largest latency of a step, in seconds."""
 
@@ -86,7 +89,7 @@ class Hook:
         self.source = source
         self.period = period
         self._world = world
-        self._cached: dict[str, object] | None = None
+        self._copy = b""
         self.shown: Mapping[str, str] = {}
         """The attributes of the slot, as the last block printed them."""
 
@@ -100,12 +103,15 @@ class Hook:
         """Run once; without an answer print the copy, and without a copy nothing new."""
         now = to_unix(self._world.clock())
         try:
-            self._cached = hook.read_ad(self._fetch(), self.site, now)
+            self._copy = self._fetch()
+            ad = hook.read_ad(self._copy, self.site, now)
         except hook.HookError:
-            if self._cached is None:
+            try:
+                ad = hook.read_ad(self._copy, self.site, now)
+            except hook.HookError:
                 return
-        assert self._cached is not None
-        block = hook.locality_block(hook.validate(dict(self._cached), self.site, now), is_update=True)
+            self._world.laws.happened("a hook showed its copy")
+        block = hook.locality_block(ad, is_update=True)
         lines = [line.partition(" = ") for line in block.decode().splitlines() if " = " in line]
         self.shown = {name: literal for name, _, literal in lines}
 
@@ -137,7 +143,7 @@ class World:
         self.configuration = 0
         self._clock_offset = 0.0
         self.shelves: dict[str, Shelf] = {}
-        self.last_surveys: dict[str, Survey] = {}
+        self.last_surveys: dict[str, tuple[Survey, float]] = {}
         self.laws = Laws(self)
         self.daemon: Daemon | None = None
         self._server: Server | None = None
@@ -145,6 +151,7 @@ class World:
         self._store: SimulatedStore | None = None
         self._nature = Process("nature")
         self.steps = 0
+        self._last_part = ""
         self.hooks: list[Hook] = []
         self.story: list[str] = []
 
@@ -162,14 +169,79 @@ class World:
         """Return the truth at the virtual time *now*."""
         return next((truth for at, truth in reversed(self._truths) if at <= now), self._truths[0][1])
 
+    # ---- what the present configuration says
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return a section of the present configuration."""
+        found: Mapping[str, Any] = self.configurations[self.configuration].get(name, {})
+        return found
+
+    @property
+    def max_age(self) -> float:
+        """Return the age in seconds up to which a fact may be shown."""
+        return float(self.section("daemon")["max_age_hours"]) * 3600
+
+    @property
+    def confirming_polls(self) -> int:
+        """Return how many polls must confirm a sudden loss."""
+        return int(self.section("breaker")["confirm_polls"])
+
+    def shown_as(self, site: Site) -> Site:
+        """Return the name that *site* has in slots."""
+        return Site(self.section("sites").get("aliases", {}).get(site, site))
+
+    def is_private(self, did: Did) -> bool:
+        """Return True if *did* is never published."""
+        return any(fnmatchcase(did, pattern) for pattern in self.section("publish").get("never", ()))
+
+    def wanted(self) -> set[Did]:
+        """Return the datasets that jobs in a queue, pins or patterns name, and that are not private."""
+        truth, demand = self.truth, self.section("demand")
+        named = {did for queue in truth.queues.values() for dids in queue for did in dids}
+        held = {did for shares in truth.shares.values() for did, at in shares.items() if at}
+        matched = {did for did in held if any(fnmatchcase(did, one) for one in demand["patterns"])}
+        return {did for did in named | matched | set(demand["pins"]) if not self.is_private(did)}
+
+    def shown_ad(self, publisher: str, site: Site) -> SiteAd | None:
+        """Return the ad of *site* that *publisher* shows now."""
+        if publisher == "http":
+            server = self._server
+            return server.get_state().ads.get(site) if server and server.url else None
+        ad, came = self.shelves.get(publisher, Shelf()).ads.get(site, (None, 0.0))
+        is_expired = publisher == "collector" and self.loop.now - came >= AD_LIFETIME
+        return None if is_expired else ad
+
+    def held_sites(self) -> frozenset[Site]:
+        """Return the sites whose ads the daemon says that it keeps as they are."""
+        return frozenset(self._server.get_state().held_reasons) if self._server else frozenset()
+
+    def held_losses(self) -> Collection[Site]:
+        """Return the sites with a loss that is not published yet."""
+        return self._server.get_state().held_losses if self._server else ()
+
+    def withheld_sites(self) -> Collection[Site]:
+        """Return the sites whose ads a daemon without its state does not replace yet."""
+        return self._server.get_state().withheld_reasons if self._server else ()
+
+    def published_sites(self) -> list[Site]:
+        """Return the sites of the catalogues that are not retired, by their names in slots."""
+        retired = self.section("sites").get("retired", ())
+        return sorted({self.shown_as(site) for site in self.truth.all_sites if site not in retired})
+
+    # ---- the story
+
     def tell(self, event: str) -> None:
         """Add *event* to the story of this run."""
         self.story.append(f"{self.loop.now:7.1f} s  {event}")
 
     # ---- steps
 
-    def step(self, process: Process, part: str, seconds: float = MAX_LATENCY) -> dict[str, Fault]:
+    def step(
+        self, process: Process, part: str, seconds: float = MAX_LATENCY, patience: float | None = None
+    ) -> dict[str, Fault]:
         """Let a step of *part* take up to *seconds*; return the faults that act on it, by kind.
+
+        A part that hangs goes on when the fault ends; after *patience* seconds it gives up.
 
         Raises:
             Killed: the process was killed, perhaps at this step.
@@ -180,30 +252,27 @@ class World:
         if self.faults.is_kill_due(part, self.loop.now):
             self.tell(f"killed at a step of {part}")
             self.laws.happened(f"a kill at a step of {part.split(maxsplit=1)[0]}")
+            if part.startswith("publisher") and self._last_part == "disk":
+                self.laws.happened("a kill between saving and publishing")
             self._kill()
             raise Killed
+        self._last_part = part
         if seconds:
             self.loop.sleep(self._random.random() * seconds)
         faults = self.faults.active(part, self.loop.now)
         if "hang" in faults:
-            self.loop.sleep(faults["hang"].end - self.loop.now)
-            faults = self.faults.active(part, self.loop.now)
+            left = faults["hang"].end - self.loop.now
+            self.loop.sleep(left if patience is None else min(left, patience))
+            if patience is None or left < patience:
+                faults = self.faults.active(part, self.loop.now)
         return faults
 
     def read_source(self, source: str, site: Site) -> str | None:
         """Return the ad of *site* as a hook gets it from *source*; None if it does not answer."""
         if self.faults.active(f"hook {source}", self.loop.now):
             return None
-        if source == "http":
-            server = self._server
-            ads = server.get_state().ads if server and server.url else {}
-            return ads[site].text if site in ads else None
-        shelf = self.shelves.get(source, Shelf())
-        if site not in shelf.ads:
-            return None
-        ad, came = shelf.ads[site]
-        is_expired = source == "collector" and self.loop.now - came >= AD_LIFETIME
-        return None if is_expired else ad.text
+        ad = self.shown_ad(source, site)
+        return ad.text if ad else None
 
     # ---- the process of the daemon
 
@@ -244,9 +313,11 @@ class World:
             self._kill()
             raise Killed from None
         self.tell("the daemon runs")
+        self.laws.note_start()
         while not daemon.has_clock_step():
-            self.loop.sleep(1)
+            self.loop.sleep(CLOCK_CHECK_SECONDS)
         self.tell("the daemon ends: clock step")
+        self.laws.happened("the daemon started again because its clock was set")
         daemon.stop()
         self._kill()
         raise Killed
@@ -254,6 +325,8 @@ class World:
     def _kill(self) -> None:
         """End the process of the daemon; systemd starts it again."""
         process, store = self._process, self._store
+        if process.is_dead:
+            return
         self.loop.kill(process)
         self.daemon = self._server = None
         if store:
@@ -261,6 +334,7 @@ class World:
             store.close()
         if "lost state" in self.faults.active("disk", self.loop.now):
             self.tell("the state is lost")
+            self.laws.note_lost_state()
             for file in self._folder.glob("state.sqlite*"):
                 file.unlink()
         self._boot_later()
@@ -317,6 +391,11 @@ class World:
             self.loop.sleep(at - self.loop.now)
             event()
 
+    def _watch(self) -> None:
+        while True:
+            self.loop.sleep(60)
+            self.laws.watch()
+
     def _change(self, told: str, change: Callable[[Truth], Truth]) -> None:
         self.tell(told)
         self.truth = change(self.truth)
@@ -326,11 +405,11 @@ class World:
         self.tell(str(fault).split("  ", 1)[1])
         if fault.kind == "clock":
             self._clock_offset += fault.number
-            self.laws.note_clock_step()
+            self.laws.note_clock_step(fault.number)
         elif fault.kind == "configuration":
             self._reload(int(fault.number))
         elif fault.kind == "forget":  # a collector that restarts has no ads
-            self.shelves[fault.part.removeprefix("publisher ")].ads.clear()
+            self.shelves.setdefault(fault.part.removeprefix("publisher "), Shelf()).ads.clear()
         else:
             raise ValueError(fault.kind)
 
@@ -338,6 +417,7 @@ class World:
         """Use another configuration, as after SIGHUP: the process stops and executes itself again."""
         self.configuration = number
         self.laws.note_configuration()
+        self.laws.happened(f"configuration {number} came into use")
         process, daemon = self._process, self.daemon
         if daemon is None:
             return
@@ -367,6 +447,7 @@ class World:
         with self._disk(), patch("hydrator.daemon.cycles.trim_heap"):
             self._boot()
             self.loop.spawn("nature", self._nature, self._let_things_happen)
+            self.loop.spawn("laws", self._nature, self._watch)
             for one in self.hooks:
                 self.loop.spawn(f"hook at {one.site}", self._nature, one.run_forever)
             self.loop.run(seconds)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
-from hydrator.domain.errors import StateError
+from hydrator.domain.errors import CatalogueUnreachable, StateError
 from hydrator.domain.model import (
     Did,
     Hold,
@@ -381,7 +381,7 @@ def test_a_catalogue_never_found_anything_when_it_could_never_say():
     world = World(rules=ReconcilePolicy(patterns=("*",)))
     world.catalogue.is_broken = True
     world.run()
-    assert world.cycle.state.pattern_matches == {"rucio": frozenset(), "dmapi": frozenset()}
+    assert world.cycle.state.pattern_matches == {"dmapi": frozenset()}
 
 
 def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
@@ -550,6 +550,28 @@ def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     world.other.is_broken, world.other.unseen_reasons = False, {}
     assert world.run(MINUTE).held_reasons == {}
     assert L2 in states(world.collector)
+
+
+class Unsearchable(MemoryCatalogue):
+    """Answers about each dataset, but not about patterns."""
+
+    def find(self, patterns):
+        raise CatalogueUnreachable(self.name, "the search broke")
+
+
+def test_lost_state_and_a_failed_search_leave_published_ads_unchanged():
+    world = World(replica(L1, CAM), rules=ReconcilePolicy(patterns=("*",)))
+    world.run()
+    searchable, world.catalogue = world.catalogue, Unsearchable("rucio", world.catalogue.replicas, (CAM, RAL))
+    lost(world, rules=ReconcilePolicy(patterns=("*",)))
+    world.cycle.refresh_demand()
+    why = "catalogue rucio has not been searched for the patterns yet"
+    assert world.run(MINUTE).held_reasons[CAM].startswith(why)
+    assert L1 in states(world.collector)
+    lost(world, rules=ReconcilePolicy(patterns=("*",)), catalogues=[searchable])
+    world.cycle.refresh_demand()
+    assert world.run(MINUTE).held_reasons == {}
+    assert L1 in states(world.collector)
 
 
 def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
