@@ -11,7 +11,7 @@ pytestmark = pytest.mark.outside
 POOLS = """
 import ctypes, sys, threading
 from pathlib import Path
-from hydrator.daemon.process.malloc import limit_arenas
+from hydrator.daemon.process import limit_arenas
 
 libc = ctypes.CDLL(None)
 if sys.argv[1] == "shared":
@@ -37,7 +37,7 @@ print(Path(sys.argv[2]).read_text().count("<heap "))
 HOLES = """
 import sys
 from pathlib import Path
-from hydrator.daemon.process.malloc import trim_heap
+from hydrator.daemon.process import trim_heap
 
 def resident_kib():
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS:")))

@@ -173,7 +173,6 @@ def test_rate_limit_counts_all_ipv6_addresses_of_a_host_as_one():
 
 def test_default_rate_limit_lets_all_hooks_of_a_site_ask_at_once():
     http = HttpServerSettings(port=0)
-    assert (http.requests_burst, http.requests_per_second) == (2000, 500)
     with build_http_server(http, lambda: VIEW, CollectorRegistry()) as server:
         assert {ask(server, "/healthz").status_code for _ in range(50)} == {200}
 
