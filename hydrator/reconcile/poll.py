@@ -299,6 +299,7 @@ class DemandPoller:
         self._bugs = bugs
         self.answers: Mapping[str, ScheddDemand | Unseen] = {}
         self.error: str | None = None
+        self._listed_schedds: set[str] = set()
         self._answered_schedds: set[str] = set()
         self._has_listed_schedds = False
 
@@ -321,6 +322,7 @@ class DemandPoller:
             known_schedds = self.answers.keys() | {jobs.schedd for jobs in memory.entries}
             answers = {schedd: Unseen(answers) for schedd in known_schedds}
         self.answers = answers
+        self._listed_schedds |= answers.keys()
         self._answered_schedds |= {
             schedd for schedd, answer in self.answers.items() if isinstance(answer, ScheddDemand)
         }
@@ -328,13 +330,10 @@ class DemandPoller:
     def unanswered_sources(self, memory: DemandMemory) -> list[str]:
         """Return the names, such as ``schedd ap1``, of schedds without an answer and without saved demand.
 
+        A schedd that has left the pool without an answer is one of them: a collector forgets a silent schedd.
         If the collector has never listed the schedds, return ``all schedds``.
         """
         known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
         if self._queues and not self._has_listed_schedds:
             return ["all schedds"]
-        return sorted(
-            f"schedd {schedd}"
-            for schedd, answer in self.answers.items()
-            if isinstance(answer, Unseen) and schedd not in known_schedds
-        )
+        return sorted(f"schedd {schedd}" for schedd in self._listed_schedds - known_schedds)
