@@ -500,6 +500,7 @@ def json_answers() -> str:
             "# JSON\n",
             MADE + " The output of `--json`. Times are in Unix s. A new version may add keys.\n",
             table(("command", "output"), listed),
+            "## Keys\n",
             *key_tables(*JSON_ANSWERS.values()),
         ]
     )

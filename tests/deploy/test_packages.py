@@ -54,6 +54,7 @@ enter sh -c 'dpkg --install /srv/*_0*.deb' >&2
 save installed
 test ! -e "$PLACE/root/srv/calls"
 master=$PLACE/root$(enter condor_config_val MASTER_ADDRESS_FILE)
+mkdir -p "${master%/*}"
 touch "$master"
 echo "MINE = 3" >> "$configuration/60-datalocality-schedd.conf"
 enter sh -c 'dpkg --install /srv/*_9*.deb' >&2
