@@ -17,6 +17,8 @@ SLACK_SECONDS: Final = 60.0
 """Largest time from the cycle that judges a fact to the moment at which a publisher gets the ad."""
 FRESH_SECONDS: Final = 100.0
 """Largest age of an ad if all that it depends on is well: two polls, and the waits of a cycle."""
+WITHHELD_SECONDS: Final = 600.0
+"""So long at most a daemon without its state keeps published ads as they are."""
 COLLECTOR_SECONDS: Final = 300.0
 """A collector gets an unchanged ad only so often."""
 HEALTHY_AFTER_SECONDS: Final = 200.0
@@ -66,6 +68,7 @@ class Laws:
         self._reports: dict[str, dict[Did, deque[Report]]] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
         self._life = 0
+        self._lost_at = -1e9
         self._started_at = 0.0
         self._last_configuration_at = -1e9
         self._clock_steps: list[tuple[float, float]] = []
@@ -74,7 +77,8 @@ class Laws:
         """Count *event*, one of the situations that each full run must have met."""
         self.events[event] += 1
 
-    def _break(self, law: str, sentence: str) -> None:
+    def add(self, law: str, sentence: str) -> None:
+        """Note that *law* is broken."""
         self._world.tell(f"BROKEN: {law}: {sentence}")
         self.broken.append((law, sentence))
 
@@ -90,9 +94,14 @@ class Laws:
             self.happened("an answer was cut in the middle")
         for did, reading in survey.readings.items():
             if isinstance(reading, Seen):
-                listed = {self._world.shown_as(one.site): one.state for one in reading.replicas}
-                whole = frozenset(site for site, state in listed.items() if state is ReplicaState.COMPLETE)
-                reports.setdefault(did, deque(maxlen=40)).append(Report(begun, now, frozenset(listed), whole))
+                listed, whole = set[Site](), set[Site]()
+                for one in reading.replicas:
+                    names = {one.site, self._world.shown_as(one.site)}
+                    listed |= names
+                    whole |= names if one.state is ReplicaState.COMPLETE else set()
+                reports.setdefault(did, deque(maxlen=40)).append(
+                    Report(begun, now, frozenset(listed), frozenset(whole))
+                )
 
     def note_demand(self, groups: Sequence[QueuedJobs]) -> None:
         """Note which sets the jobs of a schedd named."""
@@ -105,14 +114,22 @@ class Laws:
     def note_lost_state(self) -> None:
         """Note that the next process begins without the state on disk."""
         self._life += 1
+        self._lost_at = self._world.loop.now
 
     def note_clock_step(self, seconds: float) -> None:
         """Note that the wall clock was set forward by *seconds*."""
         self._clock_steps.append((self._world.loop.now, seconds))
+        if seconds < 0:
+            self.note_lost_state()  # its times would be in the future
 
-    def _age(self, begun: float) -> float:
-        """Return how old a report that began at *begun* is by the wall clock."""
-        return self._world.loop.now - begun + sum(seconds for at, seconds in self._clock_steps if at > begun)
+    def note_withdrawn(self, publisher: str, site: Site) -> None:
+        """Note that *publisher* has no ad of *site* any more."""
+        self._shown.pop((publisher, site), None)
+
+    def _age(self, begun: float, slack: float = SLACK_SECONDS) -> float:
+        """Return how old a report from *begun* is by the wall clock, without steps of the last seconds."""
+        now = self._world.loop.now
+        return now - begun + sum(seconds for at, seconds in self._clock_steps if begun < at < now - slack)
 
     def note_configuration(self) -> None:
         """Note that the configuration changes."""
@@ -122,16 +139,15 @@ class Laws:
 
     def check_ad(self, publisher: str, ad: SiteAd) -> None:
         """Check an ad that the daemon gives to *publisher*."""
-        before = self._shown.get((publisher, ad.site))
+        before, there = self._shown.get((publisher, ad.site)), self._world.shown_ad(publisher, ad.site)
         now = Shown(ad, self._world.loop.now, self._life, available_in(ad))
         self._shown[publisher, ad.site] = now
         if "full" in self._world.faults.active("disk", now.at):
             self.happened("an ad was published although the disk was full")
         self._check_reported(now)
-        if before is None:
-            return
-        self._check_generation(before, now)
-        if gone := before.available - now.available:
+        if there:
+            self._check_generation(there, ad)
+        if before and (gone := before.available - now.available):
             self._check_gone(before, now, gone)
 
     def _reports_of(self, did: Did) -> Iterator[deque[Report]]:
@@ -144,39 +160,67 @@ class Laws:
             default=-1e9,
         )
 
+    def age_of_report(self, did: Did, site: Site, slack: float = SLACK_SECONDS) -> float:
+        """Return how long ago, by the wall clock, a report began that says that *did* is whole at *site*."""
+        return self._age(self._last_whole(did, site), slack)
+
     def _check_reported(self, now: Shown) -> None:
         """Nothing is advertised that no catalogue reported within the age bound (decision 6)."""
         for did in sorted(now.available):
-            age = self._age(self._last_whole(did, now.ad.site))
+            age = self.age_of_report(did, now.ad.site)
             if age > self._world.max_age + SLACK_SECONDS:
-                self._break("reported", f"{did} at {now.ad.site} was last reported whole {age:.0f} s ago")
+                self.add("reported", f"{did} at {now.ad.site} was last reported whole {age:.0f} s ago")
 
-    def _check_generation(self, before: Shown, now: Shown) -> None:
+    def _check_generation(self, old: SiteAd, new: SiteAd) -> None:
         """Generations only rise, also over a restart, a lost state and a clock that is set (the contract)."""
-        old, new = before.ad, now.ad
         has_changed = new.content != old.content
         if new.generation < old.generation or (new.generation == old.generation and has_changed):
             what = "other" if has_changed else "the same"
-            self._break(
-                "generation", f"{new.site}: {old.generation}, then {new.generation} with {what} content"
-            )
+            self.add("generation", f"{new.site}: {old.generation}, then {new.generation} with {what} content")
 
     def _check_gone(self, before: Shown, now: Shown, gone: frozenset[Did]) -> None:
         site = now.ad.site
         if self._world.loop.now - self._last_configuration_at < SLACK_SECONDS:
             return
-        wanted = self._world.wanted()
+        if self._life and WITHHELD_SECONDS < now.at - self._lost_at < WITHHELD_SECONDS + 2 * SLACK_SECONDS:
+            return  # withholding ends, whoever is silent
+        wanted = self._world.wanted() - self._forgotten()
         lost = []
         for did in sorted(gone & wanted):
-            if self._age(self._last_whole(did, site)) > self._world.max_age - SLACK_SECONDS:
+            if self.age_of_report(did, site) > self._world.max_age - SLACK_SECONDS:
                 self.happened("a fact was too old to be shown")
                 continue
             if any(self._is_surely_whole(reports, site, now.at) for reports in self._reports_of(did)):
-                self._break("unknown is not absent", f"{did} left the ad of {site}, though it is reported")
+                self.add("unknown is not absent", f"{did} left the ad of {site}, though it is reported")
             else:
                 lost.append(did)
         if before.life == now.life and lost:
             self._check_confirmed(before, now, lost)
+
+    def _forgotten(self) -> set[Did]:
+        """Return what only schedds name that the collector does not list, if the state was lost."""
+        world, now = self._world, self._world.loop.now
+        gone = [
+            name
+            for name in world.truth.queues
+            if any(
+                one.kind == "gone" and one.at <= now < one.end + SLACK_SECONDS
+                for one in world.faults.of(f"schedd {name}")
+            )
+        ]
+        if not gone or not self._life:
+            return set()
+        here, there = (
+            {
+                did
+                for name, queue in world.truth.queues.items()
+                if (name in gone) is is_gone
+                for dids in queue
+                for did in dids
+            }
+            for is_gone in (False, True)
+        )
+        return there - here
 
     @staticmethod
     def _is_surely_whole(reports: deque[Report], site: Site, now: float) -> bool:
@@ -200,9 +244,7 @@ class Laws:
         count = min(count or 0 for count, _ in losses)
         if count <= limit:
             what = f"{len(lost)} of {len(before.available)} datasets"
-            self._break(
-                "confirmation", f"{what} left the ad of {site} after {count} polls, {limit} must follow"
-            )
+            self.add("confirmation", f"{what} left the ad of {site} after {count} polls, {limit} must follow")
         else:
             self.happened("a sudden loss was confirmed by further polls, then published")
 
@@ -227,12 +269,12 @@ class Laws:
         now = self._world.loop.now
         return all(fault.end + since < now or fault.at > now for fault in self._world.faults.of(part))
 
-    def _is_settled(self) -> bool:
+    def _is_settled(self, seconds: float = HEALTHY_AFTER_SECONDS) -> bool:
         """Return True if the daemon has run for a while, with its disk and clock in order."""
         now, world = self._world.loop.now, self._world
         steps = [at for at, _ in self._clock_steps]
         since = max(self._started_at, self._last_configuration_at, *steps)
-        return world.daemon is not None and now - since > HEALTHY_AFTER_SECONDS and self._is_well("disk")
+        return world.daemon is not None and now - since > seconds and self._is_well("disk")
 
     def _check_freshness(self) -> None:
         """A sick part ages only what depends on it: the rest stays fresh (decisions 7, 18, 20)."""
@@ -251,9 +293,11 @@ class Laws:
                 parts = (f"publisher {publisher}", *listing)
                 if shown is None or not all(self._is_well(part, since) for part in parts):
                     continue
+                if not self._is_settled(since):
+                    continue
                 age = to_unix(world.clock()) - to_unix(shown.as_of)
                 if age > FRESH_SECONDS + extra:
-                    self._break("freshness", f"{publisher}'s ad of {site} is {age} s old, its parts are well")
+                    self.add("freshness", f"{publisher}'s ad of {site} is {age} s old, its parts are well")
                 elif not all(self._is_well(part) for part in others):
                     self.happened("a site stayed fresh beside a sick catalogue")
 
@@ -268,7 +312,7 @@ class Laws:
             if served is None or filed is None or served.generation != filed.generation:
                 continue  # between two publishers
             if served.content != filed.content:
-                self._break("shown", f"the ads of {site} over HTTP and in its file differ")
+                self.add("shown", f"the ads of {site} over HTTP and in its file differ")
 
     def _note_events(self) -> None:
         world, now = self._world, self._world.loop.now
@@ -291,17 +335,19 @@ class Laws:
     def check_end(self) -> None:
         """Check, some time after the last fault, that every publisher has the truth."""
         world = self._world
+        if world.is_daemon_gone:
+            return None
         if world.daemon is None:
-            return self._break("truth", "the daemon does not run")
+            return self.add("truth", "the daemon does not run")
         for site in sorted(world.truth.all_sites):
             shown_as = world.shown_as(site)
             for source, max_age in (("file", 90), ("http", 90), ("collector", 390)):
                 text = world.read_source(source, shown_as)
                 if site in world.section("sites").get("retired", ()):
                     if text is not None:
-                        self._break("truth", f"{source} has an ad of {site}, which is retired")
+                        self.add("truth", f"{source} has an ad of {site}, which is retired")
                 elif text is None:
-                    self._break("truth", f"{source} has no ad of {shown_as}")
+                    self.add("truth", f"{source} has no ad of {shown_as}")
                 else:
                     ad = hook.read_ad(text.encode(), shown_as, to_unix(world.clock()))
                     self._check_truth(f"{source}'s ad of {shown_as}", site, ad, max_age)
@@ -314,7 +360,7 @@ class Laws:
         for site in world.published_sites():
             here, there = world.shown_ad("file", site), fresh.shown_ad("file", site)
             if here is None or there is None:
-                self._break("from nothing", f"{site} has no ad")
+                self.add("from nothing", f"{site} has no ad")
                 continue
             for name in ("DatasetStates", "DatasetFractions"):
                 was, should = (
@@ -322,22 +368,22 @@ class Laws:
                     for ad in (here, there)
                 )
                 if was != should:
-                    self._break("from nothing", f"{name} of {site} is {was}, from nothing {should}")
+                    self.add("from nothing", f"{name} of {site} is {was}, from nothing {should}")
 
     def _check_truth(self, what: str, site: Site, ad: Mapping[str, Any], max_age: int) -> None:
         truth, world = self._world.truth, self._world
         wanted, shown = world.wanted(), set(ad["AvailableDatasets"])
         whole = {did for did in truth.sizes if truth.share(did, site) == 1}
         if missing := (wanted & whole) - shown:
-            self._break("truth", f"{what} lacks {', '.join(sorted(missing))}")
+            self.add("truth", f"{what} lacks {', '.join(sorted(missing))}")
         if wrong := shown - whole:
-            self._break("truth", f"{what} has {', '.join(sorted(wrong))}, which is not whole there")
+            self.add("truth", f"{what} has {', '.join(sorted(wrong))}, which is not whole there")
         if unasked := shown - wanted - self._named:
-            self._break("truth", f"{what} has {', '.join(sorted(unasked))}, which nobody named")
+            self.add("truth", f"{what} has {', '.join(sorted(unasked))}, which nobody named")
         if secret := {did for did in shown if world.is_private(did)}:
-            self._break("truth", f"{what} has {', '.join(sorted(secret))}, which are private")
+            self.add("truth", f"{what} has {', '.join(sorted(secret))}, which are private")
         if (age := to_unix(world.clock()) - ad["DataLocalityAsOf"]) > max_age:
-            self._break("truth", f"{what} is {age} s old")
+            self.add("truth", f"{what} is {age} s old")
         for queue in truth.queues.values():
             for dids in queue:
                 if not any(world.is_private(did) for did in dids):
@@ -349,4 +395,4 @@ class Laws:
         share = sum(truth.sizes[did] * (truth.share(did, site) or 0) for did in dids) / total
         shown = sets.get(set_key(dids))
         if shown is None or abs(shown - share) > 0.02 or (shown == 1) != (share == 1):
-            self._break("truth", f"{what} shows {shown} of {', '.join(dids)}, where {share:.2f} is")
+            self.add("truth", f"{what} shows {shown} of {', '.join(dids)}, where {share:.2f} is")

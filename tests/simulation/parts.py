@@ -240,6 +240,7 @@ class SimulatedPublisher(Part):
         for site in sorted(sites):
             self._raise(self._step())
             self._shelf.ads.pop(site, None)
+            self._world.laws.note_withdrawn(self.name, site)
 
     def _raise(self, faults: Mapping[str, Fault]) -> None:
         if "drop" in faults:
@@ -281,8 +282,9 @@ class SimulatedStore(Store):
                 yield
             return
         with Store._open_transaction(db, lock):
-            if "full" in self.world.step(self.process, "disk", seconds=0.0):
-                raise sqlite3.OperationalError("database or disk is full")
+            changes, is_full = db.total_changes, "full" in self.world.step(self.process, "disk", seconds=0.0)
             yield
             self.world.step(self.process, "disk", seconds=0.0)
+            if is_full and db.total_changes > changes:
+                raise sqlite3.OperationalError("database or disk is full")
         self.world.step(self.process, "disk", seconds=0.0)

@@ -1,8 +1,9 @@
 """Run scenarios: one seed, its story, and the shortest form of it that still breaks the same law."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tests.simulation.jobs import Pool, Slot
 from tests.simulation.scenario import FAULT_SECONDS, Scenario, make
 from tests.simulation.world import Hook, World
 
@@ -34,8 +35,12 @@ def run(scenario: Scenario) -> Outcome:
         [{**one, "daemon": dict(one["daemon"])} for one in scenario.configurations],
     )
     world.hooks = [Hook(world, *one) for one in scenario.hooks]
+    if scenario.jobs:
+        slots = [Slot(one.site, one) for one in world.hooks for _ in range(2)]
+        slots += [Slot(one.site, None) for one in world.hooks[:2]]
+        world.pool = Pool(world, [replace(job) for job in scenario.jobs], slots)
     world.run(scenario.seconds)
-    if any(fault.kind == "configuration" for fault in scenario.faults):
+    if any(fault.kind == "configuration" for fault in scenario.faults) and not world.is_daemon_gone:
         world.laws.check_from_nothing(_run_from_nothing(world))
     failures = [("threads", f"{type(error).__name__}: {error}") for error in world.loop.failures]
     return Outcome((*world.laws.broken, *failures), world.laws.events, tuple(world.story))

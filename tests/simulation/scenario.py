@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hydrator.domain.model import Did, Site
+from hydrator.submit.expressions import Mode
 from tests.simulation.faults import Fault
+from tests.simulation.jobs import Job
 from tests.simulation.truth import Truth
 
 FAULT_SECONDS: Final = 900.0
@@ -14,6 +16,8 @@ FAULT_SECONDS: Final = 900.0
 SETTLE_SECONDS: Final = 780.0
 """Within this time after the last fault the ads must say the truth: ten minutes, as long as a daemon without
 its state may withhold ads, and six polls."""
+JOBS_EVERY: Final = 4
+"""Every so many seeds have jobs; in a quarter of those the daemon ends for good."""
 POLL_SECONDS: Final = 30
 CONFIRM_POLLS: Final = 3
 MAX_AGE_SECONDS: Final = 1080.0
@@ -41,6 +45,7 @@ class Scenario:
         changes: what changes in the world, each with its time and a sentence.
         configurations: the settings; number 0 is in use at the start and at the end.
         hooks: the site, the source and the period in seconds of each slot's hook.
+        jobs: the jobs of the pool; none in most scenarios.
     """
 
     seed: int
@@ -49,6 +54,7 @@ class Scenario:
     faults: Sequence[Fault]
     configurations: Sequence[Mapping[str, Any]]
     hooks: Sequence[tuple[Site, str, float]]
+    jobs: Sequence[Job] = ()
 
     @property
     def seconds(self) -> float:
@@ -96,7 +102,23 @@ class _Maker:
                 (site, ("file", "http", "collector")[number % 3], 60.0 + 60 * (number % 2))
                 for number, site in enumerate(self.sites)
             ],
+            self._make_jobs(truth) if self._seed % JOBS_EVERY == 0 else (),
         )
+
+    def _make_jobs(self, truth: Truth) -> list[Job]:
+        chance = self._numbers("jobs")
+        sets = sorted({dids for queue in truth.queues.values() for dids in queue})
+        modes: list[Mode] = ["require", "require", "wait", "auto"]
+        return [
+            Job(
+                chance.choice((*sets, ())),
+                chance.choice(modes),
+                chance.uniform(0, FAULT_SECONDS),
+                chance.choice((0, 120, 400)),
+                chance.choice((50.0, 200.0)),
+            )
+            for _ in range(12)
+        ]
 
     def _make_truth(self) -> Truth:
         chance = self._random
@@ -153,7 +175,10 @@ class _Maker:
 
     def _make_faults(self) -> list[Fault]:
         chance = self._numbers("faults")
-        return [fault for _ in range(chance.randint(1, 7)) for fault in self._make_fault(chance)]
+        faults = [fault for _ in range(chance.randint(1, 7)) for fault in self._make_fault(chance)]
+        if self._seed % (4 * JOBS_EVERY) == 0:
+            faults.append(Fault("gone", "", round(chance.uniform(0, FAULT_SECONDS), 1)))
+        return faults
 
     def _make_fault(self, chance: random.Random) -> list[Fault]:
         at = round(chance.uniform(0, FAULT_SECONDS - 100), 1)

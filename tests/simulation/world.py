@@ -39,6 +39,7 @@ from hydrator.wiring import (
 from hydrator.wiring.condor import PoolParts
 from hydrator.wiring.staging import build_staging_parts
 from tests.simulation.faults import Fault, Faults
+from tests.simulation.jobs import Pool
 from tests.simulation.laws import Laws
 from tests.simulation.loop import Killed, Loop, Process, VirtualScheduler, VirtualThreads
 from tests.simulation.parts import (
@@ -153,6 +154,8 @@ class World:
         self.steps = 0
         self._last_part = ""
         self.hooks: list[Hook] = []
+        self.pool: Pool | None = None
+        self.is_daemon_gone = False
         self.story: list[str] = []
 
     # ---- time
@@ -340,6 +343,9 @@ class World:
         self._boot_later()
 
     def _boot_later(self) -> None:
+        if self.is_daemon_gone:
+            return
+
         def boot() -> None:
             self.loop.sleep(RESTART_SECONDS)
             self._boot()
@@ -408,6 +414,9 @@ class World:
             self.laws.note_clock_step(fault.number)
         elif fault.kind == "configuration":
             self._reload(int(fault.number))
+        elif fault.kind == "gone":
+            self.is_daemon_gone = True
+            self._kill()
         elif fault.kind == "forget":  # a collector that restarts has no ads
             self.shelves.setdefault(fault.part.removeprefix("publisher "), Shelf()).ads.clear()
         else:
@@ -450,8 +459,12 @@ class World:
             self.loop.spawn("laws", self._nature, self._watch)
             for one in self.hooks:
                 self.loop.spawn(f"hook at {one.site}", self._nature, one.run_forever)
+            if self.pool:
+                self.loop.spawn("negotiator", self._nature, self.pool.run_forever)
             self.loop.run(seconds)
             self.laws.check_end()
+            if self.pool:
+                self.pool.check_end()
             self.loop.kill(self._process)
             self.loop.kill(self._nature)
             if self._store:
