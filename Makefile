@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest
 # some images set it: then each process compiles all modules again
 unexport PYTHONDONTWRITEBYTECODE
 # tests that need no process, socket, thread or sleep; tests/conftest.py holds them to it
-INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts
+INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts tests/simulation
 # areas of tests/integration, at most a quarter of an hour each on two cores: their files, test_….py
 POOL_AREAS := condor rucio estimates submit rapthor toil staging daemon why neighbours
 condor := authorization between_pools common_files condor condor_c end_to_end hook limits pool slot_merge two_collectors
@@ -38,7 +38,7 @@ neighbours := neighbours recipes
 IN_NO_AREA := $(filter-out $(foreach area,$(POOL_AREAS),$(patsubst %,tests/integration/test_%.py,$($(area)))),$(wildcard tests/integration/test_*.py))
 $(if $(IN_NO_AREA),$(error in no area: $(IN_NO_AREA)))
 # what make test-all runs after the gate, one after the other; their random examples are new in each run
-AREAS := unit properties contracts faults deploy $(POOL_AREAS) older
+AREAS := unit properties contracts simulation faults deploy $(POOL_AREAS) older
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lint lint-style lint-types lint-calls lint-imports test test-area test-all wheels packages docs demo playground bench benefit lock clean
@@ -85,6 +85,7 @@ test-area: export HYDRATOR_TEST_HTCONDOR = 23.9
 endif
 test-area: $(READY) ## the tests of one area: AREA=condor, rucio, submit, staging, faults, deploy, unit/adapters, older, …
 	$(if $(AREA),,$(error name an area: make test-area AREA=faults))
+	$(if $(filter simulation,$(AREA)),$(BIN)/python -m tests.simulation --minutes 12)
 	$(PYTEST) -n $(WORKERS) --dist loadfile $(AREA_TESTS) $(PYTEST_ARGS)
 
 test-all: test ## the gate, then every area (hours)

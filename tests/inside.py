@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-FOLDERS = ("tests/unit/", "tests/properties/", "tests/contracts/")
+FOLDERS = ("tests/unit/", "tests/properties/", "tests/contracts/", "tests/simulation/")
 MARKS = ("outside", "pool", "rucio", "slow")
 EXAMPLES = 25
 """As many examples as a test with random input has in the gate; areas have all."""

@@ -73,19 +73,25 @@ class MemoryCatalogue:
         """Return a survey; see :class:`hydrator.domain.ports.Catalogue`."""
         now = self._clock()
         groups = group_by_lower_case(self._existing_dids())
+        replicas: dict[Did, list[Replica]] = {}
+        for replica in self.replicas:
+            if replica.site not in self.unreachable_sites:
+                replicas.setdefault(replica.did, []).append(replica)
         return Survey(
             catalogue=self.name,
             started_at=now,
             sites=self.sites | {replica.site for replica in self.replicas},
-            readings={did: self._reading(did, now, groups) for did in sorted(dids)},
+            readings={did: self._reading(did, now, groups, replicas.get(did, ())) for did in sorted(dids)},
         )
 
-    def _reading(self, did: Did, now: datetime, groups: Mapping[str, frozenset[Did]]) -> Seen | Unseen:
+    def _reading(
+        self, did: Did, now: datetime, groups: Mapping[str, frozenset[Did]], replicas: Iterable[Replica]
+    ) -> Seen | Unseen:
         if did in self.unseen_reasons:
             return Unseen(self.unseen_reasons[did])
         return Seen(
             as_of=now,
-            replicas=tuple(r for r in self.replicas if r.did == did and r.site not in self.unreachable_sites),
+            replicas=tuple(replicas),
             bytes_total=self.bytes_total.get(did),
             unreachable_sites=self.unreachable_sites,
             case_variants=case_variants(did, groups),

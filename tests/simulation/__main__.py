@@ -1,6 +1,6 @@
 """Run seeds: ``python -m tests.simulation 17`` tells the story of seed 17; without a number, new seeds.
 
-``--minutes 12`` runs new seeds for that time on all cores, and says how many.
+``--minutes 12`` runs new seeds for that time on all cores, and says how many; ``--hour`` measures an hour.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.run import run, tell
+from tests.simulation.run import run, run_hour, tell
 from tests.simulation.scenario import make
 
 
@@ -35,7 +35,13 @@ def main() -> int:
     parser.add_argument("seeds", type=int, nargs="*", help="seeds to tell")
     parser.add_argument("--minutes", type=float, default=12.0, help="run new seeds for so long (default: 12)")
     parser.add_argument("--first", type=int, help="the first new seed (default: from the clock)")
+    parser.add_argument("--hour", action="store_true", help="measure a quiet hour of 200 datasets")
     arguments = parser.parse_args()
+    if arguments.hour:
+        began = time.process_time()
+        world = run_hour()
+        print(f"{time.process_time() - began:.2f} s of CPU, {world.loop.switches} switches")
+        return 0
     if arguments.seeds:
         for seed in arguments.seeds:
             print(tell(seed))

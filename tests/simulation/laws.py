@@ -13,10 +13,35 @@ from hydrator.domain.model import Did, QueuedJobs, ReplicaState, Seen, Site, Sit
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+EVENTS: Final = (
+    "a fact was too old to be shown",
+    "a hook showed its copy",
+    "a job (auto) started beside its data",
+    "a job (require) started beside its data",
+    "a job (wait) started beside its data",
+    "a job started on a reused claim",
+    "a job started without its data because its time was over",
+    "a kill at a step of catalogue",
+    "a kill at a step of disk",
+    "a kill at a step of publisher",
+    "a kill between saving and publishing",
+    "a site stayed fresh beside a sick catalogue",
+    "a sudden loss was confirmed by further polls, then published",
+    "a sudden loss was held",
+    "an ad was published although the disk was full",
+    "an answer came long after its cycle",
+    "an answer was cut in the middle",
+    "an older view came after a newer one",
+    "configuration 0 came into use",
+    "the daemon started again because its clock was set",
+    "the demand of a silent schedd stayed",
+    "withholding protected ads after a lost state",
+)
+"""What must happen somewhere in each hundred seeds: else the laws say nothing about it."""
 SLACK_SECONDS: Final = 60.0
 """Largest time from the cycle that judges a fact to the moment at which a publisher gets the ad."""
-FRESH_SECONDS: Final = 100.0
-"""Largest age of an ad if all that it depends on is well: two polls, and the waits of a cycle."""
+FRESH_SECONDS: Final = 40.0
+"""Largest age of an ad if all that it depends on is well, beyond two polls: the waits of a cycle."""
 WITHHELD_SECONDS: Final = 600.0
 """So long at most a daemon without its state keeps published ads as they are."""
 COLLECTOR_SECONDS: Final = 300.0
@@ -66,6 +91,7 @@ class Laws:
         self.events: Counter[str] = Counter()
         self._named: set[Did] = set()
         self._reports: dict[str, dict[Did, deque[Report]]] = {}
+        self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
         self._life = 0
         self._lost_at = -1e9
@@ -99,6 +125,8 @@ class Laws:
                     names = {one.site, self._world.shown_as(one.site)}
                     listed |= names
                     whole |= names if one.state is ReplicaState.COMPLETE else set()
+                for site in whole:
+                    self._whole_at[did, site] = max(begun, self._whole_at.get((did, site), begun))
                 reports.setdefault(did, deque(maxlen=40)).append(
                     Report(begun, now, frozenset(listed), frozenset(whole))
                 )
@@ -155,10 +183,7 @@ class Laws:
 
     def _last_whole(self, did: Did, site: Site) -> float:
         """Return when the last report began that says that *did* is whole at *site*."""
-        return max(
-            (one.begun for reports in self._reports_of(did) for one in reports if site in one.whole_at),
-            default=-1e9,
-        )
+        return self._whole_at.get((did, site), -1e9)
 
     def age_of_report(self, did: Did, site: Site, slack: float = SLACK_SECONDS) -> float:
         """Return how long ago, by the wall clock, a report began that says that *did* is whole at *site*."""
@@ -187,7 +212,7 @@ class Laws:
         wanted = self._world.wanted() - self._forgotten()
         lost = []
         for did in sorted(gone & wanted):
-            if self.age_of_report(did, site) > self._world.max_age - SLACK_SECONDS:
+            if self.age_of_report(did, site, 0) > self._world.max_age - SLACK_SECONDS:
                 self.happened("a fact was too old to be shown")
                 continue
             if any(self._is_surely_whole(reports, site, now.at) for reports in self._reports_of(did)):
@@ -276,6 +301,11 @@ class Laws:
         since = max(self._started_at, self._last_configuration_at, *steps)
         return world.daemon is not None and now - since > seconds and self._is_well("disk")
 
+    @property
+    def _fresh_seconds(self) -> float:
+        """Return the largest age of an ad if all that it depends on is well."""
+        return 2.0 * self._world.section("daemon")["poll_seconds"] + FRESH_SECONDS
+
     def _check_freshness(self) -> None:
         """A sick part ages only what depends on it: the rest stays fresh (decisions 7, 18, 20)."""
         world = self._world
@@ -296,7 +326,7 @@ class Laws:
                 if not self._is_settled(since):
                     continue
                 age = to_unix(world.clock()) - to_unix(shown.as_of)
-                if age > FRESH_SECONDS + extra:
+                if age > self._fresh_seconds + extra:
                     self.add("freshness", f"{publisher}'s ad of {site} is {age} s old, its parts are well")
                 elif not all(self._is_well(part) for part in others):
                     self.happened("a site stayed fresh beside a sick catalogue")
@@ -341,7 +371,7 @@ class Laws:
             return self.add("truth", "the daemon does not run")
         for site in sorted(world.truth.all_sites):
             shown_as = world.shown_as(site)
-            for source, max_age in (("file", 90), ("http", 90), ("collector", 390)):
+            for source, extra in (("file", 0.0), ("http", 0.0), ("collector", COLLECTOR_SECONDS)):
                 text = world.read_source(source, shown_as)
                 if site in world.section("sites").get("retired", ()):
                     if text is not None:
@@ -350,7 +380,7 @@ class Laws:
                     self.add("truth", f"{source} has no ad of {shown_as}")
                 else:
                     ad = hook.read_ad(text.encode(), shown_as, to_unix(world.clock()))
-                    self._check_truth(f"{source}'s ad of {shown_as}", site, ad, max_age)
+                    self._check_truth(f"{source}'s ad of {shown_as}", site, ad, self._fresh_seconds + extra)
         return None
 
     def check_from_nothing(self, fresh: "World") -> None:
@@ -370,7 +400,7 @@ class Laws:
                 if was != should:
                     self.add("from nothing", f"{name} of {site} is {was}, from nothing {should}")
 
-    def _check_truth(self, what: str, site: Site, ad: Mapping[str, Any], max_age: int) -> None:
+    def _check_truth(self, what: str, site: Site, ad: Mapping[str, Any], max_age: float) -> None:
         truth, world = self._world.truth, self._world
         wanted, shown = world.wanted(), set(ad["AvailableDatasets"])
         whole = {did for did in truth.sizes if truth.share(did, site) == 1}

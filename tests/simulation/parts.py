@@ -8,11 +8,11 @@ import contextlib
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from adapters.did_matching import filter_by_patterns
 from adapters.http.publisher import WebPublisher
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.dataset_sets import set_key as make_key
@@ -24,7 +24,6 @@ from hydrator.domain.model import (
     Replica,
     ReplicaState,
     ScheddDemand,
-    Seen,
     Site,
     SiteAd,
     Survey,
@@ -34,6 +33,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import IdleJobs, PoolLoad, ScheddLoad, SiteSlots
 from hydrator.state.store import Store
+from tests.memory import MemoryCatalogue
 from tests.simulation.faults import Fault
 from tests.simulation.loop import Process
 from tests.simulation.truth import Truth
@@ -86,25 +86,9 @@ class SimulatedCatalogue(Part):
         if "stale" in faults:
             truth = self._world.truth_at(faults["stale"].at - faults["stale"].number)
         cut = sorted(dids)[len(dids) // 2 :] if "cut" in faults else ()
-        lost = faults.get("lose")
-        survey = Survey(
-            self.name,
-            started_at,
-            truth.sites[self.name],
-            {
-                did: Unseen("the answer was cut")
-                if did in cut
-                else Seen(
-                    started_at,
-                    tuple(
-                        replica
-                        for replica in self._replicas(truth, did)
-                        if lost is None or lost.site not in ("", replica.site)
-                    ),
-                    truth.sizes.get(did),
-                )
-                for did in sorted(dids)
-            },
+        survey = self._holdings(truth, started_at, faults.get("lose")).read(dids)
+        survey = replace(
+            survey, readings={**survey.readings, **dict.fromkeys(cut, Unseen("the answer was cut"))}
         )
         if "stale" in faults or "repeat" in faults:
             self._world.laws.happened("an older view came after a newer one")
@@ -124,19 +108,22 @@ class SimulatedCatalogue(Part):
         self._world.laws.note_survey(survey, begun)
         return survey
 
-    def _replicas(self, truth: Truth, did: Did) -> Iterator[Replica]:
-        for site, share in sorted(truth.shares[self.name].get(did, {}).items()):
-            state = ReplicaState.COMPLETE if share == 1 else ReplicaState.INCOMING
-            yield Replica(did, site, state, share)
+    def _holdings(self, truth: Truth, at: datetime, lost: Fault | None) -> MemoryCatalogue:
+        """Return what the catalogue holds, without what a fault lost."""
+        replicas = [
+            Replica(did, site, ReplicaState.COMPLETE if share == 1 else ReplicaState.INCOMING, share)
+            for did, shares in truth.shares[self.name].items()
+            for site, share in sorted(shares.items())
+            if lost is None or lost.site not in {"", site}
+        ]
+        sites, sizes = truth.sites[self.name], truth.sizes
+        return MemoryCatalogue(self.name, replicas, sites, clock=lambda: at, bytes_total=sizes)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :class:`hydrator.domain.ports.Catalogue`."""
         faults = self._step()
         self._raise(faults)
-        if "lose" in faults and not faults["lose"].site:
-            return frozenset()
-        shares = self._world.truth.shares[self.name]
-        return filter_by_patterns(frozenset(did for did, at in shares.items() if at), patterns)
+        return self._holdings(self._world.truth, self._world.clock(), faults.get("lose")).find(patterns)
 
     def _raise(self, faults: Mapping[str, Fault]) -> None:
         if "drop" in faults:

@@ -1,10 +1,13 @@
 """Run scenarios: one seed, its story, and the shortest form of it that still breaks the same law."""
 
+import random
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from hydrator.domain.model import Did, Site
 from tests.simulation.jobs import Pool, Slot
 from tests.simulation.scenario import FAULT_SECONDS, Scenario, make
+from tests.simulation.truth import Truth
 from tests.simulation.world import Hook, World
 
 MAX_TRIES = 60
@@ -51,6 +54,32 @@ def _run_from_nothing(world: World) -> World:
     fresh = World(0, world.truth, (), (), [dict(world.configurations[world.configuration])])
     fresh.run(100.0)
     return fresh
+
+
+def run_hour() -> World:
+    """Run one quiet hour of 5 sites, 200 datasets and 3 schedds; return its world."""
+    chance = random.Random(1)
+    sites = [Site(name) for name in ("UK", "DE", "PL", "AU", "ZA")]
+    dids = [Did(f"lofar:L{number}") for number in range(200)]
+    truth = Truth(
+        {"rucio": frozenset(sites)},
+        {did: chance.randint(1, 900) * 10**9 for did in dids},
+        {"rucio": {did: {site: 1.0 for site in sites if chance.random() < 0.5} for did in dids}},
+        {
+            schedd: {tuple(sorted(chance.sample(dids, 5))): 20 for _ in range(20)}
+            for schedd in ("ap1", "ap2", "ap3")
+        },
+    )
+    settings = {
+        "daemon": {"poll_seconds": 60},
+        "breaker": {},
+        "publish": {"http": {"enabled": True}},
+        "demand": {"pins": [], "patterns": ["*"]},
+    }
+    world = World(1, truth, (), (), [settings])
+    world.hooks = [Hook(world, site, "file", 300.0) for site in sites]
+    world.run(3600.0)
+    return world
 
 
 def shrink(scenario: Scenario) -> Scenario:

@@ -156,6 +156,7 @@ class World:
         self.hooks: list[Hook] = []
         self.pool: Pool | None = None
         self.is_daemon_gone = False
+        self._appointments: list[tuple[float, Callable[[], object]]] = []
         self.story: list[str] = []
 
     # ---- time
@@ -182,7 +183,7 @@ class World:
     @property
     def max_age(self) -> float:
         """Return the age in seconds up to which a fact may be shown."""
-        return float(self.section("daemon")["max_age_hours"]) * 3600
+        return float(self.section("daemon").get("max_age_hours", 6)) * 3600
 
     @property
     def confirming_polls(self) -> int:
@@ -389,9 +390,10 @@ class World:
     def _let_things_happen(self) -> None:
         """Change the truth, and do what faults do once, each at its time."""
         once = [fault for fault in self.faults.all if not fault.seconds and fault.kind != "kill"]
-        events: list[tuple[float, Callable[[], None]]] = [
+        events: list[tuple[float, Callable[[], object]]] = [
             *((at, partial(self._change, told, change)) for at, told, change in self._changes),
             *((fault.at, partial(self._strike, fault)) for fault in once),
+            *self._appointments,
         ]
         for at, event in sorted(events, key=lambda one: one[0]):
             self.loop.sleep(at - self.loop.now)
@@ -436,6 +438,17 @@ class World:
             self._kill()
 
         self.loop.spawn("reload", process, stop)
+
+    def at_times(self, appointments: Sequence[tuple[float, Callable[[], object]]]) -> None:
+        """Call each function at its virtual time."""
+        self._appointments += appointments
+
+    def store_rows(self) -> dict[str, int]:
+        """Return the number of rows of each table on disk."""
+        assert self._store is not None
+        names = self._store._db.execute("select name from sqlite_master where type = 'table'").fetchall()
+        count = "select count(*) from "
+        return {name: self._store._db.execute(count + name).fetchone()[0] for (name,) in names}
 
     # ---- the run
 
