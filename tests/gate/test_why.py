@@ -49,9 +49,12 @@ def ask(installed, cluster):
 
 
 def reasons(answer):
-    """Return the reasons by site: what a slot lacks, and for data what lacks there."""
+    """Return the reasons by site: what a slot lacks, and for data what lacks there.
+
+    A slot may also be busy: the jobs of other scenarios run in this pool.
+    """
     return {
-        at["site"]: {reason["cause"] for reason in at["reasons"] if not reason["missing_datasets"]}
+        at["site"]: {reason["cause"] for reason in at["reasons"] if not reason["missing_datasets"]} - {"busy"}
         | {f"data:{missing['reason']}" for reason in at["reasons"] for missing in reason["missing_datasets"]}
         for at in answer["sites"]
         if at["reasons"]
