@@ -1,7 +1,7 @@
 """The laws: what must hold whatever goes wrong. They are written from DESIGN.md and the README's promises."""
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -54,10 +54,14 @@ SUDDEN_COUNT: Final = 5
 
 @dataclass(frozen=True)
 class Report:
-    """One answer of a catalogue about one dataset: the sites that list it, and those that have it whole."""
+    """One answer of a catalogue about one dataset: the sites that list it, and those that have it whole.
+
+    About the sites in ``unread_at`` it says nothing.
+    """
 
     begun: float
     delivered: float
+    unread_at: frozenset[Site]
     listed_at: frozenset[Site]
     whole_at: frozenset[Site]
 
@@ -95,6 +99,7 @@ class Laws:
         self._shown: dict[tuple[str, Site], Shown] = {}
         self._life = 0
         self._lost_at = -1e9
+        self._approved: set[tuple[Site, Did]] = set()
         self._started_at = 0.0
         self._last_configuration_at = -1e9
         self._clock_steps: list[tuple[float, float]] = []
@@ -120,6 +125,9 @@ class Laws:
             self.happened("an answer was cut in the middle")
         for did, reading in survey.readings.items():
             if isinstance(reading, Seen):
+                unread = frozenset(
+                    name for site in reading.unreachable_sites for name in (site, self._world.shown_as(site))
+                )
                 listed, whole = set[Site](), set[Site]()
                 for one in reading.replicas:
                     names = {one.site, self._world.shown_as(one.site)}
@@ -128,7 +136,7 @@ class Laws:
                 for site in whole:
                     self._whole_at[did, site] = max(begun, self._whole_at.get((did, site), begun))
                 reports.setdefault(did, deque(maxlen=40)).append(
-                    Report(begun, now, frozenset(listed), frozenset(whole))
+                    Report(begun, now, unread, frozenset(listed), frozenset(whole))
                 )
 
     def note_demand(self, groups: Sequence[QueuedJobs]) -> None:
@@ -149,6 +157,10 @@ class Laws:
         self._clock_steps.append((self._world.loop.now, seconds))
         if seconds < 0:
             self.note_lost_state()  # its times would be in the future
+
+    def note_approval(self, site: Site, dids: Collection[Did]) -> None:
+        """Note that the operator lets the held *dids* leave the ad of *site*."""
+        self._approved.update((site, did) for did in dids)
 
     def note_withdrawn(self, publisher: str, site: Site) -> None:
         """Note that *publisher* has no ad of *site* any more."""
@@ -250,7 +262,7 @@ class Laws:
     @staticmethod
     def _is_surely_whole(reports: deque[Report], site: Site, now: float) -> bool:
         """Return True if the last reports all say so, and not only the very last one (decision 7)."""
-        last = [one for one in reports if one.delivered <= now][-3:]
+        last = [one for one in reports if one.delivered <= now and site not in one.unread_at][-3:]
         return (
             len(last) > 1
             and all(site in one.whole_at for one in last)
@@ -260,6 +272,9 @@ class Laws:
     def _check_confirmed(self, before: Shown, now: Shown, lost: Sequence[Did]) -> None:
         """A sudden loss of more than half of a site waits until polls have confirmed it (decision 7)."""
         site, limit = now.ad.site, self._world.confirming_polls
+        if all((site, did) in self._approved for did in lost):
+            self.happened("a held loss was published after its approval")
+            return
         lost = [did for did in lost if not any(site in one[-1].listed_at for one in self._reports_of(did))]
         if len(lost) * 2 <= len(before.available) or len(lost) < SUDDEN_COUNT:
             return
@@ -278,7 +293,7 @@ class Laws:
         known = [reports for reports in self._reports_of(did) if any(site in one.whole_at for one in reports)]
         if len(known) != 1:
             return None, 0.0
-        reports = list(known[0])
+        reports = [one for one in known[0] if site not in one.unread_at]
         last = max(number for number, one in enumerate(reports) if site in one.whole_at)
         return len(reports) - 1 - last, reports[last].delivered
 
@@ -311,7 +326,7 @@ class Laws:
         world = self._world
         if not self._is_settled() or not self._is_well("schedds"):
             return
-        held = world.held_sites()
+        held = world.held_sites() | {*map(world.shown_as, world.unlisted_sites())}
         for site in world.published_sites():
             listing, others = [], []
             for name, sites in world.truth.sites.items():
@@ -346,6 +361,9 @@ class Laws:
 
     def _note_events(self) -> None:
         world, now = self._world, self._world.loop.now
+        since = max(self._lost_at, self._started_at)
+        if (sites := world.withheld_sites()) and now - since > WITHHELD_SECONDS + SLACK_SECONDS:
+            self.add("withholding", f"the ads of {', '.join(sorted(sites))} wait for {now - since:.0f} s")
         for event, is_so in (
             ("a sudden loss was held", bool(world.held_losses())),
             ("withholding protected ads after a lost state", bool(world.withheld_sites())),
@@ -369,7 +387,7 @@ class Laws:
             return None
         if world.daemon is None:
             return self.add("truth", "the daemon does not run")
-        for site in sorted(world.truth.all_sites):
+        for site in sorted(world.truth.all_sites - world.unlisted_sites()):
             shown_as = world.shown_as(site)
             for source, extra in (("file", 0.0), ("http", 0.0), ("collector", COLLECTOR_SECONDS)):
                 text = world.read_source(source, shown_as)
@@ -387,7 +405,7 @@ class Laws:
         """A, then B, then A again ends as A from nothing (decision 21)."""
         world = self._world
         wanted = world.wanted()
-        for site in world.published_sites():
+        for site in sorted({*world.published_sites()} - {*map(world.shown_as, world.unlisted_sites())}):
             here, there = world.shown_ad("file", site), fresh.shown_ad("file", site)
             if here is None or there is None:
                 self.add("from nothing", f"{site} has no ad")

@@ -86,7 +86,11 @@ class SimulatedCatalogue(Part):
         if "stale" in faults:
             truth = self._world.truth_at(faults["stale"].at - faults["stale"].number)
         cut = sorted(dids)[len(dids) // 2 :] if "cut" in faults else ()
-        survey = self._holdings(truth, started_at, faults.get("lose")).read(dids)
+        catalogue = self._holdings(truth, started_at, faults.get("lose"))
+        if "blind" in faults:
+            catalogue.unreachable_sites |= {Site(faults["blind"].site)}
+            self._world.laws.happened("a catalogue could not look at one site")
+        survey = catalogue.read(dids)
         survey = replace(
             survey, readings={**survey.readings, **dict.fromkeys(cut, Unseen("the answer was cut"))}
         )

@@ -155,7 +155,7 @@ class _Maker:
     def _make_change(self, chance: random.Random, truth: Truth) -> tuple[str, Change]:
         name, did = chance.choice(self.catalogues), chance.choice(self.dids)
         site, schedd = chance.choice(sorted(truth.sites[name])), chance.choice(self.schedds)
-        kind = chance.choice(("share", "share", "share", "jobs", "jobs", "loss", "site", "schedd"))
+        kind = chance.choice(("share", "share", "share", "jobs", "jobs", "loss", "site", "no site", "schedd"))
         if kind == "share":
             share = chance.choice((0.0, 0.5, 1.0))
             return f"{share:.0%} of {did} at {site} ({name})", lambda now: _share(now, name, did, site, share)
@@ -168,6 +168,8 @@ class _Maker:
             return f"{site} loses all ({name})", lambda now: _lose_all(now, name, site)
         if kind == "schedd":
             return f"{schedd} has no jobs", lambda now: replace(now, queues={**now.queues, schedd: {}})
+        if kind == "no site":
+            return f"{name} does not list {site} any more", lambda now: _unlist(now, name, site)
         new = chance.choice(self.sites)
         return f"{name} lists {new}", lambda now: replace(
             now, sites={**now.sites, name: now.sites[name] | {new}}
@@ -188,10 +190,10 @@ class _Maker:
         publisher = f"publisher {chance.choice(('file', 'collector', 'collector', 'http'))}"
         kind = chance.choices(*zip(*_FAULTS.items(), strict=True))[0]
         if kind == "catalogue":
-            sick = chance.choice(("fail", "hang", "drop", "garble", "cut", "repeat", "stale"))
-            return [
-                Fault(sick, catalogue, at, seconds, chance.choice((60.0, 300.0)) if sick == "stale" else 0)
-            ]
+            sick = chance.choice(("fail", "hang", "drop", "garble", "cut", "repeat", "stale", "blind"))
+            site = chance.choice(self.sites) if sick == "blind" else ""
+            age = chance.choice((60.0, 300.0)) if sick == "stale" else 0
+            return [Fault(sick, catalogue, at, seconds, age, site)]
         if kind == "schedd":
             part = chance.choice(("schedds", schedd))
             sick = chance.choice(("fail", "hang") if part == "schedds" else ("fail", "hang", "gone"))
@@ -200,11 +202,22 @@ class _Maker:
             sick = chance.choice(("fail", "hang", "drop", "lose", "forget"))
             return [Fault(sick, publisher, at, 0 if sick == "forget" else seconds)]
         if kind == "loss":
-            return [Fault("lose", catalogue, at, seconds, site=chance.choice(("", *self.sites)))]
+            lost = Fault("lose", catalogue, at, seconds, site=chance.choice(("", *self.sites)))
+            return [lost, Fault("approve", "", round(at + 50, 1))] if chance.random() < 0.3 else [lost]
         if kind in ("kill", "lost state"):
             part = chance.choice(("", "disk", "disk", "publisher", "catalogue"))
             kill = Fault("kill", part, at, number=chance.randint(0, 12))
-            return [kill, Fault("lost state", "disk", at, seconds)] if kind == "lost state" else [kill]
+            if kind == "kill":
+                return [kill]
+            beside = chance.choice(
+                (
+                    [],
+                    [Fault(chance.choice(("fail", "drop", "cut")), catalogue, at, seconds)],
+                    [Fault("fail", schedd, at, seconds)],
+                    [Fault("fail", schedd, at, 60.0), Fault("gone", schedd, at + 60.0, seconds)],
+                )
+            )
+            return [kill, Fault("lost state", "disk", at, 100.0), *beside]
         if kind == "disk":
             return [Fault("full", "disk", at, seconds)]
         if kind == "clock":
@@ -239,6 +252,11 @@ class _Maker:
 
 def _share(truth: Truth, catalogue: str, did: Did, site: Site, share: float) -> Truth:
     return truth.with_share(catalogue, did, site, share) if site in truth.sites[catalogue] else truth
+
+
+def _unlist(truth: Truth, catalogue: str, site: Site) -> Truth:
+    sites = {**truth.sites, catalogue: truth.sites[catalogue] - {site}}
+    return replace(_lose_all(truth, catalogue, site), sites=sites)
 
 
 def _lose_all(truth: Truth, catalogue: str, site: Site) -> Truth:

@@ -28,6 +28,8 @@ from hydrator.domain.model import Did, Site, SiteAd, Survey, to_unix
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.estimates.rates import RateSource, RateTable
 from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.state import Approve
+from hydrator.state.command_files import CommandQueue
 from hydrator.wiring import (
     NetworkParts,
     Parts,
@@ -214,6 +216,18 @@ class World:
         ad, came = self.shelves.get(publisher, Shelf()).ads.get(site, (None, 0.0))
         is_expired = publisher == "collector" and self.loop.now - came >= AD_LIFETIME
         return None if is_expired else ad
+
+    def unlisted_sites(self) -> frozenset[Site]:
+        """Return the sites that a catalogue no longer lists: it is taken not to have looked there.
+
+        See :class:`hydrator.domain.ports.Catalogue`. So its facts stay until they are too old.
+        """
+        return frozenset(
+            site
+            for _, before in self._truths
+            for name, sites in before.sites.items()
+            for site in sites - self.truth.sites[name]
+        )
 
     def held_sites(self) -> frozenset[Site]:
         """Return the sites whose ads the daemon says that it keeps as they are."""
@@ -416,6 +430,8 @@ class World:
             self.laws.note_clock_step(fault.number)
         elif fault.kind == "configuration":
             self._reload(int(fault.number))
+        elif fault.kind == "approve":
+            self._approve()
         elif fault.kind == "gone":
             self.is_daemon_gone = True
             self._kill()
@@ -423,6 +439,12 @@ class World:
             self.shelves.setdefault(fault.part.removeprefix("publisher "), Shelf()).ads.clear()
         else:
             raise ValueError(fault.kind)
+
+    def _approve(self) -> None:
+        """Let all held losses leave the ads, as ``hydrator approve`` does."""
+        for site, held in (self._server.get_state().held_losses if self._server else {}).items():
+            CommandQueue(self._folder).submit(Approve(site, frozenset(held.missing_polls)))
+            self.laws.note_approval(site, held.missing_polls)
 
     def _reload(self, number: int) -> None:
         """Use another configuration, as after SIGHUP: the process stops and executes itself again."""
