@@ -33,8 +33,8 @@ def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_omitted_and_reported(
         # the others may run before the daemon has seen the last job
         own_pool.wait(lambda: len(own_pool.slots("Name", constraint=at_uk)) == 1, 60, "a truncated ad")
         states = installed.states_at("UK")
-        assert len(states) == fitting * SUB_BANDS
-        assert not states.keys() & set(runs[least])
+        assert all(states.keys() >= set(dids) for name, dids in runs.items() if name != least)
+        assert not states.keys() >= set(runs[least])  # the list of states is filled as far as it goes
         (left_out,) = installed.status()["demand"]["left_out"]["UK"]
         assert left_out == {"datasets": SUB_BANDS, "first": runs[least][0], "jobs": 1}
         warning = f"no space in the ad of UK for the datasets of 1 job, for example {runs[least][0]}"

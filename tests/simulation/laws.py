@@ -326,7 +326,9 @@ class Laws:
         world = self._world
         if not self._is_settled() or not self._is_well("schedds"):
             return
-        held = world.held_sites() | {*map(world.shown_as, world.unlisted_sites())}
+        earlier = world.truth_at(world.loop.now - HEALTHY_AFTER_SECONDS)
+        new = {site for name, sites in world.truth.sites.items() for site in sites - earlier.sites[name]}
+        held = world.held_sites() | {*map(world.shown_as, world.unlisted_sites() | new)}
         for site in world.published_sites():
             listing, others = [], []
             for name, sites in world.truth.sites.items():
