@@ -35,6 +35,7 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import (
     Action,
+    Did,
     Hold,
     NoOp,
     Plan,
@@ -159,6 +160,7 @@ class Withholding:
         answers: Answers,
         published_sites: Collection[Site],
         unanswered_sources: Sequence[str],
+        demanded_dids: AbstractSet[Did],
         now: datetime,
     ) -> dict[Site, str]:
         """Return the sites whose published ad must not be replaced yet, each with the reason.
@@ -169,13 +171,19 @@ class Withholding:
             published_sites: the sites that have, or may have, an ad at any publisher.
             unanswered_sources: sources of demand, such as ``schedd ap1``, that have not answered since
                 the state was lost.
+            demanded_dids: the datasets that the ads must know.
             now: aware UTC time of this cycle.
         """
         lost_sites = sorted(
             site for site in published_sites if site not in state.ads and not self._policy.is_retired(site)
         )
         unsearched = [name for name in answers if self._policy.patterns and name not in state.pattern_matches]
-        reason = _choose_reason(state, answers, unanswered_sources, unsearched) if lost_sites else None
+        incomplete = [
+            name
+            for name, answer in answers.items()
+            if not _has_complete_memory(state.memories.get(name), answer, demanded_dids)
+        ]
+        reason = _choose_reason(unanswered_sources, unsearched, incomplete) if lost_sites else None
         if reason is None:
             self._started_at = None
             return {}
@@ -185,29 +193,28 @@ class Withholding:
 
 
 def _choose_reason(
-    state: ReconcileState, answers: Answers, unanswered_sources: Sequence[str], unsearched: Sequence[str]
+    unanswered_sources: Sequence[str], unsearched: Sequence[str], incomplete: Sequence[str]
 ) -> str | None:
     """Return a sentence with the first schedd or catalogue without an answer; None if all answered.
 
-    *unsearched* are the catalogues that have not yet said which datasets match the patterns.
+    *unsearched* are the catalogues that have not yet said which datasets match the patterns, *incomplete*
+    those that have not yet answered for each demanded dataset.
     """
     reasons = [f"the demand of {name} is not known yet" for name in unanswered_sources]
     reasons += [f"catalogue {name} has not been searched for the patterns yet" for name in unsearched]
-    reasons += [
-        f"catalogue {name} has not answered for all datasets yet"
-        for name, answer in answers.items()
-        if not _has_complete_memory(state.memories.get(name), answer)
-    ]
+    reasons += [f"catalogue {name} has not answered for all datasets yet" for name in incomplete]
     more = f" (further missing answers: {len(reasons) - 1})" if len(reasons) > 1 else ""
     return f"{reasons[0]}{more}; until then the published ad is unchanged" if reasons else None
 
 
-def _has_complete_memory(memory: CatalogueMemory | None, answer: Answer) -> bool:
-    """Return True if *memory* or *answer* has an answer of the catalogue for every dataset of the query."""
+def _has_complete_memory(
+    memory: CatalogueMemory | None, answer: Answer, demanded_dids: AbstractSet[Did]
+) -> bool:
+    """Return True if *memory* or *answer* has an answer of the catalogue for each of *demanded_dids*."""
     records = memory.records if memory else {}
     if isinstance(answer, Survey):
         return all(isinstance(reading, Seen) or did in records for did, reading in answer.readings.items())
-    return bool(memory and memory.answered_at)
+    return memory is not None and memory.answered_at is not None and demanded_dids <= records.keys()
 
 
 PublishedAds = Mapping[Site, PublishedAd] | PublishError

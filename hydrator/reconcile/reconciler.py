@@ -22,6 +22,7 @@ from hydrator.domain.model import (
     Unseen,
 )
 from hydrator.domain.ports import Catalogue, Clock, Queues
+from hydrator.domain.text import matches_any
 from hydrator.reconcile.ads.drafts import find_estimate_rewrites
 from hydrator.reconcile.estimates.estimate import Estimator
 from hydrator.reconcile.estimates.report import EstimatesSaver
@@ -126,7 +127,7 @@ class Reconciler:
         self._policy = policy
         self._clock = clock
         self._saver = StateSaver(store, commands, self._bugs)
-        self.state = state
+        self.state = _forget_old_patterns(state, policy.patterns)
         self._previous: Evaluation | None = None
         self._withholding = Withholding(policy)
 
@@ -296,7 +297,9 @@ class Reconciler:
             now=now,
             approved_losses=approved_losses(commands),
             previous=self._previous,
-            withheld_reasons=self._withholding.choose_sites(state, answers, shown_sites, sources, now),
+            withheld_reasons=self._withholding.choose_sites(
+                state, answers, shown_sites, sources, demand.dids, now
+            ),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},
             make_estimates=lambda snapshot: self._estimator.make(snapshot, demand, now),
         )
@@ -327,6 +330,15 @@ class _PollAnswers:
         """Return the duration of the poll of each catalogue that answered, failed, or is overdue."""
         overdue = {name: max(now - self.pending_since[name], timedelta()) for name in self.overdue_names}
         return {name: result.duration for name, result in self.results.items()} | overdue
+
+
+def _forget_old_patterns(state: ReconcileState, patterns: tuple[str, ...]) -> ReconcileState:
+    """Return *state* without the matches of patterns that only an earlier configuration had."""
+    matches = {
+        name: frozenset(did for did in dids if matches_any(did, patterns))
+        for name, dids in state.pattern_matches.items()
+    }
+    return replace(state, pattern_matches=matches)
 
 
 def _add_matches(state: ReconcileState, matches: Mapping[str, frozenset[Did]]) -> ReconcileState:

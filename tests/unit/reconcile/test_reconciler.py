@@ -384,6 +384,15 @@ def test_a_catalogue_never_found_anything_when_it_could_never_say():
     assert world.cycle.state.pattern_matches == {"dmapi": frozenset()}
 
 
+def test_matches_of_an_earlier_configuration_are_not_wanted_any_more():
+    world = World(replica(L1, CAM), replica(L2, CAM), rules=ReconcilePolicy(patterns=("*",)))
+    world.run()
+    world.catalogue.is_broken = True
+    world.cycle = world.restarted(rules=ReconcilePolicy(patterns=("*L2",)), state=world.cycle.state)
+    world.run(MINUTE)
+    assert world.cycle.demand.dids == {L2}
+
+
 def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
     class Buggy(MemoryCatalogue):
         def read(self, dids):
@@ -539,6 +548,9 @@ def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
         world.other.unseen_reasons = {L2: "timeout"}
     world.cycle.refresh_demand()
     why = "catalogue dmapi has not answered for all datasets yet"
+    assert world.run(MINUTE).held_reasons[CAM].startswith(why)
+    assert L2 in states(world.collector)
+    world.other.is_broken = True  # half an answer, then none
     assert world.run(MINUTE).held_reasons[CAM].startswith(why)
     assert L2 in states(world.collector)
     world.other.is_broken, world.other.unseen_reasons = False, {}
