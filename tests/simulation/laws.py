@@ -185,6 +185,7 @@ class Laws:
         if "full" in self._world.faults.active("disk", now.at):
             self.happened("an ad was published although the disk was full")
         self._check_reported(now)
+        self._check_private(now)
         if there:
             self._check_generation(there, ad)
         if before and (gone := before.available - now.available):
@@ -207,6 +208,13 @@ class Laws:
             age = self.age_of_report(did, now.ad.site)
             if age > self._world.max_age + SLACK_SECONDS:
                 self.add("reported", f"{did} at {now.ad.site} was last reported whole {age:.0f} s ago")
+
+    def _check_private(self, now: Shown) -> None:
+        """What is never to be published is in no ad (decision 16)."""
+        if now.at - self._last_configuration_at > SLACK_SECONDS and (
+            secret := sorted(filter(self._world.is_private, now.available))
+        ):
+            self.add("private", f"{', '.join(secret)} in the ad of {now.ad.site}")
 
     def _check_generation(self, old: SiteAd, new: SiteAd) -> None:
         """Generations only rise, also over a restart, a lost state and a clock that is set (the contract)."""
@@ -354,6 +362,9 @@ class Laws:
         well = all(self._is_well(f"publisher {name}") for name in ("file", "http", "collector"))
         if not self._is_settled() or not well:
             return
+        for site in world.section("sites").get("retired", ()):
+            if world.shown_ad("file", site) or world.shown_ad("http", site):
+                self.add("retired", f"the ad of {site}, which is retired, is still there")
         for site in world.published_sites():
             served, filed = world.shown_ad("http", site), world.shown_ad("file", site)
             if served is None or filed is None or served.generation != filed.generation:

@@ -203,7 +203,8 @@ class _Maker:
             return [Fault(sick, publisher, at, 0 if sick == "forget" else seconds)]
         if kind == "loss":
             lost = Fault("lose", catalogue, at, seconds, site=chance.choice(("", *self.sites)))
-            return [lost, Fault("approve", "", round(at + 50, 1))] if chance.random() < 0.3 else [lost]
+            soon = round(at + 50, 1)
+            return [lost, *chance.choice(([], [], [Fault("approve", "", soon)], [Fault("kill", "", soon)]))]
         if kind in ("kill", "lost state"):
             part = chance.choice(("", "disk", "disk", "publisher", "catalogue"))
             kill = Fault("kill", part, at, number=chance.randint(0, 12))
