@@ -61,6 +61,7 @@ enter sh -c 'dpkg --install /srv/*_9*.deb' >&2
 save upgraded
 enter dpkg --remove classad-hydrator-hook classad-hydrator-pool classad-hydrator-submit >&2
 rm "$master"
+rmdir "${master%/*}" 2>/dev/null || true
 save removed
 enter dpkg --purge classad-hydrator-hook classad-hydrator-pool classad-hydrator-submit >&2
 save purged

@@ -59,6 +59,9 @@ PATIENCE_MS = 60_000
 """For each step of the browser: it may have little of the machine."""
 
 
+DATED_CHANGES = [(entry.decided_at, change) for entry in reversed(changes()) for change in entry.changes]
+
+
 @pytest.fixture(scope="module")
 def pool():
     return LivePool()
@@ -78,7 +81,7 @@ def served(pool: LivePool, live: LiveUpdates) -> Iterator[str]:
         pool.get_state,
         CollectorRegistry(),
         live=live,
-        history=PageHistory(lambda _site: changes()[::-1], lambda _did: STAYS),
+        history=PageHistory(lambda _site: DATED_CHANGES, lambda _did: STAYS),
         read_cluster=lambda _cluster, _schedd: {"ap1": jobs},
     )
     with HttpServer(asgi, on_stop=live.close) as server:
