@@ -28,15 +28,17 @@ POOL_AREAS := condor rucio estimates submit rapthor toil staging daemon why neig
 condor := authorization between_pools common_files condor condor_c end_to_end hook limits pool slot_merge two_collectors
 rucio := rucio_end_to_end rucio_login rucio_several storage_rucio
 estimates := auto auto_events network pool_load read_limit start_record
-submit := gpus job_start submit_language transform wrap wrap_keys
+submit := gpus job_start submit_language transform wrap
 rapthor := rapthor_reader rapthor_slot submit_rapthor
 toil := toil
 staging := data_needs staging_command staging_end_to_end staging_jobs_rucio staging_rucio
 daemon := clock daemon demo nginx operations operator playground reload secrets
 why := docs_on_a_pool why
 neighbours := neighbours recipes
-IN_NO_AREA := $(filter-out $(foreach area,$(POOL_AREAS),$(patsubst %,tests/integration/test_%.py,$($(area)))),$(wildcard tests/integration/test_*.py))
+IN_AREAS := $(foreach area,$(POOL_AREAS),$(patsubst %,tests/integration/test_%.py,$($(area))))
+IN_NO_AREA := $(filter-out $(IN_AREAS),$(wildcard tests/integration/test_*.py))
 $(if $(IN_NO_AREA),$(error in no area: $(IN_NO_AREA)))
+$(if $(filter-out $(wildcard $(IN_AREAS)),$(IN_AREAS)),$(error not there: $(filter-out $(wildcard $(IN_AREAS)),$(IN_AREAS))))
 # what make test-all runs after the gate, one after the other; their random examples are new in each run
 AREAS := unit properties contracts simulation faults deploy $(POOL_AREAS) older
 
