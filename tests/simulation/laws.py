@@ -24,7 +24,7 @@ EVENTS: Final = (
     "a kill at a step of catalogue",
     "a kill at a step of disk",
     "a kill at a step of publisher",
-    "a kill between saving and publishing",
+    "a kill at a step of save",
     "a site stayed fresh beside a sick catalogue",
     "a sudden loss was confirmed by further polls, then published",
     "a sudden loss was held",
@@ -243,15 +243,14 @@ class Laws:
             self._check_confirmed(before, now, lost)
 
     def _forgotten(self) -> set[Did]:
-        """Return what only schedds name that the collector does not list, if the state was lost."""
+        """Return what only schedds name that the collector has not listed since the state was lost."""
         world, now = self._world, self._world.loop.now
+        begun = max(self._lost_at, self._started_at) + SLACK_SECONDS / 2
         gone = [
             name
             for name in world.truth.queues
-            if any(
-                one.kind == "gone" and one.at <= now < one.end + SLACK_SECONDS
-                for one in world.faults.of(f"schedd {name}")
-            )
+            for one in world.faults.of(f"schedd {name}")
+            if one.kind == "gone" and one.at <= begun and now < one.end + SLACK_SECONDS
         ]
         if not gone or not self._life:
             return set()

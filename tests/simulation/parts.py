@@ -127,6 +127,8 @@ class SimulatedCatalogue(Part):
         """See :class:`hydrator.domain.ports.Catalogue`."""
         faults = self._step()
         self._raise(faults)
+        if "no search" in faults:
+            raise CatalogueUnreachable(self.name, "the simulation broke the search")
         return self._holdings(self._world.truth, self._world.clock(), faults.get("lose")).find(patterns)
 
     def _raise(self, faults: Mapping[str, Fault]) -> None:
@@ -276,6 +278,7 @@ class SimulatedStore(Store):
             changes, is_full = db.total_changes, "full" in self.world.step(self.process, "disk", seconds=0.0)
             yield
             self.world.step(self.process, "disk", seconds=0.0)
-            if is_full and db.total_changes > changes:
+            has_written = db.total_changes > changes
+            if is_full and has_written:
                 raise sqlite3.OperationalError("database or disk is full")
-        self.world.step(self.process, "disk", seconds=0.0)
+        self.world.step(self.process, "save" if has_written else "disk", seconds=0.0)

@@ -15,17 +15,17 @@ FAULT_SECONDS: Final = 900.0
 """Until this time there are faults; then all are switched off."""
 SETTLE_SECONDS: Final = 780.0
 """Within this time after the last fault the ads must say the truth: ten minutes, as long as a daemon without
-its state may withhold ads, and six polls."""
+its state may withhold ads, and four polls."""
 JOBS_EVERY: Final = 4
 """Every so many seeds have jobs; in a quarter of those the daemon ends for good."""
-POLL_SECONDS: Final = 30
+POLL_SECONDS: Final = 40
 CONFIRM_POLLS: Final = 3
 MAX_AGE_SECONDS: Final = 1080.0
 
 Change = Callable[[Truth], Truth]
 _FAULTS: Final = {
     "catalogue": 3,
-    "loss": 2,
+    "loss": 3,
     "schedd": 1,
     "publisher": 2,
     "kill": 3,
@@ -35,6 +35,8 @@ _FAULTS: Final = {
     "configuration": 1,
 }
 """The kinds of faults, with their weights."""
+_SICK: Final = ("fail", "hang", "drop", "garble", "cut", "repeat", "stale", "blind", "no search")
+"""What may be wrong with a catalogue."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,9 @@ class _Maker:
         publisher = f"publisher {chance.choice(('file', 'collector', 'collector', 'http'))}"
         kind = chance.choices(*zip(*_FAULTS.items(), strict=True))[0]
         if kind == "catalogue":
-            sick = chance.choice(("fail", "hang", "drop", "garble", "cut", "repeat", "stale", "blind"))
+            sick = chance.choice(
+                ("fail", "hang", "drop", "garble", "cut", "repeat", "stale", "blind", "no search")
+            )
             site = chance.choice(self.sites) if sick == "blind" else ""
             age = chance.choice((60.0, 300.0)) if sick == "stale" else 0
             return [Fault(sick, catalogue, at, seconds, age, site)]
@@ -206,14 +210,14 @@ class _Maker:
             soon = round(at + 50, 1)
             return [lost, *chance.choice(([], [], [Fault("approve", "", soon)], [Fault("kill", "", soon)]))]
         if kind in ("kill", "lost state"):
-            part = chance.choice(("", "disk", "disk", "publisher", "catalogue"))
+            part = chance.choice(("", "disk", "save", "publisher", "catalogue"))
             kill = Fault("kill", part, at, number=chance.randint(0, 12))
             if kind == "kill":
                 return [kill]
             beside = chance.choice(
                 (
                     [],
-                    [Fault(chance.choice(("fail", "drop", "cut")), catalogue, at, seconds)],
+                    [Fault(chance.choice(("fail", "drop", "cut", "no search")), catalogue, at, seconds)],
                     [Fault("fail", schedd, at, seconds)],
                     [Fault("fail", schedd, at, 60.0), Fault("gone", schedd, at + 60.0, seconds)],
                 )

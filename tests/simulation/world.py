@@ -154,7 +154,6 @@ class World:
         self._store: SimulatedStore | None = None
         self._nature = Process("nature")
         self.steps = 0
-        self._last_part = ""
         self.hooks: list[Hook] = []
         self.pool: Pool | None = None
         self.is_daemon_gone = False
@@ -270,11 +269,8 @@ class World:
         if self.faults.is_kill_due(part, self.loop.now):
             self.tell(f"killed at a step of {part}")
             self.laws.happened(f"a kill at a step of {part.split(maxsplit=1)[0]}")
-            if part.startswith("publisher") and self._last_part == "disk":
-                self.laws.happened("a kill between saving and publishing")
             self._kill()
             raise Killed
-        self._last_part = part
         if seconds:
             self.loop.sleep(self._random.random() * seconds)
         faults = self.faults.active(part, self.loop.now)
