@@ -117,19 +117,6 @@ def available(lines) -> str:
     return lines["AvailableDatasets"]
 
 
-def test_a_catalogue_that_hangs_holds_up_no_new_dataset_of_another(world):
-    world.sick.replicas = (replica(L2, RAL),)
-    world.run()
-    world.sick.hangs = {"read"}
-    world.well.replicas = (replica(L1, CAM),)
-    report = world.run(MINUTE)
-    assert available(world.shows(CAM)) == f'{{"{L1}"}}'
-    assert world.cycle.state.ads[CAM].as_of == NOON + MINUTE
-    assert available(world.shows(RAL)) == f'{{"{L2}"}}'
-    assert world.cycle.state.ads[RAL].as_of == NOON
-    assert (report.is_complete, dict(report.pending_since)) == (True, {"sick": NOON + MINUTE})
-
-
 def test_hanging_catalogue_is_asked_once_and_reported_when_overdue(world):
     world.run()
     world.sick.hangs = {"read"}
@@ -222,21 +209,6 @@ def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
     assert len(world.sick.asked) == calls
 
 
-def test_hanging_search_holds_up_no_other_and_former_matches_stay_demanded():
-    world = World(ReconcilePolicy(patterns=("lofar:*",)))
-    world.well.replicas, world.sick.replicas = (replica(L1, CAM),), (replica(L2, RAL),)
-    assert world.run().demand.dids == {L1, L2}
-    world.sick.hangs = {"find"}
-    world.well.replicas = (replica(L1, CAM), replica(L3, CAM))
-    assert world.run(MINUTE).demand.dids == {L1, L2, L3}
-    assert available(world.shows(CAM)) == f'{{"{L1}","{L3}"}}'
-    assert available(world.shows(RAL)) == f'{{"{L2}"}}'
-    world.heal()
-    world.run(MINUTE)
-    assert world.run(MINUTE).demand.dids == {L1, L2, L3}
-    assert world.cycle.state.ads[RAL].as_of == world.now
-
-
 def test_poll_without_timeout_waits_for_every_answer():
     world = World(timeouts=CycleTimeouts())
     world.sick.replicas, world.sick.hangs = (replica(L2, RAL),), {"read"}
@@ -325,42 +297,6 @@ def test_bug_of_a_publisher_is_reported_as_its_own_and_others_get_their_ads(odd)
     assert outcomes["collector"] is None
     assert outcomes["odd"].startswith("bug in publisher odd: ")
     assert available(world.shows(CAM)) == f'{{"{L1}"}}'
-
-
-@pytest.mark.parametrize("what", ["published", "publish"])
-def test_a_publisher_that_hangs_holds_up_no_other_and_is_not_asked_again(what):
-    goes_on, calls = threading.Event(), []
-
-    class Stuck(MemoryPublisher):
-        def published(self):
-            self._hang("published")
-            return super().published()
-
-        def publish(self, ads):
-            self._hang("publish")
-            super().publish(ads)
-
-        def _hang(self, where):
-            calls.append(where)
-            if where == what:
-                goes_on.wait(300)
-
-    world = World()
-    world.well.replicas = (replica(L1, CAM),)
-    stuck = Stuck("stuck", clock=world.clock)
-    world.publish_to(stuck, CycleTimeouts(read_back=SOON, publish=SOON))
-    for _ in range(2):
-        outcomes = {one.publisher: one.error for one in world.run(MINUTE).results}
-        assert outcomes["collector"] is None
-        assert outcomes["stuck"] == "no answer yet to the request of 2026-11-21 12:01:00 UTC"
-    assert calls.count(what) == 1
-    goes_on.set()
-
-    def recovers() -> bool:
-        return all(one.error is None for one in world.run(MINUTE).results)
-
-    wait_for(recovers, 10, "the publisher to be well again")
-    assert stuck.ads.keys() == {CAM}
 
 
 def test_bugs_of_orders_the_queues_and_the_store_leave_the_ads_alone():
