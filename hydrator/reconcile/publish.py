@@ -181,7 +181,9 @@ class Withholding:
         incomplete = [
             name
             for name, answer in answers.items()
-            if not _has_complete_memory(state.memories.get(name), answer, demanded_dids)
+            if not _has_complete_memory(
+                state.memories.get(name), answer, demanded_dids, frozenset(lost_sites)
+            )
         ]
         reason = _choose_reason(unanswered_sources, unsearched, incomplete) if lost_sites else None
         if reason is None:
@@ -208,12 +210,18 @@ def _choose_reason(
 
 
 def _has_complete_memory(
-    memory: CatalogueMemory | None, answer: Answer, demanded_dids: AbstractSet[Did]
+    memory: CatalogueMemory | None, answer: Answer, demanded_dids: AbstractSet[Did], sites: AbstractSet[Site]
 ) -> bool:
-    """Return True if *memory* or *answer* has an answer of the catalogue for each of *demanded_dids*."""
+    """Return True if *memory* or *answer* has an answer of the catalogue for each of *demanded_dids*.
+
+    An answer without one of *sites*, at which the catalogue could not look, does not count.
+    """
     records = memory.records if memory else {}
     if isinstance(answer, Survey):
-        return all(isinstance(reading, Seen) or did in records for did, reading in answer.readings.items())
+        return all(
+            not reading.unreachable_sites & sites if isinstance(reading, Seen) else did in records
+            for did, reading in answer.readings.items()
+        )
     return memory is not None and memory.answered_at is not None and demanded_dids <= records.keys()
 
 

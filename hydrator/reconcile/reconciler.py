@@ -286,7 +286,7 @@ class Reconciler:
         generations = highest_generations(published.values())
         sources = self._schedds.unanswered_sources(state.demand)
         shown_sites = set(generations)
-        if all(isinstance(ads, PublishError) for ads in published.values()):
+        if any(isinstance(ads, PublishError) for ads in published.values()):
             shown_sites |= _named_sites(state, answers)  # any of them may have an ad that could not be read
         self._previous = evaluate(
             state,

@@ -524,6 +524,15 @@ def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by
     assert actions(world.run(MINUTE)) == [Hold, Publish]
 
 
+def test_lost_state_withholds_ads_that_only_a_publisher_has_that_cannot_be_read_now(wanted_by_two):
+    world = wanted_by_two
+    world.collector.ads.clear()
+    world.file.is_broken = True
+    world.cycle.refresh_demand()
+    assert world.run(MINUTE).held_reasons[CAM].startswith("the demand of schedd ap1 is not known yet")
+    assert world.collector.ads == {}
+
+
 def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_by_two):
     world = wanted_by_two
     world.queues.queues = {"ap2": queue(L2)}
@@ -536,7 +545,7 @@ def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_
     assert states(world.collector) == "[]"
 
 
-@pytest.mark.parametrize("how", ["broken", "unseen"])
+@pytest.mark.parametrize("how", ["broken", "unseen", "blind"])
 def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     world = World(replica(L1, CAM))
     world.other.replicas = (replica(L2, CAM),)
@@ -544,16 +553,19 @@ def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     lost(world, rules=ReconcilePolicy(pins=frozenset({L1, L2})))
     if how == "broken":
         world.other.is_broken = True
+    elif how == "blind":
+        world.other.unreachable_sites = frozenset({CAM})
     else:
         world.other.unseen_reasons = {L2: "timeout"}
     world.cycle.refresh_demand()
     why = "catalogue dmapi has not answered for all datasets yet"
     assert world.run(MINUTE).held_reasons[CAM].startswith(why)
     assert L2 in states(world.collector)
-    world.other.is_broken = True  # half an answer, then none
+    world.other.is_broken = how != "blind"  # half an answer, then none
     assert world.run(MINUTE).held_reasons[CAM].startswith(why)
     assert L2 in states(world.collector)
     world.other.is_broken, world.other.unseen_reasons = False, {}
+    world.other.unreachable_sites = frozenset()
     assert world.run(MINUTE).held_reasons == {}
     assert L2 in states(world.collector)
 
