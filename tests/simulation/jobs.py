@@ -158,6 +158,6 @@ class Pool:
                 job.mode == "wait" or (job.mode == "auto" and world.is_daemon_gone)
             ):
                 world.laws.add("jobs", f"a job ({job.mode}) waits although its time is over")
-            elif home and job.dids in named and not world.is_daemon_gone:
+            elif home and job.dids in named and not world.is_daemon_gone and not world.configuration:
                 where = ", ".join(sorted(home))
                 world.laws.add("jobs", f"a job ({job.mode}) waits, although {where} has its data and room")

@@ -42,6 +42,8 @@ SLACK_SECONDS: Final = 60.0
 """Largest time from the cycle that judges a fact to the moment at which a publisher gets the ad."""
 FRESH_SECONDS: Final = 40.0
 """Largest age of an ad if all that it depends on is well, beyond two polls: the waits of a cycle."""
+SAVED_SECONDS: Final = 120.0
+"""After this time what a schedd named is in the state on disk."""
 WITHHELD_SECONDS: Final = 600.0
 """So long at most a daemon without its state keeps published ads as they are."""
 COLLECTOR_SECONDS: Final = 300.0
@@ -93,7 +95,7 @@ class Laws:
         self._world = world
         self.broken: list[tuple[str, str]] = []
         self.events: Counter[str] = Counter()
-        self._named: set[Did] = set()
+        self._named: dict[Did, float] = {}
         self._reports: dict[str, dict[Did, deque[Report]]] = {}
         self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
@@ -141,7 +143,8 @@ class Laws:
 
     def note_demand(self, groups: Sequence[QueuedJobs]) -> None:
         """Note which sets the jobs of a schedd named."""
-        self._named.update(Did(did) for group in groups for did in group.datasets)
+        now = self._world.loop.now
+        self._named = {Did(did): now for group in groups for did in group.datasets} | self._named
 
     def note_start(self) -> None:
         """Note that a process of the daemon has started."""
@@ -230,6 +233,10 @@ class Laws:
         if self._life and WITHHELD_SECONDS < now.at - self._lost_at < WITHHELD_SECONDS + 2 * SLACK_SECONDS:
             return  # withholding ends, whoever is silent
         wanted = self._world.wanted() - self._forgotten()
+        if not self._life and not self._world.faults.of("disk"):
+            # demand stays 24 h after its last job (decision 2)
+            old = {did for did, at in self._named.items() if now.at - at > SAVED_SECONDS}
+            wanted |= {did for did in old if not self._world.is_private(did)}
         lost = []
         for did in sorted(gone & wanted):
             if self.age_of_report(did, site, 0) > self._world.max_age - SLACK_SECONDS:
@@ -438,7 +445,7 @@ class Laws:
             self.add("truth", f"{what} lacks {', '.join(sorted(missing))}")
         if wrong := shown - whole:
             self.add("truth", f"{what} has {', '.join(sorted(wrong))}, which is not whole there")
-        if unasked := shown - wanted - self._named:
+        if unasked := shown - wanted - self._named.keys():
             self.add("truth", f"{what} has {', '.join(sorted(unasked))}, which nobody named")
         if secret := {did for did in shown if world.is_private(did)}:
             self.add("truth", f"{what} has {', '.join(sorted(secret))}, which are private")

@@ -45,7 +45,7 @@ class Scenario:
 
     Attributes:
         changes: what changes in the world, each with its time and a sentence.
-        configurations: the settings; number 0 is in use at the start and at the end.
+        configurations: the settings; number 0 is in use at the start, and mostly at the end.
         hooks: the site, the source and the period in seconds of each slot's hook.
         jobs: the jobs of the pool; none in most scenarios.
     """
@@ -214,10 +214,18 @@ class _Maker:
             kill = Fault("kill", part, at, number=chance.randint(0, 12))
             if kind == "kill":
                 return [kill]
+            sick = chance.choice(("fail", "drop", "cut", "no search", "no search"))
             beside = chance.choice(
                 (
                     [],
-                    [Fault(chance.choice(("fail", "drop", "cut", "no search")), catalogue, at, seconds)],
+                    [
+                        Fault(
+                            chance.choice(("fail", "drop", "cut", "no search", "no search")),
+                            catalogue,
+                            at,
+                            seconds,
+                        )
+                    ],
                     [Fault("fail", schedd, at, seconds)],
                     [Fault("fail", schedd, at, 60.0), Fault("gone", schedd, at + 60.0, seconds)],
                 )
@@ -228,7 +236,8 @@ class _Maker:
         if kind == "clock":
             return [Fault("clock", "", at, number=chance.choice((-3600.0, -5.0, 5.0, 120.0, 3600.0)))]
         later = round(chance.uniform(at, FAULT_SECONDS), 1)
-        return [Fault("configuration", "", at, number=1), Fault("configuration", "", later, number=0)]
+        back = [Fault("configuration", "", later, number=0)] if chance.random() < 0.7 else []
+        return [Fault("configuration", "", at, number=1), *back]
 
     def _make_configurations(self) -> list[dict[str, Any]]:
         chance = self._numbers("configurations")
