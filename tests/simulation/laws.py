@@ -26,7 +26,7 @@ EVENTS: Final = (
     "a kill at a step of publisher",
     "a kill at a step of save",
     "a site stayed fresh beside a sick catalogue",
-    "a sudden loss was confirmed by further polls, then published",
+    "a held loss was published after its approval",
     "a sudden loss was held",
     "an ad was published although the disk was full",
     "an answer came long after its cycle",
@@ -42,6 +42,8 @@ SLACK_SECONDS: Final = 60.0
 """Largest time from the cycle that judges a fact to the moment at which a publisher gets the ad."""
 FRESH_SECONDS: Final = 40.0
 """Largest age of an ad if all that it depends on is well, beyond two polls: the waits of a cycle."""
+KEPT_SECONDS: Final = 23 * 3600.0
+"""So long, and an hour more, a dataset is demanded after its last job."""
 SAVED_SECONDS: Final = 120.0
 """After this time what a schedd named is in the state on disk."""
 WITHHELD_SECONDS: Final = 600.0
@@ -96,6 +98,7 @@ class Laws:
         self.broken: list[tuple[str, str]] = []
         self.events: Counter[str] = Counter()
         self._named: dict[Did, float] = {}
+        self._last_named: dict[Did, float] = {}
         self._reports: dict[str, dict[Did, deque[Report]]] = {}
         self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
@@ -144,7 +147,9 @@ class Laws:
     def note_demand(self, groups: Sequence[QueuedJobs]) -> None:
         """Note which sets the jobs of a schedd named."""
         now = self._world.loop.now
-        self._named = {Did(did): now for group in groups for did in group.datasets} | self._named
+        named = {Did(did): now for group in groups for did in group.datasets}
+        self._named = named | self._named
+        self._last_named |= named
 
     def note_start(self) -> None:
         """Note that a process of the daemon has started."""
@@ -189,6 +194,7 @@ class Laws:
             self.happened("an ad was published although the disk was full")
         self._check_reported(now)
         self._check_private(now)
+        self._check_ages(now)
         if there:
             self._check_generation(there, ad)
         if before and (gone := before.available - now.available):
@@ -211,6 +217,17 @@ class Laws:
             age = self.age_of_report(did, now.ad.site)
             if age > self._world.max_age + SLACK_SECONDS:
                 self.add("reported", f"{did} at {now.ad.site} was last reported whole {age:.0f} s ago")
+
+    def _check_ages(self, now: Shown) -> None:
+        """What is advertised has an age that jobs may trust (decision 6)."""
+        ad, wall = now.ad, to_unix(self._world.clock())
+        ages = _read("DatasetAsOf", dict(ad.content)["DatasetAsOf"])
+        oldest = min((ages.get(did, to_unix(ad.as_of)) for did in now.available), default=wall)
+        steps = sum(
+            seconds for at, seconds in self._clock_steps if at > now.at - SLACK_SECONDS and seconds > 0
+        )
+        if wall - oldest - steps > self._world.max_age + SLACK_SECONDS:
+            self.add("ages", f"the ad of {ad.site} advertises what is {wall - oldest} s old")
 
     def _check_private(self, now: Shown) -> None:
         """What is never to be published is in no ad (decision 16)."""
@@ -235,8 +252,13 @@ class Laws:
         wanted = self._world.wanted() - self._forgotten()
         if not self._life and not self._world.faults.of("disk"):
             # demand stays 24 h after its last job (decision 2)
-            old = {did for did, at in self._named.items() if now.at - at > SAVED_SECONDS}
-            wanted |= {did for did in old if not self._world.is_private(did)}
+            wanted |= {
+                did
+                for did, first in self._named.items()
+                if now.at - first > SAVED_SECONDS
+                and now.at - self._last_named[did] < KEPT_SECONDS
+                and not self._world.is_private(did)
+            }
         lost = []
         for did in sorted(gone & wanted):
             if self.age_of_report(did, site, 0) > self._world.max_age - SLACK_SECONDS:

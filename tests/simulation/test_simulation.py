@@ -32,8 +32,8 @@ def test_a_seed_is_a_story():
 
 
 def test_a_story_is_shrunk_to_the_fault_that_matters():
-    never_again = Fault("fail", "catalogue rucio", 0.0, 1e6)
-    scenario = make(7)
+    never_again = Fault("fail", "publisher file", 0.0, 1e6)
+    scenario = make(10)
     shrunk = shrink(replace(scenario, faults=(*scenario.faults, never_again)))
     assert shrunk.faults == (never_again,)
     assert shrunk.changes == ()
