@@ -60,12 +60,14 @@ SUDDEN_COUNT: Final = 5
 class Report:
     """One answer of a catalogue about one dataset: the sites that list it, and those that have it whole.
 
-    About the sites in ``unread_at`` it says nothing.
+    It says nothing about the sites in ``unread_at``, and of those in ``unlisted_at`` only that the catalogue
+    does not list them any more.
     """
 
     begun: float
     delivered: float
     unread_at: frozenset[Site]
+    unlisted_at: frozenset[Site]
     listed_at: frozenset[Site]
     whole_at: frozenset[Site]
 
@@ -100,6 +102,7 @@ class Laws:
         self._named: dict[Did, float] = {}
         self._last_named: dict[Did, float] = {}
         self._reports: dict[str, dict[Did, deque[Report]]] = {}
+        self._sites: frozenset[Site] = frozenset()
         self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
         self._life = 0
@@ -122,6 +125,10 @@ class Laws:
 
     def note_survey(self, survey: Survey, begun: float) -> None:
         """Note what a catalogue reported in an answer that it began at the virtual time *begun*."""
+        self._sites |= survey.sites
+        unlisted = frozenset(
+            name for site in self._sites - survey.sites for name in (site, self._world.shown_as(site))
+        )
         reports = self._reports.setdefault(survey.catalogue, {})
         now = self._world.loop.now
         if now - begun > 10:
@@ -141,7 +148,7 @@ class Laws:
                 for site in whole:
                     self._whole_at[did, site] = max(begun, self._whole_at.get((did, site), begun))
                 reports.setdefault(did, deque(maxlen=40)).append(
-                    Report(begun, now, unread, frozenset(listed), frozenset(whole))
+                    Report(begun, now, unread, unlisted, frozenset(listed), frozenset(whole))
                 )
 
     def note_demand(self, groups: Sequence[QueuedJobs]) -> None:
@@ -247,10 +254,13 @@ class Laws:
         site = now.ad.site
         if self._world.loop.now - self._last_configuration_at < SLACK_SECONDS:
             return
+        if self._world.shown_as(site) != site:
+            return  # the name of a site of an earlier configuration
         if self._life and WITHHELD_SECONDS < now.at - self._lost_at < WITHHELD_SECONDS + 2 * SLACK_SECONDS:
             return  # withholding ends, whoever is silent
         wanted = self._world.wanted() - self._forgotten()
-        if not self._life and not self._world.faults.of("disk"):
+        is_private = self._world.section("publish").get("never")
+        if not self._life and not is_private and not self._world.faults.of("disk"):
             # demand stays 24 h after its last job (decision 2)
             wanted |= {
                 did
@@ -311,7 +321,7 @@ class Laws:
         if all((site, did) in self._approved for did in lost):
             self.happened("a held loss was published after its approval")
             return
-        lost = [did for did in lost if not any(site in one[-1].listed_at for one in self._reports_of(did))]
+        lost = [did for did in lost if not self._is_listed(did, site)]
         if len(lost) * 2 <= len(before.available) or len(lost) < SUDDEN_COUNT:
             return
         losses = [self._count_losses(did, site) for did in lost]
@@ -324,12 +334,20 @@ class Laws:
         else:
             self.happened("a sudden loss was confirmed by further polls, then published")
 
+    def _is_listed(self, did: Did, site: Site) -> bool:
+        """Return True if the last answer of a catalogue that looked at *site* lists *did* there."""
+        known = [
+            [one for one in reports if site not in one.unread_at | one.unlisted_at]
+            for reports in self._reports_of(did)
+        ]
+        return any(site in reports[-1].listed_at for reports in known if reports)
+
     def _count_losses(self, did: Did, site: Site) -> tuple[int | None, float]:
         """Return how many answers since the last one with *did* at *site* lack it, and when that one came."""
         known = [reports for reports in self._reports_of(did) if any(site in one.whole_at for one in reports)]
         if len(known) != 1:
             return None, 0.0
-        reports = [one for one in known[0] if site not in one.unread_at]
+        reports = [one for one in known[0] if site not in one.unread_at | one.unlisted_at]
         last = max(number for number, one in enumerate(reports) if site in one.whole_at)
         return len(reports) - 1 - last, reports[last].delivered
 

@@ -200,9 +200,10 @@ class World:
         return any(fnmatchcase(did, pattern) for pattern in self.section("publish").get("never", ()))
 
     def wanted(self) -> set[Did]:
-        """Return the datasets that jobs in a queue, pins or patterns name, and that are not private."""
+        """Return what jobs in a queue, pins or patterns name; a set with a private dataset is not wanted."""
         truth, demand = self.truth, self.section("demand")
-        named = {did for queue in truth.queues.values() for dids in queue for did in dids}
+        sets = [dids for queue in truth.queues.values() for dids in queue]
+        named = {did for dids in sets if not any(map(self.is_private, dids)) for did in dids}
         held = {did for shares in truth.shares.values() for did, at in shares.items() if at}
         matched = {did for did in held if any(fnmatchcase(did, one) for one in demand["patterns"])}
         return {did for did in named | matched | set(demand["pins"]) if not self.is_private(did)}
