@@ -61,9 +61,6 @@ def test_what_is_taken_as_a_did_is_safe_in_ads_and_reads_the_same_again(text, sc
     assert parse_did(did) == parse_did(did, "other") == did
 
 
-# ---- demand
-
-
 # ---- ads and their budget
 
 
@@ -226,9 +223,6 @@ def test_applying_a_plan_reaches_the_desired_ads_and_then_rests(there, desired, 
     sent = dict(publisher.ads)
     assert apply_plan(decide(), publisher).unconfirmed_sites == ()
     assert publisher.ads == sent
-
-
-# ---- many cycles
 
 
 # ---- the store

@@ -198,9 +198,3 @@ def test_ad_of_another_contract_leaves_the_last_copy(run, server, python):
     done = run("--site", "UK", "--url", server.url, python=clean)
     assert (done.returncode, printed(done)) == (1, {**ad_lines(), **ADDED})
     assert "the ad has contract version 2, this hook reads 1" in done.stdout.split("- trouble")[0]
-
-
-# ------------------------------------------------------------------------------------------------ files
-
-
-# -------------------------------------------------------------------------------------------- collector

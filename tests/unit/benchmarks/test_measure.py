@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from benchmarks.measure import cpu_with_children, find_daemon
+from benchmarks.measure import cpu_with_children
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -28,20 +28,3 @@ def test_the_larger_of_samples_and_threads_counts_and_ended_children_too(
         (tmp_path / "7" / "task" / str(number) / "schedstat").write_text(f"{nanoseconds} 0 1\n")
     (tmp_path / "7" / "task" / "99").mkdir()  # ends while it is read
     assert cpu_with_children(7, tmp_path) == pytest.approx(seconds)
-
-
-@pytest.mark.outside
-def test_ended_children_of_a_process_are_counted():
-    before = cpu_with_children(os.getpid())
-    child = os.spawnlp(os.P_WAIT, "sh", "sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
-    assert child == 0
-    assert cpu_with_children(os.getpid()) > before
-
-
-def test_daemon_is_the_process_whose_parent_is_not_one_of_its_own_kind(tmp_path):
-    for pid, parent in ((5, 20), (20, 1), (21, 20)):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (condor_collector) S {parent} 1 1")
-    assert find_daemon([4, 5, 20, 21], tmp_path) == 20, "4 has ended"
-    with pytest.raises(AssertionError, match="no daemon"):
-        find_daemon([4], tmp_path)

@@ -6,16 +6,14 @@ import pytest
 
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
 from hydrator.domain.model import Hold, NoOp, PublishedAd, to_unix
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import MIN_STEP, ClockStepDetector, seconds_ahead
-from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, ad, holding, replica
+from tests.factories import CAM, HOUR, L1, MINUTE, NOON, ad, holding, replica
 
 BOUND = timedelta(hours=6)
-RULES = ReconcilePolicy(pins=frozenset({L1, L2}), max_age=BOUND)
 
 
 class Clocks:

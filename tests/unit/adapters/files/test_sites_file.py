@@ -13,8 +13,6 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.wiring import assemble, system_clock
 from tests.factories import NOON
 
-KEY = bytes(range(40))
-
 
 @pytest.fixture
 def folder(tmp_path):

@@ -17,7 +17,6 @@ from testbed.rucio_standin import FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues
 
 DIDS = [Did(f"lofar:L{n:02}") for n in range(40)]
-FIRST = DIDS[0]
 SOON = timedelta(seconds=1)
 
 
