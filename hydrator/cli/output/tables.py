@@ -1,13 +1,9 @@
 """Tables of the commands, from the same rows as their ``--json`` output."""
 
-import difflib
-import heapq
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from os.path import commonprefix
 from typing import Any
 
 from rich.console import Console
@@ -33,11 +29,8 @@ from hydrator.domain.text import format_bytes, format_duration
 from hydrator.domain.text import format_count as counted
 from hydrator.reconcile.result import CycleReport
 from hydrator.staging.overview import StagingOverview
+from hydrator.submit.nearest_names import similar_names
 
-_MAX_COMPARED_NAMES = 5000
-"""Largest number of names to compare with a misspelt name."""
-_MAX_LIKELY_NAMES = 200
-"""Largest number of those names to compare letter by letter."""
 _MAX_MISSPELT_NAMES = 20
 """Largest number of misspelt names in one table for which a similar name is sought."""
 
@@ -250,25 +243,14 @@ class _NameSuggestions:
     """Notes for datasets that no catalogue has, the first of them with the most similar one of *names*."""
 
     def __init__(self, names: Iterable[Did]) -> None:
-        self._names = sorted(names)[:_MAX_COMPARED_NAMES]
+        self._names = frozenset(names)
         self._left = _MAX_MISSPELT_NAMES
 
     def __call__(self, did: str) -> str:
         note = "no catalogue has this dataset: check the spelling"
         self._left -= 1
-        if self._left < 0:
-            return note
-        # difflib takes 0.1 ms for each name: it gets only those that begin and end most alike
-        alike = partial(_count_common_ends, did)
-        likely = heapq.nlargest(_MAX_LIKELY_NAMES, self._names, key=alike)
-        near = difflib.get_close_matches(did, likely, n=1, cutoff=0.8)
+        near = similar_names(Did(did), self._names) if self._left >= 0 else ()
         return note + (f"; {near[0]} exists" if near else "")
-
-
-def _count_common_ends(first: str, second: str) -> int:
-    """Return the length of the common start and of the common end of two texts together."""
-    start = len(commonprefix((first, second)))  # noqa: RUF071 - of texts
-    return start + len(commonprefix((first[start:][::-1], second[start:][::-1])))  # noqa: RUF071
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:

@@ -367,8 +367,23 @@ def test_similar_names_are_bounded_and_leave_out_unlike_ones():
     known = [Did(f"lofar:L{number}_SB001.ms") for number in range(1000, 1100)]
     assert similar_names(Did("lofar:l1050_sb001.ms"), known)[0] == "lofar:L1050_SB001.ms"
     assert len(similar_names(Did("lofar:L105_SB001.ms"), known)) == 3
-    assert similar_names(Did("ska:other"), known) == ()
     assert similar_names(Did("a:" + "x" * 400), [Did("a:" + "x" * 401)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("typed", "other", "is_similar"),
+    [
+        ("lofar:L1", "lofar:L9", False),
+        ("lofar:L1", "lofar:M7", False),
+        ("x:Casse", "x:Case", True),
+        ("x:Casse", "x:Bread", False),
+        ("x:Casse", "y:Case", False),
+        ("x:Casse", "y:Casse", True),
+        ("ska:other", "lofar:L1050_SB001.ms", False),
+    ],
+)
+def test_scope_makes_no_name_similar(typed, other, is_similar):
+    assert similar_names(Did(typed), [Did(other)]) == ((Did(other),) if is_similar else ())
 
 
 def test_held_change_is_shown_at_its_site():
