@@ -7,16 +7,20 @@ Example, with ``htcondor2`` of HTCondor::
     description = {"executable": "flag.sh", **job_attributes(["lofar:L1", "lofar:L2"])}
     schedd.submit(htcondor2.Submit(description))
 
-This module is pure and imports only the standard library and :mod:`hydrator.domain`.
+This module is pure and needs only the standard library: other tools' environments have other packages.
 """
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Iterator, Mapping
 
 from hydrator.domain.ads.classad import list_literal, string_literal
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import parse_did
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, parse_did
 
 from .expressions import MODES, SUBMITTED_HERE, Mode
+
+MAX_SECONDS = 2**31 - 1
 
 
 def job_attributes(
@@ -31,6 +35,7 @@ def job_attributes(
     contain them unchanged. ``MY.DataLocalityKey`` lets the job look up all its datasets at once. If one
     submission has many jobs, also set ``requirements`` to ``MY.DataLocalityHere``, or to
     ``MY.DataLocalityHere && (…)`` with your own. Then the schedd stores one copy of the clause for all.
+    If the jobs of one submission read different datasets, use :func:`item_rows`.
 
     Args:
         datasets: the DIDs, each ``scope:name``, without wildcards; at least one.
@@ -39,24 +44,108 @@ def job_attributes(
         max_wait_seconds: the longest wait for the data, with the modes wait and auto; at least 0.
 
     Raises:
-        ValueError: *datasets* is empty, a name is not a DID (:class:`hydrator.domain.errors.BadDid`), the
-            mode is unknown, or a number is out of range.
+        ValueError: an argument has a wrong type or value; the text names the argument and the value.
     """
-    dids = sorted({parse_did(name) for name in datasets})
+    dids = _parse_datasets(datasets)
     if mode is not None and mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    for name, number, least in (
-        ("expected_seconds", expected_seconds, 1),
-        ("max_wait_seconds", max_wait_seconds, 0),
-    ):
-        if number is not None and number < least:
-            raise ValueError(f"{name} must be {least} or more, not {number}")
+        raise _wrong("mode", f"one of {', '.join(MODES)}", mode)
     attributes = {
         "RequiredDatasets": list_literal(map(string_literal, dids)),
         "DataLocalityKey": string_literal(set_key(dids)),
         "DataLocality": None if mode is None else string_literal(mode),
-        "DataLocalityExpectedSeconds": expected_seconds,
-        "DataLocalityMaxWait": max_wait_seconds,
+        "DataLocalityExpectedSeconds": _parse_seconds("expected_seconds", expected_seconds, 1),
+        "DataLocalityMaxWait": _parse_seconds("max_wait_seconds", max_wait_seconds, 0),
         "DataLocalityHere": SUBMITTED_HERE if len(dids) > 1 else None,
     }
     return {f"MY.{name}": str(value) for name, value in attributes.items() if value is not None}
+
+
+def item_rows(rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
+    """Return *rows* for ``itemdata`` of ``Schedd.submit``, with the same keys in each row.
+
+    The bindings use the keys of the first row for all rows. Without this function, a row loses its mode or
+    its datasets if the first row has none::
+
+        rows = [
+            {"arguments": "calibrate"},
+            {"arguments": "flag", **job_attributes(["lofar:L1"], mode="require")},
+        ]
+        schedd.submit(submit, itemdata=item_rows(rows))
+
+    An attribute (``MY.…``) that a row lacks becomes undefined in the job of this row, also if the submit
+    description has the attribute. So a row without datasets makes a job without datasets.
+
+    Raises:
+        ValueError: *rows* is empty or is not a list of dictionaries of texts, or a row lacks a variable of
+            another row that is not an attribute. The text names the row and the value.
+    """
+    spellings: dict[str, str] = {}  # letter case does not matter to HTCondor
+    given = []
+    for number, row in enumerate(_parse_list("rows", rows, "[{'arguments': 'flag'}]")):
+        items = _parse_row(f"rows[{number}]", row)
+        spellings = {name.lower(): name for name in items} | spellings
+        given.append({name.lower(): value for name, value in items.items()})
+    # attributes first: the bindings drop a job whose line of items begins with '#'
+    names = sorted(spellings, key=lambda name: not _is_attribute(name))
+    for number, values in enumerate(given):
+        if lacking := [spellings[name] for name in names if not (name in values or _is_attribute(name))]:
+            raise _wrong(f"rows[{number}]", f"a dictionary with {lacking[0]!r} like other rows", values)
+    return iter([{spellings[name]: values.get(name, _absent(name)) for name in names} for values in given])
+
+
+def _is_attribute(name: str) -> bool:
+    return name.startswith("my.")
+
+
+def _absent(name: str) -> str:
+    """Return the value of an attribute for a job without it; a clause that is not there refuses no slot."""
+    return "true" if name == "my.datalocalityhere" else "undefined"
+
+
+def _wrong(argument: str, wanted: str, value: object) -> ValueError:
+    shown = " ".join(repr(value).split())[:200]
+    return ValueError(f"{argument} must be {wanted}, not {shown}")
+
+
+def _parse_list(argument: str, values: object, example: str) -> list[object]:
+    is_one = isinstance(values, (str, bytes, Mapping))
+    items = [] if is_one or not isinstance(values, Iterable) else list(values)
+    if not items:
+        raise _wrong(argument, f"a list such as {example}", values)
+    return items
+
+
+def _parse_datasets(datasets: object) -> list[Did]:
+    dids = set()
+    for name in _parse_list("datasets", datasets, "['lofar:L1', 'lofar:L2']"):
+        if not isinstance(name, str):
+            raise _wrong("datasets", "a list of texts such as 'lofar:L1'", name)
+        try:
+            dids.add(parse_did(name))
+        except BadDid as wrong:
+            raise ValueError(f"datasets: {wrong}") from wrong
+    return sorted(dids)
+
+
+def _parse_row(argument: str, row: object) -> dict[str, str]:
+    if not isinstance(row, Mapping):
+        raise _wrong(argument, "a dictionary such as {'arguments': 'flag'}", row)
+    for name, value in row.items():
+        if not isinstance(name, str):
+            raise _wrong(argument, "a dictionary whose keys are texts", row)
+        # a line break ends a row in the bindings, and a unit separator ends an item
+        if not isinstance(value, str) or "\n" in value or "\x1f" in value:
+            raise _wrong(f"{argument}[{name!r}]", "a text on one line", value)
+    return dict(row)
+
+
+def _parse_seconds(argument: str, seconds: int | None, least: int) -> int | None:
+    if seconds is None:
+        return None
+    try:
+        number = operator.index(seconds)  # of NumPy's integers too
+    except TypeError:
+        number = -1
+    if isinstance(seconds, bool) or not least <= number <= MAX_SECONDS:
+        raise _wrong(argument, f"a whole number from {least} to {MAX_SECONDS}", seconds)
+    return number

@@ -1,20 +1,13 @@
-"""DataLocalityKey in submit descriptions and DAG files, and for users of the Python bindings."""
+"""DataLocalityKey in submit descriptions and DAG files."""
 
-import re
-
-import htcondor2
 import pytest
 
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did
-from hydrator.submit.bindings import job_attributes
-from hydrator.submit.expressions import SUBMITTED_HERE
 from hydrator.submit.submit_files.dag import read_dag
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
 from hydrator.submit.submit_files.keys import CLAUSE_LINES
-from tests.pages import blocks
 
 A, B = Did("lofar:a"), Did("lofar:b")
 AB = set_key([A, B])
@@ -103,37 +96,3 @@ def test_own_list_of_a_node_gets_its_key_by_vars():
     assert done.insertion.decode() == f'VARS A +DataLocalityKey="\\"{AB}\\""\n'
     again = add_datasets_to_dag(done.text, {}, read_dag(done.text, {"a.sub": ITEMS.encode()}.get), "x.dag")
     assert again.text == done.text
-
-
-def test_bindings_keep_the_attributes_of_a_job_unchanged():
-    attributes = job_attributes(["lofar:b", "lofar:a", "lofar:b"], "auto", 3600, 600)
-    submit = htcondor2.Submit({"executable": "/bin/true", **attributes})
-    assert {name: submit[name] for name in attributes} == attributes
-    assert attributes == {
-        "MY.RequiredDatasets": '{"lofar:a","lofar:b"}',
-        "MY.DataLocalityKey": f'"{AB}"',
-        "MY.DataLocality": '"auto"',
-        "MY.DataLocalityExpectedSeconds": "3600",
-        "MY.DataLocalityMaxWait": "600",
-        "MY.DataLocalityHere": SUBMITTED_HERE,
-    }
-    assert "MY.DataLocalityHere" not in job_attributes(["lofar:a"])
-
-
-def test_bindings_reject_what_the_schedd_would_reject():
-    for datasets in ([], ["a"], ["a:b,c:d"]):
-        with pytest.raises(ValueError, match=re.compile("dataset|DID")):
-            job_attributes(datasets)
-    with pytest.raises(BadDid):
-        job_attributes(["lofar:*"])
-    with pytest.raises(ValueError, match="mode must be one of auto"):
-        job_attributes([A], "sometimes")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="expected_seconds must be 1 or more"):
-        job_attributes([A], expected_seconds=0)
-
-
-def test_python_example_of_the_page_makes_a_submit_object():
-    source = next(block.text for block in blocks("python") if "job_attributes" in block.text)
-    names: dict[str, object] = {}
-    exec(source, names)
-    assert "DataLocalityKey" in str(names["submit"])
