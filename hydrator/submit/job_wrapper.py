@@ -89,6 +89,8 @@ ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"
 DID = re.compile(r"[A-Za-z0-9._/@=+~][A-Za-z0-9._/@=+~-]*:[A-Za-z0-9._:/@=+~-]+\Z")
 """The grammar of hydrator/domain/model.py, without a leading ``-``: that would be an option of the stage-in
 command."""
+OTHER_SERVICES = re.compile(r"DASK_SCHEDULER|PREFECT_(API|SERVER|PROFILE)")
+"""Variables with which Rapthor would use a scheduler, a server or a port that other runs use too."""
 FOLDER = "hydrator-inputs"
 """Folder in the scratch folder; HTCondor transfers no folder back that is not in the job's output list."""
 
@@ -97,9 +99,10 @@ HELP = """usage: job_start.py [--paths FILE] [--parset FILE] [--site NAME] [--] 
 Finds the datasets of this job at the site where it runs, then becomes COMMAND.
 
   --paths FILE   the datasets and their paths at each site (hydrator-paths.json)
-  --parset FILE  a Rapthor parset: COMMAND gets a copy instead of FILE. In the copy input_ms has this site's
-                 paths, {scratch} is replaced by the scratch folder, and [cluster] has at most the cores and
-                 memory of the slot, and the scratch folder
+  --parset FILE  a parset from "hydrator submit rapthor": COMMAND gets a copy instead of FILE. In the copy
+                 {input_ms} is a list of this site's paths, {scratch} is the scratch folder, {cores} and
+                 {memory_gb} are the size of the slot ({cores:96}: at most 96). COMMAND also gets a home in
+                 the scratch folder, and no address of another Dask scheduler or Prefect server
   --keep FOLDER  Rapthor's working folder, which the schedd keeps when the job is evicted: the next start
                  skips the finished operations in FOLDER and repeats the others
   --site NAME    this site; default: DataLocalitySite of the machine ad, then its GLIDEIN_... attributes
@@ -1076,126 +1079,42 @@ def fill_missing_outputs(environ: "dict[str, str]") -> None:
 # ---------------------------------------------------------------- parset and environment of the command
 
 
-def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
-    """Return *parset* with a list of *paths* as ``input_ms`` in ``[global]``; all other bytes unchanged.
+def fill_parset(
+    parset: bytes, paths: "list[str]", scratch: str, machine: "dict[str, str]"
+) -> "tuple[bytes, list[str]]":
+    """Return *parset* with the values of this site and slot, and ``NAME = OLD is now NEW`` for each limit.
 
-    The function reads the option as Python's configparser does. The name has any letter case, ``=`` or ``:``
-    follows, and lines that are indented more than the name continue the value.
+    ``{input_ms}`` becomes a list of *paths*, ``{scratch}`` the scratch folder. ``{cores}`` and
+    ``{memory_gb}`` become the size of the slot with the ad *machine*. ``{cores:96}`` is at most 96;
+    ``{cores/8:96}`` is an eighth of the cores, at most 96 and at least 1.
 
     Raises:
-        WrapperError: the parset has no input_ms.
+        WrapperError: the parset has no ``{input_ms}``.
     """
     import glob
 
+    if b"{input_ms}" not in parset:
+        raise WrapperError("the parset has no {input_ms}: write it with hydrator submit rapthor")
+    cores = parse_whole_number(machine.get("cpus")) or os.cpu_count() or 1
+    mebibytes = parse_whole_number(machine.get("memory"))
+    gigabytes = max(1, mebibytes // 1024) if mebibytes else 0  # 0 means all memory to Rapthor
+    changes = []  # type: list[str]
+
+    def fill_size(match: "re.Match[bytes]") -> bytes:
+        option, size, parts, limit_text = match.groups()
+        limit = int(limit_text or 0)
+        value = max(1, cores // int(parts or 1)) if size == b"cores" else gigabytes
+        if 0 < value < limit:
+            changes.append("%s = %d is now %d" % (option.decode(), limit, value))
+        elif limit:
+            value = limit
+        return b"%s = %d" % (option, value)
+
+    sized_option = rb"^(\w+) = \{(cores|memory_gb)(?:/(\d+))?(?::(\d+))?\}$"
     items = ", ".join(json.dumps(glob.escape(path), ensure_ascii=False) for path in paths)
-    value = ("[" + items + "]").encode("utf-8", "surrogateescape")
-    text, done = replace_options(parset, b"global", {b"input_ms": value})
-    if not done:
-        raise WrapperError("the parset has no input_ms in [global]: Rapthor would not find the data")
-    return text
-
-
-def replace_options(
-    parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
-) -> "tuple[bytes, set[bytes]]":
-    """Replace options of *wanted_section* by *values*; return the new parset and the replaced names."""
-    names = b"|".join(re.escape(name) for name in values)
-    option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
-    out = []  # type: list[bytes]
-    pending = []  # type: list[bytes]
-    replaced_names = set()  # type: set[bytes]
-    section, indent, is_option = b"", -1, False
-    for line in parset.splitlines(True):
-        bare = line.strip()
-        depth = len(line) - len(line.lstrip(b" \t"))
-        if not bare or bare[:1] in (b"#", b";"):
-            # the option's value may continue after this comment or empty line
-            (pending if is_option else out).append(line)
-        elif 0 <= indent < depth:
-            if is_option:
-                pending = [each for each in pending if each.strip()]
-            else:
-                out.append(line)
-        else:
-            header = re.match(rb"\[(.+)\]", bare)
-            setting = None if header else option.match(line)
-            is_option = bool(setting) and section == wanted_section
-            section, indent = (header.group(1), -1) if header else (section, depth)
-            new_line = line
-            if is_option and setting:
-                name = setting.group(2).lower()
-                replaced_names.add(name)
-                new_line = setting.group(1) + (setting.group(3) or b" ") + values[name]
-                new_line += line[len(line.rstrip(b"\r\n")) :]
-            out += [*pending, new_line]
-            pending = []
-    return b"".join(out + pending), replaced_names
-
-
-def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
-    """Return *parset* with a [cluster] section for this slot, and ``NAME = OLD is now NEW`` for each change.
-
-    *machine* is the slot's ad; without ``Cpus`` nothing changes. The new cores, threads and memory are those
-    of the slot, or the values of the parset if these are smaller.
-    """
-    import configparser
-
-    cores, mebibytes = parse_whole_number(machine.get("cpus")), parse_whole_number(machine.get("memory"))
-    reader = configparser.ConfigParser(interpolation=None)
-    try:
-        reader.read_string(parset.decode("utf-8", "surrogateescape"))
-    except configparser.Error:
-        return parset, []  # Rapthor reports the error
-    if cores < 1:
-        return parset, []
-    user_options = dict(reader.items("cluster")) if reader.has_section("cluster") else {}
-    options = slot_options(user_options, cores, mebibytes // 1024 or 1 if mebibytes else 0, scratch)
-    unset = ("", "0", "None")
-    changes = [
-        "%s = %s is now %s" % (name, user_options[name], value)
-        for name, value in options.items()
-        if user_options.get(name, "") not in unset and user_options[name] != value
-    ]
-    values = {name.encode(): os.fsencode(value) for name, value in options.items()}
-    text, replaced_names = replace_options(parset, b"cluster", values)
-    more = b"".join(
-        name + b" = " + value + b"\n" for name, value in values.items() if name not in replaced_names
-    )
-    if not more:
-        return text, changes
-    lines = text.splitlines(True)
-    at = next((at for at, line in enumerate(lines) if line.strip() == b"[cluster]"), None)
-    if at is None:
-        return text + (b"" if text.endswith(b"\n") else b"\n") + b"[cluster]\n" + more, changes
-    header = lines[at] if lines[at].endswith(b"\n") else lines[at] + b"\n"
-    return b"".join([*lines[:at], header, more, *lines[at + 1 :]]), changes
-
-
-def slot_options(
-    user_options: "dict[str, str]", cores: int, gigabytes: int, scratch: str
-) -> "dict[str, str]":
-    """Return the options of Rapthor's [cluster] for a slot; a smaller number in *user_options* stays."""
-
-    def at_most(name: str, limit: int) -> str:
-        wish = parse_whole_number(user_options.get(name))
-        return str(wish if 0 < wish < limit else limit)
-
-    def is_set(name: str) -> bool:
-        return user_options.get(name, "").strip() not in ("", "None")
-
-    options = {"batch_system": "single_machine", "max_nodes": "1"}
-    options.update({name: at_most(name, cores) for name in ("cpus_per_task", "max_cores", "max_threads")})
-    for name in ("deconvolution_threads", "parallel_gridding_threads"):
-        if parse_whole_number(user_options.get(name)) > cores:
-            options[name] = str(cores)
-    if gigabytes:
-        options["mem_per_node_gb"] = at_most("mem_per_node_gb", gigabytes)
-    options["local_scratch_dir"] = scratch
-    if is_set("global_scratch_dir"):
-        options["global_scratch_dir"] = scratch
-    if is_set("dir_local"):
-        options["dir_local"] = "None"  # in Rapthor dir_local is the older name of local_scratch_dir
-    return options
+    sets = ("[" + items + "]").encode("utf-8", "surrogateescape")
+    text = re.sub(sized_option, fill_size, parset, flags=re.MULTILINE)
+    return text.replace(b"{scratch}", os.fsencode(scratch)).replace(b"{input_ms}", sets), changes
 
 
 def parse_whole_number(text: "str | None") -> int:
@@ -1248,6 +1167,17 @@ def build_environment(
     elif job_lc_ctype is not None:
         variables["LC_CTYPE"] = job_lc_ctype
     return variables
+
+
+def isolate(environ: "dict[str, str]", scratch: str) -> None:
+    """Give a Rapthor run a home below *scratch*; remove the services of another machine from *environ*."""
+    removed = sorted(filter(OTHER_SERVICES.match, environ))
+    if removed:  # not their values: one may be a password
+        print_error("the run starts its own services, without the variables %s" % ", ".join(removed))
+    for name in removed:
+        del environ[name]
+    environ["HOME"] = make_folder(scratch, "home")
+    environ["PREFECT_HOME"] = make_folder(scratch, "home", ".prefect")
 
 
 def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
@@ -1440,6 +1370,8 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
             copy = write_parset_copy(options["parset"], sets, scratch, machine)
             words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
         command_environment = build_environment(environ, site, job.datasets, paths)
+        if options["parset"]:
+            isolate(command_environment, scratch)
         if options["keep"]:
             run_to_end(words, command_environment, os.path.join(scratch, options["keep"], "pipelines"))
         exec_command(words, command_environment)
@@ -1458,10 +1390,9 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "d
     copy = os.path.join(scratch, FOLDER, os.path.basename(parset))
     try:
         with open(parset, "rb") as file:
-            content = rewrite_input_ms(file.read().replace(b"{scratch}", os.fsencode(scratch)), paths)
-        content, changes = fit_to_slot(content, machine, scratch)
+            content, changes = fill_parset(file.read(), paths, scratch, machine)
         if changes:
-            print_error("[cluster] of %s does not fit this slot: %s" % (parset, ", ".join(changes)))
+            print_error("%s does not fit this slot: %s" % (parset, ", ".join(changes)))
         make_folder(scratch)
         with open(copy, "wb") as file:
             file.write(content)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
-from hydrator.submit.rapthor.job import job_parset
+from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import parse_parset
 from testbed.rapthor import RapthorReader, Refused
 from tests.parts import NO_RAPTHOR, needs
@@ -136,6 +136,8 @@ def test_random_input_ms_is_read_as_by_rapthor(rapthor, here, text):
 def test_rapthor_reads_the_parset_that_is_sent_with_a_job(rapthor, here):
     """The test fills in by hand the values that the wrapper fills in at the site."""
     given_parset = parse_parset(with_input("*.ms") + b"[cluster]\nbatch_system = slurm\n", "run.parset")
-    travels = job_parset(given_parset, {}).replace("{scratch}", str(here))
+    text, _ = job_parset(given_parset, {})
+    travels = text.replace("{scratch}", str(here)).replace("{input_ms}", "*.ms")
+    travels = travels.replace("{cores}", "1").replace("{memory_gb}", "2")
     (here / "travels.parset").write_text(travels)
     assert rapthor.read(here / "travels.parset", here) == ours(with_input("*.ms"), here)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
 from hydrator.submit.rapthor.environment import export_lines, toil_params
-from hydrator.submit.rapthor.job import RapthorRun, RunOptions, job_parset
+from hydrator.submit.rapthor.job import RapthorRun, RunOptions
+from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import Parset, parse_parset
 
 DIDS = st.lists(
@@ -42,11 +43,11 @@ def test_the_parset_that_travels_says_the_same_but_where_it_runs(input_ms, more)
     if sections["global"]["input_ms"] in ("", "None"):
         return
     back = configparser.ConfigParser(interpolation=None)
-    back.read_string(job_parset(Parset("p", (), sections), {}))
+    back.read_string(job_parset(Parset("p", (), sections), {})[0])
     there = {name: dict(back.items(name)) for name in back.sections()}
-    assert there["global"] == {**sections["global"], "dir_working": "{scratch}/rapthor"}
+    assert there["global"] == {"dir_working": "{scratch}/rapthor", "input_ms": "{input_ms}"}
     assert there["imaging"] == sections["imaging"]
-    assert there["cluster"] == {"batch_system": "single_machine"}
+    assert there["cluster"]["batch_system"] == "single_machine"
 
 
 @pytest.mark.outside

@@ -4,7 +4,6 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from hydrator.domain.model import Did, parse_did
-from hydrator.submit.job_wrapper import rewrite_input_ms
 from hydrator.submit.submit_files.dag import read_dag
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
@@ -92,19 +91,3 @@ def test_every_byte_of_a_dag_stays_and_filtering_it_twice_is_filtering_it_once(t
     once = add_datasets_to_dag(text, wanted, dag, "x")
     assert once.text.startswith(text)
     assert once.text[len(text) :] == once.insertion
-
-
-PATHS = st.lists(
-    st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), min_size=1), min_size=1
-)
-OTHER = st.lists(st.sampled_from(["a = 1", "  more", "# c", "", "; d", "b: 2"]), max_size=5).map("\n".join)
-
-
-@given(PATHS, OTHER, OTHER)
-def test_every_line_of_a_parset_but_that_of_input_ms_stays(paths: list[str], before: str, after: str):
-    head, tail = f"[global]\n{before}\n", f"\nc = 3\n{after}"
-    text = (head + "input_ms = x" + tail).encode()
-    done = rewrite_input_ms(text, paths)
-    assert done.startswith(head.encode() + b"input_ms = [")
-    assert done.endswith(tail.encode())
-    assert rewrite_input_ms(done, paths) == done

@@ -3,8 +3,6 @@
 Pure: values in, text out.
 """
 
-import configparser
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -28,20 +26,14 @@ from hydrator.submit.submit_files.values import (
     unfit_value_reason,
 )
 
-from .parset import _UNSET_VALUES, Parset, _printable_line
+from .machine import WORKING_FOLDER
+from .parset import printable_line
 
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"
-WORKING_FOLDER = "rapthor"
 RESULT_FOLDERS = ("images", "logs", "plots", "regions", "skymodels", "solutions")
 """Folders that HTCondor returns from Rapthor's working folder: all but ``pipelines``, which has
 copies of the data."""
-
-_MACHINE_OPTIONS = (
-    *("batch_system", "max_nodes", "cpus_per_task", "mem_per_node_gb", "max_cores", "max_threads"),
-    *("deconvolution_threads", "parallel_gridding_threads"),
-    *("dir_local", "local_scratch_dir", "global_scratch_dir"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,44 +142,6 @@ def run_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")[:100] or "rapthor"
 
 
-def job_parset(parset: Parset, files: Mapping[str, str]) -> str:
-    """Return the parset that HTCondor transfers with the job, set to run on one machine.
-
-    The job wrapper replaces ``{scratch}`` by the job's scratch folder, and input_ms by paths from
-    hydrator-paths.json. The new parset has no comments.
-
-    Args:
-        parset: the user's parset.
-        files: options of [global] that name files, each with the name of the transferred file.
-    """
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read_dict(parset.sections)
-    parser["global"]["dir_working"] = f"{{scratch}}/{WORKING_FOLDER}"
-    for option, file in files.items():
-        parser["global"][option] = f"{{scratch}}/{file}"
-    if not parser.has_section("cluster"):
-        parser.add_section("cluster")
-    parser["cluster"]["batch_system"] = "single_machine"
-    text = io.StringIO()
-    parser.write(text)
-    origin = _printable_line(parset.origin)
-    return f"# the job's copy of {origin}, by `hydrator submit rapthor`\n{text.getvalue()}"
-
-
-def machine_options(parset: Parset) -> dict[str, str]:
-    """Return the user's options of [cluster] that the job wrapper may replace by values of the slot.
-
-    The wrapper replaces these options at the start of the job (job_wrapper.py, ``fit_to_slot``), because the
-    slot is not known earlier.
-    """
-    options = parset.sections.get("cluster", {})
-    return {
-        name: _printable_line(options[name])
-        for name in _MACHINE_OPTIONS
-        if options.get(name, "").strip() not in (*_UNSET_VALUES, "0", "single_machine")
-    }
-
-
 def submit_description(
     run: RapthorRun,
     resources: RunResources,
@@ -215,7 +169,7 @@ def submit_description(
     _reject_unfit(resources.container, input_files, command)
     datasets = format_count(len(set(run.dids)), "dataset")
     return _join_lines(
-        f"# {_printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
+        f"# {printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *_command_lines(resources.container, input_files, command, should_keep_folder),
         *_name_lines(run.title),
         *(f"{name} = {value}" for name, value in resources.requests.items()),

@@ -15,16 +15,20 @@ from dataclasses import dataclass
 from hydrator.domain.errors import ConfigError
 from hydrator.submit.dataset_names.lookup import base_name
 
-_FILE_OPTIONS = (
-    "input_skymodel",
-    "apparent_skymodel",
-    "input_h5parm",
-    "input_fulljones_h5parm",
-    "facet_layout",
-    "strategy",
-)
+FILE_OPTIONS = {
+    "input_skymodel": "global",
+    "apparent_skymodel": "global",
+    "input_h5parm": "global",
+    "input_fulljones_h5parm": "global",
+    "input_normalization_h5parm": "global",
+    "facet_layout": "global",
+    "strategy": "global",
+    "photometry_skymodel": "imaging",
+    "astrometry_skymodel": "imaging",
+}
+"""Options that name one file, but not a measurement set, each with its section."""
 _REQUIRED_OPTIONS = ("dir_working", "input_ms")
-_UNSET_VALUES = ("", "None")
+UNSET_VALUES = ("", "None")
 _NUMBER = r"\d+(\.\d*)?([:\s]\s*\d+(\.\d*)?)*"
 _UNIT = (
     r"(deg(ree)?s?|d|hours?|hourangle|hr|h|min|m|arcmin(ute)?|sec|s|arcsec(ond)?|[mu]as|rad(ian)?"
@@ -56,7 +60,7 @@ class Parset:
         """Return one sentence if *input_glob*, which matches nothing, looks like a list without brackets."""
         if not (self.is_bare and "," in input_glob):
             return None
-        shown = _printable_line(input_glob)[:200]
+        shown = printable_line(input_glob)[:200]
         return (
             f"{self.origin}: input_ms = {shown}: no file matches, because Rapthor reads"
             " this text as one name; write a list in brackets: [a, b]"
@@ -64,19 +68,18 @@ class Parset:
 
     @property
     def files(self) -> dict[str, str]:
-        """The options of [global] that name a file, but not measurement sets, each with the file's name."""
-        options = self.sections["global"]
+        """The options that name a file, but not measurement sets, each with the file's name."""
+        texts = {
+            name: lexical_cast(self.sections.get(section, {}).get(name, "None"))
+            for name, section in FILE_OPTIONS.items()
+        }
         return {
             name: text
-            for name in _FILE_OPTIONS
-            if isinstance(text := lexical_cast(options.get(name, "None")), str)
-            and text not in _UNSET_VALUES
+            for name, text in texts.items()
+            if isinstance(text, str)
+            and text not in UNSET_VALUES
             and not (name == "strategy" and not text.endswith(".py"))
         }
-
-    @property
-    def batch_system(self) -> str | None:
-        return self.sections.get("cluster", {}).get("batch_system")
 
 
 def parse_parset(content: bytes, origin: str) -> Parset:
@@ -108,7 +111,7 @@ def parse_parset(content: bytes, origin: str) -> Parset:
         raise ConfigError([f"{origin}: not a parset: {' '.join(str(error).split())}"]) from error
     sections = {name: dict(parser.items(name)) for name in parser.sections()}
     options = sections["global"]
-    missing = [name for name in _REQUIRED_OPTIONS if options[name] in _UNSET_VALUES]
+    missing = [name for name in _REQUIRED_OPTIONS if options[name] in UNSET_VALUES]
     if missing:
         raise ConfigError([f"{origin}: [global] lacks {' and '.join(missing)}, which Rapthor requires"])
     value = lexical_cast(options["input_ms"])
@@ -168,6 +171,6 @@ def matches_base_name(name: str, search_pattern: str) -> bool:
     return fnmatch.fnmatchcase(base, pattern)
 
 
-def _printable_line(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return *text* for a comment: as one line, with ``?`` for characters that cannot be printed."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))

@@ -1,7 +1,6 @@
 """Job wrapper: its pure parts by import, and whole runs as HTCondor starts it."""
 
 import ast
-import configparser
 import json
 import os
 import re
@@ -27,7 +26,7 @@ from testbed.installation import wait_for
 
 FILE = Path(job_start.__file__)
 NOW = 1_763_690_400
-PARSET = b"[global]\ninput_ms = /as/was/*.ms\ndir_working = /scratch\n"
+PARSET = b"[global]\ninput_ms = {input_ms}\ndir_working = /scratch\n[cluster]\nmax_cores = {cores}\n"
 
 
 @pytest.fixture
@@ -178,79 +177,54 @@ def test_parset_copy_gets_this_sites_paths_and_the_original_is_unchanged(node):
     one, two = node.holds("L1.ms"), node.holds("L2.ms")
     (node.scratch / "run.parset").write_bytes(PARSET)
     done = node.run("--parset", "run.parset", "--", "cat", "run.parset")
-    own, _, slot = done.stdout.encode().partition(b"[cluster]\n")
-    assert own == PARSET.replace(b"/as/was/*.ms", f'["{one}", "{two}"]'.encode())
-    assert b"max_cores = 1\n" in slot
+    text = PARSET.replace(b"{input_ms}", f'["{one}", "{two}"]'.encode())
+    assert done.stdout.encode() == text.replace(b"{cores}", b"1")
     assert (node.scratch / "run.parset").read_bytes() == PARSET
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("machine", "filled", "told"),
     [
-        (b"[global]\r\ninput_ms=a\r\nb = 1", b'[global]\r\ninput_ms= ["/x"]\r\nb = 1'),
-        (b"[global]\nINPUT_MS : [a,\n   b]\nc = 1\n", b'[global]\nINPUT_MS : ["/x"]\nc = 1\n'),
-        (b"[global]\ne = \xff\ninput_ms =\n  a\n", b'[global]\ne = \xff\ninput_ms = ["/x"]\n'),
+        ({"cpus": "16", "memory": "65536"}, "16 2 4 64", ["c = 96", "w = 9", "m = 99"]),
+        ({"cpus": "4.0", "memory": "512"}, "4 1 4 1", ["c = 96", "w = 9", "m = 99"]),
+        ({"cpus": "96"}, "96 9 4 99", []),
     ],
 )
-def test_parset_copy_changes_only_input_ms(before, after):
-    assert job_start.rewrite_input_ms(before, ["/x"]) == after
+def test_parset_gets_the_size_of_the_slot(machine, filled, told):
+    parset = b"c = {cores:96}\nw = {cores/8:9}\ns = {cores:4}\nm = {memory_gb:99}\ni = {input_ms}\n"
+    got, changes = job_start.fill_parset(parset, [], "/scratch", machine)
+    assert " ".join(line.split(" = ")[1] for line in got.decode().splitlines()[:4]) == filled
+    assert [change.partition(" is now ")[0] for change in changes] == told
 
 
-def test_parset_copy_is_read_with_the_new_paths_and_equal_other_options():
-    text = "[global]\ninput_ms = [one,\n  two]\nx = 1\n\n[cluster]\nbatch_system = single_machine\n"
-    parset = configparser.ConfigParser(interpolation=None)
-    paths = ["/a b/é.ms", "/c[1]*.ms"]
-    parset.read_string(job_start.rewrite_input_ms(text.encode(), paths).decode())
-    assert ast.literal_eval(parset["global"]["input_ms"]) == ["/a b/é.ms", "/c[[]1][*].ms"]
-    assert parset["global"]["x"] == "1"
-    assert parset["cluster"]["batch_system"] == "single_machine"
+def test_parset_gets_paths_that_rapthor_does_not_read_as_globs():
+    parset = b"input_ms = {input_ms}\nx = \xff{scratch}\n"
+    got, _ = job_start.fill_parset(parset, ["/a b/\u00e9.ms", "/c[1]*.ms", "/{scratch}"], "/s", {})
+    first, second = got.splitlines()
+    assert ast.literal_eval(first.decode()[11:]) == ["/a b/\u00e9.ms", "/c[[]1][*].ms", "/{scratch}"]
+    assert second == b"x = \xff/s"
 
 
-ANOTHER_MACHINE = """\
-[global]
-input_ms = a
-[cluster]
-batch_system = slurm
-max_nodes = 12
-Max_Cores: 96
-cpus_per_task = 0
-max_threads = 4
-mem_per_node_gb =
-   384
-deconvolution_threads = 14
-local_scratch_dir = /shared/fsx1
-dir_local = /data
-use_container = True
-"""
-
-
-@pytest.mark.parametrize(("cores", "memory"), [(1, 512), (16, 65536)])
-def test_cluster_section_of_the_parset_is_limited_to_the_slot(cores, memory):
-    machine = {"cpus": str(cores), "memory": str(memory)}
-    text, changes = job_start.fit_to_slot(ANOTHER_MACHINE.encode(), machine, "/scratch")
-    parset = configparser.ConfigParser(interpolation=None)
-    parset.read_string(text.decode())
-    threads = min(cores, 4)
-    assert dict(parset["cluster"]) == {
-        "batch_system": "single_machine", "max_nodes": "1", "max_cores": str(cores), "dir_local": "None",
-        "cpus_per_task": str(cores), "max_threads": str(threads), "local_scratch_dir": "/scratch",
-        "mem_per_node_gb": str(max(1, memory // 1024)), "deconvolution_threads": str(min(cores, 14)),
-        "use_container": "True",
-    }  # fmt: skip
-    output = [text.partition(" = ")[0] for text in changes]
-    always = ["batch_system", "max_nodes", "max_cores", "mem_per_node_gb", "local_scratch_dir", "dir_local"]
-    small = ["max_threads", "deconvolution_threads"] if cores == 1 else []
-    assert sorted(output) == sorted(always + small)
-    assert f"max_cores = 96 is now {cores}" in changes
-
-
-@pytest.mark.parametrize(
-    ("machine", "parset"),
-    [({}, b"[cluster]\nmax_cores = 96\n"), ({"cpus": "4"}, b"[cluster]\nmax_cores = 1\nmax_cores = 2\n")],
-    ids=["not a slot", "not a parset"],
-)
-def test_parset_that_cannot_be_parsed_is_unchanged(machine, parset):
-    assert job_start.fit_to_slot(parset, machine, "/scratch") == (parset, [])
+@pytest.mark.outside
+def test_rapthor_run_has_its_own_home_and_no_services_of_another_machine(node):
+    node.takes_what_it_holds()
+    (node.scratch / "run.parset").write_bytes(PARSET)
+    others = {
+        "HOME": "/nowhere",
+        "DASK_SCHEDULER": "tcp://login:8786",
+        "PREFECT_API_URL": "http://login:4200/api",
+    }
+    done = node.run(
+        "--parset", "run.parset", "--", "env", **others, PREFECT_API_KEY="secret", OMP_NUM_THREADS="1"
+    )
+    seen = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    home = Path(seen["HOME"])
+    assert (home.parents[1], home.is_dir()) == (node.scratch, True)
+    assert (Path(seen["PREFECT_HOME"]).parent, seen["OMP_NUM_THREADS"]) == (home, "1")
+    assert not ({*others, "PREFECT_API_KEY"} - {"HOME"}) & seen.keys()
+    assert "DASK_SCHEDULER, PREFECT_API_KEY, PREFECT_API_URL" in done.stderr
+    assert "secret" not in done.stderr
+    assert node.run("--", "env", **others).stdout.count("DASK_SCHEDULER=tcp://login:8786") == 1
 
 
 def operations(node: Node) -> dict[str, list[str]]:
@@ -309,8 +283,8 @@ def test_job_with_keep_ends_with_the_status_of_its_command(node, words, status):
 
 
 def test_parset_without_input_ms_is_rejected():
-    with pytest.raises(WrapperError, match="no input_ms"):
-        job_start.rewrite_input_ms(b"[cluster]\ninput_ms = a\n", ["/x"])
+    with pytest.raises(WrapperError, match="has no"):
+        job_start.fill_parset(b"[cluster]\ninput_ms = a\n", ["/x"], "/s", {})
 
 
 @pytest.mark.outside

@@ -1,5 +1,6 @@
 """Parsets of Rapthor, and the texts of the job that runs one."""
 
+import configparser
 import json
 import shlex
 
@@ -16,10 +17,10 @@ from hydrator.submit.rapthor.job import (
     RunSites,
     as_ad,
     as_json,
-    job_parset,
     run_name,
     submit_description,
 )
+from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.outlook import rank_sites
 from hydrator.submit.rapthor.parset import parse_parset
 from hydrator.submit.submit_files.values import quote_arguments
@@ -103,18 +104,114 @@ def test_list_without_brackets_that_matches_nothing_gets_a_hint():
     assert parse_parset(parset('"a, b"'), "p").missing_brackets_hint("a, b") is None
 
 
-def test_job_parset_changes_only_the_folder_and_the_batch_system():
-    given = parse_parset(
-        parset("[a.ms,\n  b.ms]", "Strategy = my.py\n[cluster]\nbatch_system = slurm\nmax_nodes = 4\n"), "p"
-    )
-    travels = parse_parset(job_parset(given, {"strategy": "my.py"}).encode(), "copy")
-    assert travels.input_globs == given.input_globs
-    assert travels.sections["global"] == {
-        **given.sections["global"],
-        "dir_working": "{scratch}/rapthor",
-        "strategy": "{scratch}/my.py",
-    }
-    assert travels.sections["cluster"] == {"batch_system": "single_machine", "max_nodes": "4"}
+def job_options(more: str, files: dict[str, str] | None = None) -> tuple[dict[str, dict[str, str]], str]:
+    """The sections of the job's parset, and what the user is told about them."""
+    text, changes = job_parset(parse_parset(parset("[a.ms,\n  b.ms]", more), "p"), files or {})
+    read = configparser.ConfigParser(interpolation=None)
+    read.read_string(text)
+    return {name: dict(read[name]) for name in read.sections()}, "\n".join(changes.sentences)
+
+
+ONE_SLOT = {
+    "batch_system": "single_machine",
+    "max_nodes": "1",
+    "cpus_per_task": "{cores}",
+    "max_cores": "{cores}",
+    "max_threads": "{cores}",
+    "mem_per_node_gb": "{memory_gb}",
+    "local_scratch_dir": "{scratch}",
+}
+
+
+def test_job_parset_names_what_the_wrapper_fills_in():
+    sections, told = job_options("Strategy = my.py\nx = 1\n", {"strategy": "my.py"})
+    assert sections["global"] == {
+        "dir_working": "{scratch}/rapthor", "input_ms": "{input_ms}", "strategy": "{scratch}/my.py", "x": "1",
+    }  # fmt: skip
+    assert sections["cluster"] == ONE_SLOT
+    assert told == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "in_the_job"),
+    [
+        ("batch_system = slurm", "single_machine"),
+        ("batch_system = slurm_static", "single_machine"),
+        ("max_nodes = 12", "1"),
+        ("max_cores = 96", "{cores:96}"),
+        ("cpus_per_task = 64.0", "{cores:64}"),
+        ("dp3_max_threads = 64", "{cores:64}"),
+        ("wsclean_max_threads = 192", "{cores:192}"),
+        ("filter_skymodel_ncores = 15", "{cores:15}"),
+        ("deconvolution_threads = 14", "{cores:14}"),
+        ("parallel_gridding_threads = 6", "{cores:6}"),
+        ("parallel_gridding_tasks = 6", "{cores:6}"),
+        ("local_dask_workers = 8", "{cores:8}"),
+        ("mem_per_node_gb = 384", "{memory_gb:384}"),
+        ("local_scratch_dir = /fast", "{scratch}"),
+        ("global_scratch_dir = /shared", "{scratch}"),
+        ("dir_local = /fast", None),
+        ("use_container = True", "False"),
+        ("dask_scheduler = tcp://login:8786", None),
+        ("dask_dashboard_address = :8787", None),
+        ("prefect_api_url = http://login:4200/api", None),
+        ("prefect_api_mode = external", None),
+        ("prefect_task_runner = external_dask", None),
+        ("[imaging]\nmem_gb = 190", "{memory_gb:190}"),
+        ("[imaging]\nuse_mpi = True", "False"),
+    ],
+)
+def test_option_of_another_machine_is_changed_and_told(written, in_the_job):
+    more = written if written.startswith("[") else f"[cluster]\n{written}"
+    sections, told = job_options(more + "\n")
+    header, line = more.split("\n")
+    assert sections[header[1:-1]].get(line.partition(" = ")[0]) == in_the_job
+    assert line in told
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "keep_temporary_files = True",
+        "prefect_retries = 2",
+        "prefect_task_runner = sync",
+        "prefect_api_mode = ephemeral",
+        "use_container = False",
+        "dp3_max_threads = 0",
+        "dask_scheduler = None",
+        "cwl_runner = cwltool",
+    ],
+)
+def test_option_that_fits_every_machine_is_kept_without_a_word(written):
+    sections, told = job_options(f"[cluster]\n{written}\n")
+    name, _, value = written.partition(" = ")
+    assert sections["cluster"] == {**ONE_SLOT, name: value}
+    assert told == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        ("[cluster]\nray_head = login\n", "[cluster] ray_head = login"),
+        ("[imaging]\nmpi_hosts = a, b\n", "[imaging] mpi_hosts = a, b"),
+        ("[imaging]\nshared_facet_rw = True\n", ""),
+    ],
+)
+def test_unknown_option_of_a_machine_is_a_warning(more, warned):
+    sections, told = job_options(more)
+    section, option = more.split("\n")[:2]
+    assert sections[section[1:-1]][option.split(" = ")[0]] == option.split(" = ")[1]
+    assert told.endswith(warned)
+    assert bool(told) == bool(warned)
+
+
+def test_dask_workers_share_the_cores_of_the_slot():
+    """Rapthor 3 refuses a number of threads above the cores of one worker."""
+    sections, _ = job_options("[cluster]\nlocal_dask_workers = 8\ndp3_max_threads = 64\n")
+    assert sections["cluster"] == {
+        **ONE_SLOT, "local_dask_workers": "{cores:8}", "dp3_max_threads": "{cores/8:64}",
+        "cpus_per_task": "{cores/8}", "max_cores": "{cores/8}", "max_threads": "{cores/8}",
+    }  # fmt: skip
 
 
 def test_parset_lists_the_other_files_that_rapthor_reads():

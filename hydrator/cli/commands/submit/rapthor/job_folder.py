@@ -1,5 +1,6 @@
 """Output of ``--as job``: print the submit description, or write the job's folder and submit it."""
 
+import os
 import shlex
 import shutil
 import sys
@@ -25,17 +26,16 @@ from hydrator.submit.dataset_paths import (
 )
 from hydrator.submit.file_lists import Listing
 from hydrator.submit.gpus import GpuChoice, gpu_choice
+from hydrator.submit.job_wrapper import OTHER_SERVICES
 from hydrator.submit.rapthor.job import (
     JOB_PARSET,
     RESULT_FOLDERS,
-    WORKING_FOLDER,
     WRAPPER_FILE,
     RunResources,
     RunSites,
-    job_parset,
-    machine_options,
     submit_description,
 )
+from hydrator.submit.rapthor.machine import WORKING_FOLDER, job_parset
 from hydrator.submit.rapthor.parset import Parset
 from hydrator.submit.submit_files.values import unfit_name_reason
 
@@ -83,8 +83,11 @@ class JobOptions:
 def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
     """Print the submit description; with -o or --submit, write the job's folder, and submit the job."""
     resources = job.resources(run.settings.submit, run.listing)
-    _warn_cluster_options(run.parset)
     file_by_option = _find_files_to_send(run.parset)
+    names = {option: Path(file).name for option, file in file_by_option.items()}
+    parset_text, changes = job_parset(run.parset, names)
+    print_problems(*(f"{run.parset.origin}: {sentence}" for sentence in changes.sentences))
+    _report_services()
     description = _describe(run, job, resources, command, sorted(set(file_by_option.values())))
     parent, label = job.output or Path(), run.run.title
     stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
@@ -94,10 +97,9 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
             "to write this job with its files into a new folder, add -o FOLDER; to submit it, add --submit"
         )
         return
-    names = {option: Path(file).name for option, file in file_by_option.items()}
     texts = {
         f"{label}.sub": description,
-        JOB_PARSET: job_parset(run.parset, names),
+        JOB_PARSET: parset_text,
         PATHS_FILE: _paths_text(run),
     }
     folder = _write_job_folder(parent, stem, texts)
@@ -137,14 +139,10 @@ def _describe(
     )
 
 
-def _warn_cluster_options(parset: Parset) -> None:
-    """Warn that the job replaces options of the parset's [cluster] by the size of the job's slot."""
-    if options := machine_options(parset):
-        listed = ", ".join(f"{name} = {value[:100]}" for name, value in options.items())
-        print_problems(
-            f"{parset.origin}: [cluster] {listed}: the job replaces these values by the values of"
-            " its slot; smaller values for cores, threads and memory stay"
-        )
+def _report_services() -> None:
+    """Report the variables of this shell that name services which the job does not use."""
+    if names := sorted(filter(OTHER_SERVICES.match, os.environ)):
+        print_problems(f"the run starts its own Dask and Prefect, without the variables {', '.join(names)}")
 
 
 def _find_files_to_send(parset: Parset) -> dict[str, str]:

@@ -1,0 +1,140 @@
+"""The parset of a job: the options that speak of a machine or a cluster are set for one slot. Pure.
+
+The table has the options of Rapthor 2 (CWL, Toil) and 3 (Prefect, Dask). Each version warns of an option that
+only the other one has. So the job gets such an option only if the user wrote it.
+"""
+
+import configparser
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .parset import FILE_OPTIONS, UNSET_VALUES, Parset, lexical_cast, printable_line
+
+WORKING_FOLDER = "rapthor"
+
+_REMOVE, _KEEP = "remove", "keep"
+_CLUSTER_RULES = {
+    "batch_system": "single_machine",
+    "max_nodes": "1",
+    **dict.fromkeys(("cpus_per_task", "max_cores", "max_threads", "filter_skymodel_ncores"), "{cores}"),
+    **dict.fromkeys(("dp3_max_threads", "wsclean_max_threads", "deconvolution_threads"), "{cores}"),
+    **dict.fromkeys(("parallel_gridding_threads", "parallel_gridding_tasks"), "{cores}"),
+    "local_dask_workers": "{cores}",
+    "mem_per_node_gb": "{memory_gb}",
+    "local_scratch_dir": "{scratch}",
+    "global_scratch_dir": "{scratch}",
+    "dir_local": _REMOVE,  # the older name of local_scratch_dir
+    "use_container": "False",  # an error in version 3; in version 2 a container in the job's container
+    **dict.fromkeys(("dask_scheduler", "dask_dashboard_address", "prefect_api_url"), _REMOVE),
+    **dict.fromkeys(("prefect_api_mode", "prefect_task_runner"), _REMOVE),
+    **dict.fromkeys(("allow_internet_access", "container_type", "cwl_runner", "debug_workflow"), _KEEP),
+    **dict.fromkeys(("keep_temporary_files", "prefect_command_profile", "prefect_log_commands"), _KEEP),
+    **dict.fromkeys(("prefect_fits_preview_clip_percentile", "prefect_publish_fits_previews"), _KEEP),
+    **dict.fromkeys(("prefect_postage_stamp_preview_count", "prefect_postage_stamp_preview_size_px"), _KEEP),
+    **dict.fromkeys(("prefect_publish_postage_stamp_previews", "prefect_retries"), _KEEP),
+    **dict.fromkeys(("prefect_run_tags", "prefect_stream_output"), _KEEP),
+}
+"""The value of each option of [cluster] in a job. The slot limits ``{cores}`` and ``{memory_gb}``."""
+_RULES = {"cluster": _CLUSTER_RULES, "imaging": {"mem_gb": "{memory_gb}", "use_mpi": "False"}}
+_ALWAYS_SET = (
+    *("batch_system", "max_nodes", "cpus_per_task", "max_cores", "max_threads", "mem_per_node_gb"),
+    "local_scratch_dir",
+)
+"""Options of [cluster] that both versions have; if they are unset, Rapthor takes the whole node."""
+_VALUES_OF_ONE_MACHINE = ("single_machine", "0", "False", "auto", "ephemeral", "local_dask", "sync")
+_MACHINE_WORDS = {
+    *("address", "cluster", "container", "core", "cores", "cpu", "cpus", "dask", "gpu", "gpus", "host"),
+    *("hosts", "memory", "mpi", "ncores", "ncpu", "ncpus", "node", "nodes", "port", "prefect", "scheduler"),
+    *("scratch", "slurm", "thread", "threads", "tmp", "url", "worker", "workers"),
+}
+"""A word in the name of an option, in any section, that makes it an option of a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChanges:
+    """The options of the user's parset that speak of a machine, as ``NAME = VALUE``, by what the job does."""
+
+    replaced: list[str] = field(default_factory=list)
+    limited: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def sentences(self) -> list[str]:
+        """One sentence for each kind of change that there is."""
+        by_kind = {
+            "the job runs on one machine: ": self.replaced,
+            "the job gets at most what its slot has of ": self.limited,
+            "unknown options that may speak of another machine; they stay unchanged: ": self.unknown,
+        }
+        return [kind + ", ".join(texts) for kind, texts in by_kind.items() if texts]
+
+
+def job_parset(parset: Parset, files: Mapping[str, str]) -> tuple[str, MachineChanges]:
+    """Return the parset that HTCondor transfers with the job, and its changes for one slot.
+
+    The job wrapper fills in ``{input_ms}``, ``{scratch}``, ``{cores}`` and ``{memory_gb}`` at the start of
+    the job, because the site and the slot are not known earlier. The new parset has no comments.
+
+    Args:
+        parset: the user's parset.
+        files: options that name files, each with the name of the transferred file.
+    """
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_dict({"cluster": {}, **parset.sections})
+    changes = MachineChanges()
+    for section, options in parset.sections.items():
+        for option, text in options.items():
+            value = _slot_value(parset, section, option, text, changes)
+            if value is None:
+                parser.remove_option(section, option)
+            else:
+                parser[section][option] = value
+    for option in _ALWAYS_SET:
+        if parser["cluster"].get(option, "") in (*UNSET_VALUES, "0"):
+            parser["cluster"][option] = _sized(parset, option, _CLUSTER_RULES[option], 0)
+    parser["global"].update({"dir_working": f"{{scratch}}/{WORKING_FOLDER}", "input_ms": "{input_ms}"})
+    for option, file in files.items():
+        parser[FILE_OPTIONS[option]][option] = f"{{scratch}}/{file}"
+    written = io.StringIO()
+    parser.write(written)
+    origin = printable_line(parset.origin)
+    return f"# the job's copy of {origin}, by `hydrator submit rapthor`\n{written.getvalue()}", changes
+
+
+def _slot_value(parset: Parset, section: str, option: str, text: str, changes: MachineChanges) -> str | None:
+    """Return the value of an option in the job, None to remove it; note the change in *changes*."""
+    rule = _RULES.get(section, {}).get(option)
+    written = f"{option} = {printable_line(text)[:100]}"
+    if rule is None:
+        if section == "cluster" or not _MACHINE_WORDS.isdisjoint(option.split("_")):
+            changes.unknown.append(f"[{section}] {written}")
+        return text
+    if rule == _KEEP or text.strip() in (*UNSET_VALUES, *_VALUES_OF_ONE_MACHINE):
+        return text
+    if rule == _REMOVE:
+        changes.replaced.append(f"{written} is removed")
+        return None
+    if rule in ("{cores}", "{memory_gb}"):
+        changes.limited.append(written)
+        return _sized(parset, option, rule, _whole_number(text))
+    if rule != text:
+        value = "the job's scratch folder" if rule == "{scratch}" else rule
+        changes.replaced.append(f"{written} is now {value}")
+    return rule
+
+
+def _sized(parset: Parset, option: str, rule: str, limit: int) -> str:
+    """Return a placeholder for a size of the slot, at most *limit*; 0 for no limit.
+
+    Each Dask worker of Rapthor 3 runs one command, so it gets its part of the cores: version 3 refuses more.
+    """
+    workers = _whole_number(parset.sections.get("cluster", {}).get("local_dask_workers", ""))
+    parts = f"/{workers}" if workers > 1 and rule == "{cores}" and option != "local_dask_workers" else ""
+    return rule.replace("}", parts + (f":{limit}" if limit else "") + "}")
+
+
+def _whole_number(text: str) -> int:
+    """Return the number in *text*, rounded down; 0 if there is none or it is not positive."""
+    value = lexical_cast(text)
+    return int(value) if isinstance(value, int | float) and 1 <= value < 1e9 else 0
