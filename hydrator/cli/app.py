@@ -10,7 +10,7 @@ from hydrator.cli import hook_text, version_text
 from hydrator.cli.groups import LazyGroup
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.stdio import make_plain, unwrap_stream
-from hydrator.domain.errors import ConfigError, HydratorError
+from hydrator.domain.errors import BadDid, ConfigError, HydratorError
 
 
 class _Commands(LazyGroup):
@@ -165,6 +165,9 @@ def main() -> None:
         app(prog_name="hydrator")
     except ConfigError as error:
         _print_with_docs_folder(*error.problems)
+        sys.exit(2)
+    except BadDid as error:
+        print_problems(f"{error}")
         sys.exit(2)
     except HydratorError as error:
         _print_with_docs_folder(f"{error}")

@@ -1,11 +1,14 @@
 """Options that many commands share."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+if TYPE_CHECKING:
+    from hydrator.domain.model import Did
 
 _Options = TypeVar("_Options")
 
@@ -19,6 +22,27 @@ ConfigOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
 ]
+
+
+def parse_dids(texts: Iterable[str], default_scope: str | None, wanted: str = "a DID") -> "list[Did]":
+    """Parse the DIDs that a user typed, in their order; a DID of another spelling counts once.
+
+    Raises:
+        ConfigError: lists every text that is not a DID; *wanted* says what it should be.
+    """
+    from hydrator.domain.errors import BadDid, ConfigError
+    from hydrator.domain.model import parse_did
+
+    dids: dict[Did, None] = {}
+    problems = []
+    for text in texts:
+        try:
+            dids[parse_did(text, default_scope)] = None
+        except BadDid as bad:
+            problems.append(f"{bad.text[:300]!r} is not {wanted}: {bad.reason}")
+    if problems:
+        raise ConfigError(problems)
+    return list(dids)
 
 
 def command_of(options: type[_Options], run: Callable[[_Options], None]) -> Callable[..., None]:

@@ -121,7 +121,7 @@ def _action(
         return Hold(
             site,
             withheld_reasons.get(
-                site, "the daemon has no facts about the site; retire the site to remove its ad"
+                site, "the daemon has no facts about the site; add the site to sites.retired to remove its ad"
             ),
         )
     if published_ad is None:

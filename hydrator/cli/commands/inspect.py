@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, parse_dids
 
 if TYPE_CHECKING:
     from hydrator.cli.output.rows import StateView
@@ -72,11 +72,10 @@ def datasets(
     """Print every wanted dataset: its state and age at each site, and the number of jobs that name it."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import dataset_rows
-    from hydrator.domain.model import parse_did
     from hydrator.reconcile.snapshot.memory import provenance_rows
 
     view = _load_state_view(config)
-    names = [parse_did(did, view.default_scope) for did in dids] if dids else None
+    names = parse_dids(dids, view.default_scope) if dids else None
     if why:
         rows = provenance_rows(view.memories, names or sorted(view.demand.dids), now=view.now)
         print_result(as_json, rows, lambda: show.print_provenance(rows, view.now))

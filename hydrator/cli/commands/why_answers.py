@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from hydrator import wiring
+from hydrator.cli.options import parse_dids
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import json_value, print_problems
 from hydrator.cli.output.progress import show_progress
@@ -30,7 +31,7 @@ from hydrator.diagnostics.why.query import (
 from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer, render_answer
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.errors import BadDid, CatalogueError, ConfigError, StateError
+from hydrator.domain.errors import CatalogueError, ConfigError, StateError
 from hydrator.domain.model import (
     DaemonKnowledge,
     Did,
@@ -39,9 +40,9 @@ from hydrator.domain.model import (
     Snapshot,
     Survey,
     Unseen,
-    parse_did,
 )
 from hydrator.domain.ports import Catalogue
+from hydrator.domain.text import comma_separated
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.staging.overview import REPORT_NAME, StagingOverview, explain_for_job, overview_from_row
@@ -98,7 +99,7 @@ def _build_query(settings: Settings, client: WhyPoolClient) -> WhyQuery:
         knowledge_error,
         settings.publish.never,
         lambda dids: wiring.fetch_daemon_knowledge(settings, dids, now),
-        NearNameSearch(lambda: _open_catalogues(settings)),
+        _build_name_search(settings),
         _build_staging_explainer(settings, now),
         can_offer_run_anywhere=True,
     )
@@ -109,6 +110,10 @@ def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplai
     if staging := _load_staging(settings):
         return partial(explain_for_job, staging, now=now)
     return lambda dids: wiring.fetch_staging(settings, dids)
+
+
+_MAX_LOOKED_UP = 20
+"""Maximum of similar names whose sites are looked up."""
 
 
 # --- before submitting --------------------------------------------------------------------------------
@@ -131,24 +136,7 @@ def parse_words(
     if jobs:
         cluster, proc = jobs[0].groups()
         return (int(cluster), None if proc is None else int(proc)), []
-    return None, _parse_dids(what, default_scope)
-
-
-def _parse_dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
-    """Parse the DIDs and sort them.
-
-    Raises:
-        ConfigError: lists every invalid text.
-    """
-    dids, problems = set(), []
-    for text in texts:
-        try:
-            dids.add(parse_did(text, default_scope))
-        except BadDid as bad:
-            problems.append(f"{bad.text[:300]!r} is neither a job (123 or 123.4) nor a dataset: {bad.reason}")
-    if problems:
-        raise ConfigError(problems)
-    return sorted(dids)
+    return None, sorted(parse_dids(what, default_scope, "a job (123 or 123.4), nor a dataset"))
 
 
 def _explain_datasets(
@@ -179,7 +167,7 @@ def _gather_knowledge(
                 knowledge_now = with_catalogue_answers(
                     knowledge_now, catalogues, new, max_age=settings.daemon.max_age
                 )
-    return NearNameSearch(lambda: _open_catalogues(settings))(knowledge_now, dids)
+    return _build_name_search(settings)(knowledge_now, dids)
 
 
 def gather_knowledge(settings: Settings, dids: frozenset[Did], now: datetime) -> DaemonKnowledge:
@@ -200,7 +188,11 @@ def explain_groups_without_site(
 
 
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
-    """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s)."""
+    """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s).
+
+    Raises:
+        ConfigError: nobody knows *site*.
+    """
     key = set_key(dids)
     ad = {
         "JobUniverse": "5",
@@ -213,25 +205,52 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
         ad, fact_expressions(dids), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
     )
     job = JobFacts("", "", 1, None, tuple(dids), key=key, max_age_seconds=max_age)
-    answer = explain_before_submit(
-        job, parse_slot_groups(match_result, dids), query.knowledge, now=query.now, only_site=site
+    groups = parse_slot_groups(match_result, dids)
+    known_sites = {group.site for group in groups} | (
+        query.knowledge.snapshot.sites.keys() if query.knowledge else set()
     )
+    if site is not None and site not in known_sites:
+        sites = comma_separated(sorted(known_sites)) or "none"
+        raise ConfigError([f"--site {site}: no slot and no catalogue has this site; known sites: {sites}"])
+    answer = explain_before_submit(job, groups, query.knowledge, now=query.now, only_site=site)
     return replace(answer, staging=query.explain_staging(dids) if query.explain_staging else ())
 
 
+def _build_name_search(settings: Settings) -> "NearNameSearch":
+    return NearNameSearch(lambda: _open_catalogues(settings), partial(_look_up, settings))
+
+
+def _look_up(settings: Settings, knowledge: DaemonKnowledge, dids: frozenset[Did]) -> DaemonKnowledge:
+    """Return *knowledge* with the sites of *dids*, from the catalogues, else from the daemon over HTTP."""
+    with _open_catalogues(settings) as catalogues:
+        if catalogues:
+            return with_catalogue_answers(knowledge, catalogues, dids, max_age=settings.daemon.max_age)
+    if fetched := wiring.fetch_daemon_knowledge(settings, dids, knowledge.now):
+        return replace(knowledge, snapshot=_merge_snapshots(knowledge.snapshot, fetched.snapshot))
+    return knowledge
+
+
 class NearNameSearch:
-    """A search for catalogue names similar to a name that no catalogue has; it runs once for each such name.
+    """A search for names similar to a name that no catalogue has, and for the sites that have them.
+
+    The search runs once for each absent name.
 
     Args:
         catalogues: opens the catalogues for one search and closes them after the search.
+        look_up: adds the sites of datasets to the knowledge.
     """
 
-    def __init__(self, catalogues: Callable[[], AbstractContextManager[Sequence[Catalogue]]]) -> None:
+    def __init__(
+        self,
+        catalogues: Callable[[], AbstractContextManager[Sequence[Catalogue]]],
+        look_up: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge],
+    ) -> None:
         self._catalogues = catalogues
+        self._look_up = look_up
         self._near_names: dict[Did, frozenset[Did]] = {}
 
     def __call__(self, knowledge: DaemonKnowledge, dids: frozenset[Did]) -> DaemonKnowledge:
-        """Return *knowledge* with similar names added for each of *dids* that no catalogue has."""
+        """Return *knowledge* with similar names, and their sites, for *dids* that no catalogue has."""
         absent = [did for did in find_absent_dids(knowledge, dids) if did not in knowledge.similar_names]
         new = [did for did in absent if did not in self._near_names][
             : max(0, MAX_SEARCHED - len(self._near_names))
@@ -239,9 +258,16 @@ class NearNameSearch:
         if new:
             names = self._search_catalogues(new)
             self._near_names.update(dict.fromkeys(new, names))
-        return add_similar_names(
-            knowledge, absent, frozenset().union(*(self._near_names.get(did, ()) for did in absent))
-        )
+        found = frozenset[Did]().union(*(self._near_names.get(did, ()) for did in absent))
+        return self._add_sites(add_similar_names(knowledge, absent, found), dids)
+
+    def _add_sites(self, knowledge: DaemonKnowledge, dids: frozenset[Did]) -> DaemonKnowledge:
+        """Add the sites of the names that exist in place of *dids*, where the daemon does not know them."""
+        in_place_of = {**knowledge.similar_names, **knowledge.snapshot.misspelt_dids}
+        names = frozenset(name for did in dids for name in in_place_of.get(did, ()))
+        known = knowledge.demanded_dids | knowledge.queried_dids
+        unknown = sorted(names - known)[:_MAX_LOOKED_UP]
+        return self._look_up(knowledge, frozenset(unknown)) if unknown else knowledge
 
     def _search_catalogues(self, dids: Sequence[Did]) -> frozenset[Did]:
         """Return the names in the catalogues that resemble *dids*; skip a catalogue that fails."""

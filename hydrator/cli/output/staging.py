@@ -25,10 +25,12 @@ class StagingList:
     """Pins and requests of data.
 
     Attributes:
+        mode: off, propose or ask, in the configuration.
         stopped: reason why nothing is requested or renewed now; null: the operator has not stopped it.
         last_step: result of the daemon's last step; null: there was none.
     """
 
+    mode: str
     stopped: str | None
     last_step: StagingOverview | None
 
@@ -72,7 +74,9 @@ def print_staging(shown: StagingList, now: datetime) -> None:
 
 def _head_lines(shown: StagingList, now: datetime) -> Iterator[str]:
     overview = shown.last_step
-    if overview is None:
+    if overview is None and shown.mode == "off":
+        yield "staging is off ([staging] mode): the daemon requests no data"
+    elif overview is None:
         yield "the daemon has not made a step of staging yet"
     else:
         age = format_duration((now - overview.as_of).total_seconds())

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol
 
 from hydrator.diagnostics.daemon_probe import DaemonProbe
-from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    HydratorError,
+    PoolDenied,
+    PoolError,
+)
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue, Queues
 from hydrator.domain.staging_ports import Stager
@@ -113,8 +120,12 @@ def _error_remedy(error: HydratorError) -> str:
         return "authorize the daemon's identity, or give the daemon a valid token: docs/reference/security.md"
     if isinstance(error, PoolError):
         return "check that the HTCondor daemon runs; check htcondor.collector and htcondor.token_directory"
+    if isinstance(error, CatalogueDenied):
+        return "give the daemon credentials or file permissions that let it read the catalogue"
+    if isinstance(error, CatalogueGarbled):
+        return "find out what the catalogue answers or holds there: the daemon cannot read it"
     if isinstance(error, CatalogueError):
-        return "check that the catalogue runs and that its credentials are valid"
+        return "check that the catalogue is there, and that the daemon's user reaches it from this host"
     return ""
 
 

@@ -65,10 +65,12 @@ class Remedy:
     Attributes:
         cost: estimated effort: a small number means little effort or a short wait.
         text: the change.
+        is_sure: false: nobody knows at which sites the job matches after the change.
     """
 
     cost: int
     text: str
+    is_sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)

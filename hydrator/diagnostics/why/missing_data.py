@@ -59,7 +59,9 @@ class MissingDataset:
         explanation: the catalogue's reason for the state of the dataset.
         missing_bytes: bytes that must still arrive at the site; null: size unknown.
         ready_at: expected time at which the dataset is complete.
-        similar_names: similar names that exist, for a name that no catalogue has.
+        similar_names: names that exist and are similar, or differ in letter case only, for a name that no
+            catalogue has.
+        replacement: one of similar_names that is complete at the site; null: none is known to be there.
     """
 
     did: str
@@ -73,6 +75,7 @@ class MissingDataset:
     missing_bytes: Bytes | None = None
     ready_at: UnixTime | None = None
     similar_names: tuple[Did, ...] = ()
+    replacement: Did | None = None
 
     @property
     def is_at_site(self) -> bool:
@@ -119,8 +122,16 @@ def list_missing_datasets(
         lacking_groups = [group for group in groups if not is_usable(group, did, knowledge)]
         if lacking_groups:
             first_missing = _explain_missing(job, did, site, lacking_groups[0], knowledge, now)
-            missing.append(replace(first_missing, **_arrival_fields(first_missing, did, site, knowledge)))
+            replacement = _find_replacement(first_missing.similar_names, site, knowledge)
+            arrival = _arrival_fields(first_missing, did, site, knowledge)
+            missing.append(replace(first_missing, replacement=replacement, **arrival))
     return tuple(missing)
+
+
+def _find_replacement(names: Sequence[Did], site: Site, knowledge: DaemonKnowledge | None) -> Did | None:
+    """Return the first of *names* that is complete at *site*."""
+    facts = {name: _find_fact(name, site, knowledge) for name in names}
+    return next((name for name, one in facts.items() if one and one.state is DatasetState.AVAILABLE), None)
 
 
 def _arrival_fields(
@@ -185,6 +196,7 @@ def _explain_misspelling(did: Did, spellings: Sequence[Did]) -> MissingDataset:
         MissingReason.MISSPELT,
         f"{did} is written with another letter case: the catalogue has {comma_separated(spellings)};"
         " names are case-sensitive",
+        similar_names=tuple(spellings),
     )
 
 

@@ -1,6 +1,7 @@
 """Remedies: the cheapest changes that let a job match. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from hydrator.domain.model import DatasetState, to_unix
@@ -25,10 +26,12 @@ _SHORT_WAIT_SECONDS = 1800
 
 
 def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
-    """Return the cheapest change, and all sites where the job would match after this change."""
+    """Return the cheapest change, and all sites where the job would match after it, if these are known."""
     best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.cost, default=None)
     if best is None:
         return None
+    if not best.is_sure:
+        return best.text
     site_names = [at.display_name for at in sites if at.remedy == best]
     return f"{best.text} (then the job matches at {shorten_list(site_names)})"
 
@@ -42,7 +45,8 @@ def find_group_remedy(
         for cause in sorted(causes_of(group), key=list(MismatchCause).index)
     ]
     cost = sum(way.cost for way in ways)
-    return Remedy(cost, " and ".join(way.text for way in sorted(ways, key=lambda way: -way.cost)))
+    text = " and ".join(way.text for way in sorted(ways, key=lambda way: -way.cost))
+    return Remedy(cost, text, is_sure=all(way.is_sure for way in ways))
 
 
 def _cause_remedy(
@@ -88,77 +92,83 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
         cost = 2 if left <= _SHORT_WAIT_SECONDS else 3
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
     if missing:
-        ways += _combined_arrival_remedies(missing)
+        ways.append(_combine_dataset_remedies(job, missing))
     is_bound = job.is_transformed and not (job.is_freed or job.opens_paths)
     if job.can_free and is_bound and all(one.is_at_site for one in missing):
         cluster = job.name.partition(".")[0]
         text = f"hydrator run-anywhere {cluster} lets the job run anywhere, even without its data"
         ways.append(Remedy(6, text))
-    best = min(ways, key=lambda way: way.cost, default=None)
-    if best is None:
-        return _manual_remedy(missing)
-    equal = [way.text for way in ways if way.cost == best.cost]
-    return Remedy(best.cost, " or ".join(equal))
+    best = min(ways, key=lambda way: way.cost, default=Remedy(10, _BRING_DATA))
+    equal = [way.text for way in ways if way.cost == best.cost] or [best.text]
+    return replace(best, text=" or ".join(equal))
 
 
-def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
-    """Return the work that a person must do for the first of *missing* that does not arrive by itself."""
-    first = next((one for one in missing if _arrival_remedy(one) is None), None)
-    match first.reason if first else None:
-        case MissingReason.NOWHERE | MissingReason.INVALID_NAME | MissingReason.CASE_COLLISION if first:
-            name = (
-                f"with {first.similar_names[0]} instead of {first.did}"
-                if first.similar_names
-                else "with another dataset name"
-            )
-            return Remedy(9, f"submit the job again {name}")
-        case _ if first and first.state == DatasetState.NEARLINE:
-            return Remedy(10, "ask the data manager to bring the data from tape to disk")
-        case _ if first and first.state == DatasetState.STUCK:
-            return Remedy(10, "the owner of the stuck rule repairs the rule")
-        case _:
-            return Remedy(10, "ask the data manager to bring the data to one site")
+_BRING_DATA = "ask the data manager to bring the data to one site"
 
 
-def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
-    """Return the change after which the job can use all of *missing*; empty if a person must act."""
-    all_remedies = [_arrival_remedy(one) for one in missing]
-    if any(way is None for way in all_remedies):
-        return []
-    remedies = [way for way in all_remedies if way is not None]
-    return [
-        Remedy(
-            max(way.cost for way in remedies),
-            shorten_list(deduplicate(way.text for way in remedies), " and "),
-        )
-    ]
+def _combine_dataset_remedies(job: JobFacts, missing: Sequence[MissingDataset]) -> Remedy:
+    """Return the changes after which the job can use all of *missing* at the site."""
+    renamed = [one for one in missing if one.replacement]
+    ways = [_dataset_remedy(job, one) for one in missing if not one.replacement]
+    if renamed:
+        names = shorten_list([f"{one.replacement} instead of {one.did}" for one in renamed])
+        cost = 4 if all(one.reason is MissingReason.MISSPELT for one in renamed) else 9
+        ways.insert(0, Remedy(cost, f"{_submit_words(job)} with {names}"))
+    return Remedy(
+        max(way.cost for way in ways),
+        shorten_list(deduplicate(way.text for way in ways), " and "),
+        is_sure=all(way.is_sure for way in ways),
+    )
 
 
-def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
-    """Return the change after which the job can use the dataset at the site; None if a person must act."""
+def _submit_words(job: JobFacts) -> str:
+    return "submit the job again" if job.name else "submit the job"
+
+
+def _dataset_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
+    """Return the change after which the job can use the dataset at the site.
+
+    The change is sure only if the daemon or a catalogue says that the dataset is or will be at the site.
+    """
+    did, is_there = missing.did, missing.state == DatasetState.AVAILABLE
     match missing.reason:
-        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
-            missing.state == DatasetState.AVAILABLE
-        ):
-            return Remedy(1, f"the slot ads list {missing.did} (in a minute or two)")
-        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
-            missing.state == DatasetState.STAGING
-        ):
-            how = f"; {missing.explanation}" if missing.explanation else ""
-            return Remedy(2, f"{missing.did} arrives (STAGING{format_percent(missing.fraction)}{how})")
-        case MissingReason.NOT_IN_DEMAND if missing.state is None:
-            return Remedy(3, f"the daemon finds {missing.did} (in a minute or two)")
-        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
-            missing.state == DatasetState.UNKNOWN
-        ):
-            return Remedy(5, f"the daemon gets fresh facts about {missing.did}")
-        case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
-            return Remedy(5, f"the daemon gets fresh facts about {missing.did}")
+        case MissingReason.NOWHERE | MissingReason.MISSPELT if missing.similar_names:
+            text = f"{_submit_words(job)} with {missing.similar_names[0]} instead of {did}"
+            return Remedy(11, text, is_sure=False)
+        case MissingReason.NOWHERE | MissingReason.INVALID_NAME:
+            return Remedy(11, f"{_submit_words(job)} with a dataset name that exists", is_sure=False)
+        case MissingReason.CASE_COLLISION:
+            text = f"the data manager renames {did}, or the dataset whose name differs in letter case only"
+            return Remedy(10, text, is_sure=is_there)
+        case MissingReason.UNHYDRATED if is_there:
+            return Remedy(8, "install the hook at the site")
         case MissingReason.UNHYDRATED:
-            return Remedy(8, "install the hook at the site, if the site has the data")
-        case MissingReason.MISSPELT:
-            return Remedy(4, f"submit the job again with the catalogue's spelling of {missing.did}")
+            return Remedy(9, "install the hook at the sites that have the data", is_sure=False)
         case MissingReason.OVER_BUDGET:
-            return Remedy(8, "the operator raises budget.line_bytes")
+            return Remedy(8, "the operator raises budget.line_bytes", is_sure=is_there)
+        case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
+            return Remedy(5, f"the daemon gets fresh facts about {did}", is_sure=False)
         case _:
-            return None
+            return _state_remedy(job, missing)
+
+
+def _state_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
+    """Return the change for a dataset that only its state keeps from the job."""
+    did = missing.did
+    soon = "(in a minute or two)" if job.name else "once a job names it"
+    match missing.state:
+        case DatasetState.AVAILABLE:
+            return Remedy(1, f"the slot ads list {did} {soon}")
+        case DatasetState.STAGING:
+            how = f"; {missing.explanation}" if missing.explanation else ""
+            return Remedy(2, f"{did} arrives (STAGING{format_percent(missing.fraction)}{how})")
+        case DatasetState.UNKNOWN:
+            return Remedy(5, f"the daemon gets fresh facts about {did}", is_sure=False)
+        case DatasetState.NEARLINE:
+            return Remedy(10, "ask the data manager to bring the data from tape to disk")
+        case DatasetState.STUCK:
+            return Remedy(10, "the owner of the stuck rule repairs the rule")
+        case _ if missing.reason is MissingReason.NOT_IN_DEMAND:
+            return Remedy(3, f"the daemon finds {did} {soon}", is_sure=False)
+        case _:
+            return Remedy(10, _BRING_DATA)

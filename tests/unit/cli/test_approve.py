@@ -51,8 +51,8 @@ class Place:
         assert "Traceback" not in said
         return said
 
-    def json(self, *words: str):
-        return json.loads(self.run(*words, "--json"))
+    def json(self, *words: str, status: int = 0):
+        return json.loads(self.run(*words, "--json", status=status))
 
     def ad(self, site: str = "CAM") -> str:
         return (self.folder / "ads" / f"{site}.ad").read_text()
@@ -154,6 +154,22 @@ def test_sites_lists_the_changes_of_a_site_with_reasons(emptied):
     assert "gone, as the operator approved" in emptied.run("sites", "CAM")
     (row,) = emptied.json("sites", "RAL")
     assert row["changes"] == []
+
+
+@pytest.mark.parametrize("words", [("datasets",), ("datasets", "--why"), ("why",)])
+def test_text_that_is_no_dataset_has_one_exit_status_and_one_line_each(emptied, words):
+    said = emptied.run(*words, "L1", "lofar:L1", "L2", status=2)
+    assert [line.split("'")[1] for line in said.splitlines()] == ["L1", "L2"]
+
+
+def test_check_of_a_missing_file_does_not_speak_of_credentials(tmp_path):
+    (row,) = [
+        row
+        for row in Place(tmp_path).json("check", status=1)
+        if row["subject"] == "file" and row["level"] == "fail"
+    ]
+    assert "catalogue.json" in row["message"]
+    assert "credentials" not in row["todo"]
 
 
 def test_an_unknown_site_is_one_sentence(emptied):

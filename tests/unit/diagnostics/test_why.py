@@ -1,6 +1,7 @@
 """Reasons and remedies for an idle job, from the pool's answers and the daemon's knowledge."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from adapters.condor.bindings.client import Authorization
 from hydrator.cli.commands.why_answers import (
+    NearNameSearch,
     WhyQuery,
     ask_job,
     explain_dids,
@@ -190,7 +192,7 @@ def test_run_anywhere_is_not_offered_for_incomplete_data(state):
 def test_run_anywhere_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
     asks = replace(JOB, can_free=True)
     typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
-    assert typo.remedy == "submit the job again with another dataset name (then the job matches at CAM)"
+    assert typo.remedy == "submit the job again with a dataset name that exists"
     down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert RUN_ANYWHERE not in down.remedy
 
@@ -358,9 +360,77 @@ def test_unknown_name_is_followed_by_similar_names():
     )
     (missing,) = answer.sites[0].reasons[0].missing_datasets
     assert missing.text == f"{wrong} is not in any catalogue; did you mean {right}?"
-    assert (
-        answer.remedy == f"submit the job again with {right} instead of {wrong} (then the job matches at CAM)"
+
+
+@pytest.mark.parametrize(
+    ("facts", "ending"),
+    [
+        ({"CAM": DatasetState.AVAILABLE, "RAL": DatasetState.NEARLINE}, " (then the job matches at CAM)"),
+        (
+            {"RAL": DatasetState.AVAILABLE, "CAM": DatasetState.AVAILABLE},
+            " (then the job matches at CAM, RAL)",
+        ),
+        ({"RAL": DatasetState.PARTIAL}, ""),
+        ({"NL": DatasetState.AVAILABLE}, ""),
+        ({}, ""),
+    ],
+)
+@pytest.mark.parametrize("is_case", [False, True])
+def test_site_is_promised_for_another_name_only_if_that_name_is_there(facts, ending, is_case):
+    right = Did("lofar:l1") if is_case else Did("lofar:L11")
+    known = beliefs(demanded=(L1,), **{site: {right: fact(state)} for site, state in facts.items()})
+    known = replace(known, similar_names={} if is_case else {L1: (right,)})
+    known = replace(known, snapshot=replace(known.snapshot, misspelt_dids={L1: (right,)} if is_case else {}))
+    answer = explain(JOB, [slots(MISSING), slots(MISSING, site=RAL)], known, now=NOON)
+    assert answer.remedy == f"submit the job again with {right} instead of {L1}{ending}"
+
+
+@pytest.mark.parametrize("state", [DatasetState.UNKNOWN, None])
+def test_no_site_is_promised_where_nobody_knows_the_data(state):
+    known = (
+        beliefs(CAM={L1: fact(state)})
+        if state
+        else replace(beliefs(), snapshot=Snapshot({}, {L1: "timeout"}))
     )
+    answer = explain(JOB, [slots(MISSING)], known, now=NOON)
+    assert answer.remedy == f"the daemon gets fresh facts about {L1}"
+
+
+def test_remedy_is_for_all_datasets_that_a_site_lacks():
+    right = Did("lofar:L11")
+    known = replace(beliefs(CAM={right: fact(DatasetState.AVAILABLE)}), similar_names={L1: (right,)})
+    job = replace(JOB, datasets=(L1, L2))
+    known = replace(
+        known,
+        snapshot=replace(
+            known.snapshot,
+            sites={**known.snapshot.sites, RAL: SiteFacts(NOON, {L2: fact(DatasetState.AVAILABLE)})},
+        ),
+    )
+    assert explain(job, [slots(MISSING)], known, now=NOON).remedy == (
+        f"submit the job again with {right} instead of {L1} and ask the data manager to bring the data to one"
+        " site (then the job matches at CAM)"
+    )
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_similar_name_is_looked_up_once_before_it_is_advised(knows):
+    found, asked_for = Did("lofar:L11"), []
+
+    class Catalogue:
+        name = "list"
+
+        def find(self, patterns):
+            return frozenset({found})
+
+    def look_up(knowledge, dids):
+        asked_for.append(dids)
+        return knowledge
+
+    demanded = (L1, found) if knows else (L1,)
+    search = NearNameSearch(lambda: nullcontext([Catalogue()]), look_up)
+    assert search(beliefs(demanded=demanded), frozenset({L1})).similar_names == {L1: (found,)}
+    assert asked_for == ([] if knows else [{found}])
 
 
 def test_similar_names_are_bounded_and_leave_out_unlike_ones():
@@ -472,12 +542,7 @@ def test_misspelt_name_has_the_catalogues_spelling(told):
         one.text
         == f"{L1} is written with another letter case: the catalogue has LOFAR:l1; names are case-sensitive"
     )
-    answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
-    assert (
-        answer.remedy
-        == f"submit the job again with the catalogue's spelling of {L1} (then the job matches at CAM)"
-    )
-    assert answer.matching_sites == ()
+    assert explain(JOB, [slots(MISSING, told=told)], known, now=NOON).matching_sites == ()
 
 
 def test_site_with_all_data_and_no_slot_is_listed():
@@ -563,8 +628,8 @@ def test_dataset_outside_demand_counts_before_submission_if_a_catalogue_has_it()
     assert not explain_before_submit(job, groups, known, now=NOON, only_site=RAL).could_run
     unhydrated = [replace(groups[0], generation=None)]
     assert not explain_before_submit(job, unhydrated, known, now=NOON).could_run
-    nowhere = explain_before_submit(job, groups, known, now=NOON, only_site=Site("ZZ"))
-    assert [at.site for at in nowhere.sites] == ["ZZ"]
+    lacking = explain_before_submit(job, groups, beliefs(demanded=()), now=NOON)
+    assert lacking.remedy == f"the daemon finds {L1} once a job names it"
 
 
 # --- asking -------------------------------------------------------------------------------------------
@@ -854,6 +919,22 @@ def test_brief_row_of_the_queue_is_summed_up_only():
 def test_number_is_a_job_and_never_a_dataset_of_the_default_scope(words, site):
     with pytest.raises(ConfigError, match="is a job"):
         parse_words(words, site, "lofar")
+
+
+def test_site_that_nobody_knows_is_refused_with_the_known_ones():
+    known = beliefs(RAL={L1: fact(DatasetState.AVAILABLE)})
+    pool = FakePool()
+    with pytest.raises(
+        ConfigError, match="--site XX: no slot and no catalogue has this site; known sites: CAM, RAL"
+    ):
+        explain_dids(asked(pool, known), [L1], Site("XX"), max_age=20700)
+    assert [at.site for at in explain_dids(asked(pool, known), [L1], RAL, max_age=20700).sites] == [RAL]
+
+
+def test_unsubmitted_job_is_not_submitted_again():
+    nowhere = beliefs(demanded=(L1,))
+    answer = explain_dids(asked(FakePool(), nowhere), [L1], None, max_age=20700)
+    assert answer.remedy == "submit the job with a dataset name that exists"
 
 
 def test_words_are_one_job_or_datasets():

@@ -33,10 +33,11 @@ BatchArgument = Annotated[
 def list_requests(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print the pins and requests of data, what the daemon would request, and why it requests nothing."""
     from hydrator.cli.output.staging import StagingList, print_staging
+    from hydrator.config import load
     from hydrator.wiring import system_clock
 
     overview, files = _load_staging(config)
-    shown = StagingList(files.stop_reason, overview)
+    shown = StagingList(load(config).staging.mode, files.stop_reason, overview)
     print_result(as_json, shown, lambda: print_staging(shown, system_clock()))
 
 

@@ -20,6 +20,12 @@ from tests.command_line import run_hydrator
 from tests.factories import L1, L2, L3
 from tests.staging_world import StagingWorld, need, policy
 
+STAGING = """
+[staging]
+mode = "propose"
+[staging.catalogues.file]
+[staging.sites.CAM]
+"""
 CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
 
 
@@ -98,9 +104,12 @@ def test_list_shows_the_operators_stop_before_the_next_step(desk):
     assert "nothing is requested or renewed: stopped by the operator" in desk.run("list")
 
 
-def test_list_before_the_first_step_says_so(desk):
+def test_list_before_the_first_step_says_if_one_will_come(desk):
+    assert desk.run("list") == "staging is off ([staging] mode): the daemon requests no data\n"
+    desk.config.write_text(desk.config.read_text() + STAGING)
     assert desk.run("list") == "the daemon has not made a step of staging yet\n"
-    assert desk.json("list")["last_step"] is None
+    row = desk.json("list")
+    assert (row["mode"], row["last_step"]) == ("propose", None)
 
 
 @pytest.mark.parametrize("name", ["approve", "reject"])

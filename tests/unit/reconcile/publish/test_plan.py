@@ -101,7 +101,7 @@ def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
 def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
     (action,) = decide(published(ad(L1)), [], now=NOON + 1000 * HOUR)
     assert action == Hold(
-        CAM, "the daemon has no facts about the site; retire the site to remove its ad", None
+        CAM, "the daemon has no facts about the site; add the site to sites.retired to remove its ad", None
     )
 
 
