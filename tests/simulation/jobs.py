@@ -1,32 +1,40 @@
 """Jobs of the simulated pool: where they start, by their own expressions, and the laws about it.
 
 The negotiator, a schedd that reuses a claim, and START evaluate the same clause, on different copies of the
-slot's ad: the collector's, the one that the schedd claimed, and the slot's own.
+slot's ad: the collector's, the one that the schedd claimed, and the slot's own. What the clause may say is
+read from the contract here, from the ad's values, and not from the texts of the expressions.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did, Site, to_unix
-from hydrator.submit.expressions import KEYED_HERE, Mode
+from hydrator.submit.expressions import COMPACT_HERE, SLOT_EXPRESSIONS, Mode
+from hydrator.submit.pool_config.texts import START_CLAUSE
+from tests.simulation.laws import WITHHELD_SECONDS
 
 if TYPE_CHECKING:
     from tests.simulation.world import Hook, World
 
 CYCLE_SECONDS: Final = 60.0
 """Interval of the negotiator; the schedd looks after its claims at the same times."""
-JOBS_MAX_AGE: Final = 600
+JOBS_MAX_AGE: Final = 420
 """Age in seconds up to which the jobs trust a fact, less than the daemon's."""
 STARTS_WITHIN_SECONDS: Final = 420.0
 """Within this time after the ads are the truth, a job that may start at a free slot has started."""
-LATE_SECONDS: Final = 240.0
-"""From the end of an age to the start of a job: a hook's period, and two cycles of the negotiator."""
+LATE_SECONDS: Final = 10.0
+"""From the moment at which a catalogue was asked to the time that an ad gives for the fact, and a small
+step of the clock."""
+
+
+def _in_virtual_time(text: str) -> ExprTree:
+    return ExprTree(text.replace("time()", "MY.Now"))
 
 
 @dataclass(eq=False)
@@ -40,7 +48,54 @@ class Job:
     run_seconds: float
     any_after: int = 0
     started_at: float | None = None
-    site: Site | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """Return the key of the job's datasets."""
+        return str(set_key(self.dids))
+
+    @cached_property
+    def _ad(self) -> ClassAd:
+        here = _in_virtual_time(COMPACT_HERE[self.mode])
+        ad = {"DataLocalityKey": self.key, "DataLocalityMaxAge": JOBS_MAX_AGE, "DataLocalityHere": here}
+        return ClassAd({**ad, "DataLocalityAnyAfter": self.any_after})
+
+    def at(self, now: int) -> ClassAd:
+        """Return the job's ad at the time *now* (Unix s)."""
+        self._ad["Now"] = now
+        return self._ad
+
+    def is_time_over(self, now: int) -> bool:
+        """Return True if the job may go anywhere by now."""
+        return self.mode != "require" and now >= self.any_after
+
+
+@dataclass(eq=False)
+class SlotAd:
+    """What a hook printed into a slot's ad: the text of each attribute, and its value."""
+
+    literals: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _ad(self) -> ClassAd:
+        ad = ClassAd("[" + ";".join(f"{name}={text}" for name, text in self.literals.items()) + "]")
+        if self.literals:
+            for name, text in SLOT_EXPRESSIONS.items():
+                ad[name] = _in_virtual_time(text)
+        ad["START"] = ExprTree(START_CLAUSE)
+        return ad
+
+    def at(self, now: int) -> ClassAd:
+        """Return the ad at the time *now* (Unix s)."""
+        self._ad["Now"] = now
+        return self._ad
+
+    def share(self, job: "Job", now: int) -> float | None:
+        """Return the share of the job's bytes here, as a job may believe it; None if nothing is known."""
+        share = self.values.get("DataLocalitySets", {}).get(job.key)
+        as_of = self.values.get("DataLocalitySetsAsOf", {}).get(job.key, self.values.get("DataLocalityAsOf"))
+        return share if as_of is not None and now - as_of < JOBS_MAX_AGE else None
 
 
 @dataclass(eq=False)
@@ -50,40 +105,30 @@ class Slot:
     site: Site
     hook: "Hook | None"
     busy_until: float = 0.0
-    claimed: Mapping[str, str] | None = None
+    claimed: SlotAd | None = None
 
     @property
-    def shown(self) -> Mapping[str, str]:
-        """Return the attributes of the slot now."""
-        return self.hook.shown if self.hook else {}
+    def shown(self) -> SlotAd:
+        """Return the slot's ad now."""
+        return self.hook.shown if self.hook else SlotAd()
+
+    @property
+    def collected(self) -> SlotAd:
+        """Return the collector's copy of the slot's ad."""
+        return self.hook.collected if self.hook else SlotAd()
 
 
-class Matcher:
-    """What alone knows the texts of the expressions: whether a job may start at a slot."""
-
-    def __init__(self) -> None:
-        self._clauses = {
-            mode: ExprTree(text.replace("time()", "MY.Now")) for mode, text in KEYED_HERE.items()
-        }
-
-    def may_start(self, job: Job, attributes: Mapping[str, str], now: int) -> bool:
-        """Return whether the clause of *job* is true at a slot with *attributes* at *now* (Unix s)."""
-        if not job.dids:
-            return True
-        ad = ClassAd(
-            {
-                "DataLocalityKey": str(set_key(job.dids)),
-                "DataLocalityMaxAge": JOBS_MAX_AGE,
-                "DataLocalityAnyAfter": job.any_after,
-                "Now": now,
-            }
-        )
-        return self._clauses[job.mode].eval(ad, _as_ad(tuple(attributes.items()))) is True
+_CLAUSE, _START = ExprTree("MY.DataLocalityHere"), ExprTree("MY.START")
 
 
-@lru_cache(500)
-def _as_ad(attributes: tuple[tuple[str, str], ...]) -> ClassAd:
-    return ClassAd("[" + ";".join(f"{name}={literal}" for name, literal in attributes) + "]")
+def is_matched(job: Job, slot: SlotAd, now: int) -> bool:
+    """Return the value of the job's clause at *slot*, as the negotiator and the schedd see it."""
+    return not job.dids or _CLAUSE.eval(job.at(now), slot.at(now)) is True
+
+
+def is_accepted(job: Job, slot: SlotAd, now: int) -> bool:
+    """Return the value of the slot's START for *job*."""
+    return not job.dids or _START.eval(slot.at(now), job.at(now)) is True
 
 
 @dataclass(eq=False)
@@ -93,7 +138,6 @@ class Pool:
     world: "World"
     jobs: list[Job]
     slots: list[Slot]
-    matcher: Matcher = field(default_factory=Matcher)
 
     def run_forever(self) -> None:
         """Negotiate at each interval."""
@@ -102,45 +146,63 @@ class Pool:
             self._cycle()
 
     def _cycle(self) -> None:
-        world = self.world
-        now, wall = world.loop.now, to_unix(world.clock())
+        now, wall = self.world.loop.now, to_unix(self.world.clock())
         waiting = [job for job in self.jobs if job.started_at is None and job.submitted_at <= now]
         for job in waiting:
             job.any_after = job.any_after or wall + job.wait_seconds
         for slot in self.slots:
             if slot.busy_until > now:
                 continue
-            seen = slot.shown if slot.claimed is None else slot.claimed
-            job = next((one for one in waiting if self.matcher.may_start(one, seen, wall)), None)
-            if job is None or not self.matcher.may_start(job, slot.shown, wall):
-                if job is not None:
-                    world.laws.happened("START refused what the claim's old ad allowed")
-                slot.claimed = None
+            seen = slot.claimed or slot.collected
+            for one in waiting:
+                if one.dids:
+                    self._check_clause(one, seen, wall)
+            job = next((one for one in waiting if is_matched(one, seen, wall)), None)
+            if job and is_accepted(job, slot.shown, wall):
+                waiting.remove(job)
+                self._start(job, slot, wall)
                 continue
-            if slot.claimed is not None:
-                world.laws.happened("a job started on a reused claim")
-            slot.claimed, slot.busy_until = seen, now + job.run_seconds
-            job.started_at, job.site = now, slot.site
-            waiting.remove(job)
-            self._check_start(job, wall)
+            if job:
+                self.world.laws.happened("START refused what another copy of the slot's ad allowed")
+            slot.claimed = None
 
-    def _check_start(self, job: Job, wall: int) -> None:
-        """A job goes where its data is, or where its mode allows (the contract; decisions 6, 14)."""
-        world, site = self.world, job.site
-        if not job.dids or site is None:
+    def _start(self, job: Job, slot: Slot, wall: int) -> None:
+        now, laws = self.world.loop.now, self.world.laws
+        if slot.claimed:
+            laws.happened("a job started on a reused claim")
+        slot.claimed = slot.claimed or slot.shown  # the schedd gets the startd's own ad with the claim
+        job.started_at, slot.busy_until = now, now + job.run_seconds
+        if job.dids:
+            self._check_start(job, slot, wall)
+
+    def _check_clause(self, job: Job, slot: SlotAd, wall: int) -> None:
+        """A job matches beside its data, and else as its mode allows (the contract; decisions 6, 15)."""
+        share, is_so = slot.share(job, wall), is_matched(job, slot, wall)
+        what = f"a job ({job.mode}) at a slot whose ad shows {share} of its data"
+        if not is_so and (share == 1 or job.is_time_over(wall)):
+            self.world.laws.add("jobs", f"{what} does not match")
+        if is_so and not self._may_start(job, share, wall):
+            self.world.laws.add("jobs", f"{what} matches")
+
+    @staticmethod
+    def _may_start(job: Job, share: float | None, wall: int) -> bool:
+        is_known = job.mode == "auto" and share is not None
+        return share == 1 or is_known or job.is_time_over(wall)
+
+    def _check_start(self, job: Job, slot: Slot, wall: int) -> None:
+        """A job starts where the slot's own ad allows it, and its data was there lately (decisions 6, 14)."""
+        laws, site, share = self.world.laws, slot.site, slot.shown.share(job, wall)
+        if not self._may_start(job, share, wall):
+            laws.add("jobs", f"a job ({job.mode}) started at {site}, whose slot shows {share} of its data")
+        if share != 1:
+            if any(self.world.truth.share(did, site) != 1 for did in job.dids):
+                laws.happened("a job started without its data because its time was over")
             return
-        is_time_over = job.mode != "require" and wall >= job.any_after
-        if is_time_over:
-            if any(world.truth.share(did, site) != 1 for did in job.dids):
-                world.laws.happened("a job started without its data because its time was over")
-            return
-        ages = {did: world.laws.age_of_report(did, site, 0) for did in job.dids}
-        old = {did: age for did, age in ages.items() if age > JOBS_MAX_AGE + LATE_SECONDS}
-        if old and job.mode != "auto":
-            did, age = max(old.items(), key=lambda one: one[1])
-            world.laws.add("jobs", f"a job ({job.mode}) started at {site}; {did} was there {age:.0f} s ago")
-        elif not old:
-            world.laws.happened(f"a job ({job.mode}) started beside its data")
+        laws.happened(f"a job ({job.mode}) started beside its data")
+        did, age = max(((did, laws.age_of_report(did, site, 0)) for did in job.dids), key=lambda one: one[1])
+        late = WITHHELD_SECONDS if laws.was_set_back else 0.0  # an ad from the future counts as fresh
+        if age > JOBS_MAX_AGE + LATE_SECONDS + late:
+            laws.add("jobs", f"a job ({job.mode}) started at {site}; {did} was there {age:.0f} s ago")
 
     def check_end(self) -> None:
         """Nothing waits for ever: at the end each job that may run has started (decisions 6, 15)."""

@@ -173,6 +173,11 @@ class Laws:
         if seconds < 0:
             self.note_lost_state()  # its times would be in the future
 
+    @property
+    def was_set_back(self) -> bool:
+        """Return True if the clock was set back so far that the state on disk is from the future."""
+        return any(seconds < -SLACK_SECONDS for _, seconds in self._clock_steps)
+
     def note_approval(self, site: Site, dids: Collection[Did]) -> None:
         """Note that the operator lets the held *dids* leave the ad of *site*."""
         self._approved.update((site, did) for did in dids)

@@ -108,7 +108,7 @@ def test_the_simulated_slot_shows_what_the_hook_prints(tmp_path):
     now = to_unix(made.clock())
     (tmp_path / "UK.ad").write_text(ad.text)
     printed = startd_cron.locality_block(startd_cron.ask_file(str(tmp_path), "UK", now), True).decode()
-    for name, literal in slot.shown.items():
+    for name, literal in slot.shown.literals.items():
         assert f"{name} = {literal}\n" in printed
 
 

@@ -41,7 +41,7 @@ from hydrator.wiring import (
 from hydrator.wiring.condor import PoolParts
 from hydrator.wiring.staging import build_staging_parts
 from tests.simulation.faults import Fault, Faults
-from tests.simulation.jobs import Pool
+from tests.simulation.jobs import Pool, SlotAd
 from tests.simulation.laws import Laws
 from tests.simulation.loop import Killed, Loop, Process, VirtualScheduler, VirtualThreads
 from tests.simulation.parts import (
@@ -61,6 +61,8 @@ RESTART_SECONDS: Final = 5.0
 """Seconds after which systemd starts the daemon again."""
 CLOCK_CHECK_SECONDS: Final = 5.0
 """Seconds between two checks of the clock; the daemon takes 1, which would cost many switches."""
+UPDATE_SECONDS: Final = 300.0
+"""A startd sends its ads to the collector so often, and when a hook says so."""
 MAX_LATENCY: Final = 0.4
 """Largest latency of a step, in seconds."""
 
@@ -93,8 +95,11 @@ class Hook:
         self.period = period
         self._world = world
         self._copy = b""
-        self.shown: Mapping[str, str] = {}
-        """The attributes of the slot, as the last block printed them."""
+        self.shown = SlotAd()
+        """The slot's own ad, as the last block printed it."""
+        self.collected = self.shown
+        """The collector's copy of the slot's ad."""
+        self._sent_at = 0.0
 
     def run_forever(self) -> None:
         """Run as STARTD_CRON does."""
@@ -114,9 +119,13 @@ class Hook:
             except hook.HookError:
                 return
             self._world.laws.happened("a hook showed its copy")
-        block = hook.locality_block(ad, is_update=True)
+        generation = "DataLocalityGeneration"
+        is_update = ad[generation] != self.shown.values.get(generation)
+        block = hook.locality_block(ad, is_update)
         lines = [line.partition(" = ") for line in block.decode().splitlines() if " = " in line]
-        self.shown = {name: literal for name, _, literal in lines}
+        self.shown = SlotAd({name: literal for name, _, literal in lines}, ad)
+        if is_update or self._world.loop.now - self._sent_at >= UPDATE_SECONDS:
+            self.collected, self._sent_at = self.shown, self._world.loop.now
 
     def _fetch(self) -> bytes:
         text = self._world.read_source(self.source, self.site)
