@@ -128,7 +128,7 @@ def daemon(tmp_path: Path) -> Iterator[Running]:
     """A daemon of the test's own as a process, without a pool; the test configures and starts it."""
     running = Running(tmp_path)
     yield running
-    if running.process and running.process.poll() is None:
+    if running.alive:
         running.process.kill()
         running.process.wait()
 

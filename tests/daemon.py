@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -19,10 +19,16 @@ HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 
 
 class Running:
-    """One daemon with a folder of its own, and a catalogue file that tests rewrite."""
+    """One daemon with a folder of its own, and a catalogue file that tests rewrite.
 
-    def __init__(self, folder: Path) -> None:
+    ``before`` has the words before the command, for example to run it in its own namespaces.
+    """
+
+    sites = ("CAM", "RAL")
+
+    def __init__(self, folder: Path, before: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.before = tuple(before)
         self.port = free_port()
         self.process: subprocess.Popen | None = None
         self.scheme = "http"
@@ -55,18 +61,22 @@ class Running:
         )
 
     def catalogue(self, datasets: dict) -> None:
-        text = json.dumps(
-            {"sites": ["CAM", "RAL"], "datasets": {d: {"sites": s} for d, s in datasets.items()}}
-        )
+        text = json.dumps({"sites": self.sites, "datasets": {d: {"sites": s} for d, s in datasets.items()}})
         fresh = self.folder / "fresh"
         fresh.write_text(text)
         fresh.rename(self.folder / "catalogue.json")
 
-    def start(self) -> None:
+    def start(self, *, ready: bool = True) -> None:
         own = {name: value for name, value in os.environ.items() if not name.startswith("HYDRATOR_")}
         with self.log.open("a") as log:
-            self.process = subprocess.Popen([*HYDRATOR, *self.words], stderr=log, env=own | self.environ)
-        wait_for(self.ready, 20, f"readiness; {self.log.read_text()}")
+            command = [*self.before, *HYDRATOR, *self.words]
+            self.process = subprocess.Popen(command, stderr=log, env=own | self.environ, cwd=self.folder)
+        if ready:
+            wait_for(self.ready, 20, f"readiness; {self.log.read_text()}")
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def ready(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

@@ -3,6 +3,7 @@
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -93,7 +94,18 @@ def test_only_the_marker_makes_a_folder_complete(folder):
     assert read_site_states(make(folder, marker="done"))[0] == {"CAM": ReplicaState.COMPLETE}
 
 
-def test_an_unmounted_root_makes_its_site_unreachable(folder):
+ROOTS: dict[str, Callable[[Path], object]] = {
+    "not there": lambda root: None,
+    "not mounted": lambda root: root.mkdir(),
+    "a plain file": lambda root: root.touch(),
+    "a link to nowhere": lambda root: root.symlink_to(root.parent / "nowhere"),
+    "a link to itself": lambda root: root.symlink_to(root),
+}
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_an_unmounted_root_makes_its_site_unreachable(folder, root):
+    ROOTS[root](folder / "CAM")
     assert read_site_states(make(folder)) == ({}, {Site("CAM")})
     with pytest.raises(CatalogueUnreachable, match="CAM"):
         make(folder).find(["*"])

@@ -27,10 +27,10 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     """Build daemons that run and have published FULL."""
     running = []
 
-    def make(**more) -> Daemon:
-        daemon = Daemon(tmp_path, **more)
+    def make() -> Daemon:
+        daemon = Daemon(tmp_path)
         running.append(daemon)
-        daemon.hold(FULL)
+        daemon.catalogue(FULL)
         daemon.start()
         wait_for(lambda: daemon.lists("CAM", "lofar:L1"), SECONDS, "the first ads")
         return daemon
@@ -49,7 +49,7 @@ def generation(text: str | None) -> int:
 def goes_on(daemon: Daemon) -> None:
     """Check that a change of the catalogue is published, and that no generation has decreased."""
     before = generation(daemon.file("CAM"))
-    daemon.hold(MORE)
+    daemon.catalogue(MORE)
     wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the change to be published")
     assert generation(daemon.file("CAM")) >= before
     assert daemon.alive
@@ -57,18 +57,18 @@ def goes_on(daemon: Daemon) -> None:
 
 def limit(daemon: Daemon, size: str) -> None:
     """Limit the size of all files of the daemon: a larger write fails with EFBIG."""
-    subprocess.run(["prlimit", f"--pid={daemon.pid}", f"--fsize={size}:unlimited"], check=True)
+    subprocess.run(["prlimit", f"--pid={daemon.process.pid}", f"--fsize={size}:unlimited"], check=True)
 
 
 def saved(daemon: Daemon) -> int:
-    with Store.open_to_read(daemon.state) as store:
+    with Store.open_to_read(daemon.folder / "state") as store:
         return store.load().ads["CAM"].generation
 
 
 def test_nothing_can_be_written_not_even_the_log_and_what_needs_no_disk_goes_on(made):
     daemon = made()
     limit(daemon, "1")
-    daemon.hold(MORE)
+    daemon.catalogue(MORE)
     wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
     assert "'lofar:L1'" in daemon.file("CAM"), "a file that cannot be written stays whole"
     assert daemon.alive
@@ -76,6 +76,24 @@ def test_nothing_can_be_written_not_even_the_log_and_what_needs_no_disk_goes_on(
     wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the file to be written again")
     wait_for(lambda: saved(daemon) == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
     assert daemon.stop() == 0
+
+
+def claims(ad: str | None) -> list[str]:
+    return [line for line in (ad or "").splitlines() if not line.startswith("DataLocalityAsOf = ")]
+
+
+def test_ads_stay_while_the_daemon_is_away_and_when_it_returns_without_its_catalogue(made):
+    """Labels of node-feature-discovery (1752) went with the process that reported them."""
+    daemon = made()
+    assert daemon.stop() == 0
+    before = {site: daemon.file(site) for site in SITES}
+    assert all("'lofar:L1'=\"AVAILABLE\"" in (ad or "") for ad in before.values()), "an ad went with it"
+    (daemon.folder / "catalogue.json").unlink()
+    daemon.start()
+    for read in (daemon.file, daemon.served):
+        assert {site: claims(read(site)) for site in SITES} == {
+            site: claims(ad) for site, ad in before.items()
+        }
 
 
 class Mounted(Daemon):
@@ -89,7 +107,7 @@ class Mounted(Daemon):
         super().__init__(folder, before=words)
 
     def inside(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = ["nsenter", f"--target={self.pid}", "--mount", *words]
+        command = ["nsenter", f"--target={self.process.pid}", "--mount", *words]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def fill(self) -> None:
@@ -124,7 +142,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[str], Mounted]]:
     def make(place: str) -> Mounted:
         daemon = Mounted(tmp_path, place)
         running.append(daemon)
-        daemon.hold(FULL)
+        daemon.catalogue(FULL)
         daemon.start()
         wait_for(lambda: daemon.lists("CAM", "lofar:L1"), SECONDS, "the first ads")
         return daemon
@@ -140,7 +158,9 @@ def test_the_disk_of_the_state_is_full_and_publishing_goes_on(mounted):
     daemon.fill()
     goes_on(daemon)
     unsaved = '"unsaved": "the state cannot be read or written'
-    wait_for(lambda: unsaved in daemon.log, SECONDS, "the log of the cycle, which follows its ads")
+    wait_for(
+        lambda: unsaved in daemon.log.read_text(), SECONDS, "the log of the cycle, which follows its ads"
+    )
     wait_for(lambda: daemon.metric("hydrator_state_saved") == 0, SECONDS, "the metric to follow")
     daemon.free()
     wait_for(lambda: daemon.saved() == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
@@ -151,7 +171,7 @@ def test_the_disk_of_the_state_is_full_and_publishing_goes_on(mounted):
 def test_the_disk_of_the_ad_files_is_full_and_hooks_read_whole_old_ones(mounted):
     daemon = mounted("ads")
     daemon.fill()
-    daemon.hold(MORE)
+    daemon.catalogue(MORE)
     wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
     for site in SITES:
         assert re.search(r"\nDataLocalityVersion = 1\n\Z", daemon.file(site)), "torn by a full disk"
@@ -161,53 +181,19 @@ def test_the_disk_of_the_ad_files_is_full_and_hooks_read_whole_old_ones(mounted)
 
 
 @needs_mounts
-def test_the_disk_of_the_ad_files_turns_read_only_and_back(mounted):
-    daemon = mounted("ads")
-
-    def remount(how: str) -> bool:
-        return daemon.inside("mount", "-o", f"remount,{how}", str(daemon.place)).returncode == 0
-
-    wait_for(lambda: remount("ro"), SECONDS, "a moment without an open file")
-    daemon.hold(MORE)
-    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
-    assert "'lofar:L2'" not in daemon.file("CAM")
-    assert remount("rw")
-    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the file to follow")
-    assert daemon.alive
-
-
-@needs_mounts
 def test_a_state_that_is_read_only_at_the_start_is_refused_in_one_sentence(tmp_path):
     daemon = Mounted(tmp_path, "state")
-    daemon.hold(FULL)
-    daemon._before = (
-        *daemon._before[:-2],
-        daemon._before[-2].replace("size=3m", "size=3m,ro"),
-        daemon._before[-1],
+    daemon.catalogue(FULL)
+    daemon.before = (
+        *daemon.before[:-2],
+        daemon.before[-2].replace("size=3m", "size=3m,ro"),
+        daemon.before[-1],
     )
     daemon.start(ready=False)
     wait_for(lambda: not daemon.alive, SECONDS, "the daemon to refuse")
-    assert "Traceback" not in daemon.log
-    assert "state_dir" in daemon.log
-    assert daemon._process.returncode in {1, 2}
-
-
-@pytest.mark.parametrize("text", ["", "DataLocalitySite", "garbage \x00", None])
-def test_an_ad_file_that_somebody_tore_or_removed_is_written_again(made, text):
-    daemon = made()
-    place = daemon.folder / "ads" / "CAM.ad"
-    before = place.read_text()
-    if text is None:
-        place.unlink()
-    else:
-        place.write_text(text)
-    wait_for(lambda: generation_or_none(daemon.file("CAM")) == generation(before), SECONDS, "the ad")
-    assert daemon.file("CAM").endswith("DataLocalityVersion = 1\n")
-
-
-def generation_or_none(text: str | None) -> int | None:
-    found = re.search(r"^DataLocalityGeneration = (\d+)$", text or "", re.MULTILINE)
-    return int(found[1]) if found else None
+    assert "Traceback" not in daemon.log.read_text()
+    assert "state_dir" in daemon.log.read_text()
+    assert daemon.process.returncode in {1, 2}
 
 
 def scribble(state: Path) -> None:
@@ -232,7 +218,7 @@ def truncate(state: Path) -> None:
 @pytest.mark.parametrize("damage", [scribble, vanish, truncate])
 def test_a_database_damaged_while_the_daemon_runs_stops_nothing_and_a_restart_begins_anew(made, damage):
     daemon = made()
-    damage(daemon.state)
+    damage(daemon.folder / "state")
     goes_on(daemon)
     before = generation(daemon.file("CAM"))
     daemon.stop()

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.outside
 DIDS = [Did(f"lofar:L{n:02}") for n in range(61)]
 FORBIDDEN = (403, {"ExceptionClass": "AccessDenied"})
 BROKEN = (500, {"ExceptionClass": "DatabaseException"})
+ABSENT_IT_SAYS = (404, {"ExceptionClass": "DataIdentifierNotFound"})
 SILENT = "silent"
 
 
@@ -80,9 +81,18 @@ def unseen(catalogue: RucioCatalogue, dids=DIDS) -> set[Did]:
 
 
 @pytest.mark.parametrize("lines", [1, 2, 5])
-@pytest.mark.parametrize("where", ["/replicas/lofar/L07/datasets", "'name': 'L07'"])
-def test_a_dataset_that_may_not_be_asked_about_keeps_no_other_unknown(asking, server, lines, where):
-    server.trouble = {where: FORBIDDEN}
+@pytest.mark.parametrize(
+    ("where", "answer"),
+    [
+        ("/replicas/lofar/L07/datasets", FORBIDDEN),
+        ("/replicas/lofar/L07/datasets", BROKEN),
+        ("/replicas/lofar/L07/datasets", ABSENT_IT_SAYS),
+        ("'name': 'L07'", FORBIDDEN),
+    ],
+)
+def test_an_error_about_one_dataset_keeps_no_other_unknown(asking, server, lines, where, answer):
+    """Such errors made external-dns (4023) delete all records, and WMCore (11674) lose a location."""
+    server.trouble = {where: answer}
     assert unseen(asking(concurrent_calls=lines)) == {"lofar:L07"}
 
 
