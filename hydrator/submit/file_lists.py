@@ -42,12 +42,15 @@ class Listing:
             f"the files of {shorten_list(dids)} are not known: {reason}" for reason, dids in by_reason.items()
         ]
 
-    def archive_bytes(self, patterns: Collection[str]) -> int:
-        """Return the total of the known sizes (bytes) of the files whose names match *patterns*."""
+    def archive_bytes(self, patterns: Collection[str], sizes: Mapping[Did, int]) -> int:
+        """Return the total of the known sizes (bytes) of the files whose names match *patterns*.
+
+        A dataset of *sizes* without a list of files counts as one file.
+        """
+        single = (DatasetFile(did, size) for did, size in sizes.items() if did not in self.contents)
         return sum(
             file.bytes or 0
-            for files in self.contents.values()
-            for file in files
+            for file in [*single, *(file for files in self.contents.values() for file in files)]
             if any(fnmatch.fnmatchcase(_lower_base_name(file), pattern.lower()) for pattern in patterns)
         )
 

@@ -2,11 +2,13 @@
 
 import difflib
 import heapq
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from os.path import commonprefix
 
 from hydrator.domain.model import DaemonKnowledge, Did
+from hydrator.submit.dataset_names.lookup import strip_tar
 
 MAX_SIMILAR = 3
 MAX_SEARCHED = 5
@@ -24,7 +26,8 @@ def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
     """Return up to MAX_SIMILAR of *candidates* that are similar to *did*, the most similar first.
 
     The comparison ignores letter case, and the scope, which would make all short names of a scope similar.
-    A DID of another scope is similar only if it has the same name.
+    A DID of another scope is similar only if it has the same name. A name with another number is another
+    sub-band or observation, not a misspelt name, so ``SB207`` is not similar to ``SB007``.
     """
     if len(did) > _MAX_NAME_CHARS:
         return ()
@@ -33,11 +36,28 @@ def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
     for other in sorted(candidates)[:_MAX_COMPARED]:
         other_scope, other_name = _split_lower(other)
         is_short_enough = abs(len(other_name) - len(name)) <= len(name) // 2
-        if other != did and is_short_enough and (other_scope == scope or other_name == name):
+        is_of_scope = other_scope == scope or other_name == name
+        if other != did and is_short_enough and is_of_scope and _has_same_numbers(name, other_name):
             by_name.setdefault(other_name, []).append(other)
     likely = heapq.nlargest(_MAX_LIKELY, by_name, key=lambda other: _count_common_ends(name, other))
     close = difflib.get_close_matches(name, likely, n=MAX_SIMILAR, cutoff=_CUTOFF)
     return tuple(other for near in close for other in by_name[near])[:MAX_SIMILAR]
+
+
+def _has_same_numbers(first: str, second: str) -> bool:
+    """Return whether the numbers in both names are equal, as far as both have numbers.
+
+    In a number of four digits or more, a swap of digits or one digit too many is a typing error.
+    """
+    numbers = [re.findall(r"[0-9]+", name) for name in (first, second)]
+    return all(
+        int(one) == int(other)
+        or (
+            max(len(one), len(other)) > 3
+            and (sorted(one) == sorted(other) or abs(len(one) - len(other)) == 1)
+        )
+        for one, other in zip(*numbers, strict=False)
+    )
 
 
 def _count_common_ends(first: str, second: str) -> int:
@@ -47,9 +67,9 @@ def _count_common_ends(first: str, second: str) -> int:
 
 
 def _split_lower(did: Did) -> tuple[str, str]:
-    """Return scope and name of *did* in lower case."""
+    """Return scope and name of *did* in lower case; an archive has the name of its measurement set."""
     scope, _, name = did.lower().partition(":")
-    return scope, name
+    return scope, strip_tar(name)
 
 
 def similar_name_patterns(dids: Collection[Did]) -> list[str]:
@@ -70,17 +90,16 @@ def similar_name_patterns(dids: Collection[Did]) -> list[str]:
 
 
 def find_absent_dids(knowledge: DaemonKnowledge, dids: Iterable[Did]) -> list[Did]:
-    """Return up to MAX_SEARCHED of *dids* that the daemon polled and found at no site."""
+    """Return those of *dids* that the daemon polled and found at no site."""
     polled = knowledge.demanded_dids | knowledge.queried_dids
     sites = knowledge.snapshot.sites.values()
-    absent = [
+    return [
         did
         for did in sorted(dids)
         if did in polled
         and did not in knowledge.snapshot.unseen_reasons
         and not any(did in site.facts for site in sites)
     ]
-    return absent[:MAX_SEARCHED]
 
 
 def add_similar_names(
@@ -94,5 +113,5 @@ def add_similar_names(
     if not absent:
         return knowledge
     known = {did for site in knowledge.snapshot.sites.values() for did in site.facts} | set(names)
-    near = {did: similar for did in absent if (similar := similar_names(did, known))}
+    near = {did: similar for did in absent[:MAX_SEARCHED] if (similar := similar_names(did, known))}
     return replace(knowledge, similar_names={**knowledge.similar_names, **near})

@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.submit.rapthor.parset import is_glob, matches_base_name
 
-from .lookup import base_name, look_up_configured, strip_tar
+from .lookup import base_name, is_url, look_up_configured, strip_tar
 from .rules import compile_patterns
 from .search import find_dids, name_part, scope_prefixes
 
@@ -40,15 +40,16 @@ def expand_globs(
 ) -> Expansion:
     """Return the measurement sets that *globs* (input_ms) match, sorted as Rapthor sorts them.
 
-    If a glob matches names on this host (*find_local*), the result has these names, as in Rapthor. For any
-    other glob the function searches the catalogues, because the submit host seldom has the data. It puts the
-    folder of the glob before each name from a catalogue. A name without wildcards stays unchanged.
+    If a glob matches names on this host (*find_local*), the result has these names, as in Rapthor; if there
+    are none, the archives of such names on this host. For any other glob the function searches the
+    catalogues, because the submit host seldom has the data. It puts the folder of the glob before each name
+    from a catalogue. A name without wildcards stays unchanged.
     """
     names: list[str] = []
     remote: list[str] = []
     for search in globs:
-        local_names = find_local(search)
-        if local_names or not is_glob(search):
+        local_names = find_local(search) or _find_local_archives(search, find_local)
+        if local_names or not is_glob(search) or is_url(search):
             names += local_names or [search]
         else:
             remote.append(search)
@@ -63,6 +64,13 @@ def expand_globs(
         {search: len(matches[search]) for search in remote if matches.get(search)},
         failures,
     )
+
+
+def _find_local_archives(search: str, find_local: Callable[[str], Collection[str]]) -> list[str]:
+    """Return the archives on this host that hold measurement sets which *search* matches."""
+    path = search.rstrip("/")
+    found = [*find_local(f"{path}.tar"), *find_local(f"{path}_*.tar")]
+    return sorted(name for name in found if matches_base_name(strip_tar(name), path))
 
 
 def _match_in_catalogues(
@@ -93,7 +101,7 @@ def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
     """Return search patterns for all DIDs whose last part matches one of *globs*."""
     bases = sorted({base_name(search) for search in globs})
     heads = ("*:", "*/") if scope_prefix == "*" else (scope_prefix,)
-    return [f"{head}{base}{tail}" for base in bases for tail in ("", ".tar", "/") for head in heads]
+    return [f"{head}{base}{tail}" for base in bases for tail in ("", ".tar", "_*.tar", "/") for head in heads]
 
 
 def _find_by_patterns(
@@ -149,6 +157,4 @@ def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings
 
 
 def _matches_ignoring_tar(name: str, search_glob: str) -> bool:
-    return matches_base_name(name, search_glob) or matches_base_name(
-        name.rstrip("/").removesuffix(".tar"), search_glob
-    )
+    return matches_base_name(name, search_glob) or matches_base_name(strip_tar(name.rstrip("/")), search_glob)

@@ -5,7 +5,10 @@ Toil's leader imports this module without any library of ours, so the module nee
 
 import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote
 
+_CHECKSUM = re.compile(r"(?<=\.ms)_[0-9a-f]{8}$", re.IGNORECASE)
+"""The LOFAR archive adds a checksum to the name of a measurement set."""
 CompiledPattern = tuple[re.Pattern[str], str]
 """The regular expression of a name, and the template of its DID."""
 
@@ -35,19 +38,39 @@ def look_up_configured(
     The keys of *table* have no slash at their end.
     """
     path, base = name.rstrip("/"), base_name(name)
-    for key in (path, base, strip_tar(base)):
-        if key in table:
-            return table[key]
+    for text in (path, base, strip_tar(base)):
+        if text in table:
+            return table[text]
     for pattern, template in patterns:
-        if match := pattern.fullmatch(base) or pattern.fullmatch(path):
-            return match.expand(template)
+        for text in (base, path, strip_tar(base)):
+            if match := pattern.fullmatch(text):
+                return match.expand(template)
     return None
 
 
 def base_name(name: str) -> str:
-    """Return the last part of a path or of a dataset's name, without a trailing slash."""
+    """Return the last part of a path, of a dataset's name or of a URL, without a trailing slash.
+
+    The LOFAR archive's web server puts the path of a file, with ``%2F``, into the name of the download.
+
+    >>> base_name("SRMFifoGet.py?surl=srm:%2F%2Fserver%2Flofar%2FL1_SB000_uv.MS_7d4aa18f.tar")
+    'L1_SB000_uv.MS_7d4aa18f.tar'
+    """
+    if is_url(name):
+        _, surl, path = name.partition("surl=")
+        name = unquote(path.partition("&")[0] if surl else name.partition("?")[0])
     return name.rstrip("/").rpartition("/")[2]
 
 
+def is_url(name: str) -> bool:
+    """Return whether *name* is a URL, or a file that was named after the query of its URL."""
+    return "://" in name or "?surl=" in name
+
+
 def strip_tar(base: str) -> str:
-    return base.removesuffix(".tar")
+    """Return the name of the measurement set in an archive: *base* without ``.tar`` and a checksum.
+
+    >>> strip_tar("L775619_SB055_uv.MS_76a2361e.tar")
+    'L775619_SB055_uv.MS'
+    """
+    return _CHECKSUM.sub("", base.removesuffix(".tar"))

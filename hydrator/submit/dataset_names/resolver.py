@@ -21,7 +21,7 @@ from hydrator.domain.text import shorten_list
 from hydrator.reconcile.reconciler import read_all
 from hydrator.submit.nearest_names import MAX_SEARCHED
 
-from .lookup import base_name
+from .lookup import base_name, is_url
 from .rules import apply_configuration
 from .search import find_in_catalogues, find_similar
 
@@ -208,8 +208,8 @@ def _largest_sizes(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | U
 
 
 def _parse_explicit_did(name: str) -> Did | None:
-    """Return *name* as a DID if it is ``scope:name``; None for other names and for paths with a colon."""
-    if "/" in name.partition(":")[0]:
+    """Return *name* as a DID if it is ``scope:name``; None for URLs, and for paths with a colon."""
+    if "/" in name.partition(":")[0] or is_url(name):
         return None
     try:
         return parse_did(name.rstrip("/"))

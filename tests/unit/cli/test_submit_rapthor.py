@@ -482,8 +482,7 @@ def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
         "L8.ms: lofar:L8.ms is in no catalogue",
         "L9.ms: lofar:L9.ms is in no catalogue",
     ]
-    assert all("did you mean lofar:L2.ms or lofar:L1.ms?" in line for line in messages), messages
-    assert "[submit].names" in host.refusal("[L1.ms, other.ms]")[0]  # nothing is called like it
+    assert all("[submit].names" in line for line in messages)  # L2.ms is another dataset, not a correction
     done = host.submit("[L8.ms, L1.ms]", "--allow-unknown", "--as", "ad")
     assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L8.ms"}')
     assert "L8.ms" in done.stderr
@@ -572,5 +571,5 @@ def test_misspelled_name_is_rejected_with_and_without_dry_run(host):
         host.configure(f'{STORAGE}[submit]\ndaemon_url = "{daemon.url}"\n')
         really = host.refusal("lofar:L1.mss")
         tried = host.refusal("lofar:L1.mss", "--dry-run")
-    near = "did you mean lofar:L1.ms or lofar:L2.ms?"
+    near = "did you mean lofar:L1.ms?"
     assert really == tried == [f"lofar:L1.mss: lofar:L1.mss is in no catalogue; {near}"]

@@ -90,8 +90,8 @@ def test_too_many_files_are_reported_for_the_user_to_change():
 
 def test_sizes_of_archives_to_unpack_are_summed_up():
     listing = Listing({A: files("x:a/1.MS.tar", "x:2.ms.tar", "x:3.tar"), B: files("x:4.ms.tar", size=None)})
-    assert listing.archive_bytes(["*.ms.tar"]) == 10
-    assert listing.archive_bytes([]) == 0
+    assert listing.archive_bytes(["*.ms.tar"], {A: 9, Did("x:5.ms.tar"): 7}) == 17
+    assert listing.archive_bytes([], {}) == 0
 
 
 def test_area_without_a_matching_address_is_reported_with_an_example():

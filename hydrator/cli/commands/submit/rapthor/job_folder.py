@@ -24,7 +24,6 @@ from hydrator.submit.dataset_paths import (
     job_datasets,
     paths_file_text,
 )
-from hydrator.submit.file_lists import Listing
 from hydrator.submit.gpus import GpuChoice, gpu_choice
 from hydrator.submit.job_wrapper import OTHER_SERVICES
 from hydrator.submit.rapthor.job import (
@@ -58,10 +57,11 @@ class JobOptions:
     output: Path | None
     submit: bool
 
-    def resources(self, defaults: SubmitSettings, listing: Listing) -> RunResources:
+    def resources(self, run: PreparedRun) -> RunResources:
         """Return the resources that the job requests; the disk includes room for unpacked archives."""
+        defaults = run.settings.submit
         disk_gb = self.disk_gb or defaults.disk_gb
-        unpacked_gb = listing.archive_bytes(defaults.unpack) / 1e9
+        unpacked_gb = run.listing.archive_bytes(defaults.unpack, run.run.sizes) / 1e9
         if unpacked_gb:
             print_problems(
                 f"the job unpacks {unpacked_gb:,.3f} GB of archives, so it requests this space in addition to"
@@ -82,7 +82,7 @@ class JobOptions:
 
 def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
     """Print the submit description; with -o or --submit, write the job's folder, and submit the job."""
-    resources = job.resources(run.settings.submit, run.listing)
+    resources = job.resources(run)
     file_by_option = _find_files_to_send(run.parset)
     names = {option: Path(file).name for option, file in file_by_option.items()}
     parset_text, changes = job_parset(run.parset, names)

@@ -1,0 +1,117 @@
+"""Archives: the names that the LOFAR archive gives to tar files of measurement sets."""
+
+import tarfile
+
+import pytest
+
+from hydrator.config import SubmitSettings
+from hydrator.domain.model import Did
+from hydrator.submit.dataset_names.globs import expand_globs
+from hydrator.submit.dataset_names.resolver import resolve_names
+from hydrator.submit.dataset_paths import job_datasets, paths_file_text
+from hydrator.submit.file_lists import Listing
+from hydrator.submit.nearest_names import similar_names
+from tests.unit.submit.test_dataset_resolver import catalogue, nothing_here, settings
+from tests.unit.submit.test_job_wrapper import PARSET, Node
+
+CHECKSUM = "L775619_SB055_uv.MS_76a2361e.tar"
+PREPARED = "L229673_SAP000_SB000_uv.MS_12487D6BAt_115MHz.pre-cal.ms.tar"
+DOWNLOAD = "SRMFifoGet.py?surl=srm:%2F%2Fserver%2Flofar%2FL246403_SAP000_SB000_uv.MS_7d4aa18f.tar"
+RAW = "L246403_SAP000_SB000_uv.MS_7d4aa18f.tar"
+DIDS = [f"lofar:{name}" for name in (CHECKSUM, PREPARED, RAW, "a/b/L1.dppp.MS_0011AAFF.tar", "L2.ms.tar")]
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("name", "archive"),
+    [
+        (f"/data/{CHECKSUM}", 0),
+        ("/data/L775619_SB055_uv.MS", 0),
+        ("/data/L775619_SB055_uv.MS/", 0),
+        (PREPARED, 1),
+        ("L229673_SAP000_SB000_uv.MS_12487D6BAt_115MHz.pre-cal.ms", 1),
+        (f"/data/{DOWNLOAD}", 2),
+        (f"https://server/x/SRMFifoGet.py?surl=srm://server:8443/lofar/{RAW}", 2),
+        (f"srm://server:8443/lofar/{RAW}", 2),
+        (f"https://server/lofar/{RAW}?authz=abc/def", 2),
+        ("L1.dppp.MS", 3),
+    ],
+)
+def test_name_of_an_archive_or_of_its_measurement_set_is_found(name, archive):
+    found = expand_globs([name], nothing_here, settings(), [catalogue(*DIDS)])
+    assert resolve_names(found.names, settings(), [catalogue(*DIDS)]).dids == (DIDS[archive],)
+
+
+@pytest.mark.outside
+def test_two_archives_of_one_measurement_set_are_both_named():
+    both = ["a:L1.MS_0000aaaa.tar", "a:L1.MS_1111bbbb.tar"]
+    (problem,) = resolve_names(["L1.MS"], settings(), [catalogue(*both)]).problems
+    assert ", ".join(both) in problem
+
+
+@pytest.mark.outside
+def test_glob_of_measurement_sets_finds_their_archives():
+    """In the catalogue, or on this host beside which there are no measurement sets."""
+    far = expand_globs(["/data/*.MS"], nothing_here, settings(), [catalogue(*DIDS)])
+    assert far.names == (
+        "/data/L1.dppp.MS", "/data/L246403_SAP000_SB000_uv.MS", "/data/L775619_SB055_uv.MS",
+    )  # fmt: skip
+    here = {"/data/*.MS_*.tar": [f"/data/{CHECKSUM}", f"/data/{PREPARED}"]}
+    near = expand_globs(["/data/*.MS"], lambda search: here.get(search, []), settings(), [])
+    assert near.names == (f"/data/{CHECKSUM}",)
+
+
+@pytest.mark.outside
+def test_pattern_for_measurement_sets_translates_archives_too():
+    sub_bands = {"match": "(L[0-9]+)_SB([0-9]+)_uv[.]MS", "did": "lofar:\\1/\\2"}
+    configured = settings(patterns=[sub_bands])
+    assert resolve_names([CHECKSUM], configured, [catalogue("lofar:L775619/055")]).dids == (
+        "lofar:L775619/055",
+    )
+
+
+def test_did_of_a_measurement_set_is_similar_to_its_archive():
+    known = [
+        Did(did) for did in [*DIDS, "lofar:L775619_SB054_uv.MS_76a2361e.tar", "lofar:L775619_SB056_uv.MS"]
+    ]
+    assert similar_names(Did("lofar:L775619_SB055_uv.MS"), known) == (DIDS[0],)
+
+
+@pytest.mark.parametrize(
+    ("typed", "other", "is_similar"),
+    [
+        ("x:L667526_SB007_uv.ms", "x:L667526_SB207_uv.ms", False),
+        ("x:L667526_SB007_uv.ms", "x:L667526_SB070_uv.ms", False),
+        ("x:L667526_SB007_uv.ms", "x:L667528_SB007_uv.ms", False),
+        ("x:L667526_SB7_uv.ms", "x:L667526_SB007_uv.ms", True),
+        ("x:L66726_SB007_uv.ms", "x:L667526_SB007_uv.ms", True),
+        ("x:L667526_SB007_vu.ms", "x:L667526_SB007_uv.ms", True),
+        ("x:L667526_SB007_uv", "x:L667526_SB007_uv.ms_76a2361e.tar", True),
+    ],
+)
+def test_name_with_another_number_is_another_dataset(typed, other, is_similar):
+    assert similar_names(Did(typed), [Did(other)]) == ((Did(other),) if is_similar else ())
+
+
+def test_job_asks_for_the_disk_that_archives_need_without_a_list_of_files():
+    sizes = {Did(did): 10**number for number, did in enumerate([*DIDS, "lofar:L3.ms"])}
+    assert Listing().archive_bytes(SubmitSettings().unpack, sizes) == 11_111
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("name", [CHECKSUM, PREPARED, DOWNLOAD])
+def test_job_unpacks_archives_by_default(tmp_path, name):
+    node, did = Node(tmp_path), Did(f"lofar:{name.rpartition('%2F')[2]}")
+    inside = tmp_path / "L1_uv.MS"
+    inside.mkdir()
+    (inside / "table.dat").write_text("table")
+    with tarfile.open(node.storage / name, "w") as tar:
+        tar.add(inside, inside.name)
+    paths = {"UK": {did: str(node.storage / name)}}
+    text = paths_file_text(
+        job_datasets([(f"/data/{name}", did)]), paths, None, unpack=SubmitSettings().unpack
+    )
+    (node.scratch / "hydrator-paths.json").write_text(text)
+    (node.scratch / "run.parset").write_bytes(PARSET)
+    done = node.run("--parset", "run.parset", "--", "cat", "run.parset")
+    assert '/L1_uv.MS"]\n' in done.stdout, done.stderr
