@@ -57,7 +57,7 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["libfaketime"] = stepped.fake_clock
     parts["nginx"] = lambda: nginx.nginx_program()[0]
     parts["Rapthor"] = rapthor.python
-    parts["dask-jobqueue and HTMap"] = recipes.python
+    parts["dask-jobqueue, Snakemake and HTMap"] = recipes.python
     parts["PanDA"] = neighbours.panda_python
     parts["Debian 12 under systemd"] = machine.base
     parts["Debian 13 under systemd"] = machine.layers

@@ -1,4 +1,4 @@
-"""dask-jobqueue and HTMap in one virtual environment: recipes of docs/how-to/submit/write-a-job.md."""
+"""dask-jobqueue, Snakemake and HTMap in one virtual environment: docs/how-to/submit/other-tools.md."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ NO_NGINX = "no nginx"
 NO_POSTGRES = "no PostgreSQL under Rucio"
 NO_RAPTHOR = "no Rapthor"
 NO_TOIL = "no Toil"
-NO_RECIPES = "no dask-jobqueue"
+NO_RECIPES = "no dask-jobqueue or Snakemake"
 NO_PANDA = "no PanDA"
 NO_SYSTEMD = "no systemd"
 NO_IMAGE = "no container image"
@@ -35,7 +35,7 @@ MISSED = {
     NO_POSTGRES: "A POSTGRESQL UNDER RUCIO",
     NO_RAPTHOR: "A REAL RAPTHOR",
     NO_TOIL: "A REAL TOIL",
-    NO_RECIPES: "DASK-JOBQUEUE AND HTMAP",
+    NO_RECIPES: "DASK-JOBQUEUE, SNAKEMAKE AND HTMAP",
     NO_PANDA: "A REAL PANDA",
     NO_SYSTEMD: "A REAL SYSTEMD",
     NO_IMAGE: "A CONTAINER IMAGE",

@@ -128,7 +128,6 @@ print({{name.partition(".")[0] for name in sys.modules}} - sys.stdlib_module_nam
 
 def test_python_examples_of_the_page_make_a_submit_object_and_rows():
     names: dict = {}
-    for block in blocks("python"):
-        if "hydrator.submit.bindings" in block.text:
-            exec(block.text, names)
-    assert [row["MY.DataLocality"] for row in names["rows"]] == ["undefined", '"require"']
+    for block in blocks("python bindings"):
+        exec(block.text, names)
+    assert [row["MY.DataLocality"] for row in names["itemdata"]] == ["undefined", '"require"']
