@@ -209,9 +209,9 @@ class Reconciler:
         )
         return replace(report, save_error=save_error)
 
-    def plan(self) -> CycleReport:
+    def plan(self, *, is_only: bool = False) -> CycleReport:
         """Run a cycle like :meth:`run`, but save nothing and send nothing."""
-        return self._decide()[0]
+        return self._decide(is_only=is_only)[0]
 
     def _save_cycle(self, report: CycleReport) -> str | None:
         """Save the state, remove executed commands and add the history; return the first error, or None."""

@@ -115,7 +115,8 @@ def find_recent_writers(
     newest = max(foreign, key=lambda ad: ad.received_at)
     return (
         f"another daemon published {format_count(len(foreign), 'site')} here, {newest.site}"
-        f" {format_duration((now - newest.received_at).total_seconds())} ago; if it runs, stop one of the two"
+        f" {format_duration((now - newest.received_at).total_seconds())} ago, and this configuration"
+        " replaces its ads: if it still runs, stop one of the two"
     )
 
 

@@ -28,7 +28,10 @@ def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
 
 
 def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Run one cycle: read catalogues, publish ads, read them back. Exits 1 if a part of the cycle failed."""
+    """Run one cycle: read catalogues, publish ads, read them back. Exits 1 if a part of the cycle failed.
+
+    Exits 1 too if another daemon has just published there: the cycle replaces the ads of that daemon.
+    """
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
@@ -70,10 +73,12 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.config import load
     from hydrator.reconcile.state import ReconcileState
     from hydrator.state.command_files import CommandQueue
+    from hydrator.state.database import owner_of
     from hydrator.state.store import Store
     from hydrator.wiring import assemble, system_clock
 
     settings = load(config)
+    has_daemon = owner_of(settings.daemon.state_dir) is not None  # its own ads are no rival's
     state = ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
         state = _load_state(store)
@@ -85,7 +90,7 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
             reconciler = reporting.build_reconciler(state, None, system_clock, commands)
             reconciler.refresh_demand()
             bar.advance()
-            report = reconciler.plan()
+            report = reconciler.plan(is_only=not has_daemon)
     _print_report(as_json, report, reconciler, plan_rows(report), show.print_plan)
 
 
@@ -111,8 +116,8 @@ def _print_report(
     rows: Mapping[str, Any] | Sequence[Any],
     print_table: "Callable[[CycleReport], None]",
 ) -> None:
-    """Print the report of a cycle; exit with status 1 if a part of the cycle failed."""
+    """Print the report of a cycle; exit with status 1 if a part failed, or if another daemon publishes."""
     print_result(as_json, rows, lambda: print_table(report))
-    if not report.is_complete or reconciler.demand_error:
+    if not report.is_complete or report.rivals or reconciler.demand_error:
         print_problems(reconciler.demand_error, *report.failures)
         raise typer.Exit(1)

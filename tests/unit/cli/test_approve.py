@@ -13,7 +13,7 @@ DIDS = [f"lofar:L{n}" for n in range(6)]
 class Place:
     """The folder of a daemon whose cycles the test runs one by one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ads: str = "ads") -> None:
         self.folder = folder
         pins = json.dumps(DIDS)
         (folder / "config.toml").write_text(
@@ -30,7 +30,7 @@ class Place:
             [publish.collector]
             enabled = false
             [publish.file]
-            directory = "ads"
+            directory = "{ads}"
             [publish.http]
             enabled = false
             [breaker]
@@ -154,6 +154,18 @@ def test_sites_lists_the_changes_of_a_site_with_reasons(emptied):
     assert "gone, as the operator approved" in emptied.run("sites", "CAM")
     (row,) = emptied.json("sites", "RAL")
     assert row["changes"] == []
+
+
+@pytest.mark.parametrize("command", ["once", "plan"])
+def test_another_configuration_that_replaces_a_daemons_ads_says_so_and_exits_1(tmp_path, command):
+    daemon = Place(tmp_path)
+    daemon.holds(*DIDS)
+    daemon.run("once")
+    daemon.run(command)  # its own ads are no rival's
+    (tmp_path / "other").mkdir()
+    other = Place(tmp_path / "other", ads="../ads")
+    other.holds(*DIDS[:1])
+    assert "another daemon published 2 sites here" in other.run(command, status=1)
 
 
 @pytest.mark.parametrize("words", [("datasets",), ("datasets", "--why"), ("why",)])
