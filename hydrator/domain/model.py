@@ -242,6 +242,11 @@ class DemandEntry:
     def key(self) -> SetKey:
         return set_key(self.dids)
 
+    @property
+    def is_kept(self) -> bool:
+        """Return True if only jobs that are gone named the datasets."""
+        return self.origin is Origin.JOB and self.job_count == 0
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -260,6 +265,11 @@ class Demand:
     @cached_property
     def dids(self) -> frozenset[Did]:
         return frozenset(did for want in self.entries for did in want.dids)
+
+    @cached_property
+    def kept_dids(self) -> frozenset[Did]:
+        """The datasets that only jobs named which are gone: their demand is kept for some time."""
+        return self.dids.difference(*(want.dids for want in self.entries if not want.is_kept))
 
     @cached_property
     def job_counts(self) -> Mapping[Did, int]:

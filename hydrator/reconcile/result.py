@@ -119,12 +119,16 @@ def summary(report: CycleReport) -> dict[str, Any]:
             for o in report.results
         },
         "left_out": {
-            site: [_jobs_row(want.dids, want.job_count) for want in draft.omitted_entries]
+            site: [_jobs_row(want.dids, want.job_count) for want in wants]
             for site, draft in report.evaluation.drafts.items()
-            if draft.omitted_entries
+            if (wants := [want for want in draft.omitted_entries if not want.is_kept])
         },
         "clashes": [list(clash) for clash in report.evaluation.snapshot.case_collisions],
-        "misspelt": {did: list(held) for did, held in report.evaluation.snapshot.misspelt_dids.items()},
+        "misspelt": {
+            did: list(held)
+            for did, held in report.evaluation.snapshot.misspelt_dids.items()
+            if did not in report.demand.kept_dids
+        },
         "unseen": dict(report.evaluation.snapshot.unseen_reasons),
         "refused": dict(report.demand.rejected_texts),
         "wrong_keys": [_jobs_row(dids, jobs) for dids, jobs in report.demand.wrong_keys.items()],

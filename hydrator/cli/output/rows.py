@@ -209,12 +209,18 @@ def _catalogue_rows(view: StateView) -> list[CatalogueStatusJson]:
 
 def _demand_row(view: StateView) -> DemandStatusJson:
     return {
-        "datasets": len(view.demand.dids),
+        "datasets": len(view.demand.dids - view.demand.kept_dids),
         "jobs": sum(want.job_count for want in view.demand.entries),
+        "kept_datasets": len(view.demand.kept_dids),
+        "kept_until": max(_find_kept_until(view).values(), default=None),
         "refused": dict(view.demand.rejected_texts),
         "unseen": dict(view.snapshot.unseen_reasons),
         "clashes": [list(clash) for clash in view.snapshot.case_collisions],
-        "misspelt": {did: list(spellings) for did, spellings in view.snapshot.misspelt_dids.items()},
+        "misspelt": {
+            did: list(spellings)
+            for did, spellings in view.snapshot.misspelt_dids.items()
+            if did not in view.demand.kept_dids
+        },
         "absent_datasets": _find_absent_datasets(view),
         "left_out": view.last_cycle.get("left_out", {}),
         "wrong_keys": view.last_cycle.get("wrong_keys", []),
@@ -243,12 +249,22 @@ def _publisher_rows(view: StateView) -> list[PublisherStatusJson]:
     return rows
 
 
+def _find_kept_until(view: StateView) -> dict[Did, int]:
+    """Return, for the datasets that no job names any more, the end of their demand, Unix s."""
+    ends: dict[Did, int] = {}
+    for want in view.demand.entries:
+        end = to_unix(want.last_demanded_at + view.policy.keep_demand)
+        for did in view.demand.kept_dids.intersection(want.dids):
+            ends[did] = max(end, ends.get(did, 0))
+    return ends
+
+
 def _find_absent_datasets(view: StateView) -> list[str]:
     """Return the wanted datasets that no site has, although every catalogue answered about them."""
     explained_dids = (
         find_present_datasets(view) | _colliding_datasets(view) | view.snapshot.misspelt_dids.keys()
     )
-    absent = view.demand.dids - explained_dids
+    absent = view.demand.dids - view.demand.kept_dids - explained_dids
     return sorted(did for did in absent if _unknown_reason(did, view) is None)
 
 
@@ -283,15 +299,21 @@ def dataset_rows(view: StateView, dids: Sequence[Did] | None) -> list[DatasetJso
     jobs = Counter[Did]()
     for want in view.demand.entries:
         jobs.update(dict.fromkeys(want.dids, want.job_count))
-    colliding = _colliding_datasets(view)
-    return [_dataset_row(view, did, jobs, colliding) for did in (sorted(jobs) if dids is None else dids)]
+    colliding, kept_until = _colliding_datasets(view), _find_kept_until(view)
+    return [
+        _dataset_row(view, did, jobs, colliding, kept_until.get(did))
+        for did in (sorted(jobs) if dids is None else dids)
+    ]
 
 
-def _dataset_row(view: StateView, did: Did, jobs: Counter[Did], colliding: frozenset[Did]) -> DatasetJson:
+def _dataset_row(
+    view: StateView, did: Did, jobs: Counter[Did], colliding: frozenset[Did], kept_until: int | None
+) -> DatasetJson:
     return {
         "did": did,
         "jobs": jobs[did],
         "wanted": did in jobs,
+        "kept_until": kept_until,
         "bytes": view.snapshot.bytes_total.get(did),
         "unseen": _unknown_reason(did, view) if did in jobs else view.snapshot.unseen_reasons.get(did),
         "clash": did in colliding,

@@ -23,9 +23,9 @@ from hydrator.cli.output.rows import (
     status_rows,
 )
 from hydrator.diagnostics.check.findings import Finding
-from hydrator.domain.model import Did, to_unix
+from hydrator.domain.model import Demand, Did, Origin, to_unix
 from hydrator.domain.redaction import escape_unprintable
-from hydrator.domain.text import format_bytes, format_duration
+from hydrator.domain.text import format_bytes, format_duration, format_time
 from hydrator.domain.text import format_count as counted
 from hydrator.reconcile.result import CycleReport
 from hydrator.staging.overview import StagingOverview
@@ -57,11 +57,17 @@ def print_plan(report: CycleReport) -> None:
 
 def print_cycle(report: CycleReport) -> None:
     print_plan(report)
-    jobs = sum(want.job_count for want in report.demand.entries)
-    _new_console().print(
-        f"{counted(len(report.evaluation.ads), 'site')}, {counted(len(report.demand.dids), 'dataset')} "
-        f"wanted by {counted(jobs, 'job')}"
-    )
+    _new_console().print(f"{counted(len(report.evaluation.ads), 'site')}, {_wanted_text(report.demand)}")
+
+
+def _wanted_text(demand: Demand, until: str = "for some time") -> str:
+    """Return how many datasets are wanted and by whom, and how many are kept *until* then without a job."""
+    jobs = sum(want.job_count for want in demand.entries)
+    has_names = any(want.origin is not Origin.JOB for want in demand.entries)
+    sources = [*([counted(jobs, "job")] if jobs else []), *(["pins or patterns"] if has_names else [])]
+    kept = len(demand.kept_dids)
+    text = f"{counted(len(demand.dids) - kept, 'dataset')} wanted by {' and '.join(sources) or '0 jobs'}"
+    return text + (f"; {counted(kept, 'dataset')} kept {until}, which no job names any more" if kept else "")
 
 
 def print_status(view: StateView) -> None:
@@ -76,7 +82,9 @@ def print_status(view: StateView) -> None:
     print_table(*_catalogue_table(status, view.now))
     print_table(*_publisher_table(status))
     demand = status["demand"]
-    console.print(f"{counted(demand['datasets'], 'dataset')} wanted by {counted(demand['jobs'], 'job')}")
+    kept_until = demand["kept_until"]
+    until = f"until {format_time(kept_until, view.now)}" if kept_until else ""
+    console.print(_wanted_text(view.demand, until), highlight=False)
     console.print(estimates_line(status["estimates"], view.now), highlight=False)
     for text in _staging_lines(status["staging"]):
         console.print(text, highlight=False, markup=False)
@@ -229,7 +237,7 @@ def _dataset_cells(
     row: DatasetJson, suggest: Callable[[str], str], now: datetime
 ) -> Iterable[tuple[str, ...]]:
     dataset = (row["did"], str(row["jobs"]))
-    note = _dataset_note(row)
+    note = _dataset_note(row, now)
     if not row["sites"]:
         nothing = "not known" if row["unseen"] else "nowhere"
         state = nothing if row["wanted"] else "not asked"
@@ -282,7 +290,9 @@ def print_findings(findings: Sequence[Finding]) -> None:
     print_table(("", "subject", "seen", "to do"), rows)
 
 
-def _dataset_note(row: DatasetJson) -> str:
+def _dataset_note(row: DatasetJson, now: datetime) -> str:
+    if row["kept_until"] is not None:
+        return f"no job names it any more; kept until {format_time(row['kept_until'], now)}"
     if row["clash"]:
         return "not advertised: another dataset's name differs only in letter case"
     if row["misspelt"]:

@@ -64,7 +64,8 @@ def _record_sites(metrics: Instruments, report: CycleReport) -> None:
             count = sum(fact.state is state for fact in facts.facts.values())
             metrics.set("site_datasets", count, site, state.value)
     for site, draft in evaluation.drafts.items():
-        omitted_jobs = sum(max(1, entry.job_count) for entry in draft.omitted_entries)
+        omitted = [entry for entry in draft.omitted_entries if not entry.is_kept]
+        omitted_jobs = sum(max(1, entry.job_count) for entry in omitted)
         metrics.set("site_left_out_jobs", omitted_jobs, site)
 
 

@@ -22,8 +22,9 @@ from hydrator.cli.output.rows import StateView, status_rows
 from hydrator.cli.output.stdio import PlainStream
 from hydrator.daemon.logs import configure_logs
 from hydrator.diagnostics.why.render import RenderedAnswer
-from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site
+from hydrator.domain.model import DatasetState, Did, Fact, Origin, QueuedJobs, ScheddDemand, Site, to_unix
 from hydrator.domain.redaction import escape_unprintable_tree
+from hydrator.domain.text import format_time
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -33,7 +34,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.why import render_why_page
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
-from tests.factories import NOON, ad, demand, want
+from tests.factories import L1, L2, NOON, ad, demand, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
 SAFE = "\\x1b]0;pwned\\x07\\x1b[2J\\u202egnp\\ud800\\u2066\\x9b31m"
@@ -200,14 +201,14 @@ def test_page_on_a_job_shows_unprintable_characters_as_escapes():
     assert json.loads(answer.body) == {"why": EVIL, "site": "Zürich"}
 
 
-def wanting(*dids: str, memories: dict) -> StateView:
-    """Return the state view of `hydrator datasets` and `status` for a job that wants *dids*."""
+def wanting(*dids: str, memories: dict, jobs: int = 1) -> StateView:
+    """Return the state view of `hydrator datasets` and `status` for *jobs* that want *dids*."""
     view = build_snapshot(memories, frozenset(map(Did, dids)), now=NOON, max_age=timedelta(hours=6))
     return StateView(
         now=NOON,
         default_scope=None,
         memories=memories,
-        demand=demand(want(*dids, jobs=1)),
+        demand=demand(want(*dids, jobs=jobs)),
         snapshot=view,
         ads={},
         readback={},
@@ -255,3 +256,24 @@ def test_unknown_name_is_shown_with_the_nearest_known_one(capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert f"check the spelling; {RIGHT} exists" in text
     assert f"no site has 1 wanted dataset, for example {TYPO}: check the spelling" in text
+
+
+def test_demand_of_jobs_that_are_gone_is_called_kept_and_has_no_advice(capsys):
+    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
+    known = wanting(TYPO, RIGHT, memories={"rucio": memory}, jobs=0)
+    show.print_datasets(known, None)
+    show.print_status(known)
+    text = " ".join(capsys.readouterr().out.split())
+    end = format_time(to_unix(NOON + known.policy.keep_demand), NOON)
+    assert f"0 datasets wanted by 0 jobs; 2 datasets kept until {end}, which no job names any more" in text
+    assert text.count(f"no job names it any more; kept until {end}") == 2
+    assert "spelling" not in text
+    row = status_rows(known)["demand"]
+    assert (row["datasets"], row["kept_datasets"], row["absent_datasets"]) == (0, 2, [])
+    assert row["kept_until"] == to_unix(NOON + known.policy.keep_demand)
+
+
+def test_dataset_that_another_job_or_a_pin_names_is_not_kept():
+    gone, queued = want(L1, L2, jobs=0), want(L1, jobs=2)
+    assert demand(gone, queued, want(L2, jobs=0, origin=Origin.PIN)).kept_dids == frozenset()
+    assert demand(gone, queued).kept_dids == {L2}

@@ -91,7 +91,9 @@ class DatasetJson(TypedDict):
     Attributes:
         did: scope:name.
         jobs: jobs that name it.
-        wanted: a job, pin or pattern wants it.
+        wanted: a job, pin or pattern wants it, or a job did until lately.
+        kept_until: end of this time if no job names it any more; null: a job, pin or pattern wants it, or
+            nothing did.
         bytes: its size; null: unknown.
         unseen: reason why catalogues did not answer about it.
         clash: another dataset differs from it in letter case only.
@@ -102,6 +104,7 @@ class DatasetJson(TypedDict):
     did: str
     jobs: Count
     wanted: bool
+    kept_until: UnixTime | None
     bytes: Bytes | None
     unseen: str | None
     clash: bool

@@ -36,11 +36,15 @@ class DemandStatusJson(DemandProblemsJson):
     Attributes:
         datasets: datasets that jobs, pins and patterns want.
         jobs: jobs that name datasets.
+        kept_datasets: further datasets, which no job names any more; the daemon still publishes them.
+        kept_until: time until which it does; null: there are none.
         absent_datasets: datasets that no catalogue has at any site; check the spelling.
     """
 
     datasets: Count
     jobs: Count
+    kept_datasets: Count
+    kept_until: UnixTime | None
     absent_datasets: list[str]
 
 
