@@ -11,7 +11,7 @@ The resolver uses the first of these rules that gives a DID for a name:
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hydrator.config import Settings
 from hydrator.domain.errors import BadDid
@@ -35,7 +35,8 @@ class Resolution:
     ``dids`` has None for a name without a DID: see ``unknown_names`` and ``ambiguous_names``.
     ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unchecked_dids`` has
     the DIDs that may not exist: no catalogue confirmed them, but at least one catalogue did not answer.
-    ``answers`` has each catalogue's answers about the DIDs.
+    ``placeless_dids`` are at no site, by the answers of all catalogues. ``answers`` has each catalogue's
+    answers about the DIDs.
     """
 
     names: tuple[str, ...]
@@ -44,6 +45,7 @@ class Resolution:
     ambiguous_names: Mapping[str, tuple[Did, ...]] = field(default_factory=dict)
     unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
     unchecked_dids: frozenset[Did] = frozenset()
+    placeless_dids: frozenset[Did] = frozenset()
     sizes: Mapping[Did, int] = field(default_factory=dict)
     answers: Mapping[str, Survey | Unseen] = field(default_factory=dict)
 
@@ -59,6 +61,23 @@ class Resolution:
         for name, did in self.pairs:
             names.setdefault(did, []).append(name)
         return {did: tuple(shared) for did, shared in names.items() if len(set(shared)) > 1}
+
+    @property
+    def absent_names(self) -> dict[str, str]:
+        """The names that no job can read, each with the reason: in no catalogue, or at no site."""
+        placeless = {name: f"{did} is at no site" for name, did in self.pairs if did in self.placeless_dids}
+        return {**placeless, **self.unknown_names}
+
+    def without(self, names: Collection[str]) -> "Resolution":
+        """Return the resolution of all names but *names*."""
+        kept = [(name, did) for name, did in zip(self.names, self.dids, strict=True) if name not in names]
+        return replace(
+            self,
+            names=tuple(name for name, _ in kept),
+            dids=tuple(did for _, did in kept),
+            unknown_names={name: why for name, why in self.unknown_names.items() if name not in names},
+            sizes={did: size for did, size in self.sizes.items() if did in {each for _, each in kept}},
+        )
 
     @property
     def problems(self) -> list[str]:
@@ -115,6 +134,7 @@ def resolve_names(
         ambiguous_names=ambiguous,
         unreachable_catalogues=dict(sorted(failures.items())),
         unchecked_dids=unchecked,
+        placeless_dids=_find_placeless(chosen.values(), _group_readings(deciding)),
         sizes=_largest_sizes(chosen.values(), readings),
         answers=answers,
     )
@@ -164,6 +184,16 @@ def _find_unanswered(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen |
     no_reading = [Unseen("")]
     return frozenset(
         did for did in dids if any(isinstance(reading, Unseen) for reading in readings.get(did, no_reading))
+    )
+
+
+def _find_placeless(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> frozenset[Did]:
+    """Return the *dids* of which all catalogues answered that no site has a replica."""
+    return frozenset(
+        did
+        for did in dids
+        if readings.get(did)
+        and all(isinstance(reading, Seen) and not reading.replicas for reading in readings[did])
     )
 
 

@@ -477,7 +477,7 @@ def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(host):
 
 @pytest.mark.outside
 def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
-    messages = host.refusal("[L8.ms, L1.ms, L9.ms]")
+    *messages, _ = host.refusal("[L8.ms, L1.ms, L9.ms]")
     assert [line.partition(";")[0] for line in messages] == [
         "L8.ms: lofar:L8.ms is in no catalogue",
         "L9.ms: lofar:L9.ms is in no catalogue",
@@ -487,6 +487,69 @@ def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
     assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L8.ms"}')
     assert "L8.ms" in done.stderr
     host.refusal("[L8.ms, b d.ms]", "--allow-unknown")
+
+
+def sub_bands(host: Host, *absent: int, total: int = 244) -> str:
+    """Put the sub-bands 0 to *total* but *absent* into the catalogue; return input_ms with all of them."""
+    names = [f"L7_SB{number:03}.ms" for number in range(total)]
+    there = "".join(
+        f'[datasets."lofar:{name}"]\nbytes = 1\nsites.UK = "available"\n'
+        for number, name in enumerate(names)
+        if number not in absent
+    )
+    (host.folder / "catalogue.toml").write_text(CATALOGUE + there)
+    return f"[{', '.join(names)}]"
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("options", [(), ("--mode", "auto"), ("--dry-run",)])
+def test_all_absent_sub_bands_are_listed_and_an_offer_is_made(host, options):
+    input_ms = sub_bands(host, 7, *range(100, 108))
+    messages = host.refusal(input_ms, *options)
+    found = [line.partition(":")[0] for line in messages if "is in no catalogue" in line]
+    assert found == ["L7_SB007.ms", *(f"L7_SB{number}.ms" for number in range(100, 108))]
+    assert not any("did you mean" in line for line in messages)
+    assert "9 of 244 measurement sets are absent; to run without them, add --skip-absent" in messages[-1]
+    assert ("stage_in" in messages[0]) == (options == ("--mode", "auto"))
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    "option", [("--skip-absent",), ("--at-least", "0.9"), ("--at-least", str(235 / 244))]
+)
+def test_run_without_absent_sub_bands_reads_the_others(host, option):
+    done = host.submit(sub_bands(host, 7, *range(100, 108)), "-o", "job", *option)
+    assert done.returncode == 0, done.stderr
+    read = json.loads((host.job() / "hydrator-paths.json").read_text())["datasets"]
+    assert len(read) == 235
+    assert "lofar:L7_SB007.ms" not in {dataset["did"] for dataset in read}
+    assert "L7_SB107.ms: lofar:L7_SB107.ms is in no catalogue" in done.stderr
+    assert "the run leaves out 9 of 244 measurement sets" in done.stderr
+
+
+@pytest.mark.outside
+def test_run_without_absent_sub_bands_needs_enough_of_them(host):
+    messages = host.refusal(sub_bands(host, 7, 8, total=10), "--at-least", "0.9")
+    assert messages[-1] == "only 8 of 10 measurement sets are left; nothing was submitted"
+    assert "only 0 of 2" in host.refusal("[A.ms, B.ms]", "--skip-absent")[-1]
+    assert "add --skip-absent" not in host.refusal("[A.ms, B.ms]")[-1]
+    assert "use one of them" in host.refusal("A.ms", "--skip-absent", "--allow-unknown")[0]
+
+
+@pytest.mark.outside
+def test_dataset_without_a_site_is_absent_too(host):
+    (host.folder / "catalogue.toml").write_text(f'{CATALOGUE}[datasets."lofar:L3.ms"]\nbytes = 9\n')
+    done = host.submit("[L1.ms, L3.ms]", "--skip-absent", "--as", "ad")
+    assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms"}')
+    assert "L3.ms: lofar:L3.ms is at no site" in done.stderr
+    assert '"lofar:L3.ms"' in host.submit("[L1.ms, L3.ms]", "--as", "ad").stdout
+
+
+@pytest.mark.outside
+def test_no_name_is_left_out_while_a_catalogue_does_not_answer(host):
+    host.configure(STORAGE + '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n')
+    messages = host.refusal("[L1.ms, L3.ms]", "--skip-absent", status=1)
+    assert "catalogue gone did not answer" in messages[0]
 
 
 @pytest.mark.outside

@@ -52,12 +52,7 @@ def usage_problems(
     """Return one sentence for each option that contradicts another option or the configuration."""
     form, is_job = output.form, output.form is OutputFormat.JOB
     has_max_wait = options.max_wait_seconds is not None
-    # with --as env Toil submits the steps, and all of them use one file system
-    needs_fetch = options.mode != "require" and form is not OutputFormat.ENV and not submit.stage_in
     checks = {
-        f"--mode {options.mode} lets the run start at a site without its data, but Rapthor opens local"
-        " paths: set [submit].stage_in to a command that fetches {did} to {path}, or use --mode"
-        " require": needs_fetch,
         "--max-wait is for --mode wait and auto; --mode require waits without a limit": (
             options.mode == "require" and has_max_wait
         ),
@@ -70,6 +65,9 @@ def usage_problems(
         "--json is valid only with --as ad or --dry-run": (
             output.as_json and form is not OutputFormat.AD and not output.dry_run
         ),
+        "--allow-unknown keeps the datasets that --skip-absent and --at-least leave out: use one of them": (
+            output.allow_unknown and output.least_share is not None
+        ),
     }
     problems = [problem for problem, is_wrong in checks.items() if is_wrong]
     try:
@@ -81,6 +79,18 @@ def usage_problems(
         for text in options.extra_lines
         if text and (why := unfit_reason(text))
     ]
+
+
+def mode_problems(submit: SubmitSettings, options: RunOptions, output: OutputOptions) -> list[str]:
+    """Return one sentence if the job may start away from its data and cannot fetch it.
+
+    With --as env Toil submits the steps, and all of them use one file system.
+    """
+    if options.mode == "require" or output.form is OutputFormat.ENV or submit.stage_in:
+        return []
+    advice = "set [submit].stage_in to a command that fetches {did} to {path}, or use --mode require"
+    start = f"--mode {options.mode} lets the run start at a site without its data"
+    return [f"{start}, but Rapthor opens local paths: {advice}"]
 
 
 def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:

@@ -78,6 +78,15 @@ ToilParamsOption = Annotated[
 AllowUnknownOption = Annotated[
     bool, typer.Option("--allow-unknown", help="Accept datasets that no catalogue confirmed.")
 ]
+SkipAbsentOption = Annotated[
+    bool, typer.Option("--skip-absent", help="Run without the measurement sets that no site has.")
+]
+AtLeastOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=1, help="As --skip-absent, if this share of the measurement sets, 0 to 1, is left."
+    ),
+]
 RefuseNowhereOption = Annotated[
     bool,
     typer.Option(
@@ -111,6 +120,8 @@ def submit_rapthor(
     line: LineOption = None,
     toil_params: ToilParamsOption = True,
     allow_unknown: AllowUnknownOption = False,
+    skip_absent: SkipAbsentOption = False,
+    at_least: AtLeastOption = None,
     refuse_nowhere: RefuseNowhereOption = False,
 ) -> None:
     """Turn a Rapthor parset into a job that runs where its measurement sets are.
@@ -132,7 +143,8 @@ def submit_rapthor(
         expected_time,
     )
     job = JobOptions(run_command, cpus, memory_gb, disk_gb, container, gpu, keep_on_eviction, output, submit)
-    how = OutputOptions(form, as_json, dry_run, toil_params, allow_unknown, refuse_nowhere)
+    least = at_least if at_least is not None or not skip_absent else 0
+    how = OutputOptions(form, as_json, dry_run, toil_params, allow_unknown, refuse_nowhere, least)
     _submit_parset(parset, config, name, options, job, how)
 
 
@@ -152,6 +164,7 @@ def _submit_parset(
         default_mode,
         exit_on_problems,
         finish_dry_run,
+        mode_problems,
         parse_command,
         print_start,
         usage_problems,
@@ -164,7 +177,10 @@ def _submit_parset(
     options = replace(options, mode=default_mode(settings.submit, options, output))
     exit_on_problems(usage_problems(settings.submit, options, job, output))
     words = parse_command(job, settings.submit)
-    run = prepare_run(parset, settings, check_expressions(settings, options), name, output)
+    options = check_expressions(settings, options)
+    run = prepare_run(
+        parset, settings, options, name, output, mode_problems(settings.submit, options, output)
+    )
     if output.dry_run:
         finish_dry_run(run, output)
         return

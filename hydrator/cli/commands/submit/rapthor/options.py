@@ -34,6 +34,8 @@ class OutputOptions:
 
     ``allow_unknown``: go on although no catalogue confirmed a dataset.
     ``refuse_nowhere``: exit if no site can start the run now.
+    ``least_share``: leave out absent measurement sets, if at least this share (0 to 1) of them is left; None
+    to leave out none.
     """
 
     form: OutputFormat
@@ -42,3 +44,4 @@ class OutputOptions:
     toil_params: bool
     allow_unknown: bool
     refuse_nowhere: bool
+    least_share: float | None = None

@@ -65,11 +65,20 @@ class PreparedRun:
 
 
 def prepare_run(
-    file: Path, settings: Settings, options: RunOptions, name: str | None, output: OutputOptions
+    file: Path,
+    settings: Settings,
+    options: RunOptions,
+    name: str | None,
+    output: OutputOptions,
+    mode_problems: Sequence[str] = (),
 ) -> PreparedRun:
-    """Read the parset *file*, find its datasets in the catalogues, and rank the sites."""
+    """Read the parset *file*, find its datasets in the catalogues, and rank the sites.
+
+    Exits with *mode_problems* and all problems of the names together.
+    """
     parset = parse_parset(_read_parset(file), str(file))
     resolution, now = _resolve_datasets(parset, settings, output)
+    resolution = _check_resolution(resolution, output, mode_problems)
     facts = _collect_site_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
     is_for_job = output.form is OutputFormat.JOB
@@ -156,7 +165,6 @@ def _resolve_datasets(
         parts.close()
         for catalogue in daemon:
             catalogue.close()
-    _check_resolution(resolution, output.allow_unknown)
     return resolution, now
 
 
@@ -198,24 +206,61 @@ def _no_match_text(parset: Parset, search: str) -> str:
     )
 
 
-def _check_resolution(resolution: Resolution, allow_unknown: bool) -> None:
-    """Exit if a name has no dataset, two names have the same dataset, or a catalogue did not answer."""
+def _check_resolution(
+    resolution: Resolution, output: OutputOptions, mode_problems: Sequence[str]
+) -> Resolution:
+    """Return *resolution*, without absent names if the user said so.
+
+    Exits if a name has no dataset, two names have the same dataset, or a catalogue did not answer.
+    """
+    if output.least_share is not None:
+        resolution = _leave_out_absent(resolution, output.least_share, mode_problems)
     duplicates = [
         f"{' and '.join(names)}: these are the same dataset, {did}, and Rapthor would read it twice"
         for did, names in resolution.names_by_shared_did.items()
     ]
-    if resolution.problems and not (allow_unknown and None not in resolution.dids):
+    notices, problems = resolution.unreachable_notices, resolution.problems
+    if problems and not (output.allow_unknown and None not in resolution.dids):
         exit_on_problems(
-            [*resolution.unreachable_notices, *resolution.problems, *duplicates],
+            [*mode_problems, *notices, *problems, *duplicates, *_offer_to_skip(resolution)],
             # a catalogue that did not answer may have the dataset, so the name may be right
-            status=1 if resolution.unreachable_catalogues and not resolution.ambiguous_names else 2,
+            status=1 if notices and not resolution.ambiguous_names else 2,
         )
-    exit_on_problems(duplicates)
+    exit_on_problems([*mode_problems, *duplicates])
     unchecked = sorted(resolution.unchecked_dids)
-    if unchecked and not allow_unknown:
+    if unchecked and not output.allow_unknown:
         text = (
             f"{len(unchecked)} datasets could not be looked up ({', '.join(unchecked[:MAX_LISTED])}, …):"
             " try again later, or accept them with --allow-unknown"
         )
-        exit_on_problems([*resolution.unreachable_notices, text], status=1)
-    print_problems(*resolution.unreachable_notices, *resolution.problems)
+        exit_on_problems([*notices, text], status=1)
+    print_problems(*notices, *problems)
+    return resolution
+
+
+def _leave_out_absent(resolution: Resolution, least_share: float, mode_problems: Sequence[str]) -> Resolution:
+    """Return *resolution* without absent names; exit if less than *least_share* of the names are left.
+
+    If a catalogue did not answer, a name that the others do not have may exist, so all names stay.
+    """
+    absent, total = resolution.absent_names, len(set(resolution.names))
+    if not absent or resolution.unreachable_catalogues:
+        return resolution
+    left = total - len(absent)
+    sentences = [f"{name}: {why}" for name, why in absent.items()]
+    if not left or left / total < least_share:
+        too_few = f"only {left} of {total} measurement sets are left; nothing was submitted"
+        exit_on_problems([*mode_problems, *sentences, too_few])
+    print_problems(*sentences, f"the run leaves out {len(absent)} of {total} measurement sets")
+    return resolution.without(absent)
+
+
+def _offer_to_skip(resolution: Resolution) -> list[str]:
+    """Return one sentence on how to run without the absent names, if that is possible."""
+    absent, total = resolution.absent_names, len(set(resolution.names))
+    if resolution.unreachable_catalogues or resolution.ambiguous_names or len(absent) == total:
+        return []
+    missing = f"{len(absent)} of {total} measurement sets are absent"
+    return [
+        f"{missing}; to run without them, add --skip-absent, or --at-least 0.9 to need nine tenths of them"
+    ]
