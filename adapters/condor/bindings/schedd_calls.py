@@ -460,11 +460,15 @@ class ScheddCalls(LoadCalls):
         return key[:MAX_KEY_CHARS] if isinstance(key, str) else None
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
-        """Return the strings of RequiredDatasets; for any other value, one text that is not a valid DID."""
+        """Return the strings of RequiredDatasets; for any other value, one text that is not a valid DID.
+
+        The literal ``undefined``, which a default for all jobs of a schedd may be, is as no list.
+        """
         with suppress(Exception):
             if names := self._names(ad):
                 return names
-        return (f"RequiredDatasets = {expression_text(ad, 'RequiredDatasets')}",)
+        text = expression_text(ad, "RequiredDatasets")
+        return () if text.lower() == "undefined" else (f"RequiredDatasets = {text}",)
 
 
 def _query_ids(queue: Any, constraint: str) -> list[str]:

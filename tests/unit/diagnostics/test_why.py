@@ -615,6 +615,7 @@ def test_job_is_parsed_from_the_text_of_its_ad():
     assert list(job.invalid_names) == ["bad name"]
     assert job.status_attributes == {"HoldReason": 'said "no"'}
     assert list(parse_job({"RequiredDatasets": "lofar:L1"}, [0], "s").invalid_names) == ["lofar:L1"]
+    assert not parse_job({"RequiredDatasets": "UNDEFINED"}, [0], "s").has_required_datasets
 
 
 def test_dataset_outside_demand_counts_before_submission_if_a_catalogue_has_it():

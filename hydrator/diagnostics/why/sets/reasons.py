@@ -35,7 +35,7 @@ def set_reason_text(job: JobFacts, group: SlotGroup, missing: Sequence[MissingDa
     if job.has_wrong_key:
         return WRONG_KEY
     if job.key is not None and facts.share is None:
-        if job.mode != AUTO and any(one.reason not in _REASONS_THAT_PASS for one in missing):
+        if job.mode != AUTO and not all(map(_is_only_unpublished, missing)):
             return ""  # with an entry, the job would not match either
         return "the slot ads have no entry for the job's set of datasets yet"
     if facts.is_local:
@@ -44,6 +44,11 @@ def set_reason_text(job: JobFacts, group: SlotGroup, missing: Sequence[MissingDa
     if facts.share or (not missing and facts.share is not None):
         parts.insert(0, f"{format_percent(facts.share).strip(' ()') or '0 %'} of the job's data is here")
     return "; ".join(filter(None, parts))
+
+
+def _is_only_unpublished(missing: MissingDataset) -> bool:
+    """Return True if the dataset is complete at the site, and the slot ads will list it soon."""
+    return missing.reason in _REASONS_THAT_PASS and missing.state == DatasetState.AVAILABLE
 
 
 def without_room(

@@ -221,6 +221,17 @@ def test_a_missing_entry_is_told_only_where_it_keeps_the_job_away(mode, is_told)
     assert "is not at this site" in de.reasons[0].text
 
 
+@pytest.mark.parametrize("state", [state for state in DatasetState if state is not DatasetState.AVAILABLE])
+def test_state_explains_the_row_of_a_require_job_before_the_set_is_published(state):
+    now = from_unix(NOW)
+    facts = {L1: Fact(DatasetState.AVAILABLE, now), L2: Fact(state, now, 0.4)}
+    known = DaemonKnowledge(now, Snapshot({Site("DE"): SiteFacts(now, facts)}), frozenset(facts))
+    for unpublished in (known, replace(known, demanded_dids=frozenset())):
+        (de,) = explained(slot("DE"), mode="require", known=unpublished).sites
+        assert f"{L2} is {state} 40 %" in de.reasons[0].text
+        assert "no entry" not in de.reasons[0].text
+
+
 def test_settling_ends_when_the_set_is_published():
     assert explained(slot("DE", 0.0)).matching_sites == ("DE",)
 

@@ -4,8 +4,9 @@ from collections import Counter
 from types import SimpleNamespace
 
 import classad2
+import pytest
 
-from adapters.condor.bindings.schedd_calls import NeedCalls
+from adapters.condor.bindings.schedd_calls import NeedCalls, ScheddCalls
 
 NOW = 1_800_000_000
 
@@ -35,7 +36,8 @@ class Calls(NeedCalls):
 
     def __init__(self, *jobs):
         self.classad = classad2
-        self.htcondor = SimpleNamespace(QueryOpt=SimpleNamespace(GroupBy="GroupBy"))
+        options = SimpleNamespace(GroupBy="GroupBy", IncludeClusterAd="IncludeClusterAd")
+        self.htcondor = SimpleNamespace(QueryOpt=options)
         self.queue = Queue(*jobs)
 
     def schedd(self, name):
@@ -98,3 +100,18 @@ def test_a_group_whose_oldest_job_has_just_gone_has_another_job():
     assert (row["example"], row["since"]) == ("1.0", NOW - 5)
     calls.queue.jobs = ()
     assert calls._oldest_job(calls.queue, group, has_ad=True) is None
+
+
+class CountingCalls(ScheddCalls):
+    """The calls that count jobs, with a queue in memory."""
+
+    __init__ = Calls.__init__
+    schedd = Calls.schedd
+
+
+@pytest.mark.parametrize("text", ["undefined", "UNDEFINED"])
+def test_undefined_list_of_datasets_is_no_list(text):
+    unset, listed = job(1, []), job(2, ["t:1"])
+    unset["RequiredDatasets"] = classad2.ExprTree(text)
+    counted = CountingCalls(unset, listed).count_queued_datasets("ap1")
+    assert [(datasets, jobs) for datasets, jobs, _ in counted if datasets] == [(["t:1"], 1)]
