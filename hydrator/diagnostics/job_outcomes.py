@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from hydrator.domain.model import Did, Unseen
 from hydrator.domain.ports import JobHistory
 from hydrator.reconcile.history import AvailableSpans
 
-from .outcomes import EndedJob, JobOutcome, determine_outcome, parse_ended_job
+from .outcomes import EndedJob, JobOutcome, determine_outcome, has_possible_times, parse_ended_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class JobOutcomeBatch:
     """For each schedd that did not answer, the reason why the query failed."""
     truncated_schedds: tuple[str, ...] = ()
     """Schedds where more jobs ended than one answer can contain. The further jobs are not counted."""
+    impossible_count: int = 0
+    """Jobs that are not counted, because their times cannot be."""
 
 
 def collect_outcomes(
@@ -29,6 +32,7 @@ def collect_outcomes(
     load_spans: Callable[[AbstractSet[Did]], AvailableSpans],
     sizes: Mapping[Did, int],
     default_scope: str | None,
+    now: datetime,
 ) -> JobOutcomeBatch:
     """Query *history* for newly ended jobs.
 
@@ -37,6 +41,7 @@ def collect_outcomes(
         load_spans: loads the times in which ads listed datasets; called only if a job with datasets started.
         sizes: bytes of each dataset, for jobs whose ads do not have the sizes.
         default_scope: scope of datasets that a job names without a scope.
+        now: aware UTC time.
 
     Raises:
         PoolError: the query of the collector failed.
@@ -44,8 +49,8 @@ def collect_outcomes(
     answers = history.read_newly_ended_jobs()
     unreachable = {name: answer.reason for name, answer in answers.items() if isinstance(answer, Unseen)}
     readable_answers = {name: answer for name, answer in answers.items() if not isinstance(answer, Unseen)}
-    rows = (row for answer in readable_answers.values() for row in answer.jobs)
-    jobs = [parse_ended_job(row, default_scope) for row in rows]
+    rows = [row for answer in readable_answers.values() for row in answer.jobs]
+    jobs = [parse_ended_job(row, default_scope) for row in rows if has_possible_times(row, now)]
     started_jobs = [job for job in jobs if job.datasets is not None and job.last_started_at is not None]
     dids = frozenset[Did]().union(*(job.datasets or () for job in started_jobs))
     spans = load_spans(dids) if started_jobs else AvailableSpans()
@@ -54,4 +59,5 @@ def collect_outcomes(
         tuple(jobs),
         unreachable,
         tuple(name for name, answer in readable_answers.items() if not answer.is_complete),
+        len(rows) - len(jobs),
     )

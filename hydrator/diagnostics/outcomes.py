@@ -55,13 +55,6 @@ class EndedJob:
     ended_at: datetime | None = None
 
     @property
-    def run_seconds(self) -> float | None:
-        """Return the seconds of the last run; None if one of its times is not valid."""
-        if self.last_started_at is None or self.ended_at is None or self.ended_at < self.last_started_at:
-            return None
-        return (self.ended_at - self.last_started_at).total_seconds()
-
-    @property
     def wait_time(self) -> timedelta | None:
         """Return the time from submission to the first start; None if one of the two times is not valid."""
         if (
@@ -86,6 +79,21 @@ class JobOutcome:
     bytes_elsewhere: int = 0
     datasets_without_size: int = 0
     local_dids: frozenset[Did] = frozenset()
+
+
+def has_possible_times(row: Mapping[str, Any], now: datetime) -> bool:
+    """Return True if the times of *row* can be: submitted ≤ started ≤ started last ≤ ended ≤ *now*.
+
+    An absent time is possible: a job that never started has none. A 0 is not: that is no time of a job.
+    """
+    names = ("QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
+    given = [_moment(row.get(name)) for name in names if row.get(name) is not None]
+    times = [at for at in given if at is not None]
+    return (
+        len(times) == len(given)
+        and times == sorted(times)
+        and max(times, default=now) <= now + MAX_CLOCK_SKEW
+    )
 
 
 def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:

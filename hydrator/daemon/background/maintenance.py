@@ -224,6 +224,10 @@ class MaintenanceTasks(BackgroundWorker):
                 "job history truncated: more jobs ended than one query returns",
                 schedds=batch.truncated_schedds,
             )
+        if batch.impossible_count:
+            _log.warning(
+                "job history has impossible times: these jobs are not counted", jobs=batch.impossible_count
+            )
         self._metrics.record_ended_jobs(batch, error_factors)
         self._locality.add(batch)
         self._share_ended_jobs(batch)
@@ -243,6 +247,7 @@ def _collect_outcomes(
             store.site_history.load_spans,
             sizes_of(reconciler.state.memories),
             settings.daemon.default_scope,
+            system_clock(),
         )
         samples = load_network(store).samples if batch.jobs else ()
         return batch, list(find_runs(batch.jobs, samples))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli.commands.outcomes.job_report import ScheddHistory, describe_lost_ads
+from hydrator.cli.commands.outcomes.job_report import Report, ScheddHistory, describe_lost_ads, print_outcomes
 from hydrator.cli.output.printing import json_value
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.job_outcomes import collect_outcomes
@@ -18,6 +18,7 @@ from hydrator.diagnostics.outcomes import (
     LostAds,
     Waits,
     determine_outcome,
+    has_possible_times,
     median,
     parse_ended_job,
     quantile,
@@ -29,6 +30,7 @@ from hydrator.reconcile.history import AvailableSpans
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, SECOND
 
 SIZES = {L1: 100, L2: 50}
+LATER = NOON + 2 * HOUR
 
 
 def row(*datasets: str, site: object = CAM, waits=MINUTE, start=NOON, **more) -> dict:
@@ -159,6 +161,42 @@ def test_job_that_never_started_is_counted_without_a_wait():
     assert (one.never_started, one.waits.jobs, sum(one.total.job_counts.values())) == (1, 0, 0)
 
 
+TIMES = ("QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({name: value} for name in TIMES for value in (0, -5, 2**62, "now", True, [])),
+        {"JobStartDate": to_unix(NOON - HOUR)},  # before the submission
+        {"JobCurrentStartDate": to_unix(NOON - SECOND)},  # before the first start
+        {"EnteredCurrentStatus": to_unix(NOON - SECOND)},
+        dict.fromkeys(TIMES[1:3], to_unix(NOON + 10 * HOUR)),  # starts in the future, has ended
+        dict.fromkeys(TIMES, to_unix(NOON + 10 * HOUR)),
+    ],
+)
+def test_job_with_impossible_times_is_left_out_and_counted(odd):
+    rows = (row(L1), row(L1) | odd)
+    assert [has_possible_times(one, LATER) for one in rows] == [True, False]
+    batch = collect_outcomes(
+        Told({"s1": EndedJobs(rows, is_complete=True)}), lambda _: SHOWN, SIZES, None, LATER
+    )
+    assert (len(batch.jobs), batch.impossible_count) == (1, 1)
+
+
+def test_job_that_never_started_and_a_clock_that_is_ahead_are_possible():
+    idle = row(JobStartDate=None, JobCurrentStartDate=None)
+    assert has_possible_times(idle, LATER)
+    assert has_possible_times(row(), NOON + HOUR - MINUTE)
+
+
+def test_report_prints_the_number_of_jobs_left_out(capsys):
+    print_outcomes(Report(NOON, NOON + HOUR, found(), {}, (), 3))
+    assert capsys.readouterr().out.startswith(
+        "3 jobs left out, because their times in the history cannot be.\n"
+    )
+
+
 @pytest.mark.parametrize("value", ["now", True, -1, 1e300, float("nan"), [], {"a": 1}, 1 << 70])
 def test_invalid_time_counts_as_absent(value):
     job = parse_ended_job(row(L1, QDate=value, JobStartDate=value, JobCurrentStartDate=value))
@@ -244,8 +282,8 @@ def test_job_metrics_add_up_with_few_series():
         },
         {"s1": EndedJobs((row(L1, site=Site("made up")),), is_complete=False)},
     )
-    first = collect_outcomes(history, lambda _: spans_of(kept(L1)), SIZES, None)
-    second = collect_outcomes(history, lambda _: spans_of(kept(L1)), SIZES, None)
+    first = collect_outcomes(history, lambda _: spans_of(kept(L1)), SIZES, None, LATER)
+    second = collect_outcomes(history, lambda _: spans_of(kept(L1)), SIZES, None, LATER)
     assert (first.unreachable_schedds, second.truncated_schedds) == ({"s2": "silent"}, ("s1",))
     metrics.record_ended_jobs(first)
     metrics.record_ended_jobs(second)
@@ -268,5 +306,8 @@ def test_history_is_not_loaded_without_ended_jobs():
         raise AssertionError("read")
 
     assert (
-        collect_outcomes(Told({"s1": EndedJobs((row(),), is_complete=True)}), unread, {}, None).outcomes == ()
+        collect_outcomes(
+            Told({"s1": EndedJobs((row(),), is_complete=True)}), unread, {}, None, LATER
+        ).outcomes
+        == ()
     )

@@ -67,9 +67,9 @@ def test_one_ended_job_with_an_odd_value_is_counted_beside_the_others(name, valu
         "datasets": [L1],
     }
     history: Any = Histories({**good, name: value}, good)
-    counted = collect_outcomes(history, AvailableSpans, {}, None)
-    assert len(counted.jobs) == 2
-    assert counted.jobs[1].wait_time == timedelta(seconds=60)
+    counted = collect_outcomes(history, AvailableSpans, {}, None, NOON + timedelta(hours=1))
+    assert len(counted.jobs) + counted.impossible_count == 2
+    assert counted.jobs[-1].wait_time == timedelta(seconds=60)
 
 
 # --------------------------------------------------------------------------------------------- why

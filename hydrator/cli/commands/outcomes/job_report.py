@@ -1,7 +1,7 @@
 """The report of ended jobs: which found their data at their site, and how long they waited."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from hydrator.cli.output.printing import print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, load
 from hydrator.diagnostics.outcomes import (
-    EndedJob,
     LocalityResult,
     OutcomeCounts,
     OutcomeSummary,
+    has_possible_times,
     parse_ended_job,
     tally,
 )
@@ -50,9 +50,16 @@ def print_report(since: str, config: Path, *, as_json: bool) -> list[str]:
     settings, now = load(config), system_clock()
     oldest = parse_since(since, now)
     answers = _read_histories(settings, oldest, as_json=as_json)
-    jobs = _parse_jobs(answers, settings.daemon.default_scope)
+    rows = [row for answer in answers.values() if isinstance(answer, EndedJobs) for row in answer.jobs]
+    possible = [row for row in rows if has_possible_times(row, now)]
+    jobs = [parse_ended_job(row, settings.daemon.default_scope) for row in possible]
     known = _load_state(settings, frozenset[Did]().union(*(job.datasets or () for job in jobs)))
-    _print_outcomes(jobs, known, answers, oldest, now, as_json=as_json)
+    with show_progress(f"comparing {format_count(len(jobs), 'job')} with the ads", as_json=as_json):
+        outcomes = tally(jobs, known.spans, known.sizes)
+    schedds = tuple(ScheddHistory.of(*each) for each in sorted(answers.items()))
+    errors = known.errors.summarize(oldest)
+    result = Report(oldest, now, outcomes, errors, schedds, len(rows) - len(jobs))
+    print_result(as_json, result, lambda: print_outcomes(result))
     return _schedd_problems(answers)
 
 
@@ -78,32 +85,6 @@ def _read_histories(
         closing(build_job_history(settings, system_clock, bar)) as history,
     ):
         return history.read_ended_jobs(oldest)
-
-
-def _parse_jobs(answers: Mapping[str, EndedJobs | Unseen], default_scope: str | None) -> list[EndedJob]:
-    return [
-        parse_ended_job(row, default_scope)
-        for answer in answers.values()
-        if isinstance(answer, EndedJobs)
-        for row in answer.jobs
-    ]
-
-
-def _print_outcomes(
-    jobs: Sequence[EndedJob],
-    known: "_State",
-    answers: Mapping[str, EndedJobs | Unseen],
-    oldest: datetime,
-    now: datetime,
-    *,
-    as_json: bool,
-) -> None:
-    with show_progress(f"comparing {format_count(len(jobs), 'job')} with the ads", as_json=as_json):
-        outcomes = tally(jobs, known.spans, known.sizes)
-    errors = known.errors.summarize(oldest)
-    schedds = tuple(ScheddHistory.of(*each) for each in sorted(answers.items()))
-    result = Report(oldest, now, outcomes, errors, schedds)
-    print_result(as_json, result, lambda: _print_report(result))
 
 
 class _State(NamedTuple):
@@ -156,6 +137,8 @@ class Report:
         estimate_error_factor: predicted against real seconds, of the wait of jobs beside their data (queue)
             and of the read of jobs from other sites (read).
         schedds: queried schedds.
+        impossible_jobs: jobs that are left out, because their times cannot be: a start before the
+            submission, after the end or in the future, or a value that is no time.
     """
 
     since: datetime
@@ -163,6 +146,7 @@ class Report:
     outcomes: OutcomeSummary
     estimate_error_factor: Mapping[EstimateKind, ErrorSummary]
     schedds: tuple[ScheddHistory, ...]
+    impossible_jobs: int = 0
 
 
 def error_sentence(errors: Mapping[EstimateKind, ErrorSummary]) -> str:
@@ -178,7 +162,10 @@ def error_sentence(errors: Mapping[EstimateKind, ErrorSummary]) -> str:
     return f"Predicted against real seconds, the median factor between them: {', '.join(parts)}."
 
 
-def _print_report(report: Report) -> None:
+def print_outcomes(report: Report) -> None:
+    """Print *report* for people."""
+    if left_out := report.impossible_jobs:
+        print(f"{format_count(left_out, 'job')} left out, because their times in the history cannot be.\n")
     results, errors, period_start, now = (
         report.outcomes, report.estimate_error_factor, report.since, report.until
     )  # fmt: skip
