@@ -125,7 +125,7 @@ class _SubmitCommands(LazyGroup):
         ),
         "filter": (
             ".commands.submit.wrap:filter_file",
-            "Print a submit file or a DAG file with RequiredDatasets added; every other byte is unchanged.",
+            "Print a submit file or a DAG file with RequiredDatasets added.",
         ),
         "wrapper": (
             ".commands.submit.wrapper:wrapper",

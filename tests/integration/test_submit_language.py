@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,6 +14,7 @@ from hydrator.domain.model import Did
 from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, RunSites, submit_description
 from hydrator.submit.submit_files.datasets import add_datasets
+from hydrator.submit.submit_files.description import read_description
 from hydrator.submit.submit_files.values import quote_arguments
 from testbed.cached import Unavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
@@ -185,13 +187,17 @@ QUEUES = [
 ]
 
 
+def filtered(text: str) -> str:
+    description = read_description(text.encode(), Path.cwd())
+    return add_datasets(text.encode(), description, [], "x.sub").text.decode()
+
+
 @pytest.mark.parametrize("queue", QUEUES)
 def test_each_job_of_a_filtered_file_has_the_key_of_its_own_list(submit, queue):
     variable = "Item" if queue.startswith("queue from") else "x"
     names = '"lofar:b", "lofar:z"' if queue == "queue 3" else f'"lofar:$({variable})", "lofar:z"'
     text = f'executable = /bin/true\n+RequiredDatasets = {{{names}}}\n+Note = "$(y:none)"\n{queue}\n'
-    filtered = add_datasets(text.encode(), [], "x.sub", lambda name: None).text.decode()
-    plain, keyed = submit.ads(text), submit.ads(filtered)
+    plain, keyed = submit.ads(text), submit.ads(filtered(text))
     assert len(plain) == len(keyed) > 1
     last: dict[str, str] = {}
     for before, after in zip(plain, keyed, strict=True):
@@ -204,13 +210,23 @@ def test_each_job_of_a_filtered_file_has_the_key_of_its_own_list(submit, queue):
         )
 
 
-def test_blank_line_in_the_items_stays_a_job(submit):
-    text = (
-        'executable = /bin/true\n+RequiredDatasets = {"lofar:a$(x)", "lofar:z"}\nqueue x from (\na\n\nb\n)\n'
-    )
-    filtered = add_datasets(text.encode(), [], "x.sub", lambda name: None).text.decode()
-    assert filtered == text
-    assert len(submit.ads(filtered)) == 3
+@pytest.mark.parametrize(
+    ("names", "queue", "first"),
+    [
+        ('"x:SB$INT(Process,%03d)"', "queue 3", '{ "x:SB000" }'),
+        ('"x:$Fn(f)"', "queue f in (a/1.ms, b/2.ms)", '{ "x:1" }'),
+        ('"x:$(Process)", "x:$(n)"', "n = $(Step)\nqueue 2", '{ "x:0","x:0" }'),
+        ('"x:$RANDOM_CHOICE(a,a)"', "queue 2", '{ "x:a" }'),
+        ('"x:a$(x)", "x:z"', "queue x from (\na\n\nb\n)", '{ "x:aa","x:z" }'),
+        ('"x:$(L)"', "L = a\nL = $(L)$(L)\nqueue 2", '{ "x:aa" }'),
+    ],
+)
+def test_list_that_differs_per_job_stays_as_the_user_wrote_it(submit, names, queue, first):
+    text = f"executable = /bin/true\n+RequiredDatasets = {{{names}}}\n{queue}\n"
+    done = filtered(text)
+    assert done == text
+    ads = submit.ads(done)
+    assert (len(ads), ads[0]["RequiredDatasets"]) == (len(submit.ads(text)), first)
 
 
 @pytest.mark.parametrize("own", ["", 'ConcurrencyLimits = "license"\n'], ids=["no limit", "own limit"])

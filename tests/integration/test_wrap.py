@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hydrator.domain.ads.dataset_sets import set_key
 from testbed.pool import Pool
 from tests.desk import Desk
 
@@ -25,7 +26,7 @@ L1\r
 L2\r
 )\r
 """
-ATTRIBUTES = ("ProcId", "RequiredDatasets", "Args", "RequestCpus", "Iwd")
+ATTRIBUTES = ("ProcId", "RequiredDatasets", "DataLocalityKey", "Args", "RequestCpus", "Iwd")
 
 
 @pytest.fixture
@@ -43,6 +44,7 @@ def test_wrapped_jobs_get_their_datasets_and_are_otherwise_unchanged(desk):
     assert done.returncode == 0, done.stderr
     before, after = (queued(desk, text) for text in (plain, done.stdout))
     assert [job.pop("RequiredDatasets") for job in after] == [["lofar:a", "lofar:b"]] * 2
+    assert [job.pop("DataLocalityKey") for job in after] == [set_key(["lofar:a", "lofar:b"])] * 2
     assert after == before
     assert (desk.folder / "x.sub").read_bytes() == DESCRIPTION.encode()
 
@@ -70,6 +72,86 @@ def test_the_nodes_of_a_splice_and_of_a_sub_dag_run_with_their_own_datasets(desk
     assert (desk.folder / "below" / "s.dag").read_text() == "JOB B node.sub\n"
 
 
+OWN = '+RequiredDatasets={"x:L6","x:L5"}'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-append", OWN, "x.sub"),
+        ("x.sub", "-a", OWN),
+        (OWN.replace("+", "MY."), "x.sub"),
+        ("x.sub", "-a", "L=L6", "-append", '+RequiredDatasets={"x:$(L)","x:L5"}', "-queue", "2"),
+    ],
+)
+def test_list_on_the_command_line_of_condor_submit_has_its_own_key(desk, words):
+    desk.write("x.sub", f"{NODE}hold = true\n" + ("" if "-queue" in words else "queue\n"))
+    done = desk.hydrator("wrap", "-d", "x:L1,x:L2", "--", "condor_submit", "-terse", *words)
+    assert done.returncode == 0, done.stderr
+    assert len(queued(desk, done.stdout)) == (2 if "-queue" in words else 1)
+    for job in queued(desk, done.stdout):
+        assert job["RequiredDatasets"] == ["x:L6", "x:L5"]
+        assert job["DataLocalityKey"] == set_key(["x:L5", "x:L6"])
+
+
+def test_items_of_a_file_keep_their_own_lists_in_wrap_and_in_filter(desk):
+    """A line with a hash is an item in a file; macro functions are those of condor_submit."""
+    desk.write("i.txt", "#x y\na 1\nb 2\n")
+    desk.write(
+        "x.sub", f'{NODE}hold = true\n+RequiredDatasets={{"x:$(b)","x:$INT(b)"}}\nqueue a,b from i.txt\n'
+    )
+    desk.write("n.sub", f'{NODE}hold = true\n+RequiredDatasets={{"x:SB$INT(Process,%03d)"}}\nqueue 3\n')
+    desk.write("i.txt", "#x 7\na 1\nb 2\n")
+    lists = [["x:7", "x:7"], ["x:1", "x:1"], ["x:2", "x:2"]]
+    done = desk.hydrator("wrap", "--", "condor_submit", "-terse", "x.sub")
+    assert [job["RequiredDatasets"] for job in queued(desk, done.stdout)] == lists, done.stderr
+    desk.write("y.sub", desk.hydrator("filter", "x.sub").stdout)
+    output = desk.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=desk.folder).stdout
+    assert [job["RequiredDatasets"] for job in queued(desk, output)] == lists
+    done = desk.hydrator("wrap", "--", "condor_submit", "-terse", "n.sub")
+    assert [job["RequiredDatasets"] for job in queued(desk, done.stdout)] == [
+        ["x:SB000"],
+        ["x:SB001"],
+        ["x:SB002"],
+    ]
+
+
+def test_no_node_of_a_splice_has_the_key_of_another_list(desk):
+    """DAGMan 25 takes the description of the higher file; DAGMan 23 refuses one that only that file has."""
+    new = desk.pool.version >= "25"
+    work, own = (
+        f"SUBMIT-DESCRIPTION {{}} {{{{\n{NODE}{more}\n}}}}\n"
+        for more in ("", OWN.replace("{", "{{").replace("}", "}}"))
+    )
+    desk.write(
+        "x.dag", own.format("b") + work.format("c") + (own.format("a") if new else "") + "SPLICE S s.dag\n"
+    )
+    desk.write(
+        "s.dag",
+        work.format("b")
+        + own.format("c")
+        + "JOB B b\nJOB C c\nJOB P p.sub\nSCRIPT PRE P make.sh\n"
+        + ("JOB A a\n" if new else ""),
+    )
+    desk.write("p.sub", f"{NODE}queue\n")
+    desk.write(
+        "make.sh",
+        f"#!/bin/sh\n(grep -v queue p.sub; printf '{OWN}\\nqueue\\n') > p.all\nmv p.all p.sub\n",
+    )
+    (desk.folder / "make.sh").chmod(0o755)
+    (desk.folder / "p.sub").chmod(0o666)
+    nodes = "ABCP" if new else "BCP"
+    words = [word for node in nodes for word in ("-d", f"S+{node}=x:L1,x:L2")]
+    done = desk.hydrator("wrap", *words, "--", "condor_submit_dag", "-f", "x.dag")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is not read, because") == len(nodes)
+    ran = ran_with(desk, len(nodes), "DataLocalityKey")
+    asked, own_list = ["x:L1", "x:L2"], ["x:L6", "x:L5"]
+    lists = {"S+B": own_list if new else asked, "S+C": asked if new else own_list, "S+P": own_list}
+    assert ran_with(desk, len(nodes)) == lists | ({"S+A": own_list} if new else {})
+    assert set(ran.values()) <= {None}
+
+
 def queued(desk: Desk, terse: str) -> list[dict[str, object]]:
     """Return the jobs that ``condor_submit -terse`` printed."""
     cluster = int(terse.partition(".")[0])
@@ -79,16 +161,16 @@ def queued(desk: Desk, terse: str) -> list[dict[str, object]]:
 NODE = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nlog = node.log\n"
 
 
-def ran_with(desk: Desk, nodes: int) -> dict[str, list[str]]:
-    """Return the datasets of each node's job, by the node's name, once so many have ended."""
+def ran_with(desk: Desk, nodes: int, attribute: str = "RequiredDatasets") -> dict[str, object]:
+    """Return *attribute* of each node's job, by the node's name, once so many have ended."""
     mine = f'DAGNodeName isnt undefined && Iwd == "{desk.folder}"'
     desk.pool.wait(
         lambda: len(desk.pool.history(mine, "DAGNodeName")) == nodes,
         180,
         f"{nodes} nodes to end; see dagman.out in {desk.folder}",
     )
-    ran = desk.pool.history(mine, "DAGNodeName", "RequiredDatasets")
-    return {job["DAGNodeName"]: job["RequiredDatasets"] for job in ran}
+    ran = desk.pool.history(mine, "DAGNodeName", attribute)
+    return {job["DAGNodeName"]: job.get(attribute) for job in ran}
 
 
 def test_dagman_reads_what_was_written_for_every_form_of_a_node(desk):

@@ -154,7 +154,7 @@ def failure_of(error: Exception, daemon: str | None = None) -> CallError:
 class Bindings:
     """The modules ``htcondor2`` and ``classad2``, with queries and conversions to JSON.
 
-    No other code in the project imports these two modules.
+    Only ``hydrator submit`` imports these two modules too: for a user's own submit file, without a daemon.
     """
 
     def __init__(self) -> None:

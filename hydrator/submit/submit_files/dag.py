@@ -6,34 +6,43 @@ The reader follows DAGMan's own parser: ``src/condor_utils/dag_parser.cpp`` of H
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 
-from .datasets import detect_datasets
-from .description import ATTRIBUTE, FileReader, SubmitFileError, as_text, read_description
+from .description import Description, SubmitFileError, as_text, read_description, read_file
 
 
 @dataclass(frozen=True, slots=True)
 class DagNode:
-    """One node of a DAG: its submit description, its VARS, and whether it already has RequiredDatasets.
+    """One node of a DAG file, and what the file says of its submit description.
 
-    ``content`` is the text of the submit description; ``file`` is its file, None for an inline description.
-    ``uncertainty`` is the first place in the description that may set RequiredDatasets, and that only
-    condor_submit can evaluate; without such a place it is empty. ``kind`` is JOB, FINAL, PROVISIONER or
-    SERVICE. Command-line options for all nodes apply only to nodes of kind JOB. ``settings`` are the settings
-    of the description and VARS that the jobs of the node share, by lower-case name; ``own_list`` is the value
-    of RequiredDatasets, None without a value that is certain.
+    ``kind`` is JOB, FINAL, PROVISIONER or SERVICE. Command-line options for all nodes apply only to nodes of
+    kind JOB. ``description`` is the name of a SUBMIT-DESCRIPTION or of a file in ``folder`` (after DIR), None
+    for an inline description. ``text`` is the inline description, or the one of that name in this DAG file.
+    ``defaults`` are the settings of VARS that the description can override, ``additions`` those of VARS
+    APPEND, which override the description.
     """
 
     name: str
-    file: str | None
-    content: bytes | None
-    variables: Mapping[str, str]
-    has_datasets: bool
-    kind: str = "JOB"
-    uncertainty: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    own_list: str | None = None
+    kind: str
+    description: str | None
+    folder: str
+    text: bytes | None
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    additions: Mapping[str, str] = field(default_factory=dict)
+    has_pre_script: bool = False
+
+    @property
+    def file(self) -> str | None:
+        """The submit description's file, relative to the DAG's folder; None if the DAG file has the text."""
+        if self.text is not None or self.description is None:
+            return None
+        return f"{Path(self.folder) / self.description}"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**self.defaults, **self.additions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +65,16 @@ class DagReference:
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """The nodes of a DAG file in order, and its references to other DAG files."""
+    """The nodes of a DAG file in order, its references to other DAG files, and names that it declares.
+
+    ``descriptions`` has the texts of SUBMIT-DESCRIPTION statements, by name. ``variable_owners`` has the
+    names in VARS statements: nodes, perhaps of other files, and ``ALL_NODES``.
+    """
 
     nodes: tuple[DagNode, ...]
     references: tuple[DagReference, ...]
+    descriptions: Mapping[str, bytes] = field(default_factory=dict)
+    variable_owners: frozenset[str] = frozenset()
 
 
 _NODE_KINDS = {"NODE": "JOB", "DATA": "JOB"} | {
@@ -155,49 +170,81 @@ def is_dag(text: bytes) -> bool:
     return False
 
 
-def has_required_datasets(text: bytes, read: FileReader) -> bool:
-    """Return whether *text*, a submit description or a DAG file, may have RequiredDatasets."""
-    if is_dag(text):
-        return any(node.has_datasets or node.uncertainty for node in read_dag(text, read).nodes)
-    return any(detect_datasets(read_description(text), read))
-
-
-def read_dag(text: bytes, read: FileReader) -> Dag:
-    """Read the nodes of the DAG file *text*; *read* reads the submit description files of the nodes.
+def read_dag(text: bytes) -> Dag:
+    """Read the statements of the DAG file *text*; :func:`read_node` reads the submit descriptions.
 
     Raises:
         SubmitFileError: an inline description or a quote is not closed, or the file ends in a backslash.
     """
     shared: dict[str, bytes] = {}
-    jobs: list[_NodeStatement] = []
-    variables: dict[str, dict[str, str]] = {}
+    nodes: list[DagNode] = []
+    defaults: dict[str, dict[str, str]] = {}
+    additions: dict[str, dict[str, str]] = {}
+    scripts: set[str] = set()
     references = []
     lines = _DagLineReader(text)
     for line in lines:
         command = _command(as_text(line.text.split(None, 1)[0]))
         if command in _NODE_KINDS:
-            jobs += _parse_node_statement(_NODE_KINDS[command], line, text, lines)
+            nodes += _parse_node(_NODE_KINDS[command], line, text, lines)
         elif command == "SUBMIT_DESCRIPTION":
             words = line.words()
             if len(words) >= 3 and (ending := _inline_terminator(words[2])) is not None:
                 shared[words[1].text], _ = _read_inline(words[1].text, ending, line, text, lines)
         elif command == "VARS":
-            node, pairs = _parse_vars(as_text(line.text))
-            variables.setdefault(node, {}).update(pairs)
+            node, is_appended, pairs = _parse_vars(as_text(line.text))
+            (additions if is_appended else defaults).setdefault(node, {}).update(pairs)
+        elif command == "SCRIPT":
+            scripts |= _pre_script_owner(as_text(line.text).split())
         elif reference := _parse_reference(command, line):
             references.append(reference)
-    return Dag(tuple(_build_node(job, variables, shared, read) for job in jobs), tuple(references))
+    complete = [
+        replace(
+            node,
+            text=shared.get(node.description) if node.description is not None else node.text,
+            defaults=_values_of(node, defaults),
+            additions=_values_of(node, additions),
+            has_pre_script=not scripts.isdisjoint((node.name, _ALL_NODES)),
+        )
+        for node in nodes
+    ]
+    return Dag(tuple(complete), tuple(references), shared, frozenset({**defaults, **additions}))
 
 
-@dataclass(frozen=True, slots=True)
-class _NodeStatement:
-    """The statement of one node; the reader has not yet read the node's VARS and submit description file."""
+def _values_of(node: DagNode, values: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    # a VARS statement for ALL_NODES does not apply to the FINAL node
+    for_all = {} if node.kind == "FINAL" else values.get(_ALL_NODES, {})
+    return {**for_all, **values.get(node.name, {})}
 
-    kind: str
-    name: str
-    file: str
-    folder: str
-    inline_text: bytes | None
+
+def _pre_script_owner(words: Sequence[str]) -> set[str]:
+    """Return the node of a SCRIPT statement that runs before the node's submission; else nothing."""
+    upper = [word.upper() for word in words]
+    at = upper.index("PRE") + 1 if "PRE" in upper else len(words)
+    return {_ALL_NODES if upper[at] == _ALL_NODES else words[at]} if at < len(words) else set()
+
+
+def read_node(node: DagNode, folder: Path, unread: str = "") -> Description:
+    """Read the submit description of *node* as DAGMan would submit it.
+
+    Args:
+        node: the node.
+        folder: the folder that the DAG's file names are relative to.
+        unread: the reason why the description cannot be read here; empty without one.
+    """
+    text = node.text
+    if text is None and not unread:
+        text = read_file(folder / node.folder / (node.description or ""))
+        if text is None:
+            unread = f"{node.file} cannot be read here"
+        elif node.has_pre_script:
+            unread = f"its PRE script may change {node.file}"
+    if unread or text is None:
+        return Description(None, folder, unread=unread)
+    before, after = (
+        [f"{name} = {value}" for name, value in values.items()] for values in (node.defaults, node.additions)
+    )
+    return read_description(text, folder / node.folder, before=before, after=after)
 
 
 def _command(word: str) -> str:
@@ -244,9 +291,7 @@ class _DagLineReader(Iterator[_DagLine]):
         raise StopIteration
 
 
-def _parse_node_statement(
-    kind: str, line: _DagLine, text: bytes, lines: _DagLineReader
-) -> list[_NodeStatement]:
+def _parse_node(kind: str, line: _DagLine, text: bytes, lines: _DagLineReader) -> list[DagNode]:
     """Return the node of a JOB, FINAL, PROVISIONER or SERVICE statement, as a list; [] if incomplete."""
     words = line.words()
     if len(words) < 3:
@@ -254,9 +299,9 @@ def _parse_node_statement(
     name = words[1].text
     ending = _inline_terminator(words[2])
     if ending is None:
-        return [_NodeStatement(kind, name, words[2].value, _dir_option(words[3:]), None)]
+        return [DagNode(name, kind, words[2].value, _dir_option(words[3:]), None)]
     block, rest = _read_inline(name, ending, line, text, lines)
-    return [_NodeStatement(kind, name, "", _dir_option(rest), block)]
+    return [DagNode(name, kind, None, _dir_option(rest), block)]
 
 
 def _inline_terminator(word: _Word) -> bytes | None:
@@ -282,22 +327,25 @@ def _read_inline(
     raise SubmitFileError(f"node {name}: its inline description has no end: add the line {as_text(ending)}")
 
 
-def _parse_vars(statement: str) -> tuple[str, dict[str, str]]:
-    """Return the node's name and the values of a VARS statement; ``ALL_NODES`` may have any letter case."""
+def _parse_vars(statement: str) -> tuple[str, bool, dict[str, str]]:
+    """Return the node's name, whether the statement has APPEND, and its values.
+
+    ``ALL_NODES`` may have any letter case.
+    """
     words = statement.split(None, 2)
     if len(words) < 3:
-        return "", {}
-    rest = words[2]
+        return "", False, {}
+    rest, is_appended = words[2], False
     first = rest.split(None, 1)
     if len(first) == 2 and first[0].upper() in ("PREPEND", "APPEND") and not first[1].startswith("="):
-        rest = first[1]
+        rest, is_appended = first[1], first[0].upper() == "APPEND"
     pairs: dict[str, str] = {}
     at = 0
     while pair := _PAIR.match(rest, at):
         quoted = pair[2] if pair[2] is not None else pair[3]
         pairs[pair[1]] = pair[4] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
         at = pair.end()
-    return (_ALL_NODES if words[1].upper() == _ALL_NODES else words[1]), pairs
+    return (_ALL_NODES if words[1].upper() == _ALL_NODES else words[1]), is_appended, pairs
 
 
 def _parse_reference(command: str, line: _DagLine) -> DagReference | None:
@@ -327,47 +375,3 @@ def _dir_option(words: Sequence[_Word]) -> str:
         if word.text.upper() == "DIR":
             return following.value
     return ""
-
-
-def _build_node(
-    statement: _NodeStatement,
-    variables: Mapping[str, Mapping[str, str]],
-    shared_descriptions: Mapping[str, bytes],
-    read: FileReader,
-) -> DagNode:
-    content = (
-        statement.inline_text
-        if statement.inline_text is not None
-        else shared_descriptions.get(statement.file)
-    )
-    in_folder = statement.folder and not statement.file.startswith("/")
-    path = f"{statement.folder.rstrip('/')}/{statement.file}" if in_folder else statement.file
-    if content is None:
-        content = read(path)
-    # a VARS statement for ALL_NODES does not apply to the FINAL node
-    for_all = {} if statement.kind == "FINAL" else variables.get(_ALL_NODES, {})
-    own = {**for_all, **variables.get(statement.name, {})}
-    description = read_description(content or b"")
-    vars_lists = [value for key, value in own.items() if _attribute(key) == ATTRIBUTE.lower()]
-    has_list, uncertainty = detect_datasets(description, read)
-    has_datasets = has_list or bool(vars_lists)
-    macros = {key.lower(): value for key, value in own.items() if key[:1] != "+"}
-    lists = vars_lists or ([] if uncertainty else description.dataset_lists)
-    keys = {"+" + _attribute(key): value for key, value in own.items() if _attribute(key)}
-    return DagNode(
-        statement.name,
-        path if statement.inline_text is None else None,
-        content,
-        macros,
-        has_datasets,
-        statement.kind,
-        "" if has_datasets else uncertainty,
-        {**description.certain_macros, **macros, **keys},
-        lists[0] if len(lists) == 1 else None,
-    )
-
-
-def _attribute(name: str) -> str:
-    """Return the job attribute that the submit command *name* sets, in lower case; empty for a command."""
-    is_attribute = name[:1] == "+" or "." in name
-    return name.lower().removeprefix("my.").lstrip("+") if is_attribute else ""

@@ -12,15 +12,24 @@ from hydrator.domain.ads.classad import string_literal
 from hydrator.domain.model import Did
 
 from .dag import Dag, DagNode
-from .datasets import FilterResult, dids_literal
-from .description import ATTRIBUTE, SubmitFileError, line_ending
-from .keys import KeyLines, lines_for_dids, lines_for_lists
+from .datasets import (
+    LEFT_TO_SCHEDD,
+    FilterResult,
+    dids_literal,
+    key_of_own_list,
+    own_list_note,
+    own_lists,
+    unread_note,
+)
+from .description import ATTRIBUTE, Description, SubmitFileError, line_ending
+from .keys import key_lines
 
 
 def add_datasets_to_dag(
     text: bytes,
     datasets_by_node: Mapping[str, Sequence[Did]],
     dag: Dag,
+    descriptions: Mapping[str, Description],
     origin: str,
     *,
     extra_lines: Mapping[str, Sequence[str]] | None = None,
@@ -34,6 +43,7 @@ def add_datasets_to_dag(
         text: the content of the DAG file.
         datasets_by_node: the datasets to add, by node.
         dag: the result of :func:`read_dag` for *text*.
+        descriptions: the submit description of each node, by the node's name.
         origin: the file's name, for messages.
         extra_lines: for each node, lines that ``VARS … APPEND`` adds at the end of its submit description.
         copies: the name of the changed copy for each reference to another DAG file, by
@@ -44,11 +54,12 @@ def add_datasets_to_dag(
     lines: list[str] = []
     notes: list[str] = []
     for node in dag.nodes:
-        new_lines, new_notes = _list_lines(node, datasets_by_node.get(node.name, ()), origin)
+        new_lines, new_notes = _list_lines(
+            node, descriptions[node.name], datasets_by_node.get(node.name, ()), origin
+        )
         lines += new_lines
         notes += new_notes
-        settings = (line.partition(" = ") for line in (extra_lines or {}).get(node.name, ()))
-        lines += [_vars_line(node.name, name, value, "APPEND ") for name, _, value in settings]
+        lines += [_append(node, line) for line in (extra_lines or {}).get(node.name, ())]
     for reference in dag.references if copies is None else ():
         notes.append(
             f"{origin}: {reference.statement}: the nodes of that file stay unchanged: filter that file too"
@@ -56,39 +67,42 @@ def add_datasets_to_dag(
     first_end = end if lines and text and not text.endswith(b"\n") else b""
     addition = first_end + b"".join(line.encode() + end for line in lines)
     new_text = _replace_file_names(text, dag, copies or {})
-    return FilterResult(new_text + addition, tuple(notes), addition, len(text))
+    return FilterResult(
+        new_text + addition,
+        tuple(notes),
+        may_name_datasets=any(one.unread or one.dataset_list is not None for one in descriptions.values()),
+    )
 
 
-def _list_lines(node: DagNode, dids: Sequence[Did], origin: str) -> tuple[list[str], tuple[str, ...]]:
+def _list_lines(
+    node: DagNode, description: Description, dids: Sequence[Did], origin: str
+) -> tuple[list[str], list[str]]:
     """Return the VARS lines with the list and the key for *node* ([] if it stays unchanged), and notes."""
     place = f"{origin}: node {node.name}"
-    if node.has_datasets:
-        key = KeyLines()
-        if node.own_list is not None:
-            key = lines_for_lists(node.own_list, [{}], node.settings, place)
-        rest = "only the key of this list is added" if key.lines else "the node stays unchanged"
-        note = f"{place} has {ATTRIBUTE} already: {rest}"
-        return _key_lines(node, key), (note, *key.notes)
+    if description.unread:
+        # VARS with PREPEND comes first, so the submit description can override it
+        lines = [_vars_line(node, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")] if dids else []
+        return lines, [unread_note(place, description, has_new_list=bool(dids))]
+    if description.dataset_list is not None:
+        key, why = key_of_own_list(description, own_lists(description), can_change_items=False)
+        notes = [own_list_note(place, key, "node")]
+        notes += [f"{place}: {LEFT_TO_SCHEDD}: {why}"] if why else []
+        return [_append(node, line) for line in key.lines], notes
     if not dids:
-        return [], (f"{origin}: no dataset is known for node {node.name}: the node stays unchanged",)
-    if not node.uncertainty:
-        key = lines_for_dids(dids, node.settings, place)
-        return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids)), *_key_lines(node, key)], key.notes
-    note = (
-        f"{place} may set {ATTRIBUTE} itself ({node.uncertainty}):"
-        " if it does, that list replaces the new list"
-    )
-    # VARS with PREPEND comes first, so the submit description can override it
-    return [_vars_line(node.name, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")], (note,)
+        return [], [f"{origin}: no dataset is known for node {node.name}: the node stays unchanged"]
+    names = sorted(set(dids))
+    lines = [_vars_line(node, f"+{ATTRIBUTE}", dids_literal(names))]
+    return lines + [_append(node, line) for line in key_lines([names], names).lines], []
 
 
-def _key_lines(node: DagNode, key: KeyLines) -> list[str]:
-    settings = (line.partition(" = ") for line in key.lines)
-    return [_vars_line(node.name, name, value) for name, _, value in settings]
+def _append(node: DagNode, line: str) -> str:
+    """Return the VARS line for the line NAME = VALUE, which comes after the node's submit description."""
+    name, _, value = line.partition(" = ")
+    return _vars_line(node, name, value, "APPEND ")
 
 
-def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:
-    return f"VARS {node} {modifier}{name}={string_literal(value)}"
+def _vars_line(node: DagNode, name: str, value: str, modifier: str = "") -> str:
+    return f"VARS {node.name} {modifier}{name}={string_literal(value)}"
 
 
 def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:

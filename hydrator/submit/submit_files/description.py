@@ -1,24 +1,48 @@
-"""Submit descriptions: read the settings, the queue statements and the place for a new attribute.
+"""Submit descriptions, read by HTCondor's bindings: what condor_submit would make of a text.
 
-The reader understands only the parts of condor_submit's language that are needed to find the place for
-RequiredDatasets and the names of the jobs' inputs. Pure: bytes in, values out.
+``htcondor2.Submit`` is the parser of condor_submit, so macros, conditions, includes and item lists have the
+same values here. Two things it would do are not done: a command of the description does not run a second
+time, and macros that refer to each other are not expanded, because the bindings would never end.
 """
 
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydrator.domain.errors import HydratorError
 
+if TYPE_CHECKING:
+    import htcondor2
+
 ATTRIBUTE = "RequiredDatasets"
-FileReader = Callable[[str], bytes | None]
-"""A function that returns the content of a file by its name; None if it cannot read the file."""
-_ASSIGNMENT = re.compile(rb"([+.\w]+)[ \t]*=(?!=)[ \t]*(.*)\Z", re.DOTALL)
-_TAGGED_ASSIGNMENT = re.compile(rb"[+.\w]+[ \t]*@=[ \t]*(\w+)[ \t]*\r?\n?\Z")
+Row = Mapping[str, str]
+"""The variables of one item of a queue statement."""
+MAX_ITEMS = 1_000_000
+_MAX_INCLUDE_DEPTH = 10
+_TAGGED_ASSIGNMENT = re.compile(rb"[+.\w]+[ \t]*@=[ \t]*(\w+)\Z")
 _QUEUE = re.compile(rb"queue\b(?![ \t]*=)(.*)\Z", re.DOTALL | re.IGNORECASE)
-MACRO = re.compile(r"\$\((\w+)(?::([^()]*))?\)")
-_OTHER_STATEMENTS = re.compile(rb"(if|elif|else|endif|include|use|error|warning)\b", re.IGNORECASE)
-_OUR_ATTRIBUTE = re.compile(rb"(\+|MY\.)RequiredDatasets\Z", re.IGNORECASE)
+_INCLUDE = re.compile(rb"^[ \t]*(include\b([^:\n]*):([^\n]*))", re.MULTILINE | re.IGNORECASE)
+_ITEM_NAMES = re.compile(
+    r"(?P<count>[^,\s]+)??[ \t]*(?P<names>[A-Za-z_]\w*(?:[ \t,]+[A-Za-z_]\w*)*?)?"
+    r"[ \t]*\b(?:in|from|matching(?:[ \t]+(?:files|dirs|any))?)\b[ \t]*(?P<slice>\[[-\d: ]*\])?",
+    re.IGNORECASE,
+)
+_REFERENCE = re.compile(r"(?<!\$)(?:\$\$)*\$(\w*)\(([^()]*)")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_PER_JOB = frozenset(
+    (
+        *("process", "procid", "step", "row", "itemindex", "node", "cluster", "clusterid"),
+        *("submit_file", "submit_time", "year", "month", "day"),
+        # macros of DAGMan
+        *("job", "retry", "failed_count", "dag_status", "dag_parent_names", "dagmanjobid", "dag_id"),
+    )
+)
+"""Macros whose value is not known before the submission, or differs from job to job; in lower case."""
 
 
 class SubmitFileError(HydratorError):
@@ -26,229 +50,276 @@ class SubmitFileError(HydratorError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
-    """One logical line: its begin and end in the file, and its text with the continuation lines joined."""
+class QueueStatement:
+    """A queue statement in a text: its first byte, and the byte after it and its items."""
 
     start: int
     end: int
-    text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatement:
-    """A queue statement and its arguments; it begins at byte ``position`` and ends at byte ``end``.
+class Description:
+    """A submit description as condor_submit would read it.
 
-    If the statement is in an ``if`` block, ``position`` is the first byte of the outermost ``if``, and
-    ``end`` is 0.
+    ``queues`` has the queue statements in its text; the first one makes the first jobs. ``unread`` is the
+    reason why it was not read; such a description has no values. If *is_refused*, the bindings cannot parse
+    it, so condor_submit cannot either.
     """
 
-    position: int
-    arguments: str
-    end: int = 0
+    def __init__(
+        self,
+        submit: "htcondor2.Submit | None",
+        folder: Path,
+        queues: Sequence[QueueStatement] = (),
+        unread: str = "",
+        *,
+        is_refused: bool = False,
+    ) -> None:
+        self._submit = submit
+        self._folder = folder
+        self.queues = queues
+        self.unread = unread
+        self.is_refused = is_refused
+        self._own_macros = {name.lower() for name in submit or ()}
+        self._found: dict[str, frozenset[tuple[str, str]]] = {}
 
-
-@dataclass(slots=True)
-class SubmitDescription:
-    """The parts of a submit description that this module reads.
-
-    ``dataset_lists`` has the values of RequiredDatasets. ``uncertainties`` has places that may set
-    RequiredDatasets, and that only condor_submit can evaluate: a condition, or an include that this module
-    cannot read. ``open_if_position`` is the first byte of an ``if`` without ``endif``.
-    ``uncertain_macros`` are names of ``macros`` that such a condition may set.
-    """
-
-    queues: list[QueueStatement] = field(default_factory=list)
-    macros: dict[str, str] = field(default_factory=dict)
-    dataset_lists: list[str] = field(default_factory=list)
-    includes: list[str] = field(default_factory=list)
-    uncertainties: list[str] = field(default_factory=list)
-    open_if_position: int | None = None
-    uncertain_macros: set[str] = field(default_factory=set)
+    def value(self, name: str) -> str | None:
+        """Return the text that the description has for the command *name*, with its macros; None without."""
+        return None if self._submit is None else self._submit.get(name)
 
     @property
-    def certain_macros(self) -> dict[str, str]:
-        """The macros whose value does not depend on a condition that only condor_submit can evaluate."""
-        return {name: text for name, text in self.macros.items() if name not in self.uncertain_macros}
-
-
-def is_description(text: bytes) -> bool:
-    """Return whether the first statement of *text* fits a submit description; True for an empty text."""
-    for statement in statements(text):
-        words = statement.text
-        if words:
-            takes_value = _ASSIGNMENT.match(words) or _TAGGED_ASSIGNMENT.match(words)
-            return bool(takes_value or _QUEUE.match(words) or _OTHER_STATEMENTS.match(words))
-    return True
-
-
-def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> SubmitDescription:
-    """Read the submit description *text*; *macros* are set before it, by lower-case name."""
-    description = SubmitDescription(macros=dict(macros or {}))
-    conditions = _IfBlocks()
-    outermost, skip_to = 0, 0
-    for statement, is_tagged in _skip_tagged_values(text):
-        words = statement.text
-        if statement.start < skip_to:
-            continue
-        if words[:3].strip().lower() == b"if" and not conditions.depth:
-            outermost = statement.start
-        if conditions.follow(as_text(words), description.macros):
-            continue
-        is_active = conditions.is_active
-        if queue := _QUEUE.match(words):
-            rest, skip_to = _read_queue_arguments(text, statement, queue[1])
-            if is_active is not False:
-                is_inside = conditions.depth > 0
-                place = (outermost, 0) if is_inside else (statement.start, skip_to)
-                description.queues.append(QueueStatement(place[0], rest, place[1]))
-        elif is_active is not False:
-            _read_setting(words, description, is_certain=is_active is True, is_tagged=is_tagged)
-    description.open_if_position = outermost if conditions.depth else None
-    return description
-
-
-class _IfBlocks:
-    """The ``if`` blocks around a statement; the class can evaluate only conditions that are literals."""
-
-    def __init__(self) -> None:
-        # for each block: is its present branch active, and was an earlier branch of the block active
-        self._open_blocks: list[tuple[bool | None, bool | None]] = []
+    def dataset_list(self) -> str | None:
+        """RequiredDatasets with its macros; None if the description surely does not set it."""
+        text = self.value(f"MY.{ATTRIBUTE}")
+        return None if text is None or text.strip().lower() == "undefined" else text
 
     @property
-    def depth(self) -> int:
-        return len(self._open_blocks)
+    def queue_arguments(self) -> str:
+        return ((self._submit and self._submit.getQArgs()) or "").strip()
+
+    @cached_property
+    def item_names(self) -> tuple[str, ...]:
+        """The names of the variables that the queue statement sets for each item."""
+        form = _ITEM_NAMES.match(self.queue_arguments)
+        if form is None:
+            return ()
+        return tuple(re.split(r"[ \t,]+", form["names"])) if form["names"] else ("Item",)
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...] | None:
+        """The items of the queue statement, one without variables if it has none; None if unknown.
+
+        The items are unknown if a command makes them, if their file cannot be read, if an item is blank or
+        has a macro in it.
+        """
+        if self._submit is None:
+            return None
+        if not self.item_names:
+            return ({},)
+        if self.expand_text(self.queue_arguments).endswith("|"):
+            return None
+        try:
+            with chdir(self._folder):
+                rows = tuple(self._submit.itemdata() or ())
+        except (ValueError, LookupError, OSError):
+            return None
+        if any(not isinstance(row, dict) or "$" in "".join(row.values()) for row in rows):
+            return None
+        return rows
 
     @property
-    def is_active(self) -> bool | None:
-        """True if condor_submit reads the statement, else False; None if this module cannot find out."""
-        states = [now for now, _ in self._open_blocks]
-        return False if False in states else None if None in states else True
+    def queue_form(self) -> tuple[str, str]:
+        """The count and the slice of the queue statement, each empty without one."""
+        form = _ITEM_NAMES.match(self.queue_arguments)
+        return (form["count"] or "", form["slice"] or "") if form else ("", "")
 
-    def follow(self, statement: str, macros: Mapping[str, str]) -> bool:
-        """Apply the statement if, elif, else or endif; return False for any other *statement*."""
-        word, condition = (*statement.split(None, 1), "", "")[:2]
-        match word.lower():
-            case "if":
-                self._open_blocks.append((_parse_literal_condition(expand(condition, macros)), False))
-            case "elif" | "else" if self._open_blocks:
-                states = self._open_blocks.pop()
-                earlier = True if True in states else None if None in states else False
-                branch = (
-                    True if word.lower() == "else" else _parse_literal_condition(expand(condition, macros))
+    def expand(self, name: str, row: Row) -> str:
+        """Return the value of the command *name* for the item *row*; empty if there is none."""
+        if self._submit is None or self._submit.get(name) is None:
+            return ""
+        self._references(name)
+        for variable, item in row.items():
+            self._submit[variable] = item
+        text: str = self._submit.expand(name)
+        return text
+
+    def expand_text(self, text: str) -> str:
+        if self._submit is None or "$" not in text:
+            return text
+        self._submit["hydrator_text"] = text
+        self._found.pop("hydrator_text", None)
+        return self.expand("hydrator_text", {})
+
+    def differs_per_job(self, name: str) -> bool:
+        """Return whether the value of *name* differs between jobs of one item, or is unknown before."""
+        return self._is_random(name) or bool(self._job_macros(name))
+
+    def expand_for_jobs(self, name: str, row: Row) -> list[str]:
+        """Return the values of *name* for two jobs of the item *row*; none if the values are random."""
+        if self._submit is None or self._is_random(name):
+            return []
+        texts = []
+        for number in ("0", "1"):
+            for macro in self._job_macros(name):
+                self._submit[macro] = number
+            texts.append(self.expand(name, row))
+        return texts
+
+    def _is_random(self, name: str) -> bool:
+        return any(function.startswith("RANDOM") for function, _ in self._references(name))
+
+    def _job_macros(self, name: str) -> set[str]:
+        own = self._own_macros | {each.lower() for each in self.item_names}
+        return {macro for _, macro in self._references(name) if macro in _PER_JOB and macro not in own}
+
+    def differs_per_item(self, name: str) -> bool:
+        """Return whether the value of *name* refers to a variable of the queue statement."""
+        items = {each.lower() for each in self.item_names}
+        return any(macro in items for _, macro in self._references(name))
+
+    def _references(self, name: str) -> frozenset[tuple[str, str]]:
+        """Return what the value of *name* refers to, also through other macros: functions and macros.
+
+        Raises:
+            SubmitFileError: macros refer to each other in a circle: condor_submit would never end.
+        """
+        if name in self._found:
+            return self._found[name]
+        found: set[tuple[str, str]] = set()
+        finished: set[str] = set()
+
+        def follow(macro: str, path: tuple[str, ...]) -> None:
+            if macro in path:
+                circle = " and ".join([*path[path.index(macro) :]])
+                raise SubmitFileError(
+                    f"the macros {circle} refer to each other, and condor_submit would never end"
                 )
-                is_active = False if earlier or branch is False else None if earlier is None else branch
-                self._open_blocks.append((is_active, earlier))
-            case "endif" if self._open_blocks:
-                self._open_blocks.pop()
-            case "elif" | "else" | "endif":
-                pass
-            case _:
-                return False
-        return True
+            if macro in finished:
+                return
+            for function, inner in _find_references(self.value(macro) or ""):
+                found.add((function, inner))
+                follow(inner, (*path, macro))
+            finished.add(macro)
+
+        follow(name.lower(), ())
+        self._found[name] = frozenset(found)
+        return self._found[name]
 
 
-def _parse_literal_condition(condition: str) -> bool | None:
-    """Return the value of a literal *condition* (true, false, yes, no or a number); None for any other."""
-    word = condition.strip().lower()
-    if word in ("true", "yes", "t", "false", "no", "f"):
-        return word[0] in "ty"
-    return float(word) != 0 if re.fullmatch(r"-?\d+(\.\d*)?", word) else None
+def _find_references(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the functions and the names of macros in *text*: ``("", "x")`` for ``$(x)``."""
+    for reference in _REFERENCE.finditer(text):
+        function, argument = reference[1].upper(), reference[2]
+        if function == "ENV":
+            continue
+        if function:
+            yield function, ""
+            yield from (("", name.lower()) for name in _NAME.findall(argument))
+        else:
+            yield "", argument.partition(":")[0].strip().lower()
 
 
-def statements(text: bytes) -> Iterator[_Statement]:
-    """Yield the logical lines of a submit description; a backslash at the end of a comment has no effect."""
+def read_description(
+    text: bytes,
+    folder: Path,
+    *,
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
+    queue: str | None = None,
+) -> Description:
+    """Read the submit description *text* as condor_submit would read it in *folder*.
+
+    Args:
+        text: the description.
+        folder: file names in the description are relative to it.
+        before: lines that condor_submit reads before *text*: the arguments NAME=VALUE, VARS of a DAG node.
+        after: lines that it reads before the queue statement, as by ``-append``.
+        queue: the arguments of a queue statement on the command line.
+    """
+    statements = list(_queue_statements(text))
+    if command := _find_command(text, folder, _MAX_INCLUDE_DEPTH):
+        return Description(None, folder, statements, f"it has {command}")
+    config = os.environ.get("CONDOR_CONFIG")
+    import htcondor2
+
+    if config is None:  # without a configuration the bindings set it, and condor_submit would inherit it
+        os.environ.pop("CONDOR_CONFIG", None)
+    first, last = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
+    if queue is not None:
+        last += f"queue {queue}\n"
+
+    def submit(at: int, lines: str) -> "htcondor2.Submit":
+        head, tail = (part.decode("utf-8", "replace") for part in (text[:at], text[at:]))
+        return htcondor2.Submit(f"{first}{head}{'' if head.endswith(chr(10)) else chr(10)}{lines}{tail}")
+
+    try:
+        with chdir(folder):
+            if len(statements) > 1:  # the first one may be in a condition that does not hold
+                mark = "hydrator_mark = 1\n"
+                reached = [one for one in statements if submit(one.start, mark).get("hydrator_mark")]
+                statements = [*reached, *(one for one in statements if one not in reached)]
+            at = statements[0].start if statements else len(text)
+            return Description(submit(at, last), folder, statements)
+    except (ValueError, OSError):
+        return Description(None, folder, statements, "HTCondor cannot read it", is_refused=True)
+
+
+def _find_command(text: bytes, folder: Path, depth: int) -> str:
+    """Return the first include of *text* that runs a command or that cannot be read here; else empty."""
+    for include in _INCLUDE.finditer(text):
+        name = as_text(include[3]).strip()
+        is_command = re.search(rb"command|output", include[2], re.IGNORECASE) or name.endswith("|")
+        content = None
+        if not is_command and depth and "$" not in name:
+            content = read_file(folder / name)
+        if content is None:
+            return as_text(include[1]).strip()[:80]
+        if inner := _find_command(content, folder, depth - 1):
+            return inner
+    return ""
+
+
+def _queue_statements(text: bytes) -> Iterator[QueueStatement]:
+    """Yield the queue statements of *text*, none from continued lines and values of ``name @=tag``."""
+    tag, skip_to = b"", 0
+    for start, end, words in _logical_lines(text):
+        if start < skip_to:
+            continue
+        if tag:
+            tag = b"" if words.lower() == b"@" + tag else tag
+        elif tagged := _TAGGED_ASSIGNMENT.match(words):
+            tag = tagged[1].lower()
+        elif queue := _QUEUE.match(words):
+            skip_to = _end_of_items(text, end) if re.search(rb"\([^)]*\Z", queue[1]) else end
+            yield QueueStatement(start, skip_to)
+
+
+def _end_of_items(text: bytes, at: int) -> int:
+    """Return the end of the line with ``)`` that ends the items which begin at byte *at*."""
+    closing = re.compile(rb"^[ \t]*\)[^\n]*\n?", re.MULTILINE).search(text, at)
+    return closing.end() if closing else len(text)
+
+
+def _logical_lines(text: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield begin, end and words of each line, with the lines joined that a backslash continues."""
     at = 0
     while at < len(text):
-        start = at
-        parts: list[bytes] = []
+        start, parts = at, []
         while at < len(text):
             line = text[at : (text.find(b"\n", at) + 1) or len(text)]
             at += len(line)
             bare = line.strip()
-            if bare[:1] == b"#":
-                if parts:
-                    continue  # a comment between continuation lines
+            is_continued = bare.endswith(b"\\") and not bare.startswith(b"#")
+            parts.append(bare[:-1] if is_continued else bare)
+            if not is_continued:
                 break
-            parts.append(bare[:-1] if bare.endswith(b"\\") else bare)
-            if not bare.endswith(b"\\"):
-                break
-        yield _Statement(start, at, b" ".join(parts).strip())
+        yield start, at, b" ".join(parts).strip()
 
 
-def _skip_tagged_values(text: bytes) -> Iterator[tuple[_Statement, bool]]:
-    """Yield the statements of *text* without the lines of values between ``name @=tag`` and ``@tag``.
-
-    The second value is True for the statement ``name @=tag`` itself.
-    """
-    tag = b""
-    for statement in statements(text):
-        if tag:
-            tag = b"" if statement.text.lower() == b"@" + tag else tag
-        else:
-            tagged = _TAGGED_ASSIGNMENT.match(statement.text)
-            tag = tagged[1].lower() if tagged else b""
-            yield statement, bool(tagged)
-
-
-def _read_setting(words: bytes, description: SubmitDescription, *, is_certain: bool, is_tagged: bool) -> None:
-    """Add one setting to *description*.
-
-    *is_certain*: condor_submit surely reads the setting. *is_tagged*: the setting is ``name @=tag``.
-    """
-    if words[:7].lower() == b"include":
-        name = _include_name(words, description.macros)
-        shown = as_text(words)[:80]
-        if name and is_certain:
-            description.includes.append(name)
-        else:
-            description.uncertainties.append(shown)
-        return
-    value = _ASSIGNMENT.match(words)
-    attribute = words.partition(b"@")[0].strip() if is_tagged else value[1] if value else b""
-    if _OUR_ATTRIBUTE.match(attribute):
-        if is_certain:
-            description.dataset_lists.append(as_text(value[2]) if value and not is_tagged else "")
-        else:
-            description.uncertainties.append("a condition")
-    elif value and not is_tagged:
-        name = as_text(value[1]).lower()
-        if is_certain:
-            description.macros[name] = as_text(value[2])
-        else:
-            description.macros.setdefault(name, as_text(value[2]))
-            description.uncertain_macros.add(name)
-
-
-def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:
-    """Return the arguments of a queue statement, with the item lines up to ``)``, and the arguments' end."""
-    if not re.search(rb"\([^)]*\Z", words):
-        return as_text(words).strip(), statement.end
-    at, lines = statement.end, [words]
-    while at < len(text):
-        line = text[at : (text.find(b"\n", at) + 1) or len(text)]
-        at += len(line)
-        lines.append(line)
-        if line.lstrip().startswith(b")"):
-            break
-    return "\n".join(as_text(line).strip() for line in lines), at
-
-
-def _include_name(words: bytes, macros: Mapping[str, str]) -> str:
-    """Return the file of an include statement; empty if it runs a command or uses an unknown macro."""
-    options, _, name = as_text(words).partition(":")
-    name = expand(name.strip(), macros)
-    command = "command" in options.lower() or name.endswith("|")
-    return "" if command or "$" in name else name
-
-
-def expand(text: str, macros: Mapping[str, str]) -> str:
-    """Return *text* with the values of *macros* (names in lower case) in place of ``$(name)``."""
-    for _ in range(20):
-        more = MACRO.sub(lambda m: macros.get(m[1].lower(), m[2] if m[2] is not None else m[0]), text)
-        if more == text:
-            break
-        text = more
-    return text
+def read_file(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError):
+        return None
 
 
 def as_text(line: bytes) -> str:

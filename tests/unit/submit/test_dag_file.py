@@ -1,14 +1,16 @@
 """DAG files by DAGMan's own grammar: HTCondor 25's ``dag_parser.cpp``, 23's ``parse.cpp``."""
 
+from pathlib import Path
+
 import pytest
 
-from hydrator.submit.submit_files.dag import Dag, is_dag, read_dag
+from hydrator.submit.submit_files.dag import Dag, is_dag, read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.description import SubmitFileError
 
 
-def read(text: str, **files: str) -> Dag:
-    return read_dag(text.encode(), lambda name: files.get(name, "").encode() or None)
+def read(text: str) -> Dag:
+    return read_dag(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -41,8 +43,8 @@ def test_submit_description_is_never_read_as_a_dag(first):
 
 @pytest.mark.parametrize("kind", ["JOB", "node", "FINAL", "Provisioner", "SERVICE"])
 def test_dag_reader_reads_every_kind_of_node(kind):
-    (node,) = read(f"{kind} A a.sub DIR d\n", **{"d/a.sub": "executable = x\n"}).nodes
-    assert (node.name, node.file, node.content) == ("A", "d/a.sub", b"executable = x\n")
+    (node,) = read(f"{kind} A a.sub DIR d\n").nodes
+    assert (node.name, node.file) == ("A", "d/a.sub")
     assert node.kind == ("JOB" if kind == "node" else kind.upper())
 
 
@@ -52,7 +54,8 @@ def test_dag_reader_reads_every_kind_of_node(kind):
 @pytest.mark.parametrize("kind", ["JOB", "FINAL", "SERVICE"])
 def test_dag_reader_reads_an_inline_description_to_its_end(kind, opens, closes):
     dag = read(f'{kind} A {opens}\n  +RequiredDatasets = {{"o:1"}}\n  # JOB X x.sub\n{closes}\nJOB B b.sub\n')
-    assert [(node.name, node.has_datasets) for node in dag.nodes] == [("A", True), ("B", False)]
+    inline = b'  +RequiredDatasets = {"o:1"}\n  # JOB X x.sub\n'
+    assert [(node.name, node.text) for node in dag.nodes] == [("A", inline), ("B", None)]
 
 
 def test_lines_of_an_inline_description_are_not_statements_of_the_dag():
@@ -63,8 +66,8 @@ def test_lines_of_an_inline_description_are_not_statements_of_the_dag():
 
 
 def test_shared_description_belongs_to_each_node_that_names_it():
-    dag = read('SUBMIT_DESCRIPTION d @=x\n+RequiredDatasets={"o:1"}\n@x\nJOB A d\nFINAL F d\nJOB B e\n')
-    assert [node.has_datasets for node in dag.nodes] == [True, True, False]
+    dag = read("SUBMIT_DESCRIPTION d @=x\na=1\n@x\nJOB A d\nFINAL F d\nJOB B e\n")
+    assert [node.text for node in dag.nodes] == [b"a=1\n", b"a=1\n", None]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ def test_quoted_folder_and_dag_file_are_read_and_replaced():
         ("i j.dag", ""),
     ]
     copies = {one.start: one.file.replace(".dag", ".new.dag") for one in dag.references}
-    done = add_datasets_to_dag(text.encode(), {}, dag, "x", copies=copies)
+    done = add_datasets_to_dag(text.encode(), {}, dag, {}, "x", copies=copies)
     assert done.text.decode() == (
         '# x\nSPLICE S "a b.new.dag" DIR "c d"\nSUBDAG EXTERNAL D e.new.dag\nINCLUDE "i j.new.dag"\n'
     )
@@ -98,14 +101,14 @@ def test_quoted_folder_and_dag_file_are_read_and_replaced():
 def test_dag_file_name_in_a_continued_statement_is_replaced_in_place():
     text = "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  s.dag DIR s.dag\n"
     dag = read(text)
-    done = add_datasets_to_dag(text.encode(), {}, dag, "x", copies={dag.references[0].start: "new.dag"})
+    done = add_datasets_to_dag(text.encode(), {}, dag, {}, "x", copies={dag.references[0].start: "new.dag"})
     assert done.text.decode() == "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  new.dag DIR s.dag\n"
 
 
 @pytest.mark.parametrize("node", ["all_nodes", "ALL_NODES", "All_Nodes"])
 def test_vars_of_all_nodes_apply_to_each_node_except_the_final_one(node):
     dag = read(f"JOB A a\nSERVICE S s\nFINAL F f\nVARS {node} +RequiredDatasets='{{\"o:1\"}}'\n")
-    assert [node.has_datasets for node in dag.nodes] == [True, True, False]
+    assert [list(node.defaults) for node in dag.nodes] == [["+RequiredDatasets"], ["+RequiredDatasets"], []]
 
 
 @pytest.mark.parametrize(
@@ -125,11 +128,35 @@ def test_vars_values_are_read_in_both_quotes_and_without_quotes(pairs, values):
 
 
 @pytest.mark.parametrize(
-    "given", ["+RequiredDatasets='{}'", 'My.requireddatasets="{}"', "MY.RequiredDatasets = {}"]
+    "given", ["+RequiredDatasets='{}'", 'My.requireddatasets="{}"', "APPEND MY.RequiredDatasets = {}"]
 )
 def test_node_with_datasets_in_its_vars_keeps_them(given):
-    (node,) = read(f"VARS A {given}\nJOB A a.sub\n").nodes
-    assert node.has_datasets
+    (node,) = read(f"VARS A {given}\nJOB A {{\n}}\n").nodes
+    assert read_node(node, Path.cwd()).dataset_list == "{}"
+
+
+def test_description_overrides_vars_and_appended_vars_override_it():
+    text = "JOB A {\n+RequiredDatasets = $(x)\n}\nVARS A +RequiredDatasets=a x=b\n"
+    for appended, expected in (("", "b"), ("VARS A APPEND +RequiredDatasets=c\n", "c")):
+        (node,) = read(text + appended).nodes
+        assert read_node(node, Path.cwd()).expand("MY.RequiredDatasets", {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("JOB A gone.sub\n", "gone.sub cannot be read here"),
+        ("JOB A a.sub\nSCRIPT PRE A make\n", "its PRE script may change a.sub"),
+        ("JOB A a.sub\nSCRIPT DEFER 1 2 PRE all_nodes make\n", "its PRE script may change a.sub"),
+        ("JOB A a.sub\nSCRIPT POST A make\nSCRIPT PRE B make\n", ""),
+        ("JOB A {\na=1\n}\nSCRIPT PRE A make\n", ""),
+        ("JOB A {\ninclude command : x\n}\n", "it has include command : x"),
+    ],
+)
+def test_description_that_can_change_before_its_submission_is_not_read(tmp_path, text, reason):
+    (tmp_path / "a.sub").write_text("executable = x\n")
+    (node,) = read(text).nodes
+    assert read_node(node, tmp_path).unread == reason
 
 
 def test_comment_and_blank_line_inside_a_continued_line_are_skipped():
@@ -156,4 +183,4 @@ def test_dag_that_dagman_rejects_gives_one_sentence(text, sentence):
 def test_copy_name_that_a_dag_file_cannot_contain_is_rejected(name):
     dag = read("SPLICE S s.dag\n")
     with pytest.raises(SubmitFileError, match="a DAG file cannot contain this file name"):
-        add_datasets_to_dag(b"SPLICE S s.dag\n", {}, dag, "x", copies={0: name})
+        add_datasets_to_dag(b"SPLICE S s.dag\n", {}, dag, {}, "x", copies={0: name})

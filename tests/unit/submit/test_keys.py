@@ -1,12 +1,16 @@
-"""DataLocalityKey in submit descriptions and DAG files."""
+"""DataLocalityKey in submit descriptions and DAG files, as condor_submit would read them."""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
-from hydrator.submit.submit_files.dag import read_dag
+from hydrator.submit.submit_files.dag import read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
+from hydrator.submit.submit_files.description import SubmitFileError, read_description
 from hydrator.submit.submit_files.keys import CLAUSE_LINES
 
 A, B = Did("lofar:a"), Did("lofar:b")
@@ -16,9 +20,9 @@ CLAUSE = "".join(f"{line}\n" for line in CLAUSE_LINES)
 ITEMS = '+RequiredDatasets = {"lofar:$(x)", "lofar:b"}\n'
 
 
-def added(text: str, *dids: Did, is_complete: bool = True, **files: str) -> FilterResult:
-    read = {name: content.encode() for name, content in files.items()}.get
-    return add_datasets(text.encode(), dids, "x.sub", read, is_complete=is_complete)
+def added(text: str, *dids: Did, folder: Path | None = None, **settings: Sequence[str]) -> FilterResult:
+    description = read_description(text.encode(), folder or Path.cwd(), **settings)  # type: ignore[arg-type]
+    return add_datasets(text.encode(), description, dids, "x.sub")
 
 
 def test_several_datasets_have_a_key_and_one_dataset_has_none():
@@ -26,24 +30,44 @@ def test_several_datasets_have_a_key_and_one_dataset_has_none():
     assert b"DataLocalityKey" not in added("queue\n", A, A).text
 
 
-def test_own_list_of_a_description_gets_its_key_only():
-    done = added(f"{LIST}queue\n", A)
-    assert done.text.decode() == f'{LIST}+DataLocalityKey = "{AB}"\n{CLAUSE}queue\n'
+@pytest.mark.parametrize(
+    "own",
+    [
+        LIST,
+        f'+DataLocalityKey = "copied"\n{LIST}',
+        '+RequiredDatasets = {$(L)}\nL = "lofar:a"\nL = $(L), "lofar:b"\n',
+        '+RequiredDatasets = {"lofar:$Fn(p)", "lofar:$BASENAME(q)"}\np = a.ms\nq = x/b\n',
+        '+RequiredDatasets = {"lofar:$CHOICE(1,c,a)", "lofar:$SUBSTR(w,1,1)"}\nw = abc\n',
+        '+RequiredDatasets = {"lofar:b", "lofar:$SUBSTR(e,0,-1)"}\ne = $DIRNAME(d)\nd = a/c\n',
+    ],
+)
+def test_own_list_of_a_description_gets_its_key_only(own):
+    done = added(f"{own}queue\n", A)
+    assert done.text.decode() == f'{own}+DataLocalityKey = "{AB}"\n{CLAUSE}queue\n'
     assert done.notes == ("x.sub has RequiredDatasets already: only the key of this list is added",)
     assert added(done.text.decode()).text == done.text
 
 
-def test_wrong_key_of_the_user_is_replaced_with_a_note():
-    done = added(f'+DataLocalityKey = "mine"\n{LIST}queue\n')
-    assert done.insertion.decode() == f'+DataLocalityKey = "{AB}"\n{CLAUSE}'
-    assert done.notes[1] == (
-        f'x.sub: DataLocalityKey = "mine" is not the key of RequiredDatasets: "{AB}" replaces it'
-    )
-    assert added(f'My.DataLocalityKey = "{AB}"\nqueue\n', A, B).text.count(b"DataLocalityKey") == 1
+def test_environment_and_an_included_file_name_datasets(monkeypatch, tmp_path):
+    monkeypatch.setenv("OBS", "a")
+    (tmp_path / "c.sub").write_text('+RequiredDatasets = {"lofar:$ENV(OBS)", "lofar:$(x)"}\n')
+    assert f'"{AB}"' in added("x = b\ninclude : c.sub\nqueue\n", folder=tmp_path).text.decode()
 
 
-def test_each_item_has_the_key_of_its_own_datasets():
-    done = added(f"{ITEMS}queue 2 x from [1:] (\n a\n# no\n c \n)\narguments = 1\n")
+@pytest.mark.parametrize(
+    "queue",
+    [
+        "queue 2 x from [1:] (\n a\n# no\n c \n)",
+        "queue 2 x in [1:] (a, c)",
+        "queue 2 x from [1:] items.txt",
+        "queue 2 x matching files [1:] [ac]",
+    ],
+)
+def test_each_item_has_the_key_of_its_own_datasets(queue, tmp_path):
+    (tmp_path / "items.txt").write_text("a\nc\n")
+    for name in "ac":
+        (tmp_path / name).touch()
+    done = added(f"{ITEMS}{queue}\narguments = 1\n", folder=tmp_path)
     ac = set_key([Did("lofar:c"), B])
     assert done.text.decode() == (
         f'{ITEMS}+DataLocalityKey = "$(hydrator_key)"\n{CLAUSE}'
@@ -53,46 +77,76 @@ def test_each_item_has_the_key_of_its_own_datasets():
     assert done.item_lists == (("lofar:a", "lofar:b"), ("lofar:c", "lofar:b"))
 
 
+def test_line_with_a_hash_in_an_item_file_is_an_item(tmp_path):
+    (tmp_path / "i.txt").write_text("#x y\na 1\nb 2\n")
+    done = added('+RequiredDatasets = {"o:1", "o:2"}\nqueue a,b from i.txt\n', folder=tmp_path)
+    assert len(done.item_lists) == 3
+
+
 def test_items_with_one_key_need_no_variable():
     done = added(f"n = 1\n{LIST}queue x in (1 2)\n")
     assert not done.has_new_items
     assert f'"{AB}"' in done.text.decode()
 
 
+PER_JOB = "differs from job to job"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        ITEMS + "queue x from ./script |\n",
-        ITEMS + "queue x matching files *.ms\n",
-        ITEMS + "queue x from (\n a\n\n c\n)\n",
-        ITEMS + "queue 5\n",
-        "if $(y)\nx = a\nendif\n" + ITEMS + "queue\n",
-        ITEMS + "queue\nx = a\n",
-        LIST + "include : more.sub\nqueue\n",
-        LIST + LIST.replace("lofar:a", "lofar:c") + "queue\n",
-        'if true\n+RequiredDatasets = {"lofar:$(x)", "lofar:b"}\nqueue x in (a c)\nendif\n',
-        '+RequiredDatasets = split("lofar:a,lofar:b", ",")\nqueue\n',
+        (ITEMS + "queue x from ./script |\n", PER_JOB),
+        (ITEMS + "queue x from (\n a\n\n c\n)\n", PER_JOB),
+        ('+RequiredDatasets = {"x:SB$INT(Process,%03d)", "x:b"}\nqueue 3\n', PER_JOB),
+        ('n = $(Process)\n+RequiredDatasets = {"x:$(n)", "x:b"}\nqueue 3\n', PER_JOB),
+        ('+RequiredDatasets = {"x:$(ClusterId)", "x:b"}\nqueue\n', PER_JOB),
+        ('+RequiredDatasets = {"x:$RANDOM_CHOICE(a,b)", "x:b"}\nqueue\n', PER_JOB),
+        ('+RequiredDatasets = split("lofar:a,lofar:b", ",")\nqueue\n', "not a list of strings"),
+        ('+RequiredDatasets = {"a", "lofar:b"}\nqueue\n', "it has no scope"),
+        (f'{LIST}queue\n+RequiredDatasets = {{"o:1"}}\nqueue\n', "several queue statements"),
+        (LIST + "include : more.sub\nqueue\n", "include : more.sub"),
+        (LIST + "error : no\nqueue\n", "HTCondor cannot read it"),
     ],
 )
-def test_list_that_only_condor_submit_can_read_has_no_key(text):
-    assert b"DataLocalityKey" not in added(text).text
+def test_list_that_is_not_known_before_the_submission_has_no_key(text, reason):
+    done = added(text)
+    assert done.text.decode() == text
+    assert reason in done.notes[-1]
 
 
-def test_names_without_a_scope_have_no_key_and_a_note():
-    done = added('+RequiredDatasets = {"a", "lofar:b"}\nqueue\n')
+def test_new_list_has_no_key_if_another_may_stand_between_queue_statements():
+    done = added('queue\n+RequiredDatasets = {"o:1", "o:2"}\nqueue\n', A, B)
     assert b"DataLocalityKey" not in done.text
-    assert "DataLocalityKey is left out" in done.notes[1]
-    assert "it has no scope" in done.notes[1]
 
 
-def test_settings_on_the_command_line_can_change_the_list_so_it_has_no_key():
-    assert b"DataLocalityKey" not in added(f"{LIST}queue\n", is_complete=False).text
+def test_macros_that_refer_to_each_other_are_refused():
+    text = 'L = $(M)\nM = $F(L)\n+RequiredDatasets = {"x:$(L)"}\nqueue\n'
+    with pytest.raises(SubmitFileError, match="the macros l and m refer to each other"):
+        added(text)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"after": [LIST.strip()]},
+        {"before": [LIST.strip().replace("+", "MY.")]},
+        {"before": ["x=a"], "after": [ITEMS.strip()]},
+    ],
+)
+def test_list_on_the_command_line_counts_as_the_file_s_own(settings):
+    done = added("queue\n", Did("lofar:c"), **settings)
+    assert done.lines[0] == f'+DataLocalityKey = "{AB}"'
+    assert "already" in done.notes[0]
 
 
 def test_own_list_of_a_node_gets_its_key_by_vars():
-    text = b'JOB A a.sub\nVARS A x="a"\nJOB B b.sub\nVARS B +RequiredDatasets="{\\"lofar:a\\"}"\n'
-    dag = read_dag(text, {"a.sub": f"{ITEMS}queue\n".encode()}.get)
-    done = add_datasets_to_dag(text, {}, dag, "x.dag")
-    assert done.insertion.decode() == f'VARS A +DataLocalityKey="\\"{AB}\\""\n'
-    again = add_datasets_to_dag(done.text, {}, read_dag(done.text, {"a.sub": ITEMS.encode()}.get), "x.dag")
-    assert again.text == done.text
+    def filtered(text: bytes) -> FilterResult:
+        dag = read_dag(text)
+        descriptions = {node.name: read_node(node, Path.cwd()) for node in dag.nodes}
+        return add_datasets_to_dag(text, {}, dag, descriptions, "x.dag")
+
+    text = f'JOB A {{\n{ITEMS}}}\nVARS A x="a"\nJOB B {{\n}}\n'.encode()
+    text += b'VARS B +RequiredDatasets="{\\"lofar:a\\"}"\n'
+    done = filtered(text)
+    assert done.text == text + f'VARS A APPEND +DataLocalityKey="\\"{AB}\\""\n'.encode()
+    assert filtered(done.text).text == done.text

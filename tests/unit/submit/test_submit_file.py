@@ -8,15 +8,16 @@ import pytest
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
-from hydrator.submit.submit_files.dag import has_required_datasets, read_dag
+from hydrator.submit.submit_files.dag import Dag, read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
-from hydrator.submit.submit_files.datasets import add_datasets, check_items, input_names
-from hydrator.submit.submit_files.description import SubmitFileError
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, check_lists, input_names
+from hydrator.submit.submit_files.description import SubmitFileError, read_description
 from hydrator.submit.submit_files.keys import CLAUSE_LINES
 from tests.command_line import run_hydrator
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
+OURS, OWN = ["-append", LINE.decode().strip()], '+RequiredDatasets = {"o:1"}'
 
 
 def key(*names: str) -> str:
@@ -24,12 +25,12 @@ def key(*names: str) -> str:
     return f'"{set_key(names)}"'
 
 
-def none(name: str) -> bytes | None:
-    return None
+def added(text: bytes, *dids: Did) -> FilterResult:
+    return add_datasets(text, read_description(text, Path.cwd()), dids, "x.sub")
 
 
 def filtered(text: bytes, *dids: Did) -> bytes:
-    return add_datasets(text, dids or (A,), "x.sub", none).text
+    return added(text, *(dids or (A,))).text
 
 
 # --- submit descriptions
@@ -42,18 +43,16 @@ def filtered(text: bytes, *dids: Did) -> bytes:
         (b"queue 3\narguments = b\nqueue 2\n", LINE + b"queue 3\narguments = b\nqueue 2\n"),
         (b"a = 1 \\\nqueue\n# queue\nqueue 1", b"a = 1 \\\nqueue\n# queue\n" + LINE + b"queue 1"),
         (b"a @=end\nqueue\n@end\nQueue\n", b"a @=end\nqueue\n@end\n" + LINE + b"Queue\n"),
-        (
-            b"if $(x)\n  if 1\n    queue\n  endif\nendif\nqueue\n",
-            LINE + b"if $(x)\n  if 1\n    queue\n  endif\nendif\nqueue\n",
-        ),
+        (b"if 0\nqueue\nendif\nqueue 1\n", b"if 0\nqueue\nendif\n" + LINE + b"queue 1\n"),
         (
             b"if 1\na = 1\nendif\nqueue x from (\nqueue\n)\n",
             b"if 1\na = 1\nendif\n" + LINE + b"queue x from (\nqueue\n)\n",
         ),
         (b"executable = x", b"executable = x\n" + LINE),
+        (b"+RequiredDatasets = undefined\nqueue\n", b"+RequiredDatasets = undefined\n" + LINE + b"queue\n"),
     ],
 )
-def test_datasets_line_comes_before_the_first_queue_statement(before, after):
+def test_datasets_line_comes_before_the_queue_statement(before, after):
     assert filtered(before) == after
 
 
@@ -67,18 +66,31 @@ def test_datasets_line_is_sorted_without_duplicates():
 
 @pytest.mark.parametrize(
     "there",
-    [b'+RequiredDatasets = {"o:1"}', b'my.requireddatasets={"o:1"}', b"+RequiredDatasets @=e\n{}\n@e"],
+    [
+        b'+RequiredDatasets = {"o:1"}',
+        b'my.requireddatasets={"o:1"}',
+        b'x @=e\n{"o:1"}\n@e\n+RequiredDatasets = $(x)',
+        b'if false\nelse\n+RequiredDatasets = {"o:1"}\nendif',
+    ],
 )
 def test_description_with_datasets_is_unchanged_with_a_note(there):
     text = there + b"\nqueue\n"
-    done = add_datasets(text, [A], "x.sub", none)
-    assert (done.text, done.insertion) == (text, b"")
+    done = added(text, A)
+    assert (done.text, done.lines) == (text, ())
     assert done.notes == ("x.sub has RequiredDatasets already: the file stays unchanged",)
 
 
-def test_comment_or_other_attribute_does_not_count_as_datasets():
-    for text in (b"# " + LINE, b"RequiredDatasetsNote = 1\n", b"+RequiredDatasetsCSV = 1\n"):
-        assert not has_required_datasets(text + b"queue\n", none)
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"# " + LINE,
+        b"RequiredDatasetsNote = 1\n",
+        b"+RequiredDatasetsCSV = 1\n",
+        b"if 0\n" + LINE + b"endif\n",
+    ],
+)
+def test_other_lines_do_not_count_as_datasets(text):
+    assert not added(text + b"queue\n").may_name_datasets
 
 
 # --- items
@@ -91,16 +103,17 @@ BAD = b'+RequiredDatasets = {"lofar:$(item)"}\nmax_materialize = 1\n'
     "queue",
     [
         b'queue item from (\nok\nb"d\nalso\n)\n',
-        b"queue from (\nok\nb ad\n)\n",
+        b"queue item from (\nok\nb ad\n)\n",
         b'queue item in (ok, b"d)\n',
         b'queue 2 item in ok b"d also\n',
         b'queue other, item from (\n1 ok\n2, b"d\n)\n',
         b"queue item from items.txt\n",
     ],
 )
-def test_invalid_item_is_rejected_with_its_value(queue):
-    with pytest.raises(SubmitFileError, match=r"lofar:b.*nothing was submitted") as refused:
-        check_items(BAD + queue, "x.sub", {"items.txt": b'ok\n\n# no\nb"d\n'}.get)
+def test_invalid_item_is_rejected_with_its_value(queue, tmp_path):
+    (tmp_path / "items.txt").write_text('ok\nb"d\n')
+    with pytest.raises(SubmitFileError, match="nothing was submitted") as refused:
+        check_lists(read_description(BAD + queue, tmp_path), "x.sub")
     assert "item = b" in str(refused.value)
 
 
@@ -110,28 +123,37 @@ def test_invalid_item_is_rejected_with_its_value(queue):
         BAD + b"queue item in (a, b)\n",
         BAD + b"queue item from missing.txt\n",
         BAD + b"queue item from ./list |\n",
-        BAD + b"queue item matching files *.ms\n",
         b'+RequiredDatasets = split("$(all)", ",")\nqueue all from (\n a b\n)\n',
         b'+RequiredDatasets = {"no_scope"}\nqueue\n',
         b'name = a\n+RequiredDatasets = {"$(scope:lofar):$(name)"}\nqueue 5\n',
     ],
 )
 def test_valid_items_and_items_that_only_the_schedd_can_check_pass(text):
-    check_items(text, "x.sub", none)
+    check_lists(read_description(text, Path.cwd()), "x.sub")
 
 
-def test_inputs_are_transferred_files_and_names_in_arguments():
-    text = (
-        b"ms = L1.ms\ntransfer_input_files = /data/$(ms)/, b.txt\narguments = \"--in=$(ms) 'x y'\"\nqueue\n"
-    )
-    assert input_names(text) == ["/data/L1.ms/", "b.txt", "--in", "L1.ms", "x", "y"]
-    assert input_names(b"arguments = $(ms)\nqueue\n", {"ms": "L2.ms"}) == ["L2.ms"]
+@pytest.mark.parametrize(
+    ("text", "common", "others"),
+    [
+        (
+            "ms = L1.ms\ntransfer_input_files = /data/$(ms)/, b.txt\narguments = \"--in=$(ms) 'x y'\"\nqueue",
+            ["/data/L1.ms/", "b.txt", "--in", "L1.ms", "x", "y"],
+            [],
+        ),
+        ("if false\narguments = L9.ms\nelse\narguments = L1.ms\nendif\nqueue", ["L1.ms"], []),
+        ("arguments = $(seed) c\nqueue seed in (a b)", ["c"], ["a", "b"]),
+        ("arguments = L$(Process).ms $INT(Process,%02d) c\nqueue 2", ["c"], ["L0.ms", "00", "L1.ms", "01"]),
+        ("arguments = $RANDOM_CHOICE(c,c)\nqueue 2", [], []),
+        ("arguments = $(x) c\nqueue x from missing", [], ["c"]),
+        ("arguments = a\narguments = $(arguments) $(arguments) $(arguments)b\nqueue", ["a", "ab"], []),
+    ],
+)
+def test_inputs_of_all_jobs_and_of_some_are_told_apart(text, common, others):
+    assert input_names(read_description(text.encode(), Path.cwd())) == (common, others)
 
 
-def test_inputs_that_differ_between_jobs_are_rejected_with_a_remedy():
-    text = b"arguments = $(ms)\nqueue ms in (a b)\n"
-    with pytest.raises(SubmitFileError, match=r"arguments differs from job to job by \$\(ms\)"):
-        input_names(text, origin="x.sub")
+def test_inputs_of_a_node_are_in_its_variables():
+    assert input_names(read_description(b"", Path.cwd()), ["L2.ms x"])[0] == ["L2.ms", "x"]
 
 
 # --- DAG files
@@ -152,35 +174,38 @@ PARENT A CHILD B C
 SPLICE S other.dag"""
 
 
+def dag_filtered(text: bytes, dids: dict[str, list[Did]], folder: Path) -> FilterResult:
+    dag = read_dag(text)
+    descriptions = {node.name: read_node(node, folder) for node in dag.nodes}
+    return add_datasets_to_dag(text, dids, dag, descriptions, "x.dag")
+
+
 def test_dag_reader_reads_nodes_files_and_variables():
-    dag = read_dag(DAG, {"a.sub": b"executable = a\n"}.get)
+    dag: Dag = read_dag(DAG)
     a, b, c = dag.nodes
-    assert (a.file, a.content, a.variables) == (
-        "a.sub",
-        b"executable = a\n",
-        {"ms": "L1.ms", "note": 'a "b"'},
-    )
-    assert b.content is not None
-    assert b"executable = x" in b.content
-    assert [node.has_datasets for node in (a, b, c)] == [False, False, True]
+    assert (a.file, a.text, a.variables) == ("a.sub", None, {"ms": "L1.ms", "note": 'a "b"'})
+    assert b.text is not None
+    assert b"executable = x" in b.text
+    assert c.file is None
     assert [one.statement for one in dag.references] == ["SPLICE S other.dag"]
 
 
-def test_each_node_gets_a_vars_line_at_the_end_of_the_dag():
-    dag = read_dag(DAG, none)
-    done = add_datasets_to_dag(DAG, {"A": [B, A], "C": [A]}, dag, "x.dag")
+def test_each_node_gets_a_vars_line_at_the_end_of_the_dag(tmp_path):
+    (tmp_path / "a.sub").write_text("executable = a\n")
+    (tmp_path / "sub").mkdir()
+    dids = {"A": [B, A], "C": [A]}
+    done = dag_filtered(DAG, dids, tmp_path)
     quoted = key("lofar:a", "lofar:b").replace('"', '\\"').encode()
     assert done.text == (
         DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
-        b'VARS A +DataLocalityKey="' + quoted + b'"\n'
+        b'VARS A APPEND +DataLocalityKey="' + quoted + b'"\n'
     )
     assert done.notes == (
         "x.dag: no dataset is known for node B: the node stays unchanged",
         "x.dag: node C has RequiredDatasets already: the node stays unchanged",
         "x.dag: SPLICE S other.dag: the nodes of that file stay unchanged: filter that file too",
     )
-    again = add_datasets_to_dag(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
-    assert again.text == done.text
+    assert dag_filtered(done.text, {"A": [A]}, tmp_path).text == done.text
 
 
 # --- the commands
@@ -226,7 +251,7 @@ def test_filter_prints_the_file_with_the_datasets_line(tmp_path):
 
 
 def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
-    (tmp_path / "dids").write_text("# mine\no:1\n\n  o:2  \n")
+    (tmp_path / "dids").write_text("\ufeff# mine\no:1\n\n  o:2  \n")
     done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, stdin=b"queue\n")
     lines = ['+RequiredDatasets = {"o:1", "o:2"}', f"+DataLocalityKey = {key('o:1', 'o:2')}", *CLAUSE_LINES]
     assert done.stdout.decode().splitlines() == [*lines, "queue"]
@@ -249,7 +274,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     assert done.stdout.decode().splitlines()[4:] == [
         'VARS A +RequiredDatasets="{\\"lofar:L1\\"}"',
         'VARS B +RequiredDatasets="{\\"lofar:more\\", \\"ska:S7\\"}"',
-        'VARS B +DataLocalityKey="' + key("lofar:more", "ska:S7").replace('"', '\\"') + '"',
+        'VARS B APPEND +DataLocalityKey="' + key("lofar:more", "ska:S7").replace('"', '\\"') + '"',
     ]
 
 
@@ -260,6 +285,13 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
         (("filter", "x.sub", "--from-inputs"), "needs [submit] names"),
         (("filter", "x.dag", "-d", "Z=o1"), "the DAG has no node Z"),
         (("filter", "bad.sub", "-d", "o:1"), "nothing was submitted"),
+        (
+            ("filter", "x.sub", "-d", "A=o:1"),
+            "x.sub is a submit file, which has no node A: use --datasets o:1",
+        ),
+        (("filter", "x.sub", "-d", "o:2,A=o:1"), "use a --datasets of its own for A=o:1"),
+        (("filter", "x.dag", "-d", "A=o:2,A=o:1"), "use a --datasets of its own for A=o:1"),
+        (("filter", "endless.sub", "-d", "o:1"), "the macros l and m refer to each other"),
         (("wrap", "-d", "o:1", "--", "condor_submit"), "name a submit file"),
         (("wrap", "-d", "o:1", "--", "condor_submit", "-"), "standard input"),
         (("wrap", "-d", "o:1", "--", "rm", "x.sub"), "wrap runs only condor_submit"),
@@ -268,6 +300,7 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
 def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     (tmp_path / "x.sub").write_text("queue\n")
     (tmp_path / "x.dag").write_text("JOB A x.sub\n")
+    (tmp_path / "endless.sub").write_text("L = $(M)\nM = $(L)\n+RequiredDatasets = {$(L)}\nqueue\n")
     (tmp_path / "bad.sub").write_text('+RequiredDatasets = {"$(item)"}\nqueue item in (o:1 o)d)\n')
     done = hydrator(*words, cwd=tmp_path)
     assert done.returncode == 2
@@ -279,18 +312,18 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
 @pytest.mark.parametrize(
     ("words", "passed"),
     [
-        (["x.sub"], ["-append", LINE.decode().strip(), "x.sub"]),
-        (["-name", "s", "a=b", "x.sub", "-queue", "2"], None),
-        (["-batch", "x.sub", "x.sub"], None),
-        (["-append", "a = 1", "-verbose", "x.sub"], None),
+        (["x.sub"], ["x.sub", *OURS]),
+        (["-name", "s", "a=b", "x.sub", "-queue", "2"], ["-name", "s", "a=b", "x.sub", *OURS, "-queue", "2"]),
+        (["-batch", "x.sub", "x.sub"], ["-batch", "x.sub", "x.sub", *OURS]),
+        (["-append", "a = 1", "-verbose", "x.sub"], ["-append", "a = 1", "-verbose", "x.sub", *OURS]),
+        (["x.sub", "-a", OWN], ["x.sub", "-a", OWN]),
+        (['MY.RequiredDatasets={"o:1"}', "x.sub"], ['MY.RequiredDatasets={"o:1"}', "x.sub"]),
     ],
 )
 def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path, words, passed):
     (tmp_path / "x.sub").write_text("queue\n")
     tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
-    assert told(tmp_path, "-d", str(A), "--", str(tool), *words)[0] == (
-        passed or ["-append", LINE.decode().strip(), *words]
-    )
+    assert told(tmp_path, "-d", str(A), "--", str(tool), *words)[0] == passed
 
 
 @pytest.mark.outside
@@ -400,7 +433,7 @@ def test_usedagdir_reads_node_files_from_the_dags_folder(tmp_path):
     assert b"node A has RequiredDatasets already" in beside.stderr
     away = hydrator("wrap", "-d", "o:1", "--", str(tool), "d/x.dag", cwd=tmp_path)
     assert away.stdout.decode().splitlines() == ["d/x.hydrator.dag"]
-    assert b"node A (a.sub): cannot read the submit file" in away.stderr
+    assert b"node A is not read, because a.sub cannot be read here" in away.stderr
 
 
 # --- DAGs that bring in others
@@ -459,6 +492,43 @@ def test_dag_file_without_new_datasets_is_not_copied(nested):
     assert b"no dataset is known for node C" in done.stderr
 
 
+WORK = "SUBMIT-DESCRIPTION work {\nexecutable = x\n%s}\n"
+OWN_LIST = '+RequiredDatasets = {"o:8", "o:9"}\n'
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("top", "below"),
+    [
+        (WORK % OWN_LIST, "JOB A work\n"),
+        (WORK % OWN_LIST, WORK % "" + "JOB A work\n"),
+        (WORK % "", WORK % OWN_LIST + "JOB A work\n"),
+        ('VARS S+A +RequiredDatasets="{}"\n', "JOB A n.sub\n"),
+        ('VARS ALL_NODES x="1"\n', "JOB A n.sub\n"),
+        ("", "JOB A n.sub\nSCRIPT PRE A make n.sub\n"),
+    ],
+)
+def test_node_of_a_splice_that_another_file_decides_has_no_key(nested, top, below):
+    (nested / "two.dag").write_text(f"{top}SPLICE S b.dag\n")
+    (nested / "b.dag").write_text(below)
+    done = wrapped(nested, "-d", "S+A=o:1,o:2", dag="two.dag")
+    assert done.returncode == 0, done.stderr
+    assert (nested / "b.S.hydrator.dag").read_text() == (
+        f'{below}VARS A PREPEND +RequiredDatasets="{{\\"o:1\\", \\"o:2\\"}}"\n'
+    )
+    assert done.stderr.count(b"\n") == 1
+    assert b"b.dag: node A is not read, because " in done.stderr
+
+
+@pytest.mark.outside
+def test_equal_descriptions_of_two_splices_are_read(nested):
+    (nested / "two.dag").write_text("SPLICE S b.dag\nSPLICE T b.dag\n")
+    (nested / "b.dag").write_text(WORK % "" + "JOB A work\n")
+    done = wrapped(nested, "-d", "S+A=o:1,o:2", "-d", "T+A=o:3", dag="two.dag")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "DataLocalityKey" in (nested / "b.S.hydrator.dag").read_text()
+
+
 @pytest.mark.outside
 def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
     (nested / "two.dag").write_text("SPLICE x.dag x.dag\nSPLICE Y x.dag\n")
@@ -511,9 +581,9 @@ def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
     (tmp_path / "x.sub").write_text("executable = a\nqueue\n")
     tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
     words, _ = told(tmp_path, "--gpu", "prefer", "--", str(tool), "x.sub")
-    assert words[::2][:-1] == ["-append"] * (len(words) // 2)
+    assert words[1::2] == ["-append"] * (len(words) // 2)
     assert "request_cpus = ((TARGET.GPUs >= 1) =?= true) ? 4 : 16" in words
-    assert words[-1] == "x.sub"
+    assert words[0] == "x.sub"
 
 
 # --- several DAG files, nodes of other kinds, files that are neither
@@ -551,7 +621,7 @@ def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text
     (tmp_path / "x").write_text(text)
     done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"does not begin like a submit file or a DAG file" in done.stderr
+    assert b"neither a DAG file nor a submit file" in done.stderr
 
 
 @pytest.mark.outside
@@ -560,7 +630,7 @@ def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
     tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
     words, notice = told(tmp_path, "-d", "o:1,o:2", "--", str(tool), "x.sub")
     assert words == ['MY.RequiredDatasets={"o:1", "o:2"}', "x.sub"]
-    assert "may set RequiredDatasets itself" in notice
+    assert "that list replaces the new one, and DataLocalityKey is left to the schedd" in notice
 
 
 def test_wrap_of_condor_submit_rejects_a_dag(tmp_path):

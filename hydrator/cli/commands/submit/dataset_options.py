@@ -1,7 +1,7 @@
 """Options that name a job's datasets, and their effect on a submit file or a DAG."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hydrator.domain.model import Did
     from hydrator.submit.submit_files.dag import Dag
     from hydrator.submit.submit_files.datasets import FilterResult
+    from hydrator.submit.submit_files.description import Description
 
 
 class ExitWithMessage(typer.Exit):
@@ -66,7 +67,7 @@ class DatasetOptions:
         self.dids: set[Did] = set()
         """The datasets of the jobs that were read so far."""
         self.texts = [text for text in texts if text.strip()]
-        lines = read_input_file(file).decode("utf-8", "replace").splitlines() if file else []
+        lines = read_input_file(file).decode("utf-8-sig", "replace").splitlines() if file else []
         self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
     @property
@@ -87,8 +88,15 @@ class DatasetOptions:
     def default_scope(self) -> str | None:
         return self.settings.daemon.default_scope if self.settings else None
 
-    def parse_shared_datasets(self) -> "list[Did]":
-        """Return the datasets that the options name for every job."""
+    def parse_shared_datasets(self, origin: str) -> "list[Did]":
+        """Return the datasets that the options name for every job of *origin*, a submit file."""
+        for text in self.texts:
+            node, equals, dids = text.partition("=")
+            if equals and ":" not in node:
+                raise ExitWithMessage(
+                    f"--datasets {text}: {origin} is a submit file, which has no node {node}:"
+                    f" use --datasets {dids}"
+                )
         return self._parse_dids([did for text in self.texts for did in text.split(",")] + self.file_dids)
 
     def parse_node_datasets(self, nodes: "DagNodes") -> "dict[str, list[Did]]":
@@ -155,7 +163,9 @@ class DatasetOptions:
 
         dids, problems = [], []
         for text in texts:
-            if text.strip():
+            if "=" in text.partition(":")[0] and ":" in text:
+                problems.append(f"use a --datasets of its own for {text.strip()}")
+            elif text.strip():
                 try:
                     dids.append(parse_did(text.strip(), self.default_scope))
                 except BadDid as bad:
@@ -172,47 +182,41 @@ def print_notes(filtered: "FilterResult") -> None:
 
 def collect_dag_datasets(
     dag: "Dag",
+    descriptions: "Mapping[str, Description]",
     options: DatasetOptions,
-    read: Callable[[str], bytes | None],
     datasets_by_node: "dict[str, list[Did]]",
 ) -> "dict[str, list[Did]]":
     """Add the datasets of the nodes' input files to *datasets_by_node*; return it."""
-    from hydrator.submit.submit_files.datasets import check_items
+    from hydrator.submit.submit_files.datasets import check_lists
 
     for node in dag.nodes:
         origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
-        if node.content is None:
-            print(
-                f"hydrator: {origin}: cannot read the submit file, so the datasets in this file are unknown",
-                file=sys.stderr,
-            )
-        elif node.has_datasets:
-            check_items(node.content, origin, read)
-        else:
-            datasets_by_node[node.name] += _find_input_datasets(node.content, node.variables, options, origin)
+        description = descriptions[node.name]
+        if description.dataset_list is not None:
+            check_lists(description, origin)
+        elif not description.unread:
+            words = list(node.variables.values())
+            datasets_by_node[node.name] += find_input_datasets(description, options, origin, words)
     options.dids.update(*datasets_by_node.values())
     return datasets_by_node
 
 
-def _find_input_datasets(
-    text: bytes, variables: Mapping[str, str], options: DatasetOptions, origin: str
+def find_input_datasets(
+    description: "Description", options: DatasetOptions, origin: str, variables: Sequence[str] = ()
 ) -> "list[Did]":
+    """Return the datasets of the inputs that *description* and *variables*, the VARS of a node, name."""
     from hydrator.submit.submit_files.datasets import input_names
 
     if not options.from_inputs:
         return []
-    names = input_names(text, variables, origin=origin)
+    names, names_of_some = input_names(description, variables)
+    if some := options.find_input_datasets(names_of_some):
+        name, did = next(iter(some.items()))
+        raise ExitWithMessage(
+            f"{origin}: only some of the jobs name {name}, the dataset {did}: write +RequiredDatasets into"
+            " the file, with the macro that differs, or name all datasets with --datasets"
+        )
     return list(options.find_input_datasets(names).values())
-
-
-def build_reader(folder: Path) -> Callable[[str], bytes | None]:
-    def read(name: str) -> bytes | None:
-        try:
-            return (folder / name).read_bytes()
-        except (OSError, ValueError):
-            return None
-
-    return read
 
 
 def read_input_file(file: Path) -> bytes:

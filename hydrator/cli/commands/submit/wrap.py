@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -15,9 +16,8 @@ from hydrator.cli.commands.submit.dataset_options import (
     DagNodes,
     DatasetOptions,
     ExitWithMessage,
-    _find_input_datasets,
-    build_reader,
     collect_dag_datasets,
+    find_input_datasets,
     print_notes,
     read_input_file,
 )
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hydrator.domain.model import Did
     from hydrator.submit.outlook import JobsOfSet
     from hydrator.submit.submit_files.datasets import FilterResult
-    from hydrator.submit.submit_files.description import FileReader
+    from hydrator.submit.submit_files.description import Description
 
 _MAX_ARGUMENT_BYTES = 100_000
 """Longest argument that this command uses; Linux allows 131,072 bytes."""
@@ -85,10 +85,22 @@ def filter_file(
     gpu: GpuOption = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
-    """Print a submit file or a DAG file with RequiredDatasets added; every other byte is unchanged."""
+    """Print a submit file or a DAG file with RequiredDatasets added."""
+    from hydrator.submit.submit_files.dag import is_dag
+    from hydrator.submit.submit_files.description import read_description
+
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     text = sys.stdin.buffer.read() if str(file) == "-" else read_input_file(file)
-    filtered, jobs = _add_datasets(text, file, options)
+    origin = "standard input" if str(file) == "-" else str(file)
+    if is_dag(text):
+        filtered, jobs = _add_to_dag(text, origin, options)
+    else:
+        description = read_description(text, Path.cwd())
+        if description.is_refused:
+            raise ExitWithMessage(
+                f"{origin} is neither a DAG file nor a submit file that condor_submit can read"
+            )
+        filtered, jobs = _add_datasets(text, description, origin, options)
     print_outlook(options, jobs, should_refuse=False, mode=filtered.mode)
     sys.stdout.buffer.write(filtered.text)
 
@@ -137,61 +149,67 @@ class ExitWithStatus(typer.Exit):
 
 
 def _add_datasets(
-    text: bytes, file: Path, options: DatasetOptions, *, is_complete: bool = True
+    text: bytes, description: "Description", origin: str, options: DatasetOptions
 ) -> "tuple[FilterResult, list[JobsOfSet]]":
-    """Add the datasets of *options* to *text*, the content of *file*; print notes on stderr.
+    """Add the datasets of *options* to *text*, the submit file *origin*; print notes on stderr.
 
-    File names in *text* are relative to the current folder, as in HTCondor. If not *is_complete*,
-    condor_submit reads more settings than *text*. Also return the jobs by their datasets.
+    Also return the jobs by their datasets.
     """
-    from hydrator.submit.submit_files.dag import has_required_datasets, is_dag
     from hydrator.submit.submit_files.datasets import add_datasets
-    from hydrator.submit.submit_files.description import SubmitFileError, is_description
+    from hydrator.submit.submit_files.description import SubmitFileError
 
-    origin = "standard input" if str(file) == "-" else str(file)
-    read = build_reader(Path.cwd())
+    dids = options.parse_shared_datasets(origin)
     try:
-        if is_dag(text):
-            filtered, jobs = _add_to_dag(text, origin, options, read)
-        elif not is_description(text):
-            raise ExitWithMessage(
-                f"{origin} does not begin like a submit file or a DAG file: give another file"
-            )
-        else:
-            dids = options.parse_shared_datasets() + _find_input_datasets(text, {}, options, origin)
-            options.dids.update(dids)
-            lines = options.gpu_lines().get("", ())
-            filtered = add_datasets(text, dids, origin, read, lines, is_complete=is_complete)
-            jobs = _jobs_of(filtered, options)
+        if description.dataset_list is None:
+            dids += find_input_datasets(description, options, origin)
+        options.dids.update(dids)
+        filtered = add_datasets(text, description, dids, origin, options.gpu_lines().get("", ()))
     except SubmitFileError as bad:
         raise ExitWithMessage(str(bad)) from bad
-    if filtered.text == text and not options.has_options and not has_required_datasets(text, read):
+    _require_datasets(filtered, text, origin, options)
+    print_notes(filtered)
+    return filtered, _jobs_of(filtered, options)
+
+
+def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> "tuple[FilterResult, list[JobsOfSet]]":
+    """Add the datasets of *options* to the DAG *text*; also return the nodes that get datasets.
+
+    File names in *text* are relative to the current folder, as in HTCondor.
+    """
+    from hydrator.submit.submit_files.dag import read_dag, read_node
+    from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+    from hydrator.submit.submit_files.description import SubmitFileError
+
+    try:
+        dag = read_dag(text)
+        nodes = DagNodes({node.name: node.kind for node in dag.nodes})
+        datasets = options.parse_node_datasets(nodes)
+        descriptions = {node.name: read_node(node, Path.cwd()) for node in dag.nodes}
+        dids = collect_dag_datasets(dag, descriptions, options, datasets)
+        lines = options.gpu_lines(nodes)
+        filtered = add_datasets_to_dag(text, dids, dag, descriptions, origin, extra_lines=lines)
+    except SubmitFileError as bad:
+        raise ExitWithMessage(str(bad)) from bad
+    _require_datasets(filtered, text, origin, options)
+    print_notes(filtered)
+    return filtered, _jobs_of_nodes({name: each for name, each in dids.items() if each})
+
+
+def _require_datasets(filtered: "FilterResult", text: bytes, origin: str, options: DatasetOptions) -> None:
+    """Raise ExitWithMessage if neither *options* nor the file *origin* names datasets."""
+    if filtered.text == text and not options.has_options and not filtered.may_name_datasets:
         raise ExitWithMessage(
             f"{origin} names no datasets: give --datasets, --datasets-file or --from-inputs"
         )
-    print_notes(filtered)
-    return filtered, jobs
-
-
-def _add_to_dag(
-    text: bytes, origin: str, options: DatasetOptions, read: "FileReader"
-) -> "tuple[FilterResult, list[JobsOfSet]]":
-    """Add the datasets of *options* to the DAG *text*; also return the nodes that get datasets."""
-    from hydrator.submit.submit_files.dag import read_dag
-    from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
-
-    dag = read_dag(text, read)
-    nodes = DagNodes({node.name: node.kind for node in dag.nodes})
-    dids = collect_dag_datasets(dag, options, read, options.parse_node_datasets(nodes))
-    filtered = add_datasets_to_dag(text, dids, dag, origin, extra_lines=options.gpu_lines(nodes))
-    return filtered, _jobs_of_nodes({name: each for name, each in dids.items() if each})
 
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
     """Replace this process by condor_submit; -append puts the new lines before the file's queue statement."""
     from hydrator.submit.submit_files.dag import is_dag
+    from hydrator.submit.submit_files.description import read_description
 
-    at = next(iter(_find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)), None)
+    found = _find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)
+    at = next(iter(found.files), None)
     if at is None or command[at] == "-":
         raise ExitWithMessage(
             "name a submit file after condor_submit: only hydrator submit filter can read standard input"
@@ -202,25 +220,26 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         raise ExitWithMessage(
             f"{file} is a DAG file: give condor_submit_dag instead of condor_submit after --"
         )
-    filtered, jobs = _add_datasets(text, file, options, is_complete=not _has_settings(command))
+    description = read_description(
+        text, Path.cwd(), before=found.settings, after=found.appended, queue=found.queue
+    )
+    filtered, jobs = _add_datasets(text, description, f"{file}", options)
     print_outlook(options, jobs, should_refuse=refuse_nowhere, mode=filtered.mode)
-    lines = [line.strip() for line in filtered.insertion.decode("utf-8").splitlines() if line.strip()]
     # condor_submit reads ``first`` before the file, so a setting in the file overrides ``first``
-    first = filtered.first_line.decode("utf-8").strip().replace("+", "MY.", 1).replace(" = ", "=", 1)
-    is_too_long = any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*lines, first))
+    first = filtered.first_line.replace("+", "MY.", 1).replace(" = ", "=", 1)
+    is_too_long = any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*filtered.lines, first))
     if is_too_long or filtered.has_new_items:
         _submit_copy(command, at, filtered.text)
-    appended = [word for line in lines for word in ("-append", line)]
-    words = [command[0], *([first] if first else []), *appended, *command[1:]]
+    appended = [word for line in filtered.lines for word in ("-append", line)]
+    words = [
+        command[0],
+        *([first] if first else []),
+        *command[1 : found.end],
+        *appended,
+        *command[found.end :],
+    ]
     with _before_start(words[0]):
         os.execvp(words[0], words)  # noqa: S606 - no shell
-
-
-def _has_settings(command: Sequence[str]) -> bool:
-    """Return whether *command* has settings of its own: ``-append LINE``, ``name=value`` or ``-queue``."""
-    options = [word.lstrip("-").lower() for word in command[1:] if word.startswith("-")]
-    is_option = any(word and ("append".startswith(word) or word == "queue") for word in options)
-    return is_option or any("=" in word for word in command[1:] if not word.startswith("-"))
 
 
 def _jobs_of(filtered: "FilterResult", options: DatasetOptions) -> "list[JobsOfSet]":
@@ -274,7 +293,7 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
 
     from .wrap_dag import write_copies
 
-    positions = _find_files(command, _DAG_OPTIONS_WITH_VALUE)
+    positions = _find_files(command, _DAG_OPTIONS_WITH_VALUE).files
     if not positions:
         raise ExitWithMessage("name a DAG file after condor_submit_dag")
     files = [Path(command[at]) for at in positions]
@@ -319,21 +338,41 @@ def _before_start(tool: str) -> Iterator[None]:
         raise ExitWithMessage(f"cannot run {tool}: {error.strerror}", 127) from error
 
 
-def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> list[int]:
-    """Return the positions of the submit files in *command*; the user may abbreviate option names."""
-    positions = []
+@dataclass(slots=True)
+class _CommandLine:
+    """Parts of a command line: the positions of the submit files, and settings for condor_submit.
+
+    ``settings`` are the arguments NAME=VALUE, ``appended`` the values of -append. ``queue`` has the words
+    after -queue, None without; ``end`` is the position of -queue, else the number of words.
+    """
+
+    end: int
+    files: list[int] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)
+    appended: list[str] = field(default_factory=list)
+    queue: str | None = None
+
+
+def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> _CommandLine:
+    """Read *command*; the user may abbreviate option names."""
+    found = _CommandLine(len(command))
     at = 1
     while at < len(command):
         word = command[at]
         option = word.lstrip("-").lower()
         if word == "-" or not word.startswith("-"):
             if "=" not in word or Path(word).exists():
-                positions.append(at)
-        elif option == "queue":
+                found.files.append(at)
+            else:
+                found.settings.append(word)
+        elif "queue".startswith(option) and options_with_value == _SUBMIT_OPTIONS_WITH_VALUE:
+            found.end, found.queue = at, " ".join(command[at + 1 :])
             break
         elif any(name.startswith(option) for name in options_with_value) and len(option) > (
             option[:1] in "dm"
         ):
             at += 1
+            if "append".startswith(option):
+                found.appended += command[at : at + 1]
         at += 1
-    return positions
+    return found

@@ -15,16 +15,15 @@ from hydrator.cli.commands.submit.dataset_options import (
     DagNodes,
     DatasetOptions,
     ExitWithMessage,
-    build_reader,
     collect_dag_datasets,
     print_notes,
     read_input_file,
 )
 from hydrator.cli.output.new_files import write_new_files
-from hydrator.submit.submit_files.dag import Dag, read_dag
+from hydrator.submit.submit_files.dag import Dag, DagNode, read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import FilterResult
-from hydrator.submit.submit_files.description import SubmitFileError
+from hydrator.submit.submit_files.description import Description, SubmitFileError
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did
@@ -48,6 +47,8 @@ class _DagTree:
     dag: Dag
     scope: str
     children: dict[int, "_DagTree"] = field(default_factory=dict)
+    descriptions: dict[str, Description] = field(default_factory=dict)
+    """The submit descriptions, by node name without ``scope``."""
     datasets: "dict[str, list[Did]]" = field(default_factory=dict)
     """By node name without ``scope``, the datasets to add."""
 
@@ -94,6 +95,7 @@ def write_copies(
         kinds = {branch.scope + node.name: node.kind for branch in branches for node in branch.dag.nodes}
         nodes = DagNodes(kinds, has_file_numbers=len(files) > 1)
         dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
+        _read_descriptions(roots)
         for root in roots:
             _collect_datasets(root, options, dids)
         check_nodes(_datasets_by_node(branches))
@@ -103,7 +105,7 @@ def write_copies(
     for filtered in notes:
         print_notes(filtered)
     if copies.files == list(files) and not options.has_options:
-        _require_datasets(files, branches)
+        _require_datasets(files, notes)
     return copies
 
 
@@ -114,9 +116,9 @@ def _datasets_by_node(branches: Sequence[_DagTree]) -> "dict[str, list[Did]]":
     }
 
 
-def _require_datasets(files: Sequence[Path], branches: Sequence[_DagTree]) -> None:
-    """Raise ExitWithMessage if neither the options nor a node name datasets."""
-    if not any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes):
+def _require_datasets(files: Sequence[Path], results: Sequence[FilterResult]) -> None:
+    """Raise ExitWithMessage if no node has datasets."""
+    if not any(filtered.may_name_datasets for filtered in results):
         listed = ", ".join(map(str, files))
         raise ExitWithMessage(
             f"{listed}: no node names datasets: give --datasets, --datasets-file or --from-inputs"
@@ -173,7 +175,7 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
     if path.resolve() in ancestors or len(ancestors) > _MAX_DEPTH:
         raise ExitWithMessage(f"{file}: the DAG refers to itself through {ancestors[-1].name}")
     text = read_input_file(path)
-    branch = _DagTree(file, path, base_folder, text, read_dag(text, build_reader(base_folder)), scope)
+    branch = _DagTree(file, path, base_folder, text, read_dag(text), scope)
     for reference in branch.dag.references:
         inner = scope if reference.name is None else f"{scope}{reference.name}+"
         folder = base_folder / reference.folder
@@ -181,6 +183,33 @@ def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequenc
             Path(reference.file), folder, inner, [*ancestors, path.resolve()]
         )
     return branch
+
+
+def _read_descriptions(roots: Sequence[_DagTree]) -> None:
+    """Set the submit descriptions of all nodes."""
+    for root in roots:
+        branches = list(root.walk())
+        for branch in branches:
+            others = [other for other in branches if other is not branch]
+            for node in branch.dag.nodes:
+                unread = _explain_other_file(branch, node, others)
+                branch.descriptions[node.name] = read_node(node, branch.base_folder, unread)
+
+
+def _explain_other_file(branch: _DagTree, node: DagNode, others: Sequence[_DagTree]) -> str:
+    """Return the reason why another DAG file decides what *node* of *branch* submits; empty without one.
+
+    Of two descriptions of one name, DAGMan 25 takes the one of the higher file, DAGMan 23 that of the splice.
+    """
+    full_name = branch.scope + node.name
+    for other in others:
+        name = node.description or ""
+        if name in other.dag.descriptions and other.dag.descriptions[name] != node.text:
+            return f"{other.file} declares another description {name}"
+        owners = {"ALL_NODES", full_name.removeprefix(other.scope)}
+        if full_name.startswith(other.scope) and not owners.isdisjoint(other.dag.variable_owners):
+            return f"{other.file} may have VARS for it"
+    return ""
 
 
 def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[str, Sequence[Did]]") -> None:
@@ -191,8 +220,7 @@ def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[
     for child in branch.children.values():
         _collect_datasets(child, options, dids)
     own = {node.name: list(dids.get(branch.scope + node.name, ())) for node in branch.dag.nodes}
-    read = build_reader(branch.base_folder)
-    branch.datasets.update(collect_dag_datasets(branch.dag, options, read, own))
+    branch.datasets.update(collect_dag_datasets(branch.dag, branch.descriptions, options, own))
 
 
 def _add_copies(
@@ -210,7 +238,13 @@ def _add_copies(
             inner[start] = str(copy)
     extra_lines = {node.name: lines.get(branch.scope + node.name, ()) for node in branch.dag.nodes}
     filtered = add_datasets_to_dag(
-        branch.text, branch.datasets, branch.dag, str(branch.file), extra_lines=extra_lines, copies=inner
+        branch.text,
+        branch.datasets,
+        branch.dag,
+        branch.descriptions,
+        str(branch.file),
+        extra_lines=extra_lines,
+        copies=inner,
     )
     notes.append(filtered)
     if filtered.text == branch.text:
