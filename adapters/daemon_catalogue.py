@@ -176,6 +176,22 @@ class DaemonCatalogue:
             texts = [text for row in rows for text in row.get("staging") or ()]
             return tuple(sanitize(str(text)) for text in texts[:_MAX_STAGING_TEXTS])
 
+    def read_paths(self, dids: AbstractSet[Did]) -> Mapping[Site, Mapping[Did, str]]:
+        """Return the paths of *dids* at each site by the [[storage]] of the daemon's configuration.
+
+        Raises:
+            CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
+        """
+        with self._translate_errors():
+            paths: dict[Site, dict[Did, str]] = {}
+            for row in self._fetch_rows(dids)[0]:
+                for each in row["paths"]:
+                    path = str(each["path"])
+                    if not (path.startswith("/") and path.isprintable()):
+                        raise ValueError(f"not an absolute path: {path[:100]!r}")
+                    paths.setdefault(Site(str(each["site"])), {})[parse_did(str(row["did"]))] = path
+            return paths
+
     def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Record], list[float]]:
         """Fetch the daemon's rows about *dids*; also return the daemon's time in each answer."""
         rows: list[Record] = []

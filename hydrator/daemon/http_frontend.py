@@ -127,6 +127,7 @@ class HttpFrontend:
             parts=context.part_statuses,
             reload_problems=context.reload_problems,
             credentials=context.credentials,
+            storage=context.settings.storage,
         )
 
     def _read_cluster(self, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:

@@ -158,7 +158,7 @@ class StateRoutes:
         if state.snapshot is None:
             raise HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
         dids, next_after = query.page(state.demand.dids if state.demand else frozenset())
-        rows = build_dataset_rows(state, state.snapshot, dids, should_suggest_names=bool(query.dids))
+        rows = build_dataset_rows(state, state.snapshot, dids, is_named=bool(query.dids))
         answer: models.Datasets = {
             "version": 1,
             "now": to_unix(state.now),

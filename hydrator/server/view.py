@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
+from hydrator.config import StorageArea
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.health import HealthFacts, OverallHealth, assess_health
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
@@ -51,6 +52,7 @@ class ServerState:
         reload_problems: why the daemon does not use the configuration on disk.
         load: the jobs in the queues; None if they are unknown.
         credentials: the tokens and certificates that the daemon presents.
+        storage: where each site keeps its data.
     """
 
     ads: Mapping[Site, SiteAd]
@@ -76,6 +78,7 @@ class ServerState:
     reload_problems: Sequence[str] = ()
     load: PoolLoad | None = None
     credentials: Sequence[Credential] = ()
+    storage: Sequence[StorageArea] = ()
 
     @classmethod
     def of_cycle(cls, report: CycleReport) -> "ServerState":

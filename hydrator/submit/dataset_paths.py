@@ -132,6 +132,16 @@ def local_paths(
     return paths
 
 
+def unlisted_paths(areas: Iterable[StorageArea], dids: Iterable[Did]) -> Paths:
+    """Return the paths of those of *dids* that are one file or folder, without asking for their files.
+
+    A measurement set is a folder. So where Rucio knows only files, a name that is not of an archive is a
+    dataset of several files: it gets no path.
+    """
+    dids = list(dids)
+    return local_paths(areas, dids, {did: () for did in dids if not did.lower().endswith(_ARCHIVE_SUFFIXES)})
+
+
 def _find_location(
     areas: Sequence[StorageArea], did: Did, files: Sequence[DatasetFile] | None
 ) -> DatasetLocation | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         fetch_daemon_knowledge,
         fetch_estimates,
         fetch_staging,
+        fetch_storage,
     )
     from .checks import build_check_inputs
     from .condor import (
@@ -53,6 +54,7 @@ __all__ = [
     "fetch_daemon_knowledge",
     "fetch_estimates",
     "fetch_staging",
+    "fetch_storage",
     "find_unreadable_secrets",
     "network_policy",
     "pool_policy",
@@ -65,7 +67,8 @@ __all__ = [
 
 _MODULES = {
     "assembly": "Parts assemble",
-    "catalogues": "build_file_listers daemon_catalogues fetch_daemon_knowledge fetch_estimates fetch_staging",
+    "catalogues": "build_file_listers daemon_catalogues fetch_daemon_knowledge fetch_estimates fetch_staging"
+    " fetch_storage",
     "checks": "build_check_inputs",
     "condor": ("build_cluster_queues build_condor_client build_job_history fetch_config_values"),
     "network": "NetworkParts build_rate_table",

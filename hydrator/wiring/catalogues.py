@@ -33,6 +33,7 @@ from ..config import (
     Settings,
     SiteCapabilitiesSettings,
     Source,
+    StorageArea,
 )
 from ..config.catalogues import DIRECTORY
 from ..config.fields import build_from_section
@@ -75,6 +76,27 @@ def fetch_daemon_knowledge(
         return DaemonKnowledge(now, Snapshot({}, dict.fromkeys(dids, f"{daemon.name}: {error.reason}")))
     finally:
         daemon.close()
+
+
+def fetch_storage(settings: Settings, dids: AbstractSet[Did]) -> list[StorageArea]:
+    """Fetch the paths of *dids* from the daemon at [submit] daemon_url, as one area for each site.
+
+    Return none if daemon_url is not set.
+
+    Raises:
+        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
+        CatalogueError: the daemon did not answer.
+    """
+    daemon = _build_daemon_catalogue(settings)
+    if daemon is None or not dids:
+        return []
+    try:
+        paths = daemon.read_paths(dids)
+    finally:
+        daemon.close()
+    return [
+        StorageArea(site=site, prefix="/", rule="table", table={**by_did}) for site, by_did in paths.items()
+    ]
 
 
 def fetch_staging(settings: Settings, dids: Collection[Did]) -> tuple[str, ...]:

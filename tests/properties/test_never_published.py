@@ -53,7 +53,7 @@ def shown_texts(report: CycleReport, publisher: MemoryPublisher) -> Iterator[str
     yield unmark_case(generate_latest(registry).decode())
     yield unmark_case(str(build_set_rows(state, ())))
     snapshot = report.evaluation.snapshot
-    rows = build_dataset_rows(state, snapshot, sorted(report.demand.dids), should_suggest_names=True)
+    rows = build_dataset_rows(state, snapshot, sorted(report.demand.dids), is_named=True)
     yield str(rows) + str(snapshot.unseen_reasons)
     yield unmark_case(render_overview(state))
 

@@ -121,6 +121,19 @@ class FactAnswer(TypedDict):
 
 
 @with_config(CLOSED)
+class PathAnswer(TypedDict):
+    """The path of a dataset for jobs at one site.
+
+    Attributes:
+        site: the site.
+        path: the path of the dataset, which is one file or folder.
+    """
+
+    site: str
+    path: str
+
+
+@with_config(CLOSED)
 class DatasetAnswer(TypedDict):
     """One dataset and the sites that have it.
 
@@ -134,6 +147,7 @@ class DatasetAnswer(TypedDict):
         left_out_at: sites whose ads leave out the dataset because of the size budget.
         similar_names: similar names that exist; only if the query names this dataset and no site has it.
         sites: the sites that have it.
+        paths: where jobs would find it at each site, by the daemon's [[storage]]; only if the query names it.
     """
 
     did: str
@@ -145,6 +159,7 @@ class DatasetAnswer(TypedDict):
     left_out_at: list[str]
     similar_names: list[str]
     sites: list[FactAnswer]
+    paths: list[PathAnswer]
 
 
 @with_config(CLOSED)

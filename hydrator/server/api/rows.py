@@ -10,8 +10,10 @@ from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.set_answers import read_set_answers, read_site_answers
 from hydrator.domain.model import Demand, Did, Fact, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.provenance import public_provenance
+from hydrator.domain.text import matches_any
 from hydrator.server.view import ServerState, select_sets, total_bytes
 from hydrator.staging.overview import explain_for_job
+from hydrator.submit.dataset_paths import unlisted_paths
 from hydrator.submit.nearest_names import add_similar_names
 
 from .models import DatasetAnswer, DatasetSetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
@@ -40,13 +42,18 @@ def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
 
 
 def build_dataset_rows(
-    state: ServerState, snapshot: Snapshot, dids: Iterable[Did], *, should_suggest_names: bool
+    state: ServerState, snapshot: Snapshot, dids: Iterable[Did], *, is_named: bool
 ) -> list[DatasetAnswer]:
-    """Build the rows of *dids*; optionally with similar names for datasets that are at no site."""
+    """Build the rows of *dids*.
+
+    If the query names them, the rows have paths, and similar names for datasets that are at no site.
+    """
     dids = list(dids)
     knowledge = state.knowledge
-    similar = add_similar_names(knowledge, dids).similar_names if knowledge and should_suggest_names else {}
+    similar = add_similar_names(knowledge, dids).similar_names if knowledge and is_named else {}
     demand = state.demand or Demand()
+    public = [did for did in dids if is_named and not matches_any(did, demand.never)]
+    paths = unlisted_paths(state.storage, public)
     collisions = {did: group for group in snapshot.case_collisions for did in group}
     collisions |= snapshot.misspelt_dids
     return [
@@ -63,6 +70,11 @@ def build_dataset_rows(
                 _build_fact_row(site, facts.facts[did], state.now)
                 for site, facts in sorted(snapshot.sites.items())
                 if did in facts.facts
+            ],
+            "paths": [
+                {"site": site, "path": path}
+                for site, by_did in paths.items()
+                if isinstance(path := by_did.get(did), str)
             ],
         }
         for did in dids

@@ -1,6 +1,9 @@
 """Catalogue of a daemon's facts over HTTP: its readings, and its errors."""
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.daemon_catalogue import NOT_IN_DEMAND, DaemonCatalogue
+from hydrator.config import StorageArea
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -51,11 +55,20 @@ class Daemon:
         return self._shown
 
     def read(self, *dids: Did) -> Survey:
+        with self._asked() as catalogue:
+            return catalogue.read(frozenset(dids))
+
+    def read_paths(self, *dids: Did) -> Mapping[Site, Mapping[Did, str]]:
+        with self._asked() as catalogue:
+            return catalogue.read_paths(frozenset(dids))
+
+    @contextmanager
+    def _asked(self) -> Iterator[DaemonCatalogue]:
         with self._server as running:
             assert running.url
             catalogue = DaemonCatalogue(running.url)
             try:
-                return catalogue.read(frozenset(dids))
+                yield catalogue
             finally:
                 catalogue.close()
 
@@ -123,6 +136,14 @@ def test_a_site_with_too_old_a_fact_is_unreachable():
     assert isinstance(reading, Seen)
     assert reading.unreachable_sites == {CAM}
     assert [replica.site for replica in reading.replicas] == [RAL]
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("path", ["data/L1", "/data/L1\n+x = 1"])
+def test_path_that_is_not_absolute_or_not_one_line_is_no_answer_of_a_daemon(path):
+    shown = replace(view(), storage=[StorageArea(site="UK", prefix=path, rule="table", table={L1: ""})])
+    with pytest.raises(CatalogueGarbled):
+        Daemon(shown).read_paths(L1)
 
 
 @pytest.mark.outside

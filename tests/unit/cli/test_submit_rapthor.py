@@ -5,12 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.cli.output.new_files import make_new_folder
+from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
@@ -624,6 +626,38 @@ def test_job_is_held_after_misses_at_all_sites_with_its_data(host):
     (hold,) = [line for line in done.stdout.splitlines() if line.startswith("periodic_hold =")]
     assert 'member("UK", ChirpDataLocalityMissed)' in hold
     assert '"AU"' not in hold
+
+
+@pytest.fixture
+def submitter(host) -> Iterator[Host]:
+    """A host with the documented file of a submitter, and a daemon that knows the storage of one site."""
+    areas = [StorageArea(site="UK", prefix="/data", rule="name")]
+    view = ServerState({}, Snapshot({}), demand(), None, NOON, storage=areas)
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "submit" / "write-a-job.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?daemon_url.*?)```", page, re.DOTALL)
+    assert len([line for line in example.splitlines() if line and not line.startswith("#")]) <= 5
+    with HttpServer(build_app(lambda: view, CollectorRegistry()), "127.0.0.1", 0) as daemon:
+        (host.folder / "config.toml").write_text(example.replace("https://hydrator.example.org", daemon.url))
+        yield host
+
+
+@pytest.mark.outside
+def test_documented_file_of_a_submitter_submits_the_first_run_of_a_dataset(submitter):
+    done = submitter.submit("/anywhere/L1.ms", "-o", "job")
+    assert done.returncode == 0, done.stderr
+    paths = json.loads((submitter.job() / "hydrator-paths.json").read_text())
+    assert paths["sites"] == {"UK": {"lofar:L1": "/data/lofar/L1"}}
+    assert '+DataLocalityPathSites = {"UK"}' in (submitter.job() / "run1.sub").read_text()
+    assert "it is not known yet which sites have lofar:L1; the run waits" in done.stderr
+    assert submitter.submit("L1.ms", "--dry-run").returncode == 0
+    assert submitter.submit("L1.ms", "--refuse-nowhere").returncode == 3
+
+
+@pytest.mark.outside
+def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
+    file = submitter.folder / "config.toml"
+    file.write_text(re.sub(r"127.0.0.1:\d+", "127.0.0.1:1", file.read_text()))
+    assert "did not answer" in submitter.refusal("L1.ms", status=1)[0]
 
 
 @pytest.mark.outside

@@ -61,7 +61,9 @@ class Cycles:
     def __init__(self, *, has_http: bool = True) -> None:
         http = SimpleNamespace(enabled=has_http)
         settings = SimpleNamespace(
-            publish=SimpleNamespace(http=http), daemon=SimpleNamespace(max_age=timedelta(hours=6))
+            publish=SimpleNamespace(http=http),
+            daemon=SimpleNamespace(max_age=timedelta(hours=6)),
+            storage=[],
         )
         self.now = NOON
         self.hang_reason: str | None = None
@@ -137,7 +139,7 @@ def test_requests_between_two_cycles_share_one_state(cycles):
 def test_answers_about_named_datasets_count_the_jobs_once():
     entries = CountedEntries([DemandEntry((L1,), 3, Origin.JOB, NOON)])
     view = ServerState({}, Snapshot({}), Demand(entries), None, NOON)
-    rows = [build_dataset_rows(view, Snapshot({}), [L1], should_suggest_names=False) for _ in range(5)]
+    rows = [build_dataset_rows(view, Snapshot({}), [L1], is_named=False) for _ in range(5)]
     assert {row["jobs"] for (row,) in rows} == {3}
     assert entries.read_count <= 2  # for the jobs and for the names
 

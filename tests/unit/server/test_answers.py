@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 from starlette.routing import Route
 
+from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.server.api import models
 from hydrator.server.app import build_app
@@ -71,6 +72,23 @@ def test_answer_has_the_keys_of_its_model(path, status, model):
     answer = ask(path)
     assert answer.status_code == status
     TypeAdapter(model).validate_json(answer.content)
+
+
+def test_paths_are_given_for_named_datasets_that_are_not_private():
+    areas = [
+        StorageArea(site="UK", prefix="/data", rule="name"),
+        StorageArea(site="NL", prefix="/rucio", rule="identity"),
+        StorageArea(site="AU", prefix="/own", rule="table", table={"x:secret": "s", "x:L1.ms": "a"}),
+    ]
+    state = replace(STATE, storage=areas, demand=replace(demand(), never=("x:s*",)))
+    rows = ask("/v1/datasets?did=x:L1.ms&did=x:L1.ms.tar&did=x:secret", state).json()["datasets"]
+    assert {row["did"]: {each["site"]: each["path"] for each in row["paths"]} for row in rows} == {
+        "x:L1.ms": {"UK": "/data/x/L1.ms", "AU": "/own/a"},  # as files its path is not known
+        "x:L1.ms.tar": {"UK": "/data/x/L1.ms.tar", "NL": "/rucio/x/L1.ms.tar"},
+        "x:secret": {},
+    }
+    unnamed = ask("/v1/datasets", replace(STATE, storage=areas)).json()["datasets"]
+    assert [row["paths"] for row in unnamed] == [[], [], []]
 
 
 @pytest.mark.parametrize("path", ["/v1/datasets", "/v1/sets", "/v1/sites/NONE/ad", "/readyz"])

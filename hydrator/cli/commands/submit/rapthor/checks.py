@@ -219,6 +219,9 @@ def _path_problems(run: "PreparedRun") -> list[str]:
     if settings.submit.stage_in or run.sites_with_paths:
         return []
     if not settings.storage:
+        if settings.submit.daemon_url:
+            advice = "add one, and a [[catalogue]] that lists the files of datasets, or set [submit].stage_in"
+            return [f"no [[storage]] here or of the daemon gives the paths of datasets: {advice}"]
         return ["no [[storage]] gives the paths of datasets: add one for each site, or set [submit].stage_in"]
     dotted = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
     if dotted:

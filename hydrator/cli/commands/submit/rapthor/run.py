@@ -12,7 +12,7 @@ from hydrator.cli.output.progress import ReportingCatalogue, show_progress
 from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError, StateError
 from hydrator.domain.model import Did, Site, SiteFacts, Snapshot
-from hydrator.domain.text import format_count
+from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.state.store import Store
@@ -23,7 +23,14 @@ from hydrator.submit.file_lists import Listing, address_mismatches, list_files, 
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, run_name
 from hydrator.submit.rapthor.outlook import SiteOutlook, explain_no_qualified_site, rank_sites
 from hydrator.submit.rapthor.parset import Parset, parse_parset
-from hydrator.wiring import assemble, build_file_listers, daemon_catalogues, reconcile_policy, system_clock
+from hydrator.wiring import (
+    assemble,
+    build_file_listers,
+    daemon_catalogues,
+    fetch_storage,
+    reconcile_policy,
+    system_clock,
+)
 
 from .checks import MAX_LISTED, exit_on_problems
 from .options import OutputFormat, OutputOptions
@@ -61,6 +68,8 @@ class PreparedRun:
     @property
     def no_site_reason(self) -> str:
         """One sentence on why no site can start the run now; empty if a site can start it."""
+        if unchecked := sorted(self.resolution.unchecked_dids):
+            return f"it is not known yet which sites have {shorten_list(unchecked)}"
         return explain_no_qualified_site(self.run, self.sites)
 
 
@@ -78,10 +87,12 @@ def prepare_run(
     """
     parset = parse_parset(_read_parset(file), str(file))
     resolution, now = _resolve_datasets(parset, settings, output)
-    resolution = _check_resolution(resolution, output, mode_problems)
+    resolution = _check_resolution(resolution, output, mode_problems, asks_only_daemon=not settings.catalogue)
     facts = _collect_site_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
     is_for_job = output.form is OutputFormat.JOB
+    if is_for_job and not settings.storage:
+        settings = settings.model_copy(update={"storage": fetch_storage(settings, frozenset(dids))})
     listing = _list_files(settings, dids, output) if is_for_job else Listing()
     paths = local_paths(settings.storage, dids, {**dict.fromkeys(listing.failures, ()), **listing.contents})
     label = run_name(name or file.stem)
@@ -207,11 +218,16 @@ def _no_match_text(parset: Parset, search: str) -> str:
 
 
 def _check_resolution(
-    resolution: Resolution, output: OutputOptions, mode_problems: Sequence[str]
+    resolution: Resolution,
+    output: OutputOptions,
+    mode_problems: Sequence[str],
+    *,
+    asks_only_daemon: bool,
 ) -> Resolution:
     """Return *resolution*, without absent names if the user said so.
 
-    Exits if a name has no dataset, two names have the same dataset, or a catalogue did not answer.
+    Exits if a name has no dataset, two names have the same dataset, or a catalogue did not answer. The daemon
+    knows no dataset that no job has named. So without a catalogue this run may be the first that names one.
     """
     if output.least_share is not None:
         resolution = _leave_out_absent(resolution, output.least_share, mode_problems)
@@ -228,7 +244,7 @@ def _check_resolution(
         )
     exit_on_problems([*mode_problems, *duplicates])
     unchecked = sorted(resolution.unchecked_dids)
-    if unchecked and not output.allow_unknown:
+    if unchecked and not output.allow_unknown and (notices or not asks_only_daemon):
         text = (
             f"{len(unchecked)} datasets could not be looked up ({', '.join(unchecked[:MAX_LISTED])}, …):"
             " try again later, or accept them with --allow-unknown"
