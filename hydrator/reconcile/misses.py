@@ -5,7 +5,7 @@ submit file from the submit commands, the schedd then queues the job again. The 
 misses, and the schedd holds the job after some tries. Tested on HTCondor 23.9.6 and 25.14.1
 (tests/integration/test_job_start.py):
 
-* A job may change its own ad through condor_chirp without more permissions. A delayed update must have a name
+* A job may change its own ad through Chirp without more permissions. A delayed update must have a name
   that CHIRP_DELAYED_UPDATE_PREFIX allows (``Chirp*``), and at most about 990 bytes. The attribute survives
   the next start of the job.
 * If a file of transfer_output_files is missing in the sandbox, HTCondor holds the job before it evaluates

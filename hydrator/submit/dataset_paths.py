@@ -41,11 +41,10 @@ FilesByDid = Mapping[Did, Sequence[DatasetFile]]
 
 @dataclass(frozen=True, slots=True)
 class JobDataset:
-    """One dataset of a job: its DID, its name in the job's own files, its variable ``$INPUT_n``."""
+    """One dataset of a job: its DID, and its name in the job's own files."""
 
     did: Did
     name: str
-    variable: str
 
 
 def has_file_rule(areas: Iterable[StorageArea]) -> bool:
@@ -164,7 +163,7 @@ def _layout_name(area: StorageArea) -> str:
 
 def job_datasets(pairs: Sequence[tuple[str, Did]]) -> tuple[JobDataset, ...]:
     """Return a JobDataset for each of *pairs* (name and DID)."""
-    return tuple(JobDataset(did, name, f"INPUT_{number}") for number, (name, did) in enumerate(pairs, 1))
+    return tuple(JobDataset(did, name) for name, did in pairs)
 
 
 def paths_file_text(
@@ -223,7 +222,7 @@ def _dataset_entry(
     dataset: JobDataset, files: Sequence[DatasetFile] | None, layouts: Mapping[str, StorageArea]
 ) -> dict[str, object]:
     """Return the entry of one dataset in hydrator-paths.json."""
-    entry: dict[str, object] = {"did": dataset.did, "name": dataset.name, "variable": dataset.variable}
+    entry: dict[str, object] = {"did": dataset.did, "name": dataset.name}
     if not files:
         return entry
     if layouts:

@@ -116,7 +116,6 @@ PATHS = st.lists(
 def test_a_rewritten_parset_reads_as_exactly_these_paths(paths):
     import glob
 
-    parset = parse_parset(
-        job_start.rewrite_input_ms(b"[global]\ninput_ms = x\ndir_working = w\n", paths), "p"
-    )
+    text, _ = job_start.fill_parset(b"[global]\ninput_ms = {input_ms}\ndir_working = w\n", paths, "/s", {})
+    parset = parse_parset(text, "p")
     assert sorted(parset.input_globs) == sorted(glob.escape(path) for path in paths)

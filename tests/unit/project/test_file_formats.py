@@ -102,6 +102,6 @@ def test_paths_example_has_a_place_of_the_dataset_at_both_sites(tmp_path):
     inputs = job_wrapper.JobInputs(str(file))
     [dataset] = inputs.datasets
     assert (dataset.did, dataset.files) == ("lofar:L1", [("table.dat", 123)])
-    assert inputs.locations_at("AU") == {"lofar:L1": "/data/lofar/L1"}
-    [(folder, layout)] = inputs.locations_at("UK")["lofar:L1"]
-    assert (folder, layout in dataset.layouts) == ("/data/rucio", True)
+    assert inputs.places["AU"] == {"lofar:L1": "/data/lofar/L1"}
+    [(_, _, paths)] = dataset.files_at(inputs.places["UK"]["lofar:L1"])
+    assert paths == ["/data/rucio/lofar/6f/0c/L1.ms"]

@@ -175,8 +175,8 @@ def test_paths_file_has_the_fields_that_the_wrapper_reads():
     assert json.loads(text) == {
         "version": 1,
         "datasets": [
-            {"did": "lofar:L2.ms", "name": "/x/L2.ms", "variable": "INPUT_1"},
-            {"did": "lofar:L1.ms", "name": "/x/L1.ms", "variable": "INPUT_2"},
+            {"did": "lofar:L2.ms", "name": "/x/L2.ms"},
+            {"did": "lofar:L1.ms", "name": "/x/L1.ms"},
         ],
         "sites": {"UK": {"lofar:L1.ms": "/data/lofar/L1.ms", "lofar:L2.ms": "/data/lofar/L2.ms"}},
         "stage_in": "get {did} {path}",

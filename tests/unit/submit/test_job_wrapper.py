@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,20 +31,23 @@ PARSET = b"[global]\ninput_ms = {input_ms}\ndir_working = /scratch\n[cluster]\nm
 
 
 @pytest.fixture
-def node(tmp_path) -> "Node":
-    return Node(tmp_path)
+def node(tmp_path) -> "Iterator[Node]":
+    node = Node(tmp_path)
+    yield node
+    node.close()
 
 
 class Node:
     """A worker node at site UK with a scratch folder and a storage area."""
 
     def __init__(self, folder: Path) -> None:
+        self.servers: list[socket.socket] = []
         self.scratch = folder / "scratch"
         self.storage = folder / "uk"
         for each in (self.scratch, self.storage):
             each.mkdir()
         self.machine = folder / "machine.ad"
-        self.machine.write_text('Cpus = 1\nDataLocalitySite = "UK"\nGLIDEIN_Site = "other"\n')
+        self.machine.write_text('Cpus = 1\nMemory = 2048\nDataLocalitySite = "UK"\nGLIDEIN_Site = "other"\n')
         self.job = folder / "job.ad"
         self.job.write_text("ClusterId = 1\n")
         self.environment = {
@@ -57,10 +61,7 @@ class Node:
         """Write hydrator-paths.json for *dids*, each a name in the storage area of UK."""
         body = {
             "version": 1,
-            "datasets": [
-                {"did": did, "name": f"/as/was/{did.partition(':')[2]}", "variable": f"INPUT_{n}"}
-                for n, did in enumerate(dids, 1)
-            ],
+            "datasets": [{"did": did, "name": f"/as/was/{did.partition(':')[2]}"} for did in dids],
             "sites": {"UK": {did: str(self.storage / did.partition(":")[2]) for did in dids}},
             "stage_in": stage_in,
             **more,
@@ -99,15 +100,36 @@ class Node:
         copy.chmod(0o755)
         return copy
 
-    def chirp(self, status: int = 0) -> Path:
-        """A condor_chirp that writes down what it is told."""
-        messages = self.scratch.parent / "told"
-        tool = self.scratch.parent / "bin" / "condor_chirp"
-        tool.parent.mkdir()
-        tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {messages}\nexit {status}\n')
-        tool.chmod(0o755)
-        self.environment["PATH"] = f"{tool.parent}:{self.environment['PATH']}"
-        return messages
+    def chirp(self, answer: str = "0") -> dict[str, str]:
+        """Serve Chirp as HTCondor's starter does; return the attributes that the job will have set."""
+        attributes: dict[str, str] = {}
+        server = socket.create_server(("127.0.0.1", 0))
+        self.servers.append(server)
+        (self.scratch / ".chirp.config").write_text(f"127.0.0.1 {server.getsockname()[1]} secret\n")
+        threading.Thread(target=serve_chirp, args=(server, answer, attributes), daemon=True).start()
+        return attributes
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.shutdown(socket.SHUT_RDWR)
+            server.close()
+
+
+def serve_chirp(server: socket.socket, answer: str, attributes: dict[str, str]) -> None:
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rw") as stream:
+                assert stream.readline() == "cookie secret\n"
+                stream.write("0\n")
+                stream.flush()
+                for line in stream:
+                    words = re.split(r"(?<!\\) ", line.rstrip("\n"))
+                    verb, name, value = (re.sub(r"\\(.)", r"\1", word) for word in words)
+                    assert verb == "set_job_attr_delayed"
+                    attributes[name] = value
+                    stream.write(f"{answer}\n")
+                    stream.flush()
 
 
 # ------------------------------------------------------------------------------------- the file itself
@@ -333,8 +355,8 @@ def test_missing_command_ends_with_127_and_a_sentence(node):
     ("words", "sentence"),
     [
         ((), "no command"),
-        (("--nonsense", "x"), "unknown option --nonsense"),
-        (("--parset",), "--parset needs a value"),
+        (("--nonsense", "x"), "--nonsense"),
+        (("--parset",), "--parset requires argument"),
         (("--paths", "nowhere.json", "true"), "cannot read nowhere.json"),
         (("--parset", "nowhere.parset", "true"), "cannot copy the parset"),
     ],
@@ -363,16 +385,15 @@ def test_invalid_paths_file_is_one_sentence_and_status_2(node, text):
 
 
 def test_site_comes_from_the_slot_ad_then_its_glidein_attributes(tmp_path):
-    def site(text: str, **environ: str) -> str:
+    def site(text: str) -> str:
         (tmp_path / "ad").write_text(text)
-        environ["_CONDOR_MACHINE_AD"] = str(tmp_path / "ad")
-        return job_start.find_site("", ["GLIDEIN_B", "GLIDEIN_A"], environ)
+        environ = {"_CONDOR_MACHINE_AD": str(tmp_path / "ad")}
+        return job_start.find_site(["GLIDEIN_B", "GLIDEIN_A"], environ)
 
     both = 'GLIDEIN_A = "a"\nglidein_b = "b"\n'
     assert site(both + 'DataLocalitySite = "uk"\n') == "uk"
     assert site(both) == "b"
     assert site('GLIDEIN_A = "a"\nGLIDEIN_B = "None"\n') == "a"
-    assert site("Cpus = 1\n", GLIDEIN_A="from the environment") == "from the environment"
     assert site("Cpus = 1\n") == ""
 
 
@@ -383,12 +404,12 @@ def test_site_comes_from_the_slot_ad_then_its_glidein_attributes(tmp_path):
 def test_missing_dataset_ends_with_85_and_is_reported_in_the_job_ad(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     node.holds("L2.ms")
-    messages = node.chirp()
+    attributes = node.chirp()
     done = node.run("true")
     assert done.returncode == 85
     assert done.stderr.count("\n") == 1
     assert "not readable at UK: lofar:L1.ms" in done.stderr
-    attributes = dict(line.split(" ", 2)[1:] for line in messages.read_text().splitlines())
+    assert "could not be written" not in done.stderr
     assert attributes["ChirpDataLocalityMissed"] == '{"UK"}'
     until = int(attributes["ChirpDataLocalityMissedUntil"])
     assert until % 300 == 0
@@ -403,10 +424,10 @@ def test_report_keeps_earlier_misses_in_the_job_ad(node):
     node.job.write_text(
         'ChirpDataLocalityMissed = { "NL","UK" }\nChirpDataLocalityMisses = { "12 lofar:L1.ms NL" }\n'
     )
-    messages = node.chirp()
+    attributes = node.chirp()
     node.run("true")
-    assert 'ChirpDataLocalityMissed {"UK","NL"}' in messages.read_text()
-    assert '","12 lofar:L1.ms NL"}' in messages.read_text()
+    assert attributes["ChirpDataLocalityMissed"] == '{"UK","NL"}'
+    assert attributes["ChirpDataLocalityMisses"].endswith('","12 lofar:L1.ms NL"}')
 
 
 @pytest.mark.outside
@@ -414,7 +435,7 @@ def test_empty_folder_and_dangling_link_are_misses(node):
     node.takes("lofar:L1.ms")
     path = node.storage / "L1.ms"
     path.mkdir()
-    assert "is empty" in node.run("true").stderr
+    assert "has no files" in node.run("true").stderr
     path.rmdir()
     path.symlink_to(node.storage / "gone")
     assert node.run("true").returncode == 85
@@ -451,41 +472,32 @@ def test_file_server_without_an_answer_is_a_miss(tmp_path):
     os.mkfifo(tmp_path / "never")
     (tmp_path / "file").write_text("x")
     one = Dataset(1, {"did": "lofar:L1"})
-    looked = job_start.check_readable([(one, str(tmp_path / "file")), (one, str(tmp_path / "never"))], 0.5)
-    assert looked == [("", [str(tmp_path / "file")]), ("no answer within 0.5 s", [])]
+    looked = job_start.check_all([(one, str(tmp_path / "file")), (one, str(tmp_path / "never"))], 0.5)
+    assert looked == [["", [str(tmp_path / "file")]], ["no answer within 0.5 s", []]]
 
 
 @pytest.mark.outside
-def test_failing_condor_chirp_does_not_change_the_exit_status(node):
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(None, "No such file or directory"), ("-1", "HTCondor refuses"), ("", "ValueError")],
+)
+def test_miss_that_cannot_be_written_ends_with_85_and_says_so(node, answer, reason):
     node.takes("lofar:L1.ms")
-    node.chirp(status=1)
-    assert node.run("true").returncode == 85
+    if answer is not None:
+        node.chirp(answer)
+    done = node.run("true")
+    assert (done.returncode, done.stderr.count("\n")) == (85, 1)
+    assert "not readable at UK: lofar:L1.ms" in done.stderr
+    assert "the miss could not be written into the job's ad" in done.stderr
+    assert reason in done.stderr
 
 
 @pytest.mark.outside
-def test_wrapper_uses_the_chirp_protocol_without_condor_chirp(node, tmp_path):
-    request: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=answer_chirp, args=(server, request, 3), daemon=True)
-        thread.start()
-        config = tmp_path / "chirp.config"
-        config.write_text(f"127.0.0.1 {server.getsockname()[1]} secret\n")
-        environ = {"PATH": str(tmp_path), "_CONDOR_CHIRP_CONFIG": str(config)}
-        job_start.report_misses("U K", ["a:1"], environ, NOW)
-        thread.join(120)
-    assert request[::2] == [b"cookie secret\n"] * 3
-    assert request[1] == b'set_job_attr_delayed ChirpDataLocalityMissed {"U\\ K"}\n'
-    assert request[5] == f'set_job_attr_delayed ChirpDataLocalityMisses {{"{NOW}\\ a:1\\ U\\ K"}}\n'.encode()
-
-
-def answer_chirp(server: socket.socket, heard: list[bytes], connections: int) -> None:
-    for _ in range(connections):
-        connection, _ = server.accept()
-        with connection, connection.makefile("rwb") as stream:
-            for _ in range(2):
-                heard.append(stream.readline())
-                stream.write(b"0\n")
-                stream.flush()
+def test_site_with_a_space_arrives_in_the_job_ad(node):
+    node.takes("lofar:L1.ms", sites={})
+    attributes = node.chirp()
+    node.run("--site", "U K\\", "true")
+    assert attributes["ChirpDataLocalityMissed"] == '{"U K"}'
 
 
 @pytest.mark.outside
@@ -530,9 +542,8 @@ def test_fetched_dataset_is_reported_and_is_a_miss_if_advertised(node):
         "DatasetStates = ([ 'lofar:L1.ms' = \"AVAILABLE\"; 'lofar:L2.ms' = \"STAGING\" ])\n"
     )
     node.job.write_text('ChirpDataLocalityFetched = { "12 lofar:L1.ms NL" }\n')
-    messages = node.chirp()
+    attributes = node.chirp()
     assert node.run("true").returncode == 0
-    attributes = dict(line.split(" ", 2)[1:] for line in messages.read_text().splitlines())
     assert set(attributes) == {"ChirpDataLocalityFetched", "ChirpDataLocalityMisses"}
     assert re.fullmatch(
         r'\{"\d+ lofar:L1.ms,lofar:L2.ms UK","12 lofar:L1.ms NL"\}', attributes["ChirpDataLocalityFetched"]
@@ -580,15 +591,23 @@ def test_result_of_the_stage_in_command_is_found(node, command, below):
         ("false", "false ended with status 1"),
         ("true", "left nothing"),
         ("no-such-tool {did}", "cannot be started"),
-        ("sleep 60", "took over 1 s"),
-        ("sh -c 'kill -9 $$'", "ended by signal 9"),
+        ("sh -c 'kill -9 $$'", "ended with status -9"),
     ],
 )
 def test_dataset_that_cannot_be_fetched_is_a_miss(node, command, sentence):
-    node.takes("lofar:L1.ms", stage_in=command, stage_in_seconds=1)
+    node.takes("lofar:L1.ms", stage_in=command)
     done = node.run("true")
     assert done.returncode == 85
     assert sentence in done.stderr
+
+
+@pytest.mark.outside
+def test_stage_in_command_that_takes_too_long_is_killed(node):
+    left = node.scratch / "left"
+    command = f"sh -c 'echo $$ > {left}; exec sleep 60'"
+    with pytest.raises(WrapperError, match=r"took over 0\.5 s"):
+        job_start.fetch(Dataset(1, {"did": "lofar:L1"}), command, str(node.scratch), 0.5)
+    assert not Path(f"/proc/{left.read_text().strip()}").exists()
 
 
 @pytest.mark.outside
@@ -650,9 +669,7 @@ def test_variable_of_a_dataset_must_be_a_shell_name():
 BIG = 'sh -c \'truncate -s 200000000 $0/f; test -z "$1" || printf "$1" > $HYDRATOR_SOURCE_FILE\' {path} '
 
 
-def read_reports(messages: Path) -> list[str]:
-    lines = messages.read_text().splitlines() if messages.exists() else []
-    attributes = dict(line.split(" ", 2)[1:] for line in lines)
+def read_reports(attributes: Mapping[str, str]) -> list[str]:
     return re.findall(r'"([^"]*)"', attributes.get("ChirpDataLocalityReads", ""))
 
 
@@ -669,36 +686,36 @@ def read_reports(messages: Path) -> list[str]:
     ],
 )
 def test_rate_of_a_fetched_dataset_is_reported_if_its_source_is_known(node, named, others, source):
-    messages = node.chirp()
+    attributes = node.chirp()
     node.takes("lofar:L1.ms", stage_in=f"{BIG}'{named}'")
     paths = json.loads((node.scratch / "hydrator-paths.json").read_text())
     paths["sites"] |= {site: {"lofar:L1.ms": f"/{site}/L1.ms"} for site in others}
     (node.scratch / "hydrator-paths.json").write_text(json.dumps(paths))
     assert node.run("true").returncode == 0
     expected = rf"{source}:200000000:\d+\.\d:\d+:UK" if source else ""
-    assert [bool(re.fullmatch(expected, each)) for each in read_reports(messages)] == [True] * bool(source)
+    assert [bool(re.fullmatch(expected, each)) for each in read_reports(attributes)] == [True] * bool(source)
 
 
 @pytest.mark.outside
 def test_rate_of_a_small_dataset_or_a_local_one_is_not_reported(node):
-    messages = node.chirp()
+    attributes = node.chirp()
     node.takes(
         "lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'echo x > $0/f; echo NL > $HYDRATOR_SOURCE_FILE' {path}"
     )
     node.holds("L2.ms")
     assert node.run("true").returncode == 0
-    assert "ChirpDataLocalityFetched" in messages.read_text()
-    assert read_reports(messages) == []
+    assert "ChirpDataLocalityFetched" in attributes
+    assert read_reports(attributes) == []
 
 
 @pytest.mark.outside
 def test_earlier_rates_of_the_job_stay_and_the_list_fits(node):
-    messages = node.chirp()
+    attributes = node.chirp()
     old = [f"NL:{n}00000000:9.0:1:UK" for n in range(1, 30)]
     node.job.write_text(f"ChirpDataLocalityReads = {job_start.format_bounded_list(old)}\n")
     node.takes("lofar:L1.ms", stage_in=f"{BIG}'NL'")
     assert node.run("true").returncode == 0
-    new, *kept = read_reports(messages)
+    new, *kept = read_reports(attributes)
     assert new.startswith("NL:200000000:")
     assert kept == old[: len(kept)]
     assert len(kept) == job_start.MOST_MISSES - 1

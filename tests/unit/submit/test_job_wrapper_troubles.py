@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,11 @@ FETCH = "sh -c 'echo x > $0/f' {path}"
 
 
 @pytest.fixture
-def node(tmp_path) -> Node:
+def node(tmp_path) -> Iterator[Node]:
     made = Node(tmp_path)
     made.environment["PATH"] = f"{Path(sys.executable).parent}:{made.environment['PATH']}"
-    return made
+    yield made
+    made.close()
 
 
 def fetching(node: Node, stage_in: str = FETCH, **more: object) -> None:
@@ -60,15 +62,14 @@ def test_unwritable_scratch_folder_ends_the_job_with_85(node, scratch, stage_in)
 def test_full_disk_ends_with_85_and_avoids_the_site_without_a_miss(node):
     fetching(node, "")
     node.holds("L1.ms")
-    messages = node.chirp()
-    (node.scratch / "run.parset").write_bytes(PARSET + b"# " + b"x" * 5000 + b"\n")
+    attributes = node.chirp()
+    (node.scratch / "run.parset").write_bytes(PARSET + b"strategy = " + b"x" * 5000 + b"\n")
     wrapper = node.wrapper()
     limited = node.start(
         ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", wrapper, "--parset", "run.parset", "--", "echo", "ran"],
     )
-    retried(limited, "File too large", "run.parset")
-    assert "ChirpDataLocalityMissed " in messages.read_text()
-    assert "ChirpDataLocalityMisses" not in messages.read_text()
+    retried(limited, "File too large")
+    assert attributes.keys() == {"ChirpDataLocalityMissed", "ChirpDataLocalityMissedUntil"}
 
 
 def test_missing_working_folder_ends_the_job_with_85(node, tmp_path):
@@ -197,7 +198,7 @@ def test_failing_shell_ends_with_the_scripts_harmless_status(node, shell, script
     assert not list(path.iterdir())
 
 
-@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
 @pytest.mark.parametrize(("there", "status"), [(True, 7), (False, 85)])
 def test_closed_or_full_stderr_does_not_change_the_exit_status(node, redirect, there, status):
     node.takes("lofar:L1.ms")
@@ -211,9 +212,6 @@ def test_closed_or_full_stderr_does_not_change_the_exit_status(node, redirect, t
         check=False,
     )
     assert done.returncode == status
-    if there:
-        copy = (node.scratch / "hydrator-inputs" / "run.parset").read_bytes()
-        assert f'input_ms = ["{node.storage / "L1.ms"}"]\n'.encode() in copy
 
 
 def test_non_utf8_environment_and_arguments_reach_the_command(node):
@@ -250,13 +248,12 @@ def test_environment_entry_without_a_name_is_ignored(node):
         {"sites": {"UK": {"lofar:L1.ms": "/data/\ud800"}}},
         {"sites": {"UK": {"lofar:L1.ms": 7}}},
         {"sites": {"UK": []}},
-        {"stage_in": FETCH, "stage_in_seconds": 10**400},
     ],
 )
-def test_invalid_values_in_the_paths_file_end_with_85_or_2(node, odd):
+def test_invalid_values_in_the_paths_file_end_with_85(node, odd):
     node.takes("lofar:L1.ms", **odd)
     done = node.run("true")
-    assert done.returncode == 85 or "stage_in" in odd
+    assert done.returncode == 85
     assert "Traceback" not in done.stderr
 
 
@@ -297,7 +294,7 @@ def failing(name, real):
 
 import contextlib, glob, json, re, select, shlex, shutil, subprocess, time
 for module, names in (
-    (os, "pipe fork read write close listdir stat lstat mkdir chdir rename getcwd execve execvpe kill"),
+    (os, "pipe fork read write close listdir stat lstat mkdir mknod getcwd execve execvpe kill"),
     (os, "waitpid unlink rmdir open scandir killpg symlink"),
     (select, "select"), (socket, "socket create_connection"), (signal, "signal pthread_sigmask"),
     (subprocess, "Popen"), (builtins, "open"), (json, "loads"),
@@ -343,4 +340,4 @@ def test_whichever_call_to_the_system_fails_the_job_runs_or_ends_with_85(node, e
         status, output, complaint, _ = injected(node, at, error, lasting=lasting, python=python)
         assert (status, output) in ((0, "ran\n"), (85, "")), (at, status, complaint)
         assert "Traceback" not in complaint, at
-        assert status == 0 or lasting or complaint.count("hydrator: ") == 1, (at, complaint)
+        assert status == 0 or lasting or complaint.count("85 to run elsewhere\n") == 1, (at, complaint)
