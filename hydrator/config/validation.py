@@ -94,7 +94,12 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
     catalogues = data.get("catalogue")
     submit = data.get("submit")
     if not catalogues and not (isinstance(submit, dict) and submit.get("daemon_url")):
-        problems.append('catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"')
+        problems.append(
+            'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'
+            if submit is None
+            else "submit: nobody to ask where data is; add daemon_url (the daemon's address) to [submit],"
+            " or a [[catalogue]]"
+        )
     elif isinstance(catalogues, list):
         names = [c.get("name", c.get("type")) for c in catalogues if isinstance(c, dict)]
         problems += [

@@ -1,10 +1,14 @@
 """Sites that cannot start a job now: its data is at no site. Pure."""
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact
 from hydrator.domain.text import format_percent, shorten_list
 from hydrator.submit.nearest_names import find_absent_dids
+
+MAX_ABSENT_NAMES = 50
+"""Names of absent datasets in one answer: a user corrects them all at once."""
 
 
 def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -> str:
@@ -13,7 +17,7 @@ def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -
     Return an empty text if a site can start the job, or if the answer is unknown.
     """
     if absent := find_absent_dids(beliefs, dids):
-        return shorten_list([_unknown_did_text(beliefs, did) for did in absent], "; ")
+        return _describe_absent(beliefs, absent)
     looked_for = beliefs.demanded_dids | beliefs.queried_dids
     if not dids or any(did not in looked_for or did in beliefs.snapshot.unseen_reasons for did in dids):
         return ""
@@ -29,9 +33,17 @@ def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -
     return f"no site has all data of the job now: {shorten_list(site_texts, '; ')}"
 
 
-def _unknown_did_text(beliefs: DaemonKnowledge, did: Did) -> str:
-    near = beliefs.similar_names.get(did, ())
-    return f"{did} is in no catalogue" + (f"; did you mean {' or '.join(near)}?" if near else "")
+def _describe_absent(beliefs: DaemonKnowledge, absent: Sequence[Did]) -> str:
+    """Return the names of all *absent* datasets, and the similar names of those that have one."""
+    plain = [did for did in absent if not beliefs.similar_names.get(did)]
+    verb = "is" if len(plain) == 1 else "are"
+    texts = [f"{shorten_list(plain, limit=MAX_ABSENT_NAMES)} {verb} in no catalogue"] if plain else []
+    texts += [
+        f"{did} is in no catalogue; did you mean {' or '.join(near)}?"
+        for did in absent
+        if (near := beliefs.similar_names.get(did))
+    ]
+    return "; ".join(texts)
 
 
 def _is_complete(fact: Fact | None) -> bool:

@@ -229,6 +229,11 @@ def test_configuration_without_a_catalogue_cannot_run(problems, text):
     assert problems(text) == ['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"']
 
 
+def test_submitters_configuration_without_daemon_url_names_the_missing_line(problems):
+    (problem,) = problems('[submit]\nnames = {"L1.ms" = "lofar:L1"}\n')
+    assert "add daemon_url (the daemon's address) to [submit]" in problem
+
+
 def test_catalogue_as_one_table_is_rejected_with_the_right_syntax(problems):
     [problem] = problems('[catalogue]\ntype = "file"\npath = "x"\n')
     assert problem.startswith("catalogue: ")

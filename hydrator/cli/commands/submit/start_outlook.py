@@ -1,7 +1,7 @@
 """Outlook of jobs before their submission: jobs that no site fits, and their start by the estimates."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hydrator.cli.commands.submit.dataset_options import DatasetOptions, ExitWithMessage
@@ -34,7 +34,7 @@ def print_outlook(
     if text and should_refuse:
         raise ExitWithMessage(f"{text}; nothing was submitted", EXIT_NO_MATCH_NOW)
     starts = describe_expected_starts(options.settings, jobs, mode=mode)
-    for line in filter(None, (text, starts)):
+    for line in filter(None, (*_describe_unanswered(knowledge, options.dids), text, starts)):
         print(f"hydrator: {line}", file=sys.stderr)
 
 
@@ -50,6 +50,20 @@ def _gather_knowledge(settings: "Settings", dids: "frozenset[Did]") -> "DaemonKn
     except HydratorError as error:  # a failed query must not prevent the submission
         print(f"hydrator: cannot find out which sites have the data: {error}", file=sys.stderr)
         return None
+
+
+def _describe_unanswered(knowledge: "DaemonKnowledge | None", dids: "Iterable[Did]") -> list[str]:
+    """Return one line for each reason why daemon or catalogues did not say where some of *dids* are."""
+    from hydrator.domain.text import shorten_list
+
+    by_reason: dict[str, list[Did]] = {}
+    for did in sorted(dids):
+        if knowledge and (reason := knowledge.snapshot.unseen_reasons.get(did)):
+            by_reason.setdefault(reason, []).append(did)
+    return [
+        f"nobody answered where {shorten_list(found)} {'is' if len(found) == 1 else 'are'}: {reason}"
+        for reason, found in by_reason.items()
+    ]
 
 
 def _reasons(knowledge: "DaemonKnowledge | None", jobs: "Sequence[JobsOfSet]") -> dict[str, str]:

@@ -66,6 +66,12 @@ def test_name_in_no_catalogue_comes_first_and_unseen_datasets_are_skipped():
     assert explain_no_complete_site(known(), frozenset()) == ""
 
 
+def test_all_absent_names_are_named_at_once():
+    absent = [Did(f"x:A{number}") for number in range(9)]
+    beliefs = replace(known(), queried_dids=frozenset(absent))
+    assert explain_no_complete_site(beliefs, {*absent}) == f"{', '.join(absent)} are in no catalogue"
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
     (tmp_path / "config.toml").write_text(CONFIG)
@@ -102,6 +108,11 @@ def test_wrap_warns_of_jobs_without_a_site_and_refuses_them_on_request(desk):
     (desk / "catalogue.toml").write_text("sites = 3")
     broken = wrapped(desk, "lofar:L1234.ms")
     assert (broken.returncode, broken.stdout) == (0, "submitted\n")
+    assert "nobody answered where lofar:L1234.ms is: " in broken.stderr
+    (desk / "config.toml").write_text('[submit]\ndaemon_url = "http://127.0.0.1:9"\n')
+    silent = wrapped(desk, "lofar:L1234.ms")
+    assert (silent.returncode, silent.stdout) == (0, "submitted\n")
+    assert silent.stderr.startswith("hydrator: nobody answered where lofar:L1234.ms is: ")
 
 
 @pytest.mark.outside
