@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -92,17 +91,6 @@ class Running:
             timeout=LIMIT_SECONDS,
             verify=False,
         )
-
-    def page_events(self, have: str, *, until: float) -> Iterator[str]:
-        """Open /live as a browser does, and again when it ends; return the versions in its events."""
-        headers = {"Accept": "text/event-stream"}
-        while time.monotonic() < until:
-            url = f"http://127.0.0.1:{self.port}/live?have={have}"
-            with httpx.stream("GET", url, headers=headers, trust_env=False, timeout=120) as answer:
-                for line in answer.iter_lines():
-                    if line.startswith("data: "):
-                        have = line.removeprefix("data: ")
-                        yield have
 
     def ad(self, site: str = "CAM") -> str:
         return self.get(f"/v1/sites/{site}/ad").text

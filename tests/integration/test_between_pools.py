@@ -9,18 +9,16 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.slot_merge import SlotMerger
 from hydrator import startd_cron
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Did, Site
+from hydrator.domain.model import Did
 from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
@@ -269,25 +267,6 @@ def test_child_collector_forwards_at_once_only_watched_attributes(world):
     assert said_at(world, top) == (1, 1)
     leaf_says(world, 2, 2)
     world.home.wait(lambda: said_at(world, top) == (2, 2), 60, "the new generation at the top")
-
-
-def test_merge_into_a_child_collector_is_not_forwarded(world):
-    """So a merge needs the collector that the negotiator queries: docs/explanation/slot-merge.md."""
-    settings = CondorSettings(world.leaf, token_directory=world.home.token("hydrator"))
-    with CondorClient(settings) as client:
-        merger = SlotMerger(
-            client,
-            ["GLIDEIN_Site"],
-            interval=timedelta(seconds=10),
-            clock=lambda: datetime.now(UTC),  # noqa: TID251  (real startds keep real time)
-        )
-
-        def merged() -> bool:
-            merger.run_once({Site("LEAF"): site_ad("LEAF", 9)}, lambda _: False)
-            return world.slot(world.leaf, "LEAF").get("DataLocalityVia") == "merge"
-
-        world.home.wait(merged, 30, "the child to show the merge")
-        assert "DataLocalityVia" not in world.slot(world.home.collector, "LEAF")
 
 
 # --- copies

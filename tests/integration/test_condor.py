@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.schedds import ScheddQueues
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
-from hydrator.domain.model import ScheddDemand, Unseen
 from tests.contracts.publisher import site_ad
 
 if TYPE_CHECKING:
@@ -196,66 +194,6 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(
         pool.wait(lambda: pool.history(f"ClusterId == {leaves}"), 30, "the removed job in the history")
         assert misses(now - timedelta(hours=1)) == sorted([waits, ended])
         assert misses(now + timedelta(hours=1)) == [waits], "an old entry of the history was read again"
-
-
-def test_many_hanging_schedds_cost_one_time_limit_and_the_real_one_answers(
-    pool: "Pool", connect: Connect, unique: str
-):
-    client, limit, patient = connect(seconds=3), 3, connect()
-    with (
-        queued(pool, f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue'),
-        deaf_port() as port,
-        ExitStack() as fakes,
-    ):
-        deaf = [fakes.enter_context(fake_schedd(pool, f"aaa-{n}-{unique}", port)) for n in range(12)]
-        known = lambda: {ad["Name"] for ad in patient.schedds()}  # noqa: E731
-        pool.wait(lambda: known() >= set(deaf), 60, "the deaf schedds' ads")
-        (real,) = known() - set(deaf)
-        queues = ScheddQueues(client, lambda: datetime.now(UTC), lambda: connect(seconds=limit))  # noqa: TID251
-        took = []
-
-        def heard() -> bool:
-            begun = time.monotonic()
-            found = queues.read_demand()
-            took.append(time.monotonic() - begun)
-            assert all(isinstance(found[name], Unseen) for name in deaf)
-            return isinstance(found[real], ScheddDemand)
-
-        pool.wait(heard, 120, "the real schedd's answer")
-        assert len(took) <= 3
-        assert max(took) < 45  # one after the other they take 36 s on a quiet machine, and it has two cores
-        begun = time.monotonic()
-        assert isinstance(queues.read_demand()[real], ScheddDemand)
-        assert time.monotonic() - begun < 30
-
-
-def test_schedd_that_ended_is_unseen(pool: "Pool", connect: Connect, unique: str):
-    client = connect()
-    with fake_schedd(pool, f"aaa-gone-{unique}", closed_port()) as gone:
-        pool.wait(lambda: gone in [ad["Name"] for ad in client.schedds()], 20, "the gone schedd's ad")
-        found = ScheddQueues(client, lambda: datetime.now(UTC)).read_demand()  # noqa: TID251
-    assert isinstance(found[gone], Unseen)
-    assert isinstance(found[the_schedd_but(client, gone)], ScheddDemand)
-
-
-def the_schedd_but(client: CondorClient, other: str) -> str:
-    return next(ad["Name"] for ad in client.schedds() if ad["Name"] != other)
-
-
-@contextmanager
-def fake_schedd(pool: "Pool", name: str, port: int) -> Iterator[str]:
-    """Advertise a schedd that only the collector knows, at a port without a process."""
-    advertised, farewell = pool.shared / f"{name}.ad", pool.shared / f"{name}.bye"
-    advertised.write_text(
-        f'MyType = "Scheduler"\nName = "{name}"\nMachine = "{name}"\nMyAddress = "<127.0.0.1:{port}>"\n'
-        f'ScheddIpAddr = "<127.0.0.1:{port}>"\nCondorVersion = "$CondorVersion: 23.9.6 2024-08-08 $"\n'
-    )
-    farewell.write_text(f'MyType = "Query"\nTargetType = "Scheduler"\nRequirements = Name == "{name}"\n')
-    pool.run("condor_advertise", "-tcp", "UPDATE_SCHEDD_AD", str(advertised))
-    try:
-        yield name
-    finally:
-        pool.run("condor_advertise", "-tcp", "INVALIDATE_SCHEDD_ADS", str(farewell))
 
 
 # site ads

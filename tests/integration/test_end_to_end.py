@@ -37,29 +37,12 @@ class Held(ListedCatalogue):
         self._held[did] = sites
         self.hold(self._held)
 
-    def forget(self, did: str) -> None:
-        del self._held[did]
-        self.hold(self._held)
-
 
 def known(installed: Installation, did: str, site: str, state: str | None) -> None:
     """Wait until the slots of *site* advertise *state* for *did* (None: nothing)."""
     installed.pool.wait(
         lambda: installed.states_at(site).get(did) == state, 60, f"{site} to say {state} of {did}"
     )
-
-
-def demand(installed: Installation, did: str) -> None:
-    """Submit a job that cannot run and names *did*, so that it is published."""
-    installed.submit([did], more="hold = True")
-
-
-def test_waiting_jobs_run_beside_their_data_also_in_a_burst_of_six(installed):
-    installed.catalogue.add("wait:one", UK="available")
-    installed.catalogue.add("wait:six", UK="available")
-    assert installed.ran_at(installed.submit(["wait:one"], mode="wait")) == ["UK"]
-    burst = installed.submit(["wait:six"], mode="wait", count=6, seconds=5)
-    assert installed.ran_at(burst, 120, jobs=6) == ["UK"] * 6
 
 
 @pytest.mark.older
@@ -102,23 +85,3 @@ def test_reused_claim_starts_no_job_after_its_dataset_left(installed):
     started = pool.history(f"ClusterId == {queue}", "JobStartDate")
     assert all(job["JobStartDate"] <= left_at for job in started)
     pool.run("condor_rm", str(queue), user="alice")
-
-
-def test_two_datasets_that_differ_in_letter_case_only_are_omitted_and_reported(installed):
-    installed.catalogue.add("case:Sens", UK="available")
-    installed.catalogue.add("case:sens", NL="available")
-    for did in ("case:Sens", "case:sens"):
-        demand(installed, did)
-    installed.pool.wait(
-        lambda: installed.status()["demand"]["clashes"] == [["case:Sens", "case:sens"]],
-        30,
-        "the clash to be reported",
-    )
-    known(installed, "case:sens", "UK", None)
-    for site in ("UK", "NL"):
-        # a cycle that began before the second name was there may have published the first
-        installed.pool.wait(
-            lambda site=site: not {did for did in installed.states_at(site) if did.lower() == "case:sens"},
-            60,
-            f"{site} to omit both",
-        )

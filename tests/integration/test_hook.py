@@ -1,6 +1,5 @@
 """The hook under a real startd: the collector shows all that it prints, after every run."""
 
-import gzip
 import http.server
 import os
 import re
@@ -192,56 +191,6 @@ def replace_hook(folder: Path, text: str) -> None:
 
 def generation_of(ad: dict[str, object]) -> object:
     return ad.get("DataLocalityGeneration")
-
-
-def hostile_answers(now: int) -> dict[str, tuple[int, dict[str, str], bytes]]:
-    """Return answers of a hostile server, by attack: status, header fields and body."""
-    good = ad_text(now + 1, now, 3).encode()
-    first = good.split(b"\n")[0]
-    return {
-        "an attribute of the startd": (200, {}, b"START = false\n" + good),
-        "a second line in a value": (200, {}, good.replace(b'"UK"', b'"UK"\r\nSTART = false')),
-        "the end of the block": (
-            200,
-            {},
-            good.replace(first, first + b"\n- other update:true\nSTART = false"),
-        ),
-        "a slot of its choice": (200, {}, b"SlotMergeConstraint = true\n" + good),
-        "a bomb": (200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(1 << 26))),
-        "a way to our files": (302, {"Location": "file:///etc/passwd"}, b""),
-        "news of the future": (200, {"X-DataLocality-AsOf": "99999999999"}, good),
-    }
-
-
-@pytest.mark.older
-def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
-    now = int(time.time())
-    honest = ad_text(now, now, 3).encode()
-    hostile = hostile_answers(now)
-    waiting: list[str] = []
-    served: set[str] = set()
-
-    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
-        kind = waiting[len(served) % len(waiting)] if waiting else ""
-        send(to, *(hostile[kind] if kind else (200, {}, honest)))
-        served.update({kind} - {""})
-
-    with serving(answer) as url:
-        pool.reconfig(startd=cron(place, "--site", "UK", "--url", url))
-        before = pool.wait(
-            lambda: generation_of(slot(pool)) == now and slot(pool), 30, "the honest ad in the slot"
-        )
-        log_before = len(pool.logs("startd:UK"))  # the tests before have their own lines there
-        waiting += hostile
-        pool.wait(lambda: served == set(hostile), 60, "every attack to be tried")
-        done = runs(place)
-        pool.wait(lambda: runs(place) >= done + 6, 30, "updates of the slot after the last attack")
-        ad = slot(pool, *OURS, "Start", "SlotMergeConstraint", "Requirements")
-    assert {name: ad[name] for name in OURS if name in ad} == before
-    assert ad.get("Start", True) is True  # 23.9 does not always show it
-    assert "SlotMergeConstraint" not in ad
-    assert "false" not in str(ad.get("Requirements")).lower()
-    assert not re.findall(".*Can't insert.*", pool.logs("startd:UK")[log_before:])
 
 
 @pytest.mark.older

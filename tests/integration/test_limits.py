@@ -41,36 +41,3 @@ def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_omitted_and_reported(
         assert warning in installed.run("status").stdout
         assert own_pool.job(wanted[least], "JobStatus") == {"JobStatus": 1}
         own_pool.run("condor_rm", "-all", user="alice")
-
-
-def publisher_errors(installed):
-    return {row["publisher"]: row["error"] for row in installed.status()["publishers"]}
-
-
-def test_collector_that_is_down_at_the_start_delays_nothing_else_and_recovers(own_pool):
-    catalogue = ListedCatalogue(own_pool.home)
-    catalogue.hold({"down:a": {"UK": "available"}})
-    installed = Installation(own_pool, catalogue)
-    installed.install()
-    config = installed.config.read_text().replace("[demand]", '[demand]\npins = ["down:a"]')
-    installed.config.write_text(config)
-    own_pool.stop_daemon("collector")
-    try:
-        installed.start_daemon()
-        own_pool.wait(lambda: "down:a" in (installed.ads / "UK.ad").read_text(), 60, "the ad file")
-        own_pool.wait(lambda: publisher_errors(installed)["collector"], 60, "an error of the collector")
-        publishers = publisher_errors(installed)
-        assert publishers["file"] is None
-        assert publishers["http"] is None
-        assert own_pool.collector in publishers["collector"]
-        failed = installed.run("once", check=False)
-        assert failed.returncode == 1
-    finally:
-        own_pool.start_daemon("collector")
-    own_pool.wait(
-        lambda: len(own_pool.ads('MyType == "DataLocality"', "Name")) == 3,
-        60,
-        "the ads of three sites",
-    )
-    assert installed.stop_daemon() == 0
-    own_pool.wait_ready()

@@ -1,4 +1,4 @@
-"""Operation of an installation on a real pool: the report and token expiry."""
+"""Operation of an installation on a real pool: the report."""
 
 import json
 from collections.abc import Iterator
@@ -6,21 +6,16 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
-from testbed.pool import DOMAIN, Pool
+from testbed.pool import Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
-LIFETIME = 864_000
-"""Seconds that a daemon may be silent here: far more than a busy machine makes it."""
 HERE = {"site:uk": {"UK": "available"}, "site:au": {"AU": "available", "NL": "staging"}}
 
 
 @pytest.fixture(scope="module")
 def installed(htcondor_release: str) -> Iterator[Installation]:
     with Pool.start(htcondor_release) as pool:
-        lasting = ("-identity", f"hydrator@{DOMAIN}", "-lifetime", str(LIFETIME))
-        made = pool.run("condor_token_create", *lasting, user="root")
-        (pool.token("hydrator") / "token").write_text(made.stdout)
         catalogue = ListedCatalogue(pool.home)
         catalogue.hold(HERE)
         with Installation(pool, catalogue) as installation:
@@ -83,23 +78,3 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
         lambda: installed.metric('hydrator_cycles_total{outcome="complete"}') >= again, 60, "five cycles"
     )
     assert metrics() == [2, 1, 3, 2], "each job is counted once"
-
-
-def test_token_expiry_is_in_status_check_and_metrics(installed):
-    def listed():
-        return json.loads(installed.run("status", "--json").stdout)["credentials"]
-
-    (one,) = installed.pool.wait(listed, 60, "the daemon to look at what it shows")
-    assert (one["credential"], one["renewed_by"], one["docs_section"]) == (
-        f"IDTOKEN of {DOMAIN}",
-        "operator",
-        "idtokens",
-    )
-    assert one["expires_at"] - one["issued_at"] == LIFETIME
-    assert f"IDTOKEN of {DOMAIN}: ends " in installed.run("status").stdout
-    findings = json.loads(installed.run("check", "--json", check=False).stdout)
-    (found,) = [each for each in findings if each["subject"] == f"IDTOKEN of {DOMAIN}"]
-    assert found["level"] == "ok"
-    labels = f'{{credential="IDTOKEN of {DOMAIN}",renewed_by="operator"}}'
-    assert installed.metric(f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["expires_at"]
-    assert installed.metric(f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME

@@ -185,17 +185,3 @@ def test_missing_password_file_at_the_start_fails_its_catalogue_alone(daemon, ru
     aside.rename(password)
     wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), 20, "the catalogue to be read")
     assert daemon.end() == 0
-
-
-def test_a_reload_keeps_the_process_and_the_generations(daemon):
-    daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
-    before = daemon.generation()
-    daemon.configure(SITES_RETIRED)
-    reload(daemon)
-    reload(daemon)  # the new process reads what this one asks for
-    await_reload(daemon)
-    assert daemon.process.poll() is None
-    assert daemon.generation() == before
-    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the site to be retired")
-    assert daemon.end() == 0

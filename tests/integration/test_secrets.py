@@ -1,7 +1,6 @@
 """Secrets of a running daemon: read from credentials, renewed, and never printed. No pool is needed."""
 
 import base64
-import json
 import os
 import signal
 import ssl
@@ -19,44 +18,6 @@ from testbed.ports import free_port
 
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 SHOWN, CANARY = "lofar:L1", "embargo:canary-observation"
-PLUGIN_SECRET = "plugin-c4nary-/+0123456789"
-PLUGIN = f"""
-import base64
-from pathlib import Path
-from hydrator.domain.errors import CatalogueUnreachable
-from hydrator.domain.model import Provenance, Replica, ReplicaState, Seen, Site, Survey, Unseen
-from datetime import UTC, datetime
-
-EVIL = "\\x1b[2J\\u202e\\ud800"
-
-class Talkative:
-    def __init__(self, name, options):
-        self.name, self.secret = name, Path(options["our_pass_file"])
-        self.polls = 0
-
-    def read(self, dids):
-        secret = self.secret.read_text().strip()
-        coded = base64.b64encode(secret.encode()).decode()
-        said = f"you sent {{secret}} or {{coded}} {{EVIL}}"
-        self.polls += 1
-        if self.polls % 3 == 2:
-            raise CatalogueUnreachable(self.name, said)
-        origin = Provenance(said, "DISK" + EVIL, "its rule is stuck: " + said, said, said)
-        site = Site("AU" + EVIL)
-        held = [(did, Replica(did, site, ReplicaState.STUCK, 0.5, "DISK", origin)) for did in sorted(dids)]
-        readings = {{did: Seen(datetime.now(UTC), (one,)) for did, one in held[::2]}}
-        readings |= {{did: Unseen(said) for did, _ in held[1::2]}}
-        return Survey(self.name, datetime.now(UTC), frozenset({{site}}), readings, frozenset({{EVIL}}))
-
-    def find(self, patterns):
-        return frozenset(["{SHOWN}", "{CANARY}", "{CANARY}-2", "embargo:" + EVIL])
-
-    def close(self):
-        pass
-
-def catalogue(name, options, clock):
-    return Talkative(name, options)
-"""
 
 
 class Running:
@@ -96,25 +57,6 @@ class Running:
         self.known[f"tls body {len(self.known)}"] = base64.b64decode(body).hex()
         for line in pem.splitlines()[1:-1]:
             self.known[f"tls line {len(self.known)}"] = line
-
-    def talk(self) -> None:
-        """Add a catalogue, a plugin, with secrets in all its answers; install it as packages are."""
-        described = self.folder / "site-packages" / "talkative-1.0.dist-info"
-        described.mkdir(parents=True)
-        (described.parent / "talkative_catalogue.py").write_text(PLUGIN)
-        (described / "METADATA").write_text("Metadata-Version: 2.1\nName: talkative\nVersion: 1.0\n")
-        points = "[classad_hydrator.catalogues]\ntalkative = talkative_catalogue:catalogue\n"
-        (described / "entry_points.txt").write_text(points)
-        self.keep("our-pass", PLUGIN_SECRET)
-        self.known |= {
-            "plugin's secret in base64": base64.b64encode(PLUGIN_SECRET.encode()).decode()[:-4],
-            "escape": "\x1b[2J",
-            "override": "\u202e",
-        }
-        with (self.folder / "config.toml").open("a") as config:
-            config.write(
-                f'[[catalogue]]\ntype = "talkative"\nour_pass_file = "{self.credentials / "our-pass"}"\n'
-            )
 
     def configure(self) -> None:
         (self.folder / "config.toml").write_text(
@@ -232,27 +174,3 @@ def test_secrets_are_read_from_credentials_and_printed_nowhere(running):
                 assert not file.is_file() or running.shown(file.read_bytes().decode("latin-1")) == [], file
                 count += 1
     assert count
-
-
-def test_secrets_in_catalogue_answers_are_printed_nowhere(running):
-    running.talk()
-    running.start()
-    wait_for(lambda: "you sent" in running.log.read_text(), 30, "a poll that failed")
-    wait_for(lambda: "AU" in running.get("/v1/datasets").text, 30, "a poll that answered")
-    for path in ("/", "/v1/datasets", "/v1/sites", "/metrics", f"/v1/datasets?did={SHOWN}"):
-        answer = running.get(path)
-        assert answer.status_code == 200, path
-        assert running.shown(answer.text) == [], path
-    for words in (["status"], ["status", "--json"], ["datasets", "--why"], ["plan"], ["sites"]):
-        done = running.run(*words)
-        assert running.shown(done.stdout + done.stderr) == [], words
-        assert "Traceback" not in done.stderr
-    datasets = json.loads(running.run("datasets", "--why", "--json").stdout)
-    assert any(row["why"].startswith("its rule is stuck: you sent ") for row in datasets)
-    assert running.shown(running.log.read_text()) == []
-    for file in (running.folder / "state").rglob("*"):
-        if file.is_file():
-            assert file.stat().st_mode & 0o077 == 0, file
-            hits = running.shown(file.read_bytes().decode("latin-1"))
-            # the state may have names that are never published: only the daemon's user reads it
-            assert set(hits) <= {"a canary"}, file

@@ -374,12 +374,6 @@ def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed
     assert len(matched) >= 3
 
 
-def test_dataset_that_is_never_published_is_in_no_merged_slot(pool, installed):
-    pool.wait(lambda: "lofar:L3" in states(pool, "AU"), 60, "the slot at AU to be merged")
-    assert "secret" not in json.dumps(pool.slots())
-    assert "embargo" not in json.dumps(pool.slots())
-
-
 def test_daemon_merges_into_no_slot_with_a_hook_or_of_an_unknown_site(pool, installed):
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
     assert slot(pool, "NL")["AvailableDatasets"] == ["by:hook"]

@@ -128,6 +128,15 @@ class TestRulesOfOurs(StagingTests):
         assert rule["sources"] is None
         assert rule["comment"] == f"classad-hydrator stage for jobs at CAM [hydrator:{self.scope}:1]"
 
+    def test_data_on_tape_is_recalled_from_the_tape_of_its_own_site(self):
+        stager, did = self.open_stager(), self.add(at="CAM-TAPE")
+        self.server.do("replicate", did=did, rse="CAM-TAPE")
+        self.ask(stager, self.order(did, source=CAM))
+        [rule] = [rule for rule in self.rules_on(did) if rule["rse"] != "CAM-TAPE"]
+        assert (rule["rse"], rule["sources"]) == (DISK, "rse_type=DISK|CAM-TAPE")
+        self.server.seed(("convey", {"rse": DISK}), ("abacus", {}))
+        assert self.files_at(did) == 4
+
     def test_a_dataset_whose_source_is_gone_fails_for_good(self):
         stager, did = self.open_stager(), self.add()
         self.server.do("go_bad", did=did, rse="ORIGIN", files=4, state="BAD")
@@ -432,42 +441,6 @@ class TestLostAnswers(StagingTests):
 
 
 class TestFaultyReads(StagingTests):
-    def check_reads(self, faults) -> None:
-        """Check that each read, with each of *faults*, fails or gives the truth or a part of it."""
-        did, foreign = self.add("L1"), self.add("L2")
-        order = self.order(did)
-        self.ask(self.open_stager(), order)
-        self.server.do("replicate", did=foreign, rse=DISK, account=self.other)
-        self.server.do("report_space", rse=DISK, free=10**13, used=10**13)
-        reads = {
-            "look": lambda each: each.look({order.tag}, order.tag),
-            "find": lambda each: set(each.find_rules({did, foreign}, {CAM, RAL})),
-            "measure": lambda each: each.measure({did, foreign}),
-            "space": lambda each: {
-                site: (space.free_bytes, space.total_bytes) for site, space in each.read_space({CAM}).items()
-            },
-        }
-        good = self.open_stager()
-        truth = {name: read(good) for name, read in reads.items()}
-        assert all(truth.values())
-        second = timedelta(seconds=1)
-        with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(proxy.url, timeout=2 * second, deadline=8 * second)
-            stager.look({order.tag}, order.tag)  # logged in, and knows the request
-            stager.find_rules({did}, {CAM})  # and the sites
-            for fault in faults:
-                proxy.fault = fault
-                for name, read in reads.items():
-                    answer, problem = read_or_fail(read, stager)
-                    assert "\n" not in problem
-                    is_unknown = name in {"measure", "space"} and answer == {}  # then nothing is requested
-                    assert problem or is_unknown or answer == truth[name], (name, fault)
-        assert len(self.rules_on(did)) == 1
-
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_a_faulty_answer_is_an_error_or_the_truth(self, fault):
-        self.check_reads([FAULTS[fault]])
-
     def test_an_empty_answer_is_not_believed_after_a_restart(self):
         did = self.add()
         order = self.order(did)
@@ -479,14 +452,6 @@ class TestFaultyReads(StagingTests):
             proxy.fault = FAULTS["empty 200"]
             with pytest.raises(CatalogueError):
                 stager.look({order.tag}, order.tag)
-
-
-def read_or_fail(read, stager: RucioStager) -> tuple[object, str]:
-    """Return the answer of *read*, or the text of its error."""
-    try:
-        return read(stager), ""
-    except CatalogueError as error:
-        return None, str(error)
 
 
 class TestRefusals(StagingTests):

@@ -138,19 +138,6 @@ def tree(rucio_server, tmp_path_factory) -> Iterator[Tree]:
     made.lister.close()
 
 
-@pytest.mark.parametrize(("site", "name"), [("UK", "plain.ms"), ("AU", "free.ms")])
-def test_a_job_reads_each_file_where_rucio_put_it(tree, site, name):
-    show = 'basename "$INPUT_1"; cat "$INPUT_1/table.dat" "$INPUT_1/ANTENNA/table.dat"'
-    done = tree.run(site, name, "sh", "-c", show)
-    assert (done.returncode, done.stdout) == (0, f"{name}\nmain tableantennas"), done.stderr
-
-
-@pytest.mark.parametrize(("site", "name"), [("UK", "packed.ms"), ("AU", "packed-free.ms")])
-def test_job_reads_the_contents_of_an_archive(tree, site, name):
-    done = tree.run(site, name, "sh", "-c", 'basename "$INPUT_1"; cat "$INPUT_1/table.dat"')
-    assert (done.returncode, done.stdout) == (0, "L1_abc.MS\nmain table"), done.stderr
-
-
 def submitted(tree: Tree, folder: Path, input_ms: str, *more: str, storage: str = "") -> Path:
     """Have `hydrator submit rapthor` write a job that prints its parset; return the job's folder."""
     server, free = tree.server, tree.disk[tree.free]
@@ -175,7 +162,9 @@ def submitted(tree: Tree, folder: Path, input_ms: str, *more: str, storage: str 
     return job
 
 
-@pytest.mark.parametrize(("site", "names"), [("UK", ("plain.ms", "packed.ms")), ("AU", ("free.ms",))])
+@pytest.mark.parametrize(
+    ("site", "names"), [("UK", ("plain.ms", "packed.ms")), ("AU", ("free.ms", "packed-free.ms"))]
+)
 def test_the_submitted_job_finds_what_rucio_laid_out(tree, tmp_path, site, names):
     job = submitted(tree, tmp_path, f"[{', '.join(names)}]")
     wrapper = [sys.executable, "-I", "-S", "hydrator-job-start.py", "--parset", "run.parset"]

@@ -6,12 +6,17 @@ import sys
 
 import pytest
 
+from hydrator.config import parse
+from hydrator.wiring.catalogues import build_catalogues
+from tests.factories import L1, NOON
+
 pytestmark = pytest.mark.outside
 
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 PLUGIN = """
+from pathlib import Path
 from tests.memory import MemoryCatalogue
-from hydrator.domain.model import Replica, ReplicaState, Site, parse_did
+from hydrator.domain.model import Provenance, Replica, ReplicaState, Site, parse_did
 
 def catalogue(name, options, clock):
     if set(options) != {"holds"}:
@@ -21,23 +26,35 @@ def catalogue(name, options, clock):
 
 def hollow(name, options, clock):
     return object()
+
+def talkative(name, options, clock):
+    told = Provenance(reason="you sent " + Path(options["our_pass_file"]).read_text() + "\\x1b")
+    held = Replica(parse_did("lofar:L1"), Site("CAM"), ReplicaState.STUCK, provenance=told)
+    return MemoryCatalogue(name, [held], clock=clock)
 """
 POINTS = """[classad_hydrator.catalogues]
 listed = their_catalogue:catalogue
 hollow = their_catalogue:hollow
+talkative = their_catalogue:talkative
 gone = no_such_module:catalogue
 """
 
 
 @pytest.fixture
-def once(tmp_path):
-    """Runs a cycle with the keys of one [[catalogue]]; gives its exit status, its errors and CAM's ad."""
+def package(tmp_path):
+    """Return a folder like site-packages, with the plugins."""
     package = tmp_path / "site-packages"
     described = package / "their_catalogue-1.0.dist-info"
     described.mkdir(parents=True)
     (package / "their_catalogue.py").write_text(PLUGIN)
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: their-catalogue\nVersion: 1.0\n")
     (described / "entry_points.txt").write_text(POINTS)
+    return package
+
+
+@pytest.fixture
+def once(tmp_path, package):
+    """Runs a cycle with the keys of one [[catalogue]]; gives its exit status, its errors and CAM's ad."""
 
     def run(keys: str):
         config = tmp_path / "config.toml"
@@ -77,6 +94,17 @@ def test_an_installed_plugin_is_a_catalogue(once):
     status, said, ad = once('type = "listed"\nholds = "lofar:L1.MS"')
     assert status == 0, said
     assert 'AvailableDatasets = {"lofar:L1.MS"}' in ad.replace("{ ", "{").replace(" }", "}")
+
+
+def test_texts_of_a_plugin_show_no_secret_and_steer_no_terminal(package, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(package)
+    (tmp_path / "pass").touch(mode=0o600)
+    (tmp_path / "pass").write_text("plugin-c4nary-0123456789")
+    table = {"catalogue": [{"type": "talkative", "our_pass_file": str(tmp_path / "pass")}]}
+    settings = parse(table, folder=tmp_path, origin="test")
+    ((catalogue,), _, _) = build_catalogues(settings, lambda: NOON)
+    (replica,) = catalogue.read({L1}).readings[L1].replicas
+    assert replica.provenance.reason == "you sent [secret]\\x1b"
 
 
 def test_a_folder_of_measurement_sets_is_one_without_a_plugin(once, tmp_path):
