@@ -161,22 +161,6 @@ def test_check_as_root_reports_a_file_that_the_daemon_cannot_read(installed):
     wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
 
 
-def test_systemctl_reload_applies_the_configuration_in_the_same_process(installed):
-    before = installed.show("MainPID")
-    config = "/etc/classad-hydrator/config.toml"
-    installed.machine.run("sed", "-i", 's/pins = .*/pins = ["lofar:L1", "lofar:L2"]/', config)
-    [reload] = [block for block in blocks("sh systemd") if block.page == "remove.md"]
-    installed.machine.run("sh", "-euc", reload.text)
-    wait_for(lambda: installed.show("StatusText").startswith("2 sites, 2 datasets"), 30, "another pin")
-    assert installed.show("MainPID") == before
-    installed.machine.run("sed", "-i", "s/^pins/pinz/", config)
-    installed.machine.run("systemctl", "reload", "hydrator")
-    wait_for(lambda: "reload refused" in installed.log(), 30, "a reload to be refused")
-    assert installed.show("MainPID") == before
-    assert installed.show("ActiveState") == "active"
-    installed.machine.run("sed", "-i", "s/^pinz/pins/", config)
-
-
 def test_watchdog_restarts_a_hanging_daemon_with_its_state(installed):
     ads = installed.ads()
     assert installed.show("WatchdogUSec") == "1min 30s"

@@ -159,16 +159,6 @@ def test_no_damage_to_an_answer_passes(server, answer, data):
 
 @pytest.mark.outside
 @usual
-@given(
-    noise=st.binary(max_size=600), began=st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 304 X\r\n"])
-)
-def test_noise_prints_nothing(server, noise, began):
-    server.bytes = began + noise
-    assert asked(server) == ""
-
-
-@pytest.mark.outside
-@usual
 @given(ad=ads(), data=st.data())
 def test_a_304_gives_back_what_was_kept_and_no_more(server, ad, data):
     kept = hook.CachedAd('"7"', {**ad, "DataLocalitySite": SITE})
@@ -208,11 +198,3 @@ def test_an_attack_is_one_sentence_and_prints_nothing(server, answer, told):
     configured = hook.HookSettings(["--url", server.url.text, "--site", SITE], {})
     with pytest.raises(hook.HookError, match=told):
         hook.ask_daemon(configured, SITE, NOW, None)
-
-
-@pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://h/x", "gopher://h", "unix:/run/x", "//h/x", "h:1/x"]
-)
-def test_no_url_but_http_is_asked(url):
-    with pytest.raises(hook.BadUsage, match="is not a URL"):
-        hook.HookSettings(["--url", url, "--site", SITE], {})

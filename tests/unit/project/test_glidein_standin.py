@@ -12,7 +12,6 @@ import pytest
 from hydrator import startd_cron
 from testbed.debs import program
 from testbed.glidein_standin import PATH, Glidein, Ran
-from testbed.glideinwms_standin import parse_frontend
 from tests.parts import NO_READER, needs
 
 pytestmark = pytest.mark.outside
@@ -155,42 +154,11 @@ def test_pilot_without_python_3_publishes_nothing_and_goes_on(glidein, tmp_path,
 # the files
 
 
-def cron(lines: dict[str, str]) -> dict[str, str]:
-    return {
-        name.removeprefix("STARTD_CRON_LOCALITY_"): value
-        for name, value in lines.items()
-        if name.startswith("STARTD_CRON_LOCALITY_")
-    }
-
-
-def condor_lines(path: Path) -> dict[str, str]:
-    return dict(re.findall(r"^(\w+) = (.*)$", path.read_text(), re.MULTILINE))
-
-
 def pyglidein() -> configparser.ConfigParser:
     parser = configparser.ConfigParser()
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(DEPLOY / "pyglidein" / "client.cfg")
     return parser
-
-
-CRONS = {
-    "glideinwms": condor_lines(DEPLOY / "glideinwms" / "locality.condor"),
-    "ospool": condor_lines(DEPLOY / "ospool" / "60-locality.config"),
-    "pyglidein": {
-        name.removeprefix("_condor_"): value
-        for name, value in pyglidein()["CustomEnv"].items()
-        if name.startswith("_condor_")
-    },
-}
-
-
-@pytest.mark.parametrize("lines", CRONS.values(), ids=CRONS)
-def test_every_startd_has_the_same_settings_of_the_hook(lines):
-    said = cron(lines)
-    assert Path(said.pop("EXECUTABLE")).name == NAME
-    assert said == {"MODE": "Periodic", "PERIOD": "300s", "KILL": "True"}
-    assert lines["STARTD_CRON_JOBLIST"].split()[-1] == "LOCALITY"
 
 
 def test_values_for_pyglidein_have_no_blank():
@@ -222,27 +190,6 @@ def test_hook_in_a_glidein_finds_its_files_beside_condor_config(tmp_path, settin
     done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert published(Ran(0, done.stdout, ""))
-
-
-def test_the_frontend_delivers_what_a_glidein_needs_by_the_rules_of_its_files():
-    folder = DEPLOY / "glideinwms"
-    roots = [parse_frontend((folder / f"frontend-files{kind}.xml").read_text()) for kind in ("", "-condor")]
-    periodic, condor = ([file.attrib for file in root.iter("file")] for root in roots)
-    script, hook, clauses = periodic
-    assert Path(script["absfname"]).name == NAME
-    assert Path(hook["absfname"]).name == HOOK_NAME
-    assert (script["executable"], script["const"], script["prefix"]) == ("True", "True", "NOPREFIX")
-    assert (int(script["period"]) >= 60, script["type"]) == (True, "run")
-    assert {script["untar"], script["wrapper"], hook["untar"], hook["wrapper"]} == {"False"}
-    lines, same_clauses = condor
-    assert clauses == same_clauses
-    for file in (lines, clauses):
-        assert (file["type"], file["executable"]) == ("config:condor", "False")
-        assert (DEPLOY / "glideinwms" / Path(file["absfname"]).name).is_file()
-    for root in roots:
-        told = {attr.attrib["name"] for attr in root.iter("attr")}
-        assert told == {"HYDRATOR_URL", "HYDRATOR_HOOK"}
-        assert {attr.attrib["glidein_publish"] for attr in root.iter("attr")} == {"False"}
 
 
 def reader(name: str, package: str, places: str) -> str:

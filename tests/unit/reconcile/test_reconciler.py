@@ -113,19 +113,6 @@ def test_a_second_cycle_rests_and_later_ones_refresh_without_a_new_generation():
     assert again.as_of == NOON + 6 * MINUTE
 
 
-def test_a_catalogue_that_fails_leaves_every_ad_standing_with_its_age():
-    world = World(replica(L1, CAM))
-    world.run()
-    before = dict(world.collector.ads)
-    world.catalogue.is_broken = world.other.is_broken = True
-    report = world.run(10 * MINUTE)
-    assert actions(report) == [Hold, Hold]
-    assert world.collector.ads == before
-    assert world.collector.published()[CAM].received_at == NOON + 10 * MINUTE
-    assert not report.is_complete
-    assert "broken" in report.catalogue_errors["rucio"]
-
-
 def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
     world = World(replica(L1, CAM), replica(L2, CAM))
     ticking = Clock()
@@ -254,19 +241,6 @@ def test_failed_save_stops_no_publishing_and_is_reported():
     )
 
 
-@pytest.mark.parametrize("ahead_at", ["collector", "file"])
-def test_daemon_without_state_continues_from_the_highest_published_generation(ahead_at):
-    world = World(replica(L1, CAM))
-    world.run()
-    ahead = to_unix(NOON) + 9999
-    (world.collector if ahead_at == "collector" else world.file).publish([ad(L1, generation=ahead)])
-    cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1})))
-    cycle.refresh_demand()
-    report = cycle.run()
-    assert world.collector.ads[CAM].generation == world.file.ads[CAM].generation == ahead + 1
-    assert report.is_complete
-
-
 def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
     world = World(replica(L1, CAM))
     with Store.open_to_write(tmp_path) as store:
@@ -276,15 +250,6 @@ def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
         cycle.run()
         assert set(store.load_readback()["collector"]) == {CAM, RAL}
         assert "broken" in store.load_report("cycle")["publishers"]["collector"]["error"]
-
-
-def test_restart_without_state_and_catalogue_holds_published_ads():
-    world = World(replica(L1, CAM))
-    world.run()
-    world.catalogue.is_broken = world.other.is_broken = True
-    report = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1}))).run()
-    assert actions(report) == [Hold, Hold]
-    assert "AVAILABLE" in states(world.collector)
 
 
 def test_letter_case_clashes_are_reported_and_in_no_ad():

@@ -1,8 +1,5 @@
 """HTTP answers of the app, from a real server on loopback."""
 
-import gzip
-import http.client
-import io
 import json
 import logging
 import re
@@ -509,28 +506,6 @@ def test_signal_handlers_are_left_alone():
     before = handlers()
     with Daemon().server:
         assert handlers() == before
-
-
-def test_many_concurrent_hooks_each_get_a_complete_ad(daemon):
-    sites = [Site(f"S{n}") for n in range(5)]
-    daemon.show(*(big_ad(site) for site in sites))
-    got: dict[int, bytes] = {}
-
-    def hook(number: int) -> None:
-        host, port = daemon.server.url.removeprefix("http://").split(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=120)
-        connection.request("GET", path_of(sites[number % 5]), headers={"Accept-Encoding": "gzip"})
-        got[number] = connection.getresponse().read()
-        connection.close()
-
-    hooks = [threading.Thread(target=hook, args=(number,)) for number in range(40)]
-    for thread in hooks:
-        thread.start()
-    for thread in hooks:
-        thread.join()
-    for number in range(40):
-        with gzip.open(io.BytesIO(got[number])) as body:
-            assert body.read().decode() == big_ad(sites[number % 5]).text
 
 
 def test_json_ends_with_a_newline_and_keeps_accents(daemon):

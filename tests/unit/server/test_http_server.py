@@ -1,12 +1,10 @@
 """Addresses of the server: HTTPS with a renewed certificate, a Unix socket, loopback."""
 
 import errno
-import os
 import socket
 import ssl
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -20,18 +18,15 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Snapshot
 from hydrator.reconcile.threads import THREADS
 from hydrator.server.app import build_app
-from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.auth import TokenAuthenticator
 from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.limits import ConnectionLimiter
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
-from hydrator.wiring import system_clock
 from testbed.patience import wait_for
-from tests.factories import CAM, L1, NOON, RAL, ad, demand
+from tests.factories import L1, NOON, ad, demand
 
 pytestmark = pytest.mark.outside
-
-HOOK = Path(__file__).parents[3] / "hydrator" / "startd_cron.py"
 
 
 class Authority:
@@ -194,38 +189,6 @@ def test_a_file_in_the_place_of_the_socket_is_left_alone(board, tmp_path):
 
 
 # the real hook
-
-
-def hook(server: HttpServer, token_file: Path, folder: Path, *more: str) -> subprocess.CompletedProcess:
-    url = server.url.replace("127.0.0.1", "localhost")
-    words = ["--url", url, "--site", "CAM", "--jitter", "0", "--cache-dir", folder / "cache"]
-    environment = {"PATH": os.environ["PATH"], "HYDRATOR_TOKEN_FILE": str(token_file)}
-    command = [sys.executable, HOOK, *words, *more]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
-def test_hook_gets_only_its_own_sites_ad_over_https_with_a_site_token(authority, tmp_path):
-    board = ServedAds()
-    now = system_clock()
-    board.put([ad(L1, at=now), ad(L1, site=RAL, at=now)], now)
-    token, grant = create_token(Role.SITE, CAM, "2026-11-21")
-    for name, text in (("tokens", grant.line), ("mine", token)):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o600)
-    access = TokenAuthenticator.open(tmp_path / "tokens")
-    with serving(board, access, certificate=TlsCertificate(authority.pem, authority.key)) as server:
-        trust = ("--ca-file", str(authority.trust))
-        mine = hook(server, tmp_path / "mine", tmp_path, *trust)
-        assert (mine.returncode, mine.stderr) == (0, "")
-        assert 'DataLocalitySite = "CAM"' in mine.stdout
-        other = hook(server, tmp_path / "mine", tmp_path, *trust, "--site", "RAL")
-        assert (other.returncode, "DataLocalitySite" in other.stdout) == (1, False)
-        assert "denies access (403)" in other.stderr
-        assert "denies access (403)" in other.stdout  # told to the pool, too
-        untrusted = hook(server, tmp_path / "mine", tmp_path / "elsewhere")
-        assert (untrusted.returncode, "DataLocalitySite" in untrusted.stdout) == (1, False)
-        assert "certificate" in untrusted.stderr.lower()
-        assert token not in "".join(done.stdout + done.stderr for done in (mine, other, untrusted))
 
 
 # end of a server, at each reload that changes its address

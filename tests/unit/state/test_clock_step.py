@@ -13,8 +13,6 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import MIN_STEP, ClockStepDetector, seconds_ahead
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, ad, holding, replica
 
-BOUND = timedelta(hours=6)
-
 
 class Clocks:
     """A wall clock that may be set, and one that never is."""

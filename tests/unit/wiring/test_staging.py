@@ -1,19 +1,15 @@
 """The parts of staging from a configuration, up to the controller of the daemon."""
 
 import sys
-from datetime import timedelta
 
 import pytest
 
 from hydrator.config import load
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import Site
 from hydrator.staging.ledger import Ledger
-from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes
 from hydrator.wiring import assemble
-from hydrator.wiring.policies import staging_policy
-from tests.factories import CAM, NOON
+from tests.factories import NOON
 from tests.staging_world import MemoryLedgerStore
 
 BASE = """
@@ -90,27 +86,6 @@ def test_a_mode_builds_the_controller_and_the_folder_of_commands(built, tmp_path
     assert build_controller(parts, MemoryLedgerStore()) is not None
     assert (tmp_path / "state" / "staging").is_dir()
     assert parts.staging.needs in parts.closables
-
-
-def test_the_policy_has_the_settings(loaded):
-    policy = staging_policy(loaded(ON % "ask"))
-    assert policy.prefix == "hydrator:lofar:"
-    assert policy.mode_of("file", CAM) is StagingMode.ASK
-    assert policy.mode_of("file", Site("RAL")) is StagingMode.PROPOSE
-    assert policy.mode_of("file", Site("OSO")) is StagingMode.OFF
-    assert policy.mode_of("other", CAM) is StagingMode.OFF
-    assert policy.storages == {CAM: "CAM_DISK"}
-    assert policy.unpinned_sites == {Site("RAL")}
-    assert policy.limits.user_bytes == 0.5 * TERABYTE
-    assert policy.times.fact_age == timedelta(minutes=2)
-
-
-def test_the_defaults_of_the_configuration_are_those_of_the_policy(loaded):
-    policy = staging_policy(loaded(""))
-    assert policy.limits == StagingLimits()
-    times = StagingTimes()
-    assert policy.times == StagingTimes(fact_age=policy.times.fact_age)
-    assert times.max_attempts == 3
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """DMAPI catalogue: recorded answers, inferred ones, and the service's bad habits (on a stand-in)."""
 
 import json
-import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -315,33 +314,6 @@ def test_one_failing_dataset_leaves_the_others_seen(standin, opened):
     readings = opened().read({L1, L2}).readings
     assert isinstance(readings[L1], Unseen)
     assert isinstance(readings[L2], Seen)
-
-
-@pytest.mark.outside
-def test_a_dataset_without_time_left_is_unseen_and_first_in_the_next_poll(standin, opened):
-    for did in (L1, L2):
-        standin.put(did, 1, {"SPSRC_STORM": 1}, kind="FILE")
-    ticks, calls = [0.0], threading.Lock()
-
-    def monotonic():
-        with calls:
-            ticks[0] += 1.0
-            return ticks[0]
-
-    from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
-
-    one = opened()
-    slow = DmapiCatalogue(
-        DmapiSettings("dmapi", parallel=1, deadline=timedelta(seconds=1.5)),
-        one._client,
-        lambda: NOON,
-        monotonic=monotonic,
-    )
-    seen = [
-        {did for did, reading in slow.read({L1, L2}).readings.items() if isinstance(reading, Seen)}
-        for _ in range(2)
-    ]
-    assert seen == [{L1}, {L2}]
 
 
 @pytest.mark.parametrize(
