@@ -125,6 +125,27 @@ def test_job_folder_has_all_files_of_the_job(host):
 
 
 @pytest.mark.outside
+@pytest.mark.parametrize("container", [(), ("--container", "docker://x/rapthor")])
+def test_everything_of_another_machine_is_told_and_not_in_the_job(host, monkeypatch, container):
+    options = [
+        "dask_scheduler = tcp://login:8786",
+        "prefect_api_url = http://login:4200/api",
+        "local_dask_workers = 8",
+        "dp3_max_threads = 64",
+        "wsclean_max_threads = 192",
+        "use_container = True",
+    ]
+    variables = ("DASK_SCHEDULER", "PREFECT_API_URL")
+    for name in variables:
+        monkeypatch.setenv(name, "login")
+    done = host.submit("L1.ms", "-o", "job", *container, more="\n".join(["[cluster]", *options, ""]))
+    assert done.returncode == 0, done.stderr
+    assert [text for text in (*options, *variables) if text not in done.stderr] == []
+    sent = (host.job() / "run.parset").read_text()
+    assert [text for text in (*options, "login") if text in sent] == []
+
+
+@pytest.mark.outside
 def test_two_parset_files_with_one_name_are_rejected(host):
     for folder in ("a", "b"):
         (host.folder / folder).mkdir()
