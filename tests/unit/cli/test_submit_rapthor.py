@@ -672,6 +672,7 @@ def test_documented_file_of_a_submitter_submits_the_first_run_of_a_dataset(submi
     assert "it is not known yet which sites have lofar:L1; the run waits" in done.stderr
     assert submitter.submit("L1.ms", "--dry-run").returncode == 0
     assert submitter.submit("L1.ms", "--refuse-nowhere").returncode == 3
+    assert "a daemon cannot be searched: list the names" in submitter.refusal("/anywhere/M*.ms")[0]
 
 
 @pytest.mark.outside

@@ -166,7 +166,9 @@ def _resolve_datasets(
     try:
         with show_progress("searching for the datasets of the parset", as_json=output.as_json):
             expansion = expand_globs(parset.input_globs, _glob_local_files, settings, parts.catalogues)
-        names = _check_expansion(parset, expansion, output.allow_unknown)
+        names = _check_expansion(
+            parset, expansion, output.allow_unknown, asks_only_daemon=not settings.catalogue
+        )
         task, steps = "asking the catalogues for the sites of the datasets", len(parts.catalogues)
         with show_progress(task, steps=steps, as_json=output.as_json) as bar:
             reporting = [ReportingCatalogue(one, bar) for one in parts.catalogues]
@@ -179,7 +181,9 @@ def _resolve_datasets(
     return resolution, now
 
 
-def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) -> Sequence[str]:
+def _check_expansion(
+    parset: Parset, expansion: Expansion, allow_unknown: bool, *, asks_only_daemon: bool
+) -> Sequence[str]:
     """Return the measurement sets that match the globs of *parset*; exit if a glob matches nothing."""
     for search, count in expansion.catalogue_counts.items():
         datasets = format_count(count, "dataset")
@@ -187,7 +191,10 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
     failures = [
         f"catalogue {name} did not answer: {why}" for name, why in expansion.unreachable_catalogues.items()
     ]
-    _exit_on_unmatched_globs(parset, expansion, failures)
+    places = "on this host, and a daemon cannot be searched: list the names"
+    if not asks_only_daemon:
+        places = "neither on this host nor in the catalogues"
+    _exit_on_unmatched_globs(parset, expansion, failures, places)
     if failures and not allow_unknown:
         advice = (
             "the list of datasets may be incomplete; try again later, or accept the list with --allow-unknown"
@@ -197,9 +204,15 @@ def _check_expansion(parset: Parset, expansion: Expansion, allow_unknown: bool) 
     return expansion.names
 
 
-def _exit_on_unmatched_globs(parset: Parset, expansion: Expansion, failures: Sequence[str]) -> None:
+def _exit_on_unmatched_globs(
+    parset: Parset, expansion: Expansion, failures: Sequence[str], places: str
+) -> None:
     if expansion.unmatched_globs:
-        nothing = [_no_match_text(parset, search) for search in expansion.unmatched_globs]
+        nothing = [
+            parset.missing_brackets_hint(search)
+            or f"{parset.origin}: input_ms: {search} matches nothing, {places}"
+            for search in expansion.unmatched_globs
+        ]
         exit_on_problems([*failures, *nothing], status=1 if failures else 2)
     hints = [
         parset.missing_brackets_hint(search) for search in parset.input_globs if not _glob_local_files(search)
@@ -209,12 +222,6 @@ def _exit_on_unmatched_globs(parset: Parset, expansion: Expansion, failures: Seq
 
 def _glob_local_files(search: str) -> Collection[str]:
     return sorted(glob.glob(search))  # noqa: PTH207 - Rapthor calls glob.glob too
-
-
-def _no_match_text(parset: Parset, search: str) -> str:
-    return parset.missing_brackets_hint(search) or (
-        f"{parset.origin}: input_ms: {search} matches nothing, neither on this host nor in the catalogues"
-    )
 
 
 def _check_resolution(
