@@ -132,6 +132,9 @@ class JobFacts:
         status_attributes: attributes of the job that explain its status.
         key: key by which the job's expressions look up its datasets; null: the job has no key.
         start: estimates of the slot at the job's last start; null: none, or the job never started.
+        has_cron_schedule: true if HTCondor runs the job again and again (cron_minute and others).
+        was_held: true if the job is or was on hold.
+        start_count: starts of the job.
     """
 
     name: str
@@ -158,6 +161,9 @@ class JobFacts:
     status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
     key: str | None = None
     start: StartRecord | None = None
+    has_cron_schedule: bool = False
+    was_held: bool = False
+    start_count: int = 0
 
     @property
     def has_required_datasets(self) -> bool:
@@ -186,6 +192,9 @@ def parse_job(
         mode=parse_string_literal(ad.get("datalocality")),
         key=parse_string_literal(ad.get("datalocalitykey")),
         start=parse_start_record(parse_string_literal(ad.get(START_ATTRIBUTE.lower(), "")[:MAX_TEXT_CHARS])),
+        has_cron_schedule=any(name in ad for name in _CRON_ATTRIBUTES),
+        was_held="holdreason" in ad or "lastholdreason" in ad,
+        start_count=max(0, parse_integer(ad.get("numshadowstarts")) or 0),
         any_after=parse_integer(ad.get("datalocalityanyafter")),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
         is_transformed=ad.get("datalocalitytransformed", "").lower() == "true",
@@ -207,6 +216,7 @@ def parse_job(
     )
 
 
+_CRON_ATTRIBUTES = ("cronminute", "cronhour", "crondayofmonth", "cronmonth", "crondayofweek")
 _STATUS_ATTRIBUTES = (
     "HoldReason",
     "RemoteHost",

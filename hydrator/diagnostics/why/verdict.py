@@ -163,4 +163,15 @@ def wait_text(
         return (
             f"the job insists on its data until {at} (for {format_duration(left)}), then it may run anywhere"
         )
-    return f"the job may run anywhere since {at} ({format_duration(-left)} ago)"
+    return f"the job may run anywhere since {at} ({format_duration(-left)} ago){_spent_wait_text(job)}"
+
+
+def _spent_wait_text(job: JobFacts) -> str:
+    """Return why the wait of the job ended before the job needed it; empty if it only waited."""
+    if job.has_cron_schedule:
+        return ": its wait counts from its submission, not from each run of its schedule"
+    if job.start_count:
+        return ": its wait counts from its submission, not from the end of its last run"
+    if job.was_held:
+        return ": its wait counts from its submission, also while it was on hold"
+    return ""

@@ -415,7 +415,7 @@ def test_remedy_is_for_all_datasets_that_a_site_lacks():
 
 @pytest.mark.parametrize("knows", [False, True])
 def test_similar_name_is_looked_up_once_before_it_is_advised(knows):
-    found, asked_for = Did("lofar:L11"), []
+    typed, found, asked_for = Did("lofar:Casse"), Did("lofar:Case"), []
 
     class Catalogue:
         name = "list"
@@ -427,9 +427,9 @@ def test_similar_name_is_looked_up_once_before_it_is_advised(knows):
         asked_for.append(dids)
         return knowledge
 
-    demanded = (L1, found) if knows else (L1,)
+    demanded = (typed, found) if knows else (typed,)
     search = NearNameSearch(lambda: nullcontext([Catalogue()]), look_up)
-    assert search(beliefs(demanded=demanded), frozenset({L1})).similar_names == {L1: (found,)}
+    assert search(beliefs(demanded=demanded), frozenset({typed})).similar_names == {typed: (found,)}
     assert asked_for == ([] if knows else [{found}])
 
 
@@ -599,6 +599,24 @@ def test_job_without_locality_requirement_has_a_note():
     assert never.wait is None
     freed = explain(replace(JOB, is_freed=True), [slots(CORES)], None, now=NOON)
     assert "freed" in freed.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({}, ""),
+        ({"CronHour": '"*"', "NumShadowStarts": "3"}, "not from each run of its schedule"),
+        ({"NumShadowStarts": "1"}, "not from the end of its last run"),
+        ({"LastHoldReason": '"submitted on hold at user\'s request"'}, "also while it was on hold"),
+        ({"JobStatus": "5", "HoldReason": '"by user"'}, "also while it was on hold"),
+    ],
+)
+def test_wait_that_ended_before_the_job_needed_it_says_why(attributes, why):
+    texts = {"JobStatus": "1", "RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
+    waited = {"DataLocality": '"wait"', "DataLocalityAnyAfter": str(to_unix(NOON) - 600)}
+    answer = explain(parse_job({**texts, **waited, **attributes}, [0], "s"), [slots(FINE)], None, now=NOON)
+    ended = "the job may run anywhere since 2026-11-21 11:50 UTC (10 min ago)"
+    assert answer.wait == ended + (f": its wait counts from its submission, {why}" if why else "")
 
 
 def test_job_is_parsed_from_the_text_of_its_ad():
