@@ -12,10 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
@@ -50,7 +52,7 @@ from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import is_loopback, valid_number
 
-from .bounded_json import Bounds, Record, decode
+from .bounded_json import Bounds, decode
 
 NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
 _MAX_QUERY_BYTES = 6000
@@ -66,6 +68,78 @@ _REPLICA_STATES = {
     DatasetState.NEARLINE: ReplicaState.ON_TAPE,
     DatasetState.STUCK: ReplicaState.STUCK,
 }
+
+
+class _SiteRow(TypedDict):
+    """The fields of a row of GET /v1/sites that this module reads. So are the next classes."""
+
+    site: str
+    held: str | None
+    own_queue_seconds: int | None
+    estimates_until: int | None
+
+
+class _Sites(TypedDict):
+    now: float
+    sites: list[_SiteRow]
+
+
+class _FactRow(TypedDict):
+    site: str
+    state: DatasetState
+    fraction: Any  # _parse_fraction is stricter than a float
+    as_of: int
+    provenance: dict[str, str | float]
+
+
+class _PathRow(TypedDict):
+    site: str
+    path: str
+
+
+class _DatasetRow(TypedDict):
+    did: str
+    demanded: bool
+    bytes: int | None
+    unseen: str | None
+    clashes_with: list[str]
+    left_out_at: list[str]
+    similar_names: list[str]
+    sites: list[_FactRow]
+    paths: list[_PathRow]
+
+
+class _Datasets(TypedDict):
+    now: float
+    datasets: list[_DatasetRow]
+
+
+class _SetAtSite(TypedDict):
+    site: str
+    share: float
+    read_seconds: int | None
+    queue_seconds: int | None
+    read_from: str | None
+    queue_site: str | None
+
+
+class _SetRow(TypedDict):
+    key: str
+    bytes: int | None
+    sites: list[_SetAtSite]
+    staging: list[str] | None
+
+
+class _Sets(TypedDict):
+    sets: list[_SetRow]
+
+
+_Answer = TypeVar("_Answer")
+
+
+_SITES: TypeAdapter[_Sites] = TypeAdapter(_Sites)
+_DATASETS: TypeAdapter[_Datasets] = TypeAdapter(_Datasets)
+_SETS: TypeAdapter[_Sets] = TypeAdapter(_Sets)
 
 
 class DaemonCatalogue:
@@ -111,11 +185,11 @@ class DaemonCatalogue:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
-            answer = self._get_json("/v1/sites")
-            sites = {Site(str(row["site"])) for row in answer["sites"]}
+            answer = self._get("/v1/sites", _SITES)
+            sites = {Site(row["site"]) for row in answer["sites"]}
             rows, times = self._fetch_rows(dids)
             answered_at = from_unix(min([answer["now"], *times]))
-            readings = {parse_did(str(row["did"])): _parse_reading(row, answered_at) for row in rows}
+            readings = {parse_did(row["did"]): _parse_reading(row, answered_at) for row in rows}
         sites |= {
             replica.site
             for reading in readings.values()
@@ -136,16 +210,12 @@ class DaemonCatalogue:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
-            held_reasons = {
-                Site(str(row["site"])): str(row["held"])
-                for row in self._get_json("/v1/sites")["sites"]
-                if row.get("held")
-            }
+            sites = self._get("/v1/sites", _SITES)["sites"]
             rows, _ = self._fetch_rows(dids)
-            knowledge = _parse_knowledge(rows, held_reasons, now)
+            knowledge = _parse_knowledge(rows, sites, now)
         if not dids:
             return knowledge
-        with suppress(CatalogueError):  # an older daemon has no sets
+        with suppress(CatalogueError):  # the states are an answer without the estimates
             return replace(knowledge, estimates=self.read_estimates({set_key(dids)}))
         return knowledge
 
@@ -156,25 +226,25 @@ class DaemonCatalogue:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
-            sites = self._get_json("/v1/sites")["sites"]
-            rows: list[Record] = []
+            sites = self._get("/v1/sites", _SITES)["sites"]
+            rows: list[_SetRow] = []
             for query in _join_parameters("key", sorted(keys)):
-                rows += self._get_json(f"/v1/sets?{query}")["sets"]
+                rows += self._get(f"/v1/sets?{query}", _SETS)["sets"]
             return _parse_estimates(sites, rows)
 
     def read_staging(self, dids: Collection[Did]) -> tuple[str, ...]:
         """Return the daemon's sentences about its requests for a job that needs exactly *dids*.
 
-        The result is empty if no queued job needs them together, or if the daemon is older than this answer.
+        The result is empty if no queued job needs them together.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
             (query,) = _join_parameters("key", [set_key(dids)])
-            rows = self._get_json(f"/v1/sets?{query}")["sets"]
-            texts = [text for row in rows for text in row.get("staging") or ()]
-            return tuple(sanitize(str(text)) for text in texts[:_MAX_STAGING_TEXTS])
+            rows = self._get(f"/v1/sets?{query}", _SETS)["sets"]
+            texts = [text for row in rows for text in row["staging"] or ()]
+            return tuple(sanitize(text) for text in texts[:_MAX_STAGING_TEXTS])
 
     def read_paths(self, dids: AbstractSet[Did]) -> Mapping[Site, Mapping[Did, str]]:
         """Return the paths of *dids* at each site by the [[storage]] of the daemon's configuration.
@@ -186,18 +256,18 @@ class DaemonCatalogue:
             paths: dict[Site, dict[Did, str]] = {}
             for row in self._fetch_rows(dids)[0]:
                 for each in row["paths"]:
-                    path = str(each["path"])
+                    path = each["path"]
                     if not (path.startswith("/") and path.isprintable()):
                         raise ValueError(f"not an absolute path: {path[:100]!r}")
-                    paths.setdefault(Site(str(each["site"])), {})[parse_did(str(row["did"]))] = path
+                    paths.setdefault(Site(each["site"]), {})[parse_did(row["did"])] = path
             return paths
 
-    def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Record], list[float]]:
+    def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[_DatasetRow], list[float]]:
         """Fetch the daemon's rows about *dids*; also return the daemon's time in each answer."""
-        rows: list[Record] = []
+        rows: list[_DatasetRow] = []
         times = []
         for query in _join_parameters("did", sorted(dids)):
-            answer = self._get_json(f"/v1/datasets?{query}")
+            answer = self._get(f"/v1/datasets?{query}", _DATASETS)
             times.append(answer["now"])
             rows += answer["datasets"]
         return rows, times
@@ -207,15 +277,7 @@ class DaemonCatalogue:
         """Raise CatalogueGarbled if the answer cannot be read: the server is not a hydrator daemon."""
         try:
             yield
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-            OSError,
-            RecursionError,
-        ) as error:
+        except (ValueError, OverflowError, OSError) as error:  # the last two: of impossible times
             reason = f"the answer is not that of a hydrator daemon: {reason_of(error)}"
             raise CatalogueGarbled(self.name, reason) from error
 
@@ -233,71 +295,79 @@ class DaemonCatalogue:
         """Close the connections."""
         self._http.close()
 
-    def _get_json(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        """Return the answer to GET *path*."""
+    def _get(self, path: str, form: TypeAdapter[_Answer]) -> _Answer:
+        """Return the answer to GET *path*; raise ValueError if it does not have this *form*."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
         try:
-            return self._http.exchange("GET", self._url + path, deadline, self._decode_response)
+            body = self._http.exchange("GET", self._url + path, deadline, self._decode_response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CatalogueUnreachable(self.name, reason_of(error)) from None
+        try:
+            return form.validate_python(body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"])) or "the whole answer"
+            raise ValueError(f"{place}: {first['msg']}") from error
 
     def _decode_response(self, response: RawResponse) -> Any:  # noqa: ANN401 - JSON
         if response.status == 200:
             return decode(response.content, _BOUNDS)
-        try:
-            detail = sanitize(str(decode(response.content, _BOUNDS)["detail"]), 300)
-        except (LookupError, TypeError, ValueError):
-            detail = "no reason given"
+        detail = "no reason given"
+        with suppress(ValueError):
+            body = decode(response.content, _BOUNDS)
+            if isinstance(body, dict) and "detail" in body:
+                detail = sanitize(str(body["detail"]), 300)
         text = f"{detail} (status {response.status})"
         if response.status in (401, 403):
             raise CatalogueDenied(self.name, f"{text}; see submit.token_file")
         raise CatalogueUnreachable(self.name, text)
 
 
-def _parse_reading(row: Record, answered_at: datetime) -> Reading:
+def _parse_reading(row: _DatasetRow, answered_at: datetime) -> Reading:
     """Parse one row of GET /v1/datasets. A site with state UNKNOWN (the fact is too old) is unreachable."""
-    facts: Sequence[Record] = row["sites"]
+    facts = row["sites"]
     if not facts and row["unseen"]:
-        return Unseen(str(row["unseen"]))
+        return Unseen(row["unseen"])
     if not facts and not row["demanded"]:
         return Unseen(NOT_IN_DEMAND)
-    did = parse_did(str(row["did"]))
+    did = parse_did(row["did"])
     known = [fact for fact in facts if fact["state"] in set(_REPLICA_STATES)]
     return Seen(
-        as_of=min([from_unix(int(fact["as_of"])) for fact in known], default=answered_at),
+        as_of=min([from_unix(fact["as_of"]) for fact in known], default=answered_at),
         replicas=tuple(_parse_replica(did, fact) for fact in known),
-        bytes_total=None if row["bytes"] is None else int(row["bytes"]),
-        unreachable_sites=frozenset(Site(str(fact["site"])) for fact in facts if fact not in known),
-        case_variants=frozenset(parse_did(str(other)) for other in row["clashes_with"]),
+        bytes_total=row["bytes"],
+        unreachable_sites=frozenset(Site(fact["site"]) for fact in facts if fact not in known),
+        case_variants=frozenset(map(parse_did, row["clashes_with"])),
     )
 
 
 def _parse_knowledge(
-    rows: Iterable[Record], held_reasons: Mapping[Site, str], now: datetime
+    rows: Iterable[_DatasetRow], site_rows: Iterable[_SiteRow], now: datetime
 ) -> DaemonKnowledge:
-    """Parse rows of GET /v1/datasets; an older daemon omits some fields."""
-    sites: dict[Site, dict[Did, Fact]] = {}
+    """Parse rows of GET /v1/datasets and GET /v1/sites."""
+    held_reasons = {Site(row["site"]): row["held"] for row in site_rows if row["held"]}
+    sites: dict[Site, dict[Did, Fact]] = {Site(row["site"]): {} for row in site_rows}
     unseen: dict[Did, str] = {}
     sizes: dict[Did, int] = {}
     similar: dict[Did, tuple[Did, ...]] = {}
     omitted: dict[Site, set[Did]] = {}
     collisions, demanded = set(), set()
     for row in rows:
-        did = parse_did(str(row["did"]))
+        did = parse_did(row["did"])
         for fact in row["sites"]:
-            sites.setdefault(Site(str(fact["site"])), {})[did] = _parse_fact(did, fact)
+            sites.setdefault(Site(fact["site"]), {})[did] = _parse_fact(did, fact)
         if row["demanded"]:
             demanded.add(did)
         if row["unseen"]:
-            unseen[did] = str(row["unseen"])
+            unseen[did] = row["unseen"]
         if row["bytes"] is not None:
-            sizes[did] = int(row["bytes"])
+            sizes[did] = row["bytes"]
         if others := row["clashes_with"]:
-            collisions.add(tuple(sorted([did, *(parse_did(str(other)) for other in others)])))
-        if names := row.get("similar_names"):
-            similar[did] = tuple(parse_did(str(name)) for name in names)
-        for site in row.get("left_out_at", ()):
-            omitted.setdefault(Site(str(site)), set()).add(did)
+            collisions.add(tuple(sorted([did, *map(parse_did, others)])))
+        if names := row["similar_names"]:
+            similar[did] = tuple(map(parse_did, names))
+        for site in row["left_out_at"]:
+            omitted.setdefault(Site(site), set()).add(did)
     known = {site: SiteFacts(now, facts) for site, facts in sites.items()}
     snapshot = Snapshot(known, unseen, tuple(sorted(collisions)), sizes)
     return DaemonKnowledge(
@@ -310,19 +380,19 @@ def _parse_knowledge(
     )
 
 
-def _parse_fact(did: Did, row: Record) -> Fact:
-    provenance = row.get("provenance") or {}
+def _parse_fact(did: Did, row: _FactRow) -> Fact:
+    provenance = row["provenance"]
     return Fact(
-        DatasetState(row["state"]),
-        from_unix(int(row["as_of"])),
+        row["state"],
+        from_unix(row["as_of"]),
         _parse_fraction(did, row["fraction"]),
         provenance_from_row([provenance]) if provenance else NO_PROVENANCE,
     )
 
 
-def _parse_replica(did: Did, row: Record) -> Replica:
-    state = _REPLICA_STATES[DatasetState(row["state"])]
-    return Replica(did, Site(str(row["site"])), state, _parse_fraction(did, row["fraction"]))
+def _parse_replica(did: Did, row: _FactRow) -> Replica:
+    state = _REPLICA_STATES[row["state"]]
+    return Replica(did, Site(row["site"]), state, _parse_fraction(did, row["fraction"]))
 
 
 def _parse_fraction(did: Did, value: object) -> float | None:
@@ -334,24 +404,22 @@ def _parse_fraction(did: Did, value: object) -> float | None:
     return float(number)
 
 
-def _parse_estimates(sites: Sequence[Record], rows: Sequence[Record]) -> Estimates:
+def _parse_estimates(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Estimates:
     """Parse the rows of /v1/sites and /v1/sets; a site without valid estimates has none."""
-    until = {Site(str(row["site"])): row["estimates_until"] for row in sites if row.get("estimates_until")}
-    own = {
-        Site(str(row["site"])): int(row["own_queue_seconds"]) for row in sites if row.get("estimates_until")
-    }
+    until = {Site(row["site"]): row["estimates_until"] for row in sites if row["estimates_until"]}
+    own = {Site(row["site"]): row["own_queue_seconds"] or 0 for row in sites}
     by_site: dict[Site, dict[SetKey, SetEstimate]] = {site: {} for site in until}
     for row in rows:
         size = row["bytes"] or 0
         for each in row["sites"]:
             queue, read = each["queue_seconds"], each["read_seconds"]
-            if queue is not None and (site := Site(str(each["site"]))) in by_site:
-                by_site[site][SetKey(str(row["key"]))] = SetEstimate(
-                    None if read is None else int(read),
-                    int(queue),
-                    Site(str(each["read_from"])) if each["read_from"] else None,
+            if queue is not None and (site := Site(each["site"])) in by_site:
+                by_site[site][SetKey(row["key"])] = SetEstimate(
+                    read,
+                    queue,
+                    Site(each["read_from"]) if each["read_from"] else None,
                     missing_bytes=round(size * (1 - each["share"])),
-                    queue_site=Site(str(each["queue_site"])) if each.get("queue_site") else None,
+                    queue_site=Site(each["queue_site"]) if each["queue_site"] else None,
                 )
     return Estimates(
         from_unix(min(until.values(), default=0)),

@@ -55,7 +55,7 @@ class ReadBackAds:
         self._unnamed_count = 0
 
     def add(self, name: object, read_ad: Callable[[], PublishedAd]) -> None:
-        """Accept the ad that *read_ad* returns. If *read_ad* fails, reject the ad called *name*.
+        """Accept the ad that *read_ad* returns. If it cannot be read, reject the ad called *name*.
 
         Raises:
             FileNotFoundError: the ad no longer exists.
@@ -64,10 +64,8 @@ class ReadBackAds:
             ad = read_ad()
         except FileNotFoundError:
             raise
-        except (ValueError, OSError) as error:
+        except (ValueError, OverflowError, OSError) as error:
             self.reject(name, str(error))
-        except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            self.reject(name, repr(error))
         else:
             self.adopted_ads[ad.site] = ad
 

@@ -26,11 +26,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.readback import ReadBackAds, parse_published_ad
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from adapters.readback import ReadBackAds, parse_published_ad, short_repr
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers, read_set_answers
 from hydrator.domain.errors import PublishError
@@ -38,6 +41,7 @@ from hydrator.domain.files import replace_file
 from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
 from hydrator.domain.ports import Clock
 from hydrator.domain.text import reason_of
+from hydrator.domain.untrusted import valid_integer
 
 from .ad_files import remove_leftovers
 
@@ -46,8 +50,22 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 _MODE: Final = 0o644
 _AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
 """One entry of ``DatasetStates`` in a site's ad: no DID contains a quote."""
-_EXTRA_FIELDS: Final = {"own_queue_seconds": int, "estimates_until": int}
-"""Fields of a site's row that it does not always have, and their types."""
+_EXTRA_FIELDS: Final = ("own_queue_seconds", "estimates_until")
+"""Whole numbers in a site's row that it does not always have."""
+
+
+class _Document(TypedDict):
+    """The form of the file. A site's row is checked by itself: a forged one costs its own site alone."""
+
+    version: int
+    sites: dict[str, Any]
+    datasets: dict[str, list[str]]
+    sets: dict[str, dict[str, dict[str, Any]]]
+
+
+@cache
+def _document_type() -> TypeAdapter[_Document]:
+    return TypeAdapter(_Document)
 
 
 @dataclass(frozen=True)
@@ -136,7 +154,7 @@ class SitesFilePublisher:
             pass
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
+        except (ValueError, RecursionError) as exc:
             self.rejected = {self._path.name: reason_of(exc)}
         return contents
 
@@ -209,14 +227,17 @@ def _to_json(contents: _SitesFileContents, now: datetime, valid_for: timedelta, 
 def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[str, str]]:
     """Read *path*; return its contents, and the rejected sites with the reasons.
 
-    Raise OSError, or any error that the parsing of another program's file can raise.
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: another program wrote the file.
+        RecursionError: its JSON is nested too deeply.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"the file is larger than {MAX_BYTES} bytes")
-    document: Any = json.loads(data)
+    document = _document_type().validate_python(json.loads(data))
     if document["version"] != VERSION:
         raise ValueError(f"the file has version {document['version']}, not {VERSION}")
     read_back = ReadBackAds()
@@ -224,18 +245,18 @@ def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[s
         read_back.add(site, partial(_read_ad, site, row, now))
     dids = _dids_by_site(document["sites"], read_back, document["datasets"])
     extras = {
-        site: {name: kind(row[name]) for name, kind in _EXTRA_FIELDS.items() if name in row}
+        Site(site): {name: row[name] for name in _EXTRA_FIELDS if valid_integer(row.get(name)) is not None}
         for site, row in document["sites"].items()
         if site in read_back.adopted_ads
     }
-    sets = _sets_by_site(read_back, document.get("sets", {}))
+    sets = _sets_by_site(read_back, document["sets"])
     return _SitesFileContents(read_back.adopted_ads, dids, extras, sets), read_back.rejected
 
 
 def _sets_by_site(
     ads: ReadBackAds, sets: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> dict[Site, dict[str, Mapping[str, Any]]]:
-    """Return the sets of each site in *ads*; a file of an earlier version has no sets."""
+    """Return the sets of each site in *ads*."""
     by_site: dict[Site, dict[str, Mapping[str, Any]]] = {site: {} for site in ads.adopted_ads}
     for key, rows in sets.items():
         for place, row in rows.items():
@@ -244,16 +265,20 @@ def _sets_by_site(
     return by_site
 
 
-def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
-    return parse_published_ad(site, row["generation"], row["as_of"], row["heard"], now)
+def _read_ad(site: str, row: object, now: datetime) -> PublishedAd:
+    if not isinstance(row, dict):
+        raise ValueError(f"its row is not an object: {short_repr(row)}")  # noqa: TRY004 - of the file
+    return parse_published_ad(site, row.get("generation"), row.get("as_of"), row.get("heard"), now)
 
 
 def _dids_by_site(
     sites: Iterable[str], ads: ReadBackAds, datasets: Mapping[str, Sequence[str]]
 ) -> dict[Site, frozenset[str]]:
-    """Return the datasets of each site in *ads*; raise KeyError if a dataset's site is not in *sites*."""
+    """Return the datasets of each site in *ads*; raise ValueError if a dataset's site is not in *sites*."""
     listed: dict[str, set[str]] = {site: set() for site in sites}
     for did, places in datasets.items():
         for place in places:
+            if place not in listed:
+                raise ValueError(f"{did} is at {place}, which is not among the file's sites")
             listed[place].add(did)
     return {site: frozenset(listed[site]) for site in ads.adopted_ads}

@@ -191,8 +191,9 @@ def test_a_daemon_without_an_answer_is_an_error_and_not_an_empty_survey(answer, 
 
 
 ROW = {
-    "did": L1, "demanded": True, "unseen": None, "bytes": 1, "clashes_with": [],
-    "sites": [{"site": "CAM", "state": "PARTIAL", "fraction": 0.5, "as_of": 7}],
+    "did": L1, "demanded": True, "unseen": None, "bytes": 1, "clashes_with": [], "left_out_at": [],
+    "similar_names": [], "paths": [],
+    "sites": [{"site": "CAM", "state": "PARTIAL", "fraction": 0.5, "as_of": 7, "provenance": {}}],
 }  # fmt: skip
 
 
@@ -202,6 +203,28 @@ def test_an_impossible_fraction_makes_the_answer_garbled(value):
     catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
     with pytest.raises(CatalogueGarbled):
         catalogue.read({L1})
+
+
+@pytest.mark.parametrize("key", sorted(ROW))
+@pytest.mark.parametrize("value", [{}, [7], "absent"])
+def test_row_of_another_form_makes_the_answer_garbled(key, value):
+    row = {**ROW, key: value} if value != "absent" else {name: ROW[name] for name in ROW if name != key}
+    answer = {"sites": [], "now": 7, "datasets": [row]}
+    catalogue = DaemonCatalogue(
+        URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
+    )
+    with pytest.raises(CatalogueGarbled):
+        catalogue.read({L1})
+
+
+def test_bug_of_the_caller_is_not_called_a_garbled_answer():
+    answer = {"sites": [], "now": 7, "datasets": []}
+    catalogue = DaemonCatalogue(
+        URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
+    )
+    no_did: Any = None
+    with pytest.raises(TypeError):
+        catalogue.read({no_did})
 
 
 @pytest.mark.parametrize("value", ["1e400", "1" + "0" * 15, "1" + "0" * 40, "NaN", '"soon"', "null"])

@@ -175,13 +175,44 @@ def test_a_forged_ad_file_is_not_adopted(tmp_path, generation, as_of):
     assert set(publisher.rejected) == {"CAM.ad"}
 
 
+@pytest.mark.parametrize("bug", [KeyError, TypeError, AttributeError])
+def test_bug_while_an_ad_is_read_is_not_called_a_foreign_ad(bug):
+    def read_ad():
+        raise bug("ours")
+
+    with pytest.raises(bug):
+        ReadBackAds().add("CAM.ad", read_ad)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"version": None},
+        {"sites": []},
+        {"datasets": {"lofar:L1": 7}},
+        {"datasets": {"lofar:L1": ["NL"]}},
+        {"sets": 5},
+    ],
+)
+def test_sites_file_of_another_form_is_rejected_and_written_again(tmp_path, part):
+    path = tmp_path / "sites.json"
+    hour = timedelta(hours=1)
+    publisher = SitesFilePublisher(path, valid_for=hour, max_age=hour, clock=lambda: NOON)
+    publisher.publish([ad(L1)])
+    path.write_text(json.dumps({**json.loads(path.read_text()), **part}))
+    assert publisher.published() == {}
+    assert set(publisher.rejected) == {"sites.json"}
+    publisher.publish([ad(L1)])
+    assert set(publisher.published()) == {CAM}
+
+
 def test_an_ad_file_with_an_impossible_time_is_not_adopted(tmp_path):
     ad_file(tmp_path, "CAM", 7, 7)
     os.utime(tmp_path / "CAM.ad", (-5, -5))
     assert AdFilePublisher(tmp_path, lambda: NOON).published() == {}
 
 
-@pytest.mark.parametrize("number", [FORGED, LATEST + 1, -1, "7", None, True])
+@pytest.mark.parametrize("number", [FORGED, LATEST + 1, -1, "7", None, True, "row"])
 def test_a_forged_site_in_the_sites_file_is_the_only_one_rejected(tmp_path, number):
     path = tmp_path / "sites.json"
     publisher = SitesFilePublisher(
@@ -189,7 +220,8 @@ def test_a_forged_site_in_the_sites_file_is_the_only_one_rejected(tmp_path, numb
     )
     publisher.publish([ad(L1), replace(ad(L1), site=RAL)])
     body = json.loads(path.read_text())
-    body["sites"]["CAM"]["generation"] = number
+    row = body["sites"]["CAM"]
+    body["sites"]["CAM"] = number if number == "row" else {**row, "generation": number}
     path.write_text(json.dumps(body))
     assert set(publisher.published()) == {RAL}
     assert set(publisher.rejected) == {"CAM"}
