@@ -166,7 +166,7 @@ def _describe_health(server_state: ServerState) -> dict[str, object]:
 
 def _summarize(placement: Placement, demand: Demand | None) -> list[tuple[str, str]]:
     """Return numbers and their labels: complete datasets, jobs with all their data at one site."""
-    demanded = demand.dids if demand else frozenset()
+    demanded = demand.dids - demand.kept_dids if demand else frozenset()
     complete_count = len(demanded & placement.complete)
     job_count = sum(entry.job_count for entry in demand.entries) if demand else 0
     placed_count = placement.count_jobs_with_site(demand) if demand else 0

@@ -1,7 +1,6 @@
 """Reasons and remedies for an idle job, from the pool's answers and the daemon's knowledge."""
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,14 +9,15 @@ import pytest
 
 from adapters.condor.bindings.client import Authorization
 from hydrator.cli.commands.why_answers import (
-    NearNameSearch,
     WhyQuery,
     ask_job,
     explain_dids,
+    gather_knowledge,
     parse_words,
     with_catalogue_answers,
 )
 from hydrator.cli.output.printing import json_value
+from hydrator.config import parse
 from hydrator.diagnostics.why.explain import explain, explain_before_submit
 from hydrator.diagnostics.why.explanation import MismatchCause
 from hydrator.diagnostics.why.missing_data import MissingReason
@@ -51,6 +51,7 @@ from hydrator.domain.model import (
 from hydrator.domain.model import Provenance as Catalogued
 from hydrator.domain.text import format_duration
 from hydrator.submit.nearest_names import add_similar_names, similar_names
+from hydrator.wiring import system_clock
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
 
 JOB = JobFacts(
@@ -413,24 +414,20 @@ def test_remedy_is_for_all_datasets_that_a_site_lacks():
     )
 
 
-@pytest.mark.parametrize("knows", [False, True])
-def test_similar_name_is_looked_up_once_before_it_is_advised(knows):
-    typed, found, asked_for = Did("lofar:Casse"), Did("lofar:Case"), []
-
-    class Catalogue:
-        name = "list"
-
-        def find(self, patterns):
-            return frozenset({found})
-
-    def look_up(knowledge, dids):
-        asked_for.append(dids)
-        return knowledge
-
-    demanded = (typed, found) if knows else (typed,)
-    search = NearNameSearch(lambda: nullcontext([Catalogue()]), look_up)
-    assert search(beliefs(demanded=demanded), frozenset({typed})).similar_names == {typed: (found,)}
-    assert asked_for == ([] if knows else [{found}])
+def test_similar_name_is_looked_up_in_the_catalogue_before_it_is_advised(tmp_path):
+    (tmp_path / "catalogue.toml").write_text(
+        'sites = ["DE", "UK"]\n[datasets."x:Case"]\nsites.UK = "available"\n'
+    )
+    table = {"catalogue": [{"type": "file", "path": "catalogue.toml"}]}
+    settings = parse(table, folder=tmp_path, origin="test")
+    typed, now = Did("x:Casse"), system_clock()
+    known = gather_knowledge(settings, frozenset({typed}), now)
+    groups = [
+        replace(slots(MISSING, site=Site(site)), dataset_states={typed: SlotDatasetState(False)})
+        for site in ("DE", "UK")
+    ]
+    answer = explain(replace(JOB, datasets=(typed,)), groups, known, now=now)
+    assert answer.remedy == "submit the job again with x:Case instead of x:Casse (then the job matches at UK)"
 
 
 def test_similar_names_are_bounded_and_leave_out_unlike_ones():

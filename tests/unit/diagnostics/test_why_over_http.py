@@ -122,6 +122,12 @@ def test_explanation_over_http_equals_that_from_the_state(daemon, did):
     assert said(daemon.read_knowledge({did}, NOON), did) == said(add_similar_names(local, [did]), did)
 
 
+def test_sites_without_the_job_s_data_are_known_over_http(daemon):
+    local = view()
+    assert local.snapshot
+    assert daemon.read_knowledge({NOWHERE}, NOON).snapshot.sites.keys() == set(local.ads)
+
+
 def test_estimates_over_http_have_the_bytes_and_the_site_of_the_next_slot(daemon):
     estimates = daemon.read_knowledge({L1, L2}, NOON).estimates
     assert estimates

@@ -117,6 +117,8 @@ def test_it_counts_datasets_and_jobs_that_have_their_place():
     text = render_overview(view())
     assert "<b>1 of 2</b>wanted datasets are complete at some site" in text
     assert "<b>4 of 7</b>jobs have all their data at one site" in text  # three also want L2
+    gone = render_overview(view(demand=demand(want(L1, jobs=4), want(L2, jobs=0))))
+    assert "<b>1 of 1</b>wanted datasets are complete at some site" in gone
 
 
 def tiles(text: str) -> dict[str, str]:
