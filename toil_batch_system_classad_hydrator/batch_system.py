@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from toil.batchSystems.abstractBatchSystem import BatchJobExitReason, UpdatedBatchJobInfo
 from toil.batchSystems.cleanup_support import BatchSystemCleanupSupport
@@ -22,26 +22,24 @@ from toil.job import Job, JobDescription
 from .affinity import SITE_FILE_VARIABLE, SiteAffinity
 from .condor import Schedd, ScheddUnreachable, SubmitRejected
 from .datasets import DatasetsError, NamingRules, find_required_dids, format_did_list, parse_did_list
-from .environment import filter_environment
-from .gpus import StepGpus
 from .job import (
     COMPLETED,
+    EXIT_STATUS_UNAVAILABLE,
     IDLE,
     RUNNING,
     SITE_ATTRIBUTE,
-    ExitReason,
     JobExit,
+    StepGpus,
     SubmitParameterError,
     ToilJob,
     WorkflowSettings,
     build_submit_description,
     exit_from_ad,
-    exit_of_lost_job,
+    filter_environment,
     gpu_request,
 )
 
 logger = logging.getLogger(f"toil.{__name__}")  # Toil prints the messages of loggers below ``toil``
-_T = TypeVar("_T")
 _POLL_SECONDS = 2.0
 _SCHEDD_TIMEOUT_SECONDS = 1200.0
 _IDLE_HINT_SECONDS = 600.0
@@ -65,8 +63,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             raise SystemExit(2) from None  # exit without a traceback, before Toil starts threads
         super().__init__(config, maxCores, maxMemory, maxDisk)
         self._schedd = Schedd(os.environ)
-        self._affinity = SiteAffinity.load(os.environ.get(SITE_FILE_VARIABLE))
-        self._waiting_jobs: deque[tuple[int, ToilJob, str | None]] = deque()
+        self._affinity = SiteAffinity(os.environ.get(SITE_FILE_VARIABLE))
+        self._waiting_jobs: deque[ToilJob] = deque()
         self._clusters: dict[int, int] = {}
         self._ads: dict[int, dict[str, Any]] = {}
         self._missing_polls: dict[int, int] = {}
@@ -74,9 +72,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         self._job_updates: deque[UpdatedBatchJobInfo] = deque()
         self._last_poll_at = self._last_answer_at = time.monotonic()
         self._poll_seconds = float(config.statePollingWait or _POLL_SECONDS)
-        self._schedd_timeout_seconds = float(
-            getattr(config, "state_polling_timeout", None) or _SCHEDD_TIMEOUT_SECONDS
-        )
+        timeout = getattr(config, "state_polling_timeout", None)
+        self._schedd_timeout_seconds = float(timeout or _SCHEDD_TIMEOUT_SECONDS)
         self._remove_leftovers()
 
     # --- what Toil calls -----------------------------------------------------------------------------
@@ -96,20 +93,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         self.check_resource_request(job_desc)
         job: int = self.getNextJobID()
         environment = filter_environment(os.environ) | self.environment | (job_environment or {})
-        work = ToilJob(
-            command=command,
-            cores=job_desc.cores,
-            memory=job_desc.memory,
-            disk=job_desc.disk,
-            name=job_desc.jobName,
-            unit_name=job_desc.unitName or job_desc.displayName or "",
-            environment=environment,
-            accelerators=job_desc.accelerators,
-            duration_seconds=getattr(job_desc, "walltime", None) or None,
-        )
-        self._waiting_jobs.append(
-            (job, work, _datasets_of(job_desc, self.config.jobStore, self._naming, self._run_datasets))
-        )
+        datasets = _datasets_of(job_desc, self.config.jobStore, self._naming, self._run_datasets)
+        self._waiting_jobs.append(ToilJob(job, job_desc, command, environment, datasets))
         return job
 
     def getUpdatedBatchJob(self, maxWait: int) -> UpdatedBatchJobInfo | None:  # noqa: N802, N803
@@ -127,7 +112,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
 
     def getIssuedBatchJobIDs(self) -> list[int]:  # noqa: N802
         """Return the numbers of all issued jobs whose end was not yet reported to Toil."""
-        jobs = [*self.getIssuedLocalJobIDs(), *(job for job, _, _ in self._waiting_jobs), *self._clusters]
+        waiting = [waiting.number for waiting in self._waiting_jobs]
+        jobs = [*self.getIssuedLocalJobIDs(), *waiting, *self._clusters]
         return [*jobs, *(info.jobID for info in self._job_updates)]
 
     def getRunningBatchJobIDs(self) -> dict[int, float]:  # noqa: N802
@@ -146,39 +132,30 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         """Remove jobs from the queue and wait until none of them runs; do not report their end to Toil."""
         ids = set(jobIDs)
         self.killLocalJobs(list(ids))
-        self._waiting_jobs = deque(item for item in self._waiting_jobs if item[0] not in ids)
+        self._waiting_jobs = deque(item for item in self._waiting_jobs if item.number not in ids)
         self._job_updates = deque(info for info in self._job_updates if info.jobID not in ids)
         clusters = {self._clusters.pop(job) for job in ids if job in self._clusters}
         if not clusters:
             return
-        _retry_while_unreachable(
-            self._schedd_timeout_seconds, lambda: self._schedd.remove(clusters, "killed by Toil")
-        )
+        self._retry_while_unreachable(lambda: self._schedd.remove(clusters, "killed by Toil"))
+        workflow = self._workflow_settings.workflow_id
         deadline = time.monotonic() + _KILL_SECONDS
         while time.monotonic() < deadline:
-            ads = _retry_while_unreachable(
-                self._schedd_timeout_seconds,
-                lambda: self._schedd.query_jobs(self._workflow_settings.workflow_id),
-            )
+            ads = self._retry_while_unreachable(lambda: self._schedd.query_jobs(workflow))
             if not any(ads.get(cluster, {}).get("JobStatus") == RUNNING for cluster in clusters):
                 return
             time.sleep(0.5)
         logger.warning("HTCondor jobs %s still run although they were removed", sorted(clusters))
 
-    def getSchedulingStatusMessage(self) -> str | None:  # noqa: N802
-        """Return one sentence that names the idle jobs; None if no job is idle."""
-        ads = {cluster: self._ads.get(cluster, {}) for cluster in self._clusters.values()}
-        idle = [cluster for cluster, ad in ads.items() if ad.get("JobStatus") == IDLE]
-        return f"HTCondor jobs {idle} are idle; see: hydrator why {idle[0]}" if idle else None
-
     def shutdown(self) -> None:
         """Remove this workflow's jobs that are still in the queue, and end the leader's local jobs."""
         self._waiting_jobs.clear()
-        remaining, self._clusters = set(self._clusters.values()), {}
+        self._clusters = {}
+        workflow = self._workflow_settings.workflow_id
         try:
-            self._schedd.remove(remaining, "the Toil workflow has ended")
+            self._schedd.remove_workflow(workflow, "the Toil workflow has ended")
         except ScheddUnreachable as error:
-            logger.warning("HTCondor jobs %s may still be in the queue: %s", sorted(remaining), error)
+            logger.warning("jobs with ToilWorkflowID %s may still be in the queue: %s", workflow, error)
         finally:
             self.shutdownLocal()
 
@@ -199,42 +176,36 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             outage_seconds = time.monotonic() - self._last_answer_at
             if outage_seconds > self._schedd_timeout_seconds:
                 raise
-            logger.warning(
-                "%s (no answer for %.0f s; the workflow waits at most %.0f s)",
-                error,
-                outage_seconds,
-                self._schedd_timeout_seconds,
-            )
+            text = "%s (no answer for %.0f s; the workflow waits at most %.0f s)"
+            logger.warning(text, error, outage_seconds, self._schedd_timeout_seconds)
             self._last_poll_at = time.monotonic() + min(30.0, outage_seconds / 4)
 
     def _submit_waiting(self) -> None:
         while self._waiting_jobs and len(self._clusters) < int(self.config.max_jobs):
-            if (
-                self._last_poll_at > time.monotonic()
-            ):  # the schedd was unreachable: wait before the next attempt
-                return
-            job, work, datasets = self._waiting_jobs[0]
+            if self._last_poll_at > time.monotonic():
+                return  # the schedd was unreachable: wait before the next attempt
+            toil_job = self._waiting_jobs[0]
+            job, name = toil_job.number, toil_job.step or toil_job.description.jobName
+            logs = {log: self.format_std_out_err_path(job, "condor", kind) for log, kind in _LOG_KINDS}
             try:
-                site = self._affinity.site
-                logs = {name: self.format_std_out_err_path(job, "condor", kind) for name, kind in _LOG_KINDS}
                 description = build_submit_description(
-                    work, job, logs, self._workflow_settings, datasets, site, self._step_gpus
+                    toil_job, logs, self._workflow_settings, self._affinity.site, self._step_gpus
                 )
-                cluster = self._schedd.submit(description)
+                self._clusters[job] = cluster = self._schedd.submit(description, job)
             except (SubmitRejected, SubmitParameterError) as error:
-                self._waiting_jobs.popleft()
-                logger.error("%s (%s) was not submitted: %s", work.unit_name or work.name, job, error)  # noqa: TRY400
-                self._job_updates.append(_job_update(job, JobExit(255, ExitReason.FAILED, str(error))))
-                continue
+                logger.error("%s (%s) was not submitted: %s", name, job, error)  # noqa: TRY400
+                self._job_updates.append(
+                    _job_update(job, JobExit(EXIT_STATUS_UNAVAILABLE, "FAILED", str(error)))
+                )
+            else:
+                logger.info("%s (%s) is HTCondor job %s", name, job, cluster)
+                if self._outbox is not None:
+                    self._outbox.publish(ExternalBatchIdMessage(job, str(cluster), type(self).__name__))
             self._waiting_jobs.popleft()
-            self._clusters[job] = cluster
-            logger.info("%s (%s) is HTCondor job %s", work.unit_name or work.name, job, cluster)
-            if self._outbox is not None:
-                self._outbox.publish(ExternalBatchIdMessage(job, str(cluster), type(self).__name__))
 
     def _poll_queue(self) -> None:
         """Query the queue and report the jobs that ended."""
-        if not self._clusters:
+        if not (self._clusters or self._schedd.doubtful):
             return
         self._ads = self._schedd.query_jobs(self._workflow_settings.workflow_id)
         missing = {cluster for cluster in self._clusters.values() if cluster not in self._ads}
@@ -243,24 +214,23 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             ad = self._ads.get(cluster) or past.get(cluster)
             end = exit_from_ad(ad) if ad else _exit_if_missing(cluster, self._missing_polls)
             if end is not None:
-                self._finish(job, cluster, end, ad or {}, is_in_queue=cluster in self._ads)
+                self._finish(job, cluster, end, ad or {})
             elif ad:
                 self._missing_polls.pop(cluster, None)
                 _warn_if_idle(cluster, ad, self._hinted_clusters)
 
-    def _finish(
-        self, job: int, cluster: int, job_exit: JobExit, ad: dict[str, Any], *, is_in_queue: bool
-    ) -> None:
+    def _finish(self, job: int, cluster: int, job_exit: JobExit, ad: dict[str, Any]) -> None:
+        is_in_queue = cluster in self._ads
         if is_in_queue and ad.get("JobStatus") == COMPLETED:
-            self._schedd.mark_seen([cluster])
+            self._schedd.mark_seen(cluster)
         elif is_in_queue:
-            self._schedd.remove([cluster], f"Toil has recorded the end of the job: {job_exit.reason.value}")
+            self._schedd.remove([cluster], f"Toil has recorded the end of the job: {job_exit.reason}")
         del self._clusters[job]
-        if job_exit.reason is ExitReason.FINISHED:
+        if job_exit.reason == "FINISHED":
             site = ad.get(SITE_ATTRIBUTE)
             if self._affinity.record_first_site(site, str(cluster)):
                 logger.info(
-                    "later jobs of the run will run at site %s, where HTCondor job %s ran", site, cluster
+                    "later jobs of the run will run at site %s, as HTCondor job %s did", site, cluster
                 )
         else:
             logger.error("%s", job_exit.message)
@@ -269,20 +239,28 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
     def _remove_leftovers(self) -> None:
         """After a restart of Toil's leader, remove the earlier leader's jobs: Toil submits them again."""
         if getattr(self.config, "restart", False):
-            jobs = _retry_while_unreachable(
-                self._schedd_timeout_seconds,
-                lambda: self._schedd.query_jobs(self._workflow_settings.workflow_id),
-            )
-            _retry_while_unreachable(
-                self._schedd_timeout_seconds,
-                lambda: self._schedd.remove(jobs, "an earlier Toil leader left this job in the queue"),
-            )
+            workflow, reason = self._workflow_settings.workflow_id, "an earlier Toil leader left this job"
+            self._retry_while_unreachable(lambda: self._schedd.remove_workflow(workflow, reason))
+
+    def _retry_while_unreachable(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        deadline = time.monotonic() + self._schedd_timeout_seconds
+        while True:
+            try:
+                return call()
+            except ScheddUnreachable as error:
+                if time.monotonic() > deadline:
+                    raise
+                logger.warning("%s", error)
+                time.sleep(2)
 
 
 def _exit_if_missing(cluster: int, missing_polls: dict[int, int]) -> JobExit | None:
     """Return the exit of a job that three polls in a row found in neither queue nor history; else None."""
     missing_polls[cluster] = missing_polls.get(cluster, 0) + 1
-    return exit_of_lost_job(cluster) if missing_polls[cluster] >= _LOST_AFTER_POLLS else None
+    if missing_polls[cluster] < _LOST_AFTER_POLLS:
+        return None
+    text = f"HTCondor job {cluster} is in neither the queue nor the history"
+    return JobExit(EXIT_STATUS_UNAVAILABLE, "KILLED", text)
 
 
 def _job_update(job: int, job_exit: JobExit, cluster: int | None = None) -> UpdatedBatchJobInfo:
@@ -290,7 +268,7 @@ def _job_update(job: int, job_exit: JobExit, cluster: int | None = None) -> Upda
     return UpdatedBatchJobInfo(
         jobID=job,
         exitStatus=job_exit.status,
-        exitReason=BatchJobExitReason[job_exit.reason.name],
+        exitReason=BatchJobExitReason[job_exit.reason],
         wallTime=job_exit.wall_seconds,
         backing_id=None if cluster is None else str(cluster),
     )
@@ -301,71 +279,32 @@ def _warn_if_idle(cluster: int, ad: dict[str, Any], hinted_clusters: set[int]) -
     idle_seconds = time.time() - float(ad.get("QDate") or time.time())
     if ad.get("JobStatus") == IDLE and idle_seconds > _IDLE_HINT_SECONDS and cluster not in hinted_clusters:
         hinted_clusters.add(cluster)
-        logger.warning(
-            "HTCondor job %s has been idle for %.0f s; see: hydrator why %s", cluster, idle_seconds, cluster
-        )
-
-
-def _retry_while_unreachable(timeout_seconds: float, call: Callable[[], _T]) -> _T:
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        try:
-            return call()
-        except ScheddUnreachable as error:
-            if time.monotonic() > deadline:
-                raise
-            logger.warning("%s", error)
-            time.sleep(2)
+        text = "HTCondor job %s has been idle for %.0f s; see: hydrator why %s"
+        logger.warning(text, cluster, idle_seconds, cluster)
 
 
 def _datasets_of(
     job_desc: JobDescription, job_store: str, naming: NamingRules, run_dids: tuple[str, ...]
 ) -> str | None:
-    """Return the RequiredDatasets of a step as a ClassAd list; None for a step without datasets."""
-    try:
-        dids = find_required_dids(load_step_inputs(job_desc, job_store), naming, run_dids)
-    except StepInputsError as error:
-        dids = run_dids
-        logger.warning(
-            "the inputs of %s cannot be read, so the job requires all datasets of the run: %s",
-            job_desc,
-            error,
-        )
-    return format_did_list(dids) if dids else None
-
-
-class StepInputsError(Exception):
-    """The inputs of a step cannot be loaded from Toil's job store; the text is the reason."""
-
-
-def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the step's CWL inputs, or None if the step has no inputs.
+    """Return the RequiredDatasets of a step as a ClassAd list; None for a step without datasets.
 
     When Toil issues a step, the earlier steps have ended, so their outputs can be read too. For an input with
-    ``valueFrom`` the result has the value to which CWL applies ``valueFrom``.
-
-    Raises:
-        StepInputsError: the inputs cannot be read. Toil does not document this interface, so any error can
-            occur.
+    ``valueFrom`` the CWL inputs have the value to which CWL applies ``valueFrom``.
     """
     try:
-        if not job_desc.has_body():
-            return None
-        job = Job.loadJob(Toil.resumeJobStore(job_store), job_desc)
+        job = Job.loadJob(Toil.resumeJobStore(job_store), job_desc) if job_desc.has_body() else None
         inputs = getattr(job, "cwljob", None)
-        return (
-            {name: _resolve_value(one) for name, one in inputs.items()}
-            if isinstance(inputs, Mapping)
-            else inputs
-        )
-    except Exception as error:
-        raise StepInputsError(f"{type(error).__name__}: {error}") from error
+        if isinstance(inputs, Mapping):
+            inputs = {name: _resolve_value(one) for name, one in inputs.items()}
+        dids = find_required_dids(inputs, naming, run_dids)
+    except Exception as error:  # noqa: BLE001 - Toil does not document this interface: any error can occur
+        dids = run_dids
+        text = "the inputs of %s cannot be read, so the job requires all datasets of the run: %s: %s"
+        logger.warning(text, job_desc, type(error).__name__, error)
+    return format_did_list(dids) if dids else None
 
 
 def _resolve_value(value: Any) -> Any:  # noqa: ANN401 - JSON, or Toil's promise of it
     """Return *value*; if *value* is a Toil promise, return the promised value."""
     resolve = getattr(value, "resolve", None)
     return resolve() if callable(resolve) else value
-
-
-__all__ = ["ClassAdHydratorBatchSystem"]

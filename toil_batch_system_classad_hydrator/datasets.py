@@ -1,28 +1,34 @@
 """Datasets of a step or an operation: find the DIDs of its inputs.
 
-The name of an input is the last part of its path, without a trailing ``/``. The module looks for the DID of a
-name first in ``[submit]`` names of the configuration, then in ``[submit]`` patterns, then in the datasets of
-the run. The result leaves out inputs without a DID, such as the output of an earlier step.
+The name of an input is the last part of its path. The module looks for the DID of a name first in
+``[submit]`` names of the configuration, then in ``[submit]`` patterns, then in the datasets of the run, by
+the rules of hydrator/submit/dataset_names. The result leaves out inputs without a DID, such as the output of
+an earlier step.
 """
 
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
+from hydrator.domain.ads.classad import list_literal, string_literal
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import parse_did
 from hydrator.submit.dataset_names.lookup import (
     CompiledPattern,
+    base_name,
     compile_pattern,
     look_up_configured,
     strip_tar,
 )
 
-_DID = re.compile(r"[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+")
+_BETWEEN_PATHS = re.compile(r"""[\s,;=\[\]'"]+""")
+"""What stands between the paths in a text, such as ``msin=[/data/L1.ms,/data/L2.ms]``."""
 
 
 class DatasetsError(ValueError):
@@ -65,55 +71,50 @@ class NamingRules:
             names = {name.rstrip("/"): did for name, did in submit.get("names", {}).items()}
             return cls(names, patterns, settings.get("daemon", {}).get("default_scope"))
 
-    def find_did(self, name: str, run_dids: Iterable[str] = ()) -> str | None:
-        """Return the DID of the dataset *name* by the rules, else from *run_dids*; else None."""
+    def find_did(self, name: str, run_dids: Sequence[str] = ()) -> str | None:
+        """Return the DID of a dataset's *name* or path by the rules, else from *run_dids*; else None."""
         did = look_up_configured(name, self.names, self.patterns)
         if did is None:
-            return next((did for did in run_dids if did.partition(":")[2] in {name, strip_tar(name)}), None)
-        if ":" not in did and self.default_scope:
-            did = f"{self.default_scope}:{did}"
-        return did if _DID.fullmatch(did) else None
+            base = base_name(name)
+            by_name = {base_name(did.partition(":")[2]): did for did in reversed(run_dids)}
+            by_content = {strip_tar(base): did for base, did in by_name.items()}
+            return by_name.get(base) or by_content.get(strip_tar(base))
+        try:
+            return parse_did(did, self.default_scope)
+        except BadDid:
+            return None
 
 
 def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """Return the datasets that a step with these CWL *inputs* reads.
 
     If *run_dids* is not empty, the result has only datasets of the run, because an output file may have the
-    name of another dataset. A text input counts as a path if its last part is the name of a dataset of the
-    run.
+    name of another dataset.
     """
-    dids = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
-    by_text = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
-    dids |= {did for did in by_text if did in run_dids}
-    if run_dids:
-        dids &= set(run_dids)
-    return tuple(sorted(dids))
+    dids = set(_find_dids(inputs, rules, run_dids))
+    return tuple(sorted(dids & set(run_dids) if run_dids else dids))
 
 
-def file_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the names of all CWL files and directories in *inputs*, at any depth."""
-    if isinstance(inputs, Mapping):
-        if inputs.get("class") in {"File", "Directory"}:
-            place = inputs.get("path") or inputs.get("location") or ""
-            yield str(inputs.get("basename") or unquote(PurePosixPath(urlsplit(str(place)).path).name))
-        else:
-            for value in inputs.values():
-                yield from file_names(value)
-    elif isinstance(inputs, (list, tuple)):
-        for value in inputs:
-            yield from file_names(value)
+def _find_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Yield the DIDs of all CWL files and directories in *inputs*, at any depth.
 
-
-def text_base_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the last part of each text in *inputs* outside CWL files, because the text may be a path."""
+    A directory that is not a dataset may have datasets in its ``listing``. A text may be a path, or several;
+    it counts if it names a dataset of the run.
+    """
     if isinstance(inputs, str):
-        yield PurePosixPath(inputs).name
-    elif isinstance(inputs, Mapping) and inputs.get("class") not in {"File", "Directory"}:
-        for value in inputs.values():
-            yield from text_base_names(value)
-    elif isinstance(inputs, (list, tuple)):
-        for value in inputs:
-            yield from text_base_names(value)
+        found = {rules.find_did(text, run_dids) for text in (inputs, *_BETWEEN_PATHS.split(inputs)) if text}
+        yield from (did for did in run_dids if did in found)
+    elif isinstance(inputs, Mapping) and inputs.get("class") in {"File", "Directory"}:
+        place = str(inputs.get("path") or inputs.get("location") or "")
+        name = inputs.get("basename") or base_name(unquote(urlsplit(place).path))
+        if did := rules.find_did(str(name), run_dids):
+            yield did
+        else:
+            yield from _find_dids(inputs.get("listing"), rules, run_dids)
+        yield from _find_dids(inputs.get("secondaryFiles"), rules, run_dids)
+    elif isinstance(inputs, Mapping | list | tuple):
+        for value in inputs.values() if isinstance(inputs, Mapping) else inputs:
+            yield from _find_dids(value, rules, run_dids)
 
 
 def parse_did_list(text: str | None) -> tuple[str, ...]:
@@ -124,19 +125,15 @@ def parse_did_list(text: str | None) -> tuple[str, ...]:
     """
     if text is None or not text.strip():
         return ()
-    inner = re.fullmatch(r"\s*\{(.*)\}\s*", text, re.DOTALL)
     try:
-        items = json.loads(f"[{inner[1]}]") if inner else [None]
-    except ValueError:
-        items = [None]
-    if not all(isinstance(item, str) and _DID.fullmatch(item) for item in items):
-        raise DatasetsError(
-            '_CONDOR_RequiredDatasets must be a list such as {"scope:name","scope:name2"}, '
-            f"not {text.strip()[:200]}"
-        )
-    return tuple(sorted(set(items)))
+        items = json.loads(re.sub(r"\A\{(.*)\}\Z", r"[\1]", text.strip(), flags=re.DOTALL))
+        return tuple(sorted({parse_did(item) for item in items}))
+    except (ValueError, TypeError, BadDid):
+        example = '{"scope:name","scope:name2"}'
+        text = f"_CONDOR_RequiredDatasets must be a list such as {example}, not {text.strip()[:200]}"
+        raise DatasetsError(text) from None
 
 
 def format_did_list(dids: Iterable[str]) -> str:
     """Format *dids* as a ClassAd list of strings."""
-    return "{" + ",".join(f'"{did}"' for did in dids) + "}"
+    return list_literal(map(string_literal, dids))

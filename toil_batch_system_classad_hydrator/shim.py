@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +24,7 @@ from .affinity import SITE_FILE_VARIABLE
 from .datasets import DatasetsError, NamingRules, find_required_dids, format_did_list, parse_did_list
 
 REPLACED_BATCH_SYSTEMS = frozenset({"slurm", "slurm_static"})
+_OPTIONS = ("--batchSystem=", "--disableChaining=", "--jobStore=")
 _MESSAGE_PREFIX = "toil-cwl-runner (classad-hydrator)"
 
 
@@ -34,18 +36,19 @@ def translate_call(
     Raises:
         DatasetsError: the configuration, the run's list of datasets or the inputs cannot be read.
     """
-    if _option_value(arguments, "--batchSystem") not in REPLACED_BATCH_SYSTEMS:
+    # as two words, an option is found by its neighbour
+    words = [
+        part for word in arguments for part in (word.split("=", 1) if word.startswith(_OPTIONS) else [word])
+    ]
+    options = dict(pairwise(words))
+    if options.get("--batchSystem") not in REPLACED_BATCH_SYSTEMS:
         return None
     words = [
-        BATCH_SYSTEM_NAME if _is_batch_system_value(arguments, index) else word
-        for index, word in enumerate(arguments)
+        BATCH_SYSTEM_NAME if before == "--batchSystem" else word for before, word in pairwise(["", *words])
     ]
-    words = [
-        f"--batchSystem={BATCH_SYSTEM_NAME}" if word.startswith("--batchSystem=") else word for word in words
-    ]
-    if _option_value(arguments, "--disableChaining") is None:
+    if "--disableChaining" not in options:
         words = ["--disableChaining", "True", *words]
-    store = _option_value(arguments, "--jobStore")
+    store = options.get("--jobStore")
     variables = _run_variables(store, environment) if store else {}
     run_dids = parse_did_list(environment.get("_CONDOR_RequiredDatasets"))
     dids = find_required_dids(
@@ -76,19 +79,6 @@ def _run_variables(store: str, environment: Mapping[str, str]) -> dict[str, str]
 
 def _safe_name(name: str) -> str:
     return "".join(char if char.isalnum() or char in "._-" else "_" for char in name)
-
-
-def _option_value(arguments: Sequence[str], name: str) -> str | None:
-    for index, word in enumerate(arguments):
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-        if word == name and index + 1 < len(arguments):
-            return arguments[index + 1]
-    return None
-
-
-def _is_batch_system_value(arguments: Sequence[str], index: int) -> bool:
-    return index > 0 and arguments[index - 1] == "--batchSystem"
 
 
 def _load_inputs(arguments: Sequence[str]) -> object:

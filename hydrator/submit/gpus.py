@@ -14,14 +14,15 @@ Two properties of HTCondor shape the texts:
   RequireGPUs.
 - A slot without the attribute GPUs has no GPU: the expressions take an undefined number of GPUs as 0.
 
-The Toil package has its own copy of this code, because that package must not import hydrator.
+Toil's leader imports this module without any library of ours, so the module needs only the standard library.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hydrator.config import SubmitSettings
+if TYPE_CHECKING:
+    from hydrator.config import SubmitSettings
 
 PREFERENCE_ATTRIBUTE = "GPUPreference"
 """Job attribute: 1.0 on a slot with the requested GPUs, else 0.0; used in NEGOTIATOR_PRE_JOB_RANK."""
@@ -89,7 +90,7 @@ def mebibytes(gigabytes: float) -> int:
     return max(1, round(gigabytes * 1e9 / 2**20))
 
 
-def gpu_choice(submit: SubmitSettings, mode: str) -> GpuChoice | None:
+def gpu_choice(submit: "SubmitSettings", mode: str) -> GpuChoice | None:
     """Build the GPU choice from the [submit] settings for *mode* prefer or require; None for ``no``."""
     if mode == "no":
         return None

@@ -1,16 +1,21 @@
 """Toil batch system: the parts that need neither Toil nor HTCondor, and the shim for Rapthor."""
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+import classad2
+import htcondor2
 import pytest
 
-from hydrator.submit.gpus import GpuChoice, SlotShare
 from hydrator.submit.rapthor import environment as rapthor
 from toil_batch_system_classad_hydrator import shim
 from toil_batch_system_classad_hydrator.affinity import SITE_FILE_VARIABLE, SiteAffinity
+from toil_batch_system_classad_hydrator.condor import Schedd, ScheddUnreachable, SubmitRejected
 from toil_batch_system_classad_hydrator.datasets import (
     DatasetsError,
     NamingRules,
@@ -18,11 +23,9 @@ from toil_batch_system_classad_hydrator.datasets import (
     format_did_list,
     parse_did_list,
 )
-from toil_batch_system_classad_hydrator.environment import filter_environment
-from toil_batch_system_classad_hydrator.gpus import StepGpus
 from toil_batch_system_classad_hydrator.job import (
     JOB_ATTRIBUTES,
-    ExitReason,
+    StepGpus,
     SubmitParameterError,
     ToilJob,
     WorkflowSettings,
@@ -30,6 +33,7 @@ from toil_batch_system_classad_hydrator.job import (
     classad_string,
     escape_macros,
     exit_from_ad,
+    filter_environment,
     gpu_request,
     parse_parameters,
     quote_words,
@@ -38,14 +42,16 @@ from toil_batch_system_classad_hydrator.job import (
 ROOT = Path(__file__).parents[3]
 SHIM = ROOT / "toil_batch_system_classad_hydrator" / "toil-cwl-runner"
 LOGS = {"output": "/s/out", "error": "/s/err", "log": "/s/events"}
-WORK = ToilJob(
-    "_toil_worker CWLJob", 1.5, 3 * 2**20 + 1, 2**20, "CWLJob", "image.cwl.0.wsclean", {"PATH": "/v:/bin"}
-)
+STEP = SimpleNamespace(
+    cores=1.5, memory=3 * 2**20 + 1, disk=2**20, jobName="CWLJob", unitName="image.cwl.0.wsclean",
+    displayName="", accelerators=[],
+)  # fmt: skip
 RUN = ("lofar:L1.ms", "lofar:L2.ms")
 
 
-def described(work=WORK, setting=None, datasets=None, site=None, gpus=None):
-    return build_submit_description(work, 7, LOGS, setting or WorkflowSettings("w1"), datasets, site, gpus)
+def described(step=STEP, setting=None, datasets=None, site=None, gpus=None):
+    job = ToilJob(7, step, "_toil_worker CWLJob", {"PATH": "/v:/bin"}, datasets)
+    return build_submit_description(job, LOGS, setting or WorkflowSettings("w1"), site, gpus)
 
 
 def directory(path):
@@ -63,7 +69,7 @@ def test_description_rounds_resources_up_and_names_the_step():
         "1024KB",
     )
     assert output["MY.ToilUnitName"] == '"image.cwl.0.wsclean"'
-    assert output["arguments"] == """"'-c' '_toil_worker CWLJob'\""""
+    assert output["arguments"] == """"-c '_toil_worker CWLJob'\""""
     assert "request_gpus" not in output
     assert "requirements" not in output
 
@@ -71,7 +77,7 @@ def test_description_rounds_resources_up_and_names_the_step():
 def test_ad_has_only_the_variables_that_the_job_lists():
     output = described()
     assert output["getenv"] == "false"
-    assert output["environment"] == "\"'PATH=/v:/bin'\""
+    assert output["environment"] == '"PATH=/v:/bin"'
 
 
 def test_environment_filter_allows_harmless_and_configured_variables():
@@ -123,7 +129,7 @@ def test_condor_variables_override_toil_htcondor_params():
         ("=1", "is not name=value"),
         ("+IsToilJob=false", "which this batch system sets itself"),
         ("MY.toiljobid=3", "which this batch system sets itself"),
-        ("+X=1\nqueue 100", "line break"),
+        ("+X=1\nqueue 100", "control character"),
     ],
 )
 def test_invalid_toil_htcondor_params_are_rejected(text, reason):
@@ -149,19 +155,6 @@ def test_gpu_request_sums_counts_and_requires_the_model():
 PREFERRED = StepGpus("prefer", ("*wsclean*",), cpus=16, memory_mib=61_000, properties="Capability >= 7.0")
 
 
-@pytest.mark.parametrize("mode", ["prefer", "require"])
-@pytest.mark.parametrize("properties", ["", "Capability >= 7.0"])
-@pytest.mark.parametrize("rank", ["", "TARGET.Memory"])
-def test_gpu_expressions_of_a_step_equal_those_of_a_run(mode, properties, rank):
-    theirs = StepGpus(mode, ("*",), 2, 16, 61_000, properties, 50).choose(("x",), 4, 100)
-    without = SlotShare(16, 61_000) if mode == "prefer" else None
-    ours = GpuChoice(SlotShare(4, 100), without, 2, properties, 50)
-    assert theirs is not None
-    for part in ("gpus_available_expression", "requests", "requirement", "attributes"):
-        assert getattr(theirs, part) == getattr(ours, part)
-    assert theirs.rank_expression(rank) == ours.rank_expression(rank)
-
-
 def test_configured_step_takes_a_gpu_or_many_cores():
     output = described(gpus=PREFERRED)
     gpu = "((countMatches(MY.RequireGPUs, TARGET.AvailableGPUs) >= 1) =?= true)"
@@ -175,7 +168,7 @@ def test_configured_step_takes_a_gpu_or_many_cores():
 def test_other_steps_and_steps_with_own_gpu_request_are_unchanged():
     other = StepGpus("prefer", ("predict*",))
     assert described(gpus=other) == described(gpus=StepGpus()) == described()
-    asking = ToilJob("c", 1, 1, 1, "n", "image.cwl.wsclean", accelerators=[{"kind": "gpu", "count": 2}])
+    asking = SimpleNamespace(**vars(STEP) | {"accelerators": [{"kind": "gpu", "count": 2}]})
     assert described(asking, gpus=PREFERRED) == described(asking)
     of_an_operation = WorkflowSettings("w1", {"RapthorOperation": '"predict_1"'})
     assert "rank" in described(setting=of_an_operation, gpus=other)
@@ -208,7 +201,7 @@ def test_dollars_and_quotes_are_escaped_in_the_description():
         escape_macros("/logs/$$(Name)")
     assert quote_words(["it's", 'a "b"']) == """"'it''s' 'a ""b""'\""""
     assert classad_string('a"b\\c\n') == '"a\\"b\\\\c?"'
-    with pytest.raises(SubmitParameterError, match="line break"):
+    with pytest.raises(SubmitParameterError, match="control character"):
         quote_words(["a\nqueue 100"])
 
 
@@ -218,14 +211,14 @@ def test_dollars_and_quotes_are_escaped_in_the_description():
 @pytest.mark.parametrize(
     ("ad", "status", "why"),
     [
-        ({"JobStatus": 4, "ExitCode": 0}, 0, ExitReason.FINISHED),
-        ({"JobStatus": 4, "ExitCode": 33}, 33, ExitReason.FAILED),
-        ({"JobStatus": 4, "ExitBySignal": True, "ExitSignal": 9}, 137, ExitReason.FAILED),
-        ({"JobStatus": 4}, 255, ExitReason.FAILED),
-        ({"JobStatus": 3, "RemoveReason": "via condor_rm"}, 255, ExitReason.KILLED),
-        ({"JobStatus": 5, "HoldReasonCode": 1}, 255, ExitReason.FAILED),
-        ({"JobStatus": 5, "HoldReasonCode": 34}, 255, ExitReason.MEMLIMIT),
-        ({"JobStatus": 5, "HoldReasonCode": 46}, 255, ExitReason.TIMELIMIT),
+        ({"JobStatus": 4, "ExitCode": 0}, 0, "FINISHED"),
+        ({"JobStatus": 4, "ExitCode": 33}, 33, "FAILED"),
+        ({"JobStatus": 4, "ExitBySignal": True, "ExitSignal": 9}, 137, "FAILED"),
+        ({"JobStatus": 4}, 255, "FAILED"),
+        ({"JobStatus": 3, "RemoveReason": "via condor_rm"}, 255, "KILLED"),
+        ({"JobStatus": 5, "HoldReasonCode": 1}, 255, "FAILED"),
+        ({"JobStatus": 5, "HoldReasonCode": 34}, 255, "MEMLIMIT"),
+        ({"JobStatus": 5, "HoldReasonCode": 46}, 255, "TIMELIMIT"),
     ],
 )
 def test_job_exit_is_read_from_its_ad(ad, status, why):
@@ -259,6 +252,50 @@ def test_text_input_with_the_path_of_a_dataset_counts():
         "lofar:L1.ms",
     )
     assert find_required_dids({"msin": "/data/L1.ms"}, NamingRules({"L1.ms": "lofar:L1.ms"}), ()) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["/data/L1.ms,/data/L2.ms", "msin=[/data/L1.ms, '/data/L2.ms']", "L2.ms /d/L1.ms_76a2361e.tar;x"]
+)
+def test_text_input_with_several_paths_names_all_datasets(text):
+    assert find_required_dids({"msin": text}, NamingRules(), RUN) == RUN
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"class": "Directory", "basename": "data", "listing": [directory("/d/L1.ms"), directory("/d/L2.ms")]},
+        {
+            "class": "Directory",
+            "listing": [{"class": "Directory", "listing": [directory("L1.ms"), directory("L2.ms")]}],
+        },
+        {
+            "class": "File",
+            "path": "/d/list",
+            "secondaryFiles": [directory("/d/L1.ms"), directory("/d/L2.ms")],
+        },
+        {**directory("/d/L1.ms"), "secondaryFiles": [directory("/d/L2.ms")]},
+        [directory("/d/L1.ms_76a2361e.tar"), directory("file:///d/L2.ms.tar")],
+    ],
+    ids=["listing", "nested listing", "secondaryFiles", "of a dataset", "archives"],
+)
+def test_datasets_are_found_inside_cwl_objects(inputs):
+    assert find_required_dids({"in": inputs}, NamingRules(), RUN) == RUN
+    rules = NamingRules({"L1.ms": RUN[0], "L2.ms": RUN[1]})
+    assert find_required_dids({"in": inputs}, rules, ()) == RUN
+
+
+def test_content_of_a_dataset_is_not_searched():
+    inside = {**directory("/d/L1.ms"), "listing": [{"class": "File", "basename": "table.dat"}]}
+    anything = NamingRules(patterns=((re.compile(r".*"), r"x:\g<0>"),))
+    assert find_required_dids(inside, anything, ()) == ("x:L1.ms",)
+
+
+def test_run_dataset_is_found_by_the_last_part_of_its_name():
+    run = ("lofar:2024/L1.ms", "lofar:L2.ms_76a2361e.tar", "lofar:L2.ms")
+    assert find_required_dids([directory("/d/L1.ms")], NamingRules(), run) == run[:1]
+    assert find_required_dids([directory("/d/L2.ms")], NamingRules(), run) == run[2:]
+    assert find_required_dids([directory("/d/L2.ms")], NamingRules(), run[:2]) == run[1:2]
 
 
 def test_names_precede_patterns_and_get_the_default_scope(tmp_path):
@@ -315,27 +352,152 @@ def test_batch_system_reads_every_attribute_that_submit_exports():
 
 def test_site_affinity_keeps_the_first_site(tmp_path):
     file = str(tmp_path / "pipelines" / "site.json")
-    first, second = SiteAffinity.load(file), SiteAffinity.load(file)
+    first, second = SiteAffinity(file), SiteAffinity(file)
     assert first.site is None
     assert first.record_first_site("UK", "12")
     assert not first.record_first_site("AU", "13")
     assert second.record_first_site("AU", "14")  # it had not seen the file
-    assert (first.site, second.site, SiteAffinity.load(file).site) == ("UK", "UK", "UK")
+    assert (first.site, second.site, SiteAffinity(file).site) == ("UK", "UK", "UK")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"site": 3}', '{"site": ""}'])
 def test_site_affinity_ignores_a_damaged_file(tmp_path, text):
     file = tmp_path / "site.json"
     file.write_text(text)
-    assert SiteAffinity.load(str(file)).site is None
+    assert SiteAffinity(str(file)).site is None
 
 
 def test_site_affinity_needs_a_file_and_a_site(tmp_path):
-    assert not SiteAffinity.load(None).record_first_site("UK", "1")
-    assert not SiteAffinity.load(str(tmp_path / "s")).record_first_site(None, "1")
+    assert not SiteAffinity(None).record_first_site("UK", "1")
+    assert not SiteAffinity(str(tmp_path / "s")).record_first_site(None, "1")
+
+
+# submissions whose answer is lost
+
+
+class Queue:
+    """A schedd's queue. The next submission fails as *failure* says; questions fail while it is *silent*."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, classad2.ClassAd] = {}
+        self.failure = ""
+        self.silent = False
+        self.late: list[htcondor2.Submit] = []
+
+    def submit(self, description: htcondor2.Submit, count: int) -> SimpleNamespace:
+        assert count == 1
+        if self.failure == "late":
+            self.late.append(description)
+        elif self.failure != "refused":
+            self.arrive(description)
+        if self.failure:
+            self.failure = ""
+            raise htcondor2.HTCondorException("Failed to commit and disconnect from queue.")
+        return SimpleNamespace(cluster=lambda: max(self.jobs))
+
+    def arrive(self, description: htcondor2.Submit) -> None:
+        cluster = 11 + len(self.jobs)
+        ad = {"ClusterId": cluster, "JobStatus": 1, "ToilWorkflowID": "w1"}
+        mark = classad2.ExprTree(description["MY.ToilSubmission"]).eval()
+        self.jobs[cluster] = classad2.ClassAd({**ad, "ToilSubmission": mark})
+
+    def query(self, constraint: str, projection: Sequence[str]) -> list[classad2.ClassAd]:
+        if self.silent:
+            raise htcondor2.HTCondorException("Failed to connect")
+        return [ad for ad in self.jobs.values() if classad2.ExprTree(constraint).eval(ad) is True]
+
+    def act(self, action: htcondor2.JobAction, constraint: str, reason: str) -> None:
+        assert action == htcondor2.JobAction.Remove
+        for ad in self.query(constraint, []):
+            del self.jobs[ad["ClusterId"]]
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+@pytest.fixture
+def schedd(queue) -> Schedd:
+    return Schedd({}, lambda: queue)
+
+
+DESCRIPTION: Mapping[str, str] = {"executable": "/bin/true"}
+
+
+def test_job_whose_submission_had_no_answer_is_taken(queue, schedd):
+    assert schedd.submit(DESCRIPTION, 1) == 11
+    queue.failure = "lost"
+    assert schedd.submit(DESCRIPTION, 2) == 12
+    assert schedd.query_jobs("w1").keys() == {11, 12}
+
+
+def test_job_is_taken_when_the_schedd_answers_again(queue, schedd):
+    queue.failure, queue.silent = "lost", True
+    with pytest.raises(ScheddUnreachable):
+        schedd.submit(DESCRIPTION, 1)
+    queue.silent = False
+    assert schedd.submit(DESCRIPTION, 1) == 11
+    assert schedd.query_jobs("w1").keys() == {11}
+
+
+def test_job_that_the_schedd_did_not_get_is_submitted_again(queue, schedd):
+    queue.failure, queue.silent = "refused", True
+    with pytest.raises(ScheddUnreachable):
+        schedd.submit(DESCRIPTION, 1)
+    queue.silent = False
+    assert schedd.submit(DESCRIPTION, 1) == 11
+
+
+def test_job_that_appears_after_its_rejection_is_removed(queue, schedd):
+    assert schedd.submit(DESCRIPTION, 1) == 11
+    queue.failure = "late"
+    with pytest.raises(SubmitRejected, match="Failed to commit"):
+        schedd.submit(DESCRIPTION, 2)
+    queue.arrive(queue.late[0])
+    schedd.query_jobs("w1")
+    assert queue.jobs.keys() == {11}
+
+
+def test_second_job_of_a_repeated_submission_is_removed(queue, schedd):
+    queue.failure, queue.silent = "late", True
+    with pytest.raises(ScheddUnreachable):
+        schedd.submit(DESCRIPTION, 1)
+    queue.silent = False
+    assert schedd.submit(DESCRIPTION, 1) == 11
+    queue.arrive(queue.late[0])
+    schedd.query_jobs("w1")
+    assert queue.jobs.keys() == {11}
+
+
+def test_end_of_a_workflow_removes_its_jobs_and_those_without_an_answer(queue, schedd):
+    queue.failure, queue.silent = "lost", True
+    with pytest.raises(ScheddUnreachable):
+        schedd.submit(DESCRIPTION, 1)
+    queue.silent = False
+    queue.jobs[99] = classad2.ClassAd({"ClusterId": 99, "JobStatus": 2, "ToilWorkflowID": "other"})
+    queue.jobs[98] = classad2.ClassAd(
+        {"ClusterId": 98, "JobStatus": 4, "ToilWorkflowID": "w1", "ToilSeen": True}
+    )
+    schedd.remove_workflow("w1", "the end")
+    assert queue.jobs.keys() == {98, 99}
 
 
 # the shim
+
+
+@pytest.mark.outside
+def test_modules_of_the_leader_need_only_the_standard_library():
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import toil_batch_system_classad_hydrator.job, toil_batch_system_classad_hydrator.shim\n"
+        "own = {*sys.stdlib_module_names, '__main__', 'hydrator', 'toil_batch_system_classad_hydrator'}\n"
+        "print([name for name in sys.modules if name.partition('.')[0] not in own])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def rapthors(folder: Path, *inputs: str, system: str = "slurm") -> list[str]:
@@ -376,7 +538,7 @@ def test_shim_keeps_the_runs_datasets_for_an_operation_without_any(operation):
 @pytest.mark.parametrize("form", ["--batchSystem=slurm_static", "--batchSystem=slurm"])
 def test_shim_accepts_both_forms_of_the_batch_system_option(form):
     assert shim.translate_call([form, "x.cwl"], {}) == (
-        ["--disableChaining", "True", "--batchSystem=classad_hydrator", "x.cwl"],
+        ["--disableChaining", "True", "--batchSystem", "classad_hydrator", "x.cwl"],
         {},
     )
 
