@@ -604,7 +604,7 @@ def test_dataset_that_cannot_be_fetched_is_a_miss(node, command, sentence):
 @pytest.mark.outside
 def test_stage_in_command_that_takes_too_long_is_killed(node):
     left = node.scratch / "left"
-    command = f"sh -c 'echo $$ > {left}; exec sleep 60'"
+    command = f"sh -c 'echo $$ > {left}; exec sleep 600'"
     with pytest.raises(WrapperError, match=r"took over 0\.5 s"):
         job_start.fetch(Dataset(1, {"did": "lofar:L1"}), command, str(node.scratch), 0.5)
     assert not Path(f"/proc/{left.read_text().strip()}").exists()
