@@ -95,10 +95,8 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
     submit = data.get("submit")
     if not catalogues and not (isinstance(submit, dict) and submit.get("daemon_url")):
         problems.append(
-            'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'
-            if submit is None
-            else "submit: nobody to ask where data is; add daemon_url (the daemon's address) to [submit],"
-            " or a [[catalogue]]"
+            'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio", or where jobs are'
+            " submitted daemon_url, the daemon's address, to [submit]"
         )
     elif isinstance(catalogues, list):
         names = [c.get("name", c.get("type")) for c in catalogues if isinstance(c, dict)]

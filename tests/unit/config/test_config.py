@@ -222,16 +222,15 @@ def test_a_wrong_value_is_shown_with_its_key(problems, text, key, shown):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "catalogue = []\n", "[daemon]\npoll_seconds = 30\n"],
-    ids=["an empty file", "an empty list", "no list"],
+    ["", "catalogue = []\n", "[daemon]\npoll_seconds = 30\n", "[submit]\ncpus = 3\n"],
+    ids=["an empty file", "an empty list", "no list", "a submitter's"],
 )
-def test_configuration_without_a_catalogue_cannot_run(problems, text):
-    assert problems(text) == ['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"']
-
-
-def test_submitters_configuration_without_daemon_url_names_the_missing_line(problems):
-    (problem,) = problems('[submit]\nnames = {"L1.ms" = "lofar:L1"}\n')
-    assert "add daemon_url (the daemon's address) to [submit]" in problem
+def test_configuration_without_a_catalogue_names_the_missing_lines(problems, text):
+    (problem,) = problems(text)
+    assert problem.startswith(
+        'catalogue: none configured; add [[catalogue]] with type = "file" or "rucio", or'
+    )
+    assert "daemon_url" in problem
 
 
 def test_catalogue_as_one_table_is_rejected_with_the_right_syntax(problems):
