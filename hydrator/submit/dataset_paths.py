@@ -9,7 +9,6 @@ import json
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hydrator.config import StorageArea
@@ -37,14 +36,6 @@ Paths = Mapping[Site, Mapping[Did, DatasetLocation]]
 """The places of datasets by site; a dataset without a place is left out."""
 FilesByDid = Mapping[Did, Sequence[DatasetFile]]
 """The files of each listed dataset; a dataset that is not in this mapping counts as one file."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobDataset:
-    """One dataset of a job: its DID, and its name in the job's own files."""
-
-    did: Did
-    name: str
 
 
 def has_file_rule(areas: Iterable[StorageArea]) -> bool:
@@ -161,13 +152,8 @@ def _layout_name(area: StorageArea) -> str:
     return f"catalogue {area.rse} {area.address_prefix}" if area.rule == "catalogue" else area.rule
 
 
-def job_datasets(pairs: Sequence[tuple[str, Did]]) -> tuple[JobDataset, ...]:
-    """Return a JobDataset for each of *pairs* (name and DID)."""
-    return tuple(JobDataset(did, name) for name, did in pairs)
-
-
 def paths_file_text(
-    datasets: Sequence[JobDataset],
+    datasets: Sequence[tuple[str, Did]],
     paths: Paths,
     stage_in: str | None,
     site_attributes: Sequence[str] | None = None,
@@ -179,7 +165,7 @@ def paths_file_text(
     """Return the text of hydrator-paths.json.
 
     Args:
-        datasets: the job's datasets, in the order of the job's own list.
+        datasets: the name of each dataset in the job's own files, and its DID, in the order of the job.
         paths: the places of the datasets, by site.
         stage_in: a command that fetches ``{did}`` to ``{path}``, or None.
         site_attributes: slot attributes with the site's name, tried after DataLocalitySite; if None, the job
@@ -191,7 +177,7 @@ def paths_file_text(
     layouts = {_layout_name(area): area for area in areas if area.rule in _FILE_RULES}
     body: dict[str, object] = {
         "version": VERSION,
-        "datasets": [_dataset_entry(each, (contents or {}).get(each.did), layouts) for each in datasets],
+        "datasets": [_dataset_entry(name, did, (contents or {}).get(did), layouts) for name, did in datasets],
         "sites": paths,
         "stage_in": stage_in,
     }
@@ -219,14 +205,14 @@ def check_length(text: str) -> str:
 
 
 def _dataset_entry(
-    dataset: JobDataset, files: Sequence[DatasetFile] | None, layouts: Mapping[str, StorageArea]
+    name: str, did: Did, files: Sequence[DatasetFile] | None, layouts: Mapping[str, StorageArea]
 ) -> dict[str, object]:
     """Return the entry of one dataset in hydrator-paths.json."""
-    entry: dict[str, object] = {"did": dataset.did, "name": dataset.name}
+    entry: dict[str, object] = {"did": did, "name": name}
     if not files:
         return entry
     if layouts:
-        names = _file_names(dataset.did, files)
+        names = _file_names(did, files)
         entry["files"] = [[name, file.bytes] for name, file in zip(names, files, strict=True)]
         entry["layouts"] = {
             key: [_file_path(area, file) for file in files] for key, area in sorted(layouts.items())

@@ -14,7 +14,7 @@ import pytest
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.reconcile.misses import parse_misses
-from hydrator.submit.dataset_paths import hash_path, job_datasets, local_paths, paths_file_text
+from hydrator.submit.dataset_paths import hash_path, local_paths, paths_file_text
 from hydrator.submit.retry import retry_elsewhere
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
@@ -99,9 +99,7 @@ class Storage:
         areas = [StorageArea(site=site, prefix=str(self.folder / site), rule=rule) for site in SITES]
         pairs = [(f"/elsewhere/{did.partition(':')[2]}", Did(did)) for did in dids]
         paths = local_paths(areas, map(Did, dids), contents)
-        table = paths_file_text(
-            job_datasets(pairs), paths, None, areas=areas, contents=contents, unpack=["*.ms.tar"]
-        )
+        table = paths_file_text(pairs, paths, None, areas=areas, contents=contents, unpack=["*.ms.tar"])
         (home / "hydrator-paths.json").write_text(table)
         home.chmod(0o777)
         listed = ", ".join(f'"{did}"' for did in dids)

@@ -15,7 +15,7 @@ from adapters.rucio.file_lists import RucioFileLister
 from hydrator.config import StorageArea
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.submit.dataset_paths import job_datasets, local_paths, paths_file_text
+from hydrator.submit.dataset_paths import local_paths, paths_file_text
 
 pytestmark = pytest.mark.rucio
 
@@ -95,7 +95,7 @@ class Tree:
         did = self.did(name)
         paths = local_paths(self.areas(), [did], contents)
         text = paths_file_text(
-            job_datasets([(name, did)]),
+            [(name, did)],
             paths,
             None,
             areas=self.areas(),

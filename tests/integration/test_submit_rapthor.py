@@ -152,6 +152,17 @@ def test_run_starts_at_the_site_of_its_measurement_sets_and_opens_them(installed
     assert (job_of(folder) / "images" / "a.fits").read_text() == "image\n"
 
 
+def test_run_that_is_the_first_to_name_a_dataset_starts_by_paths_of_the_daemon(installed, folder):
+    """The submitter's host has the daemon's address, and neither a catalogue nor a [[storage]]."""
+    installed.catalogue.add("first_1.ms", 100, "NL")
+    config = folder / "hydrator.toml"
+    config.write_text(f'[daemon]\ndefault_scope = "lofar"\n[submit]\ndaemon_url = "{installed.url}"\n')
+    job = submit(installed, prepare(installed, folder, "/mine/first_1.ms", "--config", str(config)))
+    assert installed.ran_at(job) == ["NL"]
+    disk = installed.catalogue.disk("NL") / "lofar"
+    assert f"DATA {disk}/first_1.ms" in (job_of(folder) / "example.out").read_text()
+
+
 def test_run_prefers_the_site_with_more_bytes_and_fetches_the_rest(installed, folder):
     """UK has two of the three measurement sets, AU one that is larger than both, NL, the smallest, none."""
     installed.catalogue.add("part_1.ms", 100, "UK")

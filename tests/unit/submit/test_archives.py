@@ -8,7 +8,7 @@ from hydrator.config import SubmitSettings
 from hydrator.domain.model import Did
 from hydrator.submit.dataset_names.globs import expand_globs
 from hydrator.submit.dataset_names.resolver import resolve_names
-from hydrator.submit.dataset_paths import job_datasets, paths_file_text
+from hydrator.submit.dataset_paths import paths_file_text
 from hydrator.submit.file_lists import Listing
 from hydrator.submit.nearest_names import similar_names
 from tests.unit.submit.test_dataset_resolver import catalogue, nothing_here, settings
@@ -108,9 +108,7 @@ def test_job_unpacks_archives_by_default(tmp_path, name):
     with tarfile.open(node.storage / name, "w") as tar:
         tar.add(inside, inside.name)
     paths = {"UK": {did: str(node.storage / name)}}
-    text = paths_file_text(
-        job_datasets([(f"/data/{name}", did)]), paths, None, unpack=SubmitSettings().unpack
-    )
+    text = paths_file_text([(f"/data/{name}", did)], paths, None, unpack=SubmitSettings().unpack)
     (node.scratch / "hydrator-paths.json").write_text(text)
     (node.scratch / "run.parset").write_bytes(PARSET)
     done = node.run("--parset", "run.parset", "--", "cat", "run.parset")

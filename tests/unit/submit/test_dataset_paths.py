@@ -20,7 +20,6 @@ from hydrator.submit.dataset_paths import (
     dataset_path,
     hash_path,
     identity_path,
-    job_datasets,
     local_paths,
     paths_file_text,
 )
@@ -96,9 +95,7 @@ def test_each_file_has_a_path_under_the_rules_for_files():
         "UK": {L1: (StorageFolder("/data", "hash"),)},
         "AU": {L1: (StorageFolder("/data", "identity"),)},
     }
-    text = paths_file_text(
-        job_datasets([("L1.ms", L1)]), paths, None, areas=[hashed, identity], contents={L1: FILES}
-    )
+    text = paths_file_text([("L1.ms", L1)], paths, None, areas=[hashed, identity], contents={L1: FILES})
     (entry,) = json.loads(text)["datasets"]
     assert entry["layouts"]["identity"] == ["lofar/a", "user/x/b"]
     assert entry["layouts"]["hash"] == [hash_path("lofar:a"), hash_path("user.x:b")]
@@ -114,7 +111,7 @@ def test_address_of_the_areas_storage_element_gives_the_path(prefix):
     contents = {L1: FILES[1:]}
     assert local_paths([at("OTHER")], [L1], contents) == {"UK": {}}
     paths = local_paths([at("RSE")], [L1], contents)
-    text = paths_file_text(job_datasets([("L1.ms", L1)]), paths, None, areas=[at("RSE")], contents=contents)
+    text = paths_file_text([("L1.ms", L1)], paths, None, areas=[at("RSE")], contents=contents)
     (entry,) = json.loads(text)["datasets"]
     assert list(entry["layouts"].values()) == [["q/b"]]
 
@@ -139,7 +136,7 @@ def test_file_names_lose_the_dataset_name_and_get_a_scope_if_two_are_equal():
     def names(*dids: str) -> list[str]:
         contents = {L1: [DatasetFile(did) for did in dids]}
         paths = local_paths([area()], [L1], contents)
-        text = paths_file_text(job_datasets([("L1.ms", L1)]), paths, None, areas=[area()], contents=contents)
+        text = paths_file_text([("L1.ms", L1)], paths, None, areas=[area()], contents=contents)
         return [name for name, _ in json.loads(text)["datasets"][0]["files"]]
 
     assert names("lofar:L1.ms/table.dat", "lofar:L1.ms.tar") == ["table.dat", "L1.ms.tar"]
@@ -148,7 +145,7 @@ def test_file_names_lose_the_dataset_name_and_get_a_scope_if_two_are_equal():
 
 def test_folder_of_unpacked_archives_has_no_expected_size():
     def size(did: str) -> object:
-        text = paths_file_text(job_datasets([("L1.ms", L1)]), {}, None, contents={L1: [DatasetFile(did, 7)]})
+        text = paths_file_text([("L1.ms", L1)], {}, None, contents={L1: [DatasetFile(did, 7)]})
         return json.loads(text)["datasets"][0].get("bytes")
 
     assert [size("lofar:L1.ms.tar"), size("lofar:L1.ms/table.dat")] == [None, 7]
@@ -167,7 +164,7 @@ def test_first_area_of_a_site_with_the_dataset_counts():
 
 def test_paths_file_has_the_fields_that_the_wrapper_reads():
     text = paths_file_text(
-        job_datasets([("/x/L2.ms", L2), ("/x/L1.ms", L1)]),
+        [("/x/L2.ms", L2), ("/x/L1.ms", L1)],
         local_paths([area(rule="name")], [L1, L2]),
         "get {did} {path}",
         ["GLIDEIN_Site"],

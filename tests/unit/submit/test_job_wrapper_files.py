@@ -10,7 +10,7 @@ import pytest
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.submit import job_wrapper as job_start
-from hydrator.submit.dataset_paths import hash_path, job_datasets, local_paths, paths_file_text
+from hydrator.submit.dataset_paths import hash_path, local_paths, paths_file_text
 from tests.archives import tar_of
 from tests.pythons import pythons
 from tests.unit.submit.test_job_wrapper import PARSET, Node
@@ -49,7 +49,7 @@ class Element(Node):
     def ready(self, *dids: str, stage_in: str | None = None, unpack: tuple[str, ...] = ("*.ms.tar",)) -> None:
         wanted = [Did(did) for did in dids or (L1,)]
         paths = local_paths(self.areas, wanted, self.contents)
-        named = job_datasets([(f"/as/was/{did.partition(':')[2]}", did) for did in wanted])
+        named = [(f"/as/was/{did.partition(':')[2]}", did) for did in wanted]
         text = paths_file_text(
             named, paths, stage_in, areas=self.areas, contents=self.contents, unpack=unpack
         )

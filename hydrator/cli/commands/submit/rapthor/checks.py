@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .job_folder import JobOptions
     from .run import PreparedRun
 
-MAX_LISTED = 3
-
 
 def exit_on_problems(problems: Sequence[str], status: int = 2) -> None:
     """Print all *problems* on stderr and exit with *status*; return if there are none."""

@@ -21,7 +21,6 @@ from hydrator.domain.errors import ConfigError
 from hydrator.submit.dataset_paths import (
     PATHS_FILE,
     check_length,
-    job_datasets,
     paths_file_text,
 )
 from hydrator.submit.gpus import GpuChoice, gpu_choice
@@ -181,7 +180,7 @@ def _paths_text(run: PreparedRun) -> str:
     """Return the content of hydrator-paths.json."""
     settings = run.settings
     text = paths_file_text(
-        job_datasets(run.resolution.pairs),
+        run.resolution.pairs,
         run.paths,
         settings.submit.stage_in,
         settings.sites.slot_attributes,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hydrator.cli.output.printing import json_value, print_problems
 from hydrator.cli.output.tables import print_table
 from hydrator.domain.model import Unseen
-from hydrator.domain.text import format_count, format_duration
+from hydrator.domain.text import format_count, format_duration, shorten_list
 from hydrator.submit.rapthor.environment import export_lines
 from hydrator.submit.rapthor.job import as_ad
 from hydrator.submit.rapthor.job import as_json as ad_as_json
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hydrator.submit.rapthor.outlook import SiteOutlook
 
     from .run import PreparedRun
-
-_MAX_LISTED = 3
 
 
 def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
@@ -40,7 +38,7 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
             f"{site.available_count} of {dataset_count}",
             "not known" if site.local_bytes is None else f"{site.local_bytes:,}",
             "" if site.oldest_age_seconds is None else format_duration(site.oldest_age_seconds),
-            _missing_text(site),
+            shorten_list([f"{did} {state}" for did, state in site.missing_states.items()]),
         )
         for site in sites
     ]
@@ -75,12 +73,6 @@ def _verdict(site: "SiteOutlook") -> str:
         if site.can_fetch
         else "no: no [[storage]] gives the data's path there"
     )
-
-
-def _missing_text(site: "SiteOutlook") -> str:
-    listed = [f"{did} {state}" for did, state in list(site.missing_states.items())[:_MAX_LISTED]]
-    more = len(site.missing_states) - len(listed)
-    return ", ".join([*listed, *([f"{more} more"] if more else [])])
 
 
 def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:

@@ -32,7 +32,7 @@ from hydrator.wiring import (
     system_clock,
 )
 
-from .checks import MAX_LISTED, exit_on_problems
+from .checks import exit_on_problems
 from .options import OutputFormat, OutputOptions
 
 
@@ -253,7 +253,7 @@ def _check_resolution(
     unchecked = sorted(resolution.unchecked_dids)
     if unchecked and not output.allow_unknown and (notices or not asks_only_daemon):
         text = (
-            f"{len(unchecked)} datasets could not be looked up ({', '.join(unchecked[:MAX_LISTED])}, …):"
+            f"{format_count(len(unchecked), 'dataset')} could not be looked up ({shorten_list(unchecked)}):"
             " try again later, or accept them with --allow-unknown"
         )
         exit_on_problems([*notices, text], status=1)
