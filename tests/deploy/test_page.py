@@ -212,15 +212,6 @@ def test_nothing_is_refused_by_the_policy_and_nothing_foreign_is_fetched(opened,
     )
 
 
-def test_the_policy_refuses_a_script_in_the_page(opened):
-    page = opened()
-    page.evaluate(
-        "const s = document.createElement('script'); s.text = 'window.hurt = 1'; document.body.append(s)"
-    )
-    assert page.evaluate("window.hurt") is None
-    assert len(page.troubles) == 1
-
-
 def test_twenty_sites_are_on_one_screen(opened):
     page = opened()
     page.evaluate("document.querySelector('#sites').scrollIntoView()")
@@ -289,15 +280,6 @@ def test_times_are_in_the_zone_of_the_reader(opened):
     assert moment.get_attribute("title") == "15:10 UTC"
 
 
-def test_without_scripts_the_page_is_whole_in_utc_and_loads_itself_again(opened):
-    page = opened(PATHS["run"], java_script_enabled=False)
-    assert page.locator("#progress time").inner_text() == "15:10 UTC"
-    assert page.locator("meta[http-equiv=refresh]").get_attribute("content") == "60"
-    page.get_by_role("link", name="Stop that").click()
-    page.wait_for_url("**still=1")
-    assert page.locator("meta[http-equiv=refresh]").count() == 0
-
-
 # keyboard
 
 
@@ -320,13 +302,6 @@ def test_the_keyboard_reaches_everything_in_reading_order_and_shows_where_it_is(
     assert names.index("Datasets found") > search
     assert "How far?" in names[names.index("run") :]
     assert [one for one in order if one.endswith("|none")] == []
-
-
-def test_the_skip_link_goes_to_the_content(opened):
-    page = opened()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
 
 
 def test_the_form_finds_datasets_by_keyboard_and_without_scripts(opened):

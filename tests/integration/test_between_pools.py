@@ -1,4 +1,4 @@
-"""Two pools, a tree of collectors and a JobRouter, all real daemons under one master.
+"""Two pools and a JobRouter, all real daemons under one master.
 
 The second pool has a collector, a negotiator and a startd of its own; the schedd flocks to it. It is like
 the pool of another administration: its slots have no site attributes until a test adds them.
@@ -55,15 +55,6 @@ NEGOTIATOR_FAR.NEGOTIATOR_MATCH_LOG = $(LOG)/MatchLog.FAR
 NEGOTIATOR_FAR.NEGOTIATOR_ADDRESS_FILE = $(LOG)/.negotiator_address.FAR
 NEGOTIATOR_FAR.ACCOUNTANT_DATABASE_FILE = $(SPOOL)/Accountant.FAR
 
-COLLECTOR_LEAF = $(COLLECTOR)
-COLLECTOR_LEAF_ARGS = -f -p {leaf_port} -local-name COLLECTOR_LEAF
-COLLECTOR_LEAF.COLLECTOR_LOG = $(LOG)/CollectorLog.LEAF
-COLLECTOR_LEAF.COLLECTOR_ADDRESS_FILE = $(LOG)/.collector_address.LEAF
-COLLECTOR_LEAF.CONDOR_VIEW_HOST = $(COLLECTOR_HOST)
-COLLECTOR_LEAF.COLLECTOR_FORWARD_FILTERING = True
-COLLECTOR_LEAF.COLLECTOR_FORWARD_INTERVAL = 86400
-COLLECTOR_LEAF.COLLECTOR_FORWARD_WATCH_LIST = State,Cpus,Memory,DataLocalityGeneration
-
 JOB_ROUTER = $(LIBEXEC)/condor_job_router
 JOB_ROUTER_LOG = $(LOG)/JobRouterLog
 JOB_ROUTER_POLLING_PERIOD = 2
@@ -81,23 +72,17 @@ JOB_ROUTER_ROUTE_OfItsOwn @=end
    DELETE WantCopy
 @end
 
-DAEMON_LIST = $(DAEMON_LIST) COLLECTOR_FAR NEGOTIATOR_FAR COLLECTOR_LEAF JOB_ROUTER
-DC_DAEMON_LIST = + COLLECTOR_FAR NEGOTIATOR_FAR COLLECTOR_LEAF
+DAEMON_LIST = $(DAEMON_LIST) COLLECTOR_FAR NEGOTIATOR_FAR JOB_ROUTER
+DC_DAEMON_LIST = + COLLECTOR_FAR NEGOTIATOR_FAR
 """
-LEAF = {
-    "STARTD_ATTRS": "GLIDEIN_Site DataLocalityGeneration Marker",
-    "DataLocalityGeneration": "1",
-    "Marker": "1",
-}
 
 
 @dataclass(frozen=True)
 class World:
-    """The home pool, and the addresses of the other collectors."""
+    """The home pool, and the address of the other collector."""
 
     home: Pool
     far: str
-    leaf: str
 
     def slot(self, collector: str, site: str) -> dict:
         """Return the partitionable slot of *site*, as one collector has it; empty if it has none."""
@@ -132,27 +117,20 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(htcondor_release: str) -> Iterator[World]:
-    far, leaf = free_port(), free_port()
-    ports: dict[str, str] = {
-        "far_port": str(far),
-        "leaf_port": str(leaf),
-        "far": f"127.0.0.1:{far}",
-        "leaf": f"127.0.0.1:{leaf}",
-    }
+    port = free_port()
+    far = f"127.0.0.1:{port}"
     sites = (
         SiteSpec("UK", cpus=1),
-        SiteSpec("FAR", cpus=1, extra={"COLLECTOR_HOST": ports["far"]}),
-        SiteSpec("LEAF", cpus=1, extra={**LEAF, "COLLECTOR_HOST": ports["leaf"]}),
+        SiteSpec("FAR", cpus=1, extra={"COLLECTOR_HOST": far}),
     )
     config = {
-        "all": DAEMONS.format(**ports) + (CE / ROUTER).read_text("utf-8"),
+        "all": DAEMONS.format(far=far, far_port=port) + (CE / ROUTER).read_text("utf-8"),
         "collector": f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}",
         "schedd": schedd_config(PoolPolicy(rounding_floor=timedelta(seconds=5)), {}),
     }
     with Pool.start(htcondor_release, sites, config) as pool:
-        made = World(pool, ports["far"], ports["leaf"])
+        made = World(pool, far)
         pool.wait(lambda: made.slot(made.far, "FAR"), 60, "the second pool's slot")
-        pool.wait(lambda: made.slot(made.leaf, "LEAF"), 60, "the slot below the child collector")
         yield made
         pool.empty_queue()
 
@@ -237,36 +215,6 @@ def test_one_daemon_publishes_to_both_pools_and_a_job_flocks_to_its_data(world):
             pool.wait(lambda c=collector: site_ads(c) == expected, 60, f"the site ads at {collector}")
     finally:
         installation.stop_daemon()
-
-
-# --- a tree of collectors
-
-
-def leaf_says(world: World, generation: int, marker: int) -> None:
-    text = f"LEAF.DataLocalityGeneration = {generation}\nLEAF.Marker = {marker}\n"
-    world.home.reconfig(startd=text)
-    world.home.wait(lambda: said_at(world, world.leaf) == (generation, marker), 60, "the child to know")
-
-
-def said_at(world: World, collector: str) -> tuple:
-    slot = world.slot(collector, "LEAF")
-    return slot.get("DataLocalityGeneration"), slot.get("Marker")
-
-
-def test_child_collector_forwards_at_once_only_watched_attributes(world):
-    """COLLECTOR_FORWARD_WATCH_LIST of docs/how-to/operate/connect/between-pools.md has the generation."""
-    top = world.home.collector
-    world.home.wait(lambda: said_at(world, top) == (1, 1), 60, "the child to have forwarded its slot")
-    leaf_says(world, 1, 2)
-    last_heard_from = world.slot(world.leaf, "LEAF")["LastHeardFrom"]
-    world.home.wait(
-        lambda: world.slot(world.leaf, "LEAF")["LastHeardFrom"] > last_heard_from + 3,
-        60,
-        "two more updates of the child",
-    )
-    assert said_at(world, top) == (1, 1)
-    leaf_says(world, 2, 2)
-    world.home.wait(lambda: said_at(world, top) == (2, 2), 60, "the new generation at the top")
 
 
 # --- copies

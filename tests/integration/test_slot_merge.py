@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -29,7 +28,6 @@ HOOKED = {
     "AvailableDatasets": '{"by:hook"}',
 }
 """What a startd says whose hook has run."""
-ODD = "Observatoire de la Côte d'Azur (T2)"
 SITES = (
     SiteSpec("UK", cpus=4),
     SiteSpec("AU", cpus=1),
@@ -141,55 +139,6 @@ def test_a_slot_without_a_hook_carries_its_sites_ad_until_its_startds_update_and
     merged(pool, merger, ads, "UK")
 
 
-def test_content_that_a_slot_has_is_not_sent_again(pool, merger):
-    ads = ads_of("UK", "AU")
-
-    def rests() -> bool:
-        turn(merger, ads)
-        return turn(merger, ads) == (0, 0)  # unless an update came between the two
-
-    pool.wait(rests, 30, "a turn with nothing to do")
-
-
-def test_slot_time_counts_as_covered_until_the_update_that_removed_the_merge(pool, merger):
-    ads = ads_of("UK")
-
-    def both() -> bool:
-        merged(pool, merger, ads, "UK")
-        wiped = renewed(pool, "UK")
-        pool.wait(lambda: time.time() > wiped["LastHeardFrom"] + 1.5, 60, "some time without attributes")
-        (done,) = merger.run_once(ads, lambda _: False).values()
-        assert done.slot_count == 1
-        # not where merge and update fell into one second (LastHeardFrom has no more), or another update came
-        return done.covered_slot_seconds > 0 and done.uncovered_slot_seconds > 0.5
-
-    pool.wait(both, 60, "a run between whose queries the slot had attributes for some time only")
-
-
-def test_site_without_an_ad_keeps_its_merges_unless_it_is_retired(pool, merger):
-    """A daemon that lost its state withdraws no merge."""
-    renewed(pool, "UK")
-    merged(pool, merger, ads_of("UK"), "UK")
-    before = slot(pool, "UK")
-    turn(merger, {})
-    after = slot(pool, "UK")
-    assert after == before or after["LastHeardFrom"] > before["LastHeardFrom"]
-
-
-def test_slot_that_changes_its_site_gets_the_ad_of_the_new_site(pool, merger):
-    """The same for a site name with unusual characters."""
-    ads = ads_of("UK", ODD, "MOVER")
-    merged(pool, merger, ads, "MOVER")
-    pool.reconfig(startd=f'MOVER.GLIDEIN_Site = "{ODD}"')
-    pool.wait(lambda: slot(pool, "MOVER")["GLIDEIN_Site"] == ODD, 60, "the slot to say the other site")
-
-    def moved() -> bool:
-        turn(merger, ads)
-        return shown(pool, "MOVER") == ("merge", ODD, 7)
-
-    pool.wait(moved, 30, "the other site's ad")
-
-
 def claim(pool: Pool, site: str, port: int) -> None:
     """Advertise a startd at *site* with the slot name of another one; its update comes now."""
     ad = (
@@ -251,18 +200,6 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
     finally:
         bye = 'MyType = "Query"\nTargetType = "Machine"\nRequirements = Name == "data1_1@uk"\n'
         pool.run("condor_advertise", "-tcp", "INVALIDATE_STARTD_ADS", "-", input=bye)
-
-
-def test_cycle_merges_into_no_more_slots_than_the_rate_allows(pool, client):
-    slow = SlotMerger(client, ["GLIDEIN_Site"], slots_per_second=1, interval=timedelta(seconds=1), clock=now)
-    ads = {site: replace(ad, generation=99) for site, ad in ads_of("UK", "AU").items()}
-
-    def one() -> bool:
-        count, _ = turn(slow, ads)  # none, if that startd sent an update since the query
-        assert count <= 1
-        return count == 1
-
-    pool.wait(one, 30, "one slot to be merged")
 
 
 # --- several collectors

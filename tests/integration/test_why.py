@@ -208,44 +208,6 @@ def test_reason_names_the_clause_that_is_not_true(verdicts: Verdicts, case: str)
         assert all("requirement" in {reason["cause"] for reason in at["reasons"]} for at in elsewhere)
 
 
-def test_site_without_slots_that_has_the_data_is_named(installed: Installation):
-    job = installed.submit(["why:away"], mode="require", more="hold = true")
-    installed.pool.wait(lambda: installed.states_at("NL").get("why:away") == "NEARLINE", 60, "NL to know")
-    (answer,) = ask(installed, str(job), status=3)
-    assert "it is held" in answer["verdict"]
-    assert answer["funnel"].endswith("5 slots → 0 with the data")
-    (ral,) = [at for at in answer["sites"] if at["site"] == "RAL"]
-    assert (ral["slots"], "why:away AVAILABLE" in ral["reasons"][0]["text"]) == (0, True)
-    installed.pool.run("condor_rm", str(job), user="alice")
-    installed.pool.wait(lambda: not installed.pool.jobs(f"ClusterId == {job}"), 30, "the job to leave")
-    (answer,) = ask(installed, f"{job}.0", status=3)
-    assert "it was removed" in answer["verdict"]
-
-
-def test_busy_site_and_site_that_is_too_small_have_different_reasons(installed: Installation):
-    pool = installed.pool
-    full = pool.submit(
-        "executable = /bin/sleep\narguments = 300\nrequest_cpus = 2\nrequest_memory = 10\nrequest_disk = 1\n"
-        'requirements = TARGET.GLIDEIN_Site == "NL"\nqueue'
-    )
-    pool.wait(lambda: pool.jobs(f"ClusterId == {full} && JobStatus == 2"), 60, "NL to be full")
-    busy = 'GLIDEIN_Site == "NL" && PartitionableSlot && Cpus == 0'
-    pool.wait(lambda: pool.slots("Cpus", constraint=busy), 60, "the collector to hear of it")
-    (running,) = ask(installed, str(full), status=0)
-    assert "it runs" in running["verdict"]
-    job = installed.submit(["why:nl"], mode="require")
-    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", 60, "NL to know")
-    (answer,) = ask(installed, str(job), status=3)
-    (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
-    assert [reason["cause"] for reason in nl["reasons"]] == ["busy"]
-    assert "0 cores free of 2 cores" in nl["reasons"][0]["text"]
-    assert answer["remedy"] == "a slot becomes free (then the job matches at NL)"
-    pool.run("condor_rm", str(full), user="alice")
-    assert installed.ran_at(job) == ["NL"]
-    (answer,) = ask(installed, str(job), status=0)
-    assert "it completed" in answer["verdict"]
-
-
 def test_why_before_submit_queries_catalogues_for_datasets_without_demand(installed: Installation):
     installed.catalogue.hold({**HOLDINGS, "why:new": {"AU": "available", "UK": "staging"}})
     (answer,) = ask(installed, "why:new", status=0)
@@ -255,29 +217,6 @@ def test_why_before_submit_queries_catalogues_for_datasets_without_demand(instal
     assert answer["sites"][0]["reasons"][0]["missing_datasets"][0]["state"] == "STAGING"
     (answer,) = ask(installed, "--site", "XX", "why:new", status=3)
     assert answer["sites"][0]["reasons"][0]["missing_datasets"][0]["reason"] == "unhydrated"
-
-
-def test_facts_that_are_too_old_and_facts_that_changed_have_different_reasons(installed: Installation):
-    pool = installed.pool
-    keeper = installed.submit(["why:uk"], more="hold = true")
-    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to know")
-    installed.stop_daemon()
-    stopped = time.time()
-    job = installed.submit(["why:uk"], mode="require", more="+DataLocalityMaxAge = 10\nhold = true")
-    pool.wait(lambda: time.time() > stopped + 15, 30, "the facts to be too old")
-    (answer,) = ask(installed, str(job), status=3)
-    (uk,) = [at for at in answer["sites"] if at["site"] == "UK"]
-    assert [missing["reason"] for missing in uk["reasons"][0]["missing_datasets"]] == ["stale"]
-    released = int(time.time())
-    pool.run("condor_release", str(job), user="alice")
-    pool.wait(
-        lambda: pool.jobs(f"ClusterId == {job} && LastRejMatchTime > {released}"),
-        60,
-        "the negotiator to refuse it",
-    )
-    installed.start_daemon()
-    assert installed.ran_at(job) == ["UK"]
-    pool.run("condor_rm", str(keeper), user="alice")
 
 
 def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: Installation):
@@ -310,32 +249,3 @@ def test_run_anywhere_is_offered_to_a_queue_super_user_alone(installed: Installa
     assert not answer["job"]["can_free"]
     installed.pool.run("condor_rm", str(job), user="alice")
     installed.pool.run("condor_rm", "bob", user="bob")
-
-
-@pytest.mark.older
-def test_why_reports_the_limit_of_uploads_of_a_user(installed: Installation, htcondor_release: str):
-    """The test marks a running job as one whose input is sent: real transfers here end at once."""
-    pool = installed.pool
-    limits = (
-        "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = True\nMAX_CONCURRENT_UPLOADS_PER_USER = 1\n"
-        "BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER = 0\n"
-    )
-    pool.reconfig(schedd=installed.pool_config("schedd") + "\n" + limits)
-    sending = pool.submit(
-        "executable = /bin/sleep\narguments = 600\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
-        'requirements = TARGET.GLIDEIN_Site == "AU"\nqueue'
-    )
-    # the job's shadow writes TransferringInput until the job executes
-    executes = f"ClusterId == {sending} && JobCurrentStartExecutingDate isnt undefined"
-    pool.wait(lambda: pool.jobs(executes), 120, "the first job to run")
-    pool.run("condor_qedit", str(sending), "TransferringInput", "true", user="alice")
-    job = installed.submit(["why:gone"], mode="require")
-    (answer,) = ask(installed, str(job), status=3)
-    if htcondor_release.startswith("23"):
-        assert answer["job"]["max_uploads"] is None
-        assert answer["verdict"] == "it matches no slot now"
-    else:
-        assert (answer["job"]["uploads"], answer["job"]["max_uploads"]) == (1, 1)
-        assert answer["verdict"].startswith("its schedd requests no slots for its user: 1 job of the ")
-    pool.run("condor_rm", str(sending), user="alice")
-    pool.run("condor_rm", str(job), user="alice", check=False)

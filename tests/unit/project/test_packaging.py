@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-import venv
 import zipfile
 from pathlib import Path
 
@@ -109,72 +108,6 @@ def test_the_sdist_holds_what_the_wheel_is_built_from_and_its_tests(sdist):
     wanted |= {"Makefile", "requirements.lock", "scripts/setup", "deploy/systemd/hydrator.service"}
     assert wanted - files == set()
     assert not any(name.startswith((".venv", ".git/", "dist")) for name in files)
-
-
-@pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory) -> Path:
-    """Return the Python of a new environment with the wheel and, last on its path, the dependencies."""
-    home = tmp_path_factory.mktemp("installed")
-    venv.create(home, with_pip=False, symlinks=True)
-    python = home / "bin" / "python"
-    site = Path(_said(python, "import sysconfig; print(sysconfig.get_path('purelib'))"))
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-    ]
-    subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
-    ours = Path(pytest.__file__).parents[1]
-    (site / "dependencies.pth").write_text(f"{ours}\n")
-    return python
-
-
-def _said(python: Path, program: str, cwd: Path | None = None) -> str:
-    done = subprocess.run(
-        [str(python), "-I", "-c", program], capture_output=True, text=True, check=True, cwd=cwd
-    )
-    return done.stdout.strip()
-
-
-THEIRS = """
-from memory import MemoryCatalogue
-from hydrator.testing.catalogue_contract import CatalogueContract
-from hydrator.testing.scenarios import RECORDS_STATES_ONLY
-
-class TestTheirs(CatalogueContract):
-    cannot_happen = RECORDS_STATES_ONLY
-
-    def make_catalogue(self, *replicas):
-        return MemoryCatalogue("theirs", replicas)
-
-    def make_failing_catalogue(self):
-        return MemoryCatalogue("theirs", is_broken=%s)
-"""
-
-
-@pytest.mark.parametrize(("broken", "failed"), [(True, ""), (False, "2 failed")])
-def test_catalogue_plugin_runs_the_contract_of_the_installed_wheel(installed, tmp_path, broken, failed):
-    theirs = tmp_path / "test_theirs.py"
-    theirs.write_text(THEIRS % broken)
-    shutil.copy(ROOT / "tests" / "memory.py", tmp_path)
-    program = (
-        "import pathlib, sys, pytest, hydrator.testing.catalogue_contract as contract\n"
-        "assert pathlib.Path(contract.__file__).is_relative_to(sys.prefix)\n"
-        "sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', sys.argv[1]]))"
-    )
-    done = subprocess.run(
-        [str(installed), "-I", "-B", "-c", program, str(theirs)],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == int(bool(failed)), done.stdout + done.stderr
-    assert failed in done.stdout
-    assert " passed" in done.stdout
 
 
 # the lock

@@ -289,18 +289,6 @@ def test_the_lock_of_a_killed_owner_is_free(tmp_path):
 
 
 @pytest.mark.outside
-def test_kill_9_at_any_moment_of_a_save_leaves_the_old_or_the_new_state_whole(tmp_path):
-    whole = [big("old"), big("new")]
-    for attempt in range(20):
-        child = saving(tmp_path)
-        threading.Event().wait(attempt * 0.002)  # somewhere inside a save of some 20 ms
-        killed(child)
-        with Store.open_to_write(tmp_path) as store:
-            assert store.damage_report is None
-            assert store.load() in whole
-
-
-@pytest.mark.outside
 def test_others_can_look_while_a_daemon_owns_and_saves(tmp_path):
     child = saving(tmp_path)
     try:

@@ -3,7 +3,6 @@
 import os
 import resource
 import stat
-import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -164,30 +163,6 @@ def test_leftovers_of_a_killed_daemon_are_removed_and_fresh_ones_left(publisher,
         os.utime(folder / name, (moment, moment))
     publisher.publish([ad(L1)])
     assert sorted(path.name for path in folder.iterdir()) == [".hydrator-new.tmp", "CAM.ad", "other.tmp"]
-
-
-@pytest.mark.outside
-def test_a_reader_never_sees_half_an_ad(publisher, folder):
-    ads = [ad(L1, generation=1), ad(*(f"a:{n}" for n in range(500)), generation=2)]
-    publisher.publish(ads[:1])
-    torn: list[str] = []
-    done = threading.Event()
-
-    def read() -> None:
-        while not done.is_set():
-            text = (folder / "CAM.ad").read_text()
-            if text not in (ads[0].text, ads[1].text):
-                torn.append(text)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        for number in range(100):
-            publisher.publish([ads[number % 2]])
-    finally:
-        done.set()
-        reader.join()
-    assert torn == []
 
 
 @pytest.mark.parametrize("site", ["UK", "UK.v2", "a-b c", "~x.ad", "50%"])

@@ -3,7 +3,6 @@
 import json
 import os
 import textwrap
-import threading
 import time
 from contextlib import contextmanager
 from datetime import timedelta
@@ -467,38 +466,6 @@ def test_a_file_that_never_stops_changing_is_unreachable(toml, tmp_path):
 
     with pytest.raises(CatalogueUnreachable, match="changed during each of 3 reads"):
         toml(sized(1), read_all=meddling).read({L1})
-
-
-@pytest.mark.outside
-def test_a_file_that_is_replaced_often_is_always_read_complete(toml, tmp_path):
-    path = tmp_path / "datasets.toml"
-    texts = ["".join(f'[datasets."v{v}:{n}"]\nbytes = {v}\n' for n in range(50)) for v in (1, 2)]
-    made = toml(texts[0])
-    done = threading.Event()
-
-    def replace_it() -> None:
-        number = 0
-        while not done.wait(0.001):
-            number += 1
-            (tmp_path / "other").write_text(texts[number % 2])
-            (tmp_path / "other").replace(path)
-
-    writer = threading.Thread(target=replace_it)
-    writer.start()
-    try:
-        seen = set()
-        deadline = time.monotonic() + 120
-        while len(seen) < 2 and time.monotonic() < deadline:
-            try:
-                found = made.find(["*"])
-            except CatalogueUnreachable:
-                continue
-            assert len(found) == 50
-            seen.add(frozenset(did.partition(":")[0] for did in found))
-    finally:
-        done.set()
-        writer.join()
-    assert seen == {frozenset({"v1"}), frozenset({"v2"})}
 
 
 def test_a_site_without_datasets_is_still_covered_by_the_file(tmp_path):
