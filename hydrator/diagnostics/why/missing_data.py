@@ -265,7 +265,7 @@ def _explain_absent_from_slots(
         text = f"{did} is not advertised: only letter case distinguishes it from {other}"
         return MissingDataset(did, MissingReason.CASE_COLLISION, text, **_state_fields(fact))
     if did in knowledge.dids_without_room.get(site, ()):
-        text = f"{did} is left out of the site's ad by the size budget (budget.line_bytes)"
+        text = f"{did} is left out of the site's ad, which has no room for all wanted datasets"
         return MissingDataset(did, MissingReason.OVER_BUDGET, text, **_state_fields(fact))
     if fact is None:
         return _explain_absent_from_site(did, knowledge)

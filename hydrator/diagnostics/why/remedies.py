@@ -145,7 +145,8 @@ def _dataset_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
         case MissingReason.UNHYDRATED:
             return Remedy(9, "install the hook at the sites that have the data", is_sure=False)
         case MissingReason.OVER_BUDGET:
-            return Remedy(8, "the operator raises budget.line_bytes", is_sure=is_there)
+            text = "the operator makes room in the site's ad, by fewer pins or patterns"
+            return Remedy(8, text, is_sure=is_there)
         case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
             return Remedy(5, f"the daemon gets fresh facts about {did}", is_sure=False)
         case _:

@@ -175,7 +175,10 @@ def test_run_anywhere_is_not_offered_to_a_job_that_opens_local_paths():
     text = {"ClusterId": "7", "DataLocality": '"require"', "DataLocalityTransformed": "true"}
     for more, advice in (
         ({}, RUN_ANYWHERE),
-        ({"DataLocalityPathSites": '{"CAM"}'}, "the operator raises budget.line_bytes"),
+        (
+            {"DataLocalityPathSites": '{"CAM"}'},
+            "the operator makes room in the site's ad, by fewer pins or patterns",
+        ),
     ):
         job = parse_job({**text, "RequiredDatasets": f'{{"{L1}"}}', **more}, [0], "schedd")
         job = replace(job, can_free=True)
