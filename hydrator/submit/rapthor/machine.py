@@ -120,7 +120,8 @@ def _slot_value(parset: Parset, section: str, option: str, text: str, changes: M
         return _sized(parset, option, rule, _whole_number(text))
     if rule != text:
         value = "the job's scratch folder" if rule == "{scratch}" else rule
-        changes.replaced.append(f"{written} is now {value}")
+        hint = " (--container IMAGE runs the whole job in one)" if option == "use_container" else ""
+        changes.replaced.append(f"{written} is now {value}{hint}")
     return rule
 
 

@@ -141,6 +141,7 @@ def test_everything_of_another_machine_is_told_and_not_in_the_job(host, monkeypa
     done = host.submit("L1.ms", "-o", "job", *container, more="\n".join(["[cluster]", *options, ""]))
     assert done.returncode == 0, done.stderr
     assert [text for text in (*options, *variables) if text not in done.stderr] == []
+    assert "--container IMAGE runs the whole job" in done.stderr
     sent = (host.job() / "run.parset").read_text()
     assert [text for text in (*options, "login") if text in sent] == []
 
