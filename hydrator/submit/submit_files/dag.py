@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from .description import Description, SubmitFileError, as_text, read_description, read_file
+from .description import ATTRIBUTE, Description, SubmitFileError, as_text, read_description, read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class DagNode:
     @property
     def variables(self) -> dict[str, str]:
         return {**self.defaults, **self.additions}
+
+    @property
+    def has_list_in_vars(self) -> bool:
+        names = {name.lower().replace("+", "my.") for name in self.variables}
+        return f"my.{ATTRIBUTE}".lower() in names
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +249,8 @@ def read_node(node: DagNode, folder: Path, unread: str = "") -> Description:
     before, after = (
         [f"{name} = {value}" for name, value in values.items()] for values in (node.defaults, node.additions)
     )
-    return read_description(text, folder / node.folder, before=before, after=after)
+    # DAGMan submits the node, with an environment of its own
+    return read_description(text, folder / node.folder, before=before, after=after, has_environment=False)
 
 
 def _command(word: str) -> str:

@@ -22,7 +22,7 @@ from .datasets import (
     unread_note,
 )
 from .description import ATTRIBUTE, Description, SubmitFileError, line_ending
-from .keys import key_lines
+from .keys import KeyLines, key_lines
 
 
 def add_datasets_to_dag(
@@ -79,6 +79,8 @@ def _list_lines(
 ) -> tuple[list[str], list[str]]:
     """Return the VARS lines with the list and the key for *node* ([] if it stays unchanged), and notes."""
     place = f"{origin}: node {node.name}"
+    if description.unread and node.has_list_in_vars:
+        return [], [own_list_note(place, KeyLines(), "node")]
     if description.unread:
         # VARS with PREPEND comes first, so the submit description can override it
         lines = [_vars_line(node, f"+{ATTRIBUTE}", dids_literal(dids), "PREPEND ")] if dids else []

@@ -231,13 +231,13 @@ def input_names(description: Description, variables: Sequence[str] = ()) -> tupl
     others: dict[str, None] = {}
     for command, separators in (("transfer_input_files", r"[,\r\n]+"), ("arguments", r"[\s\"',=]+")):
         rows: Sequence[Row] = (description.rows or ({},)) if description.differs_per_item(command) else ({},)
-        if description.differs_per_job(command):
-            texts = [text for row in rows for text in description.expand_for_jobs(command, row)]
-        else:
-            texts = [description.expand(command, row) for row in rows]
-        is_known = bool(texts) and not (description.rows is None and description.differs_per_item(command))
+        texts = [text for row in rows for text in description.expand_for_jobs(command, row)]
         words = [_split_words(text, separators) for text in texts]
-        everywhere = set(words[0]).intersection(*words) if is_known else set()
+        everywhere = set(words[0]).intersection(*words) if words else set()
+        has_unknown_items = description.rows is None and description.differs_per_item(command)
+        if has_unknown_items or description.is_unforeseeable(command):
+            plain = _split_words(description.value(command) or "", separators)
+            everywhere = {word for word in plain if not set("$()") & set(word)}
         for word in dict.fromkeys(word for each in words for word in each):
             (common if word in everywhere else others)[word] = None
     common |= dict.fromkeys(word for text in variables for word in _split_words(text, r"[\s\"',=]+"))

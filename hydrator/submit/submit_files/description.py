@@ -62,7 +62,7 @@ class Description:
 
     ``queues`` has the queue statements in its text; the first one makes the first jobs. ``unread`` is the
     reason why it was not read; such a description has no values. If *is_refused*, the bindings cannot parse
-    it, so condor_submit cannot either.
+    it, so condor_submit cannot either. *has_environment*: it will be submitted with this environment.
     """
 
     def __init__(
@@ -73,12 +73,14 @@ class Description:
         unread: str = "",
         *,
         is_refused: bool = False,
+        has_environment: bool = True,
     ) -> None:
         self._submit = submit
         self._folder = folder
         self.queues = queues
         self.unread = unread
         self.is_refused = is_refused
+        self._has_environment = has_environment
         self._own_macros = {name.lower() for name in submit or ()}
         self._found: dict[str, frozenset[tuple[str, str]]] = {}
 
@@ -151,11 +153,11 @@ class Description:
 
     def differs_per_job(self, name: str) -> bool:
         """Return whether the value of *name* differs between jobs of one item, or is unknown before."""
-        return self._is_random(name) or bool(self._job_macros(name))
+        return self.is_unforeseeable(name) or bool(self._job_macros(name))
 
     def expand_for_jobs(self, name: str, row: Row) -> list[str]:
-        """Return the values of *name* for two jobs of the item *row*; none if the values are random."""
-        if self._submit is None or self._is_random(name):
+        """Return the values of *name* for two jobs of the item *row*."""
+        if self._submit is None:
             return []
         texts = []
         for number in ("0", "1"):
@@ -164,8 +166,11 @@ class Description:
             texts.append(self.expand(name, row))
         return texts
 
-    def _is_random(self, name: str) -> bool:
-        return any(function.startswith("RANDOM") for function, _ in self._references(name))
+    def is_unforeseeable(self, name: str) -> bool:
+        """Return whether *name* has a random value, or one from an environment that is not ours."""
+        functions = {function for function, _ in self._references(name)}
+        is_random = any(function.startswith("RANDOM") for function in functions)
+        return is_random or ("ENV" in functions and not self._has_environment)
 
     def _job_macros(self, name: str) -> set[str]:
         own = self._own_macros | {each.lower() for each in self.item_names}
@@ -209,10 +214,11 @@ def _find_references(text: str) -> Iterator[tuple[str, str]]:
     """Yield the functions and the names of macros in *text*: ``("", "x")`` for ``$(x)``."""
     for reference in _REFERENCE.finditer(text):
         function, argument = reference[1].upper(), reference[2]
+        if function:
+            yield function, ""
         if function == "ENV":
             continue
         if function:
-            yield function, ""
             yield from (("", name.lower()) for name in _NAME.findall(argument))
         else:
             yield "", argument.partition(":")[0].strip().lower()
@@ -225,6 +231,7 @@ def read_description(
     before: Sequence[str] = (),
     after: Sequence[str] = (),
     queue: str | None = None,
+    has_environment: bool = True,
 ) -> Description:
     """Read the submit description *text* as condor_submit would read it in *folder*.
 
@@ -234,6 +241,7 @@ def read_description(
         before: lines that condor_submit reads before *text*: the arguments NAME=VALUE, VARS of a DAG node.
         after: lines that it reads before the queue statement, as by ``-append``.
         queue: the arguments of a queue statement on the command line.
+        has_environment: it will be submitted with this environment, so $ENV(NAME) has its value.
     """
     statements = list(_queue_statements(text))
     if command := _find_command(text, folder, _MAX_INCLUDE_DEPTH):
@@ -258,7 +266,7 @@ def read_description(
                 reached = [one for one in statements if submit(one.start, mark).get("hydrator_mark")]
                 statements = [*reached, *(one for one in statements if one not in reached)]
             at = statements[0].start if statements else len(text)
-            return Description(submit(at, last), folder, statements)
+            return Description(submit(at, last), folder, statements, has_environment=has_environment)
     except (ValueError, OSError):
         return Description(None, folder, statements, "HTCondor cannot read it", is_refused=True)
 

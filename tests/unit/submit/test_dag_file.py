@@ -6,6 +6,7 @@ import pytest
 
 from hydrator.submit.submit_files.dag import Dag, is_dag, read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import input_names
 from hydrator.submit.submit_files.description import SubmitFileError
 
 
@@ -157,6 +158,17 @@ def test_description_that_can_change_before_its_submission_is_not_read(tmp_path,
     (tmp_path / "a.sub").write_text("executable = x\n")
     (node,) = read(text).nodes
     assert read_node(node, tmp_path).unread == reason
+
+
+def test_environment_of_this_process_is_not_that_of_a_node(monkeypatch):
+    monkeypatch.setenv("OBS", "1")
+    text = 'JOB A {\narguments = $ENV(OBS) b\n}\nVARS A +RequiredDatasets="{\\"o:$ENV(OBS)\\", \\"o:2\\"}"\n'
+    (node,) = read(text).nodes
+    description = read_node(node, Path.cwd())
+    done = add_datasets_to_dag(text.encode(), {}, read(text), {"A": description}, "x")
+    assert done.text.decode() == text
+    assert "differs from job to job" in done.notes[-1]
+    assert input_names(description) == (["b"], ["1"])
 
 
 def test_comment_and_blank_line_inside_a_continued_line_are_skipped():

@@ -143,8 +143,8 @@ def test_valid_items_and_items_that_only_the_schedd_can_check_pass(text):
         ("if false\narguments = L9.ms\nelse\narguments = L1.ms\nendif\nqueue", ["L1.ms"], []),
         ("arguments = $(seed) c\nqueue seed in (a b)", ["c"], ["a", "b"]),
         ("arguments = L$(Process).ms $INT(Process,%02d) c\nqueue 2", ["c"], ["L0.ms", "00", "L1.ms", "01"]),
-        ("arguments = $RANDOM_CHOICE(c,c)\nqueue 2", [], []),
-        ("arguments = $(x) c\nqueue x from missing", [], ["c"]),
+        ("arguments = $RANDOM_CHOICE(b,b) c\nqueue 2", ["c"], ["b"]),
+        ("arguments = $(x)b c\nqueue x from missing", ["c"], ["b"]),
         ("arguments = a\narguments = $(arguments) $(arguments) $(arguments)b\nqueue", ["a", "ab"], []),
     ],
 )
