@@ -25,13 +25,13 @@ unexport PYTHONDONTWRITEBYTECODE
 INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit tests/properties tests/contracts tests/simulation
 # areas of tests/integration, at most a quarter of an hour each on two cores: their files, test_….py
 POOL_AREAS := condor rucio estimates submit rapthor toil staging daemon why neighbours
-condor := authorization between_pools common_files condor condor_c end_to_end hook limits pool slot_merge two_collectors
+condor := authorization between_pools condor condor_c end_to_end hook limits pool slot_merge two_collectors
 rucio := rucio_end_to_end rucio_login rucio_several storage_rucio
 estimates := auto auto_events network pool_load read_limit start_record
 submit := gpus job_start submit_language transform wrap
 rapthor := rapthor_reader rapthor_slot submit_rapthor
 toil := toil
-staging := data_needs staging_command staging_end_to_end staging_rucio
+staging := data_needs staging_end_to_end staging_rucio
 daemon := clock daemon demo nginx operations playground reload secrets
 why := docs_on_a_pool why
 neighbours := neighbours recipes

@@ -8,7 +8,6 @@ import pytest
 from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import DatasetState, Did, Provenance, ReplicaState, Seen, Site
-from hydrator.domain.sites import MappedCatalogue, SiteMapping
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.testing.catalogue_contract import CAM, RAL
@@ -69,11 +68,6 @@ class TestOnlyRucio(RucioTests):
         self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": 1}))
         assert self.read_states_of(did) == {(CAM, PARTIAL, 0.75)}
 
-    def test_a_suspended_rule_moves_nothing(self):
-        did = self.dataset("L1", (CAM, INCOMING, 0.5))
-        self.server.do("suspend", did=did, rse="CAM-DISK")
-        assert self.read_states_of(did) == {(CAM, STUCK, 0.5)}
-
     def test_a_rule_that_places_single_files_moves_too(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK", grouping="NONE")
@@ -90,12 +84,6 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1")
         assert self.read_states_of(did) == set()
         assert "ORIGIN" in self.open.read(frozenset()).unmapped_storages
-
-    def test_the_configuration_wins_over_the_attribute(self):
-        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
-        catalogue = self.catalogue(sites={"CAM-DISK": "ELSEWHERE", "ORIGIN": "SOURCE"})
-        assert {r.site for r in self.read(did, catalogue).replicas} == {"ELSEWHERE", "SOURCE"}
-        catalogue.close()
 
     def test_without_an_attribute_only_configured_elements_have_a_site(self):
         catalogue = self.catalogue(site_attribute=None, sites={"CAM-DISK": "CAM"})
@@ -154,11 +142,6 @@ class TestOnlyRucio(RucioTests):
             assert (replica.state, replica.fraction) == (state, 1.0)
         assert "its own lifetime" in replica.provenance.reason
         catalogue.close()
-
-    def test_a_transfer_of_a_did_that_expires_soon_is_not_incoming(self):
-        did = self.dataset("L1", (CAM, INCOMING, 0.25))
-        self.server.do("end_in", did=did, seconds=3600)
-        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25)}
 
     @pytest.mark.parametrize("owner", ["itself", "a container"])
     def test_after_a_restart_data_whose_last_rule_ended_is_not_to_be_counted_on(self, owner):
@@ -330,24 +313,12 @@ class TestOnlyRucio(RucioTests):
         assert together[ending].replicas[0].state == PARTIAL
         assert together[cut].replicas[0].state == together[inside].replicas[0].state == COMPLETE
 
-    def test_a_transfer_with_a_rule_that_ends_soon_is_not_incoming(self):
-        did = self.dataset("L1")
-        self.server.do("replicate", did=did, rse="CAM-DISK", lifetime=3600)
-        assert self.read_states_of(did) == set()
-        self.server.do("transferred", did=did, rse="CAM-DISK", files=1)
-        assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25)}
-
     def test_a_transfer_to_an_unwritable_element_is_stuck(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-FULL")
         assert self.read_states_of(did) == {(CAM, STUCK, 0.0)}
         self.server.do("transferred", did=did, rse="CAM-FULL")
         assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
-
-    def test_a_complete_copy_at_a_site_outweighs_an_unreadable_one(self):
-        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
-        self.server.do("place", did=did, rse="CAM-DOWN")
-        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0), (CAM, STUCK, 0.0)}
 
     def halves(self, name: str, second: str) -> Did:
         """Create a dataset with its first two files at CAM-DISK and the other two at *second*."""
@@ -373,25 +344,6 @@ class TestOnlyRucio(RucioTests):
         assert self.read_states_of(box) == {(CAM, COMPLETE, 1.0)}
         self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
         assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25), (CAM, PARTIAL, 0.5)}
-
-    @pytest.mark.parametrize("second", ["RAL-DISK", "CAM-DOWN", "CAM-CACHE", "CAM-TAPE"])
-    def test_two_halves_at_separate_sites_or_short_lived_are_not_complete(self, second):
-        did = self.halves("L1", second)
-        assert COMPLETE not in {state for _, state, _ in self.read_states_of(did)}
-
-    def test_two_halves_are_complete_at_a_site_that_reads_both(self):
-        did = self.halves("L1", "RAL-DISK")
-        known = SiteMapping(read_costs={CAM: {RAL: 0}})
-        inner = RucioCatalogue(self.settings, utc_now, group_sites=known.shared_storage_groups)
-        found = self.read(did, MappedCatalogue(inner, known)).replicas
-        assert {(r.site, r.state) for r in found} == {(CAM, COMPLETE), (CAM, PARTIAL), (RAL, PARTIAL)}
-        inner.close()
-
-    def test_a_half_without_a_rule_does_not_complete_the_other_half(self):
-        did = self.halves("L1", "CAM-DISK2")
-        where = {"did": did, "rse": "CAM-DISK2"}
-        self.server.seed(("replicate", where), ("end_rules", where), ("abacus", {}))
-        assert COMPLETE not in {r.state for r in self.read(did, self.catalogue()).replicas}
 
     def test_halves_are_listed_again_when_their_counts_changed(self):
         catalogue = self.catalogue(verify_every=timedelta(hours=1))

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds, WebPublisher
 from hydrator.domain.errors import PublishError
-from hydrator.domain.model import Site, Snapshot
+from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.contracts.publisher import PublisherContract, site_ad
-from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
+from tests.factories import L1, NOON, ad, demand
 
 pytestmark = pytest.mark.outside
 
@@ -65,26 +65,9 @@ def test_a_hook_gets_the_served_ad(publisher, server):
     assert answer.text == new.text
 
 
-def test_withdrawn_sites_are_served_no_more(publisher, server):
-    publisher.publish([ad(L1), ad(site=RAL)])
-    publisher.withdraw({CAM, Site("nobody")})
-    assert list(publisher.published()) == [RAL]
-    assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120).status_code == 404
-
-
 def test_a_server_that_stopped_is_an_error_and_not_empty(board):
     with serving(board) as server:
         publisher = WebPublisher(board, lambda: server.url, lambda: NOON)
         publisher.publish([ad(L1)])
     with pytest.raises(PublishError, match="does not run"):
         publisher.published()
-
-
-def test_a_reader_of_the_served_ads_has_one_consistent_state(board):
-    board.put([ad(L1)], NOON)
-    seen = board.ads()
-    board.put([ad(L1, generation=2), ad(site=RAL)], NOON + HOUR)
-    board.remove({CAM})
-    assert seen == {CAM: ad(L1)}
-    assert board.ads() == {RAL: ad(site=RAL)}
-    assert board.publish_times() == {RAL: NOON + HOUR}

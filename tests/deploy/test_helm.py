@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed import helm
-from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
+from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, objects, pod
 from tests.parts import NO_HELM, needs
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -128,21 +128,6 @@ def test_changed_configuration_restarts_the_pod():
 
     assert stamp(MINIMAL["config"]) == stamp(MINIMAL["config"])
     assert stamp(MINIMAL["config"]) != stamp(MINIMAL["config"] + "# another\n")
-
-
-def test_chart_notes_name_missing_settings():
-    _, notes = helm.render(CHART, MINIMAL | {"persistence": {"enabled": False}})
-    assert "No condorToken.existingSecret" in notes
-    assert "persistence.enabled is false" in notes
-    assert "No tokens_file under [publish.http]" in notes
-    _, notes = helm.render(CHART, MINIMAL | {"ingress": {"enabled": True, "host": "h.example.org"}})
-    assert "Hooks read http://h.example.org\n" in notes
-    assert "No ingress.tlsSecret" in notes
-    assert "No networkPolicy" in notes
-    _, notes = helm.render(CHART, example("glideins") | {"condorToken": {"existingSecret": "token"}})
-    assert "Hooks read https://hydrator.example.org\n" in notes
-    assert "\nNo " not in notes
-    assert "persistence.enabled is false" not in notes
 
 
 def test_chart_readme_values_render():

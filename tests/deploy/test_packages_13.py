@@ -4,9 +4,7 @@ There is no Enterprise Linux here: the real rpm installs the RPMs, and this mach
 """
 
 import io
-import os
 import re
-import resource
 import subprocess
 import tarfile
 import time
@@ -21,7 +19,7 @@ from scripts.packages.__main__ import main
 from scripts.packages.rpm import rpm_program
 from scripts.packages.targets import DAEMON, HOOK, PACKAGES, SUBMIT, Target
 from testbed.machine import Machine, layers
-from testbed.patience import PATIENCE, wait_for
+from testbed.patience import wait_for
 from testbed.pool import Pool
 from testbed.ports import free_port
 from tests.deploy.packages import (
@@ -172,43 +170,24 @@ def start_service(machine: Machine, pool: Pool, since: int) -> dict[str, tuple[l
     return ads
 
 
-def test_a_fresh_debian_13_publishes_within_two_minutes_of_apt_install(machine, own_pool, record_property):
+def test_a_fresh_debian_13_publishes_after_apt_install(machine, own_pool):
     """As an operator: apt install, hydrator init, systemctl enable --now; then purge leaves nothing."""
     before = list_files(machine)
     command = PRINTED[0].text
     assert "deb12" in command
     given = ("--condor-config", f"{ETC}/condor_config", "--token-directory", f"{ETC}/tokens.d")
-    started_at, second, spent_before = time.monotonic(), int(time.time()), spent_by_commands()
+    second = int(time.time())
     machine.run("sh", "-euc", f"cd /srv; {command.replace('deb12', DEBIAN_13.tag)}")
     configure(machine, "condor_config", "catalogue.toml")
     machine.run("hydrator", "init", "--yes", *given, "--catalogue", "file", "--path", f"{ETC}/catalogue.toml")
     http = f"\n[publish.http]\nport = {free_port()}\n"  # the machine shares this one's network
     machine.run("sh", "-euc", f"printf '%s' \"$0\" >> {ETC}/config.toml", http)
-    enabled_at = time.monotonic()
     start_service(machine, own_pool, second)
-    took, load = time.monotonic() - started_at, os.getloadavg()[0]
-    spent_by_daemon = int(machine.show("hydrator", "CPUUsageNSec")) / 1e9
-    spent = spent_by_commands() - spent_before + spent_by_daemon
-    figures = (
-        f"{took:.0f} s ({spent:.0f} s of CPU); of these since enable --now "
-        f"{time.monotonic() - enabled_at:.0f} s ({spent_by_daemon:.1f} s of CPU); load {load:.1f}"
-    )
-    record_property("from apt install to the ads", figures)  # CI prints it
-    # a busy machine takes longer by the clock, but computes no more
-    assert spent < 60, figures
-    assert spent_by_daemon < 15, figures
-    assert took < 120 * (PATIENCE if load > (os.cpu_count() or 1) else 1), figures
     assert machine.run("readlink", "/opt/classad-hydrator/bin/python3") == "/usr/bin/python3.13"
 
     machine.run("apt-get", "purge", "--yes", DAEMON.name)
     assert machine.show("hydrator", "LoadState") == "not-found"
     assert list_files(machine) - before <= BACKUPS
-
-
-def spent_by_commands() -> float:
-    """Return the CPU seconds of all commands that have ended."""
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
 
 
 def test_the_real_rpm_installs_upgrades_and_erases_the_running_daemon(machine, own_pool):

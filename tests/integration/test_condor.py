@@ -1,6 +1,5 @@
 """The HTCondor child process on real pools: queries, updates, denials, and daemons that do not answer."""
 
-import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -76,11 +75,6 @@ def deaf_port() -> Iterator[int]:
         listener.bind(("127.0.0.1", 0))
         listener.listen(16)
         yield int(listener.getsockname()[1])
-
-
-def closed_port() -> int:
-    with deaf_port() as port:
-        return port
 
 
 def the_schedd(client: CondorClient) -> str:
@@ -199,34 +193,6 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(
 # site ads
 
 
-def test_condor_status_shows_an_advertised_ad_unchanged(pool: "Pool", connect: Connect):
-    client = connect()
-    ad = site_ad("SKA UK (Cambridge)", 77, datasets=3)
-    client.advertise([(ad.site, ad.text)], LIFETIME)
-    shown = json.loads(
-        pool.run("condor_status", "-any", "-json", "-constraint", 'MyType == "DataLocality"').stdout
-    )
-    client.invalidate([ad.site])
-    (found,) = [each for each in shown if each["Name"] == ad.site]
-    assert found["DataLocalitySite"] == ad.site
-    assert found["AvailableDatasets"] == [f"ska:observation_{n:05d}" for n in range(3)]
-    assert found["DatasetStates"] == {f"ska:observation_{n:05d}": "AVAILABLE" for n in range(3)}
-    assert found["DatasetFractions"] == {}
-    assert found["DataLocalityTruncated"] is False
-    assert found["DataLocalityGeneration"] == 77
-    assert client.site_ads() == []
-
-
-def test_advertised_ad_is_visible_when_the_call_returns(connect: Connect):
-    client = connect()
-    for generation in range(20):
-        ads = [site_ad(f"S{n}", generation) for n in range(30)]
-        client.advertise([(ad.site, ad.text) for ad in ads], LIFETIME)
-        assert {ad["DataLocalityGeneration"] for ad in client.site_ads()} == {generation}
-    client.invalidate([f"S{n}" for n in range(30)])
-    assert client.site_ads() == []
-
-
 def test_text_that_is_not_a_classad_is_rejected_with_its_attribute(connect: Connect):
     with pytest.raises(ConfigError, match="DatasetStates of site CAM is not a ClassAd expression"):
         connect().advertise([("CAM", "DatasetStates = [\n")], LIFETIME)
@@ -249,11 +215,6 @@ def test_token_of_another_pool_is_rejected_in_one_sentence(connect: Connect, tmp
     assert "condor_token_create" in caught.value.reason
     assert "\n" not in str(caught.value)
     assert signature not in str(caught.value)
-
-
-def test_token_folder_without_a_token_is_named(connect: Connect, tmp_path: Path):
-    with pytest.raises(PoolDenied, match="there was no token for this pool"):
-        connect(token_directory=tmp_path).schedds()
 
 
 @pytest.mark.older
@@ -284,16 +245,6 @@ def test_ping_returns_the_identity_and_what_it_may_do(connect: Connect):
 # what is not there
 
 
-@pytest.mark.parametrize("call", ["site_ads", "schedds"])
-def test_a_collector_that_is_down_is_an_error_at_once(connect: Connect, call: str):
-    port = closed_port()
-    with pytest.raises(
-        PoolError, match=f"collector 127.0.0.1:{port}: no connection to 127.0.0.1:{port}: "
-    ) as caught:
-        getattr(connect(collector=f"127.0.0.1:{port}"), call)()
-    assert not isinstance(caught.value, PoolDenied)
-
-
 def test_a_collector_that_never_answers_is_an_error_in_time_and_the_next_call_works(connect: Connect):
     with deaf_port() as port:
         client = connect(collector=f"127.0.0.1:{port}", seconds=2)
@@ -303,17 +254,6 @@ def test_a_collector_that_never_answers_is_an_error_in_time_and_the_next_call_wo
                 client.site_ads()
             assert client.restart_count == expected_restarts
         assert time.monotonic() - began < 100
-
-
-def test_of_two_collectors_the_one_that_is_up_gets_the_ads_and_the_one_that_is_down_is_named(
-    connect: Connect, pool: "Pool"
-):
-    down = f"127.0.0.1:{closed_port()}"
-    client = connect(collector=f"{down}, {pool.collector}")
-    with pytest.raises(PoolError, match=f"collector {down}: no connection"):
-        client.advertise([("CAM", site_ad("CAM").text)], LIFETIME)
-    assert [ad["Name"] for ad in client.site_ads()] == ["CAM"]
-    connect().invalidate(["CAM"])
 
 
 def test_missing_collector_setting_is_an_error(
@@ -442,15 +382,6 @@ def wait_for_config(pool: "Pool", client: CondorClient, knob: str) -> None:
         return "DataLocalityHere" in (client.config_of("schedd", [knob])[knob] or "")
 
     pool.wait(known, 20, f"the schedd to know {knob}")
-
-
-@pytest.mark.parametrize(
-    ("constraint", "fault"), [("ClusterId ==", "not a ClassAd expression"), ("178", "asks nothing of a job")]
-)
-def test_constraint_that_selects_no_jobs_of_its_own_is_refused(connect: Connect, constraint: str, fault: str):
-    client = connect()
-    with pytest.raises(ConfigError, match=fault):
-        client.run_anywhere(the_schedd(client), constraint)
 
 
 def test_names_of_a_constraint_and_a_match_in_the_queue_are_found(

@@ -116,32 +116,3 @@ def test_run_takes_sixteen_cores_and_64_gb_if_all_gpus_are_in_use(installed):
     assert site in {"GPU", "CPU"}
     assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
     installed.pool.run("condor_rm", str(full), user="alice")
-
-
-def test_wrap_gives_plain_jobs_and_nodes_of_a_dag_the_same_choice(installed):
-    folder = installed.pool.user_home("alice") / "wrapped"
-    folder.mkdir()
-    own = "executable = /bin/true\nrequirements = TARGET.Cpus < 100 || false\nrank = TARGET.Cpus\n"
-    (folder / "x.sub").write_text(own + "request_disk = 1\nrequest_cpus = 1\nqueue\n")
-    (folder / "x.dag").write_text("JOB A x.sub\n")
-    options = ("-d", "lofar:both.ms", "--gpu", "prefer", "-c", str(installed.config))
-    done = installed.run("submit", "filter", str(folder / "x.sub"), *options).stdout
-    (folder / "y.sub").write_text(done)
-    dag = installed.run("submit", "filter", str(folder / "x.dag"), *options).stdout
-    assert dag.startswith("JOB A x.sub\n")
-    (folder / "y.dag").write_text(dag)
-    installed.pool.run("chown", "-R", "1000", str(folder))
-    output = installed.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=folder).stdout
-    job = int(output.partition(".")[0])
-    assert installed.ran_at(job) == ["GPU"]
-    installed.pool.run("condor_submit_dag", "y.dag", user="alice", cwd=folder)
-    node = f'DAGNodeName == "A" && Iwd == "{folder}"'
-    installed.pool.wait(lambda: installed.pool.history(node, "ClusterId"), 90, "the node to end")
-    attributes = ("Requirements", "Rank", "RequestCpus", "RequestGPUs", "GPUPreference", "LastRemoteHost")
-    (plain,) = installed.pool.history(f"ClusterId == {job}", *attributes)
-    (of_dag,) = installed.pool.history(node, *attributes)
-    assert of_dag["LastRemoteHost"].partition("@")[2] == plain["LastRemoteHost"].partition("@")[2]
-    names = ("Requirements", "Rank", "RequestCpus", "RequestGPUs", "GPUPreference")
-    assert [of_dag[name] for name in names] == [plain[name] for name in names]
-    assert "TARGET.Cpus < 100 || false" in plain["Requirements"]
-    assert "(TARGET.Cpus)" in plain["Rank"]

@@ -149,19 +149,6 @@ def claim(pool: Pool, site: str, port: int) -> None:
     pool.wait(lambda: slot(pool, "twins")["GLIDEIN_Site"] == site, 30, "the slot to be advertised")
 
 
-def test_slot_name_of_two_sites_gets_the_ad_of_the_latest_update(pool, merger):
-    ads = ads_of("UK", "AU")
-    for site, port in (("UK", 9001), ("AU", 9002), ("UK", 9001)):
-        claim(pool, site, port)
-
-        def says(site: str = site) -> bool:
-            turn(merger, ads)
-            return shown(pool, "twins") == ("merge", site, 7)
-
-        pool.wait(says, 30, f"the ad of {site}")
-        assert slot(pool, "twins")["MyAddress"] == f"<127.0.0.1:{port}>"
-
-
 @pytest.mark.older
 def test_a_slot_whose_startd_was_heard_since_we_looked_is_left_alone(pool, client):
     """A merge would put the previous startd's address into its ad, and make it unreachable."""

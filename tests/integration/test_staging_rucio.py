@@ -277,14 +277,6 @@ class TestRulesOfOthers(StagingTests):
         [rule] = stager.find_rules({did}, {CAM})
         assert rule.state is RequestState.SUSPENDED
 
-    def test_an_ended_rule_is_not_found_and_its_end_is_known_before(self):
-        stager, did = self.open_stager(), self.add()
-        self.server.do("replicate", did=did, rse=DISK, account=self.other, lifetime=3600)
-        [rule] = stager.find_rules({did}, {CAM})
-        assert rule.expires_at
-        self.server.do("pass_time", did=did, seconds=7200)
-        assert self.open_stager().find_rules({did}, {CAM}) == []
-
     def test_a_rule_on_a_container_of_a_container_is_found(self):
         stager, did = self.open_stager(), self.add()
         inner, outer = Did(f"{self.scope}:inner"), Did(f"{self.scope}:outer")

@@ -28,7 +28,6 @@ from hydrator.domain.model import (
     Site,
     Survey,
     Unseen,
-    to_unix,
 )
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
@@ -277,56 +276,3 @@ def test_what_is_on_disk_is_the_state_also_where_only_what_changed_was_written(d
                 store.save(state)
                 with Store.open_to_read(Path(folder)) as looking:
                     assert looking.load() == state
-
-
-def test_of_two_that_say_the_same_at_one_time_the_first_is_believed_also_when_it_is_down_since():
-    site, wanted = SITES[0], Demand((DemandEntry((DIDS[0],), 1, Origin.JOB, NOON),))
-
-    def says(name, reason):
-        replica = Replica(DIDS[0], site, ReplicaState.COMPLETE, provenance=Provenance(reason=reason))
-        return Survey(name, NOON, frozenset({site}), {DIDS[0]: Seen(NOON, (replica,))})
-
-    def thinks(state, one, last=None):
-        answers = {"one": one, "two": says("two", "second")}
-        return think(state, answers, wanted, now=NOON, last=last)
-
-    first = thinks(ReconcileState(), says("one", "first"))
-    step = thinks(first.state, Unseen("down"), last=first)
-    whole = thinks(as_loaded(first.state), Unseen("down"))
-    assert leaves(step, {}, NOON) == leaves(whole, {}, NOON)
-    assert step.snapshot.sites[site].facts[DIDS[0]].provenance.reason == "first"
-
-
-def polled(state, number, here, wanted, *, last, rules):
-    """A poll in the given minute of a catalogue that has these datasets at one site."""
-    now = NOON + number * MINUTE
-    found = {
-        did: Seen(now, (Replica(did, SITES[0], ReplicaState.COMPLETE),) if did in here else ())
-        for did in wanted
-    }
-    answers = {"one": Survey("one", now, frozenset(SITES[:1]), found)}
-    demand = Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOON) for did in wanted))
-    return think(state, answers, demand, now=now, rules=rules, last=last)
-
-
-def test_what_is_no_longer_wanted_counts_no_more_when_something_shrinks():
-    rules = ReconcilePolicy(breaker_limits=BreakerLimits(confirming_polls=2, min_datasets=2))
-    first = polled(ReconcileState(), 0, DIDS, DIDS, last=None, rules=rules)
-    for last in (None, first):
-        after = polled(first.state, 1, DIDS[:1], DIDS[:4], last=last, rules=rules)
-        assert after.state.held_losses[SITES[0]].listed_count == 4
-
-
-def test_an_age_is_written_once_it_is_another_second_than_the_sites_though_nothing_was_read_since():
-    site, wanted = SITES[0], Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOON) for did in DIDS[:2]))
-    state, last, written = ReconcileState(), None, []
-    for tenths in (0, 7, 14, 21):
-        now = NOON + timedelta(seconds=tenths / 10)
-        seen = {did: Seen(now, (Replica(did, site, ReplicaState.COMPLETE),)) for did in DIDS[:2]}
-        if tenths:
-            seen[DIDS[0]] = Unseen("timeout")
-        answers = {"one": Survey("one", now, frozenset({site}), seen)}
-        last = think(state, answers, wanted, now=now, last=last)
-        state = last.state
-        written.append(dict(last.ads[site].content)["DatasetAsOf"])
-    assert written == ["[]", "[]", f"['s:one'={to_unix(NOON)}]", f"['s:one'={to_unix(NOON)}]"]

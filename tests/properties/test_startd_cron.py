@@ -3,6 +3,7 @@
 import os
 import re
 
+import classad2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,8 +110,20 @@ def test_what_is_printed_is_ours_and_the_same_text_again(ad):
     text = hook.ad_text(ad)
     out = accepted(text.encode(), str(ad["DataLocalitySite"])).decode()
     assert OURS.fullmatch(out)
+    assert literals(out)
     bare = re.sub(r"(?m) = \((.*)\)$", r" = \1", out)
     assert bare == "\n" + text + 'DataLocalityVia = "hook"\n- locality update:true\n'
+
+
+def literals(out: str) -> bool:
+    """Return True if HTCondor's own parser finds only literals in *out*."""
+    ad = classad2.ClassAd()
+    for line in out.split("\n")[1:-2]:
+        name, _, text = line.partition(" = ")
+        ad[name] = tree = classad2.ExprTree(text)
+        assert {*ad.externalRefs(tree), *ad.internalRefs(tree)} <= {""}, line
+        assert not isinstance(ad.eval(name), classad2.Value), line
+    return True
 
 
 @given(st.binary(max_size=400))

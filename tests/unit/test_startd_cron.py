@@ -844,6 +844,15 @@ def test_hook_prints_an_ad_from_http(run, server):
 
 
 @pytest.mark.outside
+def test_answer_in_chunks_or_without_a_length_is_read(run, server):
+    body = ad_text().encode()
+    chunks = b"%x;note\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    answers = (ok(body, Content_Length=""), ok(chunks, Content_Length="", Transfer_Encoding="chunked"))
+    for answer in answers:
+        assert printed(ask(run, server, answer)) == {**ad_lines(), **ADDED}
+
+
+@pytest.mark.outside
 def test_304_prints_the_local_copy_with_the_new_age(run, server):
     ask(run, server, ok())
     done = ask(run, server, raw(304, {"ETag": '"1763690399"', "X-DataLocality-AsOf": str(NOW + 300)}))
@@ -931,6 +940,10 @@ GARBLED = {
     "an age that is none": (ok(X_DataLocality_AsOf="soon"), "not a whole number"),
     "an age in the future": (ok(X_DataLocality_AsOf="99999999999"), "in the future"),
     "chunks without a length": (ok(Content_Length="", Transfer_Encoding="chunked"), "chunks"),
+    "a huge chunk": (ok(b"ffffffff\r\nx", Content_Length="", Transfer_Encoding="chunked"), "are allowed"),
+    "nested records": (ok(b"DatasetStates = " + b"['a:1'=" * 900 + b"]" * 900 + b"\n"), "in DatasetStates"),
+    "gzip twice": (ok(Content_Encoding="gzip, gzip"), "not gzip"),
+    "300 header fields": (raw(200, {f"X-{number}": "y" for number in range(300)}), "200 header fields"),
 }
 
 

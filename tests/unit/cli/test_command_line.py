@@ -101,12 +101,6 @@ def test_bash_completes_commands_subcommands_and_options(run):
     assert completed(run, "hydrator why --sch") == ["--schedd"]
 
 
-@pytest.mark.outside
-def test_the_script_for_bash_can_be_shown(run):
-    script = run(_HYDRATOR_COMPLETE="source_bash").stdout
-    assert "complete -o default -F" in script
-
-
 # exit statuses
 
 

@@ -1,11 +1,8 @@
 """Texts of other users on the operator's screen: escaped, so they control no terminal and end no command."""
 
 import io
-import json
 import logging
 import os
-import subprocess
-import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import timedelta
@@ -21,7 +18,6 @@ from hydrator.cli.output.plain_table import format_table
 from hydrator.cli.output.rows import StateView, status_rows
 from hydrator.cli.output.stdio import PlainStream
 from hydrator.daemon.logs import configure_logs
-from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.model import DatasetState, Did, Fact, Origin, QueuedJobs, ScheddDemand, Site, to_unix
 from hydrator.domain.redaction import escape_unprintable_tree
 from hydrator.domain.text import format_time
@@ -31,7 +27,6 @@ from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
-from hydrator.server.pages.why import render_why_page
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
 from tests.factories import L1, L2, NOON, ad, demand, want
@@ -132,16 +127,6 @@ def test_every_command_prints_hostile_texts_of_the_state(installation, encoding,
         assert done.returncode in {0, 1}, text
 
 
-@pytest.mark.outside
-@pytest.mark.parametrize("language", ["C", "C.UTF-8"])
-def test_process_prints_hostile_texts_of_the_state_in_the_encoding_of_its_locale(installation, language):
-    environment = {**os.environ, "LC_ALL": language, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [sys.executable, "-m", "hydrator.cli", "datasets", "--why", "-c", str(installation)]
-    done = subprocess.run(command, capture_output=True, check=False, env=environment, timeout=120)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert harmless(done.stdout.decode())
-
-
 def test_lone_surrogate_in_an_argument_ends_no_command(tmp_path):
     (tmp_path / "config.toml").write_text("")
     done = run_hydrator("status", "-c", os.fsdecode(b"\x1b[2J\xff.toml"), cwd=tmp_path)
@@ -184,21 +169,6 @@ def test_answers_of_the_pool_are_escaped_with_their_line_ends():
     assert escape_unprintable_tree({EVIL: [EVIL, 1, None, {"a": "b\nc"}]}, "\n") == {
         SAFE: [SAFE, 1, None, {"a": "b\nc"}]
     }
-
-
-def test_page_on_a_job_shows_unprintable_characters_as_escapes():
-    from starlette.requests import Request
-
-    from hydrator.server.responses import html_response, json_response
-
-    request = Request({"type": "http", "headers": []})
-    page = html_response(
-        request, render_why_page(None, [RenderedAnswer((EVIL,), ((EVIL, EVIL, EVIL, EVIL),), EVIL)], now=NOON)
-    )
-    assert harmless(page.body.decode())
-    answer = json_response(request, {"why": EVIL, "site": "Zürich"})
-    assert harmless(answer.body.decode())
-    assert json.loads(answer.body) == {"why": EVIL, "site": "Zürich"}
 
 
 def wanting(*dids: str, memories: dict, jobs: int = 1) -> StateView:

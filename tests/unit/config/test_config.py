@@ -382,15 +382,6 @@ def test_every_commented_out_option_of_the_example_is_a_real_one(loaded):
     assert settings.daemon.default_scope == "lofar"
 
 
-def test_options_of_the_example_all_have_one_form():
-    loose = [
-        line
-        for line in EXAMPLE.read_text().splitlines()
-        if re.match(r"#\s*[a-z_]+\s*=|#\s*\[", line) and not re.match(r"# (\w+ = |\[)", line)
-    ]
-    assert loose == []
-
-
 def test_example_lists_every_option():
     written = set(_written(tomllib.loads(_uncommented(EXAMPLE.read_text()))))
     assert set(_keys(Settings)) - written == set()

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
-from hydrator.domain.bugs import BugReporter, describe_bug
-from hydrator.domain.text import DOCUMENTATION, docs_folder_note, documentation, link_to_bug_report
+from hydrator.domain.text import DOCUMENTATION, docs_folder_note, documentation
 from tests.unit.project.test_docs import anchors
 
 ROOT = Path(__file__).parents[3]
@@ -64,23 +62,6 @@ def test_the_base_leads_to_the_copy_of_this_environment():
     base = documentation()
     assert base.startswith("file:///")
     assert Path(base.removeprefix("file://"), "index.md").exists()
-
-
-def test_please_report_it_says_how():
-    bug = ValueError("x")
-    assert describe_bug("catalogue rucio", bug).endswith(f"please report it: {link_to_bug_report()}")
-    with capture_logs() as logged:
-        BugReporter().report("catalogue rucio", bug)
-    assert [line["report_url"] for line in logged] == [link_to_bug_report()]
-    assert Path(link_to_bug_report().removeprefix("file://")).exists()
-
-
-def test_every_please_report_it_of_the_code_has_a_link_or_an_addressee():
-    for folder in SHIPPED:
-        for path in (ROOT / folder).rglob("*.py"):
-            text = path.read_text("utf-8")
-            for found in re.finditer("please report it", text):
-                assert re.search(r"link_to_bug_report\(\)|pool's operator", text[found.end() :][:80]), path
 
 
 def test_message_with_a_docs_page_gets_the_address_of_the_docs():

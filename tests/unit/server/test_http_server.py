@@ -238,12 +238,3 @@ def test_a_connection_that_waits_at_the_end_gets_its_answer(board, monkeypatch):
     server.stop()
     with clients[0] as client, client.makefile("rb") as answer:
         assert answer.read().startswith(b"HTTP/1.1 200 ")
-
-
-def test_a_silent_client_delays_the_end_for_a_second(board):
-    server = serving(board, limiter=(limiter := ConnectionLimiter()))
-    server.start()
-    with connected(server) as client:
-        wait_for(lambda: limiter._sockets, 10, "the connection to be accepted")
-        server.stop()
-        assert client.recv(1) == b""

@@ -135,15 +135,6 @@ def test_an_impossible_time_is_an_error_of_the_catalogue_and_not_a_bug(tmp_path,
         connection.close()
 
 
-def test_a_row_with_a_repeated_key_is_not_a_record(tmp_path):
-    with Hostile(rows_of(b'{"name": "a", "name": "b"}\n{"name": "c"}\n')) as sick:
-        connection = connected(sick.url, tmp_path)
-        first, second = files(connection)
-        connection.close()
-    assert not isinstance(first, dict)
-    assert second == {"name": "c"}
-
-
 # made in the test: to compress 1 GB takes seconds
 BOMBS = {
     "empty lists": lambda: stream(b"[]\n", 49_000_000, ROWS),
