@@ -200,6 +200,13 @@ def _capacity(cause: MismatchCause, groups: Sequence[SlotGroup]) -> float:
     )
 
 
+def has_free_capacity(cause: MismatchCause, group: SlotGroup) -> bool:
+    """Return True if a slot of *group* has its whole amount of the resource free now."""
+    enough = 0.95 if cause is MismatchCause.DISK else 1  # the free disk of an idle slot varies
+    free = group.largest_resources.get(_RESOURCE[cause], 0)
+    return not group.is_busy and free >= enough * _capacity(cause, [group])
+
+
 def _amount_with_unit(cause: MismatchCause, amount: float) -> str:
     match cause:
         case MismatchCause.MEMORY:

@@ -100,7 +100,11 @@ class SlotGroup:
 
     @property
     def can_run_now(self) -> bool:
-        return self.is_match and self.state not in _BUSY_STATES
+        return self.is_match and not self.is_busy
+
+    @property
+    def is_busy(self) -> bool:
+        return self.state in _BUSY_STATES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from .missing_data import (
     MissingDataset,
     MissingReason,
 )
-from .obstacles import capacity_text, causes_of
+from .obstacles import capacity_text, causes_of, has_free_capacity
 from .pool_facts import JobFacts, SlotGroup
 from .sets.reasons import AUTO
 
@@ -60,7 +60,10 @@ def _cause_remedy(
         case MismatchCause.UNREADABLE_DATA:
             return _misses_remedy(job, now)
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
-            return Remedy(4, f"ask for {capacity_text(cause, [group])} or less")
+            text = f"ask for {capacity_text(cause, [group])} or less"
+            if has_free_capacity(cause, group):
+                return Remedy(4, text)
+            return Remedy(5, f"{text}, and a slot becomes free")
         case MismatchCause.PATH:
             return Remedy(7, "submit the job again after adding a [[storage]] table for the site")
         case MismatchCause.REQUIREMENT:

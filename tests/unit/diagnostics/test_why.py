@@ -137,11 +137,19 @@ def test_request_that_depends_on_the_slot_has_its_own_sentence():
     )
 
 
-def test_remedy_is_fewer_cores_at_the_site_with_the_data():
-    group = slots(CORES, largest_resources={"Cpus": 2, "TotalSlotCpus": 8})
+@pytest.mark.parametrize(
+    ("free", "state", "more"),
+    [
+        (8, "Unclaimed", ""),
+        (2, "Unclaimed", ", and a slot becomes free"),
+        (8, "Claimed", ", and a slot becomes free"),
+    ],
+)
+def test_remedy_is_fewer_cores_at_the_site_with_the_data(free, state, more):
+    group = slots(CORES, largest_resources={"Cpus": free, "TotalSlotCpus": 8}, state=state)
     job = replace(JOB, requests={"Cpus": 16})
     answer = explain(job, [group, slots(MISSING, CORES, site=RAL)], None, now=NOON)
-    assert answer.remedy == "ask for 8 cores or less (then the job matches at CAM)"
+    assert answer.remedy == f"ask for 8 cores or less{more} (then the job matches at CAM)"
     assert "requests 16 cores; the largest slot there has 8 cores" in answer.sites[0].reasons[0].text
 
 
