@@ -114,13 +114,12 @@ class RucioServer(Served):
     start_seconds: float = 0.0
 
     @classmethod
-    def start(cls, folder: Path, database: str | None = None, *, several_vos: bool = False) -> Self:
+    def start(cls, folder: Path, database: str | None = None) -> Self:
         """Start a server with an empty catalogue in *folder*, which must not exist yet or be empty.
 
         Args:
             folder: for all that it writes.
             database: the address of an empty PostgreSQL; by default SQLite in *folder*.
-            several_vos: whether it is one for several virtual organisations (``in_vo`` makes them).
 
         Raises:
             Unavailable: there is no server to start and none can be installed.
@@ -132,10 +131,6 @@ class RucioServer(Served):
         password, key = secrets.token_hex(8), secrets.token_hex(16)
         site_packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
         _config(folder, site_packages, database or f"sqlite:///{folder}/rucio.db", cls.username, password)
-        if several_vos:
-            configuration = folder / "etc" / "rucio.cfg"
-            text = configuration.read_text("utf-8")
-            configuration.write_text(text.replace("[common]\n", "[common]\nmulti_vo = True\n"), "utf-8")
         environment = _environment(folder, key)
         bootstrap = [str(python), str(folder / "app" / SEED.name), "bootstrap"]
         subprocess.run(bootstrap, check=True, env=environment, cwd=folder)

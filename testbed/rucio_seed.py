@@ -40,26 +40,14 @@ def bootstrap():
             connection.execute(text("PRAGMA journal_mode=WAL"))
 
 
-_VO = ["def"]
-
-
-@command
-def in_vo(session, vo):
-    """Run the following steps in the virtual organisation *vo*; create it first if it is missing.
-
-    Only on a server for several. Who may log in as the server's root may as that of each.
-    """
-    from rucio.core.vo import add_vo, vo_exists
-
-    if not vo_exists(vo=vo, session=session):
-        add_vo(vo=vo, description=vo, email=f"{vo}@localhost", session=session)
-    _VO[0] = vo
+VO = "def"
+"""The virtual organisation of a server that has only one."""
 
 
 def _account(name):
     from rucio.common.types import InternalAccount
 
-    return InternalAccount(name, vo=_VO[0])
+    return InternalAccount(name, vo=VO)
 
 
 def _root():
@@ -69,7 +57,7 @@ def _root():
 def _scope(name):
     from rucio.common.types import InternalScope
 
-    return InternalScope(name, vo=_VO[0])
+    return InternalScope(name, vo=VO)
 
 
 def _split(did):
@@ -80,7 +68,7 @@ def _split(did):
 def _rse_id(session, rse):
     from rucio.core.rse import get_rse_id
 
-    return get_rse_id(rse=rse, vo=_VO[0], session=session)
+    return get_rse_id(rse=rse, vo=VO, session=session)
 
 
 def _files(session, did):
@@ -130,7 +118,7 @@ def add_rse(
         "rse_type": RSEType[rse_type], "staging_area": staging_area, "volatile": volatile,
         "deterministic": deterministic,
     }  # fmt: skip
-    rse_id = rses.add_rse(rse, vo=_VO[0], **kind, session=session)
+    rse_id = rses.add_rse(rse, vo=VO, **kind, session=session)
     for key, value in (attributes or {}).items():
         rses.add_rse_attribute(rse_id=rse_id, key=key, value=value, session=session)
     one = {"read": 1, "write": 1, "delete": 1}
@@ -144,7 +132,7 @@ def add_rse(
         parameter |= {**posix, "impl": "rucio.rse.protocols.posix.Default"}
     rses.add_protocol(rse_id=rse_id, parameter=parameter, session=session)
     set_local_account_limit(account=_root(), rse_id=rse_id, bytes_=10**18, session=session)
-    for other in rses.list_rses(filters={"vo": _VO[0]}, session=session):
+    for other in rses.list_rses(filters={"vo": VO}, session=session):
         if other["id"] != rse_id:
             distance.add_distance(rse_id, other["id"], distance=1, bidirectional=True, session=session)
 
@@ -346,7 +334,7 @@ def add_user(session, account, password):
     from rucio.core.identity import add_identity as add
     from rucio.db.sqla.constants import AccountType, IdentityType
 
-    name, address = InternalAccount(account, vo=_VO[0]), f"{account}@localhost"
+    name, address = InternalAccount(account, vo=VO), f"{account}@localhost"
     add_account(name, AccountType.USER, address, session=session)
     add(account, IdentityType.USERPASS, address, password=password, session=session)
     add_account_identity(

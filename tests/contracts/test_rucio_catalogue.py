@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue
-from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import DatasetState, Did, Provenance, ReplicaState, Seen, Site
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey
@@ -84,13 +83,6 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1")
         assert self.read_states_of(did) == set()
         assert "ORIGIN" in self.open.read(frozenset()).unmapped_storages
-
-    def test_without_an_attribute_only_configured_elements_have_a_site(self):
-        catalogue = self.catalogue(site_attribute=None, sites={"CAM-DISK": "CAM"})
-        survey = catalogue.read(frozenset())
-        assert survey.sites == {"CAM"}
-        assert {"ORIGIN", "RAL-DISK", "CAM-TAPE"} <= survey.unmapped_storages
-        catalogue.close()
 
     def test_a_deleted_storage_element_is_not_listed(self):
         name = f"GONE-{self.scope[5:]}"
@@ -355,15 +347,6 @@ class TestOnlyRucio(RucioTests):
         assert "3 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
         catalogue.close()
 
-    def test_a_volatile_storage_counts_as_complete_if_caches_are_trusted(self):
-        did = self.dataset("L1")
-        self.server.do("place", did=did, rse="CAM-CACHE")
-        assert self.read_states_of(did) == {(CAM, PARTIAL, 1.0)}
-        assert "cache" in self.provenance_of(did).reason
-        catalogue = self.catalogue(trust_caches=True)
-        assert self.read(did, catalogue).replicas[0].state == COMPLETE
-        catalogue.close()
-
     def test_a_staging_area_is_disk_for_as_long_as_its_rule_lasts(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-STAGING"}
@@ -418,16 +401,3 @@ class TestOnlyRucio(RucioTests):
         assert self.read_states_of(container) == {(CAM, STUCK, 0.75)}
         assert two in self.provenance_of(container).reason
         assert "no space left" in self.provenance_of(container).reason
-
-    def test_an_expired_token_is_renewed(self):
-        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
-        self.read(did)
-        self.server.seed(("expire_tokens", {}))
-        assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
-
-    def test_a_wrong_password_is_denied_even_where_a_token_is_left(self, tmp_path):
-        self.open.read(frozenset())
-        catalogue = self.catalogue(password="a-wrong-secret")
-        with pytest.raises(CatalogueDenied) as failure:
-            catalogue.read(frozenset())
-        assert "a-wrong-secret" not in f"{failure.value} {catalogue!r} {self.catalogue()._settings!r}"

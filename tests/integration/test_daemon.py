@@ -64,15 +64,6 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
     assert '"event": "daemon hangs"' in daemon.log.read_text()
 
 
-def test_second_daemon_on_the_same_state_ends_with_one_sentence(daemon):
-    daemon.start()
-    second = daemon.command("once")
-    assert second.returncode == 1
-    assert f"in use by another hydrator (process {daemon.process.pid})" in second.stderr
-    assert "Traceback" not in second.stderr
-    assert daemon.command("plan").returncode == 0
-
-
 def test_address_in_use_is_one_sentence_and_exit_status_2(daemon):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", daemon.port))

@@ -2,14 +2,13 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from testbed.patience import PATIENCE
+from testbed.patience import wait_for
 from testbed.pool import Pool, SiteSpec
 
 pytestmark = pytest.mark.pool
@@ -34,13 +33,6 @@ def traces(home: Path) -> list[str]:
         if any(home.name in text for text in texts):
             found.append(f"{process.name} {texts[2]}")
     return found
-
-
-def eventually(condition: Callable[[], bool], seconds: float, what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + seconds * PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -73,4 +65,4 @@ def test_pool_ends_when_its_owner_is_killed(htcondor_release: str):
     with by_command("--sites", "UK:2", "--release", htcondor_release) as (owner, home):
         assert traces(home) != []
         owner.kill()
-        eventually(lambda: traces(home) == [], 15, lambda: traces(home))
+        wait_for(lambda: traces(home) == [], 15, "nothing to be left")

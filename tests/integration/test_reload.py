@@ -117,24 +117,6 @@ def test_reload_to_a_port_in_use_is_rejected_and_the_old_port_answers(daemon):
     assert daemon.end() == 0
 
 
-def test_invalid_configuration_is_in_status_and_a_metric_until_one_is_valid(daemon):
-    daemon.start()
-    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
-    assert total(daemon.get("/metrics").text, OK) == 1
-    good = (daemon.folder / "config.toml").read_text()
-    daemon.configure("[sites]\nretired = 7")
-    reload(daemon)
-    wait_for(lambda: lines(daemon, "reload refused"), 10, "the refusal")
-    assert total(daemon.get("/metrics").text, OK) == 0
-    (daemon.folder / "config.toml").write_text(good)
-    status = json.loads(daemon.command("status", "--json").stdout)
-    assert "sites.retired" in str(status["reload"]["problems"])
-    reload(daemon)
-    await_reload(daemon)
-    assert json.loads(daemon.command("status", "--json").stdout)["reload"] is None
-    assert daemon.end() == 0
-
-
 @pytest.fixture
 def rucio(daemon):
     """Start a stand-in for Rucio; the daemon logs in to it with the password in its file."""

@@ -5,11 +5,8 @@ blindness, corrections, holds, approvals, other demand, time that runs, stands s
 or goes back. After each, everything that leaves the core is compared.
 """
 
-import os
-import tempfile
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -34,11 +31,8 @@ from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 
-ROOM = next((path for path in ("/dev/shm",) if os.access(path, os.W_OK)), None)
-"""In memory where that can be had, so that no test waits for a disk."""
 SITES = tuple(Site(name) for name in "ABC")
 DIDS = tuple(Did(f"s:{name}") for name in ("one", "two", "Two", "three", "four", "a-long-one", "six"))
 POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
@@ -258,21 +252,3 @@ def test_what_did_not_change_is_not_looked_at_again():
     assert rows.rows[DIDS[1]] is first.state.memories["one"].records.rows[DIDS[1]]
     assert second.reusable.merged_snapshot.changed_dids == {site: {DIDS[0]}}
     assert rows[DIDS[1]].facts[site].as_of == now, "and yet it was read just now"
-
-
-@given(st.data(), st.sampled_from(RULES))
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_what_is_on_disk_is_the_state_also_where_only_what_changed_was_written(data, rules):
-    world, state, last = World(data), ReconcileState(), None
-    with tempfile.TemporaryDirectory(dir=ROOM) as folder, Store.open_to_write(Path(folder)) as store:
-        for _ in range(data.draw(st.integers(2, 6))):
-            world.turn()
-            step = think(
-                state, world.answers(), world.demand, now=world.now, rules=rules, last=last,
-                make_estimates=lambda _, given=world.estimates: given,
-            )  # fmt: skip
-            state, last = step.state, step
-            if data.draw(st.integers(0, 4)):  # a cycle that could not be saved is made up for by the next
-                store.save(state)
-                with Store.open_to_read(Path(folder)) as looking:
-                    assert looking.load() == state

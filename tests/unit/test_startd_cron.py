@@ -21,7 +21,7 @@ import pytest
 
 from hydrator import startd_cron as hook
 from hydrator.domain.untrusted import MAX_AHEAD
-from testbed.patience import PATIENCE
+from testbed.patience import wait_for
 from tests.pythons import pythons
 
 HOOK = Path(hook.__file__)
@@ -702,7 +702,7 @@ def test_a_stand_in_condor_status_that_hangs_is_killed(run, tmp_path):
         run("--site", "UK", "--collector", "cm", "--timeout", "0.5", PATH=str(tools)), 1, "took over 0.5 s"
     )
     pid = int((tmp_path / "pid").read_text())
-    until(lambda: not alive(pid))
+    wait_for(lambda: not alive(pid), 10, "the end of the tool")
 
 
 def alive(pid: int) -> bool:
@@ -710,13 +710,6 @@ def alive(pid: int) -> bool:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-
-
-def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds * PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # ---------------------------------------------------------------------------------------------- HTTP
@@ -1077,7 +1070,7 @@ def test_run_that_gets_sigterm_finishes_its_output(run, tmp_path):
         env=run.environ,
     )
     assert child.stdout
-    until(lambda: hook.unread_byte_count(child.stdout.fileno()) > 50_000)
+    wait_for(lambda: hook.unread_byte_count(child.stdout.fileno()) > 50_000, 10, "output in the pipe")
     child.terminate()
     got = child.stdout.read()
     child.stdout.close()

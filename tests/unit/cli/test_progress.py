@@ -9,7 +9,6 @@ import sys
 import termios
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from pathlib import Path
 
 import pytest
 
@@ -98,33 +97,9 @@ def test_progress_is_not_shown_without_a_terminal(planned, monkeypatch, capsys):
     assert ("publish" in printed.out, printed.err) == (True, "")
 
 
-def test_progress_has_no_colour_if_the_user_wants_none(run, planned):
-    assert COLOUR.search(run("plan", "-c", planned))
-    without = run("plan", "-c", planned, NO_COLOR="1")
-    assert "2/2" in _plain(without)
-    assert not COLOUR.search(without)
-    assert not COLOUR.search(run("--no-color", "plan", "-c", planned))
-
-
-def test_bar_of_check_ends_at_its_number_of_steps(run, planned):
-    assert "1/1" in _plain(run("check", "-c", planned))
-
-
 def test_bar_fits_a_narrow_terminal(run, planned):
     lines = re.split(r"[\r\n]+", _plain(run("plan", "-c", planned, columns=40)))
     assert max(len(line.rstrip()) for line in lines) <= 40
-
-
-@pytest.mark.parametrize("columns", [60, 80, 132])
-def test_table_fits_the_terminal_and_loses_no_text(run, planned, columns):
-    site = "A-SITE-OF-A-LONG-NAME-" * 3
-    Path(planned).with_name("list.json").write_text(f'{{"sites": ["{site}"], "datasets": {{}}}}')
-    lines = _plain(run("plan", "-c", planned, columns=columns, stream="stdout", NO_COLOR="1")).splitlines()
-    assert max(len(line.rstrip()) for line in lines) <= columns
-    head = next(line for line in lines if "publisher" in line)
-    begin, end = head.index("site"), head.index("action")
-    shown = "".join(line[begin:end].strip() for line in lines[lines.index(head) + 1 :])
-    assert shown == site
 
 
 class CountedSteps(ProgressBar):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.bindings.library import explain_failure
 from adapters.condor.bindings.process import build_environment, summarize_stderr
 from hydrator.domain.errors import PoolDenied, PoolError
-from testbed.patience import PATIENCE
+from testbed.patience import wait_for
 
 STANDIN = Path(__file__).parents[2] / "condor_standin.py"
 
@@ -67,15 +67,6 @@ def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds * PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def test_no_child_is_started_before_it_is_needed(bench: Bench):
     client = bench.client()
     assert client.pid is None
@@ -118,7 +109,7 @@ def test_a_child_that_died_between_calls_costs_one_call(bench: Bench):
     client = bench.client()
     ask(client, "fine")
     os.kill(bench.started[0], signal.SIGKILL)
-    assert eventually(lambda: not alive(bench.started[0]))
+    wait_for(lambda: not alive(bench.started[0]), 20, "the end of the child")
     with pytest.raises(PoolError, match="SIGKILL"):
         ask(client, "fine")
     assert ask(client, "fine")["seen"] == "fine"
@@ -209,7 +200,7 @@ def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench):
     ask(client, "fine")
     with ThreadPoolExecutor(1) as threads:
         hanging = threads.submit(ask, client, "hang")
-        assert eventually(hanging.running)
+        wait_for(hanging.running, 20, "the call to hang")
         began = time.monotonic()
         client.close()
         with pytest.raises(PoolError):
@@ -240,7 +231,7 @@ def test_the_child_dies_with_its_parent_even_when_it_hangs(bench: Bench, busy: s
         child = int(parent.stdout.readline())
         assert alive(child)
         parent.kill()
-    assert eventually(lambda: not alive(child))
+    wait_for(lambda: not alive(child), 20, "the end of the child")
 
 
 def test_an_installation_without_htcondor_needs_a_collector_and_tokens_only(tmp_path: Path):
