@@ -2,16 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.slot_merge import SlotMerger
-from hydrator.domain.model import Site
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
-from tests.contracts.publisher import site_ad
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -195,35 +190,3 @@ def test_missing_right_is_one_finding_that_says_what_to_allow(strict, installed,
     assert US in finding["message"]
     advice = finding["message"] + finding["todo"]
     assert right in advice or right.partition(".")[2] in advice
-
-
-def test_slot_merge_needs_negotiator_and_not_daemon(strict, installed):
-    """DAEMON is needed for site ads only, as docs/reference/security.md says."""
-    rights = f"{configuration('COLLECTOR.ALLOW_DAEMON')}\nCOLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} {US}\n"
-    strict.reconfig(all=rights)
-    strict.wait(lambda: not allowed(strict, "collector", "DAEMON"), 20, "DAEMON to be taken from us")
-    levels = ["READ", "NEGOTIATOR"]
-    settings = CondorSettings(strict.collector, token_directory=strict.token("hydrator", levels))
-    with CondorClient(settings) as client:
-        merger = SlotMerger(
-            client,
-            ["GLIDEIN_Site"],
-            interval=timedelta(seconds=10),
-            clock=lambda: datetime.now(UTC),  # noqa: TID251  (real startds keep real time)
-        )
-
-        def merged() -> bool:
-            merger.run_once({Site("UK"): site_ad("UK", 9)}, lambda _: False)
-            found = strict.slots("DataLocalityVia", constraint="PartitionableSlot")
-            return bool(found) and found[0].get("DataLocalityVia") == "merge"
-
-        strict.wait(merged, 60, "a slot to show the merge")
-    installed._client_config = strict.client("hydrator", levels)
-    installed.install()
-    text = installed.config.read_text()
-    installed.config.write_text(f"{text}\n[publish]\nslot_merge = true\n")
-    assert any("DAEMON" in finding["message"] for finding in failures(installed))
-    installed.config.write_text(
-        f"{text}\n[publish]\nslot_merge = true\n[publish.collector]\nenabled = false\n"
-    )
-    assert [f for f in failures(installed) if f["subject"].startswith("collector")] == []
