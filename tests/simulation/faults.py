@@ -1,7 +1,11 @@
 """Faults: what goes wrong, where and when. Two runs of one seed differ in their list of faults only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
+
+FAULT_SECONDS: Final = 900.0
+"""Until this time there are faults; then all are switched off."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,7 @@ class Fault:
         number: of a kill, the number of the step after ``at``; of a jump of the clock, its seconds; of a
             configuration, its number.
         site: the site whose datasets are lost; an empty text for all.
+        then: of a kill, faults that begin with it; their ``at`` is in seconds after the kill.
     """
 
     kind: str
@@ -25,6 +30,7 @@ class Fault:
     seconds: float = 0.0
     number: float = 0.0
     site: str = ""
+    then: tuple["Fault", ...] = ()
 
     @property
     def end(self) -> float:
@@ -34,6 +40,7 @@ class Fault:
         what = f"{self.kind} {self.part}".strip()
         until = f" until {self.end:.0f} s" if self.seconds else ""
         details = [f"number {self.number:g}" if self.number else "", self.site]
+        details += [f"then {str(fault).strip()}" for fault in self.then]
         return f"{self.at:7.1f} s  {what}{until} {' '.join(one for one in details if one)}".rstrip()
 
 
@@ -57,10 +64,17 @@ class Faults:
         return {fault.kind: fault for fault in found if fault.at <= now < fault.end} if found else {}
 
     def is_kill_due(self, part: str, now: float) -> bool:
-        """Count this step of *part*; return True if the process is killed at it."""
+        """Count this step of *part*; return True, and begin what follows, if the process is killed at it."""
         for fault, left in self._left.items():
             if fault.at <= now and left >= 0 and part.startswith(fault.part):
                 self._left[fault] = left - 1
                 if left == 0:
+                    self._begin(fault.then, now)
                     return True
         return False
+
+    def _begin(self, faults: Sequence[Fault], now: float) -> None:
+        for fault in faults:
+            at = min(now + fault.at, FAULT_SECONDS)
+            begun = replace(fault, at=at, seconds=min(fault.seconds, FAULT_SECONDS - at))
+            self._by_part.setdefault(fault.part, []).append(begun)

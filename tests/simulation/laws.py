@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hydrator import startd_cron as hook
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did, QueuedJobs, ReplicaState, Seen, Site, SiteAd, Survey, Unseen, to_unix
+from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -23,10 +24,12 @@ EVENTS: Final = (
     "a job started without its data because its time was over",
     "a kill at a step of catalogue",
     "a kill at a step of disk",
+    "a kill at a step of news",
     "a kill at a step of publisher",
     "a kill at a step of save",
     "a site stayed fresh beside a sick catalogue",
     "a held loss was published after its approval",
+    "a hold outlived a restart",
     "a sudden loss was held",
     "an ad was published although the disk was full",
     "an answer came long after its cycle",
@@ -105,10 +108,11 @@ class Laws:
         self._sites: frozenset[Site] = frozenset()
         self._whole_at: dict[tuple[Did, Site], float] = {}
         self._shown: dict[tuple[str, Site], Shown] = {}
+        self._checked: dict[Site, tuple[SiteAd, float]] = {}
         self._life = 0
         self._lost_at = -1e9
         self._approved: set[tuple[Site, Did]] = set()
-        self._started_at = 0.0
+        self._starts = [0.0]
         self._last_configuration_at = -1e9
         self._clock_steps: list[tuple[float, float]] = []
 
@@ -160,7 +164,11 @@ class Laws:
 
     def note_start(self) -> None:
         """Note that a process of the daemon has started."""
-        self._started_at = self._world.loop.now
+        self._starts.append(self._world.loop.now)
+
+    @property
+    def _started_at(self) -> float:
+        return self._starts[-1]
 
     def note_lost_state(self) -> None:
         """Note that the next process begins without the state on disk."""
@@ -204,9 +212,12 @@ class Laws:
         self._shown[publisher, ad.site] = now
         if "full" in self._world.faults.active("disk", now.at):
             self.happened("an ad was published although the disk was full")
-        self._check_reported(now)
-        self._check_private(now)
-        self._check_ages(now)
+        if self._checked.get(ad.site) != (ad, now.at // SLACK_SECONDS):  # publishers get the same ad together
+            self._checked[ad.site] = ad, now.at // SLACK_SECONDS
+            self._check_reported(now)
+            self._check_asked(now)
+            self._check_ages(now)
+            self._check_released(now)
         if there:
             self._check_generation(there, ad)
         if before and (gone := before.available - now.available):
@@ -231,22 +242,66 @@ class Laws:
                 self.add("reported", f"{did} at {now.ad.site} was last reported whole {age:.0f} s ago")
 
     def _check_ages(self, now: Shown) -> None:
-        """What is advertised has an age that jobs may trust (decision 6)."""
-        ad, wall = now.ad, to_unix(self._world.clock())
+        """What is advertised has an age that jobs may trust, and that is true (decision 6)."""
+        ad, world, wall = now.ad, self._world, to_unix(self._world.clock())
         ages = _read("DatasetAsOf", dict(ad.content)["DatasetAsOf"])
-        oldest = min((ages.get(did, to_unix(ad.as_of)) for did in now.available), default=wall)
+        times = {did: ages.get(did, to_unix(ad.as_of)) for did in now.available}
         steps = sum(
             seconds for at, seconds in self._clock_steps if at > now.at - SLACK_SECONDS and seconds > 0
         )
-        if wall - oldest - steps > self._world.max_age + SLACK_SECONDS:
-            self.add("ages", f"the ad of {ad.site} advertises what is {wall - oldest} s old")
+        if wall - min(times.values(), default=wall) - steps > world.max_age + SLACK_SECONDS:
+            self.add("ages", f"the ad of {ad.site} advertises what is {wall - min(times.values())} s old")
+        if ad.site not in world.published_sites():
+            return  # the name of a site of another configuration
+        for did, time in sorted(times.items()):
+            reported = self._last_whole(did, ad.site)
+            if reported > 0 and time > to_unix(world.clock_at(reported)) + self._set_back_since(reported):
+                self.add(
+                    "ages", f"the ad of {ad.site} says that {did} is {wall - time} s old, which is wrong"
+                )
 
-    def _check_private(self, now: Shown) -> None:
-        """What is never to be published is in no ad (decision 16)."""
-        if now.at - self._last_configuration_at > SLACK_SECONDS and (
-            secret := sorted(filter(self._world.is_private, now.available))
-        ):
+    def _set_back_since(self, begun: float) -> float:
+        """Return the seconds by which a time before *begun* may be ahead of the clock as it is set now.
+
+        A large step of the last minute may not be noticed yet; a small one is tolerated for ever.
+        """
+        now = self._world.loop.now
+        return 2 - sum(
+            seconds
+            for at, seconds in self._clock_steps
+            if at > begun
+            and (-TOLERATED_AHEAD_SECONDS < seconds < 0 or (seconds < 0 and at > now - SLACK_SECONDS))
+        )
+
+    def _check_asked(self, now: Shown) -> None:
+        """Only what jobs, pins or patterns name is in an ad, and nothing private (decisions 2, 16)."""
+        world = self._world
+        if now.at - self._last_configuration_at <= SLACK_SECONDS:
+            return
+        if secret := sorted(filter(world.is_private, now.available)):
             self.add("private", f"{', '.join(secret)} in the ad of {now.ad.site}")
+        unasked = [did for did in now.available - self._named.keys() if not world.is_chosen(did)]
+        if unasked:
+            self.add("asked", f"{', '.join(sorted(unasked))} in the ad of {now.ad.site}, which nobody named")
+
+    def _check_released(self, now: Shown) -> None:
+        """A loss is held until polls confirmed it, and no longer, over restarts too (decision 7)."""
+        site, world = now.ad.site, self._world
+        needed = world.confirming_polls + 2  # the poll that saw it, and one whose answer has just come
+        unknown = {*world.unlisted_sites(), *world.withheld_sites()}
+        if world.faults.of("disk") or site in unknown or site not in world.published_sites():
+            return
+        for did in sorted(now.available):
+            last = self._last_whole(did, site)
+            poll_seconds = world.section("daemon")["poll_seconds"]
+            if now.at - last < 2 * poll_seconds or self._is_listed(did, site):
+                continue
+            count, _ = self._count_losses(did, site, poll_seconds / 2)
+            restarts = sum(at > last for at in self._starts)  # what is killed forgets its last poll
+            if count is not None and count > needed + restarts:
+                self.add("released", f"{did} is still in the ad of {site}, though {count} answers lack it")
+            elif restarts:
+                self.happened("a hold outlived a restart")
 
     def _check_generation(self, old: SiteAd, new: SiteAd) -> None:
         """Generations only rise, also over a restart, a lost state and a clock that is set (the contract)."""
@@ -266,11 +321,11 @@ class Laws:
         wanted = self._world.wanted() - self._forgotten()
         is_private = self._world.section("publish").get("never")
         if not self._life and not is_private and not self._world.faults.of("disk"):
-            # demand stays 24 h after its last job (decision 2)
+            # Demand stays 24 h after its last job (decision 2), and is saved before an ad shows it.
             wanted |= {
                 did
                 for did, first in self._named.items()
-                if now.at - first > SAVED_SECONDS
+                if (now.at - first > SAVED_SECONDS or not self._world.was_chosen(did))
                 and now.at - self._last_named[did] < KEPT_SECONDS
                 and not self._world.is_private(did)
             }
@@ -347,14 +402,21 @@ class Laws:
         ]
         return any(site in reports[-1].listed_at for reports in known if reports)
 
-    def _count_losses(self, did: Did, site: Site) -> tuple[int | None, float]:
-        """Return how many answers since the last one with *did* at *site* lack it, and when that one came."""
+    def _count_losses(self, did: Did, site: Site, spacing: float = 0.0) -> tuple[int | None, float]:
+        """Return how many answers since the last one with *did* at *site* lack it, and when that one came.
+
+        Of answers that came within *spacing* seconds count one.
+        """
         known = [reports for reports in self._reports_of(did) if any(site in one.whole_at for one in reports)]
         if len(known) != 1:
             return None, 0.0
         reports = [one for one in known[0] if site not in one.unread_at | one.unlisted_at]
         last = max(number for number, one in enumerate(reports) if site in one.whole_at)
-        return len(reports) - 1 - last, reports[last].delivered
+        count, counted_at = 0, -1e9
+        for one in reports[last + 1 :]:
+            if one.delivered - counted_at >= spacing:
+                count, counted_at = count + 1, one.delivered
+        return count, reports[last].delivered
 
     # ---- once a minute
 
@@ -395,17 +457,22 @@ class Laws:
             if not listing or site in held:
                 continue
             for publisher, extra in (("file", 0.0), ("http", 0.0), ("collector", COLLECTOR_SECONDS)):
-                shown, since = world.shown_ad(publisher, site), HEALTHY_AFTER_SECONDS + extra
-                parts = (f"publisher {publisher}", *listing)
-                if shown is None or not all(self._is_well(part, since) for part in parts):
-                    continue
-                if not self._is_settled(since):
-                    continue
-                age = to_unix(world.clock()) - to_unix(shown.as_of)
-                if age > self._fresh_seconds + extra:
-                    self.add("freshness", f"{publisher}'s ad of {site} is {age} s old, its parts are well")
-                elif not all(self._is_well(part) for part in others):
+                if self._is_fresh(publisher, site, listing, extra) and not all(map(self._is_well, others)):
                     self.happened("a site stayed fresh beside a sick catalogue")
+
+    def _is_fresh(self, publisher: str, site: Site, listing: Sequence[str], extra: float) -> bool:
+        shown, since = self._world.shown_ad(publisher, site), HEALTHY_AFTER_SECONDS + extra
+        parts = (f"publisher {publisher}", *listing)
+        if shown is None and all(map(self._is_well, parts)):
+            self.add("freshness", f"{publisher} has no ad of {site}, its parts are well")
+        if shown is None or not self._is_settled(since):
+            return False
+        if not all(self._is_well(part, since) for part in parts):
+            return False
+        age = to_unix(self._world.clock()) - to_unix(shown.as_of)
+        if age > self._fresh_seconds + extra:
+            self.add("freshness", f"{publisher}'s ad of {site} is {age} s old, its parts are well")
+        return age <= self._fresh_seconds + extra
 
     def _check_shown(self) -> None:
         """What the daemon shows over HTTP is what the publishers have (decision 8)."""

@@ -231,6 +231,7 @@ class VirtualScheduler:
         self._owner = owner
         self._clock = clock
         self._queues: dict[str, list[_Call]] = {name: [] for name in ("default", *executor_names)}
+        """The calls of each executor: the one that runs, and those that wait for it."""
         self._waiting: list[_Call] = []
         self._is_started = self._is_ended = False
 
@@ -260,8 +261,6 @@ class VirtualScheduler:
     def start(self) -> None:
         """Begin to make the calls that are due."""
         self._is_started = True
-        for name, queue in self._queues.items():
-            self._loop.spawn(f"executor {name}", self._owner, lambda queue=queue: self._execute(queue))
         for call in self._waiting:
             self._begin(call)
 
@@ -274,23 +273,24 @@ class VirtualScheduler:
 
     def _tick(self, call: _Call) -> None:
         while not self._is_ended:
-            self._loop.wait(lambda: self._is_ended, call.at - self._loop.now)
+            self._loop.sleep(call.at - self._loop.now)
             if self._is_ended:
                 return
             if not call.is_running:
                 call.is_running = True
                 self._queues[call.executor].append(call)
+                if len(self._queues[call.executor]) == 1:
+                    self._loop.spawn(f"executor {call.executor}", self._owner, lambda: self._execute(call))
             if call.seconds is None:
                 return
             call.at += call.seconds
 
-    def _execute(self, queue: list[_Call]) -> None:
-        while True:
-            self._loop.wait(lambda: bool(queue) or self._is_ended)
-            if self._is_ended:
-                return
-            call = queue.pop(0)
+    def _execute(self, first: _Call) -> None:
+        """Make the calls of the executor of the *first* call, until none waits."""
+        queue = self._queues[first.executor]
+        while queue:
             try:
-                call.work(*call.args)
+                if not self._is_ended:
+                    queue[0].work(*queue[0].args)
             finally:
-                call.is_running = False
+                queue.pop(0).is_running = False

@@ -76,6 +76,7 @@ class SimulatedCatalogue(Part):
     def __init__(self, world: "World", process: Process, name: str) -> None:
         super().__init__(world, process, f"catalogue {name}")
         self.name = name
+        self._last: tuple[Survey, float] | None = None
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.domain.ports.Catalogue`."""
@@ -97,7 +98,7 @@ class SimulatedCatalogue(Part):
         if "stale" in faults or "repeat" in faults:
             self._world.laws.happened("an older view came after a newer one")
         if "repeat" in faults:
-            survey, begun = self._world.last_surveys.get(self.name, (survey, begun))
+            survey, begun = self._last or (survey, begun)
             survey = Survey(
                 survey.catalogue,
                 survey.started_at,
@@ -105,7 +106,7 @@ class SimulatedCatalogue(Part):
                 {did: survey.readings.get(did, Unseen("not in this answer")) for did in dids},
             )
         else:
-            self._world.last_surveys[self.name] = survey, begun
+            self._last = survey, begun
         self._raise(self._step())  # the answer is under way
         if "garble" in faults:
             return "garbled"  # type: ignore[return-value]
@@ -226,7 +227,10 @@ class SimulatedPublisher(Part):
             faults = self._step()
             self._raise(faults)
             if "lose" not in faults:  # a datagram that no one acknowledges
+                before, _ = self._shelf.ads.get(ad.site, (None, 0.0))
                 self._shelf.ads[ad.site] = (ad, self._world.loop.now)
+                if before is None or before.generation != ad.generation:
+                    self._world.step(self._process, "news", seconds=0.0)
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""

@@ -5,8 +5,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from hydrator.domain.model import Did, Site
+from tests.simulation.faults import FAULT_SECONDS
 from tests.simulation.jobs import Pool, Slot
-from tests.simulation.scenario import FAULT_SECONDS, Scenario, make
+from tests.simulation.scenario import Scenario, make
 from tests.simulation.truth import Truth
 from tests.simulation.world import Hook, World
 

@@ -6,21 +6,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hydrator.domain.model import Did, Site
+from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS
 from hydrator.submit.expressions import Mode
-from tests.simulation.faults import Fault
+from tests.simulation.faults import FAULT_SECONDS, Fault
 from tests.simulation.jobs import Job
 from tests.simulation.truth import Truth
 
-FAULT_SECONDS: Final = 900.0
-"""Until this time there are faults; then all are switched off."""
-SETTLE_SECONDS: Final = 780.0
-"""Within this time after the last fault the ads must say the truth: ten minutes, as long as a daemon without
-its state may withhold ads, and four polls."""
+SETTLE_SECONDS: Final = 420.0
+"""Within this time after the last fault the ads must say the truth: two minutes for an answer that was
+dropped, a poll that sees a loss and those that confirm it; or the time until a new set is shown."""
+WITHHOLD_SECONDS: Final = 780.0
+"""The same for a daemon without its state, which may withhold ads for ten minutes; and for jobs, which start
+some minutes after the ads say the truth."""
 JOBS_EVERY: Final = 4
 """Every so many seeds have jobs; in a quarter of those the daemon ends for good."""
 POLL_SECONDS: Final = 40
-CONFIRM_POLLS: Final = 3
-MAX_AGE_SECONDS: Final = 1080.0
+CONFIRM_POLLS: Final = 4
+MAX_AGE_SECONDS: Final = 910.0
 
 Change = Callable[[Truth], Truth]
 _FAULTS: Final = {
@@ -28,15 +30,18 @@ _FAULTS: Final = {
     "loss": 3,
     "schedd": 1,
     "publisher": 2,
-    "kill": 3,
-    "lost state": 1,
+    "kill": 2,
+    "news": 2,
+    "lost state": 2,
     "disk": 1,
     "clock": 1,
-    "configuration": 1,
+    "configuration": 2,
 }
 """The kinds of faults, with their weights."""
 _SICK: Final = ("fail", "hang", "drop", "garble", "cut", "repeat", "stale", "blind", "no search")
 """What may be wrong with a catalogue."""
+_SILENT: Final = ("fail", "drop", "cut", "no search", "no search")
+"""What keeps a catalogue from saying all that a daemon without its state must know."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,12 @@ class Scenario:
     @property
     def seconds(self) -> float:
         """Return how long the run takes, in virtual time."""
-        return FAULT_SECONDS + SETTLE_SECONDS
+        is_state_lost = any(
+            fault.kind == "lost state" or (fault.kind == "clock" and fault.number < -TOLERATED_AHEAD_SECONDS)
+            for kill in self.faults
+            for fault in (kill, *kill.then)
+        )
+        return FAULT_SECONDS + (WITHHOLD_SECONDS if self.jobs or is_state_lost else SETTLE_SECONDS)
 
     def without_fault(self, fault: Fault) -> "Scenario":
         """Return the same scenario without *fault*."""
@@ -84,21 +94,22 @@ class _Maker:
         self._seed = seed
         self._random = self._numbers("world")
         chance = self._random
-        self.sites = [Site(name) for name in ("UK", "DE", "PL", "AU", "ZA")[: chance.randint(2, 5)]]
+        self.sites = [Site(name) for name in ("UK", "DE", "PL", "AU")[: chance.randint(2, 4)]]
         self.catalogues = ["rucio", "dmapi", "archive"][: chance.choice((1, 1, 2, 2, 3))]
         self.schedds = ["ap1", "ap2", "ap3"][: chance.randint(1, 3)]
-        self.dids = [Did(f"lofar:L{number}") for number in range(chance.randint(4, 14))]
+        self.dids = [Did(f"lofar:L{number}") for number in range(chance.randint(5, 14))]
+        self.news: list[tuple[float, str, Change]] = []
 
     def _numbers(self, purpose: str) -> random.Random:
         return random.Random(f"{self._seed} {purpose}")
 
     def make(self) -> Scenario:
-        truth = self._make_truth()
+        truth, faults = self._make_truth(), self._make_faults()
         return Scenario(
             self._seed,
             truth,
-            tuple(sorted(self._make_changes(truth), key=lambda one: one[0])),
-            tuple(sorted(self._make_faults(), key=lambda one: one.at)),
+            tuple(sorted([*self._make_changes(truth), *self.news], key=lambda one: one[0])),
+            tuple(sorted(faults, key=lambda one: one.at)),
             self._make_configurations(),
             [
                 (site, ("file", "http", "collector")[number % 3], 60.0 + 60 * (number % 2))
@@ -188,13 +199,10 @@ class _Maker:
         at = round(chance.uniform(0, FAULT_SECONDS - 100), 1)
         seconds = round(min(chance.choice((40.0, 150.0, 400.0, 800.0)), FAULT_SECONDS - at), 1)
         catalogue = f"catalogue {chance.choice(self.catalogues)}"
-        schedd = f"schedd {chance.choice((*self.schedds,))}"
-        publisher = f"publisher {chance.choice(('file', 'collector', 'collector', 'http'))}"
+        schedd = f"schedd {chance.choice(self.schedds)}"
         kind = chance.choices(*zip(*_FAULTS.items(), strict=True))[0]
         if kind == "catalogue":
-            sick = chance.choice(
-                ("fail", "hang", "drop", "garble", "cut", "repeat", "stale", "blind", "no search")
-            )
+            sick = chance.choice(_SICK)
             site = chance.choice(self.sites) if sick == "blind" else ""
             age = chance.choice((60.0, 300.0)) if sick == "stale" else 0
             return [Fault(sick, catalogue, at, seconds, age, site)]
@@ -203,41 +211,85 @@ class _Maker:
             sick = chance.choice(("fail", "hang") if part == "schedds" else ("fail", "hang", "gone"))
             return [Fault(sick, part, at, seconds)]
         if kind == "publisher":
+            publisher = f"publisher {chance.choice(('file', 'collector', 'collector', 'http'))}"
             sick = chance.choice(("fail", "hang", "drop", "lose", "forget"))
             return [Fault(sick, publisher, at, 0 if sick == "forget" else seconds)]
         if kind == "loss":
-            lost = Fault("lose", catalogue, at, seconds, site=chance.choice(("", *self.sites)))
-            soon = round(at + 50, 1)
-            return [lost, *chance.choice(([], [], [Fault("approve", "", soon)], [Fault("kill", "", soon)]))]
-        if kind in ("kill", "lost state"):
-            part = chance.choice(("", "disk", "save", "publisher", "catalogue"))
-            kill = Fault("kill", part, at, number=chance.randint(0, 12))
-            if kind == "kill":
-                return [kill]
-            sick = chance.choice(("fail", "drop", "cut", "no search", "no search"))
-            beside = chance.choice(
-                (
-                    [],
-                    [
-                        Fault(
-                            chance.choice(("fail", "drop", "cut", "no search", "no search")),
-                            catalogue,
-                            at,
-                            seconds,
-                        )
-                    ],
-                    [Fault("fail", schedd, at, seconds)],
-                    [Fault("fail", schedd, at, 60.0), Fault("gone", schedd, at + 60.0, seconds)],
-                )
+            return self._make_loss(chance, at, catalogue, seconds)
+        if kind == "kill":
+            part = chance.choice(("", "disk", "save", "publisher", "catalogue", "news"))
+            then = chance.choice(
+                ((), (Fault("fail", chance.choice((schedd, "schedds", catalogue)), 0, seconds),))
             )
-            return [kill, Fault("lost state", "disk", at, 100.0), *beside]
+            return [Fault("kill", part, at, number=chance.randint(0, 12), then=then)]
+        if kind == "news":
+            return self._make_news(chance, at, schedd.removeprefix("schedd "), seconds)
+        if kind == "lost state":
+            part = chance.choice(("", "disk", "save", "publisher", "catalogue"))
+            then = (
+                Fault("lost state", "disk", 0, 20.0),
+                *self._make_silence(chance, catalogue, schedd, seconds),
+            )
+            return [Fault("kill", part, at, number=chance.randint(0, 12), then=then)]
         if kind == "disk":
             return [Fault("full", "disk", at, seconds)]
         if kind == "clock":
-            return [Fault("clock", "", at, number=chance.choice((-3600.0, -5.0, 5.0, 120.0, 3600.0)))]
+            step = Fault("clock", "", at, number=chance.choice((-3600.0, -3600.0, -5.0, 5.0, 120.0, 3600.0)))
+            return [step, *chance.choice(([], [Fault("fail", catalogue, max(0.0, at - 60), seconds)]))]
+        return self._make_configuration_faults(chance, at, catalogue, seconds)
+
+    def _make_loss(self, chance: random.Random, at: float, catalogue: str, seconds: float) -> list[Fault]:
+        """Lose datasets for a while; approve it, or kill the daemon before polls have confirmed it."""
+        site = chance.choice(("", *self.sites))
+        how = chance.choice(("", "approve", "kill", "kill"))
+        if how != "kill":
+            lost = Fault("lose", catalogue, at, seconds, site=site)
+            return [lost, *([Fault("approve", "", round(at + 50, 1))] if how else [])]
+        lost = Fault("lose", catalogue, at / 2, 450.0, site=site)
+        return [lost, Fault("kill", "", round(at / 2 + chance.uniform(60, 190), 1))]
+
+    def _make_news(self, chance: random.Random, at: float, schedd: str, seconds: float) -> list[Fault]:
+        """Let jobs name a new dataset; kill the daemon while it publishes it; then silence the schedds."""
+        name = chance.choice(self.catalogues)
+        did = Did(f"lofar:N{len(self.news)}")
+
+        def change(now: Truth) -> Truth:
+            site = min(now.sites[name], default=None)
+            now = replace(now, sizes={**now.sizes, did: 10**9}).with_jobs(schedd, (did,), 9)
+            return now.with_share(name, did, site, 1.0) if site else now
+
+        self.news.append((at, f"{schedd} has jobs for {did}, which is new in {name}", change))
+        silent = (Fault("fail", chance.choice((f"schedd {schedd}", "schedds")), 0, seconds),)
+        return [Fault("kill", "news", at + 1, number=chance.choice((0, 0, 1, 3)), then=silent)]
+
+    @staticmethod
+    def _make_silence(
+        chance: random.Random, catalogue: str, schedd: str, seconds: float
+    ) -> tuple[Fault, ...]:
+        """Return what a daemon that lost its state does not get to know."""
+        return chance.choice(
+            (
+                (),
+                (Fault(chance.choice(_SILENT), catalogue, 0, seconds),),
+                (Fault("cut", catalogue, 0, 45.0), Fault("fail", catalogue, 45.0, seconds)),
+                (Fault("fail", schedd, 0, seconds),),
+                (Fault("fail", schedd, 0, 60.0), Fault("gone", schedd, 60.0, seconds)),
+                (Fault("fail", "schedds", 0, seconds),),
+            )
+        )
+
+    def _make_configuration_faults(
+        self, chance: random.Random, at: float, catalogue: str, seconds: float
+    ) -> list[Fault]:
+        faults = [Fault("configuration", "", at, number=1)]
         later = round(chance.uniform(at, FAULT_SECONDS), 1)
-        back = [Fault("configuration", "", later, number=0)] if chance.random() < 0.7 else []
-        return [Fault("configuration", "", at, number=1), *back]
+        if chance.random() < 0.7:
+            faults.append(Fault("configuration", "", later, number=0))
+            sick = chance.choice(("no search", "fail", "lose"))
+            faults.append(
+                Fault(sick, catalogue, max(0.0, later - 30), min(seconds, FAULT_SECONDS - later + 30))
+            )
+        return faults
 
     def _make_configurations(self) -> list[dict[str, Any]]:
         chance = self._numbers("configurations")
@@ -245,7 +297,9 @@ class _Maker:
             "daemon": {"poll_seconds": POLL_SECONDS, "max_age_hours": MAX_AGE_SECONDS / 3600},
             "breaker": {"confirm_polls": CONFIRM_POLLS},
             "publish": {"http": {"enabled": True}},
+            "estimates": {"enabled": False},  # no rate is measured here
             "demand": {
+                "settle_seconds": 120,
                 "pins": chance.choice(([], [self.dids[0]])),
                 "patterns": chance.choice(([], ["lofar:L1*"])),
             },
@@ -254,9 +308,10 @@ class _Maker:
             **first,
             **chance.choice(
                 (
-                    {"demand": {"pins": [self.dids[1]], "patterns": ["*"]}},
+                    {"demand": {**first["demand"], "pins": [self.dids[1]], "patterns": ["*"]}},
                     {"publish": {**first["publish"], "never": ["lofar:L1*"]}},
                     {"sites": {"retired": [self.sites[0]]}},
+                    {"sites": {"retired": [self.sites[-1]]}},
                     {"sites": {"aliases": {self.sites[0]: "ELSEWHERE"}}},
                 )
             ),

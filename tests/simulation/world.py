@@ -24,7 +24,7 @@ from hydrator.daemon.daemon import Daemon
 from hydrator.daemon.process import ServiceManager
 from hydrator.daemon.runtime import Machine
 from hydrator.domain.errors import HydratorError
-from hydrator.domain.model import Did, Site, SiteAd, Survey, to_unix
+from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.estimates.rates import RateSource, RateTable
 from hydrator.reconcile.publish import Policy, PublishTarget
@@ -65,6 +65,10 @@ UPDATE_SECONDS: Final = 300.0
 """A startd sends its ads to the collector so often, and when a hook says so."""
 MAX_LATENCY: Final = 0.4
 """Largest latency of a step, in seconds."""
+
+
+def _matches(did: Did, patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(did, pattern) for pattern in patterns)
 
 
 class Server:
@@ -109,23 +113,26 @@ class Hook:
 
     def run(self) -> None:
         """Run once; without an answer print the copy, and without a copy nothing new."""
-        now = to_unix(self._world.clock())
+        is_update = False
         try:
-            self._copy = self._fetch()
-            ad = hook.read_ad(self._copy, self.site, now)
+            text = self._fetch()
+            if text != self._copy:
+                is_update, self._copy = self._print(text), text
         except hook.HookError:
-            try:
-                ad = hook.read_ad(self._copy, self.site, now)
-            except hook.HookError:
-                return
-            self._world.laws.happened("a hook showed its copy")
+            if self._copy:
+                self._world.laws.happened("a hook showed its copy")
+        if is_update or self._world.loop.now - self._sent_at >= UPDATE_SECONDS:
+            self.collected, self._sent_at = self.shown, self._world.loop.now
+
+    def _print(self, text: bytes) -> bool:
+        """Print the ad *text*; return True if its generation is new: the collector gets it at once."""
+        ad = hook.read_ad(text, self.site, to_unix(self._world.clock()))
         generation = "DataLocalityGeneration"
         is_update = ad[generation] != self.shown.values.get(generation)
         block = hook.locality_block(ad, is_update)
         lines = [line.partition(" = ") for line in block.decode().splitlines() if " = " in line]
         self.shown = SlotAd({name: literal for name, _, literal in lines}, ad)
-        if is_update or self._world.loop.now - self._sent_at >= UPDATE_SECONDS:
-            self.collected, self._sent_at = self.shown, self._world.loop.now
+        return is_update
 
     def _fetch(self) -> bytes:
         text = self._world.read_source(self.source, self.site)
@@ -152,10 +159,10 @@ class World:
         self._truths = [(0.0, truth)]
         self._changes = sorted(changes, key=lambda change: change[0])
         self.configurations = configurations
+        self._settings_read: dict[int, Settings] = {}
         self.configuration = 0
         self._clock_offset = 0.0
         self.shelves: dict[str, Shelf] = {}
-        self.last_surveys: dict[str, tuple[Survey, float]] = {}
         self.laws = Laws(self)
         self.daemon: Daemon | None = None
         self._server: Server | None = None
@@ -206,16 +213,26 @@ class World:
 
     def is_private(self, did: Did) -> bool:
         """Return True if *did* is never published."""
-        return any(fnmatchcase(did, pattern) for pattern in self.section("publish").get("never", ()))
+        return _matches(did, self.section("publish").get("never", ()))
+
+    def is_chosen(self, did: Did) -> bool:
+        """Return True if a pin or a pattern names *did*, whether or not jobs do."""
+        demand = self.section("demand")
+        return did in demand["pins"] or _matches(did, demand["patterns"])
+
+    def was_chosen(self, did: Did) -> bool:
+        """Return True if a pin or a pattern of any configuration names *did*."""
+        demands = [one["demand"] for one in self.configurations]
+        return any(did in one["pins"] or _matches(did, one["patterns"]) for one in demands)
 
     def wanted(self) -> set[Did]:
         """Return what jobs in a queue, pins or patterns name; a set with a private dataset is not wanted."""
-        truth, demand = self.truth, self.section("demand")
+        truth = self.truth
         sets = [dids for queue in truth.queues.values() for dids in queue]
         named = {did for dids in sets if not any(map(self.is_private, dids)) for did in dids}
         held = {did for shares in truth.shares.values() for did, at in shares.items() if at}
-        matched = {did for did in held if any(fnmatchcase(did, one) for one in demand["patterns"])}
-        return {did for did in named | matched | set(demand["pins"]) if not self.is_private(did)}
+        chosen = filter(self.is_chosen, held.union(self.section("demand")["pins"]))
+        return {did for did in named.union(chosen) if not self.is_private(did)}
 
     def shown_ad(self, publisher: str, site: Site) -> SiteAd | None:
         """Return the ad of *site* that *publisher* shows now."""
@@ -301,7 +318,9 @@ class World:
     # ---- the process of the daemon
 
     def _settings(self, number: int) -> Settings:
-        return Settings(**self.configurations[number])
+        if number not in self._settings_read:
+            self._settings_read[number] = Settings(**self.configurations[number])
+        return self._settings_read[number]
 
     def _boot(self) -> None:
         """Start a process of the daemon, and watch it as its main thread does."""

@@ -1,5 +1,7 @@
 """Metrics of one cycle: polls, sites, held changes, misses and publishing."""
 
+from collections import Counter
+
 from hydrator.domain.model import DatasetState, Origin, SiteAd, to_unix
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HoldCause
@@ -60,9 +62,9 @@ def _record_sites(metrics: Instruments, report: CycleReport) -> None:
         metrics.set("site_generation", ad.generation, site)
         metrics.set("site_ad_bytes", _ad_size_bytes(ad), site)
     for site, facts in evaluation.snapshot.sites.items():
+        counts = Counter(fact.state for fact in facts.facts.values())
         for state in DatasetState:
-            count = sum(fact.state is state for fact in facts.facts.values())
-            metrics.set("site_datasets", count, site, state.value)
+            metrics.set("site_datasets", counts[state], site, state.value)
     for site, draft in evaluation.drafts.items():
         omitted = [entry for entry in draft.omitted_entries if not entry.is_kept]
         omitted_jobs = sum(max(1, entry.job_count) for entry in omitted)
