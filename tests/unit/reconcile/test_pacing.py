@@ -1,0 +1,204 @@
+"""Pacing: cases from real pools, each a few numbers, and the sets that are open after some rounds."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.model import Site
+from hydrator.reconcile.pacing import (
+    ONE_CORE,
+    PacedPool,
+    Pacing,
+    PacingMemory,
+    Reason,
+    Resources,
+    RunningRead,
+    SetBytes,
+    SlotGroup,
+    WaitingJobs,
+    pace,
+)
+
+UK, DE, PL, NL, CLOUD = (Site(name) for name in ("UK", "DE", "PL", "NL", "CLOUD"))
+GB = 10**9
+GBIT = 125e6
+FULL = Resources(0.0)
+SMALL, BIG = Resources(1.0, 1000.0), Resources(1.0, 8000.0)
+BIG_JOB = Resources(1.0, 2000.0)
+X, Y = SetKey("t:x"), SetKey("t:y")
+
+
+def slots(free: int = 0, busy: int = 0, each: Resources = ONE_CORE) -> list[tuple[Resources, Resources, int]]:
+    return [(each, each, free), (each, FULL, busy)]
+
+
+def pool(
+    sites: Mapping[Site, Sequence[tuple[Resources, Resources, int]]],
+    jobs: Mapping[SetKey, int],
+    sets: Mapping[SetKey, SetBytes],
+    *,
+    now: float = 0.0,
+    reads: Sequence[RunningRead] = (),
+    rates: Mapping[tuple[Site, Site], float] | None = None,
+    run: float = 3600.0,
+    request: Resources = ONE_CORE,
+) -> PacedPool:
+    """Return a pool with links of 1 Gb/s, but for *rates*; the jobs of a set have the lanes of a cluster."""
+    waiting = []
+    for key, count in jobs.items():
+        lanes = [((n + 1) & -(n + 1)).bit_length() - 1 for n in range(count)]
+        waiting.append(WaitingJobs(key, {lane: lanes.count(lane) for lane in lanes}, request))
+    groups = [SlotGroup(site, *each) for site, found in sites.items() for each in found]
+    return PacedPool(now, waiting, sets, groups, reads, lambda *link: (rates or {}).get(link, GBIT), run)
+
+
+def at(*sizes: tuple[Site, int]) -> SetBytes:
+    return SetBytes({(site,): size for site, size in sizes})
+
+
+def rounds(count: int, **world) -> Pacing:
+    """Return the last of *count* rounds, one a minute, in which no job starts."""
+    memory = PacingMemory()
+    for number in range(count):
+        now = 60.0 * number
+        made = pace(pool(**world, now=now), memory, now=now, interval_seconds=60, lateness_seconds=30)
+        memory = made.memory
+    return made
+
+
+def opened(made: Pacing) -> dict[Site, set[str]]:
+    return {site: set(names) for site, names in made.openings.items() if names}
+
+
+CASES = {
+    "P1: free slots at home hold a set for one round": (
+        1, {UK: slots(4), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {}, {},
+    ),
+    "P1: free slots at home that refuse its jobs hold it no longer": (
+        2, {UK: slots(4), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {}, {DE: {X}},
+    ),
+    "P1: slots that are too small hold nothing": (
+        1, {UK: slots(4, each=SMALL), DE: slots(8, each=BIG)}, {X: 1}, {X: at((UK, 75 * GB))},
+        {"request": BIG_JOB}, {DE: {X}},
+    ),
+    "free slots that are too small are not opened": (
+        2, {UK: slots(0, 2, BIG), DE: slots(8, each=SMALL)}, {X: 9}, {X: at((UK, 75 * GB))},
+        {"request": BIG_JOB}, {},
+    ),
+    "P2: a site without usable slots is not a home": (
+        1, {DE: slots(8)}, {X: 1}, {X: at((NL, 200 * GB))}, {}, {DE: {X}},
+    ),
+    "P3: a site that no catalogue lists is opened first, all jobs at once": (
+        1, {UK: slots(0, 2), DE: slots(4), PL: slots(2), CLOUD: slots(24)}, {X: 20}, {X: at((UK, 10 * GB))},
+        {"rates": {(UK, CLOUD): 10 * GBIT}}, {CLOUD: {X}},
+    ),
+    "P4: bytes decide, not the number of datasets": (
+        1, {UK: slots(2), DE: slots(2)}, {X: 1}, {X: at((DE, 500 * GB), (UK, GB // 100))}, {}, {DE: {X}},
+    ),
+    "P4: the big read is allowed if the slots beside most bytes do not take the job": (
+        4, {UK: slots(2), DE: slots(2)}, {X: 1}, {X: at((DE, 500 * GB), (UK, GB // 100))}, {},
+        {DE: {X}, UK: {X}},
+    ),
+    "P7: short reads are open at once, for as many jobs as wait": (
+        1, {UK: slots(0, 1), DE: slots(64)}, {X: 64}, {X: at((UK, 5 * GB))},
+        {"rates": {(UK, DE): 10 * GBIT}}, {DE: {X}},
+    ),
+    "one long read at a time is open": (
+        1, {UK: slots(0, 1), DE: slots(4)}, {X: 1, Y: 1}, dict.fromkeys((X, Y), at((UK, 75 * GB))), {},
+        {DE: {Y}},
+    ),
+    "a large set is open by the lane with the fewest jobs": (
+        1, {UK: slots(0, 1), DE: slots(4)}, {X: 7}, {X: at((UK, 75 * GB))}, {}, {DE: {"t:x~2"}},
+    ),
+    "a read that runs leaves no room for the next": (
+        1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))},
+        {"reads": [RunningRead(Y, UK, PL, 75 * GB, 0.0)]}, {},
+    ),
+    "a read that ends before the next opening arrives leaves room": (
+        1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))},
+        {"reads": [RunningRead(Y, UK, PL, 75 * GB, -530.0)]}, {DE: {X}},
+    ),
+    "the copy whose link has room is read": (
+        1, {UK: slots(0, 1), NL: slots(0, 1), DE: slots(4)}, {X: 1}, {X: SetBytes({(UK, NL): 75 * GB})},
+        {"reads": [RunningRead(Y, UK, PL, 75 * GB, 0.0)]}, {DE: {X}},
+    ),
+    "the tail of a queue stays": (
+        1, {UK: slots(0, 8), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {"run": 3600.0}, {},
+    ),
+    "a backlog that takes longer than the read does not": (
+        1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {"run": 3600.0}, {DE: {X}},
+    ),
+    "a busy site without a backlog is opened before its slots are free": (
+        1, {UK: slots(0, 1), DE: slots(0, 4)}, {X: 1}, {X: at((UK, 75 * GB))}, {}, {DE: {X}},
+    ),
+    "a busy site with a backlog is not": (
+        2, {UK: slots(0, 1), DE: slots(0, 1)}, {X: 1, Y: 1}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
+        {}, {},
+    ),
+    "a source that must not be read is not": (
+        1, {DE: slots(4)}, {X: 1}, {X: at((UK, GB))}, {"rates": {(UK, DE): 0.0}}, {},
+    ),
+    "bytes that nobody has are not read": (1, {DE: slots(4)}, {X: 1}, {X: SetBytes({(): GB})}, {}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_pacing_opens(case):
+    count, sites, jobs, sets, others, expected = case
+    assert opened(rounds(count, sites=sites, jobs=jobs, sets=sets, **others)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sites", "count", "expected"),
+    [
+        ({UK: slots(4), DE: slots(4)}, 1, (Reason.BESIDE, (UK,), 0)),
+        ({UK: slots(0, 1), DE: slots(4)}, 1, (Reason.OPEN, (DE,), 0)),
+        ({UK: slots(0, 2, SMALL), DE: slots(4, 0, SMALL)}, 1, (Reason.NOWHERE, (), 0)),
+    ],
+)
+def test_outlook_names_one_reason(sites, count, expected):
+    request = BIG_JOB if expected[0] is Reason.NOWHERE else ONE_CORE
+    sets = {X: at((UK, 75 * GB))}
+    assert rounds(count, sites=sites, jobs={X: 1}, sets=sets, request=request).outlooks == {X: expected}
+
+
+def test_outlook_of_a_set_in_turn_counts_the_sets_before_it():
+    sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(5)}
+    made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs=dict.fromkeys(sets, 1), sets=sets)
+    turns = [outlook for outlook in made.outlooks.values() if outlook.reason is Reason.TURN]
+    assert sorted(turns) == [(Reason.TURN, (UK,), before) for before in (1, 2, 3, 4)]
+
+
+def test_opening_says_how_long_what_and_from_where_jobs_read():
+    sets = {X: SetBytes({(UK,): 100 * GB}, {DE: 25 * GB})}
+    made = rounds(1, sites={UK: slots(0, 1), DE: slots(4)}, jobs={X: 1}, sets=sets)
+    assert made.openings[DE][X] == (600, UK, 75 * GB)
+    assert made.open_until == 150
+    assert made.backlog == {UK: 1}
+
+
+def test_jobs_that_insist_on_their_data_count_for_the_backlog_only():
+    jobs = [WaitingJobs(X, {0: 9}, is_auto=False), WaitingJobs(Y, {0: 1})]
+    sets = {X: at((DE, GB)), Y: at((UK, 75 * GB))}
+    groups = [SlotGroup(UK, ONE_CORE, FULL), SlotGroup(DE, ONE_CORE, FULL)]
+    world = PacedPool(0.0, jobs, sets, groups, (), lambda *_: GBIT, 3600.0)
+    made = pace(world, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
+    assert (opened(made), made.backlog) == ({}, {DE: 9, UK: 1})
+
+
+def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
+    """Nobody takes 300 sets; the last one joins when they have been open, and is open in the round after."""
+    sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(300)}
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {**sets, X: at((UK, 75 * GB))}}
+    tried: set[str] = set()
+    memory = PacingMemory()
+    for number in range(24):
+        now = 60.0 * number
+        jobs = dict.fromkeys(sets if number < 22 else [*sets, X], 1)
+        made = pace(
+            pool(**world, jobs=jobs, now=now), memory, now=now, interval_seconds=60, lateness_seconds=30
+        )
+        memory = made.memory
+        tried |= opened(made).get(DE, set())
+    assert tried == {*sets, X}
