@@ -245,8 +245,8 @@ class _Maker:
         if how != "kill":
             lost = Fault("lose", catalogue, at, seconds, site=site)
             return [lost, *([Fault("approve", "", round(at + 50, 1))] if how else [])]
-        lost = Fault("lose", catalogue, at / 2, 450.0, site=site)
-        return [lost, Fault("kill", "", round(at / 2 + chance.uniform(60, 190), 1))]
+        lost = Fault("lose", catalogue, at / 2, 450.0)  # at all sites: that is surely held
+        return [lost, Fault("kill", "", round(at / 2 + chance.uniform(130, 180), 1))]
 
     def _make_news(self, chance: random.Random, at: float, schedd: str, seconds: float) -> list[Fault]:
         """Let jobs name a new dataset; kill the daemon while it publishes it; then silence the schedds."""
