@@ -108,6 +108,22 @@ CASES = {
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1, Y: 1}, dict.fromkeys((X, Y), at((UK, 75 * GB))), {},
         {DE: {Y}},
     ),
+    "a long read that was allowed keeps the link until the opening has arrived": (
+        2, {UK: slots(0, 1), DE: slots(4)}, {X: 1, Y: 1}, dict.fromkeys((X, Y), at((UK, 75 * GB))), {},
+        {DE: {Y}},
+    ),
+    "short reads wait while the link is busy for longer than a round": (
+        1, {UK: slots(0, 1), DE: slots(64)}, {X: 64}, {X: at((UK, 5 * GB))},
+        {"rates": {(UK, DE): 10 * GBIT}, "reads": [RunningRead(Y, UK, PL, 75 * GB, 0.0)]}, {},
+    ),
+    "free slots are left to jobs whose data is there": (
+        1, {UK: slots(0, 1), DE: slots(2)}, {X: 1, Y: 2}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
+        {}, {},
+    ),
+    "free slots that refuse the jobs whose data is there are not": (
+        2, {UK: slots(0, 1), DE: slots(2)}, {X: 1, Y: 2}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))}, {},
+        {DE: {X}},
+    ),
     "a large set is open by the lane with the fewest jobs": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 7}, {X: at((UK, 75 * GB))}, {}, {DE: {"t:x~2"}},
     ),
@@ -185,6 +201,17 @@ def test_jobs_that_insist_on_their_data_count_for_the_backlog_only():
     world = PacedPool(0.0, jobs, sets, groups, (), lambda *_: GBIT, 3600.0)
     made = pace(world, PacingMemory(), now=0.0, interval_seconds=60, lateness_seconds=30)
     assert (opened(made), made.backlog) == ({}, {DE: 9, UK: 1})
+
+
+def test_opening_at_a_busy_site_follows_the_free_slots():
+    world = {"jobs": {X: 1}, "sets": {X: at((UK, 75 * GB))}}
+    busy, late = {UK: slots(0, 1), DE: slots(0, 1)}, {PL: slots(1)}
+    memory, times = PacingMemory(), {"interval_seconds": 60, "lateness_seconds": 30}
+    memory = pace(pool(busy, **world), memory, now=0.0, **times).memory
+    assert opened(pace(pool({**busy, **late}, **world, now=60.0), memory, now=60.0, **times)) == {
+        DE: {X},
+        PL: {X},
+    }
 
 
 def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
