@@ -38,8 +38,8 @@ from hydrator.domain.model import Site
 Holders = tuple[Site, ...]
 """The sites that have the same bytes on disk."""
 
-MAX_SMALL_SETS: Final = 100
-"""Open sets of one site up to which sets with small reads are added; the ad has room for more."""
+MAX_OPEN_SETS: Final = 300
+"""Open sets up to which sets with small reads are added: 20 kB of an ad."""
 CLOCK_SLACK_SECONDS: Final = 1.0
 """A round may begin this much before its time."""
 
@@ -335,7 +335,8 @@ class _Round:
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
         self._round = memory.round + 1
         self._figures = _Figures(pool)
-        known = [jobs for jobs in pool.waiting if pool.sets.get(jobs.key, SetBytes({})).on_disk]
+        sets = {key for key, one in pool.sets.items() if one.on_disk}
+        known = [jobs for jobs in pool.waiting if jobs.key in sets]
         self._jobs = {(jobs.key, jobs.request): jobs for jobs in known if jobs.is_auto}
         self._idle = {group: sum(jobs.lanes.values()) for group, jobs in self._jobs.items()}
         self._homes: dict[Group, tuple[Site, ...]] = {}
@@ -441,10 +442,6 @@ class _Round:
             not self._running[source] and self._leased_sets[source] < 2 * self._unused[source]
         )
 
-    def _is_calm(self, source: Site) -> bool:
-        """Return True if the running reads of *source* are shorter than a round."""
-        return self._running[source] < self._interval
-
     # homes
 
     def _count_backlog(self, jobs: WaitingJobs) -> None:
@@ -514,12 +511,11 @@ class _Round:
             return beside
         best = next((read for read in reads if slots[read.site]), reads[0])
         is_refused = self._turns[group].is_refused
-        is_small = self._is_small(best) and not is_refused
-        reads = [
-            read
-            for read in reads
-            if (self._is_small(read) if is_small else all(map(self._has_room, read.by_source)))
-        ]
+        is_small = not is_refused and self._is_small(best.seconds, best.by_source)
+        if is_small:
+            reads = [read for read in reads if self._is_small(read.seconds, read.by_source)]
+        else:
+            reads = [read for read in reads if all(map(self._has_room, read.by_source))]
         if not reads:
             return Outlook(Reason.TURN, (best.source,))
         found = accumulate(slots[read.site] for read in reads)
@@ -531,9 +527,9 @@ class _Round:
         return Outlook(Reason.OPEN, tuple(read.site for read in reads))
 
     def _may_read(self, source: Site, size: int) -> bool:
-        """Return False if a read of *size* from *source* is not small, and must wait for its turn."""
-        is_short = size <= self._interval * self._figures.find_fastest_rate(source)
-        return self._has_room(source) or (is_short and self._is_calm(source))
+        """Return False if a read of *size* from *source* must wait for its turn, wherever the job runs."""
+        seconds = size / max(1.0, self._figures.find_fastest_rate(source))
+        return self._has_room(source) or self._is_small(seconds, (source,))
 
     def _has_time(self, group: Group, nearest: tuple[Site, ...], read_seconds: float) -> bool:
         """Return True if *group* would start at its *nearest* sites before a longer read elsewhere ended."""
@@ -547,9 +543,10 @@ class _Round:
         """Return the free slots of *site* that its own idle jobs leave."""
         return max(0, self._figures.count_free(site, request) - ceil(self._local_jobs[site] - 1e-6))
 
-    def _is_small(self, read: _Read) -> bool:
-        is_short = read.seconds <= self._interval and len(self._openings[read.site]) < MAX_SMALL_SETS
-        return is_short and all(map(self._is_calm, read.by_source))
+    def _is_small(self, seconds: float, sources: Iterable[Site]) -> bool:
+        """Return True if a read is shorter than a round, and so are the running reads of its sources."""
+        is_short = seconds <= self._interval and len(self._leases) < MAX_OPEN_SETS
+        return is_short and all(self._running[source] < self._interval for source in sources)
 
     def _open(self, group: Group, reads: Sequence[_Read], slots: int, *, is_whole: bool) -> None:
         """Open *group* for *reads*: whole, or the smallest lanes that fill *slots* and fit the room.
