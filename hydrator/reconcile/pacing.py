@@ -14,10 +14,10 @@ The *home* of a set are the sites that have all its bytes on disk, and slots tha
 jobs. A set without a home has *nearest* sites, those with the shortest read, which are treated alike.
 
 An opening reserves the time of a link by a *lease*. It counts as a read that starts when the opening has
-arrived. It ends when its jobs have started, or when all parts had one interval to see it. If no job started
-beside free slots, the set waits behind the others for 2, 4, 8, ... rounds, and an idle link may have 2, 4, 8,
-... leases at a time until a read begins. So sets that no slot takes delay the others by a few rounds,
-however many they are, and none is given up.
+arrived. It ends when its jobs have started, when no slot is free, or when all had one interval to see it.
+If no job started beside free slots, the slots *refuse* the set: it is opened again in turn, at all sites that
+have room, and reserves nothing. A link that stood idle meanwhile has twice as many leases in the next round.
+So sets that no slot takes delay the others by a few rounds, however many they are, and none is given up.
 
 This module is pure. :class:`PacedPool` has the inputs, :class:`Pacing` the results.
 """  # noqa: E501
