@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
     Demand,
     DemandEntry,
@@ -39,7 +40,7 @@ def survey(readings: Iterable[tuple[Did, Sequence[Replica]]], at: datetime = NOW
 
 def wants(dids: Iterable[Did]) -> Demand:
     """Return a demand of one job for each dataset."""
-    return Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOW) for did in sorted(dids)))
+    return Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOW, set_key([did])) for did in sorted(dids)))
 
 
 def busy_site_ads(count: int, at: datetime = NOW) -> Evaluation:

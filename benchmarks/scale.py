@@ -171,10 +171,10 @@ class MadePool:
         idle, running = [], []
         for place, key in enumerate(self._keys):
             user = f"user{place % 20}@example.org"
-            idle.append(IdleJobs(1 + (place + self.turn) % 7, key, (), user, 1.0, 3600))
+            idle.append(IdleJobs(1 + (place + self.turn) % 7, key, user, 1.0, 3600))
             lap, polls = divmod(place + self.turn, 50)
             started_at = (to_unix(self.now - polls * POLL),)
-            running.append(RunningJobs(started_at, SITES[lap % len(SITES)], key, (), user, 1.0, 3600))
+            running.append(RunningJobs(started_at, SITES[lap % len(SITES)], key, user, 1.0, 3600))
         return PoolLoad(self.now, {"schedd": ScheddLoad(tuple(idle), tuple(running))}, self._slots)
 
     @property

@@ -95,11 +95,53 @@ SITE_KEYS = (
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 DIGITS = "0123456789"
 DID_CHARACTERS = LETTERS + DIGITS + "._:/@=+~-"
-KEY_CHARACTERS = DID_CHARACTERS + "!"
+KEY_CHARACTERS = DID_CHARACTERS + ","
 MAX_DID = 500
-MAX_KEY = 2 * MAX_DID
-"""Most characters of a set's key: a dataset's name with a mark before each capital letter."""
+MAX_KEY = 500
+"""Most characters of a set's key: up to 120 of its names, each with a mark; or a cluster and its schedd."""
 STATES = frozenset(("AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"))
+
+EXPRESSIONS = {
+    "DataLocalityLocal": (
+        "(MY.DataLocalitySets[TARGET.DataLocalityKey] >= 1.0 && time() - "
+        "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
+        "TARGET.DataLocalityMaxAge) =?= true"
+    ),
+    "DataLocalityAuto": (
+        "MY.DataLocalityLocal =?= true || ifThenElse((time() < MY.DataLocalityEstimatesUntil && "
+        "MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey] >= 0) =?= true, "
+        "(MY.DataLocalityReadSeconds[TARGET.DataLocalityKey] + (MY.DataLocalityOwnQueueSeconds ?: 0) < "
+        "MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey]) =?= true, "
+        "(MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0 && time() - "
+        "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
+        "TARGET.DataLocalityMaxAge) =?= true || (time() >= TARGET.DataLocalityAnyAfter) =?= true)"
+    ),
+    "DataLocalityRank": (
+        "MY.DataLocalityLocal =?= true ? 0.0 : (time() < MY.DataLocalityEstimatesUntil && "
+        "MY.DataLocalityReadSeconds[TARGET.DataLocalityKey] >= 0 && "
+        "MY.DataLocalityReadSeconds[TARGET.DataLocalityKey] <= 800000) =?= true ? "
+        "((MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0 && time() - "
+        "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
+        "TARGET.DataLocalityMaxAge) =?= true ? MY.DataLocalitySets[TARGET.DataLocalityKey] : 0.0) - 1.0 "
+        "- MY.DataLocalityReadSeconds[TARGET.DataLocalityKey] : "
+        "((MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0 && time() - "
+        "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
+        "TARGET.DataLocalityMaxAge) =?= true ? 100000.0 * MY.DataLocalitySets[TARGET.DataLocalityKey] : "
+        "0.0) - 1000000.0"
+    ),
+    "DataLocalityOffer": (
+        'MY.DataLocalityLocal =?= true ? "local" : (time() < MY.DataLocalityEstimatesUntil && '
+        "MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey] >= 0) =?= true && "
+        "isInteger(MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey]) =?= true ? "
+        'strcat(isInteger(MY.DataLocalityReadSeconds[TARGET.DataLocalityKey]) =?= true ? strcat("read ", '
+        'MY.DataLocalityReadSeconds[TARGET.DataLocalityKey], " s", regexp("^[]^-~ !#%-[]{1,60}$", '
+        'MY.DataLocalityReadFrom[TARGET.DataLocalityKey]) =?= true ? strcat(" from ", '
+        'MY.DataLocalityReadFrom[TARGET.DataLocalityKey]) : "", ", ") : "", "queue ", '
+        'MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey], " s") : ""'
+    ),
+}
+"""The match logic that each slot has, with the slot as MY and the job as TARGET; its source is
+hydrator/domain/ads/expressions.py, which has the same texts."""
 
 HELP = """usage: startd_cron.py [--site NAME] (--url URL | --file PATH | --collector HOST) [options]
 
@@ -554,7 +596,8 @@ def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
         formats[isinstance(value, (list, dict))].format(name, format_literal(value))
         for name, value in ad.items()
     ]
-    lines = [*attributes, 'DataLocalityVia = "hook"']
+    expressions = [f"{name} = {text}" for name, text in EXPRESSIONS.items()]
+    lines = [*attributes, *expressions, 'DataLocalityVia = "hook"']
     for line in lines:
         if len(line) > MAX_LINE:
             raise InvalidAd(f"line {line.split()[0]} of the ad has {len(line)} bytes, {MAX_LINE} are allowed")

@@ -63,7 +63,7 @@ class Installation:
         road: the hook's source of its ad: the ad ``file``, a ``url`` or the ``collector``.
         period_seconds: interval of the hook's runs. With 2 s the hooks of seven pools need half of two cores.
         poll_seconds: interval of the polls of catalogues and schedds.
-        policy: options of ``hydrator submit pool-config``.
+        policy: options of ``hydrator pool-config``.
         extra: configuration by kind, after the generated one, as for the pool itself.
         settings: more TOML for the daemon's configuration.
         demand: more settings of its ``[demand]``.
@@ -182,7 +182,7 @@ port = {self._port}
         return end(ended, LIMIT_SECONDS, how)
 
     def configure_pool(self) -> None:
-        """Install the output of ``hydrator submit pool-config``, and the hook in every startd."""
+        """Install the output of ``hydrator pool-config``, and the hook in every startd."""
         text = {role: self.pool_config(role) for role in ("schedd", "startd", "negotiator")}
         text["startd"] += self.cron_config()
         for kind, more in self._extra.items():
@@ -191,7 +191,7 @@ port = {self._port}
         self.pool.wait(self.is_hydrated, 60, "every slot to carry our attributes")
 
     def pool_config(self, role: str, *options: str) -> str:
-        return self.run("submit", "pool-config", "--role", role, *self._policy, *options).stdout
+        return self.run("pool-config", "--role", role, *self._policy, *options).stdout
 
     def cron_config(self) -> str:
         """Return the STARTD_CRON job of the page install-on-a-glidein.md; startds share a file."""

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
     Demand,
     DemandEntry,
@@ -32,7 +33,8 @@ L1, L2, L3 = (Did(f"lofar:L{n}") for n in (1, 2, 3))
 
 
 def want(*dids: str, jobs: int = 1, origin: Origin = Origin.JOB, at: datetime = NOON) -> DemandEntry:
-    return DemandEntry(tuple(sorted(parse_did(did) for did in dids)), jobs, origin, at)
+    names = tuple(sorted(parse_did(did) for did in dids))
+    return DemandEntry(names, jobs, origin, at, set_key(names))
 
 
 def demand(*wants: DemandEntry | str) -> Demand:

@@ -13,6 +13,7 @@ import classad2
 from classad2 import ClassAd
 
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
 from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config, startd_config
 from testbed.pool import Pool
 
@@ -48,17 +49,22 @@ class Located:
         self.configure()
 
     def configure(
-        self, policy: PoolPolicy = POLICY, *, rank_only: bool = False, more: Mapping[str, str] | None = None
+        self,
+        policy: PoolPolicy = POLICY,
+        *,
+        rank_only: bool = False,
+        job_rank: bool = False,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """Apply the generated configuration, as an operator would; *more* is read after it, by role."""
         more = more or {}
         daemons = ["SchedLog", "negotiator", *(f"startd:{site.local}" for site in self.pool.sites)]
         self.pool.reconfig(
             read_by=daemons,
-            schedd=QUICK + schedd_config(policy, {}, rank_only=rank_only) + more.get("schedd", ""),
-            startd=self._cron
-            + startd_config({}, rank_only=rank_only, policy=policy)
-            + more.get("startd", ""),
+            schedd=QUICK
+            + schedd_config(policy, {}, rank_only=rank_only, job_rank=job_rank)
+            + more.get("schedd", ""),
+            startd=self._cron + startd_config({}, rank_only=rank_only) + more.get("startd", ""),
             negotiator=negotiator_config({}, rank_only=rank_only, policy=policy) + more.get("negotiator", ""),
         )
 
@@ -83,6 +89,7 @@ class Located:
         generation = next(self._counter)
         for site in self.pool.sites:
             text = f"\nDataLocalityAsOf = {int(time.time()) - age}\n{lines.get(site.name, '')}"
+            text += "".join(f"{name} = {logic}\n" for name, logic in SLOT_EXPRESSIONS.items())
             text += f"DataLocalityGeneration = {generation}\n- locality update:true\n"
             new = self.pool.shared / f"{site.name}.new"
             new.write_text(text)

@@ -8,14 +8,14 @@ from math import ceil
 from typing import Any, NamedTuple, Self
 
 from hydrator.domain.ads import classad
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import key_attributes
 from hydrator.submit.gpus import GpuChoice, SlotShare, mebibytes
 from hydrator.submit.submit_files.values import quote_arguments, unfit_reason
 
 from .datasets import parse_did_list, read_settings
 
 JOB_ATTRIBUTES = (
-    "RequiredDatasets", "DataLocalityKey", "RequiredBytes", "DataLocality", "DataLocalityMaxWait",
+    "RequiredDatasets", "DataLocalityKey", "DataLocalityKeyFor", "DataLocality", "DataLocalityMaxWait",
     "DataLocalityMaxAge", "DataLocalityExpectedSeconds", "RapthorRun", "RapthorOperation",
 )  # fmt: skip
 """Attributes that ``_CONDOR_<name>`` in the leader's environment gives to every job."""
@@ -37,7 +37,7 @@ IDLE, RUNNING, REMOVED, COMPLETED, HELD = 1, 2, 3, 4, 5
 _RESERVED_ATTRIBUTES = frozenset(
     {"istoiljob", "toiljobid", "toiljobname", "toilunitname", "toilseen", "toilworkflowid", "toilsubmission"}
 )
-_STEP_ATTRIBUTES = frozenset({"RequiredDatasets", "DataLocalityKey"})
+_STEP_ATTRIBUTES = frozenset({"RequiredDatasets", "DataLocalityKey", "DataLocalityKeyFor"})
 """Attributes of the run whose value each step has for its own datasets."""
 _JOB_ATTRIBUTE_BY_LOWER = {name.lower(): name for name in JOB_ATTRIBUTES}
 _REMOVE = "which this batch system sets itself: remove this part"
@@ -226,7 +226,8 @@ def _job_attributes(toil_job: ToilJob, settings: WorkflowSettings, site: str | N
         attributes["RapthorSite"] = classad_string(site)
     elif (datasets := toil_job.datasets) is not None:
         attributes["RequiredDatasets"] = datasets
-        attributes["DataLocalityKey"] = classad_string(set_key(parse_did_list(datasets)))
+        key = key_attributes(parse_did_list(datasets))
+        attributes |= {name: classad_string(text) for name, text in key.items()}
     return attributes
 
 

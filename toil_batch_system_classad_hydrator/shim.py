@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import key_attributes
 
 from . import BATCH_SYSTEM_NAME
 from .affinity import SITE_FILE_VARIABLE
@@ -56,7 +56,7 @@ def translate_call(
     )
     if dids:
         variables["_CONDOR_RequiredDatasets"] = format_did_list(dids)
-        variables["_CONDOR_DataLocalityKey"] = f'"{set_key(dids)}"'
+        variables |= {f"_CONDOR_{name}": f'"{text}"' for name, text in key_attributes(dids).items()}
     return words, variables
 
 

@@ -161,7 +161,6 @@ def _parse_running(
 def _shared_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "key": row["key"],
-        "datasets": tuple(row["datasets"]),
         "user": row["user"],
         "cpus": _cpus(row["cpus"]) or 1.0,
         "expected_seconds": valid_integer(row["expected_seconds"], _MAX_EXPECTED_SECONDS),

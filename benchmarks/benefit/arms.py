@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .workload import COMPUTE_SECONDS, SITES
 
-_NAMES = '+RequiredDatasets = {$(listed)}\n+DataLocalityKey = "$(setkey)"\n'
+_NAMES = "+RequiredDatasets = {$(listed)}\n"
 STEP = "DATALOCALITY_STEP = 1\n"
 """The schedd rounds the end of a wait up to a second: real jobs are hours long, these are seconds."""
 

@@ -58,6 +58,10 @@ class _Commands(LazyGroup):
             ".commands.check:check",
             "Examine an installation and give advice on each problem. Exits 1 if any finding is a failure.",
         ),
+        "pool-config": (
+            ".commands.pool_config:pool_config",
+            "Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK.",
+        ),
         "run-anywhere": (
             ".commands.control.run_anywhere:run_anywhere",
             "Let queued jobs run anywhere: set their locality requirement to true.",
@@ -90,7 +94,7 @@ class _Commands(LazyGroup):
         ),
         "submit": (
             ".app:submit",
-            "Prepare jobs and pool configuration for data locality.",
+            "Prepare jobs for data locality.",
         ),
         "token": (
             ".commands.token:token",
@@ -108,10 +112,6 @@ class _SubmitCommands(LazyGroup):
 
     prefix = "submit "
     table: ClassVar = {
-        "pool-config": (
-            ".commands.submit.pool_config:pool_config",
-            "Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK.",
-        ),
         "rapthor": (
             ".commands.submit.rapthor.command:submit_rapthor",
             "Turn a Rapthor parset into a job that runs where its measurement sets are.",
@@ -218,7 +218,7 @@ def _handle_global_options(
 
 @submit.callback()
 def _prepare_submission() -> None:
-    """Prepare jobs and pool configuration for data locality."""
+    """Prepare jobs for data locality."""
 
 
 def hook() -> None:

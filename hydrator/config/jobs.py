@@ -29,7 +29,7 @@ class DemandSettings(Section):
 
 
 class JobsSettings(Section):
-    """Defaults that `hydrator submit pool-config` gives to jobs that set only RequiredDatasets."""
+    """Defaults that `hydrator pool-config` gives to jobs that set only RequiredDatasets."""
 
     default_mode: Literal["auto", "require", "wait"] = Field(
         "auto", description="mode of a job that sets no mode"

@@ -170,7 +170,7 @@ def _data_problems(report: CycleReport) -> dict[str, Any]:
         "case_collisions": evaluation.snapshot.case_collisions,
         "misspelt": evaluation.snapshot.misspelt_dids,
         "refused_demand": report.demand.rejected_texts,
-        "wrong_keys": {f"{dids[0]} of {len(dids)}": n for dids, n in report.demand.wrong_keys.items()},
+        "withheld_keys": report.demand.withheld_keys,
     }
 
 

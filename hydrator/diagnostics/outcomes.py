@@ -1,7 +1,7 @@
 """Outcomes of jobs that named datasets: the share of their data at their site, and their waiting time.
 
 A job's site is the site of the slot where the job ran last. The schedd records this site in the job
-(``MachineAttrDataLocalitySite0``, see ``hydrator submit pool-config``). The daemon stores which
+(``MachineAttrDataLocalitySite0``, see ``hydrator pool-config``). The daemon stores which
 datasets each site's ad listed when. The job's local datasets are those that the ad listed at its last
 start, minus the datasets that the job reported as missing. Without the site or this ad, the result is
 unknown.
@@ -20,7 +20,7 @@ from typing import Any
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, from_unix, parse_did
-from hydrator.domain.untrusted import valid_integer, valid_time
+from hydrator.domain.untrusted import valid_time
 from hydrator.reconcile.history import AvailableSpans
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 
@@ -49,7 +49,6 @@ class EndedJob:
     last_started_at: datetime | None
     site: Site | None
     datasets: frozenset[Did] | None
-    sizes: Mapping[Did, int]
     misses: tuple[Miss, ...]
     job_id: str | None = None
     ended_at: datetime | None = None
@@ -100,8 +99,8 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
     """Parse a job that left its queue.
 
     The keys of *row*: ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
-    ``EnteredCurrentStatus`` (Unix s), ``site``, ``datasets`` (names, or None), ``bytes`` (sizes by dataset
-    name), ``misses`` (the texts of MISSES_ATTRIBUTE), and ``Owner``.
+    ``EnteredCurrentStatus`` (Unix s), ``site``, ``datasets`` (names, or None),
+    ``misses`` (the texts of MISSES_ATTRIBUTE), and ``Owner``.
     """
     names = row.get("datasets")
     dids = (
@@ -109,7 +108,6 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
         if isinstance(names, Sequence) and not isinstance(names, str)
         else None
     )
-    sizes = row.get("bytes")
     site = row.get("site")
     first = _moment(row.get("JobStartDate"))
     return EndedJob(
@@ -118,7 +116,6 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
         last_started_at=_moment(row.get("JobCurrentStartDate")) or first,
         site=Site(site) if isinstance(site, str) and site.strip() and site.isprintable() else None,
         datasets=dids,
-        sizes=_parse_sizes(sizes, dids or frozenset(), default_scope) if isinstance(sizes, Mapping) else {},
         misses=parse_misses({MISSES_ATTRIBUTE: row.get("misses")}),
         job_id=job_id if isinstance(job_id := row.get("GlobalJobId"), str) else None,
         ended_at=_moment(row.get("EnteredCurrentStatus")),
@@ -128,13 +125,13 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
 def determine_outcome(job: EndedJob, spans: AvailableSpans, sizes: Mapping[Did, int]) -> JobOutcome:
     """Determine the locality of *job*, which names datasets and started.
 
-    *sizes* has the bytes of datasets for which the job itself has no size.
+    *sizes* has the bytes of datasets, as far as they are known.
     """
     wanted_dids = job.datasets or frozenset()
     available_dids = (
         spans.find_listed(job.site, job.last_started_at) if job.site and job.last_started_at else None
     )
-    known_sizes = {did: job.sizes.get(did, sizes.get(did)) for did in wanted_dids}
+    known_sizes = {did: sizes.get(did) for did in wanted_dids}
     if available_dids is None:
         return JobOutcome(
             job,
@@ -317,18 +314,3 @@ def _parse_dids(names: Iterable[object], default_scope: str | None) -> frozenset
         return frozenset(parse_did(str(name), default_scope) for name in names) or None
     except BadDid:
         return None
-
-
-def _parse_sizes(sizes: Mapping[Any, object], dids: frozenset[Did], scope: str | None) -> dict[Did, int]:
-    """Parse the size of each DID. ClassAds ignore letter case, so a key may differ from the DID in case."""
-    spellings = {did.lower(): did for did in dids}
-    known_sizes: dict[Did, int] = {}
-    for name, size in sizes.items():
-        try:
-            did = spellings.get(parse_did(str(name), scope).lower())
-        except BadDid:
-            continue
-        valid_size = valid_integer(size, _MAX_BYTES)
-        if did and valid_size is not None:
-            known_sizes[did] = valid_size
-    return known_sizes

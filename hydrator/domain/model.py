@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NewType
 
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.dataset_sets import SetKey
 
 from .errors import BadDid
 
@@ -205,7 +205,7 @@ class Origin(IntEnum):
 class QueuedJobs:
     """Jobs of one schedd that name the same datasets; ``datasets`` are the names as in the job ads.
 
-    ``key`` is the jobs' ``DataLocalityKey``; None if the jobs have none, or if it is not a string.
+    ``key`` is the jobs' ``DataLocalityKey``; None if the jobs have none, or if it is not a literal string.
     """
 
     datasets: tuple[str, ...]
@@ -225,8 +225,8 @@ class ScheddDemand:
 class DemandEntry:
     """Datasets that the same jobs need, the number of these jobs, and the time when a job last named them.
 
-    If ``has_unkeyed_jobs``, some of the jobs have no key of the whole set (``DataLocalityKey``). Their
-    expressions look up each dataset by its own key, so the ads need an entry for each dataset. Until the set
+    ``key`` is the key by which the jobs look the set up; None if no ad may have it, because jobs with
+    another list have it too. The same set may have several keys, each in an entry of its own. Until the set
     ``is_settled``, the ads of sites without all its datasets do not show the set, so that no job starts
     there before the hooks at all sites have read the ads.
     """
@@ -235,12 +235,8 @@ class DemandEntry:
     job_count: int
     origin: Origin
     last_demanded_at: datetime
-    has_unkeyed_jobs: bool = False
+    key: SetKey | None
     is_settled: bool = True
-
-    @property
-    def key(self) -> SetKey:
-        return set_key(self.dids)
 
     @property
     def is_kept(self) -> bool:
@@ -252,14 +248,15 @@ class DemandEntry:
 class Demand:
     """The datasets that jobs, pins and patterns name, highest priority first.
 
-    ``rejected_texts`` has the names that are not valid DIDs, each with the reason. ``wrong_keys`` has, by
-    datasets, the number of jobs whose ``DataLocalityKey`` is not the key of their datasets. ``never`` has the
-    patterns of names that are never published: no entry names a dataset that matches.
+    ``rejected_texts`` has the names that are not valid DIDs, each with the reason. ``withheld_keys``
+    has each ``DataLocalityKey`` that is of two lists of datasets, or not of its job's list, and the number
+    of jobs that have it. ``never`` has the patterns of names that are never published: no entry names a
+    dataset that matches.
     """
 
     entries: tuple[DemandEntry, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
-    wrong_keys: Mapping[tuple[Did, ...], int] = field(default_factory=dict)
+    withheld_keys: Mapping[str, int] = field(default_factory=dict)
     never: tuple[str, ...] = ()
 
     @cached_property
@@ -434,6 +431,7 @@ class DaemonKnowledge:
     ``held_reasons`` has, by site, the change that the daemon does not publish yet, and why.
     ``similar_names`` has, for a name that no catalogue has, similar names that a catalogue has.
     ``estimates`` are those of the last cycle; if there are none, ``no_estimates_reason`` says why.
+    ``withheld_keys`` are those of ``Demand.withheld_keys``.
     """
 
     now: datetime
@@ -445,6 +443,7 @@ class DaemonKnowledge:
     similar_names: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
     estimates: "Estimates | None" = None
     no_estimates_reason: str | None = None
+    withheld_keys: frozenset[str] = frozenset()
 
     @property
     def collisions_by_lower_name(self) -> dict[str, tuple[Did, ...]]:

@@ -280,7 +280,6 @@ class IdleJobs:
     Args:
         job_count: the number of jobs, 1 or more.
         key: the jobs' ``DataLocalityKey``; None if they have none.
-        datasets: the names in ``RequiredDatasets`` of jobs without a key; empty if they name no datasets.
         user: the owner of the jobs, such as ``ann@example.org``.
         cpus: ``RequestCpus``, more than 0.
         expected_seconds: ``DataLocalityExpectedSeconds``; None if the jobs have none.
@@ -289,7 +288,6 @@ class IdleJobs:
 
     job_count: int = 1
     key: str | None = None
-    datasets: tuple[str, ...] = ()
     user: str = ""
     cpus: float = 1.0
     expected_seconds: int | None = None
@@ -307,7 +305,6 @@ class RunningJobs:
     started_at: tuple[int, ...]
     site: Site | None = None
     key: str | None = None
-    datasets: tuple[str, ...] = ()
     user: str = ""
     cpus: float = 1.0
     expected_seconds: int | None = None

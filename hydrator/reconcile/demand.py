@@ -2,6 +2,9 @@
 
 A dataset stays demanded for some time after its last job left the queue, so that the next run of a campaign
 finds the dataset in the ads. A dataset that is no longer demanded leaves the ads; this is not a loss of data.
+
+Each set has the key that its jobs look up. A key that is not of its job's list, or of two lists, is withheld:
+an answer for one list would start jobs of the other where their data is not.
 """
 
 from collections import Counter
@@ -10,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import SetKey, fits, is_cluster_key, set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     MAX_DID_CHARS,
@@ -24,24 +27,23 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.redaction import escape_unprintable
-from hydrator.domain.text import matches_any
+from hydrator.domain.text import format_count, matches_any
 
 
 @dataclass(frozen=True, slots=True)
 class RememberedJobs:
-    """Jobs of one schedd with the same datasets, and the time when the schedd last listed one of them.
+    """Jobs of one schedd with the same datasets and key, and when the schedd last listed one of them.
 
-    If ``has_unkeyed_jobs``, some of the jobs have, or had, no key of all their datasets. This includes the
-    ``wrong_key_count`` jobs whose DataLocalityKey is not the key of their datasets. ``first_demanded_at`` is
-    the time of the first such job; None after a restart of the daemon.
+    ``key`` is the jobs' DataLocalityKey, right or wrong; for jobs without one, and after the last job of a
+    cluster's key, the key of ``hydrator submit``. ``first_demanded_at`` is the time of the first such job;
+    None after a restart of the daemon.
     """
 
     schedd: str
     dids: tuple[Did, ...]
     jobs: int
     last_demanded_at: datetime
-    has_unkeyed_jobs: bool = False
-    wrong_key_count: int = 0
+    key: str
     first_demanded_at: datetime | None = field(default=None, compare=False)
 
 
@@ -71,15 +73,26 @@ def update_demand_memory(
     for schedd, answer in answers.items():
         if isinstance(answer, ScheddDemand):
             entries += _jobs_of_schedd(schedd, answer, default_scope, rejected_texts)
-    known = {(old.schedd, old.dids): old.first_demanded_at for old in memory.entries}
-    entries = [replace(want, first_demanded_at=known.get((want.schedd, want.dids), now)) for want in entries]
-    current_keys = {(want.schedd, want.dids) for want in entries}
+    known = {_identity(old): old.first_demanded_at for old in memory.entries}
+    entries = [replace(want, first_demanded_at=known.get(_identity(want), now)) for want in entries]
+    current = {_identity(want) for want in entries}
     for old in memory.entries:
+        if _identity(old) in current:
+            continue
         if isinstance(answers.get(old.schedd), Unseen):
             entries.append(replace(old, last_demanded_at=now) if old.jobs else old)
-        elif (old.schedd, old.dids) not in current_keys and now - old.last_demanded_at < keep_for:
-            entries.append(replace(old, jobs=0, wrong_key_count=0))
-    return DemandMemory(tuple(sorted(entries, key=lambda want: (want.schedd, want.dids))), rejected_texts)
+        elif now - old.last_demanded_at < keep_for:
+            # no later job has a cluster's key, and no job of a wrong key is left to warn of
+            is_lasting = fits(old.key, old.dids) and not is_cluster_key(old.key)
+            ended = replace(old, jobs=0, key=old.key if is_lasting else set_key(old.dids))
+            if _identity(ended) not in current:
+                current.add(_identity(ended))
+                entries.append(ended)
+    return DemandMemory(tuple(sorted(entries, key=_identity)), rejected_texts)
+
+
+def _identity(want: RememberedJobs) -> tuple[str, tuple[Did, ...], str]:
+    return want.schedd, want.dids, want.key
 
 
 def build_demand(
@@ -99,21 +112,23 @@ def build_demand(
     catalogue is asked about it, and nothing that the daemon publishes has its name.
     """
     entries = [old for old in memory.entries if not any(matches_any(did, never) for did in old.dids)]
-    merged: dict[tuple[Did, ...], DemandEntry] = {}
+    withheld = _find_withheld_keys(entries)
+    merged: dict[tuple[tuple[Did, ...], str | None], DemandEntry] = {}
     for old in entries:
-        other = merged.get(old.dids)
-        merged[old.dids] = DemandEntry(
+        key = None if old.key in withheld else SetKey(old.key)
+        other = merged.get((old.dids, key))
+        merged[old.dids, key] = DemandEntry(
             old.dids,
             old.jobs + (other.job_count if other else 0),
             Origin.JOB,
             max(old.last_demanded_at, other.last_demanded_at) if other else old.last_demanded_at,
-            old.has_unkeyed_jobs or (other is not None and other.has_unkeyed_jobs),
+            key,
             old.first_demanded_at is None
             or now - old.first_demanded_at >= settle
             or (other is not None and other.is_settled),
         )
-    pinned = [DemandEntry((did,), 0, Origin.PIN, now) for did in sorted(set(pins))]
-    matched = [DemandEntry((did,), 0, Origin.PATTERN, now) for did in sorted(matches)]
+    pinned = [_single_entry(did, Origin.PIN, now, withheld) for did in sorted(set(pins))]
+    matched = [_single_entry(did, Origin.PATTERN, now, withheld) for did in sorted(matches)]
     named = [one for one in (*pinned, *matched) if not matches_any(one.dids[0], never)]
     rejected_texts = {
         text: why for text, why in memory.rejected_texts.items() if not matches_any(text, never)
@@ -121,44 +136,62 @@ def build_demand(
     return Demand(
         tuple(sorted([*named, *merged.values()], key=_priority_key)),
         rejected_texts,
-        _count_wrong_keys(entries),
+        withheld,
         never,
     )
 
 
-def _count_wrong_keys(entries: Iterable[RememberedJobs]) -> dict[tuple[Did, ...], int]:
-    counts: Counter[tuple[Did, ...]] = Counter()
+WITHHELD_KEY_TODO = "a short list without DataLocalityKey, a long one by hydrator submit"
+"""How to submit jobs whose key is withheld."""
+
+
+def describe_withheld_key(key: str, job_count: int) -> str:
+    """Return one sentence on a key in ``Demand.withheld_keys``."""
+    jobs = format_count(job_count, "job")
+    return (
+        f"no site answers for the DataLocalityKey {key} of {jobs}: it does not stand for one list of datasets"
+    )
+
+
+def _single_entry(did: Did, origin: Origin, now: datetime, withheld: Collection[str]) -> DemandEntry:
+    key = set_key([did])
+    return DemandEntry((did,), 0, origin, now, None if key in withheld else key)
+
+
+def _find_withheld_keys(entries: Iterable[RememberedJobs]) -> dict[str, int]:
+    """Return the keys of two lists of datasets, or not of their jobs' list, with the number of their jobs."""
+    lists: dict[str, set[tuple[Did, ...]]] = {}
+    counts: Counter[str] = Counter()
     for old in entries:
-        if old.wrong_key_count:
-            counts[old.dids] += old.wrong_key_count
-    return dict(sorted(counts.items()))
+        lists.setdefault(old.key, set()).add(old.dids)
+        counts[old.key] += old.jobs
+    return {
+        key: counts[key]
+        for key, sets in sorted(lists.items())
+        if len(sets) > 1 or not all(fits(key, dids) for dids in sets)
+    }
 
 
-def _priority_key(demand_entry: DemandEntry) -> tuple[Origin, int, float, tuple[Did, ...]]:
+def _priority_key(demand_entry: DemandEntry) -> tuple[Origin, int, float, tuple[Did, ...], str]:
     return (
         demand_entry.origin,
         -demand_entry.job_count,
         -demand_entry.last_demanded_at.timestamp(),
         demand_entry.dids,
+        demand_entry.key or "",
     )
 
 
 def _jobs_of_schedd(
     schedd: str, queue: ScheddDemand, default_scope: str | None, rejected_texts: dict[str, str]
 ) -> Iterable[RememberedJobs]:
-    jobs: dict[tuple[Did, ...], RememberedJobs] = {}
+    jobs: dict[tuple[tuple[Did, ...], str], RememberedJobs] = {}
     for group in queue.job_groups:
         dids = _parse_group(group, default_scope, rejected_texts)
         if dids:
-            is_keyed = group.key == set_key(dids)
-            old = jobs.get(dids) or RememberedJobs(schedd, dids, 0, queue.as_of)
-            jobs[dids] = replace(
-                old,
-                jobs=old.jobs + group.job_count,
-                has_unkeyed_jobs=old.has_unkeyed_jobs or not is_keyed,
-                wrong_key_count=old.wrong_key_count
-                + (0 if is_keyed or group.key is None else group.job_count),
-            )
+            key = _make_printable(group.key) if group.key else set_key(dids)
+            old = jobs.get((dids, key)) or RememberedJobs(schedd, dids, 0, queue.as_of, key)
+            jobs[dids, key] = replace(old, jobs=old.jobs + group.job_count)
     return jobs.values()
 
 

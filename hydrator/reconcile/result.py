@@ -131,7 +131,7 @@ def summary(report: CycleReport) -> dict[str, Any]:
         },
         "unseen": dict(report.evaluation.snapshot.unseen_reasons),
         "refused": dict(report.demand.rejected_texts),
-        "wrong_keys": [_jobs_row(dids, jobs) for dids, jobs in report.demand.wrong_keys.items()],
+        "withheld_keys": dict(report.demand.withheld_keys),
         "held": report.held_reasons,
         "rejected": {name: dict(ads) for name, ads in report.rejected.items()},
         "rivals": dict(report.rivals),

@@ -20,8 +20,8 @@ SCHEMA_VERSION = 1
 _SCHEMA = """
 create table if not exists memory (catalogue text primary key, at real, sites text, unmapped text, failure text, unseen text);
 create table if not exists known (catalogue text, did text, at real, body text, primary key (catalogue, did)) without rowid;
-create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, unkeyed integer, wrong integer,
-    primary key (schedd, dids)) without rowid;
+create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, key text,
+    primary key (schedd, dids, key)) without rowid;
 create table if not exists refused (text text primary key, reason text) without rowid;
 create table if not exists found (catalogue text primary key, dids text) without rowid;
 create table if not exists ads (site text primary key, as_of real, generation integer, content text, until real) without rowid;

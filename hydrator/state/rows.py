@@ -117,9 +117,9 @@ def decode_memory(row: Any) -> tuple[str, CatalogueMemory]:  # noqa: ANN401
 
 
 def decode_demand(row: Any) -> RememberedJobs:  # noqa: ANN401
-    schedd, dids, jobs, last, unkeyed, wrong = row
+    schedd, dids, jobs, last, key = row
     names = tuple(Did(did) for did in json.loads(dids))
-    return RememberedJobs(schedd, names, int(jobs), from_unix(last), bool(unkeyed), int(wrong))
+    return RememberedJobs(schedd, names, int(jobs), from_unix(last), str(key))
 
 
 def decode_pair(row: Any) -> tuple[str, str]:  # noqa: ANN401

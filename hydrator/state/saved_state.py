@@ -81,9 +81,11 @@ class StateReader:
         return {(catalogue, did): (at, body) for catalogue, did, at, body in rows}
 
     def _load_demand(self) -> DemandMemory:
-        columns = "schedd, dids, jobs, last_wanted, unkeyed, wrong"
+        columns = "schedd, dids, jobs, last_wanted, key"
         entries = self.read("demand", columns, records.decode_demand)
-        entries.sort(key=lambda entry: (entry.schedd, entry.dids))  # sort by DIDs, not by the JSON text
+        entries.sort(
+            key=lambda entry: (entry.schedd, entry.dids, entry.key)
+        )  # sort by DIDs, not by the JSON text
         return DemandMemory(tuple(entries), dict(self.read("refused", "*", records.decode_pair)))
 
 
@@ -179,8 +181,7 @@ class StateWriter:
                     json.dumps(w.dids),
                     w.jobs,
                     w.last_demanded_at.timestamp(),
-                    int(w.has_unkeyed_jobs),
-                    w.wrong_key_count,
+                    w.key,
                 )
                 for w in demand.entries
             ],

@@ -14,11 +14,10 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 
 from hydrator.domain.ads.classad import list_literal, string_literal
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import key_attributes
+from hydrator.domain.ads.expressions import MODES, Mode
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
-
-from .expressions import MODES, SUBMITTED_HERE, Mode
 
 MAX_SECONDS = 2**31 - 1
 
@@ -32,10 +31,9 @@ def job_attributes(
     """Return the attributes of a job that reads *datasets*, as items of a submit description.
 
     The names have the prefix ``MY.``, and the values are ClassAd literals, so an ``htcondor2.Submit`` can
-    contain them unchanged. ``MY.DataLocalityKey`` lets the job look up all its datasets at once. If one
-    submission has many jobs, also set ``requirements`` to ``MY.DataLocalityHere``, or to
-    ``MY.DataLocalityHere && (…)`` with your own. Then the schedd stores one copy of the clause for all.
-    If the jobs of one submission read different datasets, use :func:`item_rows`.
+    contain them unchanged. A long list has its key, ``MY.DataLocalityKey``, with the text that it is of; for
+    a short one the schedd's transform makes the key. If the jobs of one submission read different datasets,
+    use :func:`item_rows`.
 
     Args:
         datasets: the DIDs, each ``scope:name``, without wildcards; at least one.
@@ -51,11 +49,10 @@ def job_attributes(
         raise _wrong("mode", f"one of {', '.join(MODES)}", mode)
     attributes = {
         "RequiredDatasets": list_literal(map(string_literal, dids)),
-        "DataLocalityKey": string_literal(set_key(dids)),
+        **{name: string_literal(text) for name, text in key_attributes(dids).items()},
         "DataLocality": None if mode is None else string_literal(mode),
         "DataLocalityExpectedSeconds": _parse_seconds("expected_seconds", expected_seconds, 1),
         "DataLocalityMaxWait": _parse_seconds("max_wait_seconds", max_wait_seconds, 0),
-        "DataLocalityHere": SUBMITTED_HERE if len(dids) > 1 else None,
     }
     return {f"MY.{name}": str(value) for name, value in attributes.items() if value is not None}
 
@@ -90,16 +87,11 @@ def item_rows(rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
     for number, values in enumerate(given):
         if lacking := [spellings[name] for name in names if not (name in values or _is_attribute(name))]:
             raise _wrong(f"rows[{number}]", f"a dictionary with {lacking[0]!r} like other rows", values)
-    return iter([{spellings[name]: values.get(name, _absent(name)) for name in names} for values in given])
+    return iter([{spellings[name]: values.get(name, "undefined") for name in names} for values in given])
 
 
 def _is_attribute(name: str) -> bool:
     return name.startswith("my.")
-
-
-def _absent(name: str) -> str:
-    """Return the value of an attribute for a job without it; a clause that is not there refuses no slot."""
-    return "true" if name == "my.datalocalityhere" else "undefined"
 
 
 def _wrong(argument: str, wanted: str, value: object) -> ValueError:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
     Demand,
@@ -247,7 +248,7 @@ class CatalogueContract(ABC):
         survey = catalogue.read({did})
         assert isinstance(survey.readings[did], Seen), survey.readings[did]
         memory = apply_survey(CatalogueMemory(), survey, {did}, now=survey.started_at)
-        demand = Demand((DemandEntry((did,), 1, Origin.JOB, survey.started_at),))
+        demand = Demand((DemandEntry((did,), 1, Origin.JOB, survey.started_at, set_key([did])),))
         view = build_snapshot({"it": memory}, {did}, now=survey.started_at, max_age=timedelta(hours=6))
         shown = {
             site: facts_of(SiteAd(site, survey.started_at, 1, draft.content)).get(did)

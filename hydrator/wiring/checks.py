@@ -1,7 +1,7 @@
 """Checks: build the inputs of ``hydrator check`` from the parts and the daemon's state."""
 
 from hydrator.config import Settings
-from hydrator.config.daemon import DaemonSettings, EstimatesSettings
+from hydrator.config.daemon import DaemonSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.last_cycle import (
     check_last_cycle,
@@ -13,15 +13,10 @@ from hydrator.domain.model import to_unix
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
 from hydrator.state.store import Store
-from hydrator.submit.expressions import count_readers
 from hydrator.wiring.secrets import read_credentials
 
 from .assembly import Parts
 from .policies import system_clock
-
-
-def _count_readers(estimates: EstimatesSettings) -> int | None:
-    return count_readers(estimates.max_readers_per_source) if estimates.enabled else None
 
 
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
@@ -49,7 +44,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
             for site, loss in state.held_losses.items()
         },
         daemon_findings=daemon_findings,
-        readers=_count_readers(settings.estimates),
         stagers=tuple(parts.staging.stagers.values()),
         asking_catalogues=parts.staging.asking_catalogues,
         staging_stop_reason=parts.staging.stop_reason,

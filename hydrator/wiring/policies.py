@@ -77,7 +77,7 @@ def pool_policy(settings: Settings) -> PoolPolicy:
         default_scope=settings.daemon.default_scope,
         max_age=max_age_of(settings.daemon),
         auto_settle=timedelta(seconds=settings.demand.settle_seconds),
-        readers=settings.estimates.max_readers_per_source,
+        never=tuple(settings.publish.never),
     )
 
 

@@ -13,8 +13,8 @@ LOAD = PoolLoad(
     NOON,
     {
         "ap1": ScheddLoad(
-            (IdleJobs(3, "t:a", (), "ann", 2.0, 600, "r1"), IdleJobs(1, None, ("t:a", "t:b"), "bob")),
-            (RunningJobs((100, 200), Site("UK"), "t:a", (), "ann", 2.0, 600, "r1"), RunningJobs((50,), None)),
+            (IdleJobs(3, "t:a", "ann", 2.0, 600, "r1"), IdleJobs(1, "t:a,t:b", "bob")),
+            (RunningJobs((100, 200), Site("UK"), "t:a", "ann", 2.0, 600, "r1"), RunningJobs((50,), None)),
         ),
         "ap2": Unseen("no answer in time"),
     },

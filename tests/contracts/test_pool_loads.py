@@ -178,7 +178,7 @@ def test_forged_values_of_jobs_do_not_count() -> None:
     load = schedd_loads(Client([{**odd, "started_at": [-5, 10**18, 7]}])).read_load()
     ap1 = load.schedds["ap1"]
     assert isinstance(ap1, ScheddLoad)
-    assert ap1.running == (RunningJobs((7,), Site("UK"), "t:a", (), "ann", 1.0, None, "r1"),)
+    assert ap1.running == (RunningJobs((7,), Site("UK"), "t:a", "ann", 1.0, None, "r1"),)
 
 
 @pytest.mark.parametrize(

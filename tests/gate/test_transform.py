@@ -8,37 +8,27 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ExprTree
 
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import hash_key, names_key
+from hydrator.domain.ads.expressions import HERE, JOB_RANK, REQUIREMENT
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import SUBMITTED_HERE
 from tests.located import description
-from tests.transform_oracle import locality_expressions, requirements_expression
 
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
 
 A, B = Did("ska:a"), Did("ska:b")
 BOTH = '{"ska:b", "ska:a"}'
-LOCALITY_EXPRESSIONS = (
-    "DataLocalityKey",
-    "DatasetsHere",
-    "DataLocalityShares",
-    "DataLocalityOldest",
-    "DataLocalityHere",
-    "DataLocalityRank",
-)
+LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
+LISTED = "{" + ",".join(f'"{did}"' for did in LONG) + "}"
 REFUSED = {
     "ska": "must be a list of strings",
-    "undefined": "must be a list of strings",
-    '"ska:a"': "must be a list of strings",
     "5": "must be a list of strings",
-    "{}": "is empty",
-    '{"ska:a", 5}': "every item must be a string",
-    '{{"ska:a"}}': "every item must be a string",
-    '{"ska:a b"}': "use letters, digits and . _ : / @ = + ~ - only; got ska:a b",
-    r'{"ska:\"a"}': "use letters",
-    '{"ska:é"}': "use letters",
-    '{"a"}': "every item must be scope:name, and neither part may be empty",
-    f'{{"ska:{"x" * 497}"}}': "more than 500 characters",
+    "{}": "must be a list of strings",
+    '{"ska:a", 5}': "must be a list of strings",
+    "false ? {} : RequiredDatasets": "must be a list of strings",
+    '{"ska:a b"}': "not with  : ska:a b",
+    r'{"ska:\"a"}': "must be a list of strings",
+    '{"a"}': "must be scope:name",
+    f'{{"ska:{"x" * 497}"}}': "up to 500 letters",
 }
 
 
@@ -65,6 +55,11 @@ def long_ad(installed, cluster):
     return classad2.parseOne(installed.pool.run("condor_q", f"{cluster}.0", "-long").stdout)
 
 
+def is_undefined(ad, name):
+    """Return whether the job has no value: a deleted attribute of a cluster is undefined."""
+    return str(ad.lookup(name)) in {"None", "undefined"} if name in ad else True
+
+
 def same(found, wanted):
     """Compare as HTCondor's tools print it: there, a backslash in a text has no meaning."""
     return str(found) == str(classad2.parseOne(f"X = {wanted}\n").lookup("X"))
@@ -74,12 +69,11 @@ def same(found, wanted):
 def test_list_of_datasets_gets_all_attributes_of_the_contract(ad, mode):
     before = int(time.time())
     job = ad(BOTH, f'+DataLocality = "{mode.capitalize()}"')
-    assert (job["RequiredDatasets"], job["DataLocality"]) == ([A, B], mode)
-    assert (job["DataLocalityMaxAge"], job["DataLocalityTransformed"]) == (20700, True)
-    expected = locality_expressions([A, B], mode)
-    assert {name for name in job if name in LOCALITY_EXPRESSIONS} == set(expected)
-    for name, expression in expected.items():
-        assert same(job.lookup(name), expression), name
+    assert (job["RequiredDatasets"], job["DataLocality"]) == ([B, A], mode)
+    assert (job["DataLocalityKey"], job["DataLocalityMaxAge"]) == (names_key([B, A]), 20700)
+    assert job["DataLocalityTransformed"] is True
+    assert same(job.lookup("DataLocalityHere"), HERE[mode])
+    assert same(job.lookup("DataLocalityRank"), JOB_RANK)
     if mode == "require":
         assert "DataLocalityAnyAfter" not in job
     else:
@@ -90,27 +84,30 @@ def test_list_of_datasets_gets_all_attributes_of_the_contract(ad, mode):
         assert before + wait <= job["DataLocalityAnyAfter"] <= time.time() + wait + step
 
 
-def test_job_without_a_mode_gets_mode_auto(ad):
-    assert ad('{"ska:a"}')["DataLocality"] == "auto"
+@pytest.mark.parametrize("datasets", ['"ska:b,ska:a"', '"ska:b, ska:a"', 'split("ska:b ska:a")'])
+def test_string_with_commas_is_a_list(ad, datasets):
+    job = ad(datasets)
+    assert (job["RequiredDatasets"], job["DataLocalityKey"]) == ([B, A], names_key([B, A]))
 
 
-@pytest.mark.parametrize("mode", ["auto", "wait"])
-def test_job_prepared_by_hydrator_submit_keeps_its_short_clause(installed, mode):
-    """Also the requirements are those of the submission, so that the jobs of a cluster share them."""
-    home = installed.pool.user_home("alice")
-    file = home / f"prepared-{mode}.sub"
-    mode_line = f'+DataLocality = "{mode}"'
-    file.write_text(description(BOTH, "hold = true", mode_line, "requirements = TARGET.Cpus > 0"))
-    prepared = installed.run("submit", "filter", str(file)).stdout
-    cluster = installed.pool.submit(prepared)
+def test_long_list_has_the_key_of_its_cluster_and_no_copied_hash(ad):
+    job = ad(LISTED, f'+DataLocalityKey = "{hash_key([A, B])}"', f'+DataLocalityKeyFor = "{A},{B}"')
+    assert re.fullmatch(rf"c[0-9]+[.]{len(','.join(LONG))}@[^@]+(@.+)?", job["DataLocalityKey"])
+    assert is_undefined(job, "DataLocalityKeyFor")
+
+
+def test_job_prepared_by_hydrator_submit_has_its_hash_and_shares_its_requirements(installed):
+    """The schedd stores Requirements once for all jobs of the cluster."""
+    file = installed.pool.user_home("alice") / "prepared.sub"
+    file.write_text(description(LISTED, "hold = true", "requirements = TARGET.Cpus > 0"))
+    cluster = installed.pool.submit(installed.run("submit", "filter", str(file)).stdout)
     job = long_ad(installed, cluster)
-    assert (job["RequiredDatasets"], job["DataLocality"]) == ([B, A], mode)
-    assert (job["DataLocalityKey"], job["DataLocalityTransformed"]) == (set_key([A, B]), True)
-    assert same(job.lookup("DataLocalityHere"), SUBMITTED_HERE)
-    assert str(job.lookup("Requirements")).count("DataLocalityHere") == 1
-    assert "TARGET.Cpus > 0" in str(job.lookup("Requirements"))
+    assert (job["RequiredDatasets"], job["DataLocalityKey"]) == (LONG, hash_key(LONG))
+    requirements = str(job.lookup("Requirements"))
+    assert requirements.count(str(ExprTree(REQUIREMENT))) == 1
+    assert "TARGET.Cpus > 0" in requirements
     own = re.findall(rf"^103 {cluster}\.0 (\w+)", queue_log(installed), re.MULTILINE)
-    assert not {"Requirements", "DataLocalityHere", "RequiredDatasets"} & set(own)
+    assert not {"Requirements", "RequiredDatasets"} & set(own)
     installed.remove(cluster)
 
 
@@ -124,7 +121,7 @@ def test_the_users_requirements_stay_in_parentheses_and_rank_is_unchanged(ad):
         "rank = TARGET.Mips - 5",
     )
     plain, job = ad(None, *own), ad('{"ska:a"}', *own)
-    wanted = ExprTree(requirements_expression(str(plain.lookup("Requirements"))))
+    wanted = ExprTree(f"({plain.lookup('Requirements')}) && {REQUIREMENT}")
     assert str(job.lookup("Requirements")) == str(wanted)
     assert same(job.lookup("Rank"), str(plain.lookup("Rank")))
 

@@ -39,10 +39,6 @@ def listed(dids: list[Did]) -> str:
     return "{" + ", ".join(f'"{did}"' for did in dids) + "}"
 
 
-def keyed(key: str) -> tuple[str, str]:
-    return AUTO, f'+DataLocalityKey = "{key}"'
-
-
 def advertise(located: Located, read: dict[str, int], queue: dict[str, int], own: int = 0) -> None:
     """Let UK have both sets, and the other sites the estimates *read* and *queue* (s, by key)."""
     keys = (MEGABYTE, HALF_TERABYTE)
@@ -85,8 +81,8 @@ def wait_for_rejection(located: Located, cluster: int) -> None:
 def test_jobs_follow_the_estimates_and_then_the_faster_link(located):
     filler = fill_uk(located)
     advertise(located, {MEGABYTE: 1, HALF_TERABYTE: 4096}, {MEGABYTE: 64, HALF_TERABYTE: 64})
-    waits = located.submit(listed(LARGE), *keyed(HALF_TERABYTE))
-    goes = located.submit(listed(SMALL), *keyed(MEGABYTE))
+    waits = located.submit(listed(LARGE), AUTO)
+    goes = located.submit(listed(SMALL), AUTO)
     assert located.ran_at(goes)[0] in {"AU", "NL"}
     wait_for_rejection(located, waits)
     advertise(located, {MEGABYTE: 1, HALF_TERABYTE: 32}, {MEGABYTE: 64, HALF_TERABYTE: 64})
@@ -94,8 +90,8 @@ def test_jobs_follow_the_estimates_and_then_the_faster_link(located):
     # the link is slow again, and UK drains: the next job goes there as soon as a slot is free
     advertise(located, {MEGABYTE: 1, HALF_TERABYTE: 4096}, {MEGABYTE: 0, HALF_TERABYTE: 64})
     both = [
-        located.submit(listed(LARGE), *keyed(HALF_TERABYTE)),
-        located.submit(listed(SMALL), *keyed(MEGABYTE)),
+        located.submit(listed(LARGE), AUTO),
+        located.submit(listed(SMALL), AUTO),
     ]
     for cluster in both:
         wait_for_rejection(located, cluster)
@@ -113,29 +109,7 @@ def test_slots_wanted_by_local_jobs_are_left_to_them(located):
         lines[site] += f"DataLocalityReadSeconds = {record({MEGABYTE: 8})}\n"
         lines[site] += f"DataLocalityQueueSeconds = {record({MEGABYTE: 64})}\n"
     located.advertise(lines)
-    assert located.ran_at(located.submit(listed(SMALL), *keyed(MEGABYTE))) == ["NL"]
-
-
-def test_bare_job_of_several_datasets_reads_old_facts_as_unknown(located):
-    """The look-ups of the times are made from the names in the daemons, and keys mark capitals and ``@``."""
-    dids = [Did("ska:Bare@1"), Did("ska:bare_2")]
-    shares = f"DataLocalitySets = {record(dict.fromkeys((set_key([did]) for did in dids), 1.0))}\n"
-    now = int(time.time())
-    old = {
-        "UK": {set_key(dids[1:]): now - 20_000},
-        "AU": {set_key([did]): now - 3_000 for did in dids},
-        "NL": {set_key(dids[:1]): now - 20_000},
-    }
-    located.advertise(
-        {
-            site: shares + f"DataLocalitySetsAsOf = {record({**times, 'ska:other': 5})}\n"
-            for site, times in old.items()
-        }
-    )
-    cluster = located.submit(
-        listed(dids), '+DataLocality = "require"', "+DataLocalityMaxAge = 10000", queue="queue 4"
-    )
-    assert located.ran_at(cluster, 4) == ["AU"] * 4
+    assert located.ran_at(located.submit(listed(SMALL), AUTO)) == ["NL"]
 
 
 # --- jobs without datasets
@@ -162,7 +136,7 @@ def test_jobs_without_data_are_not_overtaken_by_the_users_other_jobs(located):
     """
     advertise(located, {}, {})
     strict, here = '+DataLocality = "require"', 'requirements = TARGET.GLIDEIN_Site == "UK"'
-    with_data = (HELD, strict, f'+DataLocalityKey = "{MEGABYTE}"', here)
+    with_data = (HELD, strict, here)
     first = located.submit(listed(SMALL), *with_data, queue="queue 12", run="/bin/sleep 3")
     plain = located.submit(None, HELD, here, queue="queue 6", run="/bin/sleep 3")
     last = located.submit(listed(SMALL), *with_data, queue="queue 12", run="/bin/sleep 3")

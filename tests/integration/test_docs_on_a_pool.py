@@ -153,7 +153,7 @@ def operator(fresh: Operator) -> Iterator[Operator]:
     pool.reconfig(all=lines(fresh))
     fresh.before.update(values(pool))
     for role in ROLES:
-        done = fresh.type(f"hydrator submit pool-config --role {role} > config.d/{ours(role)}")
+        done = fresh.type(f"hydrator pool-config --role {role} > config.d/{ours(role)}")
         assert done.returncode == 0, done.stderr
     pool.run("condor_reconfig", "-all")
     pool.wait(lambda: fresh.may("DAEMON", "hydrator", ("READ", "DAEMON")), 60, "the collector to let us in")
@@ -270,7 +270,7 @@ ODD = {
     "hydrator check": {0, 1},  # the pool may lack what the pages advise
     "hydrator why 1234": {0, 3},
     "HYDRATOR_HTCONDOR__TOKEN_DIRECTORY=DIR hydrator run-anywhere 1234": {0, 1},  # no such job
-    "hydrator submit pool-config --role schedd > new": {0, 1},  # diff: the text may differ by now
+    "hydrator pool-config --role schedd > new": {0, 1},  # diff: the text may differ by now
 }
 """By the beginning of a command, the exit statuses that are none of its faults."""
 LAST = ("run-anywhere", "--remove")
@@ -305,13 +305,13 @@ def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
     pool = operator.pool
     assert values(pool) != operator.before
     for role in ROLES:
-        text = operator.type(f"hydrator submit pool-config --remove --role {role}").stdout
+        text = operator.type(f"hydrator pool-config --remove --role {role}").stdout
         assert "# Parameters that still have parts of DataLocality: " in text
         assert [line for line in text.splitlines() if line and not line.startswith("#")] == []
         (operator.folder / "config.d" / ours(role)).unlink()
     pool.run("condor_reconfig", "-all")
     pool.wait(lambda: values(pool) == operator.before, 60, "the daemons to have their values again")
-    text = operator.type("hydrator submit pool-config --remove").stdout
+    text = operator.type("hydrator pool-config --remove").stdout
     assert text.count("# No parameter has a part of DataLocality.") == len(ROLES)
     job = pool.submit('executable = /bin/true\n+RequiredDatasets = {"lofar:L1"}\nhold = true\nqueue\n')
     assert "DataLocalityTransformed" not in (pool.job(job) or {})

@@ -31,7 +31,7 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     pool.wait(lambda: installed.metric("hydrator_slots") > 0, 60, "the first sample of the slots")
     local = [
         installed.submit(["site:uk"], mode="require"),
-        installed.submit(["site:au"], mode="require", more="+RequiredBytes = [ 'site:au' = 3000 ]"),
+        installed.submit(["site:au"], mode="require"),
     ]
     astray = installed.submit(["site:nowhere"], mode="wait", more="+DataLocalityMaxWait = 1")
     plain = pool.submit("executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nqueue 2\n")

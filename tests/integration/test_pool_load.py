@@ -75,7 +75,7 @@ def cores(load: PoolLoad, site: str) -> tuple[float, float]:
     return total, sum(group.free_cpus * group.slot_count for group in groups)
 
 
-def test_idle_jobs_are_read_by_key_or_else_by_their_datasets(pool: "Pool", loads: ScheddLoads) -> None:
+def test_idle_jobs_are_read_by_key_and_those_without_are_not(pool: "Pool", loads: ScheddLoads) -> None:
     mark = uuid4().hex[:8]
     key, names = f"s{mark}", f'{{"t:{mark}b","t:{mark}a"}}'
     keyed = f'+DataLocalityKey = "{key}"\n+RequiredDatasets = {names}'
@@ -91,9 +91,8 @@ def test_idle_jobs_are_read_by_key_or_else_by_their_datasets(pool: "Pool", loads
         user = idle[key, 1.0].user
         assert user.startswith("alice@")
         assert idle == {
-            (key, 1.0): IdleJobs(3, key, (), user),
-            (key, 2.0): IdleJobs(2, key, (), user, 2.0, 90),
-            (None, 1.0): IdleJobs(4, None, (f"t:{mark}b", f"t:{mark}a"), user),
+            (key, 1.0): IdleJobs(3, key, user),
+            (key, 2.0): IdleJobs(2, key, user, 2.0, 90),
         }
 
 
@@ -111,12 +110,8 @@ def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool",
         pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 3, 60, "three jobs to run")
         pool.wait(lambda: cores(loads.read_load(), "AU") == (4, 1), 60, "the slot's ad")
         running = queue_of(loads.read_load()).running
-        shown = {(each.site, each.key, each.datasets, each.cpus) for each in running}
-        assert shown == {
-            ("AU", f"s{mark}", (), 2.0),
-            ("AU", None, (f"t:{mark}",), 1.0),
-            ("NL", None, (), 1.0),
-        }
+        shown = {(each.site, each.key, each.cpus) for each in running}
+        assert shown == {("AU", f"s{mark}", 2.0), ("AU", None, 1.0), ("NL", None, 1.0)}
         for each in running:
             assert isinstance(each, RunningJobs)
             (started_at,) = each.started_at
@@ -130,18 +125,18 @@ def test_cluster_is_read_without_the_other_jobs(pool: "Pool", clusters: ScheddCl
     with submitted(
         pool,
         job(at_nl, 3, keyed),
-        job(NOWHERE, 2, f'+RequiredDatasets = {{"t:{mark}"}}'),
+        job(NOWHERE, 2, f'+DataLocalityKey = "t:{mark}"'),
         job(NOWHERE, 1, f"{keyed}\nhold = true"),
-    ) as (first, bare, held):
+    ) as (first, second, held):
         pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 1, 60, "a job to run")
         ((schedd, found),) = clusters.read_cluster(first).items()
         assert isinstance(found, ClusterJobs)
         (running,), (idle,) = found.jobs.running, found.jobs.idle
         assert (running.site, running.key, len(running.started_at)) == ("NL", f"s{mark}", 1)
         assert (idle.job_count, idle.key, found.held_count, found.is_complete) == (2, f"s{mark}", 0, True)
-        only = clusters.read_cluster(bare, schedd)[schedd]
+        only = clusters.read_cluster(second, schedd)[schedd]
         assert isinstance(only, ClusterJobs)
-        assert [(each.job_count, each.datasets) for each in only.jobs.idle] == [(2, (f"t:{mark}",))]
+        assert [(each.job_count, each.key) for each in only.jobs.idle] == [(2, f"t:{mark}")]
         stuck = clusters.read_cluster(held)[schedd]
         assert isinstance(stuck, ClusterJobs)
         assert (stuck.jobs, stuck.held_count) == (ScheddLoad(), 1)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, RunResources, RunSites, submit_description
 from hydrator.submit.submit_files.datasets import add_datasets
 from hydrator.submit.submit_files.description import read_description
@@ -202,7 +201,8 @@ def filtered(text: str) -> str:
 @pytest.mark.parametrize("queue", QUEUES)
 def test_each_job_of_a_filtered_file_has_the_key_of_its_own_list(submit, queue):
     variable = "Item" if queue.startswith("queue from") else "x"
-    names = '"lofar:b", "lofar:z"' if queue == "queue 3" else f'"lofar:$({variable})", "lofar:z"'
+    scope = f"lofar:{'x' * 60}_"
+    names = f'"{scope}b", "{scope}z"' if queue == "queue 3" else f'"{scope}$({variable})", "{scope}z"'
     text = f'executable = /bin/true\n+RequiredDatasets = {{{names}}}\n+Note = "$(y:none)"\n{queue}\n'
     plain, keyed = submit.ads(text), submit.ads(filtered(text))
     assert len(plain) == len(keyed) > 1
@@ -211,6 +211,7 @@ def test_each_job_of_a_filtered_file_has_the_key_of_its_own_list(submit, queue):
         last |= after
         dids = re.findall(r'"([^"]+)"', last["RequiredDatasets"])
         assert text_of(last["DataLocalityKey"]) == set_key(dids)
+        assert text_of(last["DataLocalityKeyFor"]) == ",".join(dids)
         assert (before.get("RequiredDatasets"), before.get("Note")) == (
             after.get("RequiredDatasets"),
             after.get("Note"),
@@ -234,17 +235,3 @@ def test_list_that_differs_per_job_stays_as_the_user_wrote_it(submit, names, que
     assert done == text
     ads = submit.ads(done)
     assert (len(ads), ads[0]["RequiredDatasets"]) == (len(submit.ads(text)), first)
-
-
-@pytest.mark.parametrize("own", ["", 'ConcurrencyLimits = "license"\n'], ids=["no limit", "own limit"])
-def test_a_job_that_a_second_schedd_transforms_has_the_limit_of_readers_once(submit, tmp_path, own):
-    """A JobRouter removes the marks of the first schedd if a route replaced Requirements."""
-    config = schedd_config(PoolPolicy(), {})
-    job = f'ClusterId = 1\nProcId = 0\nJobUniverse = 5\nRequiredDatasets = {{"lofar:L1"}}\n{own}'
-    first = submit.transform(config, job, tmp_path)
-    limits = [line for line in first.splitlines() if line.startswith("ConcurrencyLimits")]
-    assert len(limits) == 1
-    routed = re.sub(r"(?m)^(Requirements|DataLocality(Transformed|Here|Rank|AnyAfter)) = .*\n", "", first)
-    second = submit.transform(config, routed, tmp_path)
-    assert "DataLocalityTransformed = true" in second
-    assert [line for line in second.splitlines() if line.startswith("ConcurrencyLimits")] == limits

@@ -7,15 +7,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     DatasetState,
     Demand,
-    DemandEntry,
     Did,
     Fact,
-    Origin,
     Site,
     SiteAd,
     SiteFacts,
@@ -32,6 +29,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON, ad
+from tests.factories import want as make_want
 from tests.memory import MemoryPublisher
 
 SITES = [Site(name) for name in ("A", "B", "C", "D")]
@@ -70,10 +68,7 @@ def crowded(draw):
     here = draw(st.dictionaries(dids, facts, max_size=25))
     known = sorted(here) or [Did("s:none")]
     groups = st.lists(st.sampled_from(known) | dids, min_size=1, max_size=6)
-    wants = [
-        DemandEntry(tuple(sorted(set(group))), draw(st.integers(0, 5)), Origin.JOB, NOON, draw(st.booleans()))
-        for group in draw(st.lists(groups, max_size=10))
-    ]
+    wants = [make_want(*group, jobs=draw(st.integers(0, 5))) for group in draw(st.lists(groups, max_size=10))]
     budget = Budget(draw(st.integers(30, 900)), draw(st.integers(100, 2000)))
     return Snapshot({SITES[0]: SiteFacts(NOON, here)}), Demand(tuple(wants)), budget
 
@@ -120,21 +115,16 @@ def test_every_set_is_in_or_named_as_left_out_and_nothing_else_is_listed(case):
         has_set = want.key in sets or bool(uncertain & set(want.dids))
         if want in draft.omitted_entries:
             assert set(want.dids) & set(here)
-            assert want.key not in sets or want.has_unkeyed_jobs
+            assert want.key not in sets
         elif set(want.dids) & set(here):
             assert has_set
-    assert sets.keys() <= {key for want in demanded.entries for key in keys_of(want)}
+    assert sets.keys() <= {want.key for want in demanded.entries}
     assert keys(lines["DatasetFractions"]) | keys(lines["DatasetAsOf"]) <= said
     if "AvailableDatasets" in lines:
         listed = [did for did in lines["AvailableDatasets"].strip("{}").replace('"', "").split(",") if did]
         assert listed == sorted(d for d in said if here[Did(d)].state is DatasetState.AVAILABLE)
     if draft.omitted_entries or "AvailableDatasets" not in lines or said != demanded_here.keys():
         assert lines["DataLocalityTruncated"] == "true"
-
-
-def keys_of(want: DemandEntry) -> set[SetKey]:
-    singles = {set_key([did]) for did in want.dids} if want.has_unkeyed_jobs else set()
-    return {want.key, *singles}
 
 
 @given(crowded())
@@ -250,8 +240,7 @@ remembered = st.builds(
     st.lists(dids, min_size=1, max_size=3).map(tuple),
     st.integers(0, 2**40),
     moments,
-    st.booleans(),
-    st.integers(0, 2**40),
+    texts,
 )
 siteads = st.builds(
     SiteAd,
@@ -266,8 +255,8 @@ whole_states = st.builds(
     st.dictionaries(texts, memories, max_size=3),
     st.builds(
         DemandMemory,
-        st.lists(remembered, max_size=4, unique_by=lambda w: (w.schedd, w.dids)).map(
-            lambda wants: tuple(sorted(wants, key=lambda w: (w.schedd, w.dids)))
+        st.lists(remembered, max_size=4, unique_by=lambda w: (w.schedd, w.dids, w.key)).map(
+            lambda wants: tuple(sorted(wants, key=lambda w: (w.schedd, w.dids, w.key)))
         ),
         st.dictionaries(texts, texts, max_size=3),
     ),

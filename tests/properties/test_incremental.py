@@ -31,7 +31,7 @@ from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.reconcile.state import ReconcileState
-from tests.factories import HOUR, MINUTE, NOON
+from tests.factories import HOUR, MINUTE, NOON, want
 
 SITES = tuple(Site(name) for name in "ABC")
 DIDS = tuple(Did(f"s:{name}") for name in ("one", "two", "Two", "three", "four", "a-long-one", "six"))
@@ -150,8 +150,8 @@ class World:
     def demand(self):
         return Demand(
             tuple(
-                DemandEntry(dids, 1, Origin.JOB, self.now, bare, is_settled=dids[0] not in self.new_dids)
-                for dids, bare in self.wants
+                replace(want(*dids, at=self.now), is_settled=dids[0] not in self.new_dids)
+                for dids, _ in self.wants
             )
         )
 
@@ -218,7 +218,7 @@ def test_starting_from_the_last_cycle_changes_no_ad_no_plan_and_no_verdict(data,
 def test_a_state_that_the_last_cycle_did_not_leave_is_thought_through_as_a_whole():
     """After a restart, or when somebody else's thought is handed in, nothing of it is believed."""
     site = SITES[0]
-    wanted = Demand((DemandEntry((DIDS[0],), 1, Origin.JOB, NOON),))
+    wanted = Demand((DemandEntry((DIDS[0],), 1, Origin.JOB, NOON, set_key((DIDS[0],))),))
 
     def poll(state, number, here, last=None):
         now = NOON + number * MINUTE
@@ -237,7 +237,9 @@ def test_a_state_that_the_last_cycle_did_not_leave_is_thought_through_as_a_whole
 def test_what_did_not_change_is_not_looked_at_again():
     """The law above would hold of a core that always starts from nothing; this one does not."""
     site, now = SITES[0], NOON
-    wanted = Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOON) for did in (DIDS[0], DIDS[1])))
+    wanted = Demand(
+        tuple(DemandEntry((did,), 1, Origin.JOB, NOON, set_key((did,))) for did in (DIDS[0], DIDS[1]))
+    )
 
     def answer(at, state):
         states = (state, ReplicaState.COMPLETE)

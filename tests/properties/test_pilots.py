@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.files.sites_file import SitesFilePublisher
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.expressions import HERE, MODES
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -24,9 +25,9 @@ from hydrator.domain.model import (
     Snapshot,
 )
 from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
-from hydrator.submit.expressions import KEYED_HERE, MODES
 from testbed.glideinwms_standin import groups_of, load_policy
 from tests.memory import system_clock
+from tests.slots import hooked
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"
 LOCAL = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)["locality_local"]
@@ -50,7 +51,7 @@ def ads_of(
         for site, (states, age) in pool.items()
     }
     sets = {tuple(sorted(names)) for names in wanted}
-    demand = Demand(tuple(DemandEntry(dids, 1, Origin.JOB, now) for dids in sorted(sets)))
+    demand = Demand(tuple(DemandEntry(dids, 1, Origin.JOB, now, set_key(dids)) for dids in sorted(sets)))
     return assign_generations(
         draft_site_ads(Snapshot(facts), demand, budget=Budget()), {}, published_generations={}, now=now
     )
@@ -58,10 +59,10 @@ def ads_of(
 
 def matches(names: list[Did], ad: SiteAd) -> bool:
     """What ClassAds say of a `require` job at a slot of this site."""
-    slot = ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.attributes)}]")
+    slot = hooked(ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.attributes)}]"))
     key = set_key(names)
     job = ClassAd({"DataLocalityMaxAge": int(MAX_AGE.total_seconds()), "DataLocalityKey": key})
-    job["DataLocalityHere"] = ExprTree(KEYED_HERE["require"])
+    job["DataLocalityHere"] = ExprTree(HERE["require"])
     return job.lookup("DataLocalityHere").eval(job, slot) is True
 
 
@@ -102,7 +103,7 @@ def keyed_ad(site: Site, row: tuple) -> SiteAd:
     now = system_clock()
     queue = None if share is None else queue  # the daemon publishes estimates of the sets in the ad only
     values = {"Sets": share, "QueueSeconds": queue, "ReadSeconds": None if queue is None else read}
-    lines = [(f"DataLocality{name}", f"[{KEY}={it}]") for name, it in values.items() if it is not None]
+    lines = [(f"DataLocality{name}", f"['{KEY}'={it}]") for name, it in values.items() if it is not None]
     lines += [("DataLocalityOwnQueueSeconds", str(own)), ("DataLocalityVersion", "1")]
     return SiteAd(site, now - age, 1, tuple(lines), now + valid)
 
@@ -131,9 +132,9 @@ def test_the_policy_lets_keyed_jobs_read_where_the_slots_would(pool, mode, key):
             "DataLocalityAnyAfter": after,
         }
     )
-    judge["DataLocalityHere"] = ExprTree(KEYED_HERE[mode])
+    judge["DataLocalityHere"] = ExprTree(HERE[mode])
     slots = {
-        site: ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.attributes)}]")
+        site: hooked(ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.attributes)}]"))
         for site, ad in ads.items()
     }
     assert asked == {

@@ -7,15 +7,13 @@ from fractions import Fraction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.dataset_sets import SetKey, hash_key, names_key, set_key
 from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.model import (
     DatasetState,
     Demand,
-    DemandEntry,
     Did,
     Fact,
-    Origin,
     QueuedJobs,
     ScheddDemand,
     Site,
@@ -26,7 +24,7 @@ from hydrator.domain.model import (
 )
 from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads, redraft, sets_of
 from hydrator.reconcile.demand import DemandMemory, build_demand, update_demand_memory
-from tests.factories import HOUR, NOON
+from tests.factories import HOUR, NOON, want
 
 THOROUGH = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HERE = Site("A")
@@ -37,7 +35,7 @@ states = st.sampled_from(DatasetState) | st.just(DatasetState.AVAILABLE)
 facts = st.builds(Fact, states, near, st.none() | st.floats(0, 1))
 groups = st.lists(st.sampled_from(DIDS), min_size=1, max_size=5, unique=True).map(lambda d: tuple(sorted(d)))
 wants = st.lists(
-    st.builds(DemandEntry, groups, st.integers(0, 5), st.just(Origin.JOB), st.just(NOON), st.booleans()),
+    st.builds(lambda dids, jobs: want(*dids, jobs=jobs), groups, st.integers(0, 5)),
     max_size=8,
 )
 
@@ -51,8 +49,7 @@ def worlds(draw):
 
 
 def keys_of(demand: Demand) -> dict[SetKey, tuple[Did, ...]]:
-    singles = [(did,) for want in demand.entries if want.has_unkeyed_jobs for did in want.dids]
-    return {set_key(dids): dids for dids in [*(want.dids for want in demand.entries), *singles]}
+    return {want.key: want.dids for want in demand.entries}
 
 
 def shares(view, demand, budget=Budget(), **more):  # noqa: B008 - frozen
@@ -144,7 +141,14 @@ def test_order_of_demand_changes_no_ad_with_room_for_all(world, random):
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["ap1", "ap2"]), groups, st.integers(1, 3), st.booleans())),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["ap1", "ap2"]),
+            groups,
+            st.integers(1, 3),
+            st.sampled_from([None, set_key, names_key, hash_key]),
+        )
+    ),
     st.randoms(use_true_random=False),
     st.integers(60, 300),
 )
@@ -155,8 +159,8 @@ def test_order_in_a_queue_changes_no_ad_also_where_room_is_short(jobs, random, l
             schedd: ScheddDemand(
                 NOON,
                 tuple(
-                    QueuedJobs(dids, count, set_key(dids) if is_keyed else None)
-                    for name, dids, count, is_keyed in rows
+                    QueuedJobs(dids, count, make_key(dids) if make_key else None)
+                    for name, dids, count, make_key in rows
                     if name == schedd
                 ),
             )

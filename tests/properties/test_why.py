@@ -25,8 +25,9 @@ from hydrator.diagnostics.why.pool_facts import (
     with_requests,
 )
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.expressions import HERE
 from hydrator.domain.model import DatasetState, Did, from_unix
-from hydrator.submit.expressions import KEYED_HERE
+from tests.slots import hooked
 
 DIDS = [Did(f"ska:d{number}") for number in range(5)]
 
@@ -53,7 +54,7 @@ def slot_ad(held, read, as_of, cores, names) -> ClassAd:
     ad["DataLocalityAsOf"] = as_of
     ad["Start"] = ExprTree(f"(true) && (TARGET.{HERE_ATTRIBUTE} =!= false)")
     ad["Requirements"] = ExprTree("Start && (MY.Cpus > 0 && TARGET.RequestCpus <= MY.Cpus)")
-    return ad
+    return hooked(ad)
 
 
 def job_texts(names, mode, max_age, after, cores=1) -> dict[str, str]:
@@ -65,7 +66,7 @@ def job_texts(names, mode, max_age, after, cores=1) -> dict[str, str]:
         "RequiredDatasets": json.dumps(names).replace("[", "{").replace("]", "}"),
         "DataLocalityMaxAge": str(max_age),
         "DataLocalityKey": f'"{set_key(names)}"',
-        HERE_ATTRIBUTE: KEYED_HERE[mode],
+        HERE_ATTRIBUTE: HERE[mode],
         "Requirements": f"((TARGET.Cpus >= RequestCpus)) && MY.{HERE_ATTRIBUTE}",
         "DataLocalityTransformed": "true",
     }

@@ -14,9 +14,9 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.expressions import HERE, SLOT_EXPRESSIONS, Mode
 from hydrator.domain.model import Did, Site, to_unix
-from hydrator.submit.expressions import COMPACT_HERE, SLOT_EXPRESSIONS, Mode
-from hydrator.submit.pool_config.texts import START_CLAUSE
+from hydrator.submit.pool_config import START_CLAUSE
 from tests.simulation.laws import WITHHELD_SECONDS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Job:
 
     @cached_property
     def _ad(self) -> ClassAd:
-        here = _in_virtual_time(COMPACT_HERE[self.mode])
+        here = _in_virtual_time(HERE[self.mode])
         ad = {"DataLocalityKey": self.key, "DataLocalityMaxAge": JOBS_MAX_AGE, "DataLocalityHere": here}
         return ClassAd({**ad, "DataLocalityAnyAfter": self.any_after})
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.model import Did, Site
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS
-from hydrator.submit.expressions import Mode
 from tests.simulation.faults import FAULT_SECONDS, Fault
 from tests.simulation.jobs import Job
 from tests.simulation.truth import Truth

@@ -54,7 +54,7 @@ def test_other_attributes_are_optional(name):
         ("DataLocalitySets", "['a:1'=\"1.0\"]"),
         ("DataLocalitySets", "[s2bc=1.0;S2bc=1.0]"),
         ("DataLocalitySets", "['a 1'=1.0]"),
-        ("DataLocalitySets", "['" + "x" * 1001 + "'=1.0]"),
+        ("DataLocalitySets", "['" + "x" * 501 + "'=1.0]"),
         ("DataLocalitySets", "[]]"),
         ("DataLocalitySetsAsOf", "['a:1'=time()]"),
         ("DataLocalityReadSeconds", "['a:1'=-1]"),
@@ -78,7 +78,7 @@ def test_longest_key_and_hashed_keys_are_printed_unchanged_and_these_without_quo
     key = "s" + "2" * 20
     text = ad_text(DataLocalitySets=f"[{key}=1.0]")
     longest = ad_text(
-        DataLocalitySets="['" + "x" * 1000 + "'=0.99]", DataLocalityReadSeconds="['a:1'=315360000]"
+        DataLocalitySets="['" + "x" * 500 + "'=0.99]", DataLocalityReadSeconds="['a:1'=315360000]"
     )
     assert hook.ad_text(read(longest)) == longest
     assert hook.ad_text(read(ad_text(DataLocalitySets=f"['{key}'=1.0]"))) == text
@@ -99,7 +99,7 @@ def test_thousand_sets_fill_no_line():
 
 
 def test_ad_of_more_than_a_mebibyte_is_rejected():
-    long_record = "[" + ";".join(f"'{number:0997}'=1.0" for number in range(64)) + "]"
+    long_record = "[" + ";".join(f"'{number:0497}'=1.0" for number in range(120)) + "]"
     ad = read(ad_text(DataLocalitySets=long_record))
     names = [f"DataLocality{number}" for number in range(20)]
     with pytest.raises(hook.InvalidAd, match="1048576 are allowed"):

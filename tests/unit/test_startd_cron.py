@@ -30,7 +30,7 @@ STATES = """['a:1'="AVAILABLE";'b:2'="AVAILABLE";'c:3'="STAGING"]"""
 ORDER = tuple(hook.READERS)
 
 
-ADDED = {"DataLocalityVia": '"hook"'}
+ADDED = {**hook.EXPRESSIONS, "DataLocalityVia": '"hook"'}
 """What the hook adds to the daemon's attributes."""
 
 
@@ -43,11 +43,11 @@ def ad_lines(**changes: str | None) -> dict[str, str]:
         "DatasetFractions": "['c:3'=0.5]",
         "DatasetAsOf": "['c:3'=1763690000]",
         "DataLocalityTruncated": "false",
-        "DataLocalitySets": "['a:1'=1.0;'c:@l@!3'=0.25;s2bc4defghijklmnopqrs=0.0]",
-        "DataLocalitySetsAsOf": "['c:@l@!3'=1763690000]",
-        "DataLocalityReadSeconds": "['c:@l@!3'=256]",
-        "DataLocalityQueueSeconds": "['c:@l@!3'=1024;s2bc4defghijklmnopqrs=64]",
-        "DataLocalityReadFrom": "['c:@l@!3'=\"RAL; no 2\"]",
+        "DataLocalitySets": "['a:1'=1.0;'c:@l@@3'=0.25;s2bc4defghijklmnopqrs=0.0]",
+        "DataLocalitySetsAsOf": "['c:@l@@3'=1763690000]",
+        "DataLocalityReadSeconds": "['c:@l@@3'=256]",
+        "DataLocalityQueueSeconds": "['c:@l@@3'=1024;s2bc4defghijklmnopqrs=64]",
+        "DataLocalityReadFrom": "['c:@l@@3'=\"RAL; no 2\"]",
         "DataLocalityOwnQueueSeconds": "32",
         "DataLocalityEstimatesUntil": str(NOW + 900),
         "DataLocalityAsOf": str(NOW),
@@ -233,11 +233,11 @@ DataLocalitySite = "UK"
 DataLocalityTruncated = false
 DataLocalityEstimatesUntil = {NOW + 900}
 DataLocalityOwnQueueSeconds = 32
-DataLocalityQueueSeconds = [ s2bc4defghijklmnopqrs = 64; 'c:@l@!3' = 1024 ]
-DataLocalityReadFrom = [ 'c:@l@!3' = "RAL; no 2" ]
-DataLocalityReadSeconds = [ 'c:@l@!3' = 256 ]
-DataLocalitySets = [ s2bc4defghijklmnopqrs = 0.0; 'c:@l@!3' = 2.500000000000000E-01; 'a:1' = 1.0 ]
-DataLocalitySetsAsOf = [ 'c:@l@!3' = 1763690000 ]
+DataLocalityQueueSeconds = [ s2bc4defghijklmnopqrs = 64; 'c:@l@@3' = 1024 ]
+DataLocalityReadFrom = [ 'c:@l@@3' = "RAL; no 2" ]
+DataLocalityReadSeconds = [ 'c:@l@@3' = 256 ]
+DataLocalitySets = [ s2bc4defghijklmnopqrs = 0.0; 'c:@l@@3' = 2.500000000000000E-01; 'a:1' = 1.0 ]
+DataLocalitySetsAsOf = [ 'c:@l@@3' = 1763690000 ]
 DataLocalityVersion = 1
 DatasetAsOf = [ 'c:3' = 1763690000 ]
 DatasetFractions = [ 'c:3' = 5.000000000000000E-01; 'd:4' = 1E-05 ]

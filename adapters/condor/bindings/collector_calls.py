@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hydrator.domain.ads import contract
+from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
 
 from .library import SITE_WIDE_ATTRIBUTES, Ad, Bindings, CallError, describe_denial, failure_of
 
@@ -24,6 +25,7 @@ SITE_AD_ATTRIBUTES = (
 SETTLE_SECONDS = 3.0
 """Seconds until an update may be visible: the collector answers queries from forked copies of itself."""
 MERGE_ATTRIBUTES = (
+    *SLOT_EXPRESSIONS,
     contract.SITE,
     *SITE_WIDE_ATTRIBUTES,
     contract.OWN_QUEUE_SECONDS,
@@ -190,7 +192,8 @@ class CollectorCalls(Bindings):
         if text is None:
             return removed
         lines = self._parse_lines(site, text, SITE_WIDE_ATTRIBUTES)
-        return {**removed, contract.VIA: "merge", **lines}
+        logic = {name: self.classad.ExprTree(text) for name, text in SLOT_EXPRESSIONS.items()}
+        return {**removed, contract.VIA: "merge", **lines, **logic}
 
     def _build_invalidation(self, name: str) -> Any:
         """Build the query for INVALIDATE_ADS_GENERIC. TargetType is the MyType of the ads, not "Generic"."""

@@ -50,12 +50,30 @@ def expression_text(ad: Any, attribute: str) -> str:
     return " ".join(line for line in lines if line)
 
 
+_STRING_TEXT = r'"(?:[^"\\]|\\.)*+"'
+_PLAIN_TEXT = re.compile(
+    rf"\s*(?:{_STRING_TEXT}|-?[0-9][0-9.eE+-]*|\{{\s*(?:{_STRING_TEXT}\s*,\s*)*+(?:{_STRING_TEXT}\s*)?\}})\s*",
+    re.DOTALL,
+)
+"""The text of a string, a number or a list of strings."""
+
+
+def read_plain(ad: Any, attribute: str) -> Any:
+    """Return the value of an attribute that a job's owner can set; None if it is not a plain literal.
+
+    The text is checked first: bindings before 25.13.2 evaluate ``+X = false ? {} : X`` without end.
+    """
+    if attribute not in ad or not _PLAIN_TEXT.fullmatch(str(ad.lookup(attribute))):
+        return None
+    with suppress(Exception):
+        return ad.eval(attribute)
+    return None
+
+
 def read_strings(ad: Any, attribute: str) -> list[str]:
     """Return the strings in a list attribute. The value is untrusted: any job's owner can set it."""
-    with suppress(Exception):
-        value = ad.eval(attribute)
-        return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-    return []
+    value = read_plain(ad, attribute)
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def choose_misses_fairly(reports: Iterable[tuple[str, Sequence[str]]], max_misses: int) -> list[list[str]]:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from hydrator.domain.ads import contract
+from hydrator.domain.ads import contract, dataset_sets
 
 from .library import (
     NOT_DYNAMIC_SLOT,
@@ -36,6 +36,7 @@ from .library import (
     choose_misses_fairly,
     expression_text,
     is_number,
+    read_plain,
     read_strings,
 )
 from .match_calls import MatchCalls, SiteMatcher
@@ -47,9 +48,8 @@ NEGOTIATED_JOBS = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 """Jobs that a negotiator places: not scheduler, grid and local universe."""
 RUNNING_JOBS = f"(JobStatus =?= 2 || JobStatus =?= 6 || JobStatus =?= 7) && {NEGOTIATED_JOBS}"
 """Jobs that occupy a slot: they run, transfer their output, or are suspended."""
-NAMES_WITHOUT_KEY = "DataLocalityKey is undefined && RequiredDatasets isnt undefined"
 JOB_ATTRIBUTES = (contract.KEY, "User", "RequestCpus", contract.EXPECTED_SECONDS, contract.RAPTHOR_RUN)
-GROUP_FIELDS = ("key", "datasets", "user", "cpus", "expected_seconds", "run")
+GROUP_FIELDS = ("key", "user", "cpus", "expected_seconds", "run")
 MAX_RUN_LENGTH = 200
 """A longer name of a run does not count."""
 RUNNING_ATTRIBUTES = ("JobCurrentStartDate", "RemoteHost", "ServerTime")
@@ -65,24 +65,14 @@ class LoadCalls(Bindings):
     def read_idle_jobs(self, schedd: str) -> list[Ad]:
         """Return the idle jobs of *schedd* in groups; each row has the fields of ``IdleJobs``.
 
-        The queries use GroupBy: see :meth:`ScheddCalls.count_queued_datasets`. The lists of datasets are
-        read only for jobs without a key. Omit jobs that name no datasets.
+        The query uses GroupBy: see :meth:`ScheddCalls.count_queued_datasets`. Omit jobs without a key.
         """
         queue = self.schedd(schedd)
-        group_by = self.htcondor.QueryOpt.GroupBy
         attributes = [*JOB_ATTRIBUTES, "JobStatus", "JobUniverse"]
         rows: dict[tuple[Any, ...], int] = {}
-        has_unkeyed_jobs = False
-        for ad in self._waiting(queue.query("true", attributes, opts=group_by)):
-            has_unkeyed_jobs = has_unkeyed_jobs or contract.KEY not in ad
-            self._count(rows, ad, ())
-        if has_unkeyed_jobs:
-            unkeyed = queue.query("true", [*attributes, contract.REQUIRED_DATASETS], opts=group_by)
-            for ad in self._waiting(unkeyed):
-                if contract.KEY not in ad:
-                    self._count(rows, ad, self._names(ad))
-        known = ((group, jobs) for group, jobs in rows.items() if group[0] is not None or group[1])
-        return _idle_rows(known)
+        for ad in self._waiting(queue.query("true", attributes, opts=self.htcondor.QueryOpt.GroupBy)):
+            self._count(rows, ad)
+        return _idle_rows((group, jobs) for group, jobs in rows.items() if group[0] is not None)
 
     def read_running_jobs(
         self, schedd: str, site_attributes: Sequence[str], leaving_slots: Iterable[str] = ()
@@ -101,16 +91,12 @@ class LoadCalls(Bindings):
         attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, *machine_attributes]
         rows: dict[tuple[Any, ...], list[int]] = {}
         begun_at = time.time()
-        ads = queue.query(f"{RUNNING_JOBS} && ({NAMES_WITHOUT_KEY}) =!= true", attributes)
+        ads = queue.query(RUNNING_JOBS, attributes)
         ended_at = time.time()
         schedd_time = self._value(ads[0], "ServerTime") if ads else None
         clock_ahead = find_clock_error(schedd_time, begun_at, ended_at)
         for ad in ads:
-            self._add_start(rows, ad, (), machine_attributes, leaving)
-        for ad in queue.query(
-            f"{RUNNING_JOBS} && {NAMES_WITHOUT_KEY}", [*attributes, contract.REQUIRED_DATASETS]
-        ):
-            self._add_start(rows, ad, self._names(ad), machine_attributes, leaving)
+            self._add_start(rows, ad, machine_attributes, leaving)
         return [{**row, "clock_ahead": clock_ahead} for row in _running_rows(rows)]
 
     def read_cluster_jobs(
@@ -125,27 +111,23 @@ class LoadCalls(Bindings):
         machine_attributes = _machine_attributes(site_attributes)
         attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, "JobStatus", *machine_attributes]
         jobs = f"ClusterId == {cluster} && {QUEUED_JOBS} && {NEGOTIATED_JOBS}"
-        keyed = queue.query(f"{jobs} && ({NAMES_WITHOUT_KEY}) =!= true", attributes, limit=max_jobs)
-        named = [*attributes, contract.REQUIRED_DATASETS]
-        unkeyed = queue.query(f"{jobs} && {NAMES_WITHOUT_KEY}", named, limit=max_jobs)
-        ads: list[tuple[Any, tuple[str, ...]]] = [(ad, ()) for ad in keyed]
-        ads += [(ad, self._names(ad)) for ad in unkeyed]
+        ads = queue.query(jobs, attributes, limit=max_jobs + 1)
         idle: dict[tuple[Any, ...], int] = {}
         running: dict[tuple[Any, ...], list[int]] = {}
         held_count = 0
-        for ad, datasets in ads[:max_jobs]:
+        for ad in ads[:max_jobs]:
             status = self.scalar(ad, "JobStatus")
             if status == IDLE:
-                self._count(idle, ad, datasets)
+                self._count(idle, ad)
             elif status == HELD:
                 held_count += 1
             else:
-                self._add_start(running, ad, datasets, machine_attributes)
+                self._add_start(running, ad, machine_attributes)
         return {
             "idle": _idle_rows(idle.items()),
             "running": _running_rows(running),
             "held_count": held_count,
-            "is_complete": len(ads) < max_jobs,
+            "is_complete": len(ads) <= max_jobs,
         }
 
     def _waiting(self, groups: Iterable[Any]) -> Iterable[Any]:
@@ -156,15 +138,14 @@ class LoadCalls(Bindings):
             and self.scalar(ad, "JobUniverse") not in UNPLACED_UNIVERSES
         )
 
-    def _count(self, rows: dict[tuple[Any, ...], int], ad: Any, datasets: tuple[str, ...]) -> None:
-        group = self._group(ad, datasets)
+    def _count(self, rows: dict[tuple[Any, ...], int], ad: Any) -> None:
+        group = self._group(ad)
         rows[group] = rows.get(group, 0) + (self.scalar(ad, "JobCount") or 1)
 
     def _add_start(
         self,
         rows: dict[tuple[Any, ...], list[int]],
         ad: Any,
-        datasets: tuple[str, ...],
         machine_attributes: Sequence[str],
         leaving: AbstractSet[str] = frozenset(),
     ) -> None:
@@ -175,15 +156,13 @@ class LoadCalls(Bindings):
         site = next((value for value in sites if isinstance(value, str) and value), None)
         slot = _slot_of(self._value(ad, "RemoteHost"))
         place = site, None if site else slot, slot in leaving
-        rows.setdefault((*self._group(ad, datasets), *place), []).append(int(started_at))
+        rows.setdefault((*self._group(ad), *place), []).append(int(started_at))
 
-    def _group(self, ad: Any, datasets: tuple[str, ...]) -> tuple[Any, ...]:
-        key, user = self._value(ad, contract.KEY), self._value(ad, "User")
-        cpus, expected = self._value(ad, "RequestCpus"), self._value(ad, contract.EXPECTED_SECONDS)
-        run = self._value(ad, contract.RAPTHOR_RUN)
+    def _group(self, ad: Any) -> tuple[Any, ...]:
+        cpus, user = self._value(ad, "RequestCpus"), self._value(ad, "User")
+        expected, run = read_plain(ad, contract.EXPECTED_SECONDS), read_plain(ad, contract.RAPTHOR_RUN)
         return (
-            key if isinstance(key, str) else None,
-            datasets,
+            read_key(ad),
             user if isinstance(user, str) else "",
             float(cpus) if is_number(cpus) and cpus > 0 else 1.0,
             int(expected) if is_number(expected) and expected > 0 else None,
@@ -192,19 +171,20 @@ class LoadCalls(Bindings):
 
     def _names(self, ad: Any) -> tuple[str, ...]:
         """Return the strings of RequiredDatasets; nothing for any other value, which no slot can satisfy."""
-        value = self._value(ad, contract.REQUIRED_DATASETS)
-        if isinstance(value, list):
-            tree = self.classad.ExprTree
-            items = [item.eval(ad) if isinstance(item, tree) else item for item in value]
-            if all(isinstance(item, str) for item in items):
-                return tuple(items)
-        return ()
+        value = read_plain(ad, contract.REQUIRED_DATASETS)
+        return tuple(value) if isinstance(value, list) else ()
 
     @staticmethod
     def _value(ad: Any, name: str) -> Any:
         with suppress(Exception):
             return ad.eval(name)
         return None
+
+
+def read_key(ad: Any) -> str | None:
+    """Return the value of DataLocalityKey; None if it is not a literal string."""
+    key = read_plain(ad, contract.KEY)
+    return key[:MAX_KEY_CHARS] if isinstance(key, str) else None
 
 
 def _machine_attributes(site_attributes: Sequence[str]) -> list[str]:
@@ -255,8 +235,8 @@ MAX_ENDED_JOBS = 20_000
 """Ended jobs with misses or with reports that one call reads."""
 MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
 """Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
-MAX_KEY_CHARS = 1001
-"""Characters of a DataLocalityKey that are read: a key of a dataset has 1000 at most."""
+MAX_KEY_CHARS = 1 + dataset_sets.MAX_KEY_CHARS
+"""Characters of a DataLocalityKey that are read: a longer one stays too long."""
 OUTCOME_ATTRIBUTES = (
     *("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus"),
 )
@@ -301,7 +281,7 @@ class ScheddCalls(LoadCalls):
         def add(ads: Iterable[Any], count_jobs: Callable[[Any], int]) -> None:
             for ad in ads:
                 if contract.REQUIRED_DATASETS in ad:
-                    jobs = (self._read_required_datasets(ad), self._read_key(ad))
+                    jobs = (self._read_required_datasets(ad), read_key(ad))
                     counts[jobs] = counts.get(jobs, 0) + count_jobs(ad)
 
         grouped = [contract.REQUIRED_DATASETS, contract.KEY, "JobStatus"]
@@ -423,7 +403,6 @@ class ScheddCalls(LoadCalls):
         attributes = [
             *OUTCOME_ATTRIBUTES,
             contract.REQUIRED_DATASETS,
-            contract.REQUIRED_BYTES,
             MISSES_ATTRIBUTE,
             *machine_attributes,
         ]
@@ -450,14 +429,8 @@ class ScheddCalls(LoadCalls):
             **self.scalars(ad, OUTCOME_ATTRIBUTES),
             "site": scalar(ad, site) if site else None,
             "datasets": list(self._read_required_datasets(ad)) if contract.REQUIRED_DATASETS in ad else None,
-            "bytes": _input_sizes(ad),
             "misses": read_strings(ad, MISSES_ATTRIBUTE),
         }
-
-    def _read_key(self, ad: Any) -> str | None:
-        """Return the value of DataLocalityKey; None if it is not a string."""
-        key = self._value(ad, contract.KEY)
-        return key[:MAX_KEY_CHARS] if isinstance(key, str) else None
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
         """Return the strings of RequiredDatasets; for any other value, one text that is not a valid DID.
@@ -474,14 +447,6 @@ class ScheddCalls(LoadCalls):
 def _query_ids(queue: Any, constraint: str) -> list[str]:
     """Return the ids of the jobs that match *constraint*."""
     return [f"{ad['ClusterId']}.{ad['ProcId']}" for ad in queue.query(constraint, ["ClusterId", "ProcId"])]
-
-
-def _input_sizes(ad: Any) -> dict[str, int]:
-    """Return the entries of RequiredBytes that are whole numbers."""
-    with suppress(Exception):
-        sizes = ad.eval(contract.REQUIRED_BYTES)
-        return {name: size for name, size in sizes.items() if type(size) is int}
-    return {}
 
 
 READS_ATTRIBUTE = "ChirpDataLocalityReads"
@@ -675,13 +640,12 @@ class NeedCalls(LoadCalls, MatchCalls):
         names: dict[str, tuple[str, ...]] = {}
         running = []
         for row in self.read_running_jobs(schedd, site_attributes):
-            datasets = tuple(row["datasets"])
-            if row["key"] is not None:
-                if row["key"] not in names:
-                    names[row["key"]] = self._datasets_of_key(queue, row["key"])
-                datasets = names[row["key"]]
-            if datasets:
-                running.append({**row, "datasets": datasets})
+            if (key := row["key"]) is None:
+                continue
+            if key not in names:
+                names[key] = self._datasets_of_key(queue, key)
+            if names[key]:
+                running.append({**row, "datasets": names[key]})
         return {"idle": idle, "running": running}
 
     def evaluate_sites(self, jobs: Sequence[Mapping[str, str]], site_attributes: Sequence[str]) -> list[Ad]:
@@ -704,25 +668,13 @@ class NeedCalls(LoadCalls, MatchCalls):
         """Return the groups of alike idle or held jobs with datasets.
 
         GroupBy returns one ad for each combination of the projected attributes, so one for each second in
-        which jobs of a group became idle; the lists of datasets are read only for jobs without a key.
+        which jobs of a group became idle.
         """
-        options = self.htcondor.QueryOpt.GroupBy
-        quote = self.classad.quote
         groups: dict[str, QueuedGroup] = {}
-        has_unkeyed_jobs = False
-        ads = queue.query(QUEUED, list(GROUP_ATTRIBUTES), opts=options)
+        ads = queue.query(QUEUED, list(GROUP_ATTRIBUTES), opts=self.htcondor.QueryOpt.GroupBy)
         for ad, status in self._select_queued(ads):
-            key = self._value(ad, contract.KEY)
-            if isinstance(key, str):
-                self._add(groups, f"DataLocalityKey =?= {quote(key)}", ad, status)
-            has_unkeyed_jobs = has_unkeyed_jobs or not isinstance(key, str)
-        if has_unkeyed_jobs:
-            ads = queue.query(QUEUED, [*GROUP_ATTRIBUTES, contract.REQUIRED_DATASETS], opts=options)
-            for ad, status in self._select_queued(ads):
-                names = self._names(ad)
-                if names and not isinstance(self._value(ad, contract.KEY), str):
-                    joined = f'join(",", RequiredDatasets) =?= {quote(",".join(names))}'
-                    self._add(groups, f"isString(DataLocalityKey) =!= true && {joined}", ad, status)
+            if (key := read_key(ad)) is not None:
+                self._add(groups, f"DataLocalityKey =?= {self.classad.quote(key)}", ad, status)
         return list(groups.values())
 
     def _add(self, groups: dict[str, QueuedGroup], data: str, ad: Any, status: int) -> None:

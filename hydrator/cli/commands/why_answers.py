@@ -31,6 +31,7 @@ from hydrator.diagnostics.why.query import (
 from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer, render_answer
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.expressions import HERE
 from hydrator.domain.errors import CatalogueError, ConfigError, StateError
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -47,7 +48,6 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.staging.overview import REPORT_NAME, StagingOverview, explain_for_job, overview_from_row
 from hydrator.state.store import Store
-from hydrator.submit.expressions import KEYED_HERE
 from hydrator.submit.nearest_names import (
     MAX_SEARCHED,
     add_similar_names,
@@ -198,7 +198,7 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
         "JobUniverse": "5",
         "DataLocalityKey": classad_string(key),
         "DataLocalityMaxAge": str(max_age),
-        HERE_ATTRIBUTE: KEYED_HERE["require"],
+        HERE_ATTRIBUTE: HERE["require"],
         "Requirements": f"MY.{HERE_ATTRIBUTE}",
     }
     match_result = query.pool.evaluate_match(
@@ -344,6 +344,7 @@ def _load_daemon_knowledge(settings: Settings, now: datetime) -> tuple[DaemonKno
         held_reasons=held_reasons,
         estimates=view.estimates.estimates if view.estimates else None,
         no_estimates_reason=view.estimates.none_reason if view.estimates else None,
+        withheld_keys=frozenset(view.demand.withheld_keys),
     ), None
 
 

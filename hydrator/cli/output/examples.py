@@ -52,9 +52,9 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     ],
     "approve": [("hydrator approve RAL", "confirm that those datasets left")],
     "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
-    "submit pool-config": [
-        ("hydrator submit pool-config --role schedd > 60-hydrator.conf", "for the schedds"),
-        ("hydrator submit pool-config --remove", "print the steps to remove it, and the parts that remain"),
+    "pool-config": [
+        ("hydrator pool-config --role schedd > 60-hydrator.conf", "for the schedds"),
+        ("hydrator pool-config --remove", "print the steps to remove it, and the parts that remain"),
     ],
     "submit rapthor": [
         ("hydrator submit rapthor field.parset --dry-run", "show the job and its sites without submitting")

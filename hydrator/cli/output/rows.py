@@ -223,7 +223,7 @@ def _demand_row(view: StateView) -> DemandStatusJson:
         },
         "absent_datasets": _find_absent_datasets(view),
         "left_out": view.last_cycle.get("left_out", {}),
-        "wrong_keys": view.last_cycle.get("wrong_keys", []),
+        "withheld_keys": view.last_cycle.get("withheld_keys", {}),
     }
 
 

@@ -27,6 +27,7 @@ from hydrator.domain.model import Demand, Did, Origin, to_unix
 from hydrator.domain.redaction import escape_unprintable
 from hydrator.domain.text import format_bytes, format_duration, format_time
 from hydrator.domain.text import format_count as counted
+from hydrator.reconcile.demand import describe_withheld_key
 from hydrator.reconcile.result import CycleReport
 from hydrator.staging.overview import StagingOverview
 from hydrator.submit.nearest_names import similar_names
@@ -192,9 +193,8 @@ def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
         yield f"no catalogue has the wanted dataset {did}; names with other letter case exist: {names}"
     for did, reason in demand_row["unseen"].items():
         yield f"no catalogue answered about {did}: {reason}"
-    for row in demand_row["wrong_keys"]:
-        keyed = counted(row["jobs"], "job")
-        yield f"the DataLocalityKey of {keyed} is not the key of their datasets, such as {row['first']}"
+    for key, jobs in demand_row["withheld_keys"].items():
+        yield describe_withheld_key(key, jobs)
     if nowhere := demand_row["absent_datasets"]:
         many = f"no site has {counted(len(nowhere), 'wanted dataset')}, for example {nowhere[0]}"
         yield f"{many}: check the spelling with hydrator datasets; hydrator run-anywhere does not help"

@@ -30,7 +30,6 @@ from hydrator.diagnostics.check.pool import (
 )
 from hydrator.diagnostics.check.slots import check_slots
 from hydrator.diagnostics.check.staging import check_stager, check_switch
-from hydrator.diagnostics.check.turns import check_turns
 from hydrator.domain.model import Site
 
 _POOL_STEP_COUNT = 4
@@ -105,9 +104,6 @@ def _check_pool(
         finding.subject for finding in findings if finding.level is Level.FAIL
     }
     findings += run_guarded("slots", check_slots, pool, inputs, sites, all_failed_subjects)
-    if inputs.readers is not None:
-        answers = "negotiator" not in all_failed_subjects
-        findings += run_guarded("turns", check_turns, pool, inputs.readers, negotiator_answers=answers)
     on_step()
     return findings
 

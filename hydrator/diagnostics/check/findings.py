@@ -67,6 +67,7 @@ class CheckPoolClient(DaemonProbe, Protocol):
 
     def slots(self, attributes: Sequence[str], constraint: str = ...) -> list[dict[str, Any]]: ...
     def collectors(self) -> list[str]: ...
+    def schedds(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,6 @@ class CheckInputs:
     now: int = 0
     """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
-    readers: int | None = None
-    """Readers of one source, for the turns to read; None if the daemon makes no estimates."""
     stagers: Sequence[Stager] = ()
     """The catalogues that accept requests; none if staging is off."""
     asking_catalogues: frozenset[str] = frozenset()

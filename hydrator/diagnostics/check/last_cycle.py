@@ -10,7 +10,8 @@ from typing import Any
 
 from hydrator.diagnostics.check.findings import Finding, failure, ok, warning
 from hydrator.domain.model import to_unix
-from hydrator.domain.text import format_count, format_duration
+from hydrator.domain.text import format_duration
+from hydrator.reconcile.demand import WITHHELD_KEY_TODO, describe_withheld_key
 
 _CHECK_SERVICE_TODO = "run systemctl status hydrator, or kubectl get pods; the daemon's log has the reason"
 
@@ -125,12 +126,9 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_keys(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings for jobs with a wrong key."""
-    for want in report.get("wrong_keys", []):
-        jobs = f"{format_count(want['jobs'], 'job')} with {format_count(want['datasets'], 'dataset')}"
-        message = f"the DataLocalityKey of {jobs}, such as {want['first']}, is not the key of these datasets"
-        todo = "submit these jobs again, with hydrator submit or without DataLocalityKey"
-        yield warning("keys", message, todo)
+    """Yield findings for keys of two lists of datasets."""
+    for key, jobs in report.get("withheld_keys", {}).items():
+        yield warning("keys", describe_withheld_key(key, jobs), f"submit them again, {WITHHELD_KEY_TODO}")
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:

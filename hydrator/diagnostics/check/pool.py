@@ -1,5 +1,6 @@
 """Examination of a pool: authorization, schedds and negotiator."""
 
+import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
@@ -124,8 +125,27 @@ def check_advertise_access(
         )
 
 
+FIRST_WITH_FIX = (25, 13, 2)
+"""HTCondor's first release that ends the evaluation of an attribute that refers to itself."""
+
+
+def _version_before_fix(text: str) -> str:
+    """Return the version in a CondorVersion if it is older than FIRST_WITH_FIX; else an empty text."""
+    found = re.search(r"CondorVersion: (\d{1,4})\.(\d{1,4})\.(\d{1,4}) ", text)
+    numbers = tuple(map(int, found.groups())) if found else FIRST_WITH_FIX
+    return ".".join(map(str, numbers)) if numbers < FIRST_WITH_FIX else ""
+
+
 def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
     answers = queues.read_demand()
+    for ad in pool.schedds():
+        if ad["Name"] in answers and (old := _version_before_fix(str(ad.get("CondorVersion")))):
+            yield advice(
+                f"schedd {ad['Name']}",
+                f"HTCondor {old}: an attribute that refers to itself, as +X = false ? {{}} : X, stops the"
+                " schedd if anything evaluates it; pool-config evaluates none, another transform may",
+                f"upgrade the schedd to {'.'.join(map(str, FIRST_WITH_FIX))} or later",
+            )
     for schedd, answer in sorted(answers.items()):
         if isinstance(answer, Unseen):
             yield failure(
@@ -155,13 +175,13 @@ def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[
         yield warning(
             f"schedd {schedd}",
             f"{MATCH_LIMITS} is on: if 20 kinds of jobs of one user wait, they starve that user's other jobs",
-            "install the output of hydrator submit pool-config --role schedd",
+            "install the output of hydrator pool-config --role schedd",
         )
     if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():
         yield warning(
             f"schedd {schedd}",
             "has no DataLocality transform: jobs that set only RequiredDatasets ignore where their data is",
-            "install the output of hydrator submit pool-config --role schedd",
+            "install the output of hydrator pool-config --role schedd",
         )
 
 
@@ -173,5 +193,5 @@ def check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
         yield warning(
             "negotiator",
             "NEGOTIATOR_PRE_JOB_RANK has no locality term: it ranks slots by size, so Rank has no effect",
-            "install the output of hydrator submit pool-config --role negotiator",
+            "install the output of hydrator pool-config --role negotiator",
         )

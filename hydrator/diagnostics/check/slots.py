@@ -163,7 +163,7 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
             f"{len(without_clause)} slots with a hook have a START without {HERE_ATTRIBUTE}:"
             " after the data left the site, a claimed slot may still start jobs for CLAIM_WORKLIFE:"
             f" {name_list(without_clause)}",
-            "install the output of hydrator submit pool-config --role startd",
+            "install the output of hydrator pool-config --role startd",
         )
 
 

@@ -136,20 +136,18 @@ def measure_progress(
 
 @dataclass(frozen=True, slots=True)
 class _DatasetsOfJobs:
-    """The demanded sets, by key and by names: jobs without a key name their datasets."""
+    """The demanded sets, by key."""
 
     by_key: Mapping[str, tuple[Did, ...]]
-    by_names: Mapping[frozenset[str], tuple[Did, ...]]
 
     @classmethod
     def of(cls, demand: Demand) -> "_DatasetsOfJobs":
         """Index the sets of *demand*."""
-        by_key: dict[str, tuple[Did, ...]] = {entry.key: entry.dids for entry in demand.entries}
-        return cls(by_key, {frozenset(entry.dids): entry.dids for entry in demand.entries})
+        return cls({entry.key: entry.dids for entry in demand.entries if entry.key is not None})
 
     def find(self, jobs: IdleJobs | RunningJobs) -> tuple[Did, ...]:
         """Return the datasets of *jobs*; empty if they are unknown."""
-        return self.by_key.get(jobs.key or "") or self.by_names.get(frozenset(jobs.datasets), ())
+        return self.by_key.get(jobs.key or "", ())
 
 
 def _group_idle_jobs(

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 from hydrator.diagnostics.units import Title, UnixTime
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import fits, set_key
+from hydrator.domain.ads.expressions import LOCAL_EXPRESSION, swap_sides
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.text import shorten
@@ -26,7 +27,6 @@ from hydrator.reconcile.misses import (
     Miss,
     parse_misses,
 )
-from hydrator.submit.expressions import LOCAL_EXPRESSION
 
 from .sets.facts import NO_SLOT_SET_FACTS, SET_EXPRESSIONS, SlotSetFacts, parse_set_facts
 from .sets.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
@@ -139,6 +139,7 @@ class JobFacts:
         has_cron_schedule: true if HTCondor runs the job again and again (cron_minute and others).
         was_held: true if the job is or was on hold.
         start_count: starts of the job.
+        has_withheld_key: true if jobs with another list of datasets have the same key.
     """
 
     name: str
@@ -168,6 +169,7 @@ class JobFacts:
     has_cron_schedule: bool = False
     was_held: bool = False
     start_count: int = 0
+    has_withheld_key: bool = False
 
     @property
     def has_required_datasets(self) -> bool:
@@ -175,8 +177,9 @@ class JobFacts:
 
     @property
     def has_wrong_key(self) -> bool:
-        """Return True if the key is not the key of the datasets: then the look-ups find nothing."""
-        return self.key is not None and bool(self.datasets) and self.key != set_key(self.datasets)
+        """Return True if the key is not of the datasets, or not of them alone: then no site answers."""
+        is_wrong = self.key is not None and bool(self.datasets) and not fits(self.key, self.datasets)
+        return self.has_withheld_key or is_wrong
 
 
 def parse_job(
@@ -257,7 +260,7 @@ def fact_expressions(dids: Iterable[Did]) -> list[str]:
 
 
 def _usable_expression(did: Did) -> str:
-    by_set = LOCAL_EXPRESSION.replace("MY.DataLocalityKey", classad_string(set_key([did])))
+    by_set = swap_sides(LOCAL_EXPRESSION).replace("MY.DataLocalityKey", classad_string(set_key([did])))
     by_state = (
         f'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'
         f' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge)'

@@ -141,7 +141,8 @@ def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge
 def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) -> JobExplanation:
     job = parse_job(row["ad"], row["procs"], schedd, query.default_scope)
     unpublished = tuple(did for did in job.datasets if matches_any(did, query.never))
-    job = replace(job, never_published=unpublished)
+    withheld = query.knowledge.withheld_keys if query.knowledge else frozenset()
+    job = replace(job, never_published=unpublished, has_withheld_key=job.key in withheld)
     if job.status not in {None, JobStatus.IDLE, JobStatus.HELD}:
         return explain(job, (), None, now=query.now)
     facts = fetch_schedd_facts(query.pool, schedd)

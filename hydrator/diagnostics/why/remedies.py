@@ -11,6 +11,7 @@ from hydrator.domain.text import (
     format_percent,
     shorten_list,
 )
+from hydrator.reconcile.demand import WITHHELD_KEY_TODO
 
 from .explanation import MismatchCause, Reason, Remedy, SiteMatch
 from .missing_data import (
@@ -87,7 +88,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
     ways = []
     is_estimated = any(reason.set_facts and reason.set_facts.is_estimated for reason in reasons)
     if job.has_wrong_key:
-        ways.append(Remedy(4, "submit the job again without DataLocalityKey"))
+        ways.append(Remedy(4, f"submit the job again: {WITHHELD_KEY_TODO}"))
     elif job.mode == AUTO and is_estimated:
         ways.append(Remedy(2, "reading from elsewhere ends sooner than waiting for a slot beside the data"))
     elif job.any_after is not None and job.any_after > to_unix(now):

@@ -67,7 +67,6 @@ _RECENT_SECONDS = 600
 
 _NO_MATCH = "no match found"
 
-READ_LIMIT_SETTING = "[estimates] max_readers_per_source"
 """The setting of the number of readers that the concurrency limit of a source allows."""
 
 
@@ -93,11 +92,6 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
     source = f"the negotiator reported this {format_duration(max(0, to_unix(now) - rejected_at))} ago"
     if limit := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
         names = limit[1].strip() or job.concurrency_limits
-        if read := re.search(r"\bdatalocality\.from_(\w{1,500})_\d{1,9}_\d{1,3}\b", names, re.IGNORECASE):
-            return (
-                f"it waits to read from {read[1]}: as many jobs as may begin at a time have begun to read"
-                f" from there ({READ_LIMIT_SETTING}); {source}"
-            )
         return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {source}"
     if not matching_sites:
         return None

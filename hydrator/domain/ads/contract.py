@@ -28,23 +28,18 @@ TROUBLE: Final = "DataLocalityTrouble"
 LOCAL: Final = "DataLocalityLocal"
 AUTO: Final = "DataLocalityAuto"
 OFFER: Final = "DataLocalityOffer"
-TAKES_READER: Final = "DataLocalityTakesReader"
-READ_LIMIT: Final = "DataLocalityReadLimit"
 VIA: Final = "DataLocalityVia"
 REQUIRED_DATASETS: Final = "RequiredDatasets"
-REQUIRED_BYTES: Final = "RequiredBytes"
 REQUIRED_DATASETS_CSV: Final = "RequiredDatasetsCSV"
 MODE: Final = "DataLocality"
 KEY: Final = "DataLocalityKey"
+KEY_FOR: Final = "DataLocalityKeyFor"
 EXPECTED_SECONDS: Final = "DataLocalityExpectedSeconds"
 MAX_WAIT: Final = "DataLocalityMaxWait"
 ANY_AFTER: Final = "DataLocalityAnyAfter"
 MAX_AGE: Final = "DataLocalityMaxAge"
 HERE: Final = "DataLocalityHere"
 RANK: Final = "DataLocalityRank"
-DATASETS_HERE: Final = "DatasetsHere"
-SHARES: Final = "DataLocalityShares"
-OLDEST: Final = "DataLocalityOldest"
 START: Final = "DataLocalityStart"
 START_RECORD: Final = "MATCH_EXP_DataLocalityStart"
 TRANSFORMED: Final = "DataLocalityTransformed"
@@ -138,34 +133,20 @@ ON_SLOTS: Final = {
 """Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""
 ON_SLOTS_ONLY: Final = {
     TROUBLE: ("string", "reason why the hook's last run failed; undefined if it did not fail"),
-    LOCAL: (
-        "expression, boolean",
-        "from the startd's configuration: a job with a key has all its datasets here",
-    ),
-    AUTO: (
-        "expression, boolean",
-        "from the startd's configuration: a job with a key and mode `auto` may run here",
+    LOCAL: ("expression, boolean", "all datasets of the job are here, and the facts are fresh"),
+    AUTO: ("expression, boolean", "a job of mode `auto` may start here"),
+    RANK: (
+        "expression, real, s",
+        (
+            "0 where all datasets of the job are, else minus the seconds to read the rest, -800,001 or more;"
+            " without an estimate -1,000,000 + 100,000 times the share of the bytes here"
+        ),
     ),
     OFFER: (
         "expression, string",
         (
-            "from the startd's configuration: the estimates for a job with a key, such as"
-            " `read 240 s from UK, queue 720 s`; `local`: all its datasets are here; empty: no valid"
-            " estimates"
-        ),
-    ),
-    TAKES_READER: (
-        "expression, boolean",
-        (
-            "from the startd's configuration: a job with a key and mode `auto` may start here and read from"
-            " elsewhere; false where its schedd would start it without the negotiator"
-        ),
-    ),
-    READ_LIMIT: (
-        "expression, string",
-        (
-            "from the startd's configuration: the concurrency limit of a job with a key and mode `auto` that"
-            " would read from elsewhere: its source, turn and weight; undefined for all other jobs"
+            "the estimates for the job, such as `read 240 s from UK, queue 720 s`; `local`: all its datasets"
+            " are here; empty: no valid estimates"
         ),
     ),
     VIA: (
@@ -174,10 +155,9 @@ ON_SLOTS_ONLY: Final = {
     ),
 }
 ON_JOBS: Final = {
-    REQUIRED_DATASETS: ("list of string", "DIDs that the job reads"),
-    REQUIRED_BYTES: (
-        "nested ad, DID to integer, bytes",
-        "sizes of the required datasets, if known; the rank uses them as weights",
+    REQUIRED_DATASETS: (
+        "list of string",
+        "DIDs that the job reads; at submission also one string with commas",
     ),
     REQUIRED_DATASETS_CSV: (
         "string",
@@ -194,9 +174,13 @@ ON_JOBS: Final = {
     KEY: (
         "string",
         (
-            "key of the job's set of datasets in the records of slots; `hydrator submit` makes it; for one"
-            " dataset, the job transform does"
+            "name of the job's set of datasets in the records of slots: the hash of `hydrator submit`, the"
+            " names themselves, or a name for the list of this cluster; the schedd's job transform makes it"
         ),
+    ),
+    KEY_FOR: (
+        "string",
+        "the list, joined by commas, that the hash in `DataLocalityKey` is of; the transform deletes it",
     ),
     EXPECTED_SECONDS: ("integer, s", "how long the job will run, if the user knows it"),
     MAX_WAIT: (
@@ -211,33 +195,11 @@ ON_JOBS: Final = {
     HERE: (
         "expression",
         (
-            "clause of the job's Requirements that looks for the job's data in the slot ad;"
-            " `hydrator run-anywhere` sets this attribute to true; jobs of `hydrator submit` with several"
-            " datasets bring their own text of it, which the job transform checks"
+            "clause of the job's Requirements, which looks at `DataLocalityLocal` or `DataLocalityAuto` of"
+            " the slot; `hydrator run-anywhere` sets this attribute to true"
         ),
     ),
-    RANK: (
-        "expression, s",
-        (
-            "only on jobs of several datasets without a key: 0 at a slot with all datasets, else -1,000,000 +"
-            " 100,000 times the share of the datasets"
-        ),
-    ),
-    DATASETS_HERE: (
-        "expression, nested ad",
-        "only on jobs of several datasets without a key: the slot's `DataLocalitySets`, by a short name",
-    ),
-    SHARES: (
-        "expression, list of real",
-        (
-            "only on jobs of several datasets without a key: share of each dataset at the slot's site,"
-            " 0 to 1; undefined where the facts are older than `DataLocalityMaxAge`"
-        ),
-    ),
-    OLDEST: (
-        "expression, Unix s",
-        "only on jobs of several datasets without a key: time of the oldest fact about one of them",
-    ),
+    RANK: ("expression, real, s", "the slot's `DataLocalityRank`, or -1,000,000 at a slot without it"),
     START: (
         "string",
         "text that the schedd expands at each start of the job, with the slot's `DataLocalityOffer`",

@@ -1,8 +1,19 @@
 """Keys of dataset sets: one short ClassAd name for all datasets that a job needs.
 
-A site's ad has an entry for each demanded set, so a job's expressions look up one key, however many
-datasets the job needs. The names in a ClassAd ignore letter case, and a key must not: two different sets
-never have keys that differ in letter case only.
+A site's ad has an entry for each demanded set, so a job's clause looks up one key, however many datasets
+the job needs. The schedd's job transform gives each job its key, in one of three forms:
+
+====================================  =====================================================================
+``s`` and 20 letters of base 32       a hash, with the list that it is of (``DataLocalityKeyFor``), from
+                                      ``hydrator submit``
+``lofar:@L1,lofar:@L2``               the names in the job's order, up to NAMES_CHARS characters before
+                                      ``@`` stands before each capital letter, ``@`` and ``~``
+``c123.4567@schedd.example``          the cluster, the number of characters of the joined names, the schedd
+====================================  =====================================================================
+
+The names in a ClassAd ignore letter case, and a key must not: two different sets never have keys that differ
+in letter case only. ``~`` is marked because ``KEY~LANE`` names a part of a set. The daemon compares each key
+with the job's list (:func:`fits`): a key of two lists is withheld (hydrator/reconcile/demand.py).
 
 This module is pure, and needs only the standard library: Toil's leader imports it.
 """
@@ -10,51 +21,99 @@ This module is pure, and needs only the standard library: Toil's leader imports 
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
-from typing import NewType
+from collections.abc import Iterable, Sequence
+from typing import Final, NewType
 
 SetKey = NewType("SetKey", str)
-"""The key of a set of datasets, as :func:`set_key` builds it."""
+"""The key of a set of datasets."""
 
-HASHED_KEY_CHARS = 21
-MAX_KEY_CHARS = 1000
-"""Largest length of a key: a DID has up to 500 characters, and each may have a mark."""
-KEY_PATTERN = "^(s[a-z2-7]{20}|([A-Za-z0-9._/=+~-]|@!?)+:([A-Za-z0-9._:/=+~-]|@!?)+)$"
-"""Regular expression of the texts that can be a key: a hash, or a DID with marks."""
+HASHED_KEY_CHARS: Final = 21
+NAMES_CHARS: Final = 120
+"""Largest number of characters of joined names that are a key themselves, before marks."""
+MAX_KEY_CHARS: Final = 500
+"""Largest length of a key: 120 characters with a mark each, or a cluster with the name of its schedd."""
+HASH_PATTERN: Final = "s[a-z2-7]{20}"
+_NAMES_PATTERN = "(?:[a-z0-9._:/=+,-]|@[A-Z@~])+"
+_CLUSTER_PATTERN = "c[0-9]{1,10}[.][0-9]{1,10}@[a-z0-9._@-]+"
+KEY_PATTERN: Final = f"^(?:{HASH_PATTERN}|(?=[^:]+:){_NAMES_PATTERN}|{_CLUSTER_PATTERN})$"
+"""Regular expression of the texts that can be a key."""
 _KEY = re.compile(KEY_PATTERN.removesuffix("$") + r"\Z")
-_CASED = re.compile("[A-Z@]")
-_MARKED = re.compile("@([A-Z!])")
+_HASH = re.compile(rf"{HASH_PATTERN}\Z")
+_CLUSTER = re.compile(rf"{_CLUSTER_PATTERN}\Z")
+_MARKED_LETTER = re.compile("([A-Z@~])")
+_MARK = re.compile("@(.)")
 
 
 def set_key(dids: Iterable[str]) -> SetKey:
-    """Return the key of the set *dids*; the order and duplicates do not matter.
+    """Return the key of a job of ``hydrator submit`` with the set *dids*; order and duplicates do not matter.
 
-    The key of one dataset is its DID with an ``@`` before each capital letter and ``@!`` for each ``@``, so
-    ``lofar:L1`` has the key ``lofar:@L1``. The pool's job transform builds the same key. The key of several
-    datasets is ``s`` and the first 20 letters of the base 32 SHA-256 (RFC 4648, in lower case) of the
-    sorted DIDs, with a line feed between two DIDs.
+    It is the sorted names if they are short, as the transform makes it of them, else their hash.
 
     Raises:
         ValueError: *dids* is empty.
     """
     names = sorted(set(dids))
+    return names_key(names) if len(",".join(names)) <= NAMES_CHARS else hash_key(names)
+
+
+def names_key(names: Sequence[str]) -> SetKey:
+    """Return the key of *names*, in this order, that the transform gives a job whose names are short.
+
+    Raises:
+        ValueError: *names* is empty.
+    """
     if not names:
         raise ValueError("a set of datasets needs at least one dataset")
-    if len(names) == 1:
-        return SetKey(_CASED.sub(_mark_case, names[0]))
-    digest = hashlib.sha256("\n".join(names).encode()).digest()
+    return SetKey(_MARKED_LETTER.sub(r"@\1", ",".join(names)))
+
+
+def hash_key(dids: Iterable[str]) -> SetKey:
+    """Return the hash of the set *dids*: ``s`` and the first 20 letters of the base 32 SHA-256 (RFC 4648).
+
+    It is of the sorted DIDs, with a line feed between two DIDs, in lower case.
+    """
+    digest = hashlib.sha256("\n".join(sorted(set(dids))).encode()).digest()
     return SetKey("s" + base64.b32encode(digest).decode().lower()[: HASHED_KEY_CHARS - 1])
+
+
+def key_attributes(dids: Sequence[str]) -> dict[str, str]:
+    """Return what a job with the list *dids* needs beside the list: the hash and its text, if it is long.
+
+    For a short list nothing: the schedd's transform makes the key of the names.
+    """
+    joined = ",".join(dids)
+    if len(joined) <= NAMES_CHARS:
+        return {}
+    return {"DataLocalityKey": hash_key(dids), "DataLocalityKeyFor": joined}
+
+
+def fits(key: str, dids: Iterable[str]) -> bool:
+    """Return whether *key* can be the key of a job with the set *dids*.
+
+    A cluster's key fits any list: only another list with the same key shows that it is not unique.
+    """
+    if _HASH.match(key):
+        return key == hash_key(dids)
+    return is_cluster_key(key) or set(names_of(key)) == set(dids)
+
+
+def is_cluster_key(key: str) -> bool:
+    """Return whether *key* is of one cluster: no later job has it."""
+    return bool(_CLUSTER.match(key))
+
+
+def names_of(key: str) -> tuple[str, ...]:
+    """Return the names of the datasets that *key* consists of; none if it is a hash or of a cluster."""
+    if ":" not in key or not _KEY.match(key):
+        return ()
+    return tuple(_MARK.sub(r"\1", key).split(","))
+
+
+def quote_key(key: str) -> str:
+    """Return *key* as a name of a nested ad; a hash needs no quotes."""
+    return key if _HASH.match(key) else f"'{key}'"
 
 
 def can_be_key(text: str) -> bool:
     """Return True if *text* has the form of a key."""
     return len(text) <= MAX_KEY_CHARS and bool(_KEY.match(text))
-
-
-def unmark_case(text: str) -> str:
-    """Return *text* with the DID in place of each key of one dataset; other words may change too."""
-    return _MARKED.sub(lambda mark: mark[1].replace("!", "@"), text)
-
-
-def _mark_case(letter: re.Match[str]) -> str:
-    return "@!" if letter[0] == "@" else f"@{letter[0]}"

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_literal
 from hydrator.domain.ads.contract import CONTRACT_VERSION, ESTIMATE_ATTRIBUTES
-from hydrator.domain.ads.dataset_sets import SetKey, unmark_case
+from hydrator.domain.ads.dataset_sets import SetKey, names_of
 from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Site, SiteAd, from_unix, to_unix
 from hydrator.domain.text import matches_any
 from hydrator.domain.untrusted import is_ahead
@@ -128,7 +128,7 @@ _NO_SETS = ((contract.SETS, "[]"), (contract.SETS_AS_OF, "[]"))
 
 def names_any(ad: SiteAd, patterns: tuple[str, ...]) -> bool:
     """Return True if *ad* names a dataset that matches one of *patterns*."""
-    names = (*facts_of(ad), *map(unmark_case, sets_of(ad)))
+    names = (*facts_of(ad), *(name for key in sets_of(ad) for name in names_of(key)))
     return any(matches_any(name, patterns) for name in names)
 
 
@@ -174,7 +174,7 @@ def redraft(ad: SiteAd, *, now: datetime, max_age: timedelta, never: tuple[str, 
     fresh = {
         key
         for key, one in sets_of(ad).items()
-        if now - one.as_of <= max_age and not matches_any(unmark_case(key), never)
+        if now - one.as_of <= max_age and not any(matches_any(name, never) for name in names_of(key))
     }
     content = render_content(
         ad.site,

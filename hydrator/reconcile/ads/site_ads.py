@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
+from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.estimates import Estimates, SiteEstimates
 from hydrator.domain.model import Demand, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.snapshot.merge import FactRows
@@ -28,7 +29,6 @@ from .drafts import (
     sets_of,
 )
 from .set_lines import (
-    DatasetSet,
     DemandedSets,
     DemandIndex,
     OmittedEntries,
@@ -78,7 +78,7 @@ class _DraftInputs:
     as_of: datetime | None
     seconds: SiteSeconds | None = None
     estimates: SiteEstimates | None = None
-    entries: Mapping[DatasetSet, SetEntry] = field(default_factory=dict)
+    entries: Mapping[SetKey, SetEntry] = field(default_factory=dict)
 
     def is_like(self, other: "_DraftInputs") -> bool:
         """Return True if both give the same draft, as long as both have the same facts."""
@@ -151,17 +151,16 @@ class _DraftSteps:
     def has_newly_settled(self) -> bool:
         """Return True if other sets are unsettled than in the previous drafts."""
         previous = self.previous
-        return bool(previous and previous.demand_index.unsettled_sets != self.demand_index.unsettled_sets)
+        return bool(previous and previous.demand_index.unsettled_keys != self.demand_index.unsettled_keys)
 
-    def known_entries(self, site: Site) -> dict[DatasetSet, SetEntry]:
+    def known_entries(self, site: Site) -> dict[SetKey, SetEntry]:
         """Return the entries whose rows are still right: those of all sets without a changed dataset."""
         last = self.last_inputs(site)
         if last is None:
             return {}
-        entries = dict(last.entries)
-        for dids in self.demand_index.sets_with(chain(self.changed_dids.get(site, ()), self.changed_inputs)):
-            entries.pop(dids, None)
-        return entries
+        changed = chain(self.changed_dids.get(site, ()), self.changed_inputs)
+        changed_keys = self.demand_index.keys_with(changed)
+        return {key: entry for key, entry in last.entries.items() if key not in changed_keys}
 
     def render(
         self, site: Site, facts: SiteFacts, inputs: _DraftInputs
@@ -305,12 +304,11 @@ def _index_demand(demand: Demand, previous: DraftSet | None) -> DemandIndex:
         return DemandIndex.build(wants)
     last = previous.demand_index
     if len(wants) == len(last.entries) and all(
-        want is old
-        or (want.dids, want.origin, want.has_unkeyed_jobs) == (old.dids, old.origin, old.has_unkeyed_jobs)
+        want is old or (want.dids, want.origin, want.key) == (old.dids, old.origin, old.key)
         for want, old in zip(wants, last.entries, strict=True)
     ):
         return last.with_entries(wants)
-    return DemandIndex.build(wants, last.keys)
+    return DemandIndex.build(wants)
 
 
 def _update_positions(

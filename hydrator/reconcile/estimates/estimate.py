@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.estimates import (
     Estimates,
     Rate,
@@ -21,8 +21,8 @@ from hydrator.domain.ads.estimates import (
     SiteEstimates,
 )
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import BadDid, PoolError
-from hydrator.domain.model import Demand, Site, Snapshot, parse_did, to_unix
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Demand, Site, Snapshot, to_unix
 from hydrator.domain.ports import IdleJobs, PoolLoad, PoolLoads, RunningJobs, ScheddLoad
 from hydrator.reconcile.threads import THREADS, Threads
 
@@ -193,7 +193,6 @@ class _EstimateSteps:
         self._read_stocks = previous.memory.read_stocks
         self.read_stocks: dict[Site, ReadStock] = {}
         self._now = now
-        self._keys_of_names: dict[tuple[str, ...], SetKey | None] = {}
         placed = list(self._place_running_jobs())
         self.history = previous.history.update(load, placed)
         default_run_seconds = policy.default_run.total_seconds()
@@ -291,18 +290,8 @@ class _EstimateSteps:
     # jobs
 
     def _find_key(self, jobs: IdleJobs | RunningJobs) -> SetKey | None:
-        """Return the key of the jobs' set; None for jobs without data, or with a name that is not a DID."""
-        if jobs.key is not None:
-            return SetKey(jobs.key)
-        if not jobs.datasets:
-            return None
-        if jobs.datasets not in self._keys_of_names:
-            try:
-                dids = [parse_did(name, self._policy.default_scope) for name in jobs.datasets]
-                self._keys_of_names[jobs.datasets] = set_key(dids)
-            except BadDid:
-                self._keys_of_names[jobs.datasets] = None
-        return self._keys_of_names[jobs.datasets]
+        """Return the key of the jobs' set; None for jobs without data."""
+        return None if jobs.key is None else SetKey(jobs.key)
 
     def _schedd_loads(self) -> Iterator[tuple[str, ScheddLoad]]:
         for schedd, load in sorted(self._load.schedds.items()):

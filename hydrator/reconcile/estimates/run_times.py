@@ -19,11 +19,10 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Final
 
-from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.model import (
     DatasetState,
     Demand,
-    DemandEntry,
     Did,
     Fact,
     Site,
@@ -240,7 +239,6 @@ class Holdings:
     sites: Mapping[Site, SiteHoldings]
     sets: Mapping[SetKey, DatasetSet]
     sizes: Mapping[Did, int] = field(repr=False)
-    keys: Mapping[tuple[Did, ...], SetKey] = field(repr=False)
 
     def missing_bytes(self, one: DatasetSet, site: Site) -> dict[Holders, float]:
         """Return the bytes of *one* that are not on disk at *site*, by the sites that have them.
@@ -271,12 +269,10 @@ class Holdings:
 def read_holdings(snapshot: Snapshot, demand: Demand, previous: Holdings | None = None) -> Holdings:
     """Return the holdings of *snapshot* and the sets of *demand*.
 
-    Datasets whose DIDs differ in letter case only are in no set, and neither are two sets with one key.
+    Datasets whose DIDs differ in letter case only are in no set, and neither are sets whose key is withheld.
     """
     before = previous.sites if previous else {}
     sites = {site: _read_site(facts, before.get(site)) for site, facts in snapshot.sites.items()}
-    keys = previous.keys if previous else {}
-    keys = {dids: keys.get(dids) or set_key(dids) for dids in _demanded_sets(demand.entries)}
     is_unchanged = (
         previous is not None
         and previous.sizes is snapshot.bytes_total
@@ -286,24 +282,14 @@ def read_holdings(snapshot: Snapshot, demand: Demand, previous: Holdings | None 
     known = previous.sets if previous and is_unchanged else {}
     colliding_dids = frozenset(did for clash in snapshot.case_collisions for did in clash)
     sets: dict[SetKey, DatasetSet] = {}
-    ambiguous_keys = set()
-    for dids, key in keys.items():
-        if not colliding_dids.isdisjoint(dids):
+    for entry in demand.entries:
+        key = entry.key
+        if key is None or key in sets or not colliding_dids.isdisjoint(entry.dids):
             continue
-        if key in sets:
-            ambiguous_keys.add(key)
-        sets[key] = known.get(key) or build_set(key, frozenset(dids), sites, snapshot.bytes_total)
-    for key in ambiguous_keys:
-        del sets[key]
-    return Holdings(sites, sets, snapshot.bytes_total, keys)
-
-
-def _demanded_sets(entries: Iterable[DemandEntry]) -> Iterable[tuple[Did, ...]]:
-    """Yield the datasets of each entry; also each dataset alone if jobs look each one up by its own key."""
-    for entry in entries:
-        yield entry.dids
-        if entry.has_unkeyed_jobs and len(entry.dids) > 1:
-            yield from ((did,) for did in entry.dids)
+        one, dids = known.get(key), frozenset(entry.dids)
+        is_known = one is not None and one.dids == dids
+        sets[key] = one if one and is_known else build_set(key, dids, sites, snapshot.bytes_total)
+    return Holdings(sites, sets, snapshot.bytes_total)
 
 
 def _read_site(facts: SiteFacts, previous: SiteHoldings | None) -> SiteHoldings:

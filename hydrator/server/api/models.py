@@ -207,7 +207,7 @@ class DatasetSetAnswer(TypedDict):
     """A set of datasets that queued jobs need together.
 
     Attributes:
-        key: the DataLocalityKey of these jobs.
+        key: the DataLocalityKey of these jobs; null: no site answers for it, because other jobs have it too.
         datasets: number of datasets.
         example: one of the datasets.
         jobs: number of the jobs.
@@ -216,7 +216,7 @@ class DatasetSetAnswer(TypedDict):
         staging: what was requested for it, or why not; null without the parameter `key`.
     """
 
-    key: str
+    key: str | None
     datasets: int
     example: str
     jobs: int

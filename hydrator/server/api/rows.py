@@ -89,7 +89,7 @@ def _unseen_reason(snapshot: Snapshot, did: Did) -> str | None:
 def build_set_rows(state: ServerState, keys: Collection[str]) -> list[DatasetSetAnswer]:
     """Build the rows of the demanded sets in *keys*; without *keys*, of the sets that most jobs need."""
     sets = select_sets(state, keys)
-    keys_of_sets = {entry.key for entry in sets}
+    keys_of_sets = {entry.key for entry in sets if entry.key is not None}
     answers = {site: read_set_answers(ad, state.now, keys_of_sets) for site, ad in sorted(state.ads.items())}
     return [
         {
@@ -111,7 +111,7 @@ def build_set_rows(state: ServerState, keys: Collection[str]) -> list[DatasetSet
                     else None,
                 }
                 for site, each in answers.items()
-                if (answer := each.by_key.get(entry.key))
+                if entry.key is not None and (answer := each.by_key.get(entry.key))
             ],
             "staging": _explain_staging(state, entry.dids) if keys else None,
         }

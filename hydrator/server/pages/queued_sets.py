@@ -27,7 +27,7 @@ class QueuedSet:
     """
 
     name: str
-    key: SetKey
+    key: SetKey | None
     jobs: int
     cells: Sequence[str]
     start: str = ""
@@ -46,7 +46,7 @@ class QueuedSetTable:
 def build_queued_sets(state: ServerState) -> QueuedSetTable:
     """Build the table from the ads that the server gives to the hooks."""
     all_sets = select_sets(state)
-    shown = {entry.key for entry in all_sets[:MAX_ROWS]}
+    shown = {entry.key for entry in all_sets[:MAX_ROWS] if entry.key is not None}
     answers = {site: read_set_answers(ad, state.now, shown) for site, ad in sorted(state.ads.items())}
     rows = [_build_row(entry, answers, state) for entry in all_sets[:MAX_ROWS]]
     caption = f"{format_count(len(all_sets), 'set')} of datasets that queued jobs need, most jobs first"
@@ -64,10 +64,10 @@ def _build_row(entry: DemandEntry, answers: Mapping[Site, SiteAnswers], state: S
     facts = {
         site: _slot_set_facts(key, each, size, _find_estimate(state, site, key))
         for site, each in answers.items()
-        if key in each.by_key
+        if key is not None and key in each.by_key
     }
     cells = [
-        _cell(each.by_key.get(key), facts[site].queue_site if site in facts else None)
+        _cell(each.by_key.get(key) if key else None, facts[site].queue_site if site in facts else None)
         for site, each in answers.items()
     ]
     return QueuedSet(name, key, entry.job_count, cells, describe_start(facts, state.now))

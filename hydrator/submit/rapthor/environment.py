@@ -25,8 +25,7 @@ def export_lines(
 ) -> str:
     """Return lines for a shell: every job that a user then submits from this shell has the datasets.
 
-    A value with ``;`` does not reach the jobs of a DAG. So the lines have the datasets' sizes (RequiredBytes,
-    a nested ad) only if there is one dataset.
+    A value with ``;`` does not reach the jobs of a DAG, so no attribute has one.
 
     Args:
         run: the run with its datasets.

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hydrator.domain.ads.classad import escape_macros, list_literal, string_literal
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import key_attributes
+from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import format_count
 from hydrator.reconcile.misses import PATHS_ATTRIBUTE
-from hydrator.submit.expressions import Mode
 from hydrator.submit.gpus import GpuChoice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere
-from hydrator.submit.submit_files.keys import KEY_ATTRIBUTE
 from hydrator.submit.submit_files.values import (
     line_problems,
     quote_arguments,
@@ -104,15 +103,16 @@ class RapthorRun:
         return self.label or self.name
 
     @property
+    def _key(self) -> dict[str, str]:
+        return key_attributes(sorted(set(self.dids)))
+
+    @property
     def attributes(self) -> dict[str, str]:
         """The job attributes, each with its ClassAd literal (docs/reference/attributes.md)."""
         literals = {
             "RequiredDatasets": _string_list_literal(self.dids),
-            KEY_ATTRIBUTE: string_literal(set_key(self.dids)),
+            **{name: string_literal(text) for name, text in self._key.items()},
         }
-        sizes = {did: self.sizes[did] for did in sorted(set(self.dids)) if did in self.sizes}
-        if sizes:
-            literals["RequiredBytes"] = "[" + ";".join(f"'{did}'={size}" for did, size in sizes.items()) + "]"
         literals |= self.options.literals
         literals["RapthorRun"] = string_literal(self.name)
         return literals
@@ -227,7 +227,8 @@ def _attribute_lines(run: RapthorRun, gpu: GpuChoice | None, path_sites: Sequenc
     return [
         "# the datasets that the job reads; the schedd's transform makes requirements and rank from them",
         *(f"+{name} = {literal}" for name, literal in literals.items()),
-        *([f"rank = {rank}"] if rank else []),
+        # also where the negotiator has no term for it; a schedd without the transform sets no rank of ours
+        f"rank = {f'({rank}) + ' if rank else ''}(MY.DataLocalityRank ?: 0.0)",
     ]
 
 
@@ -275,9 +276,8 @@ def as_ad(run: RapthorRun) -> str:
 
 def as_json(run: RapthorRun) -> str:
     """Return the job attributes as a JSON object."""
-    body: dict[str, object] = {"RequiredDatasets": sorted(set(run.dids)), KEY_ATTRIBUTE: set_key(run.dids)}
-    if run.sizes:
-        body["RequiredBytes"] = {did: run.sizes[did] for did in sorted(run.sizes)}
+    dids = sorted(set(run.dids))
+    body: dict[str, object] = {"RequiredDatasets": dids, **key_attributes(dids)}
     body |= {name: json.loads(literal) for name, literal in run.options.literals.items()}
     body["RapthorRun"] = run.name
     return json.dumps(body, indent=2) + "\n"

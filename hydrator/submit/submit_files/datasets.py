@@ -20,7 +20,15 @@ from .description import (
     SubmitFileError,
     line_ending,
 )
-from .keys import CLAUSE_LINES, KEY_ATTRIBUTE, KEY_VARIABLE, KeyLines, key_lines, read_names
+from .keys import (
+    CLAUSE_LINES,
+    KEY_ATTRIBUTE,
+    KEY_FOR_ATTRIBUTE,
+    KEY_VARIABLE,
+    KeyLines,
+    key_lines,
+    read_names,
+)
 
 _LIST = f"MY.{ATTRIBUTE}"
 _UNIT_SEPARATOR = "\x1f"
@@ -154,8 +162,8 @@ def key_of_own_list(
         return KeyLines(), f"{ATTRIBUTE} differs from job to job"
     if key.item_keys and KEY_VARIABLE in description.item_names:
         return KeyLines(), ""  # this program wrote the keys
-    own = description.value(f"MY.{KEY_ATTRIBUTE}")
-    return (KeyLines() if key.lines == (f"+{KEY_ATTRIBUTE} = {own}",) else key), ""
+    own = tuple(f"+{name} = {description.value(f'MY.{name}')}" for name in (KEY_ATTRIBUTE, KEY_FOR_ATTRIBUTE))
+    return (KeyLines() if key.lines == own else key), ""
 
 
 def _queue_with_keys(description: Description, key: KeyLines, end: bytes) -> bytes:

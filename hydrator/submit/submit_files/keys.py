@@ -1,7 +1,8 @@
 """Keys of dataset sets in submit descriptions: the lines with ``DataLocalityKey``. Pure.
 
-A job's expressions look up all its datasets by one key (:mod:`hydrator.domain.ads.dataset_sets`). The
-schedd's job transform cannot hash, so ``hydrator submit`` writes the key of several datasets.
+A job looks up all its datasets by one key (:mod:`hydrator.domain.ads.dataset_sets`). The schedd's job
+transform makes the key of a short list. It cannot hash, so ``hydrator submit`` writes the hash of a long list
+with the text that it is of: the transform takes the hash if that text is the list that the job then has.
 If the datasets differ from item to item of a queue statement, the key is one more variable of the items.
 """
 
@@ -10,19 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hydrator.domain.ads.classad import string_literal
-from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.dataset_sets import NAMES_CHARS, SetKey, hash_key
+from hydrator.domain.ads.expressions import REQUIREMENT
 from hydrator.domain.model import parse_did
 
-from ..expressions import SUBMITTED_HERE
-
 KEY_ATTRIBUTE = "DataLocalityKey"
-CLAUSE_LINES = (
-    f"+DataLocalityHere = {SUBMITTED_HERE}",
-    "requirements = MY.DataLocalityHere && ($(requirements:true))",
-)
-"""Lines after all others of a description with a key: the schedd stores one clause for all its jobs.
+KEY_FOR_ATTRIBUTE = "DataLocalityKeyFor"
+CLAUSE_LINES = (f"requirements = {REQUIREMENT} && ($(requirements:true))",)
+"""The line after all others of a description with a key: the schedd stores one clause for all its jobs.
 
-The schedd's transform checks both lines. Where it finds others, it makes the clause and Requirements itself.
+Where it is missing, the schedd's transform adds the clause to each job, which takes 7 kB a job.
 """
 KEY_VARIABLE = "hydrator_key"
 """The variable of a queue statement that has the key of each item's datasets."""
@@ -40,8 +38,8 @@ class KeyLines:
 def key_lines(lists: Sequence[Sequence[str]], template: Sequence[str]) -> KeyLines:
     """Return the lines with the key of jobs with the dataset *lists*.
 
-    No other function writes attributes of the key into a description. Lists of one dataset need no line,
-    because the schedd's transform makes their keys.
+    No other function writes attributes of the key into a description. Short lists need no line, because the
+    schedd's transform makes their keys.
 
     Args:
         lists: the names of each job, in the order that RequiredDatasets has them; at least one list.
@@ -51,14 +49,17 @@ def key_lines(lists: Sequence[Sequence[str]], template: Sequence[str]) -> KeyLin
     Raises:
         BadDid: a name is not a DID, or has no scope.
     """
-    if all(len(set(names)) == 1 for names in lists):
+    keys = [hash_key(parse_did(name) for name in names) for names in lists]
+    texts = {",".join(names) for names in lists}
+    is_one = len(texts) == 1
+    if all(len(text) <= NAMES_CHARS for text in texts) or not (is_one or template):
         return KeyLines()
-    keys = [set_key(parse_did(name) for name in names) for names in lists]
-    if len(set(keys)) == 1:
-        return KeyLines((f"+{KEY_ATTRIBUTE} = {string_literal(keys[0])}",))
-    if not template:
-        return KeyLines()
-    return KeyLines((f'+{KEY_ATTRIBUTE} = "$({KEY_VARIABLE})"',), tuple(keys))
+    key = keys[0] if is_one else f"$({KEY_VARIABLE})"
+    lines = (
+        f"+{KEY_ATTRIBUTE} = {string_literal(key)}",
+        f"+{KEY_FOR_ATTRIBUTE} = {string_literal(texts.pop() if is_one else ','.join(template))}",
+    )
+    return KeyLines(lines, () if is_one else tuple(keys))
 
 
 def read_names(literal: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from adapters.daemon_catalogue import NOT_IN_DEMAND, DaemonCatalogue
 from hydrator.config import StorageArea
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -77,7 +78,7 @@ def view(
     *, wanted: tuple[Did, ...] = (L1, L2), unseen: dict[Did, str] | None = None, **sites: dict
 ) -> ServerState:
     facts = {Site(name): SiteFacts(NOON, known) for name, known in sites.items()}
-    demand = Demand((DemandEntry(wanted, 1, Origin.JOB, NOON),))
+    demand = Demand((DemandEntry(wanted, 1, Origin.JOB, NOON, set_key(wanted)),))
     snapshot = Snapshot(facts, unseen or {}, bytes_total={L1: 100})
     return ServerState({}, snapshot, demand, None, NOON + timedelta(minutes=5))
 

@@ -97,7 +97,7 @@ def completed(run, line: str) -> list[str]:
 
 def test_bash_completes_commands_subcommands_and_options(run):
     assert {"status", "sites"} <= set(completed(run, "hydrator s"))
-    assert "pool-config" in completed(run, "hydrator submit p")
+    assert "pool-config" in completed(run, "hydrator p")
     assert completed(run, "hydrator why --sch") == ["--schedd"]
 
 

@@ -16,6 +16,7 @@ from hydrator.daemon.cycles import CycleRecorder
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.runtime import DaemonContext, Machine
 from hydrator.diagnostics.overview.placement import Placement
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Demand, DemandEntry, Origin, Replica, ReplicaState, Snapshot
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
@@ -127,7 +128,7 @@ def cycles():
 
 
 def test_requests_between_two_cycles_share_one_state(cycles):
-    omitted = CountedEntries([DemandEntry((L1,), 1, Origin.JOB, NOON)])
+    omitted = CountedEntries([DemandEntry((L1,), 1, Origin.JOB, NOON, set_key((L1,)))])
     cycles.run(omitted)
     read_count = omitted.read_count
     for path in REQUESTS * 3:
@@ -137,7 +138,7 @@ def test_requests_between_two_cycles_share_one_state(cycles):
 
 
 def test_answers_about_named_datasets_count_the_jobs_once():
-    entries = CountedEntries([DemandEntry((L1,), 3, Origin.JOB, NOON)])
+    entries = CountedEntries([DemandEntry((L1,), 3, Origin.JOB, NOON, set_key((L1,)))])
     view = ServerState({}, Snapshot({}), Demand(entries), None, NOON)
     rows = [build_dataset_rows(view, Snapshot({}), [L1], is_named=False) for _ in range(5)]
     assert {row["jobs"] for (row,) in rows} == {3}
@@ -146,7 +147,7 @@ def test_answers_about_named_datasets_count_the_jobs_once():
 
 def test_answer_after_a_cycle_is_that_of_this_cycle(cycles):
     assert cycles.get("/readyz").status_code == 503
-    cycles.run((DemandEntry((L1,), 1, Origin.JOB, NOON),))
+    cycles.run((DemandEntry((L1,), 1, Origin.JOB, NOON, set_key((L1,))),))
     assert cycles.get("/readyz").status_code == 200
     assert cycles.get_dataset()["left_out_at"] == [CAM]
     cycles.run()

@@ -144,12 +144,6 @@ def test_missed_dataset_was_not_at_the_site_despite_the_ad():
     assert missed(CAM, NOON - HOUR) is LocalityResult.ALL, "of an earlier start"
 
 
-def test_sizes_come_from_the_job_then_the_catalogues_else_are_unknown():
-    own = determine_outcome(parse_ended_job(row(L1, L2, bytes={"LOFAR:L1": 7})), SHOWN, {})
-    assert (own.bytes_at_site, own.bytes_elsewhere, own.datasets_without_size) == (7, 0, 1)
-    assert determine_outcome(parse_ended_job(row(L1)), SHOWN, SIZES).bytes_at_site == 100
-
-
 def test_waits_are_counted_separately_with_and_without_datasets():
     several = found(row(L1, waits=3 * MINUTE), row(L1, waits=5 * MINUTE), row(waits=MINUTE))
     assert (several.waits, several.other_waits) == (Waits(2, 180.0, 300.0), Waits(1, 60.0, 60.0))

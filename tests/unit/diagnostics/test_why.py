@@ -295,15 +295,6 @@ def test_verdict_takes_the_name_of_a_limit_from_the_job():
     assert "concurrency limit (license:2)" in explain(job, [slots(FINE)], None, now=NOON).verdict
 
 
-def test_verdict_names_the_source_whose_readers_a_job_waits_for():
-    job = refused("concurrency limit datalocality.from_ral_lcg2_256_17 reached")
-    assert explain(job, [slots(FINE)], None, now=NOON).verdict == (
-        "it waits to read from ral_lcg2: as many jobs as may begin at a time have begun to read from there"
-        " ([estimates] max_readers_per_source); the negotiator reported this 1 min ago;"
-        " otherwise it would match at CAM"
-    )
-
-
 def test_verdict_has_other_rejections_of_a_matching_job():
     answer = explain(refused("insufficient priority"), [slots(FINE)], None, now=NOON)
     assert answer.verdict.startswith("it waits for its turn (insufficient priority)")
@@ -425,6 +416,7 @@ def test_remedy_is_for_all_datasets_that_a_site_lacks():
     )
 
 
+@pytest.mark.outside
 def test_similar_name_is_looked_up_in_the_catalogue_before_it_is_advised(tmp_path):
     (tmp_path / "catalogue.toml").write_text(
         'sites = ["DE", "UK"]\n[datasets."x:Case"]\nsites.UK = "available"\n'

@@ -76,7 +76,9 @@ def view() -> ServerState:
     snapshot = Snapshot(
         facts, {SILENT: "rucio: timed out"}, ((CLASHING, TWIN),), {L1: 400 * 10**9, L2: 7 * 10**9}
     )
-    demand = Demand(tuple(DemandEntry(dids, 1, Origin.JOB, NOON) for dids in (wanted, (L1, L2))))
+    demand = Demand(
+        tuple(DemandEntry(dids, 1, Origin.JOB, NOON, set_key(dids)) for dids in (wanted, (L1, L2)))
+    )
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
     lines = {"Sets": "0.5", "ReadSeconds": "240", "QueueSeconds": "720", "ReadFrom": f'"{RAL}"'}
     entries = tuple((f"DataLocality{name}", f"[{BOTH}={text}]") for name, text in lines.items())

@@ -14,8 +14,9 @@ from hydrator.domain.ads.classad import (
     string_literal,
 )
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.expressions import HERE
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import KEYED_HERE
+from tests.slots import hooked
 
 names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).map(Did), unique=True)
 
@@ -23,10 +24,10 @@ names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).
 @given(names, names)
 def test_a_job_matches_exactly_where_its_name_is_spelled_alike(held, wanted):
     sets = ";".join(f"'{set_key([did])}'=1.0" for did in held)
-    slot = ClassAd(f"[DataLocalitySets = [{sets}]; DataLocalityAsOf = {int(time.time())}]")
+    slot = hooked(ClassAd(f"[DataLocalitySets = [{sets}]; DataLocalityAsOf = {int(time.time())}]"))
     for did in {*wanted, *(did.swapcase() for did in held)}:
         job = ClassAd({"DataLocalityMaxAge": 20700, "DataLocalityKey": set_key([Did(did)])})
-        job["DataLocalityHere"] = ExprTree(KEYED_HERE["require"])
+        job["DataLocalityHere"] = ExprTree(HERE["require"])
         assert job.lookup("DataLocalityHere").eval(job, slot) == (did in held)
 
 

@@ -14,7 +14,7 @@ ONE, TWO = set_key([L1]), set_key([L1, L2])
 def ad(**lines: str) -> SiteAd:
     content = (
         ("DataLocalitySite", '"CAM"'),
-        ("DataLocalitySets", f"['{ONE}'=1.0;{TWO}=0.62]"),
+        ("DataLocalitySets", f"['{ONE}'=1.0;'{TWO}'=0.62]"),
         *lines.items(),
         ("DataLocalityVersion", "1"),
     )
@@ -22,7 +22,7 @@ def ad(**lines: str) -> SiteAd:
 
 
 ESTIMATES = {
-    "DataLocalitySetsAsOf": f"[{TWO}={to_unix(NOON) - 60}]",
+    "DataLocalitySetsAsOf": f"['{TWO}'={to_unix(NOON) - 60}]",
     "DataLocalityReadSeconds": f"['{TWO}'=256]",
     "DataLocalityQueueSeconds": f"['{TWO}'=1024]",
     "DataLocalityReadFrom": f"['{TWO}'=\"UK\"]",

@@ -101,11 +101,11 @@ def test_reference_lists_exactly_the_existing_attributes():
     made = {name for name, _ in ad("lofar:L1").attributes}
     optional = {*SET_ATTRIBUTES, "DataLocalityEstimatesUntil"}
     assert made <= contract.ON_SLOTS.keys() <= made | optional
-    fixed = {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES}
-    assert contract.ON_JOBS.keys() == {
-        *fixed,
-        START_ATTRIBUTE,
-    }
+    text = poolconfig.schedd_config(poolconfig.PoolPolicy(glideinwms=True), {})
+    written = set(re.findall(r"\b(?:EVAL)?SET ((?:RequiredD|DataL)\w+)", text))
+    written |= {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES, START_ATTRIBUTE}
+    of_users = {contract.KEY_FOR, contract.EXPECTED_SECONDS}
+    assert contract.ON_JOBS.keys() == written - {poolconfig.REFUSED, poolconfig.WARNED} | of_users
 
 
 def test_attributes_page_in_the_repository_equals_the_generated_one():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron
-from hydrator.submit.expressions import KEYED_HERE
+from hydrator.domain.ads.expressions import HERE
 from hydrator.submit.pool_config import START_CLAUSE
 from testbed.glideinwms_standin import (
     Group,
@@ -158,7 +158,7 @@ def test_a_reconfiguration_with_its_dummy_values_goes_through(file, monkeypatch,
 
 
 def job(mode: str, after: int = 0, released: bool = False) -> str:
-    here = "true" if released else KEYED_HERE[mode]
+    here = "true" if released else HERE[mode]
     return (
         f'[RequiredDatasetsCSV="lofar:L1"; DataLocality="{mode}"; DataLocalityMaxAge=3600;'
         f" DataLocalityAnyAfter={after}; DataLocalityHere={here}; Cluster={len(here)}]"

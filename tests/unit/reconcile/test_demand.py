@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import hash_key, names_key, set_key
 from hydrator.domain.model import Did, Origin, QueuedJobs, ScheddDemand, Unseen
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs, build_demand, update_demand_memory
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
@@ -39,7 +39,7 @@ def wanted(memory, pins=(), found=frozenset(), now=NOON):
 
 def test_jobs_that_name_the_same_datasets_are_one_want():
     memory = asked(ap1=queue(((L2, L1), 3), ((L1, L2, L1), 2)))
-    assert memory.entries == (RememberedJobs("ap1", (L1, L2), 5, NOON),)
+    assert memory.entries == (RememberedJobs("ap1", (L1, L2), 5, NOON, set_key((L1, L2))),)
 
 
 def test_schedds_are_added_up():
@@ -68,7 +68,7 @@ def test_set_that_is_settled_at_one_schedd_is_settled():
 
 
 def test_demand_that_a_restarted_daemon_remembers_is_settled():
-    memory = DemandMemory((RememberedJobs("ap1", (L1,), 1, NOON),))
+    memory = DemandMemory((RememberedJobs("ap1", (L1,), 1, NOON, set_key((L1,))),))
     memory = asked(memory, now=NOON + MINUTE, ap1=queue(((L1,), 1)))
     assert settled(memory, at=NOON + MINUTE) == {(L1,): True}
 
@@ -122,7 +122,7 @@ def test_the_day_counts_from_the_last_job_however_often_it_is_asked():
 def test_returned_job_counts_as_new_demand():
     memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + HOUR, ap1=queue())
     memory = asked(memory, now=NOON + 2 * HOUR, ap1=queue(((L1,), 2), at=NOON + 2 * HOUR))
-    assert memory.entries == (RememberedJobs("ap1", (L1,), 2, NOON + 2 * HOUR),)
+    assert memory.entries == (RememberedJobs("ap1", (L1,), 2, NOON + 2 * HOUR, set_key((L1,))),)
 
 
 def test_two_schedds_forget_apart():
@@ -148,13 +148,16 @@ def test_pins_come_first_then_jobs_by_number_then_patterns():
 
 def test_later_ended_job_ranks_before_an_earlier_one():
     memory = DemandMemory(
-        (RememberedJobs("ap", (L1,), 0, NOON), RememberedJobs("ap", (L2,), 0, NOON + MINUTE))
+        (
+            RememberedJobs("ap", (L1,), 0, NOON, set_key((L1,))),
+            RememberedJobs("ap", (L2,), 0, NOON + MINUTE, set_key((L2,))),
+        )
     )
     assert [want.dids for want in wanted(memory).entries] == [(L2,), (L1,)]
 
 
 def test_a_refused_text_is_kept_short_and_printable():
-    memory = asked(ap1=queue((("\udcff" + "x" * 100_000,), 1)))
+    memory = asked(ap1=queue(unkeyed("\udcff" + "x" * 100_000)))
     ((text, _),) = memory.rejected_texts.items()
     assert text.startswith("\\udcffxxx")
     assert len(text) < 600
@@ -170,45 +173,67 @@ def test_job_that_ended_while_its_schedd_was_silent_is_remembered_from_then_on()
 
 # ---- keys
 
-
-def test_keyed_jobs_need_no_entry_for_each_dataset():
-    (entry,) = wanted(asked(ap1=queue(((L1, L2), 3)))).entries
-    assert not entry.has_unkeyed_jobs
+LONG = tuple(Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(9))
 
 
-@pytest.mark.parametrize("key", [None, "", "s" + "a" * 20, set_key([L1]), set_key([L1, L2]).upper()])
-def test_job_without_the_key_of_its_datasets_counts_as_unkeyed(key):
-    memory = asked(ap1=queue(((L1, L2), 3), unkeyed(L1, L2, key=key)))
-    (entry,) = wanted(memory).entries
-    assert (entry.has_unkeyed_jobs, entry.job_count) == (True, 4)
-    assert wanted(memory).wrong_keys == ({} if key is None else {(L1, L2): 1})
+def keys(memory) -> list[tuple[tuple[str, ...], str | None]]:
+    return [(entry.dids, entry.key) for entry in wanted(memory).entries]
 
 
-def test_key_fits_the_datasets_with_the_default_scope_without_duplicates():
-    memory = asked(ap1=queue(QueuedJobs(("L2", L1, "L1"), 1, set_key([L1, L2]))), default_scope="lofar")
-    assert not wanted(memory).entries[0].has_unkeyed_jobs
+@pytest.mark.parametrize(
+    ("dids", "key"),
+    [
+        ((L1, L2), names_key([L2, L1])),
+        ((L1, L2), hash_key([L1, L2])),
+        (LONG, hash_key(LONG)),
+        (LONG, "c12.269@ap1.example"),
+    ],
+)
+def test_set_has_the_key_of_its_jobs(dids, key):
+    """The transform keeps the order of the names, takes the hash of hydrator submit, or names the cluster."""
+    memory = asked(ap1=queue(QueuedJobs(dids, 3, key)))
+    assert keys(memory) == [(dids, key)]
+    assert wanted(memory).withheld_keys == {}
 
 
-def test_unkeyed_jobs_of_one_schedd_count_for_the_pool():
-    memory = asked(ap1=queue(((L1, L2), 3)), ap2=queue(unkeyed(L1, L2)), ap3=queue(((L1, L2), 1)))
-    (entry,) = wanted(memory).entries
-    assert entry.has_unkeyed_jobs
+def test_same_set_with_two_keys_has_an_entry_for_each():
+    memory = asked(ap1=queue(((L1, L2), 3)), ap2=queue(QueuedJobs((L2, L1), 1, names_key([L2, L1]))))
+    assert keys(memory) == [((L1, L2), set_key([L1, L2])), ((L1, L2), names_key([L2, L1]))]
 
 
-def test_remembered_jobs_stay_unkeyed_but_their_wrong_keys_are_forgotten():
-    memory = asked(asked(ap1=queue(unkeyed(L1, L2, key="wrong"))), now=NOON + HOUR, ap1=queue())
-    (entry,) = wanted(memory).entries
-    assert (entry.job_count, entry.has_unkeyed_jobs, wanted(memory).wrong_keys) == (0, True, {})
+def test_job_without_a_key_has_that_of_hydrator_submit():
+    assert keys(asked(ap1=queue(unkeyed(L2, L1)))) == [((L1, L2), set_key([L1, L2]))]
 
 
-def test_jobs_that_are_keyed_now_replace_remembered_unkeyed_jobs():
-    memory = asked(asked(ap1=queue(unkeyed(L1, L2))), now=NOON + HOUR, ap1=queue(((L1, L2), 1)))
-    assert not wanted(memory).entries[0].has_unkeyed_jobs
+@pytest.mark.parametrize("key", ["s" + "a" * 20, names_key([L1]), names_key([L1, L2]).upper(), "x" * 2000])
+def test_key_that_is_not_of_its_jobs_list_is_withheld(key):
+    memory = asked(ap1=queue(unkeyed(L1, L2, jobs=4, key=key), ((L1,), 1)))
+    assert list(wanted(memory).withheld_keys.values()) == [5 if key == names_key([L1]) else 4]
+    assert ((L1, L2), None) in keys(memory)
+    assert (((L1,), None) in keys(memory)) == (key == names_key([L1]))
+    assert wanted(memory).dids == {L1, L2}
 
 
-def test_wrong_keys_of_all_schedds_are_added_up():
-    memory = asked(ap1=queue(unkeyed(L1, key="x", jobs=2)), ap2=queue(unkeyed(L1, key="y")))
-    assert wanted(memory).wrong_keys == {(L1,): 3}
+def test_clusters_key_with_two_lists_is_withheld_until_one_is_gone():
+    """Lists of equal length in one cluster, at whatever schedd."""
+    one, other, key = LONG, (*LONG[:-1], Did(LONG[-1][:-1] + "w")), "c12.269@ap1.example"
+    memory = asked(ap1=queue(QueuedJobs(one, 1, key)), ap2=queue(QueuedJobs(other, 2, key)))
+    assert keys(memory) == [(other, None), (one, None)]
+    assert wanted(memory).withheld_keys == {key: 3}
+    later = asked(memory, now=NOON + HOUR, ap1=queue(QueuedJobs(one, 1, key)), ap2=queue())
+    assert keys(later) == [(one, key), (other, hash_key(other))]
+
+
+def test_set_whose_last_job_ended_keeps_its_key_but_not_that_of_a_cluster_or_a_wrong_one():
+    jobs = [QueuedJobs((L2, L1), 1, names_key([L2, L1])), QueuedJobs(LONG, 1, "c12.269@ap1.example")]
+    memory = asked(ap1=queue(*jobs, QueuedJobs((L3,), 1, "wrong")))
+    ended = asked(memory, now=NOON + HOUR, ap1=queue())
+    assert sorted(keys(ended)) == [
+        ((L1, L2), names_key([L2, L1])),
+        ((L3,), set_key([L3])),
+        (LONG, hash_key(LONG)),
+    ]
+    assert wanted(ended).withheld_keys == {}
 
 
 def test_dataset_that_matches_never_is_not_demanded_and_neither_is_a_set_with_it():

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import CatalogueUnreachable, StateError
 from hydrator.domain.model import (
     Did,
@@ -579,7 +580,7 @@ def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
 
 def test_evaluate_keeps_the_state_that_it_does_not_decide():
     state = ReconcileState(
-        demand=DemandMemory((RememberedJobs("ap", (L1,), 1, NOON),)),
+        demand=DemandMemory((RememberedJobs("ap", (L1,), 1, NOON, set_key((L1,))),)),
         pattern_matches={"rucio": frozenset({L2})},
     )
     after = evaluate(

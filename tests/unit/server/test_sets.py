@@ -21,11 +21,14 @@ BOTH = set_key([L1, L2])
 
 
 def ad(site: str, share: float, *, read: int | None = None, queue: int | None = None) -> SiteAd:
-    lines = [("DataLocalitySets", f"[{BOTH}={share}]")]
+    lines = [("DataLocalitySets", f"['{BOTH}'={share}]")]
     if queue is not None:
-        lines += [("DataLocalityQueueSeconds", f"[{BOTH}={queue}]"), ("DataLocalityOwnQueueSeconds", "64")]
+        lines += [("DataLocalityQueueSeconds", f"['{BOTH}'={queue}]"), ("DataLocalityOwnQueueSeconds", "64")]
     if read is not None:
-        lines += [("DataLocalityReadSeconds", f"[{BOTH}={read}]"), ("DataLocalityReadFrom", f'[{BOTH}="UK"]')]
+        lines += [
+            ("DataLocalityReadSeconds", f"['{BOTH}'={read}]"),
+            ("DataLocalityReadFrom", f"['{BOTH}'=\"UK\"]"),
+        ]
     return SiteAd(Site(site), NOON, 7, (*lines, ("DataLocalityVersion", "1")), NOON + 10 * MINUTE)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
@@ -66,8 +67,8 @@ FULL = ReconcileState(
     },
     demand=DemandMemory(
         (
-            RememberedJobs("ap1", (L1,), 1, NOON),
-            RememberedJobs("ap1", (L1, L2), 7, NOON - HOUR, has_unkeyed_jobs=True, wrong_key_count=3),
+            RememberedJobs("ap1", (L1,), 1, NOON, set_key((L1,))),
+            RememberedJobs("ap1", (L1, L2), 7, NOON - HOUR, "wrong"),
         ),
         {"no scope": "it has no scope"},
     ),
@@ -142,7 +143,7 @@ def big(mark: str) -> ReconcileState:
                 NOON, frozenset({Site(mark)}), known, {L1: mark}, frozenset({mark}), mark
             )
         },
-        demand=DemandMemory((RememberedJobs(mark, (L1,), 1, NOON),), {mark: mark}),
+        demand=DemandMemory((RememberedJobs(mark, (L1,), 1, NOON, set_key((L1,))),), {mark: mark}),
         pattern_matches={mark: frozenset({Did(f"{mark}:1")})},
         ads={Site(mark): replace(ad(L1), site=Site(mark))},
     )

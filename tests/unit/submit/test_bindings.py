@@ -7,17 +7,17 @@ from pathlib import Path
 import htcondor2
 import pytest
 
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import hash_key
 from hydrator.domain.model import Did
 from hydrator.submit.bindings import item_rows, job_attributes
-from hydrator.submit.expressions import SUBMITTED_HERE
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[3]
 L1, L2 = Did("lofar:L1"), Did("lofar:L2")
 ONE = job_attributes([L1])
 TWO = job_attributes([L1, L2], mode="require")
-NONE = dict.fromkeys(TWO, "undefined") | {"MY.DataLocalityHere": "true"}
+NONE = dict.fromkeys(TWO, "undefined")
+LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(9)]
 
 
 def test_bindings_keep_the_attributes_of_a_job_unchanged():
@@ -26,13 +26,13 @@ def test_bindings_keep_the_attributes_of_a_job_unchanged():
     assert {name: submit[name] for name in attributes} == attributes
     assert attributes == {
         "MY.RequiredDatasets": '{"lofar:L1","lofar:L2"}',
-        "MY.DataLocalityKey": f'"{set_key([L1, L2])}"',
         "MY.DataLocality": '"auto"',
         "MY.DataLocalityExpectedSeconds": "3600",
         "MY.DataLocalityMaxWait": "600",
-        "MY.DataLocalityHere": SUBMITTED_HERE,
     }
-    assert "MY.DataLocalityHere" not in job_attributes(["lofar:a"])
+    long = job_attributes(LONG)
+    assert long["MY.DataLocalityKey"] == f'"{hash_key(LONG)}"'
+    assert long["MY.DataLocalityKeyFor"] == f'"{",".join(LONG)}"'
 
 
 def test_rows_keep_their_datasets_and_modes_and_a_row_without_stays_without():

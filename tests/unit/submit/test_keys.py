@@ -1,11 +1,12 @@
 """DataLocalityKey in submit descriptions and DAG files, as condor_submit would read them."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import hash_key
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
@@ -13,21 +14,30 @@ from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
 from hydrator.submit.submit_files.keys import CLAUSE_LINES
 
-A, B = Did("lofar:a"), Did("lofar:b")
-AB = set_key([A, B])
+
+def lengthened(text: str) -> str:
+    """Return *text* with names so long that two of them need a hash."""
+    return re.sub("lofar:(?!x{60})", f"lofar:{'x' * 60}_", text)
+
+
+A, B = Did(lengthened("lofar:a")), Did(lengthened("lofar:b"))
+AB = hash_key([A, B])
 LIST = '+RequiredDatasets = {"lofar:b", "lofar:a"}\n'
 CLAUSE = "".join(f"{line}\n" for line in CLAUSE_LINES)
 ITEMS = '+RequiredDatasets = {"lofar:$(x)", "lofar:b"}\n'
 
 
 def added(text: str, *dids: Did, folder: Path | None = None, **settings: Sequence[str]) -> FilterResult:
+    text = lengthened(text)
+    settings = {name: [lengthened(line) for line in lines] for name, lines in settings.items()}
     description = read_description(text.encode(), folder or Path.cwd(), **settings)  # type: ignore[arg-type]
     return add_datasets(text.encode(), description, dids, "x.sub")
 
 
-def test_several_datasets_have_a_key_and_one_dataset_has_none():
-    assert f'+DataLocalityKey = "{AB}"\n' in added("queue\n", A, B).text.decode()
-    assert b"DataLocalityKey" not in added("queue\n", A, A).text
+def test_long_list_has_a_hash_with_its_text_and_a_short_one_has_none():
+    done = added("queue\n", B, A).text.decode()
+    assert f'+DataLocalityKey = "{AB}"\n+DataLocalityKeyFor = "{A},{B}"\n{CLAUSE}queue\n' in done
+    assert b"DataLocalityKey" not in added("queue\n", A, A, Did("x:b")).text
 
 
 @pytest.mark.parametrize(
@@ -43,14 +53,17 @@ def test_several_datasets_have_a_key_and_one_dataset_has_none():
 )
 def test_own_list_of_a_description_gets_its_key_only(own):
     done = added(f"{own}queue\n", A)
-    assert done.text.decode() == f'{own}+DataLocalityKey = "{AB}"\n{CLAUSE}queue\n'
+    head, key_for, rest = done.text.decode().partition("+DataLocalityKeyFor = ")
+    assert head == f'{lengthened(own)}+DataLocalityKey = "{AB}"\n'
+    assert rest in {f'"{B},{A}"\n{CLAUSE}queue\n', f'"{A},{B}"\n{CLAUSE}queue\n'}
+    assert key_for
     assert done.notes == ("x.sub has RequiredDatasets already: only the key of this list is added",)
     assert added(done.text.decode()).text == done.text
 
 
 def test_environment_and_an_included_file_name_datasets(monkeypatch, tmp_path):
     monkeypatch.setenv("OBS", "a")
-    (tmp_path / "c.sub").write_text('+RequiredDatasets = {"lofar:$ENV(OBS)", "lofar:$(x)"}\n')
+    (tmp_path / "c.sub").write_text(lengthened('+RequiredDatasets = {"lofar:$ENV(OBS)", "lofar:$(x)"}\n'))
     assert f'"{AB}"' in added("x = b\ninclude : c.sub\nqueue\n", folder=tmp_path).text.decode()
 
 
@@ -68,13 +81,13 @@ def test_each_item_has_the_key_of_its_own_datasets(queue, tmp_path):
     for name in "ac":
         (tmp_path / name).touch()
     done = added(f"{ITEMS}{queue}\narguments = 1\n", folder=tmp_path)
-    ac = set_key([Did("lofar:c"), B])
-    assert done.text.decode() == (
-        f'{ITEMS}+DataLocalityKey = "$(hydrator_key)"\n{CLAUSE}'
+    ac = hash_key([Did(lengthened("lofar:c")), B])
+    assert done.text.decode() == lengthened(
+        f'{ITEMS}+DataLocalityKey = "$(hydrator_key)"\n+DataLocalityKeyFor = "lofar:$(x),lofar:b"\n{CLAUSE}'
         f"queue 2 hydrator_key, x from [1:] (\n{AB},a\n{ac},c\n)\narguments = 1\n"
     )
     assert done.has_new_items
-    assert done.item_lists == (("lofar:a", "lofar:b"), ("lofar:c", "lofar:b"))
+    assert done.item_lists == ((A, B), (lengthened("lofar:c"), B))
 
 
 def test_line_with_a_hash_in_an_item_file_is_an_item(tmp_path):
@@ -102,7 +115,7 @@ PER_JOB = "differs from job to job"
         ('+RequiredDatasets = {"x:$(ClusterId)", "x:b"}\nqueue\n', PER_JOB),
         ('+RequiredDatasets = {"x:$RANDOM_CHOICE(a,b)", "x:b"}\nqueue\n', PER_JOB),
         ('+RequiredDatasets = split("lofar:a,lofar:b", ",")\nqueue\n', "not a list of strings"),
-        ('+RequiredDatasets = {"a", "lofar:b"}\nqueue\n', "it has no scope"),
+        (LIST.replace("lofar:a", "a") + "queue\n", "it has no scope"),
         (f'{LIST}queue\n+RequiredDatasets = {{"o:1"}}\nqueue\n', "several queue statements"),
         (LIST + "include : more.sub\nqueue\n", "include : more.sub"),
         (LIST + "error : no\nqueue\n", "HTCondor cannot read it"),
@@ -110,7 +123,7 @@ PER_JOB = "differs from job to job"
 )
 def test_list_that_is_not_known_before_the_submission_has_no_key(text, reason):
     done = added(text)
-    assert done.text.decode() == text
+    assert done.text.decode() == lengthened(text)
     assert reason in done.notes[-1]
 
 
@@ -145,8 +158,12 @@ def test_own_list_of_a_node_gets_its_key_by_vars():
         descriptions = {node.name: read_node(node, Path.cwd()) for node in dag.nodes}
         return add_datasets_to_dag(text, {}, dag, descriptions, "x.dag")
 
-    text = f'JOB A {{\n{ITEMS}}}\nVARS A x="a"\nJOB B {{\n}}\n'.encode()
+    text = lengthened(f'JOB A {{\n{ITEMS}}}\nVARS A x="a"\nJOB B {{\n}}\n').encode()
     text += b'VARS B +RequiredDatasets="{\\"lofar:a\\"}"\n'
     done = filtered(text)
-    assert done.text == text + f'VARS A APPEND +DataLocalityKey="\\"{AB}\\""\n'.encode()
+    key, names = (
+        f'VARS A APPEND +{name}="\\"{value}\\""\n'
+        for name, value in (("DataLocalityKey", AB), ("DataLocalityKeyFor", f"{A},{B}"))
+    )
+    assert done.text == text + f"{key}{names}".encode()
     assert filtered(done.text).text == done.text

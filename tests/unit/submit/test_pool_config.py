@@ -1,4 +1,4 @@
-"""Pool configuration: the texts of ``hydrator submit pool-config``, and their expressions."""
+"""Pool configuration: the texts of ``hydrator pool-config``, and their expressions."""
 
 import re
 import struct
@@ -9,11 +9,10 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ClassAd, ExprTree
 
+from hydrator.domain.ads.expressions import SIGNIFICANT_ATTRIBUTES
 from hydrator.domain.model import MAX_DID_CHARS, Did
-from hydrator.submit.expressions import COMPACT_HERE
 from hydrator.submit.pool_config import (
     IMMUTABLE_ATTRIBUTES,
-    PRE_JOB_TERM,
     START_CLAUSE,
     SUBMIT_REQUIREMENTS,
     PoolPolicy,
@@ -28,24 +27,20 @@ A, B = Did("ska:a"), Did("ska:b")
 DEFAULT_PRE_JOB_RANK = (
     "(10000000 * My.Rank) + (1000000 * (RemoteOwner =?= UNDEFINED)) - (100000 * Cpus) - Memory"
 )
-OUR_STARTD_ATTRS = "DataLocalityLocal DataLocalityAuto DataLocalityTakesReader DataLocalityReadLimit"
-EXPANDED_TERM = PRE_JOB_TERM.replace("$(DATALOCALITY_OTHERS_WEIGHT)", "0.5")
-"""The term as condor_config_val prints it."""
+NEGOTIATOR = dict(re.findall(r"^(\w+) = ?(.*)$", negotiator_config({}), re.MULTILINE))
 
 
-def slot(states="", as_of="", age=60, **more) -> ClassAd:
-    ad = ClassAd(
-        f"[DatasetStates = [{states}]; DatasetAsOf = [{as_of}]; DataLocalityAsOf = {int(time.time()) - age}]"
-    )
-    for name, value in more.items():
-        ad[name] = value
-    return ad
+def expanded(weight: str = "1000000", previous: str = DEFAULT_PRE_JOB_RANK) -> str:
+    """Return NEGOTIATOR_PRE_JOB_RANK as condor_config_val prints it."""
+    known = {**NEGOTIATOR, "DATALOCALITY_OTHERS_WEIGHT": weight}
+    text = known.pop("NEGOTIATOR_PRE_JOB_RANK")
+    known["NEGOTIATOR_PRE_JOB_RANK"] = previous
+    while "$(" in text:
+        text = re.sub(r"\$\((\w+)\)", lambda macro: known[macro[1]], text)
+    return text
 
 
-def job(expression: str, max_age=20700, **more) -> ClassAd:
-    ad = ClassAd({"DataLocalityMaxAge": max_age, **more})
-    ad["X"] = ExprTree(expression)
-    return ad
+TERM = expanded(previous="X").removesuffix(" + (X)")
 
 
 def value(job_ad: ClassAd, slot_ad: ClassAd, name="X"):
@@ -58,9 +53,8 @@ def value(job_ad: ClassAd, slot_ad: ClassAd, name="X"):
 
 def pre_job_rank(job_ad: ClassAd, slot_ad: ClassAd, weight="1000000") -> float:
     """Evaluate the negotiator's term as HTCondor would, with the default rank."""
-    term = PRE_JOB_TERM.replace("$(DATALOCALITY_OTHERS_WEIGHT)", weight)
     ad = ClassAd(str(slot_ad))
-    ad["X"] = ExprTree(f"{term} + ({DEFAULT_PRE_JOB_RANK})")
+    ad["X"] = ExprTree(expanded(weight))
     return value(ad, job_ad)
 
 
@@ -124,32 +118,51 @@ def test_start_clause_is_true_without_a_job():
 # --- the texts
 
 
-def test_printed_knobs_have_the_operators_values():
-    policy = PoolPolicy("require", "lofar", timedelta(hours=1), glideinwms=True)
+def logical_lines(text: str) -> list[str]:
+    return [line for line in text.replace("\\\n", "").splitlines() if line.strip() and line.strip()[0] != "#"]
+
+
+EVERYTHING = PoolPolicy(default_scope="x", glideinwms=True, never=("embargo:*", "a?"))
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        (schedd_config(PoolPolicy(), {}), 90),
+        (schedd_config(EVERYTHING, {}, job_rank=True), 97),
+        (schedd_config(PoolPolicy(), {}, rank_only=True), 66),
+        (negotiator_config({}), 5),
+        (startd_config({}), 1),
+    ],
+    ids=["schedd", "schedd with all options", "rank only", "negotiator", "startd"],
+)
+def test_text_is_short_enough_to_be_reviewed(text, most):
+    lines = logical_lines(text)
+    assert len(lines) <= most
+    assert max(map(len, lines)) <= 200
+    assert not re.search(r"\(\?(?:R|\d|&|\(DEFINE)", text), "no recursive pattern"
+
+
+def test_texts_of_all_roles_on_one_host_share_no_macro():
+    texts = (schedd_config(EVERYTHING, {}), startd_config({}), negotiator_config({}))
+    names = [set(re.findall(r"^(DATALOCALITY_\w+) =", text, re.MULTILINE)) for text in texts]
+    assert not names[0] & names[2]
+
+
+def test_text_has_the_operators_choices():
+    policy = PoolPolicy("require", "lofar", timedelta(hours=1), timedelta(hours=2))
     text = schedd_config(policy, {})
-    for line in (
-        "DATALOCALITY_DEFAULT_MODE = require",
-        "DATALOCALITY_DEFAULT_SCOPE = lofar",
-        "DATALOCALITY_MAX_AGE = 3600",
-        "DATALOCALITY_WAIT = 3600",
-        "DATALOCALITY_STEP = 300",
-        "DATALOCALITY_AUTO_SETTLE = 600",
-        "DATALOCALITY_GLIDEINWMS = true",
+    for part in (
+        "DATALOCALITY_DEFAULT_MODE = require\n",
+        "DATALOCALITY_WAIT = 7200\n",
+        "DataLocalityMaxAge ?: 3600\n",
+        '"\\\\1lofar:\\\\2"',
+        ": 600)\n",
+        "? 300 : max(",
     ):
-        assert line in text.splitlines()
+        assert part in text, part
     lines = negotiator_config({}, policy=PoolPolicy(others_weight=2.5)).splitlines()
     assert "DATALOCALITY_OTHERS_WEIGHT = 2.5" in lines
-
-
-def test_texts_for_startds_and_the_negotiator_have_the_number_of_readers():
-    for number, printed in ((10, 10), (7, 7), (1, 4)):
-        policy = PoolPolicy(readers=number)
-        for text in (startd_config({}, policy=policy), negotiator_config({}, policy=policy)):
-            assert f"DATALOCALITY_READERS = {printed}" in text.splitlines()
-            assert "{{" not in text
-            assert "}}" not in text
-    assert "CONCURRENCY_LIMIT_DEFAULT_DataLocality = $(DATALOCALITY_READERS) * 100" in negotiator_config({})
-    assert "CONCURRENCY_LIMIT" not in negotiator_config({}, rank_only=True)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +171,6 @@ def test_texts_for_startds_and_the_negotiator_have_the_number_of_readers():
         ("default_mode", "maybe"),
         ("default_scope", "a:b"),
         ("others_weight", -1),
-        ("readers", 0),
         ("max_age", timedelta(0)),
         ("wait", timedelta(days=800)),
         ("rounding_floor", timedelta(0)),
@@ -179,42 +191,28 @@ def test_every_text_extends_the_pools_current_values(rank_only):
         "PROTECTED_JOB_ATTRS",
     ):
         assert re.search(rf"^{name} = \$\({name}\) ", text, re.MULTILINE)
-    assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM} + ($(NEGOTIATOR_PRE_JOB_RANK))" in (
-        negotiator_config({}, rank_only=rank_only)
+    [rank] = re.findall(
+        r"^NEGOTIATOR_PRE_JOB_RANK = (.*)", negotiator_config({}, rank_only=rank_only), re.MULTILINE
     )
+    assert rank.endswith(" + ($(NEGOTIATOR_PRE_JOB_RANK))")
 
 
-def test_attributes_within_texts_of_expressions_are_significant():
-    """HTCondor finds no reference within a string, and the negotiator gets only significant attributes.
-
-    Without them a job with a key matched no slot without the startd's text, and jobs with different keys
-    were one autocluster (tests/integration/test_slot_merge.py, test_between_pools.py).
-    """
-    within = {name for text in COMPACT_HERE.values() for name in re.findall(r"\bMY\.(\w+)", text)}
-    (line,) = re.findall(r"^ADD_SIGNIFICANT_ATTRIBUTES = .*", schedd_config(PoolPolicy(), {}), re.MULTILINE)
-    assert "DataLocalityKey" in within
-    assert within <= set(line.split())
-    assert "$(ADD_SIGNIFICANT_ATTRIBUTES)" in line.split()
-
-
-def test_expressions_that_a_transform_sets_have_no_backslash_but_before_a_quote():
-    r"""In a job's attribute ``\\1`` is two backslashes and a digit; the classad module reads one."""
-    for rank_only in (False, True):
-        lines = re.findall(r"^ +SET .*", schedd_config(PoolPolicy(), {}, rank_only=rank_only), re.MULTILINE)
-        assert any("DataLocalityOldest" in line for line in lines)
-        assert [line for line in lines if re.search(r'\\(?!")', line)] == []
+def test_schedd_sends_the_attributes_that_slots_look_at():
+    """Else a job with a key matches no slot, and jobs with other keys are one autocluster."""
+    [line] = re.findall(r"^ADD_SIGNIFICANT_ATTRIBUTES = (.*)", schedd_config(PoolPolicy(), {}), re.MULTILINE)
+    assert line.split() == ["$(ADD_SIGNIFICANT_ATTRIBUTES)", *SIGNIFICANT_ATTRIBUTES]
 
 
 def test_negotiator_term_has_no_addend_without_a_previous_rank():
     lines = negotiator_config({"NEGOTIATOR_PRE_JOB_RANK": ""}).splitlines()
-    assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM}" in lines
+    [line] = [line for line in lines if line.startswith("NEGOTIATOR_PRE_JOB_RANK = ")]
+    assert line.endswith(" + (MY.Offline =?= true ? -4e12 : 0.0)")
 
 
 def test_rank_only_changes_no_requirements_no_start_and_refuses_no_job():
     text = schedd_config(PoolPolicy(), {}, rank_only=True)
     assert "SET Requirements" not in text
-    assert re.findall(r"SET DataLocalityHere (.*)", text) == ["true"]
-    assert "DataLocalityPrepared" not in text
+    assert "SET DataLocalityHere" not in text
     for name in SUBMIT_REQUIREMENTS:
         asked = f"SUBMIT_REQUIREMENT_{name} = " in text
         assert asked is (f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true" in text.splitlines())
@@ -228,7 +226,6 @@ def test_texts_are_equal_before_and_after_their_installation():
         "IMMUTABLE_JOB_ATTRS": "Owner",
         "PROTECTED_JOB_ATTRS": "",
         "START": "Cpus > 1 && (X)",
-        "STARTD_ATTRS": "Site",
         "NEGOTIATOR_PRE_JOB_RANK": DEFAULT_PRE_JOB_RANK,
     }
     after = {
@@ -237,8 +234,7 @@ def test_texts_are_equal_before_and_after_their_installation():
         "IMMUTABLE_JOB_ATTRS": f"Owner {' '.join(IMMUTABLE_ATTRIBUTES)}",
         "PROTECTED_JOB_ATTRS": " DataLocalityHere",
         "START": f"(Cpus > 1 && (X)) && {START_CLAUSE}",
-        "STARTD_ATTRS": f"Site {OUR_STARTD_ATTRS}",
-        "NEGOTIATOR_PRE_JOB_RANK": f"{EXPANDED_TERM} + ({DEFAULT_PRE_JOB_RANK})",
+        "NEGOTIATOR_PRE_JOB_RANK": expanded("0.5"),
     }
     assert schedd_config(PoolPolicy(), after) == schedd_config(PoolPolicy(), before)
     assert startd_config(after) == startd_config(before)
@@ -257,13 +253,13 @@ def test_current_value_with_a_line_break_stays_in_its_comment():
     ("name", "value", "left"),
     [
         ("START", f"(True) && {START_CLAUSE}", "True"),
-        ("NEGOTIATOR_PRE_JOB_RANK", f"{EXPANDED_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
-        ("NEGOTIATOR_PRE_JOB_RANK", f"{PRE_JOB_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
-        ("NEGOTIATOR_PRE_JOB_RANK", EXPANDED_TERM, ""),
+        ("NEGOTIATOR_PRE_JOB_RANK", expanded("0.5"), DEFAULT_PRE_JOB_RANK),
+        ("NEGOTIATOR_PRE_JOB_RANK", expanded(previous=expanded()), DEFAULT_PRE_JOB_RANK),
+        ("NEGOTIATOR_PRE_JOB_RANK", NEGOTIATOR["NEGOTIATOR_PRE_JOB_RANK"], "$(NEGOTIATOR_PRE_JOB_RANK)"),
+        ("NEGOTIATOR_PRE_JOB_RANK", TERM, ""),
         ("JOB_TRANSFORM_NAMES", "X, DataLocality,Y", "X Y"),
         ("JOB_TRANSFORM_NAMES", "DataLocalityOfOthers", "DataLocalityOfOthers"),
         ("IMMUTABLE_JOB_ATTRS", f"Foo {' '.join(IMMUTABLE_ATTRIBUTES)}", "Foo"),
-        ("STARTD_ATTRS", f"Site, {OUR_STARTD_ATTRS}", "Site"),
     ],
 )
 def test_removal_of_our_parts_gives_the_former_value(name, value, left):

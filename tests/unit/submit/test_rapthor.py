@@ -244,11 +244,6 @@ def description(of: RapthorRun, **more) -> str:
     )
 
 
-def test_run_attributes_omit_unknown_sizes():
-    assert "RequiredBytes" not in run("lofar:L1").attributes
-    assert run("lofar:L1", "lofar:L2", sizes={L2: 2}).attributes["RequiredBytes"] == "['lofar:L2'=2]"
-
-
 def test_run_is_one_job_that_retries_elsewhere_after_a_miss():
     lines = description(run("lofar:L1")).splitlines()
     assert '+RequiredDatasets = {"lofar:L1"}' in lines
@@ -270,7 +265,7 @@ def test_description_has_the_users_container_rank_and_lines():
     ).splitlines()
     assert "universe = container" in lines
     assert "container_image = docker://x/y" in lines
-    assert "rank = TARGET.Mips" in lines
+    assert "rank = (TARGET.Mips) + (MY.DataLocalityRank ?: 0.0)" in lines
     assert "+A = 1" in lines
     assert any(line.startswith("requirements = (TARGET.Cpus > 3) && ") for line in lines)
 
@@ -298,17 +293,11 @@ def exported(text: str) -> dict[str, str]:
 def test_exports_list_the_attributes_without_a_semicolon():
     found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING, toil=False))
     assert found == {
-        "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocalityKey DataLocality RapthorRun",
+        "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality RapthorRun",
         "_CONDOR_RequiredDatasets": '{"lofar:L1","lofar:L2"}',
-        "_CONDOR_DataLocalityKey": KEY,
         "_CONDOR_DataLocality": '"require"',
         "_CONDOR_RapthorRun": '"r1"',
     }
-
-
-def test_exports_have_the_size_of_a_single_dataset():
-    found = exported(export_lines(run("lofar:L1", sizes={L1: 5}), {}, NOTHING))
-    assert found["_CONDOR_RequiredBytes"] == "['lofar:L1'=5]"
 
 
 def test_exports_keep_values_of_the_environment_and_configuration():
@@ -317,7 +306,7 @@ def test_exports_keep_values_of_the_environment_and_configuration():
     found = exported(
         export_lines(asked, shell, {**NOTHING, "SUBMIT_ATTRS": "Lost", "APPEND_RANK_VANILLA": "1"})
     )
-    assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocalityKey DataLocality RapthorRun"
+    assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocality RapthorRun"
     assert found["_CONDOR_APPEND_REQ_VANILLA"] == "(TARGET.A) && (TARGET.B)"
     assert found["_CONDOR_APPEND_RANK_VANILLA"] == "(1) + (TARGET.C)"
     configured = exported(export_lines(run("lofar:L1"), {}, {**NOTHING, "SUBMIT_ATTRS": "$(FOO) Admins"}))
@@ -356,16 +345,12 @@ def test_run_ad_is_printed_as_classad_or_json():
     asked = run("lofar:L2", "lofar:L1", sizes={L1: 1}, mode="wait", max_wait_seconds=60)
     assert as_ad(asked).splitlines() == [
         'RequiredDatasets = {"lofar:L1","lofar:L2"}',
-        f"DataLocalityKey = {KEY}",
-        "RequiredBytes = ['lofar:L1'=1]",
         'DataLocality = "wait"',
         "DataLocalityMaxWait = 60",
         'RapthorRun = "r1"',
     ]
     assert json.loads(as_json(asked)) == {
         "RequiredDatasets": ["lofar:L1", "lofar:L2"],
-        "DataLocalityKey": set_key([L1, L2]),
-        "RequiredBytes": {"lofar:L1": 1},
         "DataLocality": "wait",
         "DataLocalityMaxWait": 60,
         "RapthorRun": "r1",

@@ -6,23 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import Dag, read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, check_lists, input_names
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
-from hydrator.submit.submit_files.keys import CLAUSE_LINES
 from tests.command_line import run_hydrator
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
 OURS, OWN = ["-append", LINE.decode().strip()], '+RequiredDatasets = {"o:1"}'
-
-
-def key(*names: str) -> str:
-    """The value of DataLocalityKey, with its quotes."""
-    return f'"{set_key(names)}"'
 
 
 def added(text: bytes, *dids: Did) -> FilterResult:
@@ -195,11 +188,7 @@ def test_each_node_gets_a_vars_line_at_the_end_of_the_dag(tmp_path):
     (tmp_path / "sub").mkdir()
     dids = {"A": [B, A], "C": [A]}
     done = dag_filtered(DAG, dids, tmp_path)
-    quoted = key("lofar:a", "lofar:b").replace('"', '\\"').encode()
-    assert done.text == (
-        DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
-        b'VARS A APPEND +DataLocalityKey="' + quoted + b'"\n'
-    )
+    assert done.text == DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
     assert done.notes == (
         "x.dag: no dataset is known for node B: the node stays unchanged",
         "x.dag: node C has RequiredDatasets already: the node stays unchanged",
@@ -245,16 +234,13 @@ def test_filter_prints_the_file_with_the_datasets_line(tmp_path):
     (tmp_path / "x.sub").write_bytes(b"executable = \xff\r\nqueue\r\n")
     done = hydrator("filter", "x.sub", "--datasets", "o:2,o:1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    lines = f'+RequiredDatasets = {{"o:1", "o:2"}}\r\n+DataLocalityKey = {key("o:1", "o:2")}\r\n'
-    lines += "".join(f"{line}\r\n" for line in CLAUSE_LINES)
-    assert done.stdout == b"executable = \xff\r\n" + lines.encode() + b"queue\r\n"
+    assert done.stdout == b'executable = \xff\r\n+RequiredDatasets = {"o:1", "o:2"}\r\nqueue\r\n'
 
 
 def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
     (tmp_path / "dids").write_text("\ufeff# mine\no:1\n\n  o:2  \n")
     done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, stdin=b"queue\n")
-    lines = ['+RequiredDatasets = {"o:1", "o:2"}', f"+DataLocalityKey = {key('o:1', 'o:2')}", *CLAUSE_LINES]
-    assert done.stdout.decode().splitlines() == [*lines, "queue"]
+    assert done.stdout.decode().splitlines() == ['+RequiredDatasets = {"o:1", "o:2"}', "queue"]
 
 
 @pytest.mark.outside
@@ -274,7 +260,6 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     assert done.stdout.decode().splitlines()[4:] == [
         'VARS A +RequiredDatasets="{\\"lofar:L1\\"}"',
         'VARS B +RequiredDatasets="{\\"lofar:more\\", \\"ska:S7\\"}"',
-        'VARS B APPEND +DataLocalityKey="' + key("lofar:more", "ska:S7").replace('"', '\\"') + '"',
     ]
 
 
@@ -524,9 +509,10 @@ def test_node_of_a_splice_that_another_file_decides_has_no_key(nested, top, belo
 def test_equal_descriptions_of_two_splices_are_read(nested):
     (nested / "two.dag").write_text("SPLICE S b.dag\nSPLICE T b.dag\n")
     (nested / "b.dag").write_text(WORK % "" + "JOB A work\n")
-    done = wrapped(nested, "-d", "S+A=o:1,o:2", "-d", "T+A=o:3", dag="two.dag")
+    long = ",".join(f"o:{'x' * 60}{number}" for number in range(2))
+    done = wrapped(nested, "-d", f"S+A={long}", "-d", "T+A=o:3", dag="two.dag")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert "DataLocalityKey" in (nested / "b.S.hydrator.dag").read_text()
+    assert f'DataLocalityKeyFor="\\"{long}\\""' in (nested / "b.S.hydrator.dag").read_text()
 
 
 @pytest.mark.outside

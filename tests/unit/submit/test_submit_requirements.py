@@ -1,62 +1,109 @@
-"""The schedd's text on classad2: which jobs its rules take, and which rule refuses the others."""
+"""What the schedd's text makes of each job, and what it refuses with which sentence."""
 
+import itertools
 import re
-from collections.abc import Mapping
+import time
 
-import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
-from classad2 import ClassAd, ExprTree
+from classad2 import ExprTree
 
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
+from hydrator.domain.ads.expressions import HERE, JOB_RANK, MODES
 from hydrator.domain.model import Did
-from hydrator.submit.expressions import SUBMITTED_HERE
-from hydrator.submit.pool_config import SUBMIT_REQUIREMENTS, PoolPolicy, schedd_config
+from hydrator.submit.pool_config import HOLD_SUBCODE, PoolPolicy, schedd_config
+from tests.schedd_text import ScheddText, job_ad
 
-A, B = Did("ska:a"), Did("ska:b")
-TEXT = schedd_config(PoolPolicy(), {}).replace("\\\n", " ")
-SCOPED_TEXT = schedd_config(PoolPolicy(default_scope="lofar"), {}).replace("\\\n", " ")
-WORD = "undefined"
-"""The string that the transform stores for a value that is a word without quotes."""
-
-
-def macros(text: str) -> dict[str, str]:
-    return dict(re.findall(r"^(\w+) = ?(.*)$", text, re.MULTILINE))
-
-
-def expression(text: str, value: str) -> ExprTree:
-    """Expand the macros of *text* in *value*, as HTCondor's configuration does."""
-    known = macros(text)
-    while "$(" in value:
-        value = re.sub(r"\$\((\w+)\)", lambda macro: known[macro[1]], value)
-    return ExprTree(value)
+SCHEDD = ScheddText(schedd_config(PoolPolicy(), {}))
+A, B = Did("ska:a"), Did("ska:B@c")
+BOTH = f'{{"{A}", "{B}"}}'
+LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
+LISTED = "{" + ",".join(f'"{did}"' for did in LONG) + "}"
+NUMBERS = ("DataLocalityMaxWait", "DataLocalityMaxAge", "DataLocalityExpectedSeconds")
+OWN = ("RequiredDatasets", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge")
+OWN += ("DataLocalityExpectedSeconds", "DataLocalityKey", "DataLocalityKeyFor", "DataLocalityTransformed")
+OWN += ("DataLocalityRefused", "DataLocalityHere")
 
 
-def job(datasets: object, **more: object) -> ClassAd:
-    ad = ClassAd({"JobUniverse": 5, "Cmd": "/bin/true"})
-    for name, value in {"RequiredDatasets": datasets, **more}.items():
-        ad[name] = value
-    return ad
+def made(datasets: str | None = BOTH, schedd: ScheddText = SCHEDD, **more: str):
+    given = {} if datasets is None else {"RequiredDatasets": datasets}
+    return schedd.transformed({**given, **more})
 
 
-def refused_by(ad: ClassAd, text: str = TEXT) -> str | None:
-    """Return the first submit requirement that *ad* fails; the last one needs a transform that ran."""
-    for name in SUBMIT_REQUIREMENTS[:-1]:
-        if expression(text, macros(text)[f"SUBMIT_REQUIREMENT_{name}"]).eval(ad, ad) is not True:
-            return name
-    return None
+SENTENCES = {
+    "list": "RequiredDatasets must be a list of strings",
+    "names": "every name in RequiredDatasets must be scope:name",
+    "values": "whole seconds of up to 8 digits",
+    "alone": "is this name spelled right",
+    "universe": "jobs of the java, parallel and vm universes",
+    "local": "has no effect here",
+    "transform": "the schedd did not transform this job",
+}
 
 
-def is_transformed(ad: ClassAd, text: str = TEXT) -> bool:
-    return expression(text, "$(DATALOCALITY_GOOD)").eval(ad, ad) is True
+def fault(ad, schedd: ScheddText = SCHEDD) -> str | None:
+    """Return the key of the sentence that the user of the transformed *ad* is told; None if it is taken."""
+    if schedd.refused_by(ad) is None:
+        return None
+    return next(key for key, words in SENTENCES.items() if words in schedd.reason(ad))
+
+
+def refused(datasets: str | None = BOTH, schedd: ScheddText = SCHEDD, **more: str) -> str | None:
+    return fault(made(datasets, schedd, **more), schedd)
+
+
+def text(value: str) -> str:
+    return f'"{value}"'
+
+
+# --- the list
+
+
+@pytest.mark.parametrize(
+    "datasets",
+    [BOTH, f'"{A},{B}"', f'"{A}, {B}"', f'split("{A} {B}")', f'{{"{A},{B}"}}', f'split("{A},{B}")'],
+)
+def test_list_and_string_with_commas_become_the_same_list_with_the_key_of_its_names(datasets):
+    """Snakemake and others put each value in quotes (cases/submit.md, S31)."""
+    ad = made(datasets)
+    assert (ad["RequiredDatasets"], ad["DataLocalityKey"]) == ([A, B], names_key([A, B]))
+    assert SCHEDD.refused_by(ad) is None
+    assert str(ad.lookup("Requirements")) == "(TARGET.Cpus > 1 || false) && (MY.DataLocalityHere isnt false)"
+    assert str(ad.lookup("DataLocalityHere")) == str(ExprTree(HERE["auto"]))
+    assert str(ad.lookup("DataLocalityRank")) == str(ExprTree(JOB_RANK))
+    assert ad["DataLocalityTransformed"] is True
+    assert not {"DataLocalityRefused", "DataLocalityKeyFor"} & set(ad)
+
+
+@pytest.mark.parametrize(
+    "did", ["a/b:c/d", "a::b", "a:b@c=d+e~f-g.h_i", f"a:{'x' * 498}"], ids=lambda did: did[:12]
+)
+def test_every_did_that_the_model_accepts_is_taken(did):
+    assert refused(f'{{"{did}"}}') is None
 
 
 LISTS = {
-    "DataLocalityList": [WORD, "ska:a", 5],
-    "DataLocalityEmpty": [[]],
-    "DataLocalityStrings": [["ska:a", 5], ["ska:a", True], ["ska:a", None], [["ska:a"]]],
-    "DataLocalityText": [["ska:a b"], ['ska:"a'], [r"ska:a\b"], ["ska:é"], ["ska:a,ska:b"], [","]],
-    "DataLocalityScope": [["a"], [""], ["ska:a", ""], ["ska:a,"], ["ska:a,ska:b", ""], [":a"], ["ska:"]],
-    "DataLocalityLength": [[f"ska:{'x' * 497}"]],
+    "list": [
+        "ska",
+        "5",
+        "{}",
+        '{"ska:a", 5}',
+        '{{"ska:a"}}',
+        '""',
+        r'{"ska:\"a"}',
+        '{"x:a", y}',
+        '{"ska:é"}',
+    ],
+    "names": [
+        '{"ska:a b"}',
+        '{"ska:a#b"}',
+        '{"a"}',
+        '{""}',
+        '{"ska:a", ""}',
+        '{":a"}',
+        '{"ska:"}',
+        f'{{"ska:{"x" * 497}"}}',
+        '","',
+    ],
 }
 
 
@@ -64,147 +111,226 @@ LISTS = {
     ("name", "datasets"), [(name, each) for name, lists in LISTS.items() for each in lists], ids=repr
 )
 def test_list_that_is_not_of_datasets_is_refused_by_the_rule_of_its_fault(name, datasets):
-    assert refused_by(job(datasets)) == name
-    assert not is_transformed(job(datasets))
+    ad = made(datasets)
+    assert fault(ad) == name
+    assert "DataLocalityHere" not in ad
+
+
+def test_illegal_character_is_named():
+    """CMS's blocks have a number sign (cases/submit.md, S9)."""
+    reason = SCHEDD.reason(made('{"cms:/A/B/RAW#12ac-3", "x:b"}'))
+    assert "not with #: cms:/A/B/RAW#12ac-3,x:b" in reason
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_attribute_that_refers_to_itself_is_evaluated_by_nothing(name):
+    """The engine of 23.9 evaluates it without end (S5); here it would become undefined."""
+    endless = f"false ? {{}} : {name}"
+    ad = made(**{name: endless})
+    if name in {"RequiredDatasets", "DataLocality", *NUMBERS}:
+        assert str(ad.lookup(name)).startswith("false ? ")
+        assert fault(ad) == ("list" if name == "RequiredDatasets" else "values")
+    else:
+        assert ad["DataLocalityKey"] == names_key([A, B]), "the transform makes its own"
+        assert fault(ad) is None
+
+
+def test_nothing_evaluates_an_attribute_of_a_user_before_its_text_was_looked_at():
+    """Outside unparse(…) the conditions name no attribute of a user."""
+    guards = [
+        *re.findall(r"EVALMACRO dl_(?:free|local|late) (.*)", SCHEDD.transform),
+        *re.findall(r"^ +REQUIREMENTS (.*)", SCHEDD.transform, re.MULTILINE),
+        re.findall(r"EVALMACRO dl_good (.*) && regexp", SCHEDD.transform)[0],
+    ]
+    assert len(guards) == 5
+    for guard in guards:
+        rest = re.sub(r"unparse\(\w+\)", "", SCHEDD.expand(guard, {}))
+        assert not [name for name in OWN if re.search(rf"\b{name}\b", rest)], guard
+
+
+def test_undefined_list_counts_as_absent():
+    """So a site can set RequiredDatasets = undefined for all jobs (S32)."""
+    ad = made("undefined")
+    assert "RequiredDatasets" not in ad
+    assert SCHEDD.refused_by(ad) is None
+    assert str(ad.lookup("Requirements")) == "TARGET.Cpus > 1 || false"
+
+
+@pytest.mark.parametrize("more", [{"DataLocality": text("require")}, {"DataLocalityMaxWait": "60"}], ids=str)
+def test_options_without_datasets_are_refused_with_a_hint_at_the_spelling(more):
+    """+RequiredDataset = … runs anywhere else (S12)."""
+    ad = SCHEDD.transformed({"RequiredDataset": BOTH, **more})
+    assert fault(ad) == "alone"
+
+
+def test_job_without_datasets_stays_as_it_is():
+    assert str(made(None)) == str(job_ad({}))
+    assert refused(None) is None
+
+
+def test_names_get_the_default_scope_before_the_key_is_made():
+    scoped = ScheddText(schedd_config(PoolPolicy(default_scope="2lofar"), {}))
+    for datasets in ('{"L1", "ska:a"}', '"L1,ska:a"'):
+        ad = made(datasets, scoped)
+        assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
+        assert ad["DataLocalityKey"] == names_key(["2lofar:L1", "ska:a"])
+    assert refused('{"L1", ":b"}', scoped) == "names"
+
+
+# --- the key
+
+
+def submitted(dids: list[Did], **more: str) -> dict[str, str]:
+    """Return what hydrator submit gives to a job with *dids*."""
+    return {name: text(value) for name, value in key_attributes(dids).items()} | more
+
+
+def test_long_list_of_hydrator_submit_has_its_hash():
+    ad = made(LISTED, **submitted(LONG))
+    assert ad["DataLocalityKey"] == hash_key(LONG)
+    assert "DataLocalityKeyFor" not in ad
+
+
+def test_long_list_without_a_hash_has_a_key_of_its_cluster():
+    joined = len(",".join(LONG))
+    assert made(LISTED)["DataLocalityKey"] == f"c12.{joined}@schedd@host.example"
 
 
 @pytest.mark.parametrize(
-    "datasets", [[A], [A, B], ["a/b:c/d"], ["a::b"], ["a:b@c=d+e~f-g.h_i"], [f"a:{'x' * 498}"]], ids=repr
-)
-def test_list_of_any_dids_that_the_model_accepts_is_taken(datasets):
-    assert refused_by(job(datasets)) is None
-    assert is_transformed(job(datasets))
-
-
-def test_name_without_a_scope_is_taken_where_there_is_a_default_scope():
-    assert (refused_by(job(["L1", A]), SCOPED_TEXT), is_transformed(job(["L1", A]), SCOPED_TEXT)) == (
-        None,
-        True,
-    )
-    assert refused_by(job(["L1", ":b"]), SCOPED_TEXT) == "DataLocalityScope"
-
-
-YEAR = 366 * 86400
-OPTIONS = {
-    "DataLocalityMode": [("DataLocality", value) for value in ("maybe", "prefer", 5, WORD)],
-    "DataLocalitySeconds": [
-        *(("DataLocalityMaxWait", value) for value in (-1, 1.5, "1h", WORD, YEAR)),
-        *(("DataLocalityMaxAge", value) for value in (0, 1.5, WORD, 99999999999)),
-        *(("DataLocalityExpectedSeconds", value) for value in (0, 1.5, "1h", 31536001, WORD)),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "value"), [(name, *each) for name, cases in OPTIONS.items() for each in cases]
-)
-def test_wrong_option_beside_the_list_is_refused_by_its_rule(name, option, value):
-    assert refused_by(job([A], **{option: value})) == name
-    assert not is_transformed(job([A], **{option: value}))
-
-
-@pytest.mark.parametrize(
-    "options",
+    "change",
     [
-        {"DataLocality": "Require"},
-        {"DataLocalityMaxWait": 0, "DataLocalityMaxAge": 1, "DataLocalityExpectedSeconds": 31536000},
+        {"RequiredDatasets": LISTED.replace("SB007", "SB700")},
+        {"RequiredDatasets": "{" + LISTED[1:-1].replace('"lofar:L667000_SAP000_SB000_uv",', "") + "}"},
+        {"DataLocalityKeyFor": text("x:a")},
+        {"DataLocalityKeyFor": "undefined"},
+        {"DataLocalityKey": text("s" * 22)},
+        {"DataLocalityKey": "5"},
     ],
-    ids=repr,
+    ids=lambda change: next(iter(change)),
 )
-def test_options_at_their_bounds_are_taken(options):
-    assert (refused_by(job([A], **options)), is_transformed(job([A], **options))) == (None, True)
+def test_key_that_did_not_come_with_its_list_is_not_kept(change):
+    """A list overridden by a DAG, -append or a copied line cannot have another list's key (S1 to S3)."""
+    ad = SCHEDD.transformed({"RequiredDatasets": LISTED, **submitted(LONG), **change})
+    assert ad["DataLocalityKey"].startswith("c12.")
 
 
-@pytest.mark.parametrize(
-    ("universe", "name"),
-    [
-        (10, "DataLocalityUniverse"),
-        (11, "DataLocalityUniverse"),
-        (13, "DataLocalityUniverse"),
-        (7, "DataLocalityLocal"),
-        (12, "DataLocalityLocal"),
-        (5, None),
-    ],
-)
-def test_universe_that_no_transform_reaches_is_refused(universe, name):
-    assert refused_by(job([A], JobUniverse=universe)) == name
-    plain = job([A], JobUniverse=universe)
-    del plain["RequiredDatasets"]
-    assert refused_by(plain) is None
-    dag = job([A], JobUniverse=universe, Cmd="/usr/bin/condor_dagman")
-    assert refused_by(dag) == (None if name == "DataLocalityLocal" else name)
+def test_names_that_must_not_be_published_are_no_part_of_a_key():
+    schedd = ScheddText(schedd_config(PoolPolicy(never=("embargo:*", "*.priv?te")), {}))
+    for did in ("embargo:x", "ska:a.private"):
+        assert made(f'{{"ska:z", "{did}"}}', schedd)["DataLocalityKey"].startswith("c12.")
+        assert made(LISTED, schedd, **submitted(LONG))["DataLocalityKey"] == hash_key(LONG)
+    assert made('{"ska:embargo:x", "ska:a.privaate"}', schedd)["DataLocalityKey"].startswith("ska:")
 
 
-@pytest.mark.parametrize(
-    ("transformed", "here", "is_taken"),
-    [(True, True, True), (True, None, False), (None, True, False), (None, None, False)],
-)
-def test_job_that_no_transform_changed_is_refused(transformed, here, is_taken):
-    attributes = {"DataLocalityTransformed": transformed, "DataLocalityHere": here}
-    ad = job([A], **{name: value for name, value in attributes.items() if value is not None})
-    rule = expression(TEXT, macros(TEXT)["SUBMIT_REQUIREMENT_DataLocalityTransform"])
-    assert rule.eval(ad, ad) is is_taken
+# --- modes and times
 
 
-# --- the transforms
+@pytest.mark.parametrize("mode", MODES)
+def test_each_mode_has_its_clause_in_whatever_letter_case(mode):
+    ad = made(DataLocality=text(mode.capitalize()))
+    assert (ad["DataLocality"], str(ad.lookup("DataLocalityHere"))) == (mode, str(ExprTree(HERE[mode])))
+    assert ("DataLocalityAnyAfter" in ad) == (mode != "require")
+    assert ad["DataLocalityMaxAge"] == 20700
 
 
-def transform_of(name: str) -> str:
-    return re.findall(rf"JOB_TRANSFORM_{name} @=end\n(.*?)^@end", TEXT, re.DOTALL | re.MULTILINE)[0]
+VALUES = [
+    *(("DataLocality", value) for value in ('"maybe"', '"prefer"', "5", "require")),
+    *(("DataLocalityMaxWait", value) for value in ("-1", "1.5", '"1h"', "hour", "123456789")),
+    *(("DataLocalityMaxAge", value) for value in ("0", "1.5", "hour")),
+    *(("DataLocalityExpectedSeconds", value) for value in ("0", "1.5", '"1h"', "hour", "60 * 60")),
+]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ['"ska:a"', '"s"', f'"{"s" * 22}"', f'"S{"a" * 20}"', f'"s{"1" * 20}"', "5", "word", "{}", "1/0"],
-)
-def test_key_that_is_not_one_of_several_datasets_is_not_kept(wrong):
-    [test] = re.findall(r"EVALMACRO dl_hashed (.*)$", transform_of("DataLocality"), re.MULTILINE)
-    for value, is_kept in ((wrong, False), (f'"{set_key([A, B])}"', True)):
-        ad = job([A, B], DataLocalityKey=ExprTree(value))
-        assert ExprTree(test).eval(ad, ad) is is_kept
+@pytest.mark.parametrize(("option", "value"), VALUES)
+def test_wrong_option_beside_the_list_is_refused(option, value):
+    assert refused(**{option: value}) == "values"
 
 
-def is_prepared(changes: Mapping[str, str]) -> bool:
-    """Return whether the first transform takes a job that `hydrator submit` prepared, with *changes*."""
-    expressions = {
-        "JobUniverse": "5",
-        "RequiredDatasets": '{"ska:a", "ska:b"}',
-        "DataLocalityKey": f'"{set_key([A, B])}"',
-        "DataLocalityHere": SUBMITTED_HERE,
-        "Requirements": '(MY.DataLocalityHere) && (TARGET.Arch == "X86_64") && TARGET.HasFileTransfer',
-        **changes,
+def test_undefined_options_count_as_absent():
+    """The bindings write them into the jobs of rows without them."""
+    none = dict.fromkeys(("DataLocality", *NUMBERS), "undefined")
+    ad = made(**none)
+    assert SCHEDD.refused_by(ad) is None
+    assert (ad["DataLocality"], ad["DataLocalityMaxWait"], ad["DataLocalityMaxAge"]) == ("auto", 600, 20700)
+    assert refused(None, **none) is None
+
+
+def test_options_at_their_bounds_are_taken():
+    bounds = {
+        "DataLocalityMaxWait": "0",
+        "DataLocalityMaxAge": "1",
+        "DataLocalityExpectedSeconds": "99999999",
     }
-    [test] = re.findall(r"^ +REQUIREMENTS (.*)$", transform_of("DataLocalityPrepared"), re.MULTILINE)
-    ad = ClassAd()
-    for name, value in expressions.items():
-        ad[name] = ExprTree(value)
-    # there, a backslash escapes a quote only
-    result = ExprTree(re.sub(r'\\(?!")', r"\\\\", test)).eval(ad, ad)
-    assert isinstance(result, bool)
-    return result
+    ad = made(**bounds)
+    assert SCHEDD.refused_by(ad) is None
+    assert ad["DataLocalityAnyAfter"] <= time.time(), "the wait of 0 s is over"
+
+
+@pytest.mark.parametrize("wait", [2, 40, 600, 3600, 86400, 31536000])
+def test_end_of_a_wait_is_rounded_up_by_half_a_twelfth_or_the_step(wait):
+    before, ad, after = time.time(), made(DataLocalityMaxWait=str(wait)), time.time()
+    step = max(wait // 12, min(wait // 2, 300))
+    assert ad["DataLocalityAnyAfter"] % step == 0
+    assert before + wait - 1 <= ad["DataLocalityAnyAfter"] <= after + wait + step
+
+
+# --- which jobs
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, *({"DataLocality": f'"{mode}"'} for mode in ("require", "Wait"))], ids=str
-)
-def test_prepared_job_is_taken_by_the_first_transform(changes):
-    assert is_prepared(changes)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
+    ("universe", "rule"),
     [
-        ("Requirements", "MY.DataLocalityHere || true"),
-        ("Requirements", "(MY.DataLocalityHere || true) && (TARGET.Cpus > 0)"),
-        ("Requirements", "TARGET.Cpus > 0"),
-        ("DataLocalityHere", "MY.DataLocalityTransformed isnt true || true"),
-        ("DataLocalityKey", '"ska:a"'),
-        ("DataLocalityMaxAge", "0"),
-        ("DataLocalityMaxWait", "hour"),
-        ("DataLocality", '"maybe"'),
-        ("RequiredDatasets", '{"ska:a", "b"}'),
-        ("DataLocalityTransformed", "true"),
+        *zip((10, 11, 13), itertools.repeat("universe")),
+        (7, "local"),
+        (12, "local"),
     ],
 )
-def test_prepared_job_with_another_line_is_left_to_the_second_transform(name, value):
-    assert not is_prepared({name: value})
+def test_universe_that_no_transform_reaches_is_told(universe, rule):
+    more = {"JobUniverse": str(universe)}
+    assert refused(**more) == rule
+    assert refused(None, **more) is None
+    assert refused(**more, Cmd='"/usr/bin/condor_dagman"') == (None if rule == "local" else rule)
+    assert ("SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING" in SCHEDD.macros) is True
+
+
+def test_job_that_says_it_was_transformed_is_taken_as_it_is():
+    """As a job that a JobRouter hands over; it looks at no locality, so it runs anywhere."""
+    ad = made(DataLocalityTransformed="true")
+    assert (fault(ad), "DataLocalityKey" in ad) == (None, False)
+    assert made(DataLocalityTransformed="false")["DataLocalityTransformed"] is True
+
+
+def test_job_that_no_transform_changed_is_refused():
+    assert fault(job_ad({"RequiredDatasets": BOTH})) == "transform"
+
+
+def test_late_job_with_a_bad_list_is_held_and_no_rule_drops_it():
+    ad = made('{"a"}', JobMaterializeDigestFile=text("digest"))
+    assert (ad["PeriodicHold"], ad["PeriodicHoldSubCode"], ad["Requirements"]) == (True, HOLD_SUBCODE, False)
+    assert fault(ad) is None
+    assert "must be scope:name" in ad["PeriodicHoldReason"]
+    factory = made('{"$(x)"}', JobFactoryId="12", JobMaterializeDigestFile=text("digest"))
+    assert "DataLocalityKey" not in factory
+    assert SCHEDD.refused_by(factory) is None
+
+
+def test_rank_only_gives_key_and_rank_and_changes_no_requirements():
+    schedd = ScheddText(schedd_config(PoolPolicy(), {}, rank_only=True))
+    ad = made(schedd=schedd)
+    assert (ad["DataLocalityKey"], "DataLocalityRank" in ad) == (names_key([A, B]), True)
+    assert not {"DataLocalityHere", "DataLocality", "DataLocalityAnyAfter"} & set(ad)
+    assert str(ad.lookup("Requirements")) == "TARGET.Cpus > 1 || false"
+    assert all(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING" in schedd.macros for name in schedd.requirements)
+
+
+def test_job_rank_adds_the_rank_to_the_jobs_own():
+    schedd = ScheddText(schedd_config(PoolPolicy(), {}, job_rank=True))
+    assert (
+        str(made(schedd=schedd, Rank="TARGET.Mips").lookup("Rank")) == "(TARGET.Mips) + MY.DataLocalityRank"
+    )
+    assert str(made(schedd=schedd).lookup("Rank")).endswith(" + MY.DataLocalityRank")
+
+
+def test_frontend_of_glideinwms_gets_the_names_as_one_text():
+    schedd = ScheddText(schedd_config(PoolPolicy(glideinwms=True), {}))
+    assert made(schedd=schedd)["RequiredDatasetsCSV"] == f"{A},{B}"

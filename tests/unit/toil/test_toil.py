@@ -344,7 +344,7 @@ def test_unreadable_configuration_is_reported_by_name(tmp_path):
 
 def test_batch_system_reads_every_attribute_that_submit_exports():
     assert rapthor.SUBMIT_ATTRS == "_CONDOR_SUBMIT_ATTRS"
-    assert {"RequiredDatasets", "RequiredBytes", "DataLocality", "RapthorRun"} <= set(JOB_ATTRIBUTES)
+    assert {"RequiredDatasets", "DataLocality", "RapthorRun"} <= set(JOB_ATTRIBUTES)
 
 
 # the site of a run

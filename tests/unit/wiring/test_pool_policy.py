@@ -10,11 +10,11 @@ SETTINGS = """
 [[catalogue]]
 type = "file"
 path = "catalogue.json"
-[estimates]
-max_readers_per_source = 24
+[publish]
+never = ["embargo:*"]
 """
 
 
-def test_readers_of_the_pools_texts_are_those_of_the_daemon():
+def test_names_that_are_never_published_are_known_to_the_schedd():
     settings = parse(tomllib.loads(SETTINGS), folder=Path("/"), origin="config.toml")
-    assert pool_policy(settings).readers == 24
+    assert pool_policy(settings).never == ("embargo:*",)

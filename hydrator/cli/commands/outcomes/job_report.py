@@ -211,7 +211,7 @@ def _summary_sentences(
     if unknown := total.job_counts[LocalityResult.UNKNOWN]:
         sentences.append(
             f"The result of {unknown} of these jobs is unknown. Either the schedd did not record the site\n"
-            "(hydrator submit pool-config), or the daemon's history does not have the site's ad of that time."
+            "(hydrator pool-config), or the daemon's history does not have the site's ad of that time."
         )
     sentences += describe_lost_ads(results)
     if results.datasets_without_size:

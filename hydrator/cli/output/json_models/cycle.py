@@ -64,7 +64,8 @@ class DemandProblemsJson(TypedDict):
         misspelt: wanted datasets that no catalogue has, with the spellings that a catalogue has.
         unseen: datasets that no catalogue answered about, with the reason.
         refused: names in jobs that are not DIDs, with the reason.
-        wrong_keys: jobs whose `DataLocalityKey` is not the key of their datasets.
+        withheld_keys: each `DataLocalityKey` of two lists of datasets, or not of its job's list, with the
+            number of its jobs.
     """
 
     left_out: BySite[list[LeftOutJson]]
@@ -72,7 +73,7 @@ class DemandProblemsJson(TypedDict):
     misspelt: ByDid[list[str]]
     unseen: ByDid[str]
     refused: ByName[str]
-    wrong_keys: list[LeftOutJson]
+    withheld_keys: ByName[int]
 
 
 class PublisherProblemsJson(TypedDict):

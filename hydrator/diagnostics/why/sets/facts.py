@@ -2,7 +2,7 @@
 
 A slot has an entry for each demanded set: the share of the bytes on disk, and the estimates of the time to
 read the rest and of the time to a slot beside the data. The negotiator's ClassAd library
-evaluates the same look-ups that the job's own expressions make.
+evaluates the same look-ups that the slot's own expressions make.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,23 @@ from dataclasses import dataclass
 
 from hydrator.diagnostics.units import Share
 from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS
+from hydrator.domain.ads.expressions import (
+    CHEAPER_EXPRESSION,
+    ESTIMATED_EXPRESSION,
+    LOCAL_EXPRESSION,
+    swap_sides,
+)
 from hydrator.domain.model import Site
 from hydrator.domain.text import format_bytes, format_duration, shorten
 from hydrator.domain.untrusted import valid_number
-from hydrator.submit.expressions import CHEAPER_EXPRESSION, ESTIMATED_EXPRESSION, LOCAL_EXPRESSION
 
 SET_EXPRESSIONS = (
-    LOCAL_EXPRESSION,
-    ESTIMATED_EXPRESSION,
-    CHEAPER_EXPRESSION,
+    *map(swap_sides, (LOCAL_EXPRESSION, ESTIMATED_EXPRESSION, CHEAPER_EXPRESSION)),
     "TARGET.DataLocalitySets[MY.DataLocalityKey]",
     "TARGET.DataLocalityReadSeconds[MY.DataLocalityKey]",
     "TARGET.DataLocalityQueueSeconds[MY.DataLocalityKey]",
     "TARGET.DataLocalityReadFrom[MY.DataLocalityKey]",
     "TARGET.DataLocalityOwnQueueSeconds",
-    "TARGET.DataLocalityTakesReader",
 )
 """The expressions whose values :func:`parse_set_facts` reads."""
 
@@ -33,7 +35,7 @@ SET_EXPRESSIONS = (
 class SlotSetFacts:
     """The values of a slot's entries for the job's set; None for an absent or an invalid value.
 
-    ``is_local``, ``is_estimated`` and ``is_cheaper`` are values of clauses of the job's ``DataLocalityHere``.
+    ``is_local``, ``is_estimated`` and ``is_cheaper`` are values of parts of the slot's ``DataLocalityAuto``.
 
     Attributes:
         is_local: true if the site has all data of the job, or the part that is enough for it.
@@ -48,8 +50,6 @@ class SlotSetFacts:
         missing_bytes: bytes that a job at the site would read; null: unknown.
         queue_site: site of the next slot beside the data; null: unknown, or no site with slots has all the
             data.
-        takes_reader: false if the slot takes no job that reads now: it has just started a job, or its claim
-            is 5 min old.
     """
 
     is_local: bool = False
@@ -62,14 +62,6 @@ class SlotSetFacts:
     own_queue_seconds: int = 0
     missing_bytes: int | None = None
     queue_site: Site | None = None
-    takes_reader: bool = True
-
-    @property
-    def is_held_back(self) -> bool:
-        """Return True if only the turns to read keep the job from the slot: reading would end sooner."""
-        if self.takes_reader or self.read_seconds is None or self.queue_seconds is None:
-            return False
-        return self.read_seconds + self.own_queue_seconds < self.queue_seconds
 
 
 NO_SLOT_SET_FACTS = SlotSetFacts()
@@ -79,7 +71,7 @@ def parse_set_facts(values: Sequence[object]) -> SlotSetFacts:
     """Parse the values of ``SET_EXPRESSIONS`` at one slot; a startd can write any value."""
     if not values:
         return NO_SLOT_SET_FACTS
-    is_local, is_estimated, is_cheaper, share, read, queue, source, own, takes_reader = values
+    is_local, is_estimated, is_cheaper, share, read, queue, source, own = values
     return SlotSetFacts(
         is_local is True,
         is_estimated is True,
@@ -89,7 +81,6 @@ def parse_set_facts(values: Sequence[object]) -> SlotSetFacts:
         _seconds(queue),
         Site(shorten(source)) if isinstance(source, str) and source else None,
         _seconds(own) or 0,
-        takes_reader=takes_reader is not False,
     )
 
 
@@ -122,8 +113,7 @@ def estimate_text(facts: SlotSetFacts) -> str:
     reading = f"{reading_text(facts)} takes {format_duration(facts.read_seconds)}"
     own = facts.own_queue_seconds
     ahead = f" after {format_duration(own)} of other jobs whose data is here" if own else ""
-    turn = "; the slots take no further reader at the moment" if facts.is_held_back else ""
-    return f"{reading}{ahead}, {queue}{turn}"
+    return f"{reading}{ahead}, {queue}"
 
 
 def _seconds(value: object) -> int | None:

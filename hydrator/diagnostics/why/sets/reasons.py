@@ -9,6 +9,7 @@ from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, SetEstimate
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Site, to_unix
 from hydrator.domain.text import format_duration, format_percent, format_time
 from hydrator.domain.untrusted import nearest_moment
+from hydrator.reconcile.demand import WITHHELD_KEY_TODO
 
 from ..missing_data import MissingDataset, MissingReason
 from ..pool_facts import JobFacts, SlotGroup
@@ -16,8 +17,8 @@ from .facts import SlotSetFacts, estimate_text, queue_text
 
 AUTO = "auto"
 WRONG_KEY = (
-    "DataLocalityKey is not the key of RequiredDatasets, so the job finds none of its datasets:"
-    " submit it again without DataLocalityKey, or by hydrator submit"
+    "no site answers for the job's DataLocalityKey, which does not stand for its list alone:"
+    f" submit it again, {WITHHELD_KEY_TODO}"
 )
 
 _REASONS_THAT_PASS = {MissingReason.NOT_YET_IN_SLOTS, MissingReason.NOT_IN_DEMAND}
@@ -127,10 +128,6 @@ def describe_start(sites: Mapping[Site, SlotSetFacts], now: datetime) -> str:
     site, facts = min((cheaper or reachable or away).items(), key=_total_seconds)
     if cheaper:
         return f"runs elsewhere from {format_time(to_unix(now), now)}: at {site}, {estimate_text(facts)}"
-    held_back = {site: facts for site, facts in reachable.items() if facts.is_held_back}
-    if held_back:
-        site, facts = min(held_back.items(), key=_total_seconds)
-        return f"runs elsewhere as soon as a slot takes a further reader: at {site}, {estimate_text(facts)}"
     reading = f"at {site}, {estimate_text(facts)}" if reachable else ""
     if not reading:
         queue = queue_text(facts.queue_seconds, facts.queue_site)

@@ -47,6 +47,7 @@ class Pool:
     addresses: tuple = ("cm1:9618",)
     denying: frozenset = frozenset()
     ping_answer: Answer | Exception = field(default_factory=Answer)
+    version: str = "25.14.1"
 
     def slots(self, attributes, constraint="true"):
         return self.slots_there
@@ -74,6 +75,9 @@ class Pool:
 
     def collectors(self):
         return list(self.addresses)
+
+    def schedds(self):
+        return [{"Name": "ap1", "CondorVersion": f"$CondorVersion: {self.version} 2026-11-01 $"}]
 
 
 @dataclass
@@ -289,6 +293,14 @@ def test_unreachable_schedd_fails_and_the_others_are_checked():
     found = findings(Pool(), queues=queues)
     assert [(f.subject, f.message) for f in ill(found)] == [("schedd ap1", "the query failed: denied")]
     assert any(f.subject == "schedd ap2" and f.level is Level.OK for f in found)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_named"), [("23.9.6", True), ("25.13.1", True), ("25.13.2", False), ("25.14.1", False)]
+)
+def test_schedd_that_an_endless_attribute_stops_is_named_with_its_version(version, is_named):
+    found = [f for f in findings(Pool(version=version)) if f"HTCondor {version}: an attribute" in f.message]
+    assert [f.level for f in found] == [Level.ADVICE] * is_named
 
 
 def test_storage_elements_without_a_site_are_counted_and_named():

@@ -63,12 +63,10 @@ def test_names_that_differ_in_letter_case_only_are_findings(ill, words):
     assert words in seen
 
 
-def test_wrong_keys_are_findings():
-    [(level, subject, seen), _] = said(
-        WELL | {"wrong_keys": [{"datasets": 2, "first": "lofar:L1", "jobs": 3}]}
-    )
+def test_key_of_two_lists_is_a_finding():
+    [(level, subject, seen), _] = said(WELL | {"withheld_keys": {"c12.269@ap1": 3}})
     assert (level, subject) == (Level.WARN, "keys")
-    assert "the DataLocalityKey of 3 jobs with 2 datasets, such as lofar:L1, is not the key" in seen
+    assert "no site answers for the DataLocalityKey c12.269@ap1 of 3 jobs" in seen
 
 
 def test_outdated_last_cycle_is_a_warning_without_its_failures():

@@ -54,6 +54,7 @@ from tests.factories import (
 )
 
 BOTH = set_key([L1, L2])
+QUOTED = f"'{BOTH}'"
 LOWER = Did("lofar:l1")
 UNTIL = NOON + 10 * MINUTE
 
@@ -69,10 +70,6 @@ def lines(view, *wants, site=CAM, **more) -> dict[str, str]:
 def shares(view, *wants, site=CAM, **more) -> dict[SetKey, float]:
     draft = drafts(view, *wants, **more)[site]
     return {key: one.share for key, one in sets_of(SiteAd(site, NOON, 1, draft.content)).items()}
-
-
-def unkeyed(*dids: str) -> DemandEntry:
-    return replace(want(*dids), has_unkeyed_jobs=True)
 
 
 def partly(did: str, fraction: float | None, state=ReplicaState.PARTIAL):
@@ -122,10 +119,17 @@ def test_unsettled_set_is_shown_only_where_it_is_whole():
 
 
 def test_set_that_a_settled_entry_has_is_shown_everywhere():
-    view = facts(replica(L1), replica(L2), asked=[L3])
-    both = replace(new(L1, L2), has_unkeyed_jobs=True)
-    assert shares(view, both, want(L1), site=CAM) == {BOTH: 1.0, set_key([L1]): 1.0, set_key([L2]): 1.0}
-    assert shares(facts(replica(L3), asked=[L1, L2]), both, want(L1)) == {set_key([L1]): 0.0}
+    pin = replace(want(L1), origin=Origin.PIN)
+    assert shares(facts(replica(L3), asked=[L1, L2]), new(L1), new(L2), pin) == {set_key([L1]): 0.0}
+
+
+def test_withheld_key_is_in_no_ad_and_its_datasets_are():
+    """Other jobs look up the same key for another list (cases/submit.md, S1 to S3)."""
+    view = facts(replica(L1), replica(L2))
+    ad = lines(view, replace(want(L1, L2), key=None), want(L2))
+    assert ad["DataLocalitySets"] == f"['{set_key([L2])}'=1.0]"
+    assert ad["AvailableDatasets"] == f'{{"{L1}","{L2}"}}'
+    assert ad["DataLocalityTruncated"] == "false"
 
 
 def test_unsettled_set_has_its_estimates():
@@ -164,9 +168,9 @@ def test_ad_has_the_estimates_of_sets_that_are_not_whole():
     view = facts(replica(L1), asked=[L2])
     ad = lines(view, want(L1, L2), want(L1), estimates=estimates(BOTH, set_key([L1]), own=60))
     assert [ad[name] for name in SET_ATTRIBUTES[2:]] == [
-        f"[{BOTH}=240]",
-        f"[{BOTH}=600]",
-        f'[{BOTH}="RAL"]',
+        f"[{QUOTED}=240]",
+        f"[{QUOTED}=600]",
+        f'[{QUOTED}="RAL"]',
         "60",
     ]
 
@@ -271,7 +275,7 @@ def hashed(number: int) -> tuple[str, str]:
     return f"x:{name}", f"x:{name}b"
 
 
-SET_BYTES = len(f"{set_key(hashed(0))}=0.5;")
+SET_BYTES = len(f"'{set_key(hashed(0))}'=0.5;")
 
 
 def room_for(sets: int) -> Budget:
@@ -298,7 +302,7 @@ def test_sets_with_data_at_the_site_have_room_before_sets_without():
 
 
 def test_set_that_is_too_large_leaves_room_for_others():
-    large, small = unkeyed(*(f"x:{number:04}" for number in range(50))), want(*hashed(0))
+    large, small = replace(want("x:large"), key=SetKey("x:" + "a" * 300)), want(*hashed(0))
     view = facts(*(replica(did) for did in (*large.dids, *small.dids)))
     drafted = drafts(view, large, small, budget=room_for(5))
     assert (shares_in(drafted[CAM]), drafted[CAM].omitted_entries) == ({small.key: 1.0}, (large,))
@@ -307,7 +311,7 @@ def test_set_that_is_too_large_leaves_room_for_others():
 def test_sets_have_room_before_states():
     wants = [want("x:a", "x:b", jobs=9), want("x:c")]
     view = facts(*(replica(did) for one in wants for did in one.dids))
-    sets = len("DataLocalitySets = [s234567abcdefghijklmn=1.0;'x:c'=1.0;]DataLocalitySetsAsOf = []")
+    sets = len("DataLocalitySets = ['x:a,x:b'=1.0;'x:c'=1.0;]DataLocalitySetsAsOf = []")
     drafted = drafts(view, *wants, budget=Budget(ad_bytes=sets + STATE_LINES_BYTES + 20))
     assert set(shares_in(drafted[CAM])) == {one.key for one in wants}
     assert dict(drafted[CAM].content)["DatasetStates"] == "['x:a'=\"AVAILABLE\"]"

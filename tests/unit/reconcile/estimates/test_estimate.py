@@ -359,23 +359,6 @@ def test_colliding_datasets_have_no_estimate() -> None:
     assert not got.estimates.sites[UK].by_key
 
 
-def test_jobs_without_a_key_count_by_their_datasets() -> None:
-    bare = IdleJobs(10, None, ("t:a",), "ann", 1.0, 100)
-    assert numbers(BASE.with_(idle=(bare,)).estimate(), DE) == numbers(BASE.estimate(), DE)
-    invalid = IdleJobs(10, None, ("no such name",), "ann", 1.0, 100)
-    assert at(BASE.with_(idle=(invalid,)).estimate(), DE).queue_seconds == 1024  # 1 h / 4 slots
-
-
-def test_sets_of_jobs_without_keys_have_an_estimate_for_each_dataset() -> None:
-    world = World({UK: ["t:a", "t:b"], DE: []}, FULL, sizes={"t:a": GB, "t:b": GB}, sets=(("t:a", "t:b"),))
-    keyed = world.estimate().estimates
-    bare = world.with_(unkeyed=True).estimate().estimates
-    assert keyed is not None
-    assert bare is not None
-    assert set(keyed.sites[DE].by_key) == {key("t:a", "t:b")}
-    assert set(bare.sites[DE].by_key) == {key("t:a", "t:b"), key("t:a"), key("t:b")}
-
-
 # no estimates
 
 
@@ -427,7 +410,7 @@ def test_no_estimate_without_rates_if_no_size_is_known_either() -> None:
 
 def queue_after(jobs: RunningJobs, *, seconds_later: int, left: RunningJobs | None) -> int:
     """Return the queue of 10 idle jobs after *jobs* ran, and after the ones not in *left* ended."""
-    waiting = (IdleJobs(10, key("t:a"), (), "ann", 1.0, None),)
+    waiting = (IdleJobs(10, key("t:a"), "ann", 1.0, None),)
     first = BASE.with_(idle=waiting, running=(jobs,)).estimate()
     later = BASE.with_(idle=waiting, running=(left,) if left else ())
     return at(later.estimate(previous=first, at=NOON + timedelta(seconds=seconds_later)), DE).queue_seconds
@@ -455,7 +438,7 @@ def test_run_times_of_the_same_run_come_before_those_of_the_user(run: str, user:
         replace(running(UK, "t:b", ages=[390], seconds=None), run="r1"),
         running(UK, "t:b", ages=[790] * 5, seconds=None),
     )
-    waiting = (IdleJobs(10, key("t:a"), (), user, 1.0, None, run),)
+    waiting = (IdleJobs(10, key("t:a"), user, 1.0, None, run),)
     first = world.with_(idle=waiting, running=steps).estimate()
     later = world.with_(idle=waiting).estimate(previous=first, at=NOON + timedelta(seconds=20))
     assert at(later, DE).queue_seconds == queue
@@ -464,7 +447,7 @@ def test_run_times_of_the_same_run_come_before_those_of_the_user(run: str, user:
 def test_run_times_of_jobs_that_read_from_elsewhere_come_second() -> None:
     remote = running(DE, "t:a", ages=[3990, 3990], seconds=None)
     local = running(UK, "t:a", ages=[390], seconds=None)
-    waiting = (IdleJobs(10, key("t:a"), (), "ann", 1.0, None),)
+    waiting = (IdleJobs(10, key("t:a"), "ann", 1.0, None),)
     first = BASE.with_(idle=waiting, running=(remote, local)).estimate()
     later = BASE.with_(idle=waiting).estimate(previous=first, at=NOON + timedelta(seconds=20))
     assert at(later, DE).queue_seconds == 1024
@@ -472,14 +455,14 @@ def test_run_times_of_jobs_that_read_from_elsewhere_come_second() -> None:
 
 def test_run_times_come_from_ages_if_no_job_ended() -> None:
     """Four jobs of a mean age of 200 s run 400 s; the first slots come free after 200, 200, 200, 200 s."""
-    waiting = (IdleJobs(10, key("t:a"), (), "ann", 1.0, None),)
+    waiting = (IdleJobs(10, key("t:a"), "ann", 1.0, None),)
     jobs = running(UK, "t:a", ages=[200] * 4, seconds=None)
     assert at(BASE.with_(idle=waiting, running=(jobs,)).estimate(), DE).queue_seconds == 1024
 
 
 def test_an_estimation_that_failed_keeps_what_was_learned() -> None:
     jobs = running(UK, "t:a", ages=[390, 390], seconds=None)
-    waiting = (IdleJobs(10, key("t:a"), (), "ann", 1.0, None),)
+    waiting = (IdleJobs(10, key("t:a"), "ann", 1.0, None),)
     world = BASE.with_(idle=waiting)
     first = world.with_(running=(jobs,)).estimate()
     soon = NOON + timedelta(seconds=20)

@@ -53,7 +53,6 @@ class World:
     sets: tuple[tuple[str, ...], ...] = (("t:a",),)
     facts: Mapping[Site, Mapping[str, Fact]] = field(default_factory=dict)
     collisions: tuple[tuple[Did, ...], ...] = ()
-    unkeyed: bool = False
 
     def snapshot(self) -> Snapshot:
         sites = {}
@@ -66,7 +65,7 @@ class World:
 
     def demand(self) -> Demand:
         return Demand(
-            tuple(DemandEntry(tuple(map(Did, dids)), 1, Origin.JOB, NOON, self.unkeyed) for dids in self.sets)
+            tuple(DemandEntry(tuple(map(Did, dids)), 1, Origin.JOB, NOON, key(*dids)) for dids in self.sets)
         )
 
     def load(self, at: datetime = NOON) -> PoolLoad:
@@ -92,12 +91,12 @@ def key(*dids: str) -> SetKey:
 
 
 def idle(jobs: int, *dids: str, seconds: int | None = 100, cpus: float = 1.0) -> IdleJobs:
-    return IdleJobs(jobs, key(*dids), (), "ann", cpus, seconds)
+    return IdleJobs(jobs, key(*dids), "ann", cpus, seconds)
 
 
 def running(site: Site, *dids: str, ages: Iterable[int], seconds: int | None = 100) -> RunningJobs:
     starts = tuple(sorted(to_unix(NOON) - age for age in ages))
-    return RunningJobs(starts, site, key(*dids) if dids else None, (), "ann", 1.0, seconds)
+    return RunningJobs(starts, site, key(*dids) if dids else None, "ann", 1.0, seconds)
 
 
 def staging(minutes: float, fraction: float | None = None) -> Fact:

@@ -93,7 +93,7 @@ def test_dataset_page_says_where_since_when_and_who_said_so():
 def test_dataset_page_says_how_many_of_the_jobs_wait():
     pool = load(
         IdleJobs(2, set_key([L1, L2])),
-        IdleJobs(1, None, (L1,)),
+        IdleJobs(1, set_key([L1])),
         IdleJobs(5, set_key([L2])),
         IdleJobs(9, set_key([L3])),
         running=(RunningJobs((1, 2), CAM, set_key([L1])),),
@@ -231,7 +231,7 @@ def cluster_of(**answers: ClusterJobs | Unseen) -> ClusterReader:
 
 
 JOBS = ScheddLoad(
-    (IdleJobs(4, set_key([L2])), IdleJobs(1, None, (L3,)), IdleJobs(1, None, ("lofar:new",))),
+    (IdleJobs(4, set_key([L2])), IdleJobs(1, set_key([L3])), IdleJobs(1, "lofar:new")),
     (RunningJobs((1,) * 18, CAM, set_key([L1])),),
 )
 

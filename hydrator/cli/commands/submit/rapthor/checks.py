@@ -14,8 +14,8 @@ from hydrator.cli.options import EXIT_NO_MATCH_NOW
 from hydrator.cli.output.printing import print_problems
 from hydrator.config import Settings, SubmitSettings
 from hydrator.domain.ads.classad import escape_macros
+from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.untrusted import has_unsafe_parts, is_unsafe_argument
-from hydrator.submit.expressions import Mode
 from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.rapthor.job import RunOptions
 from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from hydrator.cli.output.printing import json_value, print_problems
+from hydrator.cli.output.printing import json_value
 from hydrator.cli.output.tables import print_table
 from hydrator.domain.model import Unseen
 from hydrator.domain.text import format_count, format_duration, shorten_list
@@ -84,11 +84,6 @@ def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:
 def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
     """Print ``export`` lines for a shell; if *toil*, also a line for TOIL_HTCONDOR_PARAMS."""
     text = export_lines(prepared.run, os.environ, _read_condor_values(), toil=toil)
-    if len(prepared.run.sizes) > 1:
-        print_problems(
-            "the exports leave out the sizes of datasets, because DAGMan loses values with a ';'. So the"
-            " Rank of a job counts datasets instead of bytes."
-        )
     sys.stdout.write(text)
 
 

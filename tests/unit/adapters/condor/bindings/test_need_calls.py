@@ -56,6 +56,7 @@ def job(cluster, names, user="ann@x", age=0, status=1, **more):
         "JobStatus": status,
         "JobUniverse": 5,
         "RequiredDatasets": list(names),
+        "DataLocalityKey": ",".join(names),
         "EnteredCurrentStatus": NOW - age,
     }
     return classad2.ClassAd(ad | more)

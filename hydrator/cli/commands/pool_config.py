@@ -1,4 +1,4 @@
-"""``hydrator submit pool-config``: print HTCondor configuration for a pool."""
+"""``hydrator pool-config``: print HTCondor configuration for a pool."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -31,6 +31,12 @@ def pool_config(
     rank_only: Annotated[
         bool, typer.Option("--rank-only", help="Only rank slots by data; change no job's Requirements.")
     ] = False,
+    job_rank: Annotated[
+        bool,
+        typer.Option(
+            "--job-rank", help="Also add the rank to the jobs' Rank, for negotiators without our term."
+        ),
+    ] = False,
     remove: Annotated[
         bool,
         typer.Option(
@@ -58,7 +64,7 @@ def pool_config(
     if remove:
         texts = removal_texts(present)
     else:
-        texts = _config_texts(pool_policy(settings), present, roles, rank_only=rank_only)
+        texts = _config_texts(pool_policy(settings), present, roles, rank_only=rank_only, job_rank=job_rank)
     for part in roles:
         print(texts[part])
     print_problems(*unread)
@@ -72,13 +78,14 @@ def _config_texts(
     roles: Sequence[str],
     *,
     rank_only: bool,
+    job_rank: bool,
 ) -> dict[str, str]:
     """Return the configuration for each of *roles*."""
     from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
 
     texts = {
-        "schedd": lambda: schedd_config(policy, present["schedd"], rank_only=rank_only),
-        "startd": lambda: startd_config(present["startd"], rank_only=rank_only, policy=policy),
+        "schedd": lambda: schedd_config(policy, present["schedd"], rank_only=rank_only, job_rank=job_rank),
+        "startd": lambda: startd_config(present["startd"], rank_only=rank_only),
         "negotiator": lambda: negotiator_config(present["negotiator"], rank_only=rank_only, policy=policy),
     }
     return {part: texts[part]() for part in roles}

@@ -1,0 +1,517 @@
+# ruff: noqa: E501  (the texts are printed unchanged; a ClassAd expression has no good place to break)
+"""Pool configuration as text, for ``hydrator pool-config``: schedds, startds and the negotiator. Pure.
+
+The schedd's text is one job transform and the submit requirements. Rules of the text (tests/unit/submit):
+
+- Nothing evaluates an attribute of a user before ``unparse`` of it matched a plain pattern: the transform
+  engine of HTCondor 23.9 evaluates ``+RequiredDatasets = false ? {} : RequiredDatasets`` without end.
+- No text of a user becomes part of an expression, but Requirements and Rank, which are expressions, and names
+  of datasets, when they are known to be letters, digits and ``._:/@=+~-``.
+- No pattern is recursive, and none backtracks: their repeats are possessive.
+- At most 90 logical lines, none longer than 200 characters, so that an operator can review them.
+
+The texts are tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_transform.py).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from hydrator.domain.ads.classad import string_literal
+from hydrator.domain.ads.dataset_sets import HASH_PATTERN, NAMES_CHARS
+from hydrator.domain.ads.expressions import (
+    HERE,
+    JOB_RANK,
+    MODES,
+    REQUIREMENT,
+    SIGNIFICANT_ATTRIBUTES,
+    START_TEXT,
+    Mode,
+)
+from hydrator.domain.model import MAX_DID_CHARS
+
+SCHEDD_PARAMETERS: Final = (
+    "JOB_TRANSFORM_NAMES",
+    "SUBMIT_REQUIREMENT_NAMES",
+    "IMMUTABLE_JOB_ATTRS",
+    "PROTECTED_JOB_ATTRS",
+    "SYSTEM_JOB_MACHINE_ATTRS",
+    "ADD_SIGNIFICANT_ATTRIBUTES",
+    "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
+)
+STARTD_PARAMETERS: Final = ("START",)
+NEGOTIATOR_PARAMETERS: Final = ("NEGOTIATOR_PRE_JOB_RANK",)
+"""The parameters of schedds, startds and the negotiator whose current values the texts show."""
+
+TRANSFORM_NAME: Final = "DataLocality"
+START_CLAUSE: Final = "(TARGET.DataLocalityHere =!= false)"
+REFUSED: Final = "DataLocalityRefused"
+"""The attribute in which the transform gives a submit requirement the reason why a job is refused."""
+WARNED: Final = "DataLocalityWarned"
+"""The attribute with which the transform makes a submit requirement warn."""
+HOLD_SUBCODE: Final = 1763
+"""HoldReasonSubCode of late-materialized jobs with a malformed RequiredDatasets or DataLocality attribute."""
+IMMUTABLE_ATTRIBUTES: Final = (
+    "RequiredDatasets",
+    "DataLocality",
+    "DataLocalityKey",
+    "DataLocalityMaxWait",
+    "DataLocalityAnyAfter",
+    "DataLocalityMaxAge",
+    "DataLocalityRank",
+    "DataLocalityTransformed",
+)
+"""Attributes that not even a super user may edit on a queued job: the match depends on them."""
+PROTECTED_ATTRIBUTES: Final = ("DataLocalityHere",)
+"""Job attributes that only a queue super user may edit: ``hydrator run-anywhere`` sets them to true."""
+MACHINE_ATTRIBUTES: Final = ("DataLocalitySite",)
+"""Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
+_LONGEST_WAIT = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """The choices of a pool's operator; the text for schedds has them as macros at its top.
+
+    Jobs do not use facts older than ``max_age``: the daemon's limit (6 h) less 15 min. A ``wait`` job waits
+    for its data for the time ``wait``. An ``auto`` job waits for ``auto_settle`` until its datasets are
+    published; then it decides by the estimates, if there are any. The schedd rounds the end of a wait up to a
+    multiple of ``rounding_floor`` (less for short waits), so that jobs share an autocluster. ``others_weight`` (per second) keeps
+    jobs without datasets away from sites with queued jobs for their data.
+    ``glideinwms``: jobs carry their datasets also as a text, because a GlideinWMS frontend cannot read lists.
+    ``never`` are patterns (``*`` and ``?``) of names that must not be published: no key consists of them.
+    """
+
+    default_mode: Mode = "auto"
+    default_scope: str | None = None
+    max_age: timedelta = timedelta(hours=6) - timedelta(minutes=15)
+    wait: timedelta = timedelta(hours=1)
+    auto_settle: timedelta = timedelta(minutes=10)
+    rounding_floor: timedelta = timedelta(minutes=5)
+    others_weight: float = 1e6
+    glideinwms: bool = False
+    never: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that a schedd can parse the values of the policy.
+
+        Raises:
+            ValueError: one sentence with the field's name.
+        """
+        if self.default_mode not in MODES:
+            raise ValueError(f"default_mode must be one of {', '.join(MODES)}, not {self.default_mode!r}")
+        if self.default_scope is not None and not re.fullmatch(r"[A-Za-z0-9._/@=+~-]+", self.default_scope):
+            raise ValueError(
+                f"default_scope {self.default_scope!r} is not a scope: use letters, digits and . _ / @ = + ~ -"
+            )
+        if not 0 <= self.others_weight <= 1e9:
+            raise ValueError(f"others_weight must be from 0 to 1e9, not {self.others_weight}")
+        for name, least in {"max_age": 1, "wait": 0, "auto_settle": 0, "rounding_floor": 1}.items():
+            if not timedelta(seconds=least) <= getattr(self, name) <= _LONGEST_WAIT:
+                raise ValueError(f"{name} must be from {least} s to {_seconds(_LONGEST_WAIT)} s")
+
+
+# --- the texts ----------------------------------------------------------------------------------------
+
+_HEAD = """\
+# DataLocality for {where} ({form}), printed by `hydrator pool-config --role {role}`.
+# Put it into a file of its own that HTCondor reads last, such as /etc/condor/config.d/99-datalocality.conf, then run
+# condor_reconfig. To remove it, delete the file and run condor_reconfig. It extends these values:
+{values}
+"""
+
+_KNOBS = {
+    "DEFAULT_MODE": "the mode of jobs without DataLocality: auto, require or wait",
+    "WAIT": "s: a job of mode wait waits this long for a site with its data",
+}
+
+_MACROS = rf"""
+# Patterns of what a user wrote, as unparse prints it without evaluating it: a list of strings; one string, or split of
+# one; the mode; three numbers of seconds. Then one of the names, each with a comma after it.
+DATALOCALITY_LIST = "^\\s*\\{{\\s*\"[^\"\\\\]*+\"(?:\\s*+,\\s*+\"[^\"\\\\]*+\")*+\\s*\\}}$"
+DATALOCALITY_SECONDS = "^(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$"
+DATALOCALITY_NAMES = "^(?:(?=[^,]{{1,{MAX_DID_CHARS}}},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++$"
+# Tests of these texts. The names joined by commas are evaluated only if RequiredDatasets is plain.
+DATALOCALITY_NONE = (unparse(RequiredDatasets) == "" || unparse(RequiredDatasets) == "undefined")
+DATALOCALITY_PLAIN = (regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || regexp("^(?:split\\()?+\"[^\"\\\\]++\"\\)?+$", unparse(RequiredDatasets)))
+DATALOCALITY_TIMES = strcat(unparse(DataLocalityMaxWait), ",", unparse(DataLocalityMaxAge), ",", unparse(DataLocalityExpectedSeconds))
+DATALOCALITY_VALUES = (regexp("^(?:undefined|\"(?:auto|require|wait)\")?+$", unparse(DataLocality), "i") && regexp($(DATALOCALITY_SECONDS), $(DATALOCALITY_TIMES)))
+<joined># Why a job is refused: the sentence for its user.
+DATALOCALITY_WRONG = strcat(regexps("^[A-Za-z0-9._:/@=+~,-]*+(.)", $(DATALOCALITY_JOINED), "with \\1: "), substr($(DATALOCALITY_JOINED), 0, 200))
+DATALOCALITY_ALONE = "the job has DataLocality or DataLocalityMaxWait but not RequiredDatasets: is this name spelled right, with a + before it?"
+DATALOCALITY_UNIVERSE = "RequiredDatasets: jobs of the java, parallel and vm universes are not sent to their data; use vanilla, or leave it out"
+DATALOCALITY_NO_LIST = strcat("RequiredDatasets must be a list of strings, {{\"x:a\", \"x:b\"}}, or one string with commas; got ", substr(regexps("\\s++", unparse(RequiredDatasets), " ", "fg"), 0, 80))
+DATALOCALITY_NO_VALUE = "DataLocality is \"auto\", \"require\" or \"wait\"; MaxWait, MaxAge and ExpectedSeconds are whole seconds of up to 8 digits, 0 for MaxWait alone"
+DATALOCALITY_NO_NAME = strcat("every name in RequiredDatasets must be scope:name, up to {MAX_DID_CHARS} letters, digits and ._:/@=+~-, not ", $(DATALOCALITY_WRONG))
+DATALOCALITY_LISTED = $(DATALOCALITY_PLAIN) ? $(DATALOCALITY_VALUES) ? $(DATALOCALITY_NO_NAME) : $(DATALOCALITY_NO_VALUE) : $(DATALOCALITY_NO_LIST)
+DATALOCALITY_WHY = $(DATALOCALITY_NONE) ? $(DATALOCALITY_ALONE) : JobUniverse =!= 5 ? $(DATALOCALITY_UNIVERSE) : $(DATALOCALITY_LISTED)
+"""
+
+_JOINED = r"""DATALOCALITY_JOINED = join(",", isString(RequiredDatasets) ? split(RequiredDatasets, ", ") : RequiredDatasets)
+"""
+_SCOPED = r"""DATALOCALITY_WRITTEN = join(",", isString(RequiredDatasets) ? split(RequiredDatasets, ", ") : RequiredDatasets)
+# names without a scope get the pool's
+DATALOCALITY_JOINED = regexps("(^|,)([^:,]++)(?=,|$)", $(DATALOCALITY_WRITTEN), "\\1{scope}:\\2", "fg")
+"""
+
+_TRANSFORM = rf"""
+# --- the transform
+JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
+JOB_TRANSFORM_{TRANSFORM_NAME} @=end
+   # Jobs with an attribute of ours; of late materialization each job, not the cluster's ad.
+   REQUIREMENTS JobFactoryId is undefined && unparse(DataLocalityTransformed) != "true" && strcat(unparse(RequiredDatasets), unparse(DataLocality), unparse(DataLocalityMaxWait)) != ""
+   # 1. Only attributes with plain texts are evaluated.
+   EVALMACRO dl_good JobUniverse == 5 && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ","))
+   EVALMACRO dl_free $(DATALOCALITY_NONE) && (JobUniverse =!= 5 || regexp("^(?:undefined)?+,(?:undefined)?+$", strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait))))
+   EVALMACRO dl_local JobUniverse == 7 || JobUniverse == 12
+   EVALMACRO dl_late JobMaterializeDigestFile isnt undefined
+   DELETE {REFUSED}
+   if $(dl_good)
+      # 2. The names, which are plain letters now, and the list: as it is, or of a string, or of names with commas.
+      EVALMACRO dl_names $(DATALOCALITY_JOINED)
+      EVALMACRO dl_other ! regexp($(DATALOCALITY_LIST), unparse(RequiredDatasets)) || join(",", RequiredDatasets) =!= "$(dl_names)" || size(RequiredDatasets) != size(split("$(dl_names)", ","))
+      if $(dl_other)
+         EVALSET RequiredDatasets split("$(dl_names)", ",")
+      endif
+      # 3. The key: the hash of `hydrator submit`, if it came with exactly these names; else the names, if they are short,
+      # with @ before capitals, because ClassAd names ignore letter case; else a name for this cluster's list.
+      EVALMACRO dl_hash unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
+      EVALMACRO dl_short size("$(dl_names)") <= {NAMES_CHARS}
+<private>      if $(dl_hash)
+      elif $(dl_short)
+         EVALSET DataLocalityKey regexps("([A-Z@~])", "$(dl_names)", "@\\1", "fg")
+      else
+         EVALSET DataLocalityKey toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", split(GlobalJobId, "#")[0]))
+      endif
+      DELETE DataLocalityKeyFor
+      # 4. What the match looks at, and the text of the slot's offer, which the schedd expands at each start.
+      EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: <max_age>
+      SET DataLocalityRank {JOB_RANK}
+      SET DataLocalityStart {START_TEXT}
+<csv><place><rank>      SET DataLocalityTransformed true
+   elif $(dl_free)
+      DELETE RequiredDatasets
+   elif $(dl_local)
+      SET {WARNED} true
+<late>   else
+      EVALSET {REFUSED} $(DATALOCALITY_WHY)
+   endif
+@end
+"""
+
+_PRIVATE = """\
+      # names that the daemon must not publish are no part of a key
+      EVALMACRO dl_open regexp({pattern}, "$(dl_names)") == false
+      EVALMACRO dl_hash $(dl_hash) && $(dl_open)
+      EVALMACRO dl_short $(dl_short) && $(dl_open)
+"""
+_CSV = """\
+      SET RequiredDatasetsCSV "$(dl_names)"
+"""
+_PLACE = f"""\
+      # 5. Where the job may start. The end of a wait is rounded: a time of its own in each job would make an autocluster of each.
+      EVALSET DataLocality toLower(DataLocality ?: "$(DATALOCALITY_DEFAULT_MODE)")
+      EVALMACRO dl_require DataLocality == "require"
+      EVALMACRO dl_wait DataLocality == "wait"
+      EVALMACRO dl_for DataLocalityMaxWait ?: ($(dl_wait) ? $(DATALOCALITY_WAIT) : <auto_wait>)
+      EVALMACRO dl_step $(dl_for) < 2 ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
+      if $(dl_require)
+         SET DataLocalityHere {HERE["require"]}
+      else
+         SET DataLocalityMaxWait $(dl_for)
+         EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
+         SET DataLocalityHere {HERE["auto"]}
+      endif
+      if $(dl_wait)
+         SET DataLocalityHere {HERE["wait"]}
+      endif
+      # `hydrator submit` has put the clause into Requirements, which all jobs of the cluster then share: 7 kB less a job.
+      EVALMACRO dl_unbound ! regexp("MY[.]DataLocalityHere isnt false", unparse(Requirements))
+      if $(dl_unbound)
+         SET Requirements ($(MY.Requirements)) && {REQUIREMENT}
+      endif
+"""
+_RANK = """\
+      # For schedds whose negotiator has no term of ours. A claim is then kept by this rank, too.
+      DEFAULT Rank 0.0
+      SET Rank ($(MY.Rank)) + MY.DataLocalityRank
+"""
+_LATE = f"""\
+   elif $(dl_late)
+      # A submit requirement would drop a late-materialized job with a line in SchedLog only. So hold it, with the reason.
+      EVALSET PeriodicHoldReason $(DATALOCALITY_WHY)
+      SET PeriodicHold true
+      SET PeriodicHoldSubCode {HOLD_SUBCODE}
+      SET Requirements false
+"""
+
+_REQUIREMENTS: Final[Mapping[str, tuple[str, str]]] = {
+    "DataLocality": (f"{REFUSED} is undefined", REFUSED),
+    "DataLocalityLocal": (
+        f'{WARNED} =!= true || regexp("dagman", Cmd)',
+        '"RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"',
+    ),
+    "DataLocalityTransform": (
+        (
+            "DataLocalityTransformed =?= true || JobUniverse =!= 5 || JobFactoryId isnt undefined"
+            f" || PeriodicHoldSubCode =?= {HOLD_SUBCODE} || RequiredDatasets is undefined"
+        ),
+        f'"the schedd did not transform this job: does JOB_TRANSFORM_NAMES have {TRANSFORM_NAME}?"',
+    ),
+}
+"""Test and reason of each submit requirement, in the order of evaluation; the second only warns.
+
+They look at what the transform wrote: a submit requirement cannot tell a word without quotes from nothing, and
+evaluates what it looks at. A job in the local universe may have RequiredDatasets for the jobs that it submits.
+"""
+SUBMIT_REQUIREMENTS: Final = tuple(_REQUIREMENTS)
+
+_LISTS = f"""
+# --- attributes that cannot be edited after the submission; the last can be by a queue super user (hydrator run-anywhere)
+IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
+PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
+# the site of the slot, which the schedd copies into the job's ad at its start, for hydrator report
+SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
+# what the slots' expressions look at, which the schedd cannot see
+ADD_SIGNIFICANT_ATTRIBUTES = $(ADD_SIGNIFICANT_ATTRIBUTES) {" ".join(SIGNIFICANT_ATTRIBUTES)}
+"""
+_MATCH_LIMITS = """\
+# A schedd of 25.14 ends a user's negotiation after 20 autoclusters that match nothing. Each set of datasets is an
+# autocluster, so the user's other jobs would starve. Older schedds ignore this line.
+SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
+"""
+
+_STARTD = """
+# A schedd that reuses a claim matches with an old copy of the slot's ad. START sees the present one, so no job starts
+# where its data has left. Only for startds with the hook: without it the startd would refuse every job with datasets.
+# GlideinWMS: this clause is in start_expr of the frontend's groups.
+"""
+
+_NEGOTIATOR = r"""
+# The job's DataLocalityRank (s, 0 or less) counts more than the size of a slot, which decides by default. It is compressed
+# to -1111 to 0, because the negotiator stores 24 bits of a rank; so the terms for the size, up to 1e8, still choose
+# among slots with the same rank. Jobs without datasets avoid sites with a queue of jobs for their data: each second
+# of this queue lowers a slot's rank by DATALOCALITY_OTHERS_WEIGHT (0: no effect). Offline ads come last.
+DATALOCALITY_OTHERS_WEIGHT = {others_weight}
+DATALOCALITY_READ = [R = TARGET.DataLocalityRank; V = R < -850000.0 ? (R + 1800000.0) / 900.0 - 2000.0 : 1000.0 * R / (600.0 - R)].V
+DATALOCALITY_QUEUE = (time() < MY.DataLocalityEstimatesUntil) =?= true ? (MY.DataLocalityOwnQueueSeconds ?: 0) : 0
+DATALOCALITY_TERM = isUndefined(TARGET.DataLocalityRank) ? -1.0 * $(DATALOCALITY_OTHERS_WEIGHT) * ($(DATALOCALITY_QUEUE)) : 1e9 * $(DATALOCALITY_READ)
+NEGOTIATOR_PRE_JOB_RANK = ($(DATALOCALITY_TERM)) + 1e8 * (TARGET.GPUPreference ?: 0.0) + (MY.Offline =?= true ? -4e12 : 0.0){previous}
+"""
+_REMOVAL = """\
+# To remove DataLocality from {where}: delete the file that `hydrator pool-config` printed, then run condor_reconfig.
+# Every parameter that the file extended then has its former value. Jobs already queued keep their clause;
+# `hydrator run-anywhere` lets them run anywhere.
+# {remaining}
+"""
+_WHERE = {
+    "schedd": "the schedds",
+    "startd": "the startds that run the hook",
+    "negotiator": "the negotiator",
+}
+_PARAMETERS = {
+    "schedd": SCHEDD_PARAMETERS[:-1],
+    "startd": STARTD_PARAMETERS,
+    "negotiator": NEGOTIATOR_PARAMETERS,
+}
+_OUR_LIST_ITEMS: Mapping[str, Sequence[str]] = {
+    "JOB_TRANSFORM_NAMES": (TRANSFORM_NAME,),
+    "SUBMIT_REQUIREMENT_NAMES": SUBMIT_REQUIREMENTS,
+    "IMMUTABLE_JOB_ATTRS": IMMUTABLE_ATTRIBUTES,
+    "PROTECTED_JOB_ATTRS": PROTECTED_ATTRIBUTES,
+    "SYSTEM_JOB_MACHINE_ATTRS": MACHINE_ATTRIBUTES,
+    "ADD_SIGNIFICANT_ATTRIBUTES": SIGNIFICANT_ATTRIBUTES,
+}
+_OUR_TERM = "DataLocalityRank"
+
+
+def schedd_config(
+    policy: PoolPolicy,
+    current_values: Mapping[str, str | None],
+    *,
+    rank_only: bool = False,
+    job_rank: bool = False,
+) -> str:
+    """Return the text for schedds: macros, the job transform, submit requirements, immutable attributes.
+
+    Args:
+        policy: the operator's choices.
+        current_values: the present values of SCHEDD_PARAMETERS at this schedd; a value that could not be read
+            is None or absent. The text shows these values as comments, without the hydrator's own parts. The
+            settings in the text extend the values by ``X = $(X) …``, which also works for compiled-in defaults.
+        rank_only: the text only ranks slots for the jobs; it changes no Requirements and refuses no job.
+        job_rank: the jobs' Rank has a term too, for a schedd whose negotiator is not configured.
+    """
+    parts = {
+        "private": _PRIVATE.format(pattern=_names_pattern(policy.never)) if policy.never else "",
+        "csv": _CSV if policy.glideinwms else "",
+        "place": "" if rank_only else _PLACE,
+        "rank": _RANK if job_rank else "",
+        "late": "" if rank_only else _LATE,
+        "max_age": str(_seconds(policy.max_age)),
+        "auto_wait": str(_seconds(policy.auto_settle)),
+        "step": str(_seconds(policy.rounding_floor)),
+    }
+    joined = _SCOPED.format(scope=policy.default_scope) if policy.default_scope else _JOINED
+    transform = _TRANSFORM
+    for name, part in parts.items():
+        transform = transform.replace(f"<{name}>", part)
+    return "".join(
+        (
+            _format_header("schedd", current_values, rank_only),
+            "" if rank_only else _format_knobs(policy),
+            _MACROS.replace("<joined>", joined),
+            transform,
+            _format_submit_requirements(rank_only),
+            _LISTS,
+            "" if rank_only else _MATCH_LIMITS,
+        )
+    )
+
+
+def startd_config(current_values: Mapping[str, str | None], *, rank_only: bool = False) -> str:
+    """Return the text for startds that run the hook.
+
+    With this text, a startd without the hook would refuse every job with datasets.
+    """
+    clause = f"START = ($(START)) && {START_CLAUSE}\n"
+    clause = f"# (left out with --rank-only) {clause}" if rank_only else clause
+    return _format_header("startd", current_values, rank_only) + _STARTD + clause
+
+
+def negotiator_config(
+    current_values: Mapping[str, str | None],
+    *,
+    rank_only: bool = False,
+    policy: PoolPolicy = PoolPolicy(),
+) -> str:
+    """Return the text for the negotiator: data locality counts more than the size of a slot."""
+    value = current_values.get("NEGOTIATOR_PRE_JOB_RANK")
+    is_empty = value is not None and not remove_our_parts("NEGOTIATOR_PRE_JOB_RANK", value).strip()
+    return _format_header("negotiator", current_values, rank_only) + _NEGOTIATOR.format(
+        previous="" if is_empty else " + ($(NEGOTIATOR_PRE_JOB_RANK))",
+        others_weight=f"{policy.others_weight:.17g}",
+    )
+
+
+def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+    """Return for ``schedd``, ``startd`` and ``negotiator`` comments on how to remove the pool configuration.
+
+    The comments name the parameters that still have the hydrator's parts. The comments have no setting: if the
+    operator deletes the printed text, every parameter has its earlier value again.
+
+    Args:
+        current_values: the present values by role, as for :func:`schedd_config`.
+    """
+    return {
+        role: _REMOVAL.format(
+            where=where, remaining=_describe_remaining_parts(_PARAMETERS[role], current_values.get(role, {}))
+        )
+        for role, where in _WHERE.items()
+    }
+
+
+def allow_line(daemon: str, level: str, identity: str) -> str:
+    """Build the configuration line that gives *identity* the authorization *level* at *daemon*.
+
+    If ``DAEMON.ALLOW_LEVEL`` is set, HTCondor does not use ``ALLOW_LEVEL``. A line with *identity* alone
+    would lock out the pool's own daemons, so this line adds *identity* to the earlier value. The line has no
+    default inside a default, because HTCondor would leave a stray parenthesis in the value.
+    """
+    own = f"{daemon.upper()}.ALLOW_{level}"
+    return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
+
+
+def remove_our_parts(name: str, value: str) -> str:
+    """Return the *value* of parameter *name* without the hydrator's parts."""
+    if name == "START":
+        return _unwrap(value, rf"\((.*)\) && {re.escape(START_CLAUSE)}")
+    if name == "NEGOTIATOR_PRE_JOB_RANK":
+        term = rf"\((?:\$\(DATALOCALITY_TERM\)|[^\n]*?{_OUR_TERM}[^\n]*?)\) \+ 1e8 \* \(TARGET\.GPUPreference \?: 0\.0\)"
+        return _unwrap(value, rf"{term} \+ \(MY\.Offline =\?= true \? -4e12 : 0\.0\)(?: \+ \((.*)\))?")
+    if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
+        return ""  # empty is HTCondor's default
+    words = re.split(r"[\s,]+", value.strip())
+    our_words = {word.lower() for word in _OUR_LIST_ITEMS.get(name, ())}
+    if our_words.isdisjoint(word.lower() for word in words):
+        return value
+    return " ".join(word for word in words if word.lower() not in our_words)
+
+
+# --- parts of the texts ----------------------------------------------------------------------------
+
+
+def _seconds(span: timedelta) -> int:
+    return int(span.total_seconds())
+
+
+def _unwrap(value: str, layer: str) -> str:
+    """Remove the layers around *value* that match the regex *layer*; its first group is the inner value."""
+    while wrapped := re.fullmatch(layer, value.strip(), re.DOTALL):
+        value = wrapped[1] or ""
+    return value
+
+
+def _names_pattern(patterns: Sequence[str]) -> str:
+    """Return the ClassAd string of a regex that finds a name of one of *patterns* in names with commas."""
+    signs = {"*": "[^,]*", "?": "[^,]"}
+    each = ("".join(signs.get(sign) or re.escape(sign) for sign in text) for text in patterns)
+    return string_literal(f"(?:^|,)(?:{'|'.join(each)})(?:,|$)")
+
+
+def _format_header(role: str, current_values: Mapping[str, str | None], rank_only: bool) -> str:
+    form = (
+        "rank only: it ranks slots for jobs; every job may use every slot, and the schedd refuses no job"
+        if rank_only
+        else "in force"
+    )
+    values = "\n".join(_comment_current_values(_PARAMETERS[role], current_values))
+    return _HEAD.format(where=_WHERE[role], form=form, role=role, values=values)
+
+
+def _comment_current_values(names: Sequence[str], current_values: Mapping[str, str | None]) -> list[str]:
+    """Return a comment line for each of *names* with its value, but without the hydrator's parts."""
+    lines = []
+    for name in names:
+        value = current_values.get(name)
+        text = "(could not be read)" if value is None else " ".join(remove_our_parts(name, value).split())
+        lines.append(f"#   {name} = {text}".rstrip())
+    return lines
+
+
+def _describe_remaining_parts(names: Sequence[str], current_values: Mapping[str, str | None]) -> str:
+    """Return a sentence with the parameters *names* whose current value has parts of the hydrator."""
+    values = {name: value for name in names if (value := current_values.get(name)) is not None}
+    names_with_parts = [name for name, value in values.items() if remove_our_parts(name, value) != value]
+    if names_with_parts:
+        return f"Parameters that still have parts of DataLocality: {', '.join(names_with_parts)}."
+    return "No parameter has a part of DataLocality." if values else "The current values could not be read."
+
+
+def _format_knobs(policy: PoolPolicy) -> str:
+    """Return the macro definitions with the values of *policy*, each below a comment line."""
+    values: dict[str, str | int] = {
+        "DEFAULT_MODE": policy.default_mode,
+        "WAIT": _seconds(policy.wait),
+    }
+    lines = ["", "# --- choices: edit them here, or print the text again"]
+    for name, comment in _KNOBS.items():
+        lines += [f"# {comment}", f"DATALOCALITY_{name} = {values[name]}"]
+    return "\n".join((*lines, ""))
+
+
+def _format_submit_requirements(rank_only: bool) -> str:
+    names = SUBMIT_REQUIREMENTS[:2] if rank_only else SUBMIT_REQUIREMENTS
+    lines = [
+        "",
+        "# --- submit requirements, each with the reason of a refusal",
+        f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
+    ]
+    for name in names:
+        test, reason = _REQUIREMENTS[name]
+        lines += [f"SUBMIT_REQUIREMENT_{name} = {test}", f"SUBMIT_REQUIREMENT_{name}_REASON = {reason}"]
+        if rank_only or name == "DataLocalityLocal":
+            lines.append(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true")
+    return "\n".join((*lines, ""))
