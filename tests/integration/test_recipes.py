@@ -49,7 +49,7 @@ def python(shared_located: Located) -> Path:
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--target", packages, ROOT], check=True)
     program = usr / "bin" / "python3"
     libraries, real = usr / "lib", usr / "bin" / library.name
-    program.write_text(f'#!/bin/bash\nLD_LIBRARY_PATH={libraries} exec -a "$0" {real} "$@"\n')
+    program.write_text(f'#!/bin/bash\nLD_LIBRARY_PATH={libraries} exec -a {program} {real} "$@"\n')
     program.chmod(0o755)
     return program
 
@@ -62,8 +62,8 @@ class Desk:
         self.folder = located.pool.user_home("alice") / name
         self.folder.mkdir()
         self.folder.chmod(0o777)
-        self._first = 0
-        self._first = max((int(job["ClusterId"]) for job in self.jobs()), default=0) + 1
+        before = [*self.pool.jobs("true", "ClusterId"), *self.pool.history("true", "ClusterId")]
+        self._first = max((int(job["ClusterId"]) for job in before), default=0) + 1
 
     def run(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self.pool.run(*words, user="alice", cwd=self.folder, env=LOOPBACK, timeout=300, check=check)
@@ -72,18 +72,20 @@ class Desk:
         (self.folder / name).write_text(text)
         (self.folder / name).chmod(0o755)
 
-    def jobs(self) -> list[dict]:
-        """Return the test's jobs, also ended ones, but not DAGMan's own, in the order of their numbers."""
+    def jobs(self, count: int, *attributes: str) -> list[dict]:
+        """Wait for *count* jobs, also ended ones, but not DAGMan's own; return them by their numbers."""
         mine = f"JobUniverse == 5 && ClusterId >= {self._first}"
-        named = ("ClusterId", "ProcId", "RequiredDatasets", "LastRemoteHost")
-        found = [*self.pool.jobs(mine, *named), *self.pool.history(mine, *named)]
-        jobs = {(job["ClusterId"], job["ProcId"]): job for job in found}
-        return [jobs[number] for number in sorted(jobs)]
+        named = ("ClusterId", "ProcId", "RequiredDatasets", *attributes)
+
+        def found() -> dict[tuple[int, int], dict]:
+            ads = [*self.pool.jobs(mine, *named), *self.pool.history(mine, *named)]
+            return {(ad["ClusterId"], ad["ProcId"]): ad for ad in ads}
+
+        self.pool.wait(lambda: len(found()) == count, 60, f"{count} jobs")
+        return [ad for _, ad in sorted(found().items())]
 
     def datasets(self, count: int) -> list[list[str]]:
-        """Wait for *count* jobs; return the datasets of each."""
-        self.pool.wait(lambda: len(self.jobs()) == count, 60, f"{count} jobs")
-        return [sorted(job.get("RequiredDatasets", [])) for job in self.jobs()]
+        return [sorted(job.get("RequiredDatasets", [])) for job in self.jobs(count)]
 
 
 @pytest.fixture
@@ -121,6 +123,51 @@ def test_dask_workers_start_beside_their_data(located, desk):
     located.advertise({"NL": keyed({L1, L2})})
     desk.write("cluster.py", printed("python dask") + WORKERS)
     assert json.loads(desk.run(desk.python, "cluster.py").stdout) == ['"NL"', '"NL"']
+
+
+def test_snakemake_runs_each_job_beside_its_data(located, desk):
+    """The plugin submits, follows the log of the jobs, and takes their files."""
+    calibrator = Did("lofar:calibrator")
+    located.advertise({"AU": keyed({L1, calibrator}), "NL": keyed({L2, calibrator})})
+    desk.write("Snakefile", printed("python snakemake"))
+    desk.write("flag.sh", f"#!/bin/sh\n{SITE}\n")
+    program, *words = printed("sh snakemake").split()
+    desk.run(desk.python, "-m", program, *words)
+    assert (desk.folder / "flagged/L1.txt").read_text() == '"AU"\n'
+    assert (desk.folder / "flagged/L2.txt").read_text() == '"NL"\n'
+    assert sorted(desk.datasets(2)) == [[L1, calibrator], [L2, calibrator]]
+
+
+SUBMIT_ROWS = """
+few, many = ["lofar:L1"], [f"lofar:L{number}" for number in range(100)]
+each = [
+    {},
+    job_attributes(few),
+    job_attributes(many, mode="require"),
+    job_attributes(few, mode="wait", max_wait_seconds=7200, expected_seconds=60),
+]
+rows = [{"arguments": "#", **row} for row in each]
+for more in ({}, {"max_materialize": "9"}, attributes):
+    for ordered in (rows, rows[::-1]):
+        submit = htcondor2.Submit({"executable": "/bin/true", "hold": "true", **more})
+        htcondor2.Schedd().submit(submit, itemdata=item_rows(ordered))
+"""
+
+
+def test_bindings_submit_rows_that_keep_what_they_have(located, desk):
+    """Also in another order, with late materialization, and with the attributes in the description."""
+    desk.write("rows.py", printed("python bindings") + SUBMIT_ROWS)
+    desk.run(desk.python, "rows.py")
+    many = sorted(f"lofar:L{number}" for number in range(100))
+    rows = [
+        [None, None, None, None, None],
+        [[L1], "auto", None, True, set_key([L1])],
+        [many, "require", None, True, set_key(map(Did, many))],
+        [[L1], "wait", 60, True, set_key([L1])],
+    ]
+    names = ("DataLocality", "DataLocalityExpectedSeconds", "DataLocalityTransformed", "DataLocalityKey")
+    found = [[job.get(name) for name in ("RequiredDatasets", *names)] for job in desk.jobs(24, *names)]
+    assert found == [*rows, *rows[::-1]] * 3
 
 
 def test_htcondor_command_submits_jobs_and_dags_unchanged(located, desk):
