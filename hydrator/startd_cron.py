@@ -22,12 +22,12 @@ command line, the hook reads ``HYDRATOR_<OPTION>`` from the environment, else fr
 The hook prints these lines. After a failure without a local copy it prints only the first three::
 
     <empty line>                   ends an incomplete line of an earlier run; else the next line is lost
-    DataLocalityTrouble = undefined    or the reason why this run failed
+    DataLocalityError = undefined    or the reason why this run failed
     - trouble
     <empty line>
     DataLocalitySite = "UK"        the contract's attributes; the hook parses the ad of the source
     ...                            and prints only the parsed values
-    DataLocalityVia = "hook"
+    DataLocalitySource = "hook"
     - locality update:true         `update:true` if this startd did not get this generation before
 
 Exit status 0: the hook printed the source's current answer. 1: the source failed. Then the hook printed
@@ -37,7 +37,7 @@ only the error; the startd then keeps the earlier attributes.
 2: wrong usage or configuration; the hook printed the error only.
 
 With every status but 0 the hook prints one line on stderr, which the startd does not log, and the same text
-in ``DataLocalityTrouble``. The startd publishes the output with any status. Under GlideinWMS (the first
+in ``DataLocalityError``. The startd publishes the output with any status. Under GlideinWMS (the first
 argument is its ``glidein_config``) the status is always 0: another status would end the glidein at its
 start, and later mark the glidein as failing.
 
@@ -46,7 +46,7 @@ The clock of a source may be up to MAX_SKEW_SECONDS ahead of this node's clock. 
 whose time is further ahead: jobs would accept its facts for too long.
 
 The hook reads ads of contract version CONTRACT only. An ad of another version is a failure of the source, so
-the slots keep the last answer, and ``DataLocalityTrouble`` names both versions.
+the slots keep the last answer, and ``DataLocalityError`` names both versions.
 """
 
 import os
@@ -582,7 +582,7 @@ def trouble_block(text: str) -> bytes:
     # replace the characters that would end the string or begin an escape
     reason = to_one_line(text)[:MAX_TROUBLE].translate({34: "'", 92: "/"})
     value = format_literal(reason) if reason else "undefined"
-    return ("\nDataLocalityTrouble = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
+    return ("\nDataLocalityError = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
 
 
 def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
@@ -597,7 +597,7 @@ def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
         for name, value in ad.items()
     ]
     expressions = [f"{name} = {text}" for name, text in EXPRESSIONS.items()]
-    lines = [*attributes, *expressions, 'DataLocalityVia = "hook"']
+    lines = [*attributes, *expressions, 'DataLocalitySource = "hook"']
     for line in lines:
         if len(line) > MAX_LINE:
             raise InvalidAd(f"line {line.split()[0]} of the ad has {len(line)} bytes, {MAX_LINE} are allowed")

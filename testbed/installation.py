@@ -214,7 +214,7 @@ port = {self._port}
 
     def is_hydrated(self) -> bool:
         """Return True if every slot has the locality attributes."""
-        slots = self.pool.slots("DataLocalityAsOf", "DataLocalityVia")
+        slots = self.pool.slots("DataLocalityAsOf", "DataLocalitySource")
         return bool(slots) and all(slot.get("DataLocalityAsOf") is not None for slot in slots)
 
     def states_at(self, site: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from hydrator import startd_cron as hook
 
 DATASETS = 2000
 OLD_FACT = 1_700_000_000
-OURS = [*hook.READERS, "DataLocalityVia"]
+OURS = [*hook.READERS, "DataLocalitySource"]
 
 
 def datasets(mark: int, many: int = DATASETS) -> list[str]:
@@ -61,7 +61,7 @@ def whole(ad: dict[str, object], many: int = DATASETS, site: str = "UK") -> bool
         and ad["DatasetStates"] == dict.fromkeys(dids, "AVAILABLE")
         and ad["DatasetFractions"] == {dids[0]: 0.5}
         and ad["DatasetAsOf"] == {dids[1]: OLD_FACT + generation % 1000}
-        and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == (site, "hook")
+        and (ad["DataLocalitySite"], ad["DataLocalitySource"]) == (site, "hook")
         and (ad["DataLocalityTruncated"], ad["DataLocalityVersion"]) == (False, 1)
         and sets == {name: ad.get(name) for name in sets}
     )

@@ -16,7 +16,7 @@ from .datasets import parse_did_list, read_settings
 
 JOB_ATTRIBUTES = (
     "RequiredDatasets", "DataLocalityKey", "DataLocalityKeyFor", "DataLocality", "DataLocalityMaxWait",
-    "DataLocalityMaxAge", "DataLocalityExpectedSeconds", "RapthorRun", "RapthorOperation",
+    "DataLocalityMaxAge", "DataLocalityExpectedSeconds", "WorkflowRun", "RapthorOperation",
 )  # fmt: skip
 """Attributes that ``_CONDOR_<name>`` in the leader's environment gives to every job."""
 
@@ -260,7 +260,7 @@ def _job_commands(toil_job: ToilJob, settings: WorkflowSettings) -> dict[str, st
 
 def batch_name(settings: WorkflowSettings) -> str:
     """Return the name for the first column of ``condor_q``."""
-    run = [settings.attributes.get(name, "").strip('"') for name in ("RapthorRun", "RapthorOperation")]
+    run = [settings.attributes.get(name, "").strip('"') for name in ("WorkflowRun", "RapthorOperation")]
     return "/".join(part for part in run if part) or f"toil {settings.workflow_id[:8]}"
 
 

@@ -69,7 +69,7 @@ def _run_variables(store: str, environment: Mapping[str, str]) -> dict[str, str]
     working = operation.parent.parent
     digest = hashlib.sha256(str(working).encode()).hexdigest()[:8]
     variables = {
-        "_CONDOR_RapthorRun": f'"{_safe_name(working.name)}-{digest}"',
+        "_CONDOR_WorkflowRun": f'"{_safe_name(working.name)}-{digest}"',
         "_CONDOR_RapthorOperation": f'"{_safe_name(operation.name)}"',
         SITE_FILE_VARIABLE: str(operation.parent / ".classad-hydrator-site.json"),
     }

@@ -22,7 +22,7 @@ from .bindings.library import NOT_DYNAMIC_SLOT, describe_denial
 from .bindings.token_advice import MERGE_ADVICE
 
 VIA_MERGE = "merge"
-"""DataLocalityVia of a slot that got its attributes by a merge."""
+"""DataLocalitySource of a slot that got its attributes by a merge."""
 SLOT_ATTRIBUTES = (
     "Name",
     "MyAddress",
@@ -30,7 +30,7 @@ SLOT_ATTRIBUTES = (
     contract.SITE,
     contract.GENERATION,
     contract.AS_OF,
-    contract.VIA,
+    contract.SOURCE,
 )
 Content = tuple[object, object, object]
 """Site, generation and AsOf in a slot's ad, by which one merge differs from another."""

@@ -283,7 +283,7 @@ class IdleJobs:
         user: the owner of the jobs, such as ``ann@example.org``.
         cpus: ``RequestCpus``, more than 0.
         expected_seconds: ``DataLocalityExpectedSeconds``; None if the jobs have none.
-        run: ``RapthorRun``, the run that the jobs are steps of; None if they have none.
+        run: ``WorkflowRun``, the run that the jobs are steps of; None if they have none.
     """
 
     job_count: int = 1

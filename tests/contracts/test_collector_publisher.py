@@ -52,7 +52,7 @@ class TestCollectorPublisher(PublisherContract):
         done = pool.run("/bin/sh", hook, "--site", "CAM", "--collector", pool.collector, "--jitter", "0")
         assert (done.returncode, done.stderr) == (0, "")
         assert "\nDataLocalityGeneration = 7\n" in done.stdout
-        assert "DataLocalityTrouble = undefined" in done.stdout
+        assert "DataLocalityError = undefined" in done.stdout
 
     def test_the_received_time_is_by_the_clock_of_the_daemon(self) -> None:
         before = now()

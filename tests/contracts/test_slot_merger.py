@@ -48,7 +48,7 @@ def advertise(pool: Pool) -> None:
     file = Path(pool.shared / "slots.ads")
     file.write_text("\n".join(ads), "utf-8")
     pool.run("condor_advertise", "-tcp", "-multiple", "UPDATE_STARTD_AD", str(file))
-    names = lambda: [s for s in pool.slots("Name", "DataLocalityVia") if "DataLocalityVia" not in s]  # noqa: E731
+    names = lambda: [s for s in pool.slots("Name", "DataLocalitySource") if "DataLocalitySource" not in s]  # noqa: E731
     pool.wait(lambda: len(names()) == 2 * len(SITES), 30, "all slots to be as their startds say")
 
 

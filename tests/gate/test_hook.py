@@ -72,7 +72,7 @@ def test_hook_prints_old_facts_while_its_daemon_is_away_and_new_ones_after_its_r
     wait_for(lambda: "lofar:L2" in daemon.ad(), 0, "the second dataset")
     back = run_hook(url, tmp_path)
     assert 'AvailableDatasets = ({"lofar:L1","lofar:L2"})' in back.stdout
-    assert "DataLocalityTrouble = undefined" in back.stdout
+    assert "DataLocalityError = undefined" in back.stdout
 
 
 def run_hook(url: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -296,7 +296,7 @@ def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):
     put(HOSTILE_AD.format(ran=ran))
 
     def trouble() -> list[dict]:
-        return world.home.ads('MyType == "Scheduler" && DataLocalityTrouble isnt undefined')
+        return world.home.ads('MyType == "Scheduler" && DataLocalityError isnt undefined')
 
     (schedd,) = world.home.wait(trouble, 60, "the schedd's ad to say that the file is refused")
     world.home.reconfig(schedd=summary_config(world.home, folder))

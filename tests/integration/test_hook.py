@@ -160,7 +160,7 @@ def test_replaced_hook_leaves_no_attribute_behind(pool, place):
     put(place / "UK.ad", ad_text(now, now))
     ours = (place / "hook").read_text()
     other = ours.replace(
-        "'DataLocalityVia = \"hook\"'", "'DataLocalityVia = \"hook\"', 'DataLocalityOther = 7'"
+        "'DataLocalitySource = \"hook\"'", "'DataLocalitySource = \"hook\"', 'DataLocalityOther = 7'"
     )
     other = other.replace('VERSION = "', 'VERSION = "other-')
     assert other.count("DataLocalityOther") == 1
@@ -205,8 +205,8 @@ def test_why_a_hook_fails_stands_in_the_slot_beside_what_it_had(pool, place):
         begun = runs(place)
         pool.wait(lambda begun=begun: runs(place) > begun + 2, 30, f"runs {copy}")
         ad = pool.wait(lambda: told(pool), 30, f"the trouble, {copy}")
-        assert str(place) in str(ad["DataLocalityTrouble"])
-        assert "No such file" in str(ad["DataLocalityTrouble"])
+        assert str(place) in str(ad["DataLocalityError"])
+        assert "No such file" in str(ad["DataLocalityError"])
         assert whole(ad), copy
     put(place / "UK.ad", ad_text(102, int(time.time())))
     pool.wait(lambda: slot(pool).get("DataLocalityGeneration") == 102, 30, "the next generation")
@@ -215,8 +215,8 @@ def test_why_a_hook_fails_stands_in_the_slot_beside_what_it_had(pool, place):
 
 def told(pool: Pool) -> dict[str, object] | None:
     """Return the slot once it reports that its hook fails."""
-    ad = slot(pool, *OURS, "DataLocalityTrouble")
-    return ad if ad.get("DataLocalityTrouble") else None
+    ad = slot(pool, *OURS, "DataLocalityError")
+    return ad if ad.get("DataLocalityError") else None
 
 
 # --- in pilots: their cron lines and their configuration, on a real startd

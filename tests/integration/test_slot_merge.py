@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 US = f"hydrator@{DOMAIN}"
 MAY_MERGE = f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} {US}"
 HOOKED = {
-    "STARTD_ATTRS": "GLIDEIN_Site DataLocalityVia DataLocalityGeneration AvailableDatasets",
-    "DataLocalityVia": '"hook"',
+    "STARTD_ATTRS": "GLIDEIN_Site DataLocalitySource DataLocalityGeneration AvailableDatasets",
+    "DataLocalitySource": '"hook"',
     "DataLocalityGeneration": "1",
     "AvailableDatasets": '{"by:hook"}',
 }
@@ -85,7 +85,7 @@ SHOWN = (
     "GLIDEIN_Site",
     "AvailableDatasets",
     "DataLocalitySite",
-    "DataLocalityVia",
+    "DataLocalitySource",
     "DataLocalityGeneration",
 )
 
@@ -103,7 +103,7 @@ def renewed(pool: Pool, site: str) -> dict:
 
 
 def told(found: Mapping) -> tuple:
-    return found.get("DataLocalityVia"), found.get("DataLocalitySite"), found.get("DataLocalityGeneration")
+    return found.get("DataLocalitySource"), found.get("DataLocalitySite"), found.get("DataLocalityGeneration")
 
 
 def shown(pool: Pool, site: str) -> tuple:
@@ -134,7 +134,7 @@ def test_a_slot_without_a_hook_carries_its_sites_ad_until_its_startds_update_and
     assert carried["AvailableDatasets"] == ["ska:observation_00000", "ska:observation_00001"]
     assert carried["MyAddress"] == carried["StartdIpAddr"]
     wiped = renewed(pool, "UK")
-    assert "DataLocalityVia" not in wiped
+    assert "DataLocalitySource" not in wiped
     assert "AvailableDatasets" not in wiped
     merged(pool, merger, ads, "UK")
 
@@ -206,7 +206,7 @@ def doubled(htcondor_release: str) -> Iterator[tuple[Pool, str]]:
 def at(pool: Pool, collector: str) -> list[dict]:
     """Return the slots that one collector has."""
     output = pool.run(
-        "condor_status", "-pool", collector, "-attributes", "Name,DataLocalityVia", "-json"
+        "condor_status", "-pool", collector, "-attributes", "Name,DataLocalitySource", "-json"
     ).stdout
     return json.loads(output) if output.strip() else []
 
@@ -223,7 +223,7 @@ def test_each_collector_gets_its_own_merges_and_a_dead_one_blocks_no_other(doubl
         def everywhere() -> bool:
             done.update(merger.run_once(ads_of("UK"), lambda _: False))
             return all(
-                [ad.get("DataLocalityVia") for ad in at(pool, one)] == ["merge"]
+                [ad.get("DataLocalitySource") for ad in at(pool, one)] == ["merge"]
                 for one in (pool.collector, second)
             )
 
@@ -263,7 +263,7 @@ def installed(pool: Pool) -> Iterator[Installation]:
 
 def states(pool: Pool, site: str) -> str:
     (found,) = pool.slots(
-        "DatasetStates", "DataLocalityVia", constraint=f'regexp("^slot1@{site}(@|$)", Name)'
+        "DatasetStates", "DataLocalitySource", constraint=f'regexp("^slot1@{site}(@|$)", Name)'
     )
     return json.dumps(found)
 

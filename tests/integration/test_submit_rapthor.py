@@ -365,7 +365,7 @@ def test_the_environment_reaches_the_nodes_of_a_dag(installed, folder):
     (folder / "run.dag").write_text("JOB A node.sub\n")
     give_to_alice(folder)
     installed.pool.run("condor_submit_dag", "run.dag", user="alice", cwd=folder, env=environment)
-    which = 'RapthorRun == "dagged" && JobUniverse == 5'
+    which = 'WorkflowRun == "dagged" && JobUniverse == 5'
     installed.pool.wait(lambda: installed.pool.history(which, "ClusterId"), 120, "the node to end")
     (node,) = installed.pool.history(which, "RequiredDatasets", "LastRemoteHost", "Requirements")
     assert node["RequiredDatasets"] == ["lofar:dag_1.ms", "lofar:dag_2.ms"]

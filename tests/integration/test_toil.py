@@ -210,7 +210,7 @@ def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(
             "datasets": ad.get("RequiredDatasets"),
         }
         assert CANARY not in json.dumps(ad)
-        assert ad["RapthorRun"].startswith("run1-")
+        assert ad["WorkflowRun"].startswith("run1-")
     assert ran == {
         "calibrate_1": {"operation": "calibrate_1", "sites": ["NL"], "datasets": ["lofar:L1.ms"]},
         "predict_1": {"operation": "predict_1", "sites": ["NL"], "datasets": None},

@@ -24,11 +24,11 @@ LITERAL = "|".join(
         rf"\(\[(?:{ITEM}(?:;{ITEM})*)?\]\)",
     ]
 )
-TROUBLE = re.compile(r'\nDataLocalityTrouble = (?:undefined|"[^"\\\n]{1,300}")\n- trouble\n')
+TROUBLE = re.compile(r'\nDataLocalityError = (?:undefined|"[^"\\\n]{1,300}")\n- trouble\n')
 LOGIC = "".join(f"{name} = {text}\n" for name, text in hook.EXPRESSIONS.items())
 OURS = re.compile(
     rf"\n(?:(?:{NAMES}) = (?:{LITERAL})\n)+"
-    rf'{re.escape(LOGIC)}DataLocalityVia = "hook"\n- locality( update:true)?\n'
+    rf'{re.escape(LOGIC)}DataLocalitySource = "hook"\n- locality( update:true)?\n'
 )
 """What may reach a startd, written a second time and differently from the hook's own reading."""
 
@@ -113,7 +113,7 @@ def test_what_is_printed_is_ours_and_the_same_text_again(ad):
     assert OURS.fullmatch(out)
     assert literals(out)
     bare = re.sub(r"(?m) = \((.*)\)$", r" = \1", out)
-    assert bare == "\n" + text + LOGIC + 'DataLocalityVia = "hook"\n- locality update:true\n'
+    assert bare == "\n" + text + LOGIC + 'DataLocalitySource = "hook"\n- locality update:true\n'
 
 
 def literals(out: str) -> bool:

@@ -30,7 +30,7 @@ STATES = """['a:1'="AVAILABLE";'b:2'="AVAILABLE";'c:3'="STAGING"]"""
 ORDER = tuple(hook.READERS)
 
 
-ADDED = {**hook.EXPRESSIONS, "DataLocalityVia": '"hook"'}
+ADDED = {**hook.EXPRESSIONS, "DataLocalitySource": '"hook"'}
 """What the hook adds to the daemon's attributes."""
 
 
@@ -139,7 +139,7 @@ def test_ad_without_a_required_attribute_is_rejected(name):
     "line",
     [
         "START = true",
-        'DataLocalityVia = "merge"',
+        'DataLocalitySource = "merge"',
         "datalocalitytruncated = false",
         " DataLocalityTruncated = false",
         "DataLocalityTruncated = false\r",
@@ -280,7 +280,7 @@ def test_collector_ad_without_a_required_attribute_is_rejected():
 def test_a_block_begins_with_a_newline_and_ends_with_every_tag():
     lines = hook.locality_block(read(ad_text()), is_update=True).decode().split("\n")
     assert lines[0] == ""
-    assert lines[-3:] == ['DataLocalityVia = "hook"', "- locality update:true", ""]
+    assert lines[-3:] == ['DataLocalitySource = "hook"', "- locality update:true", ""]
 
 
 def test_an_unchanged_generation_asks_for_no_update():
@@ -438,10 +438,8 @@ def printed(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """The attributes that a run printed; it must be one whole block."""
     empty, trouble, tag, between, *lines = done.stdout.split("\n")
     assert (empty, tag, between) == ("", "- trouble", ""), done
-    assert trouble.startswith("DataLocalityTrouble = ")
-    assert (trouble == "DataLocalityTrouble = undefined") == (
-        done.returncode == 0 or "no safe" in done.stderr
-    )
+    assert trouble.startswith("DataLocalityError = ")
+    assert (trouble == "DataLocalityError = undefined") == (done.returncode == 0 or "no safe" in done.stderr)
     assert done.stdout.endswith(("\n- locality\n", "\n- locality update:true\n"))
     return dict(bare(line).split(" = ", 1) for line in lines[:-2])
 
@@ -455,7 +453,7 @@ def failed(done: subprocess.CompletedProcess[str], status: int, *words: str) -> 
     """Check that the run printed only the trouble, and the same in one line on stderr."""
     output = done.stderr.removeprefix("hydrator hook: ").rstrip("\n")[: hook.MAX_TROUBLE]
     output = output.replace('"', "'").replace("\\", "/")
-    assert done.stdout == f'\nDataLocalityTrouble = "{output}"\n- trouble\n', done
+    assert done.stdout == f'\nDataLocalityError = "{output}"\n- trouble\n', done
     assert done.returncode == status
     assert done.stderr.startswith("hydrator hook: ")
     assert done.stderr.count("\n") == 1
@@ -642,7 +640,7 @@ def test_a_glidein_is_never_ended_by_the_hook(run, tmp_path):
     assert (at_start.returncode, at_start.stdout) == (0, "")
     later = run(path, "main", GLIDEIN_PERIODIC_SCRIPT="true")
     assert later.returncode == 0
-    assert later.stdout.startswith('\nDataLocalityTrouble = "cannot read /nowhere')
+    assert later.stdout.startswith('\nDataLocalityError = "cannot read /nowhere')
     assert "/nowhere" in later.stderr
     wrong = run(glidein_config(tmp_path), "main")
     assert (wrong.returncode, wrong.stdout) == (0, "")

@@ -34,7 +34,7 @@ MERGE_ATTRIBUTES = (
     contract.AS_OF,
     contract.GENERATION,
     contract.VERSION,
-    contract.VIA,
+    contract.SOURCE,
 )
 """Attributes that a merge writes into a slot's ad; the withdrawal of a merge sets them to undefined.
 
@@ -193,7 +193,7 @@ class CollectorCalls(Bindings):
             return removed
         lines = self._parse_lines(site, text, SITE_WIDE_ATTRIBUTES)
         logic = {name: self.classad.ExprTree(text) for name, text in SLOT_EXPRESSIONS.items()}
-        return {**removed, contract.VIA: "merge", **lines, **logic}
+        return {**removed, contract.SOURCE: "merge", **lines, **logic}
 
     def _build_invalidation(self, name: str) -> Any:
         """Build the query for INVALIDATE_ADS_GENERIC. TargetType is the MyType of the ads, not "Generic"."""

@@ -193,7 +193,7 @@ class JobMatch:
             "site": site if site is None else str(site),
             "advertised_site": self._evaluate_scalar(contract.SITE, slot),
             "generation": self._evaluate_scalar(contract.GENERATION, slot),
-            "via": self._evaluate_scalar(contract.VIA, slot),
+            "via": self._evaluate_scalar(contract.SOURCE, slot),
             "state": self._evaluate_scalar("State", slot),
             "partitionable": self._evaluate_scalar("PartitionableSlot", slot) is True,
             "dynamic": self._evaluate_scalar("DynamicSlot", slot) is True,
@@ -342,7 +342,7 @@ MATCH_SLOT_ATTRIBUTES = (
     contract.AS_OF,
     contract.GENERATION,
     contract.VERSION,
-    contract.VIA,
+    contract.SOURCE,
 )
 MAX_JOB_GROUPS = 20
 JOB_KIND_ATTRIBUTES = (

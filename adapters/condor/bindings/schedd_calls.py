@@ -48,7 +48,7 @@ NEGOTIATED_JOBS = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 """Jobs that a negotiator places: not scheduler, grid and local universe."""
 RUNNING_JOBS = f"(JobStatus =?= 2 || JobStatus =?= 6 || JobStatus =?= 7) && {NEGOTIATED_JOBS}"
 """Jobs that occupy a slot: they run, transfer their output, or are suspended."""
-JOB_ATTRIBUTES = (contract.KEY, "User", "RequestCpus", contract.EXPECTED_SECONDS, contract.RAPTHOR_RUN)
+JOB_ATTRIBUTES = (contract.KEY, "User", "RequestCpus", contract.EXPECTED_SECONDS, contract.WORKFLOW_RUN)
 GROUP_FIELDS = ("key", "user", "cpus", "expected_seconds", "run")
 MAX_RUN_LENGTH = 200
 """A longer name of a run does not count."""
@@ -160,7 +160,7 @@ class LoadCalls(Bindings):
 
     def _group(self, ad: Any) -> tuple[Any, ...]:
         cpus, user = self._value(ad, "RequestCpus"), self._value(ad, "User")
-        expected, run = read_plain(ad, contract.EXPECTED_SECONDS), read_plain(ad, contract.RAPTHOR_RUN)
+        expected, run = read_plain(ad, contract.EXPECTED_SECONDS), read_plain(ad, contract.WORKFLOW_RUN)
         return (
             read_key(ad),
             user if isinstance(user, str) else "",

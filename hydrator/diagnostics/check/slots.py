@@ -19,8 +19,8 @@ from hydrator.domain.text import format_count
 
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
-    contract.VIA, contract.SITE, contract.AS_OF, contract.GENERATION,
-    contract.TROUBLE, "LastHeardFrom", contract.AUTO,
+    contract.SOURCE, contract.SITE, contract.AS_OF, contract.GENERATION,
+    contract.ERROR, "LastHeardFrom", contract.AUTO,
 )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _classify_slots(
     wiped: list[str] = []
     for slot in slots:
         site = site_of(slot, inputs.slot_attributes)
-        if slot.get(contract.TROUBLE):
+        if slot.get(contract.ERROR):
             continue
         if site is None:
             homeless.append(str(slot["Name"]))
@@ -129,7 +129,7 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Report problems that hooks publish in their slots; the startd's log does not show these problems."""
     failing: dict[str, list[str]] = {}
     for slot in slots:
-        if trouble := slot.get(contract.TROUBLE):
+        if trouble := slot.get(contract.ERROR):
             failing.setdefault(str(trouble), []).append(str(slot["Name"]))
     for trouble, names in sorted(failing.items()):
         yield warning(
@@ -143,10 +143,10 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
     """Check that START has the locality clause on all slots with a hook, and on no other slots.
 
     A startd without a hook has no dataset attributes. If *is_merging* is True, a slot without
-    ``DataLocalityVia`` counts as a slot without a hook, into which the daemon merges attributes.
+    ``DataLocalitySource`` counts as a slot without a hook, into which the daemon merges attributes.
     """
     has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
-    via = {str(slot["Name"]): slot.get(contract.VIA) for slot in slots}
+    via = {str(slot["Name"]): slot.get(contract.SOURCE) for slot in slots}
     unhooked = {"merge", None} if is_merging else {"merge"}
     refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
     without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
@@ -176,7 +176,7 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
     slow = [
         str(slot["Name"])
         for slot in slots
-        if slot.get(contract.VIA) in {None, "merge"}
+        if slot.get(contract.SOURCE) in {None, "merge"}
         and slot.get("PartitionableSlot") is True
         and slot.get("TotalSlotCpus") != 1
     ]

@@ -1,6 +1,6 @@
 """How far a run or a cluster is: its jobs that run beside their data, those that wait, and for what. Pure.
 
-``RapthorRun`` names a run; the key of a set of datasets (``DataLocalityKey``) names the jobs of this set.
+``WorkflowRun`` names a run; the key of a set of datasets (``DataLocalityKey``) names the jobs of this set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

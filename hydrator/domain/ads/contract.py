@@ -24,11 +24,11 @@ OWN_QUEUE_SECONDS: Final = "DataLocalityOwnQueueSeconds"
 ESTIMATES_UNTIL: Final = "DataLocalityEstimatesUntil"
 TRUNCATED: Final = "DataLocalityTruncated"
 VERSION: Final = "DataLocalityVersion"
-TROUBLE: Final = "DataLocalityTrouble"
+ERROR: Final = "DataLocalityError"
 LOCAL: Final = "DataLocalityLocal"
 AUTO: Final = "DataLocalityAuto"
 OFFER: Final = "DataLocalityOffer"
-VIA: Final = "DataLocalityVia"
+SOURCE: Final = "DataLocalitySource"
 REQUIRED_DATASETS: Final = "RequiredDatasets"
 REQUIRED_DATASETS_CSV: Final = "RequiredDatasetsCSV"
 MODE: Final = "DataLocality"
@@ -43,7 +43,7 @@ RANK: Final = "DataLocalityRank"
 START: Final = "DataLocalityStart"
 START_RECORD: Final = "MATCH_EXP_DataLocalityStart"
 TRANSFORMED: Final = "DataLocalityTransformed"
-RAPTHOR_RUN: Final = "RapthorRun"
+WORKFLOW_RUN: Final = "WorkflowRun"
 PATH_SITES: Final = "DataLocalityPathSites"
 GPU_PREFERENCE: Final = "GPUPreference"
 
@@ -132,7 +132,7 @@ ON_SLOTS: Final = {
 }
 """Type and meaning of each attribute of a site's ad; a test compares the names with a generated ad."""
 ON_SLOTS_ONLY: Final = {
-    TROUBLE: ("string", "reason why the hook's last run failed; undefined if it did not fail"),
+    ERROR: ("string", "reason why the hook's last run failed; undefined if it did not fail"),
     LOCAL: ("expression, boolean", "all datasets of the job are here, and the facts are fresh"),
     AUTO: ("expression, boolean", "a job of mode `auto` may start here"),
     RANK: (
@@ -149,7 +149,7 @@ ON_SLOTS_ONLY: Final = {
             " are here; empty: no valid estimates"
         ),
     ),
-    VIA: (
+    SOURCE: (
         "string",
         "program that added the locality attributes to the slot ad: `hook`, or `merge` (the daemon)",
     ),
@@ -215,7 +215,7 @@ ON_JOBS: Final = {
 }
 
 ON_RUNS: Final = {
-    RAPTHOR_RUN: (
+    WORKFLOW_RUN: (
         "string",
         "name of the Rapthor run; later steps of a run go to the site where its first step wrote data",
     ),

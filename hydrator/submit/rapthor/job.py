@@ -88,7 +88,7 @@ class RunOptions:
 class RapthorRun:
     """A Rapthor run with the datasets of its measurement sets.
 
-    ``name`` is the value of the job attribute RapthorRun and should be unique. ``label`` is the name of the
+    ``name`` is the value of the job attribute WorkflowRun and should be unique. ``label`` is the name of the
     batch and of the job's files; an empty ``label`` means ``name``.
     """
 
@@ -114,7 +114,7 @@ class RapthorRun:
             **{name: string_literal(text) for name, text in self._key.items()},
         }
         literals |= self.options.literals
-        literals["RapthorRun"] = string_literal(self.name)
+        literals["WorkflowRun"] = string_literal(self.name)
         return literals
 
 
@@ -279,5 +279,5 @@ def as_json(run: RapthorRun) -> str:
     dids = sorted(set(run.dids))
     body: dict[str, object] = {"RequiredDatasets": dids, **key_attributes(dids)}
     body |= {name: json.loads(literal) for name, literal in run.options.literals.items()}
-    body["RapthorRun"] = run.name
+    body["WorkflowRun"] = run.name
     return json.dumps(body, indent=2) + "\n"

@@ -239,7 +239,7 @@ def slot_row(**given: object) -> dict[str, Any]:
         "DataLocalitySite": "CAM",
         "DataLocalityGeneration": 7,
         "DataLocalityAsOf": 7,
-        "DataLocalityVia": "merge",
+        "DataLocalitySource": "merge",
         **given,
     }
 

@@ -68,7 +68,7 @@ def test_periodic_block_of_the_hook_has_a_tag_of_its_own(glidein):
     glidein.start(NAME)
     ran = glidein.periodic(NAME)
     trouble, ours, theirs = blocks(ran.out)
-    assert trouble.strip() == "DataLocalityTrouble = undefined\n- trouble"
+    assert trouble.strip() == "DataLocalityError = undefined\n- trouble"
     assert published(ran)
     assert ours.endswith("\n- locality update:true\n")
     assert "DatasetStates" in ours
@@ -84,7 +84,7 @@ def test_unreachable_source_fails_no_run_and_publishes_nothing(glidein, settings
     assert (ran.status, published(ran)) == (0, False)
     assert ran.err.startswith("hydrator hook: ")
     trouble, theirs = blocks(ran.out)
-    assert trouble.strip().startswith('DataLocalityTrouble = "cannot read ')
+    assert trouble.strip().startswith('DataLocalityError = "cannot read ')
     assert "GLIDEIN_PS_OK = true" in theirs
 
 

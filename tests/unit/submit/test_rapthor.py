@@ -293,10 +293,10 @@ def exported(text: str) -> dict[str, str]:
 def test_exports_list_the_attributes_without_a_semicolon():
     found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING, toil=False))
     assert found == {
-        "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality RapthorRun",
+        "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality WorkflowRun",
         "_CONDOR_RequiredDatasets": '{"lofar:L1","lofar:L2"}',
         "_CONDOR_DataLocality": '"require"',
-        "_CONDOR_RapthorRun": '"r1"',
+        "_CONDOR_WorkflowRun": '"r1"',
     }
 
 
@@ -306,7 +306,7 @@ def test_exports_keep_values_of_the_environment_and_configuration():
     found = exported(
         export_lines(asked, shell, {**NOTHING, "SUBMIT_ATTRS": "Lost", "APPEND_RANK_VANILLA": "1"})
     )
-    assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocality RapthorRun"
+    assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocality WorkflowRun"
     assert found["_CONDOR_APPEND_REQ_VANILLA"] == "(TARGET.A) && (TARGET.B)"
     assert found["_CONDOR_APPEND_RANK_VANILLA"] == "(1) + (TARGET.C)"
     configured = exported(export_lines(run("lofar:L1"), {}, {**NOTHING, "SUBMIT_ATTRS": "$(FOO) Admins"}))
@@ -347,13 +347,13 @@ def test_run_ad_is_printed_as_classad_or_json():
         'RequiredDatasets = {"lofar:L1","lofar:L2"}',
         'DataLocality = "wait"',
         "DataLocalityMaxWait = 60",
-        'RapthorRun = "r1"',
+        'WorkflowRun = "r1"',
     ]
     assert json.loads(as_json(asked)) == {
         "RequiredDatasets": ["lofar:L1", "lofar:L2"],
         "DataLocality": "wait",
         "DataLocalityMaxWait": 60,
-        "RapthorRun": "r1",
+        "WorkflowRun": "r1",
     }
 
 

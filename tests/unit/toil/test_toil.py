@@ -92,11 +92,11 @@ def test_environment_filter_allows_harmless_and_configured_variables():
 
 def test_job_has_its_own_datasets_and_the_runs_attributes():
     setting = WorkflowSettings.from_environment(
-        "w1", {"_CONDOR_RapthorRun": '"r1"', "_CONDOR_RequiredDatasets": format_did_list(RUN)}
+        "w1", {"_CONDOR_WorkflowRun": '"r1"', "_CONDOR_RequiredDatasets": format_did_list(RUN)}
     )
     output = described(setting=setting, datasets=format_did_list(RUN[:1]))
     assert output["MY.RequiredDatasets"] == '{"lofar:L1.ms"}'
-    assert output["MY.RapthorRun"] == '"r1"'
+    assert output["MY.WorkflowRun"] == '"r1"'
     assert output["batch_name"] == "r1"
 
 
@@ -116,9 +116,9 @@ def test_description_keeps_the_users_requirements_in_parentheses():
 def test_condor_variables_override_toil_htcondor_params():
     setting = WorkflowSettings.from_environment(
         "w1",
-        {"TOIL_HTCONDOR_PARAMS": '+RapthorRun="old";+X=1;rank=2;', "_CONDOR_RapthorRun": '"new"'},
+        {"TOIL_HTCONDOR_PARAMS": '+WorkflowRun="old";+X=1;rank=2;', "_CONDOR_WorkflowRun": '"new"'},
     )
-    assert setting.attributes == {"RapthorRun": '"new"', "X": "1"}
+    assert setting.attributes == {"WorkflowRun": '"new"', "X": "1"}
     assert setting.commands == {"rank": "2"}
 
 
@@ -344,7 +344,7 @@ def test_unreadable_configuration_is_reported_by_name(tmp_path):
 
 def test_batch_system_reads_every_attribute_that_submit_exports():
     assert rapthor.SUBMIT_ATTRS == "_CONDOR_SUBMIT_ATTRS"
-    assert {"RequiredDatasets", "DataLocality", "RapthorRun"} <= set(JOB_ATTRIBUTES)
+    assert {"RequiredDatasets", "DataLocality", "WorkflowRun"} <= set(JOB_ATTRIBUTES)
 
 
 # the site of a run
@@ -524,7 +524,7 @@ def test_shim_turns_a_slurm_call_into_one_without_chaining(operation):
     assert arguments[2:] == ["classad_hydrator" if word == "slurm" else word for word in words]
     assert more["_CONDOR_RequiredDatasets"] == '{"lofar:L1.ms"}'
     assert more["_CONDOR_RapthorOperation"] == '"calibrate_1"'
-    assert more["_CONDOR_RapthorRun"].startswith('"run1-')
+    assert more["_CONDOR_WorkflowRun"].startswith('"run1-')
     assert more[SITE_FILE_VARIABLE] == str(operation.parent / ".classad-hydrator-site.json")
 
 

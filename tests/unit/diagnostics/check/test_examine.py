@@ -113,7 +113,7 @@ def slot(name="slot1@a", site=CAM, **more):
         "Name": name,
         "GLIDEIN_Site": site,
         "DataLocalityAsOf": 1,
-        "DataLocalityVia": "hook",
+        "DataLocalitySource": "hook",
         "Start": "(true) && (TARGET.DataLocalityHere =!= false)",
     }
     return {**well, **more}
@@ -158,7 +158,7 @@ def ill(found: list[Finding]) -> list[Finding]:
 @pytest.mark.parametrize("seconds", [1, 119])
 def test_slot_waiting_for_the_next_merge_is_only_advice(seconds):
     """Otherwise the result would change between two checks of the same pool."""
-    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true", LastHeardFrom=10_000 - seconds)
+    bare = slot(DataLocalityAsOf=None, DataLocalitySource=None, Start="true", LastHeardFrom=10_000 - seconds)
     (found,) = [
         one
         for one in ill(findings(Pool(slots_there=[bare]), merges=True, now=10_000))
@@ -172,15 +172,15 @@ def test_slot_waiting_for_the_next_merge_is_only_advice(seconds):
 
 @pytest.mark.parametrize("more", [{"LastHeardFrom": 9_800}, {}])
 def test_slot_that_no_merge_reached_in_time_is_a_warning(more):
-    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true", **more)
+    bare = slot(DataLocalityAsOf=None, DataLocalitySource=None, Start="true", **more)
     assert Level.WARN in {one.level for one in findings(Pool(slots_there=[bare]), merges=True, now=10_000)}
-    fresh = slot(DataLocalityAsOf=None, DataLocalityVia=None, LastHeardFrom=9_999)
+    fresh = slot(DataLocalityAsOf=None, DataLocalitySource=None, LastHeardFrom=9_999)
     assert Level.WARN in {one.level for one in findings(Pool(slots_there=[fresh]), now=10_000)}
 
 
 @pytest.mark.parametrize("via", ["merge", None])
 def test_start_clause_without_a_hook_is_a_warning_with_and_without_a_merge(via):
-    clause = slot(DataLocalityVia=via, DataLocalityAsOf=1 if via else None, LastHeardFrom=9_999)
+    clause = slot(DataLocalitySource=via, DataLocalityAsOf=1 if via else None, LastHeardFrom=9_999)
     found = findings(Pool(slots_there=[clause]), merges=True, now=10_000)
     assert [one for one in found if "no hook: their startds have no dataset attributes" in one.message]
 
@@ -245,7 +245,7 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
         ),
         (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
         (
-            Pool(slots_there=[slot(DataLocalityTrouble="UK denies access (401): check --token-file")]),
+            Pool(slots_there=[slot(DataLocalityError="UK denies access (401): check --token-file")]),
             Level.WARN,
             "the hook fails at 1 slot, slot1@a: UK denies access (401): check --token-file",
             "When nothing arrives",
@@ -270,7 +270,7 @@ def slow(*slots: dict, merges: bool = True) -> list[Finding]:
 
 @pytest.mark.parametrize("via", ["merge", None])
 def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via):
-    (found,) = slow(slot(**WIDE, DataLocalityVia=via), slot("slot1@b", **WIDE))
+    (found,) = slow(slot(**WIDE, DataLocalitySource=via), slot("slot1@b", **WIDE))
     assert found.level is Level.ADVICE
     assert found.message.startswith("1 partitionable slot without a hook")
     assert found.message.endswith("whichever takes longer: slot1@a")
@@ -281,11 +281,11 @@ def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via)
     "other", [{"TotalSlotCpus": 1}, {"PartitionableSlot": None}, {"GLIDEIN_Site": "elsewhere"}]
 )
 def test_single_core_static_and_foreign_slots_are_not_called_slow(other):
-    assert slow(slot(**{**WIDE, "DataLocalityVia": "merge", **other})) == []
+    assert slow(slot(**{**WIDE, "DataLocalitySource": "merge", **other})) == []
 
 
 def test_slots_are_not_called_slow_if_merging_is_off():
-    assert slow(slot(**WIDE, DataLocalityVia="merge"), merges=False) == []
+    assert slow(slot(**WIDE, DataLocalitySource="merge"), merges=False) == []
 
 
 def test_unreachable_schedd_fails_and_the_others_are_checked():
@@ -386,9 +386,9 @@ def test_merge_permission_is_not_checked_if_merging_is_off():
 
 
 def test_slot_with_start_clause_and_no_hook_is_a_warning():
-    (found,) = ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge")])))
+    (found,) = ill(findings(Pool(slots_there=[slot(DataLocalitySource="merge")])))
     assert "refuse every job with datasets: slot1@a" in found.message
-    assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []
+    assert ill(findings(Pool(slots_there=[slot(DataLocalitySource="merge", Start="true")]))) == []
 
 
 BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)}
@@ -437,13 +437,13 @@ def test_unreachable_collector_is_one_finding_and_the_others_are_checked():
 
 @pytest.mark.parametrize("site", [CAM, None])
 def test_a_hook_that_fails_is_one_finding(site):
-    trouble = {"DataLocalityTrouble": "CAM denies access (401)", "DataLocalityAsOf": None}
+    trouble = {"DataLocalityError": "CAM denies access (401)", "DataLocalityAsOf": None}
     (found,) = ill(findings(Pool(slots_there=[slot(site=site, **trouble)])))
     assert "the hook fails at 1 slot, slot1@a: CAM denies access (401)" in found.message
 
 
 def test_slots_are_not_called_unmerged_if_collectors_refuse_merges():
-    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true")
+    bare = slot(DataLocalityAsOf=None, DataLocalitySource=None, Start="true")
     (found,) = ill(findings(Pool(slots_there=[bare], merging=frozenset()), merges=True))
     assert (found.level, found.subject) == (Level.FAIL, "collector cm1:9618")
 
