@@ -165,7 +165,7 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
    # 1. Only attributes with plain texts are evaluated.
    EVALMACRO dl_good JobUniverse == 5 && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ","))
    EVALMACRO dl_free $(DATALOCALITY_NONE) && (JobUniverse =!= 5 || regexp("^(?:undefined)?+,(?:undefined)?+$", strcat(unparse(DataLocality), ",", unparse(DataLocalityMaxWait))))
-   EVALMACRO dl_local JobUniverse == 7 || JobUniverse == 12
+   EVALMACRO dl_apart member(JobUniverse, {{5, 10, 11, 13}}) == false
    EVALMACRO dl_late JobMaterializeDigestFile isnt undefined
    DELETE {REFUSED}
    if $(dl_good)
@@ -193,8 +193,8 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
 <csv><place><rank>      SET DataLocalityTransformed true
    elif $(dl_free)
       DELETE RequiredDatasets
-   elif $(dl_local)
-      SET {WARNED} true
+   elif $(dl_apart)
+      EVALSET {WARNED} JobUniverse == 7 || JobUniverse == 12
 <late>   else
       EVALSET {REFUSED} $(DATALOCALITY_WHY)
    endif

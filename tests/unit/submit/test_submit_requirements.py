@@ -138,7 +138,7 @@ def test_attribute_that_refers_to_itself_is_evaluated_by_nothing(name):
 def test_nothing_evaluates_an_attribute_of_a_user_before_its_text_was_looked_at():
     """Outside unparse(…) the conditions name no attribute of a user."""
     guards = [
-        *re.findall(r"EVALMACRO dl_(?:free|local|late) (.*)", SCHEDD.transform),
+        *re.findall(r"EVALMACRO dl_(?:free|apart|late) (.*)", SCHEDD.transform),
         *re.findall(r"^ +REQUIREMENTS (.*)", SCHEDD.transform, re.MULTILINE),
         re.findall(r"EVALMACRO dl_good (.*) && regexp", SCHEDD.transform)[0],
     ]
@@ -290,6 +290,7 @@ def test_universe_that_no_transform_reaches_is_told(universe, rule):
     assert refused(**more) == rule
     assert refused(None, **more) is None
     assert refused(**more, Cmd='"/usr/bin/condor_dagman"') == (None if rule == "local" else rule)
+    assert refused(JobUniverse="9") is None, "the schedd that a grid job goes to transforms it"
     assert ("SUBMIT_REQUIREMENT_DataLocalityLocal_IS_WARNING" in SCHEDD.macros) is True
 
 
