@@ -118,7 +118,8 @@ class PoolPolicy:
 _HEAD = """\
 # DataLocality for {where} ({form}), printed by `hydrator pool-config --role {role}`.
 # Put it into a file of its own that HTCondor reads last, such as /etc/condor/config.d/99-datalocality.conf, then run
-# condor_reconfig. To remove it, delete the file and run condor_reconfig. It extends these values:
+# condor_reconfig. To remove it, delete the file and run condor_reconfig; `hydrator run-anywhere` then frees queued jobs.
+# It extends these values, which {where} have now:
 {values}
 """
 
@@ -128,8 +129,8 @@ _KNOBS = {
 }
 
 _MACROS = rf"""
-# Patterns of what a user wrote, as unparse prints it without evaluating it: a list of strings; one string, or split of
-# one; the mode; three numbers of seconds. Then one of the names, each with a comma after it.
+# Patterns of what a user wrote, as unparse prints it without evaluating it ("" if it is absent): a list of strings, as
+# {{ "x:a","x:b" }}; the numbers of seconds, as 3600,,; and of the names with a comma after each, as x:a,x:b,
 DATALOCALITY_LIST = "^\\s*\\{{\\s*\"[^\"\\\\]*+\"(?:\\s*+,\\s*+\"[^\"\\\\]*+\")*+\\s*\\}}$"
 DATALOCALITY_SECONDS = "^(?:undefined|0|[1-9][0-9]{{0,7}}+)?+(?:,(?:undefined|[1-9][0-9]{{0,7}}+)?+){{2}}$"
 DATALOCALITY_NAMES = "^(?:(?=[^,]{{1,{MAX_DID_CHARS}}},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++$"
@@ -160,7 +161,8 @@ _TRANSFORM = rf"""
 # --- the transform
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
 JOB_TRANSFORM_{TRANSFORM_NAME} @=end
-   # Jobs with an attribute of ours; of late materialization each job, not the cluster's ad.
+   # Jobs with an attribute of ours that no other schedd has transformed. An ad with JobFactoryId is the factory of a
+   # late-materialized cluster, not a job: its jobs come here one by one.
    REQUIREMENTS JobFactoryId is undefined && unparse(DataLocalityTransformed) != "true" && strcat(unparse(RequiredDatasets), unparse(DataLocality), unparse(DataLocalityMaxWait)) != ""
    # 1. Only attributes with plain texts are evaluated.
    EVALMACRO dl_good JobUniverse == 5 && $(DATALOCALITY_PLAIN) && $(DATALOCALITY_VALUES) && regexp($(DATALOCALITY_NAMES), strcat($(DATALOCALITY_JOINED), ","))
@@ -176,7 +178,8 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
          EVALSET RequiredDatasets split("$(dl_names)", ",")
       endif
       # 3. The key: the hash of `hydrator submit`, if it came with exactly these names; else the names, if they are short,
-      # with @ before capitals, because ClassAd names ignore letter case; else a name for this cluster's list.
+      # with @ before capitals, @ and ~, because ClassAd names ignore letter case; else a name for this cluster's list. The
+      # daemon compares keys with lists, and answers for no key that stands for two lists.
       EVALMACRO dl_hash unparse(DataLocalityKeyFor) =?= "\"$(dl_names)\"" && regexp("^\"{HASH_PATTERN}\"$", unparse(DataLocalityKey))
       EVALMACRO dl_short size("$(dl_names)") <= {NAMES_CHARS}
 <private>      if $(dl_hash)
@@ -186,7 +189,9 @@ JOB_TRANSFORM_{TRANSFORM_NAME} @=end
          EVALSET DataLocalityKey toLower(strcat("c", ClusterId, ".", size("$(dl_names)"), "@", split(GlobalJobId, "#")[0]))
       endif
       DELETE DataLocalityKeyFor
-      # 4. What the match looks at, and the text of the slot's offer, which the schedd expands at each start.
+      # 4. The hook gives slots DataLocalityLocal (all data of the key is here), DataLocalityAuto, DataLocalityRank (s) and
+      # DataLocalityOffer. MaxAge (s): the oldest fact that they may use. The negotiator's text reads the rank. The schedd
+      # expands DataLocalityStart at each start, for hydrator why and report.
       EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: <max_age>
       SET DataLocalityRank {JOB_RANK}
       SET DataLocalityStart {START_TEXT}
@@ -211,7 +216,9 @@ _CSV = """\
       SET RequiredDatasetsCSV "$(dl_names)"
 """
 _PLACE = f"""\
-      # 5. Where the job may start. The end of a wait is rounded: a time of its own in each job would make an autocluster of each.
+      # 5. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait.
+      # auto: where the slot allows it; at slots that say nothing, after the wait. The end of a wait is rounded up to a step,
+      # such as 5 min for an hour: a time of its own in each job would make an autocluster of each.
       EVALSET DataLocality toLower(DataLocality ?: "$(DATALOCALITY_DEFAULT_MODE)")
       EVALMACRO dl_require DataLocality == "require"
       EVALMACRO dl_wait DataLocality == "wait"
@@ -227,7 +234,8 @@ _PLACE = f"""\
       if $(dl_wait)
          SET DataLocalityHere {HERE["wait"]}
       endif
-      # `hydrator submit` has put the clause into Requirements, which all jobs of the cluster then share: 7 kB less a job.
+      # `hydrator submit` has put the clause into Requirements (unparse prints =!= as isnt), which all jobs of a cluster then
+      # share: 7 kB less a job.
       EVALMACRO dl_unbound ! regexp("MY[.]DataLocalityHere isnt false", unparse(Requirements))
       if $(dl_unbound)
          SET Requirements ($(MY.Requirements)) && {REQUIREMENT}
@@ -240,7 +248,8 @@ _RANK = """\
 """
 _LATE = f"""\
    elif $(dl_late)
-      # A submit requirement would drop a late-materialized job with a line in SchedLog only. So hold it, with the reason.
+      # A submit requirement would drop a late-materialized job with a line in SchedLog only. So hold it, with the reason; its
+      # owner removes it and submits it again.
       EVALSET PeriodicHoldReason $(DATALOCALITY_WHY)
       SET PeriodicHold true
       SET PeriodicHoldSubCode {HOLD_SUBCODE}

@@ -236,7 +236,7 @@ def test_routed_copy_keeps_the_locality_attributes_and_is_not_transformed_twice(
 def test_a_routed_copy_with_requirements_of_the_routes_is_tied_to_its_data_anew(world):
     own = '+WantCopy = "with its own requirements"\n'
     copy = world.copy_of(world.home.submit(JOB + f'+DataLocality = "require"\n{own}queue'))
-    assert str(copy.lookup("Requirements")) == "(TARGET.Cpus > 0) && MY.DataLocalityHere"
+    assert str(copy.lookup("Requirements")) == "(TARGET.Cpus > 0) && (MY.DataLocalityHere isnt false)"
     assert copy["DataLocalityKey"] == set_key([Did("lofar:L1")])
     assert "DataLocalityAuto" in str(copy.lookup("DataLocalityHere"))
     assert copy["DataLocalityTransformed"] is True

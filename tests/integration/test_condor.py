@@ -145,7 +145,7 @@ def test_items_of_a_factory_that_are_not_jobs_yet_count_as_one(pool: "Pool", con
 
 @pytest.mark.parametrize(
     "nonsense",
-    ['"ska:{}"', '{{ "ska:{}", 5 }}', "NoSuch{}", '"{}" + 1', '{{ strcat("ska:", "{}") }}'],
+    ['"ska:{}"', '{{ "ska:{}", 5 }}', "NoSuch{}", '"{}" + 1', '{{ strcat("ska:","{}") }}'],
 )
 def test_value_that_is_not_a_list_of_strings_is_returned_as_its_text(
     pool: "Pool", connect: Connect, unique: str, nonsense: str
