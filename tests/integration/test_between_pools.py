@@ -238,7 +238,7 @@ def test_a_routed_copy_with_requirements_of_the_routes_is_tied_to_its_data_anew(
     copy = world.copy_of(world.home.submit(JOB + f'+DataLocality = "require"\n{own}queue'))
     assert str(copy.lookup("Requirements")) == "(TARGET.Cpus > 0) && (MY.DataLocalityHere isnt false)"
     assert copy["DataLocalityKey"] == set_key([Did("lofar:L1")])
-    assert "DataLocalityAuto" in str(copy.lookup("DataLocalityHere"))
+    assert "DataLocalityLocal" in str(copy.lookup("DataLocalityHere"))
     assert copy["DataLocalityTransformed"] is True
 
 

@@ -81,7 +81,7 @@ def test_jobs_that_condor_c_hands_over_are_tied_to_their_data_by_the_other_sched
         assert copy["DataLocalityKey"] == set_key([Did("lofar:L1")])
         assert copy["DataLocality"] == "require"
         assert copy["DataLocalityTransformed"] is True
-        assert "DataLocalityAuto" in str(copy.lookup("DataLocalityHere"))
+        assert "DataLocalityLocal" in str(copy.lookup("DataLocalityHere"))
         assert str(copy.lookup("Requirements")).count("DataLocalityHere") == 1
         assert "DataLocalityRank" not in str(copy.lookup("Rank"))
 

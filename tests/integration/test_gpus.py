@@ -94,7 +94,7 @@ def test_site_of_the_data_ranks_above_a_gpu(installed):
     folder, text = run_of(
         installed, "cores.ms", "--gpu", "prefer", "--requirements", "TARGET.Cpus > 0", "--rank", "TARGET.Cpus"
     )
-    assert "rank = ((TARGET.Cpus) ?: 0.0) + 100 * MY.GPUPreference" in text
+    assert "rank = (((TARGET.Cpus) ?: 0.0) + 100 * MY.GPUPreference) + (MY.DataLocalityRank ?: 0.0)" in text
     assert installed.ran_at(submitted(installed, folder)) == ["CPU"]
     assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
     assert int(taken(folder)["Memory"]) >= 64e9 / 2**20
