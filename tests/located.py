@@ -88,9 +88,11 @@ class Located:
         """Let every site's slots advertise the *lines* of the site, with facts of *age* seconds."""
         generation = next(self._counter)
         for site in self.pool.sites:
-            text = f"\nDataLocalityAsOf = {int(time.time()) - age}\n{lines.get(site.name, '')}"
+            text = f"\nDataLocalityAsOf = {int(time.time()) - age}\n"
             text += "".join(f"{name} = {logic}\n" for name, logic in SLOT_EXPRESSIONS.items())
-            text += f"DataLocalityGeneration = {generation}\n- locality update:true\n"
+            text += (
+                f"{lines.get(site.name, '')}DataLocalityGeneration = {generation}\n- locality update:true\n"
+            )
             new = self.pool.shared / f"{site.name}.new"
             new.write_text(text)
             new.rename(self.pool.shared / f"{site.name}.ad")

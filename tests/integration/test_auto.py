@@ -117,6 +117,7 @@ def test_slots_wanted_by_local_jobs_are_left_to_them(located):
 
 def test_job_without_datasets_leaves_slots_to_the_jobs_with_data_there(located):
     """By default the smallest slot is used; here NL and AU have a queue for their data, and UK has none."""
+    located.advertise({})
     assert located.ran_at(located.submit(None)) == ["NL"]
     located.advertise(dict.fromkeys(("AU", "NL"), own_queue(64)))
     assert located.ran_at(located.submit(None)) == ["UK"]

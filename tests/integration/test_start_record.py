@@ -13,7 +13,7 @@ from hydrator.diagnostics.why.query import WhyQuery, ask_job
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from testbed.pool import Pool, SiteSpec
-from tests.located import Located, configured, record
+from tests.located import Located, record
 from tests.memory import system_clock
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 DIDS = [Did("ska:Large_1"), Did("ska:large_2")]
 KEY = set_key(DIDS)
 RECORD = "MATCH_EXP_DataLocalityStart"
-WITHOUT_OFFER = {"startd": "DataLocalityOffer = undefined\n"}
 MAX_BYTES = 150
 """Largest growth of a job's ad by the text and its record."""
 
@@ -32,15 +31,18 @@ def located(htcondor_release: str) -> Iterator[Located]:
         yield Located(pool)
 
 
-def advertise(located: Located, source: str = "UK") -> None:
-    """Let UK have the data; AU reads it in 240 s from *source*, and UK's next slot is 720 s away."""
+def advertise(located: Located, source: str = "UK", more: str = "") -> None:
+    """Let UK have the data; AU reads it in 240 s from *source*, and UK's next slot is 720 s away.
+
+    *more* are further lines of AU.
+    """
     valid = f"DataLocalityEstimatesUntil = {int(time.time()) + 3600}\n"
     away = (
         valid + f"DataLocalitySets = {record({KEY: 0.0})}\nDataLocalityReadSeconds = {record({KEY: 240})}\n"
     )
     away += f"DataLocalityQueueSeconds = {record({KEY: 720})}\n"
     away += f"DataLocalityReadFrom = {record({KEY: source})}\n"
-    located.advertise({"UK": valid + f"DataLocalitySets = {record({KEY: 1.0})}\n", "AU": away})
+    located.advertise({"UK": valid + f"DataLocalitySets = {record({KEY: 1.0})}\n", "AU": away + more})
 
 
 def submit(located: Located, site: str, run: str = "/bin/sleep 1") -> int:
@@ -99,7 +101,6 @@ def test_slot_with_a_strange_source_holds_no_job(located, source):
     assert run_at(located, "AU")[RECORD] == "read 240 s, queue 720 s"
 
 
-def test_slot_without_the_startds_text_leaves_the_record_empty(located):
-    with configured(located, more=WITHOUT_OFFER):
-        advertise(located, '"UK"')
-        assert run_at(located, "AU")[RECORD] == ""
+def test_slot_without_an_offer_leaves_the_record_empty(located):
+    advertise(located, '"UK"', "DataLocalityOffer = undefined\n")
+    assert run_at(located, "AU")[RECORD] == ""
