@@ -1,7 +1,7 @@
 """Catalogue of a daemon's facts over HTTP: its readings, and its errors."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -56,15 +56,11 @@ class Daemon:
         return self._shown
 
     def read(self, *dids: Did) -> Survey:
-        with self._asked() as catalogue:
+        with self.asked() as catalogue:
             return catalogue.read(frozenset(dids))
 
-    def read_paths(self, *dids: Did) -> Mapping[Site, Mapping[Did, str]]:
-        with self._asked() as catalogue:
-            return catalogue.read_paths(frozenset(dids))
-
     @contextmanager
-    def _asked(self) -> Iterator[DaemonCatalogue]:
+    def asked(self) -> Iterator[DaemonCatalogue]:
         with self._server as running:
             assert running.url
             catalogue = DaemonCatalogue(running.url)
@@ -143,8 +139,8 @@ def test_a_site_with_too_old_a_fact_is_unreachable():
 @pytest.mark.parametrize("path", ["data/L1", "/data/L1\n+x = 1"])
 def test_path_that_is_not_absolute_or_not_one_line_is_no_answer_of_a_daemon(path):
     shown = replace(view(), storage=[StorageArea(site="UK", prefix=path, rule="table", table={L1: ""})])
-    with pytest.raises(CatalogueGarbled):
-        Daemon(shown).read_paths(L1)
+    with Daemon(shown).asked() as catalogue, pytest.raises(CatalogueGarbled):
+        catalogue.read_paths(frozenset({L1}))
 
 
 @pytest.mark.outside
@@ -198,44 +194,41 @@ ROW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", ["-1", "1.5", "NaN", "Infinity", "true", '"x"', "[0.5]"])
-def test_an_impossible_fraction_makes_the_answer_garbled(value):
-    body = f'{{"sites": [], "now": 7, "datasets": [{json.dumps(ROW)}]}}'.replace("0.5", value)
-    catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
+def answered(text: str) -> DaemonCatalogue:
+    """Return the catalogue of a daemon that gives this answer to each query."""
+    return DaemonCatalogue(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=text)))
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "value"),
+    [
+        *(("fraction", "0.5", value) for value in ("-1", "1.5", "NaN", "Infinity", "true", '"x"', "[0.5]")),
+        *(
+            (key, "7", value)
+            for key in ("now", "as_of")
+            for value in ("1e400", "1" + "0" * 15, "1" + "0" * 40, "NaN", '"soon"', "null")
+        ),
+    ],
+)
+def test_an_impossible_fraction_or_time_makes_the_answer_garbled(key, good, value):
+    text = json.dumps({"sites": [], "now": 7, "datasets": [ROW]})
     with pytest.raises(CatalogueGarbled):
-        catalogue.read({L1})
+        answered(text.replace(f'"{key}": {good}', f'"{key}": {value}')).read({L1})
 
 
 @pytest.mark.parametrize("key", sorted(ROW))
 @pytest.mark.parametrize("value", [{}, [7], "absent"])
 def test_row_of_another_form_makes_the_answer_garbled(key, value):
     row = {**ROW, key: value} if value != "absent" else {name: ROW[name] for name in ROW if name != key}
-    answer = {"sites": [], "now": 7, "datasets": [row]}
-    catalogue = DaemonCatalogue(
-        URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
-    )
     with pytest.raises(CatalogueGarbled):
-        catalogue.read({L1})
+        answered(json.dumps({"sites": [], "now": 7, "datasets": [row]})).read({L1})
 
 
 def test_bug_of_the_caller_is_not_called_a_garbled_answer():
-    answer = {"sites": [], "now": 7, "datasets": []}
-    catalogue = DaemonCatalogue(
-        URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
-    )
+    catalogue = answered('{"sites": [], "now": 7, "datasets": []}')
     no_did: Any = None
     with pytest.raises(TypeError):
         catalogue.read({no_did})
-
-
-@pytest.mark.parametrize("value", ["1e400", "1" + "0" * 15, "1" + "0" * 40, "NaN", '"soon"', "null"])
-@pytest.mark.parametrize("key", ["now", "as_of"])
-def test_an_impossible_time_makes_the_answer_garbled(key, value):
-    text = json.dumps({"sites": [], "now": 7, "datasets": [ROW]})
-    body = text.replace(f'"{key}": 7', f'"{key}": {value}')
-    catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
-    with pytest.raises(CatalogueGarbled):
-        catalogue.read({L1})
 
 
 def test_the_token_is_sent_and_never_unencrypted(tmp_path):

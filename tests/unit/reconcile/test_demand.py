@@ -98,17 +98,13 @@ def test_a_job_without_datasets_wants_nothing():
     assert asked(ap1=queue(((), 5))).entries == ()
 
 
+@pytest.mark.parametrize("has_schedd", [True, False])
 @pytest.mark.parametrize(("age", "still"), [(KEEP - timedelta(seconds=1), True), (KEEP, False)])
-def test_a_job_that_ended_is_remembered_for_a_day(age, still):
-    memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + age, ap1=queue(at=NOON + age))
+def test_a_job_that_ended_or_whose_schedd_left_the_pool_is_remembered_for_a_day(age, still, has_schedd):
+    answers = {"ap1": queue(at=NOON + age)} if has_schedd else {}
+    memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + age, **answers)
     assert wanted(memory).dids == ({L1} if still else set())
-    assert all(want.jobs == 0 for want in memory.entries)
-
-
-@pytest.mark.parametrize(("age", "still"), [(KEEP - timedelta(seconds=1), True), (KEEP, False)])
-def test_a_schedd_that_left_the_pool_is_remembered_for_a_day(age, still):
-    memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + age)
-    assert wanted(memory).dids == ({L1} if still else set())
+    assert not has_schedd or all(want.jobs == 0 for want in memory.entries)
 
 
 def test_the_day_counts_from_the_last_job_however_often_it_is_asked():

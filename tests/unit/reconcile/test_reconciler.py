@@ -29,15 +29,15 @@ from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.misses import Miss
-from hydrator.reconcile.publish import Policy, PublishTarget, apply_plan
+from hydrator.reconcile.publish import PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
 from hydrator.reconcile.result import CycleReport, summary
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, holding, replica
 from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from tests.unit.reconcile.cycles import POLICY, build_cycle
 
-POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 LOWER = Did("lofar:l1")
 
 
@@ -68,18 +68,17 @@ class World:
 
     def restarted(self, *, rules=ReconcilePolicy(), state=None, **more) -> Reconciler:  # noqa: B008
         """A new daemon with this state (None: it was lost) in the same world."""
-        parts = {
-            "catalogues": [self.catalogue, self.other],
-            "queues": self.queues,
-            "targets": [PublishTarget(self.collector, POLICY), PublishTarget(self.file, POLICY)],
-            "store": None,
-            **more,
-        }
-        return Reconciler(policy=rules, clock=self.clock, state=state or ReconcileState(), **parts)
+        parts = {"catalogues": [self.catalogue, self.other], "queues": self.queues, **more}
+        state = state or ReconcileState()
+        return build_cycle([self.collector, self.file], self.clock, policy=rules, state=state, **parts)
 
     def run(self, after: timedelta = timedelta()) -> CycleReport:
         self.clock.turn(after)
         return self.cycle.run()
+
+    def ask_and_run(self, after: timedelta = MINUTE) -> CycleReport:
+        self.cycle.refresh_demand()
+        return self.run(after)
 
 
 def states(publisher: MemoryPublisher, site=CAM) -> str:
@@ -172,21 +171,15 @@ def test_a_plan_that_sends_nothing_only_looks():
     assert (set(outcome.published), outcome.unconfirmed_sites) == ({CAM}, ())
 
 
-def test_planning_sends_nothing_and_saves_nothing(tmp_path):
-    world = World()
+def test_planning_sends_nothing_saves_nothing_and_leaves_the_state_unchanged(tmp_path):
+    world = World(replica(L1, CAM))
     with Store.open_to_write(tmp_path) as store:
-        cycle = world.restarted(store=store)
-        report = cycle.plan()
-        assert actions(report) == [Publish, Publish]
+        cycle = world.restarted(store=store, rules=ReconcilePolicy(patterns=("*",)))
+        assert actions(cycle.plan()) == [Publish, Publish]
+        assert cycle.state == ReconcileState()
         assert world.collector.ads == {}
         assert store.load() == ReconcileState()
         assert store.load_report("cycle") == {}
-
-
-def test_plan_leaves_the_state_unchanged():
-    world = World(replica(L1, CAM), rules=ReconcilePolicy(patterns=("*",)))
-    world.cycle.plan()
-    assert world.cycle.state == ReconcileState()
 
 
 def test_run_does_exactly_the_planned_actions():
@@ -275,7 +268,7 @@ def test_refresh_demand_returns_the_newly_demanded_datasets():
     assert world.cycle.demand.dids == {L1, L2, L3}
 
 
-def test_a_collector_that_is_down_takes_no_demand_away_however_long():
+def test_a_collector_that_is_down_takes_no_demand_away_however_long_and_is_no_error_once_it_is_back():
     world = World(rules=ReconcilePolicy())
     world.queues.queues = {"ap1": queue(L1)}
     world.cycle.refresh_demand()
@@ -285,12 +278,6 @@ def test_a_collector_that_is_down_takes_no_demand_away_however_long():
     assert world.cycle.demand.dids == {L1}
     assert "broken" in world.cycle.demand_error
     assert isinstance(world.cycle.schedd_answers["ap1"], Unseen)
-
-
-def test_a_collector_that_is_back_is_no_error_any_more():
-    world = World()
-    world.queues.is_broken = True
-    world.cycle.refresh_demand()
     world.queues.is_broken = False
     world.cycle.refresh_demand()
     assert world.cycle.demand_error is None
@@ -390,8 +377,7 @@ def wanted_by_two():
     """A world in which two schedds want a dataset each, both published, before its state is lost."""
     world = World(replica(L1, CAM), replica(L2, CAM), rules=ReconcilePolicy())
     world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
-    world.cycle.refresh_demand()
-    world.run()
+    world.ask_and_run(timedelta())
     assert L1 in states(world.collector)
     world.queues.queues = {"ap1": Unseen("no answer"), "ap2": queue(L2, at=NOON + MINUTE)}
     return lost(world)
@@ -400,8 +386,7 @@ def wanted_by_two():
 def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wanted_by_two):
     world = wanted_by_two
     before = dict(world.collector.ads)
-    world.cycle.refresh_demand()
-    report = world.run(MINUTE)
+    report = world.ask_and_run()
     assert actions(report) == [Hold, Hold]
     assert world.collector.ads == world.file.ads == before
     why = "the demand of schedd ap1 is not known yet; until then the published ad is unchanged"
@@ -431,22 +416,18 @@ def test_a_saved_state_that_cannot_be_read_withdraws_nothing(tmp_path):
 
 def test_withheld_ad_is_published_once_the_schedd_answers(wanted_by_two):
     world = wanted_by_two
-    world.cycle.refresh_demand()
-    world.run(MINUTE)
+    world.ask_and_run()
     world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
-    world.cycle.refresh_demand()
-    report = world.run(MINUTE)
+    report = world.ask_and_run()
     assert report.held_reasons == {}
     assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
     world.queues.queues = {"ap1": Unseen("no answer"), "ap2": queue(L2)}
-    world.cycle.refresh_demand()
-    assert world.run(MINUTE).held_reasons == {}  # it answered once: its demand is kept
+    assert world.ask_and_run().held_reasons == {}  # it answered once: its demand is kept
 
 
 def test_silent_schedd_withholds_ads_for_ten_minutes(wanted_by_two):
     world = wanted_by_two
-    world.cycle.refresh_demand()
-    world.run(MINUTE)
+    world.ask_and_run()
     world.run(9 * MINUTE)
     assert L1 in states(world.collector)
     world.run(MINUTE)
@@ -462,12 +443,10 @@ def test_lost_state_leaves_published_ads_unchanged_until_schedds_answer(wanted_b
 
 def test_lost_state_withholds_ads_after_a_restart_that_cannot_list_the_schedds(wanted_by_two):
     world = wanted_by_two
-    world.cycle.refresh_demand()
-    world.run(MINUTE)  # the state now has the demand of ap2, and that of ap1 is still unknown
+    world.ask_and_run()  # the state now has the demand of ap2, and that of ap1 is still unknown
     world.cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L2})), state=world.cycle.state)
     world.queues.is_broken = True
-    world.cycle.refresh_demand()
-    reasons = world.run(MINUTE).held_reasons
+    reasons = world.ask_and_run().held_reasons
     assert reasons[CAM].startswith("the demand of all schedds is not known yet")
     assert L1 in states(world.collector)
 
@@ -475,8 +454,7 @@ def test_lost_state_withholds_ads_after_a_restart_that_cannot_list_the_schedds(w
 def test_lost_state_withholds_ads_that_no_publisher_can_read_back_now(wanted_by_two):
     world = wanted_by_two
     world.collector.is_broken = world.file.is_broken = True
-    world.cycle.refresh_demand()
-    assert world.run(MINUTE).held_reasons.keys() == {CAM, RAL}
+    assert world.ask_and_run().held_reasons.keys() == {CAM, RAL}
     world.collector.is_broken = world.file.is_broken = False
     world.run(MINUTE)
     assert L1 in states(world.collector)
@@ -486,24 +464,21 @@ def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by
     world = wanted_by_two
     for publisher in (world.collector, world.file):
         publisher.withdraw({RAL})
-    world.cycle.refresh_demand()
-    assert actions(world.run(MINUTE)) == [Hold, Publish]
+    assert actions(world.ask_and_run()) == [Hold, Publish]
 
 
 def test_lost_state_withholds_ads_that_only_a_publisher_has_that_cannot_be_read_now(wanted_by_two):
     world = wanted_by_two
     world.collector.ads.clear()
     world.file.is_broken = True
-    world.cycle.refresh_demand()
-    assert world.run(MINUTE).held_reasons[CAM].startswith("the demand of schedd ap1 is not known yet")
+    assert world.ask_and_run().held_reasons[CAM].startswith("the demand of schedd ap1 is not known yet")
     assert world.collector.ads == {}
 
 
 def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_by_two):
     world = wanted_by_two
     world.queues.queues = {"ap2": queue(L2)}
-    world.cycle.refresh_demand()
-    world.run()
+    world.ask_and_run(timedelta())
     world.queues.queues = {"new": Unseen("no answer"), "ap2": queue(L2)}
     world.cycle.refresh_demand()
     world.catalogue.replicas = ()
@@ -538,11 +513,9 @@ def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
 
 def test_schedd_that_leaves_the_pool_unheard_withholds_ads_all_the_same(wanted_by_two):
     world = wanted_by_two
-    world.cycle.refresh_demand()
-    world.run(MINUTE)
+    world.ask_and_run()
     world.queues.queues = {"ap2": queue(L2)}  # the collector has forgotten ap1, which never answered
-    world.cycle.refresh_demand()
-    assert world.run(MINUTE).held_reasons[CAM].startswith("the demand of schedd ap1 is not known yet")
+    assert world.ask_and_run().held_reasons[CAM].startswith("the demand of schedd ap1 is not known yet")
     assert L1 in states(world.collector)
 
 
@@ -563,15 +536,13 @@ def test_lost_state_and_a_failed_search_leave_published_ads_unchanged():
     assert world.run(MINUTE).held_reasons[CAM].startswith(why)
     assert L1 in states(world.collector)
     lost(world, rules=ReconcilePolicy(patterns=("*",)), catalogues=[searchable])
-    world.cycle.refresh_demand()
-    assert world.run(MINUTE).held_reasons == {}
+    assert world.ask_and_run().held_reasons == {}
     assert L1 in states(world.collector)
 
 
 def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
     world = lost(wanted_by_two, rules=ReconcilePolicy(pins=frozenset({L2}), retired=frozenset({RAL})))
-    world.cycle.refresh_demand()
-    world.run(MINUTE)
+    world.ask_and_run()
     assert set(world.collector.ads) == {CAM}
 
 

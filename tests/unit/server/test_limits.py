@@ -40,19 +40,19 @@ class Hand:
 
 
 @contextmanager
-def serving(buckets=None, doorway=None, access=None, behind_proxy=False):
+def serving(buckets=None, doorway=None, access=None, behind_proxy=False, certificate=None):
     asgi = build_app(
         lambda: VIEW,
         CollectorRegistry(),
         authenticator=access,
         policy=RequestPolicy(rate_limiter=buckets, behind_proxy=behind_proxy),
     )
-    with HttpServer(asgi, limiter=doorway) as server:
+    with HttpServer(asgi, certificate=certificate, limiter=doorway) as server:
         yield server
 
 
 def ask(server, path="/v1/sites", source="127.0.0.1", **headers):
-    transport = httpx.HTTPTransport(local_address=source)
+    transport = httpx.HTTPTransport(local_address=source, verify=False)
     with httpx.Client(transport=transport, trust_env=False, timeout=120) as client:
         return client.get(server.url + path, headers=headers)
 
@@ -239,9 +239,9 @@ def test_connections_above_the_limit_are_closed_until_others_end():
             each.close()
 
 
-def _answered(server) -> bool:
+def _answered(server, source="127.0.0.1") -> bool:
     try:
-        return ask(server, "/healthz").status_code == 200
+        return ask(server, "/healthz", source).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -267,46 +267,26 @@ def certificate(tmp_path) -> TlsCertificate:
     return TlsCertificate(tmp_path / "pem", tmp_path / "key")
 
 
-@contextmanager
-def serving_tls(certificate, doorway):
-    asgi = build_app(lambda: VIEW, CollectorRegistry())
-    with HttpServer(asgi, certificate=certificate, limiter=doorway) as server:
-        yield server
-
-
-def ask_tls(server, source="127.0.0.1"):
-    transport = httpx.HTTPTransport(local_address=source, verify=False)
-    with httpx.Client(transport=transport, trust_env=False, timeout=120) as client:
-        return client.get(server.url + "/healthz").status_code
-
-
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a hello"])
 def test_a_client_without_a_whole_tls_hello_is_cut(certificate, said):
     cuts = []
-    with serving_tls(certificate, quick(cuts)) as server, dial(server) as silent:
+    with serving(doorway=quick(cuts), certificate=certificate) as server, dial(server) as silent:
         silent.sendall(said)
         assert ended(silent)
         assert cuts == ["slow"]
-        assert ask_tls(server) == 200
+        assert _answered(server)
 
 
 def test_clients_that_say_no_tls_hello_count_and_leave_room_for_other_addresses(certificate):
     cuts = []
     doorway = ConnectionLimiter(max_connections=8, max_per_address=4, request_seconds=60, on_cut=cuts.append)
-    with serving_tls(certificate, doorway) as server:
+    with serving(doorway=doorway, certificate=certificate) as server:
         held = [dial(server, "127.0.0.2") for _ in range(20)]
         wait_for(lambda: len(cuts) == 16, 10, "the connections beyond the most of one address to be cut")
-        assert ask_tls(server) == 200
+        assert _answered(server)
         for each in held:
             each.close()
-
-        def has_room() -> bool:
-            try:
-                return ask_tls(server, "127.0.0.2") == 200
-            except httpx.TransportError:
-                return False
-
-        wait_for(has_room, 10, "the places of those that left")
+        wait_for(lambda: _answered(server, "127.0.0.2"), 10, "the places of those that left")
 
 
 def test_the_addresses_of_one_ipv6_network_share_their_connections():

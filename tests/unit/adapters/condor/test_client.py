@@ -96,15 +96,6 @@ def test_a_child_that_hangs_is_killed_in_time_and_the_next_call_has_a_new_one(be
 
 
 @pytest.mark.outside
-def test_a_child_that_is_killed_costs_one_call(bench: Bench):
-    client = bench.client()
-    with pytest.raises(PoolError, match="was killed by SIGKILL"):
-        ask(client, "die")
-    assert ask(client, "fine")["seen"] == "fine"
-    assert not exists(bench.started[0])
-
-
-@pytest.mark.outside
 def test_a_child_that_died_between_calls_costs_one_call(bench: Bench):
     client = bench.client()
     ask(client, "fine")
@@ -127,10 +118,16 @@ def test_fatal_error_in_the_bindings_is_reported_by_its_last_line_without_token(
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize("how", ["garbage", "another answer", "half an answer"])
-def test_child_with_an_unreadable_answer_is_replaced(bench: Bench, how: str):
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        *((how, f"schedd {how}") for how in ("garbage", "another answer", "half an answer")),
+        ("die", "was killed by SIGKILL"),
+    ],
+)
+def test_child_that_is_killed_or_has_an_unreadable_answer_is_replaced(bench: Bench, how: str, told: str):
     client = bench.client()
-    with pytest.raises(PoolError):
+    with pytest.raises(PoolError, match=told):
         ask(client, how)
     assert not exists(bench.started[0])
     assert ask(client, "fine")["seen"] == "fine"

@@ -25,9 +25,14 @@ class Ruled(RucioStandIn):
         self.rules = {did: rule_on(did) for did in DIDS}
         self.asked: Counter[str] = Counter()
         self.locked: list[str] = []
+        self.instead: dict[str, tuple[int, object]] = {}
+        """Other answers, by a path or by a key of a query."""
 
     def answer(self, path, query, body):
         self.asked[path] += 1
+        for key, other in self.instead.items():
+            if key == path.rstrip("/") or key in query:
+                return other
         if path == "/rules/" and "scope" in query:
             return 200, list(self.rules.values())
         if path.startswith("/rules/rule-"):
@@ -133,10 +138,7 @@ def test_for_a_few_datasets_a_scope_is_not_listed(catalogue, server):
 
 
 def test_locks_are_queried_if_rules_cannot_be_listed(catalogue, server):
-    good = server.answer
-    server.answer = lambda path, query, body: (
-        (500, {"ExceptionClass": "DatabaseException"}) if "scope" in query else good(path, query, body)
-    )
+    server.instead["scope"] = (500, {"ExceptionClass": "DatabaseException"})
     assert set(states(catalogue).values()) == {ReplicaState.COMPLETE}
     assert sorted(server.locked) == DIDS
 
@@ -145,20 +147,14 @@ def test_a_rule_whose_end_moves_forward_is_noticed(catalogue, server, now):
     assert states(catalogue)[FIRST] is ReplicaState.COMPLETE
     now[0] += timedelta(minutes=1)
     server.rules[FIRST] = rule_on(FIRST, expires_at=SOON)
-    good = server.answer
-    server.answer = lambda path, query, body: (
-        (200, [server.rules[FIRST]]) if "updated_after" in query else good(path, query, body)
-    )
+    server.instead["updated_after"] = (200, [server.rules[FIRST]])
     assert states(catalogue)[FIRST] is ReplicaState.PARTIAL
 
 
 def test_a_cached_conclusion_is_renewed_when_its_storage_closes_or_opens(catalogue, server):
-    good = server.answer
     for readable, state in [(True, "COMPLETE"), (False, "STUCK"), (True, "COMPLETE")]:
         row = {"rse": "UK-DISK", "rse_type": "DISK", "deleted": False, "availability_read": readable}
-        server.answer = lambda path, query, body, row=row: (
-            (200, [row]) if path.rstrip("/") == "/rses" else good(path, query, body)
-        )
+        server.instead["/rses"] = (200, [row])
         assert {each.name for each in states(catalogue).values()} == {state}
 
 
@@ -172,11 +168,8 @@ def test_a_rule_that_nears_its_end_is_noticed_without_a_change(catalogue, server
 def test_a_rule_end_is_kept_when_all_rules_are_read_again(catalogue, server, now):
     states(catalogue)
     server.rules[FIRST] = rule_on(FIRST, expires_at=SOON)
-    good = server.answer
     for minutes, changed in [(5, [server.rules[FIRST]]), (11, [])]:
         now[0] = NOON + timedelta(minutes=minutes)
-        server.answer = lambda path, query, body, changed=changed: (
-            (200, changed) if "updated_after" in query else good(path, query, body)
-        )
+        server.instead["updated_after"] = (200, changed)
         told = catalogue.read(frozenset(DIDS)).readings[FIRST].replicas[0].provenance
         assert (told.rule, told.reason) == ("rule-L00", "whole, but no rule holds it for long enough")

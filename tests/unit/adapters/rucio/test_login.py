@@ -4,18 +4,17 @@ import os
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 
 import pytest
 
-from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.errors import CatalogueDenied, CatalogueError
 from hydrator.domain.model import Did
 from testbed.rucio_standin import RucioStandIn
+from tests.rucio_fixtures import catalogues
 
 pytestmark = pytest.mark.outside
 
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DID = Did("lofar:L1")
 
 
@@ -32,23 +31,10 @@ def secret(tmp_path):
 
 
 @pytest.fixture
-def rucio(server, secret, tmp_path):
-    made = []
-
-    def make(**more) -> RucioCatalogue:
-        settings = RucioSettings(
-            name="rucio",
-            account="hydrator",
-            token_dir=tmp_path / "tokens",
-            twins_every=None,
-            **{"url": server.url, **more},
-        )
-        made.append(RucioCatalogue(settings, lambda: NOON))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+def rucio(server, tmp_path):
+    login = {"username": None, "password": None}
+    with catalogues(url=server.url, token_dir=tmp_path / "tokens", twins_every=None, **login) as make:
+        yield make
 
 
 def sees(catalogue: RucioCatalogue) -> bool:

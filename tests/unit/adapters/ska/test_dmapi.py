@@ -198,10 +198,17 @@ def test_the_same_file_under_two_protocols_counts_once():
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize(("bare", "state"), [(PARTIAL, PARTIAL), (COMPLETE, COMPLETE)])
-def test_an_uncounted_location_has_the_configured_state(standin, opened, bare, state):
-    standin.put(L1, 4, {"SPSRC_STORM": 4}, is_open=True)
-    assert read_replicas(opened(bare_location=bare)) == {("ESPSRC", state, None)}
+@pytest.mark.parametrize(
+    ("kind", "settings", "state"),
+    [
+        ({"is_open": True}, {"bare_location": PARTIAL}, PARTIAL),
+        ({"is_open": True}, {"bare_location": COMPLETE}, COMPLETE),
+        ({"kind": "CONTAINER"}, {}, PARTIAL),
+    ],
+)
+def test_an_uncounted_location_has_the_configured_state(standin, opened, kind, settings, state):
+    standin.put(L1, 4, {"SPSRC_STORM": 4}, **kind)
+    assert read_replicas(opened(**settings)) == {("ESPSRC", state, None)}
 
 
 @pytest.mark.outside
@@ -212,26 +219,10 @@ def test_an_uncounted_location_may_make_its_site_unreachable(standin, opened):
 
 
 @pytest.mark.outside
-def test_a_container_is_never_counted_by_its_length(standin, opened):
-    standin.put(L1, 4, {"SPSRC_STORM": 4}, kind="CONTAINER")
-    assert read_replicas(opened()) == {("ESPSRC", PARTIAL, None)}
-
-
-@pytest.mark.outside
 def test_more_files_at_a_location_than_in_the_dataset_is_an_error(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 5})
     standin.put(L2, 4, {"SPSRC_STORM": 4})
     assert "has 4 files, and 5" in opened().read({L1, L2}).readings[L1].reason
-
-
-@pytest.mark.outside
-def test_metadata_that_fails_leaves_the_dataset_unseen_rather_than_partial(standin, opened):
-    standin.put(L1, 4, {"SPSRC_STORM": 4})
-    standin.put(L2, 4, {"SPSRC_STORM": 4})
-    standin.habits.no_metadata = {L1}
-    readings = opened().read({L1, L2}).readings
-    assert isinstance(readings[L1], Unseen)
-    assert isinstance(readings[L2], Seen)
 
 
 @pytest.mark.outside
@@ -307,10 +298,13 @@ def test_a_404_that_is_not_rucios_is_a_wrong_address_and_never_absence(standin, 
 
 
 @pytest.mark.outside
-def test_one_failing_dataset_leaves_the_others_seen(standin, opened):
+@pytest.mark.parametrize("habit", ["lost", "no_metadata"])
+def test_a_dataset_that_fails_is_unseen_rather_than_partial_and_leaves_the_others_seen(
+    standin, opened, habit
+):
     for did in (L1, L2):
-        standin.put(did, 1, {"SPSRC_STORM": 1})
-    standin.habits.lost = {L1}
+        standin.put(did, 4, {"SPSRC_STORM": 4})
+    setattr(standin.habits, habit, {L1})
     readings = opened().read({L1, L2}).readings
     assert isinstance(readings[L1], Unseen)
     assert isinstance(readings[L2], Seen)
@@ -471,12 +465,6 @@ def test_a_refused_client_is_denied_and_the_error_hides_its_secret(tmp_path, sta
     assert "hush" not in f"{failure.value} {bearer!r} {bearer.__dict__}"
 
 
-def test_an_answer_without_a_token_is_garbled(tmp_path):
-    bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, json={}))
-    with pytest.raises(CatalogueGarbled):
-        bearer.token()
-
-
 def test_a_token_file_is_read_again_and_denied_after_a_second_refusal(tmp_path):
     file = tmp_path / "token"
     bearer = TokenFile("dmapi", file)
@@ -490,9 +478,9 @@ def test_a_token_file_is_read_again_and_denied_after_a_second_refusal(tmp_path):
     assert bearer.renew("one") == "two"
 
 
-@pytest.mark.parametrize("token", ["", "two words", "a\nb", "\ud800", "\u00e9", 7, "x" * 100_001])
+@pytest.mark.parametrize("token", ["absent", "", "two words", "a\nb", "\ud800", "\u00e9", 7, "x" * 100_001])
 def test_a_token_that_no_header_can_carry_is_refused(tmp_path, token):
-    body = json.dumps({"access_token": token})
+    body = json.dumps({"access_token": token} if token != "absent" else {})
     bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, text=body))
     with pytest.raises(CatalogueGarbled, match="has no valid access_token"):
         bearer.token()

@@ -21,6 +21,7 @@ from tests.unit.reconcile.estimates.worlds import (
     at,
     idle,
     key,
+    made,
     numbers,
     running,
     staging,
@@ -40,8 +41,7 @@ def test_read_and_queue_of_a_pool_computed_by_hand() -> None:
     assert at(got, DE).queue_site == UK
     assert at(got, DE).source == UK
     assert at(got, DE).missing_bytes == 10 * GB
-    assert got.estimates is not None
-    assert got.estimates.valid_until == NOON + 10 * MINUTE
+    assert made(got).valid_until == NOON + 10 * MINUTE
 
 
 def test_a_free_slot_beside_the_data_gives_a_queue_of_0() -> None:
@@ -116,11 +116,10 @@ def test_jobs_of_other_sets_at_the_home_lengthen_the_queue_and_its_own_queue() -
     )
     got = world.estimate()
     assert at(got, DE).queue_seconds == 256
-    assert got.estimates is not None
-    assert got.estimates.sites[UK].own_queue_seconds == 256
-    assert got.estimates.sites[DE].own_queue_seconds == 0
-    assert got.estimates.sites[UK].queue.idle_jobs == 10
-    assert got.estimates.sites[UK].queue.total_cpus == 4
+    assert made(got).sites[UK].own_queue_seconds == 256
+    assert made(got).sites[DE].own_queue_seconds == 0
+    assert made(got).sites[UK].queue.idle_jobs == 10
+    assert made(got).sites[UK].queue.total_cpus == 4
 
 
 def test_a_set_with_two_homes_uses_the_shorter_queue_and_loads_both() -> None:
@@ -129,12 +128,10 @@ def test_a_set_with_two_homes_uses_the_shorter_queue_and_loads_both() -> None:
         (SiteSlots(UK, 1, 0, 4), SiteSlots(DE, 1, 1, 4)),
         (idle(20, "t:a"),),
     ).estimate(default_run=timedelta(seconds=100))
-    assert two.estimates is not None
-    idle_jobs = [two.estimates.sites[site].queue.idle_jobs for site in (UK, DE)]
+    idle_jobs = [made(two).sites[site].queue.idle_jobs for site in (UK, DE)]
     assert idle_jobs == [pytest.approx(8, abs=0.1), pytest.approx(12, abs=0.1)]
     only_uk = World({UK: ["t:a"], DE: []}, FULL, (idle(20, "t:a"),)).estimate()
-    assert only_uk.estimates is not None
-    assert only_uk.estimates.sites[UK].queue.idle_jobs == 20
+    assert made(only_uk).sites[UK].queue.idle_jobs == 20
 
 
 def test_jobs_of_several_cores_need_a_slot_with_enough_of_them() -> None:
@@ -334,19 +331,16 @@ def test_a_set_that_only_is_being_staged_cannot_be_read_elsewhere() -> None:
 
 def test_a_set_on_disk_nowhere_has_no_estimate() -> None:
     got = BASE.with_(data={UK: [], DE: [], PL: []}).estimate()
-    assert got.estimates is not None
-    assert all(not site.by_key for site in got.estimates.sites.values())
+    assert all(not site.by_key for site in made(got).sites.values())
 
 
 def test_an_unknown_size_or_rate_gives_no_estimate_for_the_set_there() -> None:
     unknown_size = BASE.with_(sizes={}).estimate()
-    assert unknown_size.estimates is not None
-    assert key("t:a") not in unknown_size.estimates.sites[DE].by_key
-    assert key("t:a") in unknown_size.estimates.sites[UK].by_key
+    assert key("t:a") not in made(unknown_size).sites[DE].by_key
+    assert key("t:a") in made(unknown_size).sites[UK].by_key
     one_rate = BASE.estimate(Rates(None, {(UK, PL): FAST}))
-    assert one_rate.estimates is not None
-    assert key("t:a") not in one_rate.estimates.sites[DE].by_key
-    assert key("t:a") in one_rate.estimates.sites[PL].by_key
+    assert key("t:a") not in made(one_rate).sites[DE].by_key
+    assert key("t:a") in made(one_rate).sites[PL].by_key
 
 
 def test_a_rate_of_0_means_that_the_source_is_unreachable() -> None:
@@ -355,8 +349,7 @@ def test_a_rate_of_0_means_that_the_source_is_unreachable() -> None:
 
 def test_colliding_datasets_have_no_estimate() -> None:
     got = BASE.with_(collisions=((Did("t:a"), Did("t:A")),)).estimate()
-    assert got.estimates is not None
-    assert not got.estimates.sites[UK].by_key
+    assert not made(got).sites[UK].by_key
 
 
 # no estimates
@@ -408,21 +401,21 @@ def test_no_estimate_without_rates_if_no_size_is_known_either() -> None:
 # learned run times
 
 
-def queue_after(jobs: RunningJobs, *, seconds_later: int, left: RunningJobs | None) -> int:
-    """Return the queue of 10 idle jobs after *jobs* ran, and after the ones not in *left* ended."""
-    waiting = (IdleJobs(10, key("t:a"), "ann", 1.0, None),)
-    first = BASE.with_(idle=waiting, running=(jobs,)).estimate()
-    later = BASE.with_(idle=waiting, running=(left,) if left else ())
-    return at(later.estimate(previous=first, at=NOON + timedelta(seconds=seconds_later)), DE).queue_seconds
+UNTIMED = BASE.with_(idle=(idle(10, "t:a", seconds=None),))
+"""Ten idle jobs without a stated run time."""
+
+
+def queue_after(*jobs: RunningJobs) -> int:
+    """Return the queue of 10 idle jobs 20 s after *jobs* ran; they ended meanwhile."""
+    first = UNTIMED.with_(running=jobs).estimate()
+    return at(UNTIMED.estimate(previous=first, at=NOON + timedelta(seconds=20)), DE).queue_seconds
 
 
 def test_run_times_are_learned_from_jobs_that_ended() -> None:
     """Two jobs ran for 390 s when last seen, and were gone 20 s later: 400 s. 11 x 400 / 4 = 1100 s."""
     jobs = running(UK, "t:a", ages=[390, 390], seconds=None)
-    assert queue_after(jobs, seconds_later=20, left=None) == 1024
-    assert (
-        at(BASE.with_(idle=(idle(10, "t:a", seconds=None),)).estimate(), DE).queue_seconds == 8192
-    )  # default 1 h
+    assert queue_after(jobs) == 1024
+    assert at(UNTIMED.estimate(), DE).queue_seconds == 8192  # default 1 h
 
 
 @pytest.mark.parametrize(
@@ -447,30 +440,24 @@ def test_run_times_of_the_same_run_come_before_those_of_the_user(run: str, user:
 def test_run_times_of_jobs_that_read_from_elsewhere_come_second() -> None:
     remote = running(DE, "t:a", ages=[3990, 3990], seconds=None)
     local = running(UK, "t:a", ages=[390], seconds=None)
-    waiting = (IdleJobs(10, key("t:a"), "ann", 1.0, None),)
-    first = BASE.with_(idle=waiting, running=(remote, local)).estimate()
-    later = BASE.with_(idle=waiting).estimate(previous=first, at=NOON + timedelta(seconds=20))
-    assert at(later, DE).queue_seconds == 1024
+    assert queue_after(remote, local) == 1024
 
 
 def test_run_times_come_from_ages_if_no_job_ended() -> None:
     """Four jobs of a mean age of 200 s run 400 s; the first slots come free after 200, 200, 200, 200 s."""
-    waiting = (IdleJobs(10, key("t:a"), "ann", 1.0, None),)
     jobs = running(UK, "t:a", ages=[200] * 4, seconds=None)
-    assert at(BASE.with_(idle=waiting, running=(jobs,)).estimate(), DE).queue_seconds == 1024
+    assert at(UNTIMED.with_(running=(jobs,)).estimate(), DE).queue_seconds == 1024
 
 
 def test_an_estimation_that_failed_keeps_what_was_learned() -> None:
     jobs = running(UK, "t:a", ages=[390, 390], seconds=None)
-    waiting = (IdleJobs(10, key("t:a"), "ann", 1.0, None),)
-    world = BASE.with_(idle=waiting)
-    first = world.with_(running=(jobs,)).estimate()
+    first = UNTIMED.with_(running=(jobs,)).estimate()
     soon = NOON + timedelta(seconds=20)
-    later = world.estimate(previous=first, at=soon)
-    failed = world.estimate(None, later, soon)
+    later = UNTIMED.estimate(previous=first, at=soon)
+    failed = UNTIMED.estimate(None, later, soon)
     assert failed.estimates is None
     assert isinstance(failed, Estimation)
-    again = world.estimate(previous=failed, at=soon + MINUTE)
+    again = UNTIMED.estimate(previous=failed, at=soon + MINUTE)
     assert isinstance(again.estimates, Estimates)
     assert at(again, DE).queue_seconds == 1024
 

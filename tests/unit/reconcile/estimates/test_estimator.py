@@ -90,16 +90,10 @@ def test_schedds_that_fail_in_turn_count_with_their_last_answers() -> None:
 
 
 def test_estimates_that_are_switched_off_query_nothing() -> None:
-    queries = []
-
-    class Counted(MemoryPoolLoads):
-        def read_load(self) -> PoolLoad:
-            queries.append("the load")
-            return super().read_load()
-
-    one = estimator(Counted(BASE.load()), policy=EstimatePolicy(is_enabled=False))
+    loads = Slow(BASE.load())
+    one = estimator(loads, policy=EstimatePolicy(is_enabled=False))
     assert make(one).none_reason == "estimates are switched off ([estimates] enabled)"
-    assert queries == []
+    assert loads.queries == 0
 
 
 class Slow(MemoryPoolLoads):
@@ -176,8 +170,7 @@ LOAD = PoolLoad(
 @pytest.mark.outside
 def test_ads_without_rates_have_the_own_queue_alone() -> None:
     world = cycles(MemoryPoolLoads(LOAD), rates=None)
-    world.cycle.refresh_demand()
-    report = world.run()
+    report = world.ask_and_run(timedelta())
     assert report.estimates is None
     ad = dict(world.collector.ads[CAM].attributes)
     assert ad["DataLocalityOwnQueueSeconds"] == "256"
@@ -200,8 +193,7 @@ def test_ads_that_change_for_estimates_alone_are_counted() -> None:
     metrics = Metrics(registry, "0")
 
     def run() -> list[float | None]:
-        world.cycle.refresh_demand()
-        metrics.record_cycle(world.run(), 1.0)
+        metrics.record_cycle(world.ask_and_run(timedelta()), 1.0)
         return [
             registry.get_sample_value("hydrator_estimate_rewrites_total", {"site": site})
             for site in (CAM, RAL)
@@ -219,8 +211,7 @@ def test_ads_that_change_for_estimates_alone_are_counted() -> None:
 @pytest.mark.outside
 def test_a_pool_without_an_answer_stops_no_cycle() -> None:
     world = cycles(MemoryPoolLoads(LOAD, is_broken=True))
-    world.cycle.refresh_demand()
-    report = world.run()
+    report = world.ask_and_run(timedelta())
     assert report.is_complete
     assert report.estimates is None
     assert "broken" in str(report.estimation.none_reason)
@@ -231,8 +222,7 @@ def test_a_pool_without_an_answer_stops_no_cycle() -> None:
 def test_the_state_has_the_estimates_of_the_last_cycle(tmp_path) -> None:
     with Store.open_to_write(tmp_path) as store:
         world = cycles(MemoryPoolLoads(LOAD), store=store)
-        world.cycle.refresh_demand()
-        report = world.run()
+        report = world.ask_and_run(timedelta())
         saved = parse_estimates(store.load_report(REPORT_NAME))
         restarted = load_estimation(store.load_report)
     assert saved is not None
@@ -249,11 +239,9 @@ def test_a_restarted_daemon_has_the_run_times_of_jobs_that_ended(tmp_path) -> No
             replace(LOAD, schedds={"ap1": ScheddLoad((), (running(CAM, L1, ages=[400], seconds=None),))})
         )
         world = cycles(loads, store=store)
-        world.cycle.refresh_demand()
-        world.run()
+        world.ask_and_run(timedelta())
         loads.load = replace(LOAD, as_of=NOON + MINUTE, schedds={"ap1": ScheddLoad((), ())})
-        world.cycle.refresh_demand()
-        world.run(MINUTE)
+        world.ask_and_run()
     with Store.open_to_read(tmp_path) as store:
         restarted = load_estimation(store.load_report)
     assert restarted.history.samples["pool", "", "beside"] == (430.0,)

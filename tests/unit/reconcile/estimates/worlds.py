@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
-from hydrator.domain.ads.estimates import Rate, SetEstimate
+from hydrator.domain.ads.estimates import Estimates, Rate, SetEstimate
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -104,10 +104,14 @@ def staging(minutes: float, fraction: float | None = None) -> Fact:
     return Fact(DatasetState.STAGING, NOON, fraction, Provenance(ready_at=ready_at))
 
 
+def made(estimation: Estimation) -> Estimates:
+    assert estimation.estimates is not None, estimation.none_reason
+    return estimation.estimates
+
+
 def at(estimation: Estimation, site: Site, *dids: str) -> SetEstimate:
     """Return the estimate of a set (default: ``t:a``) at *site*."""
-    assert estimation.estimates is not None, estimation.none_reason
-    return estimation.estimates.sites[site].by_key[key(*(dids or ("t:a",)))]
+    return made(estimation).sites[site].by_key[key(*(dids or ("t:a",)))]
 
 
 def numbers(estimation: Estimation, site: Site, *dids: str) -> tuple[int | None, int]:

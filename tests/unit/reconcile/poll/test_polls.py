@@ -11,18 +11,16 @@ from structlog.testing import capture_logs
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish import Policy, PublishTarget
-from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
+from hydrator.reconcile.reconciler import CycleTimeouts
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.reconcile.state import ReconcileState
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
 from tests.memory import MemoryCatalogue, MemoryPublisher
+from tests.unit.reconcile.cycles import build_cycle
 
 pytestmark = pytest.mark.outside
 
-POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 SOON = timedelta(seconds=2)
 """How long a cycle waits here for somebody who hangs: long enough for the healthy on a busy machine."""
 
@@ -62,27 +60,20 @@ class World:
         self.collector = MemoryPublisher("collector", clock=self.clock)
         self.rules = rules
         self.answers = 0
-        parts = {"targets": [PublishTarget(self.collector, POLICY)], "queues": None, "store": None, **more}
         parts = {
             "catalogues": [self.well, self.sick],
             "timeouts": CycleTimeouts(poll=SOON, read_back=SOON),
-            **parts,
+            **more,
         }
-        self.cycle = Reconciler(
-            policy=rules, clock=self.clock, state=ReconcileState(), on_late_answer=self.answered, **parts
+        self.cycle = build_cycle(
+            [self.collector], self.clock, policy=rules, on_late_answer=self.answered, **parts
         )
 
     def publish_to(self, publisher: MemoryPublisher, timeouts=CycleTimeouts()) -> None:  # noqa: B008
         """Let the cycle read the healthy catalogue only, and publish to both."""
-        self.cycle = Reconciler(
-            catalogues=[self.well],
-            queues=None,
-            targets=[PublishTarget(publisher, POLICY), PublishTarget(self.collector, POLICY)],
-            policy=self.rules,
-            clock=self.clock,
-            state=ReconcileState(),
-            store=None,
-            timeouts=timeouts,
+        publishers = [publisher, self.collector]
+        self.cycle = build_cycle(
+            publishers, self.clock, catalogues=[self.well], policy=self.rules, timeouts=timeouts
         )
 
     def clock(self) -> datetime:

@@ -9,15 +9,13 @@ from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport, summary
 from hydrator.reconcile.rivals import RIVAL_WINDOW
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
 from tests.memory import MemoryCatalogue, MemoryPublisher
-
-POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
+from tests.unit.reconcile.cycles import build_cycle
 
 
 class Pool:
@@ -32,15 +30,12 @@ class Pool:
         return self.now
 
     def daemon(self, state: ReconcileState | None = None) -> Reconciler:
-        rules = ReconcilePolicy(pins=frozenset({L1}))
-        return Reconciler(
+        return build_cycle(
+            [self.collector],
+            self.clock,
             catalogues=[self.catalogue],
-            queues=None,
-            targets=[PublishTarget(self.collector, POLICY)],
-            policy=rules,
-            clock=self.clock,
+            policy=ReconcilePolicy(pins=frozenset({L1})),
             state=state or ReconcileState(),
-            store=None,
         )
 
     def turns(self, *daemons: Reconciler, polls: int) -> list[CycleReport]:

@@ -76,23 +76,20 @@ def test_a_site_of_which_nothing_is_left_keeps_its_very_ad():
     assert pool.held == {CAM: (10, HoldCause.SITE)}
 
 
-@pytest.mark.parametrize("left", [5, 6, 10])
-def test_up_to_its_share_a_site_may_lose_at_once(left):
-    pool = Site()
-    pool.poll({CAM: MANY[:left], RAL: MANY})
+@pytest.mark.parametrize(
+    ("wanted", "left", "left_elsewhere"), [(10, 5, 10), (10, 6, 10), (10, 10, 10), (4, 0, 4), (1, 0, 0)]
+)
+def test_its_share_a_few_datasets_or_the_only_one_a_site_may_lose_at_once(wanted, left, left_elsewhere):
+    pool = Site(wanted=MANY[:wanted])
+    pool.poll({CAM: MANY[:left], RAL: MANY[:left_elsewhere]})
     assert (pool.held, pool.listed()) == ({}, set(MANY[:left]))
 
 
-def test_few_datasets_leave_at_once_whatever_their_share():
-    pool = Site(wanted=MANY[:4])
-    pool.poll({CAM: [], RAL: MANY[:4]})
-    assert (pool.held, pool.listed()) == ({}, set())
-
-
-def test_a_little_from_every_site_is_held_when_it_is_too_much_of_all():
-    pool = Site()
-    pool.poll({CAM: MANY[:6], RAL: MANY[:6]})
-    assert pool.held == {CAM: (4, HoldCause.ALL), RAL: (4, HoldCause.ALL)}
+@pytest.mark.parametrize(("wanted", "left"), [(10, 6), (2, 0)])
+def test_a_little_from_every_site_is_held_when_it_is_too_much_of_all(wanted, left):
+    pool = Site(wanted=MANY[:wanted])
+    pool.poll({CAM: MANY[:left], RAL: MANY[:left]})
+    assert pool.held == dict.fromkeys((CAM, RAL), (wanted - left, HoldCause.ALL))
 
 
 def test_one_dataset_that_leaves_another_site_passes_while_a_site_is_held():
@@ -109,18 +106,6 @@ def test_a_site_that_loses_its_few_datasets_while_another_is_held_is_held_too():
     pool.poll({OSO: MANY}, sites=three)
     assert pool.held == {CAM: (10, HoldCause.SITE), RAL: (3, HoldCause.ALL)}
     assert pool.listed(RAL) == set(MANY[:3])
-
-
-def test_the_last_two_datasets_of_all_do_not_go_at_once():
-    pool = Site(wanted=MANY[:2])
-    pool.poll({CAM: [], RAL: []})
-    assert pool.held == {CAM: (2, HoldCause.ALL), RAL: (2, HoldCause.ALL)}
-
-
-def test_the_only_dataset_of_all_may_go():
-    pool = Site(wanted=MANY[:1])
-    pool.poll({CAM: [], RAL: []})
-    assert (pool.held, pool.listed()) == ({}, set())
 
 
 @pytest.mark.parametrize("state", [s for s in ReplicaState if s is not ReplicaState.COMPLETE])

@@ -191,19 +191,12 @@ def test_site_that_one_catalogue_no_longer_names_is_not_as_old_as_the_last_answe
 LOWER = Did("lofar:l1")
 
 
-def test_dids_that_differ_in_letter_case_only_clash_wherever_they_are():
+def test_dids_that_differ_in_letter_case_only_clash_wherever_they_are_also_without_demand():
     here = facts(replica(L1, CAM), replica(LOWER, RAL), replica(L2))
-    assert here.case_collisions == ((L1, LOWER),)
-
-
-def test_they_clash_across_catalogues_too():
     pair = [memory(holding(replica(L1))), memory(holding(replica(LOWER)))]
-    assert view(*pair, wanted={L1, LOWER}).case_collisions == ((L1, LOWER),)
-
-
-def test_case_variant_without_demand_collides_too():
-    one = memory(survey((L1, seen(replica(L1), case_variants=frozenset({LOWER})))))
-    assert view(one).case_collisions == ((L1, LOWER),)
+    without_demand = memory(survey((L1, seen(replica(L1), case_variants=frozenset({LOWER})))))
+    for clash in (here, view(*pair, wanted={L1, LOWER}), view(without_demand)):
+        assert clash.case_collisions == ((L1, LOWER),)
 
 
 def test_a_did_that_does_not_exist_clashes_with_nothing():

@@ -50,15 +50,10 @@ def test_a_long_answer_is_read_in_fewer_reads_than_it_has_rows():
     assert source.looks < 50
 
 
-def test_a_short_answer_waits_for_nothing():
-    source = Dripping(b"0123456789" * 3, 10)
-    gulped(source).read()
-    assert source.waits == 0
-
-
-def test_available_data_is_read_without_waiting():
-    source = Dripping(b"0123456789" * 100_000, 10)
-    source.there = 1_000_000
+@pytest.mark.parametrize(("rows", "there"), [(3, 10), (100_000, 1_000_000)])
+def test_a_short_answer_and_available_data_are_read_without_waiting(rows, there):
+    source = Dripping(b"0123456789" * rows, 10)
+    source.there = there
     gulped(source).read()
     assert source.waits == 0
 
