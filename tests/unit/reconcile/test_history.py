@@ -46,6 +46,10 @@ class World:
             commands=self.orders,
         )
 
+    def restart(self, **changed_rules):
+        self.rules = replace(self.rules, **changed_rules)
+        self.cycle = self.started()
+
     def run(self, *replicas, after=MINUTE):
         self.now += after
         self.catalogue.replicas = replicas
@@ -92,20 +96,17 @@ def test_cycle_without_changes_adds_no_history_entry(world):
 
 
 def test_history_says_why_a_dataset_left(world, tmp_path):
-    world.rules = replace(world.rules, pins=frozenset({L2}))
-    world.cycle = world.started()
+    world.restart(pins=frozenset({L2}))
     world.run(replica(L1))
     assert world.changes() == [(L1, "AVAILABLE", None, "no longer wanted")]
-    world.rules = replace(world.rules, pins=frozenset({L1, L2}))
-    world.cycle = world.started()
+    world.restart(pins=frozenset({L1, L2}))
     world.run(replica(L1))
     world.run(replica(L1), replica("lofar:l1", RAL))
     assert world.changes() == [(L1, "AVAILABLE", None, "only letter case tells it from another")]
 
 
 def test_history_names_unknown_and_released_datasets_as_such(world):
-    world.rules = replace(world.rules, breaker_limits=BreakerLimits(confirming_polls=1, min_datasets=1))
-    world.cycle = world.started()
+    world.restart(breaker_limits=BreakerLimits(confirming_polls=1, min_datasets=1))
     world.run()
     world.run()
     assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll said that it is gone")]
@@ -157,8 +158,7 @@ def test_history_forgets_a_dataset_that_is_not_published_any_more(tmp_path):
 
 
 def test_a_retired_site_is_withdrawn(world):
-    world.rules = replace(world.rules, retired=frozenset({CAM}))
-    world.cycle = world.started()
+    world.restart(retired=frozenset({CAM}))
     world.run(replica(L1))
     assert CAM not in world.publisher.ads
 

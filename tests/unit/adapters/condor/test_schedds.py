@@ -117,7 +117,8 @@ class Reported:
     """A display that counts its steps."""
 
     def __init__(self) -> None:
-        self.steps, self.done = 0, 0
+        self.steps: int | None = None
+        self.done = 0
 
     def set_steps(self, count: int) -> None:
         self.steps = count

@@ -37,26 +37,24 @@ def catalogue(path: Path, **more) -> FileCatalogue:
     return FileCatalogue("files", path, more.pop("clock", lambda: NOON), **more)
 
 
-@pytest.fixture
-def toml(tmp_path):
-    """Return a function that writes a TOML catalogue and opens it."""
+def writer(path: Path):
+    """Return a function that writes a catalogue and opens it."""
 
-    def write(text: str, **more) -> FileCatalogue:
-        path = tmp_path / "datasets.toml"
-        path.write_text(text, encoding="utf-8")
-        return catalogue(path, **more)
-
-    return write
-
-
-@pytest.fixture
-def as_json(tmp_path):
-    def write(content, **more) -> FileCatalogue:
-        path = tmp_path / "datasets.json"
+    def write(content: object, **more) -> FileCatalogue:
         path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
         return catalogue(path, **more)
 
     return write
+
+
+@pytest.fixture
+def toml(tmp_path):
+    return writer(tmp_path / "datasets.toml")
+
+
+@pytest.fixture
+def as_json(tmp_path):
+    return writer(tmp_path / "datasets.json")
 
 
 def refusal(made: FileCatalogue) -> str:

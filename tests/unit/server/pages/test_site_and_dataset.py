@@ -188,21 +188,24 @@ def load(*idle: IdleJobs, running: tuple[RunningJobs, ...] = ()) -> PoolLoad:
     return PoolLoad(NOON, {"ap1": ScheddLoad(idle, running)}, ())
 
 
+STAGING = replace(
+    VIEW,
+    demand=demand(want(L1), want(L2), want(L3)),
+    staging=StagingOverview(
+        NOON, "ask", requests=(request(L2, CAM, 0.5, minutes=20), request(L3, CAM, 0.5, minutes=190))
+    ),
+)
+
+
 def test_run_page_counts_jobs_beside_their_data_and_what_the_others_wait_for():
     key = set_key([L1])
     state = replace(
-        VIEW,
-        demand=demand(want(L1), want(L2), want(L3)),
+        STAGING,
         load=load(
             IdleJobs(4, set_key([L2]), run="r1"),
             IdleJobs(2, set_key([L3]), run="r1"),
             IdleJobs(9, key, run="other"),
             running=(RunningJobs((1,) * 18, CAM, key, run="r1"), RunningJobs((1,), RAL, key, run="r1")),
-        ),
-        staging=StagingOverview(
-            NOON,
-            "ask",
-            requests=(request(L2, CAM, 0.5, minutes=20), request(L3, CAM, 0.5, minutes=190)),
         ),
     )
     text = words("/run?run=r1", state)
@@ -237,14 +240,8 @@ JOBS = ScheddLoad(
 
 
 def test_cluster_page_says_what_the_run_page_says():
-    requests = (request(L2, CAM, 0.5, minutes=20), request(L3, CAM, 0.5, minutes=190))
-    state = replace(
-        VIEW,
-        demand=demand(want(L1), want(L2), want(L3)),
-        staging=StagingOverview(NOON, "ask", requests=requests),
-    )
     jobs = ClusterJobs(NOON, JOBS, held_count=2)
-    answer = ask("/run?cluster=123", state, read_cluster=cluster_of(ap1=jobs))
+    answer = ask("/run?cluster=123", STAGING, read_cluster=cluster_of(ap1=jobs))
     assert answer.status_code == 200
     assert "<title>Cluster 123 at ap1" in answer.text
     assert "26 jobs: 18 running beside their data, 1 waits, 2 held, 5 wait for 2 datasets, ready about" in (

@@ -16,6 +16,7 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import DatasetFile, Did
 from testbed.rucio_standin import RucioStandIn
+from tests.unit.adapters.condor.test_schedds import Reported
 
 pytestmark = pytest.mark.outside
 
@@ -64,26 +65,13 @@ def lister(stand_in, tmp_path) -> Iterator[RucioFileLister]:
         yield made
 
 
-class Reported:
-    """A display that counts its steps."""
-
-    def __init__(self) -> None:
-        self.done = 0
-
-    def set_steps(self, count: int) -> None:
-        raise AssertionError(count)
-
-    def advance(self) -> None:
-        self.done += 1
-
-
 def test_each_dataset_is_a_step_also_an_unknown_one(stand_in, tmp_path):
     login = {"account": "hydrator", "username": "somebody", "password": "a-secret-word"}
     settings = RucioSettings(name="rucio", url=stand_in.url, token_dir=tmp_path / "tokens", **login)
     reported = Reported()
     with closing(RucioFileLister(settings, reported)) as lister:
         listed = lister.list_files({DID, Did("lofar:none")}, set(), 9)
-    assert (list(listed), reported.done) == ([DID], 2)
+    assert (list(listed), reported.steps, reported.done) == ([DID], None, 2)
 
 
 def test_files_are_listed_with_sizes_and_requested_addresses(lister, stand_in):
