@@ -19,11 +19,10 @@ from tests.unit.test_startd_cron import (
     ok,
     printed,
     raw,
-    read,
-    refusal,
     run,
     server,
 )
+from tests.unit.test_startd_cron_parts import read, refusal
 
 __all__ = ["run", "server"]  # fixtures
 

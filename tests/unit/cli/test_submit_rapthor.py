@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli.output.new_files import make_new_folder
 from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
@@ -19,6 +18,8 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.command_line import run_hydrator
 from tests.factories import NOON, demand
+
+pytestmark = pytest.mark.outside
 
 CATALOGUE = """
 sites = ["UK", "AU"]
@@ -84,7 +85,6 @@ def host(tmp_path) -> Host:
     return Host(tmp_path)
 
 
-@pytest.mark.outside
 def test_submit_rapthor_prints_the_description_and_writes_no_file(host):
     before = set(host.folder.iterdir())
     done = host.submit("[L1.ms, /x/L2.ms/]")
@@ -94,7 +94,6 @@ def test_submit_rapthor_prints_the_description_and_writes_no_file(host):
     assert set(host.folder.iterdir()) - before == {host.folder / "run1.parset"}
 
 
-@pytest.mark.outside
 def test_job_folder_has_all_files_of_the_job(host):
     (host.folder / "sky.txt").write_text("a model")
     done = host.submit("L1.ms", "-o", "job", "--name", "my run", more="input_skymodel = sky.txt\n")
@@ -124,7 +123,6 @@ def test_job_folder_has_all_files_of_the_job(host):
     assert (job / "hydrator-job-start.py").stat().st_mode & 0o111
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("container", [(), ("--container", "docker://x/rapthor")])
 def test_everything_of_another_machine_is_told_and_not_in_the_job(host, monkeypatch, container):
     options = [
@@ -146,7 +144,6 @@ def test_everything_of_another_machine_is_told_and_not_in_the_job(host, monkeypa
     assert [text for text in (*options, "login") if text in sent] == []
 
 
-@pytest.mark.outside
 def test_two_parset_files_with_one_name_are_rejected(host):
     for folder in ("a", "b"):
         (host.folder / folder).mkdir()
@@ -156,7 +153,6 @@ def test_two_parset_files_with_one_name_are_rejected(host):
     assert "two files of the parset are called sky.txt" in messages
 
 
-@pytest.mark.outside
 def test_submit_rapthor_without_storage_is_rejected(host):
     host.configure("")
     assert "no [[storage]] gives" in host.refusal("L1.ms")[0]
@@ -166,7 +162,6 @@ def test_submit_rapthor_without_storage_is_rejected(host):
     assert host.submit("L1.ms").returncode == 0
 
 
-@pytest.mark.outside
 def test_run_is_limited_to_sites_with_all_paths_unless_it_can_fetch(host):
     aus = STORAGE.replace("UK", "AU") + 'table = { "lofar:L2.ms" = "x" }\n'
     host.configure(STORAGE + aus.replace('"name"', '"table"'))
@@ -178,7 +173,6 @@ def test_run_is_limited_to_sites_with_all_paths_unless_it_can_fetch(host):
     assert "DataLocalityPathSites" not in host.submit("L1.ms").stdout
 
 
-@pytest.mark.outside
 def test_dry_run_shows_a_site_with_the_data_and_without_storage(host):
     host.configure(STORAGE.replace("UK", "AU"))
     done = host.submit("L1.ms", "--dry-run")
@@ -190,7 +184,6 @@ def test_dry_run_shows_a_site_with_the_data_and_without_storage(host):
     ]
 
 
-@pytest.mark.outside
 def test_gpu_is_preferred_by_the_configuration_or_by_an_option(host):
     plain = host.submit("L1.ms").stdout
     assert "request_cpus = 16\n" in plain
@@ -204,17 +197,11 @@ def test_gpu_is_preferred_by_the_configuration_or_by_an_option(host):
     assert "GPU" not in host.submit("L1.ms", "--gpu", "no").stdout
 
 
-@pytest.mark.outside
 def test_require_gpus_must_be_a_classad_expression(host):
     host.configure(STORAGE + '[submit]\nrequire_gpus = "Capability >="\n')
     assert "[submit].require_gpus is not a ClassAd expression" in host.refusal("L1.ms", "--gpu", "prefer")[0]
 
 
-def test_gpu_option_is_for_the_run_as_a_job_only(host):
-    assert "Toil's steps use [submit].gpu" in host.refusal("L1.ms", "--gpu", "prefer", "--as", "env")[0]
-
-
-@pytest.mark.outside
 def test_mode_wait_needs_a_stage_in_command(host):
     assert "stage_in" in host.refusal("L1.ms", "--mode", "wait")[0]
     host.configure('[submit]\nstage_in = "get {did} {path}"\n')
@@ -222,14 +209,12 @@ def test_mode_wait_needs_a_stage_in_command(host):
     assert json.loads(done.stdout)["DataLocalityMaxWait"] == 60
 
 
-@pytest.mark.outside
 def test_toil_exports_accept_mode_wait_without_a_stage_in_command(host):
     done = host.submit("L1.ms", "--as", "env", "--mode", "wait")
     assert done.returncode == 0, done.stderr
     assert "export _CONDOR_DataLocality='\"wait\"'" in done.stdout
 
 
-@pytest.mark.outside
 def test_exports_warn_if_no_site_has_all_datasets_for_toils_steps(host):
     (host.folder / "catalogue.toml").write_text(
         CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
@@ -241,36 +226,6 @@ def test_exports_warn_if_no_site_has_all_datasets_for_toils_steps(host):
     assert messages not in host.submit("[L1.ms, L2.ms]", "--as", "env", "--mode", "wait").stderr
 
 
-def test_contradicting_options_are_rejected(host):
-    messages = host.refusal("L1.ms", "--max-wait", "5", "--as", "ad", "-o", "x")
-    assert len(messages) == 2
-    assert "--json is valid only with" in host.refusal("L1.ms", "--json")[0]
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (("--command", "sh -c 'rapthor"), "No closing quotation"),
-        (("--command", " "), "--command: the value must be one line and not blank"),
-        (("--command", "rapthor\nqueue 99"), "--command: the value must be one line and not blank"),
-        (("--container", "x.sif\nqueue 99"), "[submit].container: the value must be one line"),
-        (("--container", " "), "[submit].container: the value must be one line"),
-        pytest.param(
-            ("--requirements", "TARGET.Cpus >"),
-            "--requirements is not a ClassAd expression",
-            marks=pytest.mark.outside,
-        ),
-        pytest.param(
-            ("--rank", "true) || (true"), "--rank is not a ClassAd expression", marks=pytest.mark.outside
-        ),
-    ],
-)
-def test_option_that_no_job_can_have_is_rejected_with_one_sentence(host, options, told):
-    (output,) = host.refusal("L1.ms", *options)
-    assert told in output
-
-
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -287,7 +242,6 @@ def test_parset_file_with_an_unusable_name_is_rejected(host, name, told):
     assert not (host.folder / "job").exists()
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("name", ["run1\nqueue 99\n.parset", os.fsdecode(b"run\xff.parset")])
 def test_parset_with_special_characters_in_its_name_becomes_a_job(host, name):
     (host.folder / name).write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
@@ -298,7 +252,6 @@ def test_parset_with_special_characters_in_its_name_becomes_a_job(host, name):
     assert "queue 99" not in (host.job() / "run.parset").read_text().split("\n", 1)[1]
 
 
-@pytest.mark.outside
 def test_submit_rapthor_does_not_change_files_and_links_of_the_user(host):
     """A user's file may have the name of a file of the job, and be in the same folder."""
     own = {name: f"{name} of the user" for name in ("run1.sub", "hydrator-paths.json", "sky.txt")}
@@ -316,7 +269,6 @@ def test_submit_rapthor_does_not_change_files_and_links_of_the_user(host):
     assert (host.job(".") / "hydrator-job-start.py").stat().st_mode & 0o777 == 0o755
 
 
-@pytest.mark.outside
 def test_each_of_many_submissions_at_once_has_a_folder_of_its_own(tmp_path):
     """Twenty processes want the same name in the same second."""
     words = (
@@ -348,15 +300,6 @@ def test_each_of_many_submissions_at_once_has_a_folder_of_its_own(tmp_path):
     assert [(tmp_path / name / "mine").read_text() for name in output] == [str(n) for n in range(20)]
 
 
-def test_job_folder_skips_a_name_that_exists(tmp_path):
-    (tmp_path / "x.run").symlink_to("nowhere")
-    (tmp_path / "x-2.run").write_text("a file")
-    (tmp_path / "x-3.run").mkdir()
-    assert make_new_folder(tmp_path, "x", ".run", lambda _: None) == tmp_path / "x-4.run"
-    assert list((tmp_path / "x-3.run").iterdir()) == []
-
-
-@pytest.mark.outside
 def test_full_disk_is_one_sentence_and_leaves_no_files(host):
     """A limit for the size of files replaces a full disk: the wrapper is larger than 8 blocks."""
     before = set(host.folder.iterdir())
@@ -380,7 +323,6 @@ def test_full_disk_is_one_sentence_and_leaves_no_files(host):
     assert {path.name for path in set(host.folder.iterdir()) - before} <= {"run1.parset", "state"}
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_unwritable_output_folder_is_one_sentence(host, place):
     (host.folder / "file").write_text("mine")
@@ -398,7 +340,6 @@ def condor_submit(host: Host, script: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
 
 
-@pytest.mark.outside
 def test_submit_option_submits_from_the_jobs_final_folder(host, monkeypatch):
     condor_submit(host, 'pwd > ../where; ls > ../files; test -f "$1"', monkeypatch)
     done = host.submit("L1.ms", "--submit", "-o", "jobs")
@@ -413,7 +354,6 @@ def test_submit_option_submits_from_the_jobs_final_folder(host, monkeypatch):
     )
 
 
-@pytest.mark.outside
 def test_keep_on_eviction_transfers_the_working_folder(host):
     lines = host.submit("L1.ms", "--keep-on-eviction").stdout.splitlines()
     assert "when_to_transfer_output = ON_EXIT_OR_EVICT" in lines
@@ -423,7 +363,6 @@ def test_keep_on_eviction_transfers_the_working_folder(host):
     assert "evicted" not in done.stderr
 
 
-@pytest.mark.outside
 def test_second_submission_does_not_change_the_first_folder(host, monkeypatch):
     condor_submit(host, "exit 0", monkeypatch)
     assert host.submit("L1.ms", "--submit").returncode == 0
@@ -435,7 +374,6 @@ def test_second_submission_does_not_change_the_first_folder(host, monkeypatch):
     assert "L2.ms" in (second / "hydrator-paths.json").read_text()
 
 
-@pytest.mark.outside
 def test_nothing_is_left_of_a_submission_that_is_refused(host, monkeypatch):
     condor_submit(host, "touch run1.out; echo no >&2; exit 4", monkeypatch)
     output = host.refusal("L1.ms", "--submit", "-o", "jobs/deep", status=1)
@@ -444,7 +382,6 @@ def test_nothing_is_left_of_a_submission_that_is_refused(host, monkeypatch):
     assert list(host.folder.rglob(".*.new")) == []
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("script", "how"),
     [
@@ -463,7 +400,6 @@ def test_where_there_may_be_a_job_its_files_stay(host, monkeypatch, script, how)
     assert (host.job(".") / "run1.sub").exists()
 
 
-@pytest.mark.outside
 def test_world_writable_output_folder_is_rejected(host):
     (host.folder / "job").mkdir()
     (host.folder / "job").chmod(0o777)
@@ -472,15 +408,6 @@ def test_world_writable_output_folder_is_rejected(host):
     assert list((host.folder / "job").iterdir()) == []
 
 
-def test_submit_option_without_condor_submit_writes_no_files(host, monkeypatch):
-    monkeypatch.setenv("PATH", str(host.folder))
-    before = set(host.folder.iterdir())
-    (output,) = host.refusal("L1.ms", "--submit", status=1)
-    assert "condor_submit is not on PATH" in output
-    assert {path.name for path in set(host.folder.iterdir()) - before} <= {"run1.parset"}
-
-
-@pytest.mark.outside
 def test_search_without_a_match_is_rejected_with_one_sentence(host):
     (output,) = host.refusal("/nowhere/*.none")
     assert "matches nothing, neither on this host nor in the catalogues" in output
@@ -488,7 +415,6 @@ def test_search_without_a_match_is_rejected_with_one_sentence(host):
     assert "write a list in brackets" in output
 
 
-@pytest.mark.outside
 def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(host):
     host.configure(STORAGE + '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n')
     output = "\n".join(host.refusal("elsewhere.ms", status=1))
@@ -499,7 +425,6 @@ def test_catalogue_without_an_answer_is_reported_and_can_be_left_out(host):
     assert "catalogue gone did not answer" in done.stderr
 
 
-@pytest.mark.outside
 def test_allow_unknown_accepts_names_that_the_default_scope_completes(host):
     *messages, _ = host.refusal("[L8.ms, L1.ms, L9.ms]")
     assert [line.partition(";")[0] for line in messages] == [
@@ -525,7 +450,6 @@ def sub_bands(host: Host, *absent: int, total: int = 244) -> str:
     return f"[{', '.join(names)}]"
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("options", [(), ("--mode", "auto"), ("--dry-run",)])
 def test_all_absent_sub_bands_are_listed_and_an_offer_is_made(host, options):
     input_ms = sub_bands(host, 7, *range(100, 108))
@@ -537,7 +461,6 @@ def test_all_absent_sub_bands_are_listed_and_an_offer_is_made(host, options):
     assert ("stage_in" in messages[0]) == (options == ("--mode", "auto"))
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     "option", [("--skip-absent",), ("--at-least", "0.9"), ("--at-least", str(235 / 244))]
 )
@@ -551,7 +474,6 @@ def test_run_without_absent_sub_bands_reads_the_others(host, option):
     assert "the run leaves out 9 of 244 measurement sets" in done.stderr
 
 
-@pytest.mark.outside
 def test_run_without_absent_sub_bands_needs_enough_of_them(host):
     messages = host.refusal(sub_bands(host, 7, 8, total=10), "--at-least", "0.9")
     assert messages[-1] == "only 8 of 10 measurement sets are left; nothing was submitted"
@@ -560,7 +482,6 @@ def test_run_without_absent_sub_bands_needs_enough_of_them(host):
     assert "use one of them" in host.refusal("A.ms", "--skip-absent", "--allow-unknown")[0]
 
 
-@pytest.mark.outside
 def test_dataset_without_a_site_is_absent_too(host):
     (host.folder / "catalogue.toml").write_text(f'{CATALOGUE}[datasets."lofar:L3.ms"]\nbytes = 9\n')
     done = host.submit("[L1.ms, L3.ms]", "--skip-absent", "--as", "ad")
@@ -569,14 +490,12 @@ def test_dataset_without_a_site_is_absent_too(host):
     assert '"lofar:L3.ms"' in host.submit("[L1.ms, L3.ms]", "--as", "ad").stdout
 
 
-@pytest.mark.outside
 def test_no_name_is_left_out_while_a_catalogue_does_not_answer(host):
     host.configure(STORAGE + '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n')
     messages = host.refusal("[L1.ms, L3.ms]", "--skip-absent", status=1)
     assert "catalogue gone did not answer" in messages[0]
 
 
-@pytest.mark.outside
 def test_dry_run_shows_sites_bytes_and_missing_datasets(host):
     done = host.submit("[L1.ms, L2.ms]", "--dry-run")
     assert [line.split()[:5] for line in done.stdout.splitlines()[1:3]] == [
@@ -587,20 +506,12 @@ def test_dry_run_shows_sites_bytes_and_missing_datasets(host):
     assert "2 datasets, 400 bytes, mode require" in done.stdout
 
 
-def test_missing_parset_is_one_sentence(host):
-    done = host.run("nope")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "hydrator: nope: No such file or directory; give the path of a Rapthor parset\n"
-
-
-@pytest.mark.outside
 @pytest.mark.parametrize("name", ['quo"te.ms', "back\\slash.ms", "semi;colon.ms", "dollar$(X).ms"])
 def test_measurement_set_name_that_cannot_be_a_did_is_rejected(host, name):
     (messages,) = host.refusal(f"['{name}']".replace("\\", "\\\\"))
     assert messages.startswith(f"{name}: no catalogue has a dataset of that name")
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("stage_in", ["", '[submit]\nstage_in = "fetch {did} {path}"\n'])
 def test_did_that_could_leave_the_storage_prefix_is_rejected(host, stage_in):
     host.configure(STORAGE + stage_in)
@@ -614,13 +525,6 @@ def test_did_that_could_leave_the_storage_prefix_is_rejected(host, stage_in):
     assert not (host.folder / "job").exists()
 
 
-def test_stage_in_command_with_an_open_quote_is_rejected(host):
-    host.configure(STORAGE + '[submit]\nstage_in = "fetch \'x {did} {path}"\n')
-    (output,) = host.refusal("L1.ms", "-o", "job")
-    assert output == "[submit].stage_in cannot be parsed (No closing quotation): quote it as for a shell"
-
-
-@pytest.mark.outside
 def test_run_that_no_site_can_start_warns_or_exits_with_3(host):
     done = host.submit("[L1.ms, L2.ms]", "-o", "here")
     assert (done.returncode, "no site has" in done.stderr) == (0, False)
@@ -642,7 +546,6 @@ def test_run_that_no_site_can_start_warns_or_exits_with_3(host):
     assert host.submit("[L1.ms, L2.ms]", "--dry-run").returncode == 0
 
 
-@pytest.mark.outside
 def test_job_is_held_after_misses_at_all_sites_with_its_data(host):
     done = host.submit("[L1.ms, L2.ms]")
     (hold,) = [line for line in done.stdout.splitlines() if line.startswith("periodic_hold =")]
@@ -663,7 +566,6 @@ def submitter(host) -> Iterator[Host]:
         yield host
 
 
-@pytest.mark.outside
 def test_documented_file_of_a_submitter_submits_the_first_run_of_a_dataset(submitter):
     done = submitter.submit("/anywhere/L1.ms", "-o", "job")
     assert done.returncode == 0, done.stderr
@@ -676,14 +578,12 @@ def test_documented_file_of_a_submitter_submits_the_first_run_of_a_dataset(submi
     assert "a daemon cannot be searched: list the names" in submitter.refusal("/anywhere/M*.ms")[0]
 
 
-@pytest.mark.outside
 def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
     file = submitter.folder / "config.toml"
     file.write_text(re.sub(r"127.0.0.1:\d+", "127.0.0.1:1", file.read_text()))
     assert "did not answer" in submitter.refusal("L1.ms", status=1)[0]
 
 
-@pytest.mark.outside
 def test_misspelled_name_is_rejected_with_and_without_dry_run(host):
     """The daemon, which a dry run queries, has only the datasets that jobs name."""
     view = ServerState({}, Snapshot({}), demand(), None, NOON)

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import Settings, parse
-from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
 from hydrator.submit.dataset_names.globs import expand_globs
 from hydrator.submit.dataset_names.resolver import resolve_names
 from tests.factories import replica
 from tests.memory import MemoryCatalogue
+
+pytestmark = pytest.mark.outside
 
 
 def settings(scope: str | None = None, **submit) -> Settings:
@@ -35,7 +36,6 @@ def nothing_here(_search: str) -> list[str]:
     return []
 
 
-@pytest.mark.outside
 def test_name_resolves_by_its_last_part_in_any_folder():
     assert found("/data/x/L1.ms", "L2.ms", dids=["lofar:L1.ms", "lta:a/b/L2.ms"]).dids == (
         "lofar:L1.ms",
@@ -43,27 +43,23 @@ def test_name_resolves_by_its_last_part_in_any_folder():
     )
 
 
-@pytest.mark.outside
 def test_name_resolves_with_or_without_trailing_slash_and_tar():
     held = ["lofar:L1.ms.tar", "lofar:L2.ms", "lofar:L3.ms"]
     assert found("/x/L1.ms/", "L2.ms.tar", "L3.ms//", dids=held).dids == tuple(held)
 
 
-@pytest.mark.outside
 def test_exact_name_wins_over_the_same_name_with_tar():
     held = ["lofar:L1.ms", "lofar:L1.ms.tar"]
     assert found("L1.ms", dids=held).dids == ("lofar:L1.ms",)
     assert found("L1.ms.tar", dids=held).dids == ("lofar:L1.ms.tar",)
 
 
-@pytest.mark.outside
 def test_name_lookup_respects_letter_case():
     resolution = found("l1.ms", dids=["lofar:L1.ms"])
     assert resolution.dids == (None,)
     assert "l1.ms" in resolution.unknown_names
 
 
-@pytest.mark.outside
 def test_names_table_precedes_patterns_and_catalogues():
     resolution = found(
         "/x/special.ms",
@@ -77,12 +73,10 @@ def test_names_table_precedes_patterns_and_catalogues():
     assert resolution.problems == []
 
 
-@pytest.mark.outside
 def test_name_that_is_a_did_resolves_to_itself():
     assert found("lofar:a/L1.ms", dids=["lofar:a/L1.ms", "x:L1.ms"]).dids == ("lofar:a/L1.ms",)
 
 
-@pytest.mark.outside
 def test_default_scope_decides_between_datasets_of_several_scopes():
     held = ["a:L1.ms", "b:L1.ms"]
     assert found("L1.ms", dids=held).ambiguous_names == {"L1.ms": ("a:L1.ms", "b:L1.ms")}
@@ -90,7 +84,6 @@ def test_default_scope_decides_between_datasets_of_several_scopes():
     assert found("L2.ms", dids=["a:L2.ms"], scope="b").dids == ("a:L2.ms",)
 
 
-@pytest.mark.outside
 def test_resolver_reports_all_problems_at_once():
     resolution = found("L1.ms", "L2.ms", "L3.ms", "bad name.ms", dids=["a:L1.ms", "b:L1.ms", "a:L3.ms"])
     assert resolution.dids == (None, None, "a:L3.ms", None)
@@ -101,7 +94,6 @@ def test_resolver_reports_all_problems_at_once():
     assert messages[2].startswith("bad name.ms: ")
 
 
-@pytest.mark.outside
 def test_did_of_the_names_table_in_no_catalogue_is_unknown_but_named():
     resolution = found("L1.ms", dids=["a:other"], names={"L1.ms": "a:gone"})
     assert resolution.dids == ("a:gone",)
@@ -110,7 +102,6 @@ def test_did_of_the_names_table_in_no_catalogue_is_unknown_but_named():
     )
 
 
-@pytest.mark.outside
 def test_unreachable_catalogue_leaves_datasets_unchecked_not_unknown():
     up, down = catalogue("a:L1.ms"), catalogue(name="dmapi", is_broken=True)
     resolution = resolve_names(["L1.ms", "L2.ms"], settings("a"), [up, down])
@@ -120,53 +111,29 @@ def test_unreachable_catalogue_leaves_datasets_unchecked_not_unknown():
     assert resolution.unknown_names == {}
 
 
-@pytest.mark.outside
 def test_unresolved_name_lists_the_catalogues_that_did_not_answer():
     resolution = resolve_names(["L2.ms"], settings(), [catalogue(name="dmapi", is_broken=True)])
     assert resolution.dids == (None,)
     assert "dmapi did not answer" in resolution.unknown_names["L2.ms"]
 
 
-@pytest.mark.outside
 def test_resolved_size_is_the_largest_of_all_catalogues():
     one = catalogue("a:L1.ms", sizes={"a:L1.ms": 5})
     two = catalogue("a:L1.ms", name="two", sizes={"a:L1.ms": 7})
     assert resolve_names(["L1.ms"], settings(), [one, two]).sizes == {"a:L1.ms": 7}
 
 
-@pytest.mark.outside
 def test_resolver_detects_two_names_for_one_dataset():
     resolution = found("/a/L1.ms", "/b/L1.ms", dids=["a:L1.ms"])
     assert resolution.names_by_shared_did == {"a:L1.ms": ("/a/L1.ms", "/b/L1.ms")}
     assert found("/a/L1.ms", "/a/L1.ms", dids=["a:L1.ms"]).names_by_shared_did == {}
 
 
-@pytest.mark.outside
 def test_wildcards_in_a_name_are_escaped_in_catalogue_queries():
     assert found("L[1].ms", names={"L[1].ms": "a:x"}, dids=["a:x"]).dids == ("a:x",)
     assert found("L*.ms", dids=["a:L1.ms"]).dids == (None,)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "told"),
-    [
-        ({"match": "(", "did": "a:b"}, "submit.patterns[0].match"),
-        ({"match": "(x)", "did": "a:\\2"}, "submit.patterns[0].did"),
-        ({"match": "(?P<n>x)", "did": "a:\\g<m>"}, "submit.patterns[0].did"),
-    ],
-)
-def test_invalid_name_pattern_is_a_configuration_error(pattern, told):
-    with pytest.raises(ConfigError, match=r"submit\.patterns") as refused:
-        found("x", patterns=[pattern])
-    assert told in str(refused.value)
-
-
-def test_pattern_that_gives_an_invalid_did_names_the_measurement_set():
-    with pytest.raises(ConfigError, match=r"gives an invalid DID for a b\.ms"):
-        found("a b.ms", patterns=[{"match": "(.*)", "did": "a:\\1"}])
-
-
-@pytest.mark.outside
 def test_244_names_take_few_catalogue_queries():
     asked: list[int] = []
 
@@ -190,20 +157,12 @@ def expanded(*searches: str, dids=(), local=nothing_here, **submit):
     return expand_globs(searches, local, settings(**submit), [catalogue(*dids)])
 
 
-def test_glob_with_local_matches_gives_these():
-    here = expanded("/d/*.ms", local=lambda _: ["/d/b.ms", "/d/a.ms"], dids=["a:c.ms"])
-    assert here.names == ("/d/a.ms", "/d/b.ms")
-    assert here.catalogue_counts == {}
-
-
-@pytest.mark.outside
 def test_glob_without_local_matches_gives_names_from_the_catalogues():
     far = expanded("/d/L1_*.ms", dids=["a:L1_2.ms", "a:x/L1_1.ms.tar", "a:L2_1.ms", "a:.L1_9.ms"])
     assert far.names == ("/d/L1_1.ms", "/d/L1_2.ms")
     assert far.catalogue_counts == {"/d/L1_*.ms": 2}
 
 
-@pytest.mark.outside
 def test_glob_searches_the_default_scope_before_other_scopes():
     held = [catalogue("a:L1.ms", "b:L2.ms", "b:M1.ms")]
     assert expand_globs(["L*.ms", "M*.ms"], nothing_here, settings("a"), held).names == ("L1.ms", "M1.ms")
@@ -212,7 +171,6 @@ def test_glob_searches_the_default_scope_before_other_scopes():
 SUBBANDS = {"match": "(L[0-9]+)_SB([0-9]+).*[.]ms", "did": "lofar:\\1_SB\\2"}
 
 
-@pytest.mark.outside
 def test_glob_matches_names_that_patterns_turn_into_datasets():
     held = ["lofar:L1_SB001", "lofar:L1_SB002", "lofar:L2_SB001", "ska:L1_SB003", "lofar:L1_other"]
     far = expanded("/d/L1_*.ms", dids=held, patterns=[SUBBANDS])
@@ -222,7 +180,6 @@ def test_glob_matches_names_that_patterns_turn_into_datasets():
     assert resolved.dids == ("lofar:L1_SB001", "lofar:L1_SB002")
 
 
-@pytest.mark.outside
 def test_glob_with_a_prefix_and_named_groups_matches_by_patterns():
     named = {"match": "obs_(?P<n>[0-9]+)[.]MS", "did": "\\g<n>"}
     far = expanded("/d/obs_*.MS", dids=["lofar:17", "lofar:x"], patterns=[named])
@@ -233,21 +190,14 @@ def test_glob_with_a_prefix_and_named_groups_matches_by_patterns():
     assert scoped.names == ("/d/obs_17.MS",)
 
 
-@pytest.mark.outside
 def test_glob_without_a_matching_pattern_stays_empty():
     assert expanded("/d/M*.ms", dids=["lofar:L1_SB001"], patterns=[SUBBANDS]).unmatched_globs == ("/d/M*.ms",)
 
 
-@pytest.mark.outside
 def test_glob_matches_names_of_the_names_table():
     assert expanded("/d/L*.ms", names={"L1.ms": "a:odd"}).names == ("/d/L1.ms",)
 
 
-def test_name_without_wildcards_gives_itself():
-    assert expanded("/d/L1.ms", "/d/L0.ms/").names == ("/d/L0.ms/", "/d/L1.ms")
-
-
-@pytest.mark.outside
 def test_expansion_reports_an_unreachable_catalogue():
     far = expand_globs(["/d/*.ms"], nothing_here, settings(), [catalogue(name="dmapi", is_broken=True)])
     assert list(far.unreachable_catalogues) == ["dmapi"]

@@ -1,6 +1,5 @@
-"""Job wrapper: its pure parts by import, and whole runs as HTCondor starts it."""
+"""Job wrapper: whole runs as HTCondor starts it."""
 
-import ast
 import json
 import os
 import re
@@ -18,15 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.domain.model import Did, Site, from_unix
 from hydrator.reconcile import misses
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
-from hydrator.submit.retry import SITE_ATTRIBUTES, retry_elsewhere
 from testbed.installation import wait_for
 
+pytestmark = pytest.mark.outside
+
 FILE = Path(job_start.__file__)
-NOW = 1_763_690_400
 PARSET = b"[global]\ninput_ms = {input_ms}\ndir_working = /scratch\n[cluster]\nmax_cores = {cores}\n"
 
 
@@ -135,25 +133,12 @@ def serve_chirp(server: socket.socket, answer: str, attributes: dict[str, str]) 
 # ------------------------------------------------------------------------------------- the file itself
 
 
-@pytest.mark.outside
 def test_wrapper_compiles_on_python_3_6():
     vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
     done = subprocess.run([vermin, "-t=3.6-", "--no-tips", FILE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_wrapper_imports_only_the_standard_library():
-    found = set()
-    for each in ast.walk(ast.parse(FILE.read_text())):
-        if isinstance(each, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in each.names}
-        elif isinstance(each, ast.ImportFrom):
-            assert each.level == 0
-            found.add(str(each.module).partition(".")[0])
-    assert found <= set(sys.stdlib_module_names)
-
-
-@pytest.mark.outside
 def test_submit_wrapper_command_prints_the_wrapper():
     done = subprocess.run(
         [sys.executable, "-m", "hydrator.cli", "submit", "wrapper"],
@@ -164,17 +149,9 @@ def test_submit_wrapper_command_prints_the_wrapper():
     assert done.stdout == FILE.read_text()
 
 
-def test_wrapper_and_submit_side_have_equal_constants():
-    assert job_start.RETRY_STATUS == misses.MISSED_EXIT_STATUS
-    assert job_start.SITE_KEYS == SITE_ATTRIBUTES
-    for attribute in (misses.MISSES_ATTRIBUTE, misses.SITES_ATTRIBUTE, misses.AVOID_UNTIL_ATTRIBUTE):
-        assert f'"{attribute}"' in FILE.read_text()
-
-
 # ------------------------------------------------------------------------------- what the command sees
 
 
-@pytest.mark.outside
 def test_command_gets_the_paths_of_its_data_as_variables(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     node.holds("L1.ms", "one")
@@ -184,7 +161,6 @@ def test_command_gets_the_paths_of_its_data_as_variables(node):
     assert (done.returncode, done.stdout, done.stderr) == (0, "onetwo at UK\n", "")
 
 
-@pytest.mark.outside
 def test_arguments_that_name_a_dataset_become_its_path(node):
     node.takes("lofar:L1.ms")
     path = str(node.holds("L1.ms"))
@@ -193,7 +169,6 @@ def test_arguments_that_name_a_dataset_become_its_path(node):
     assert done.stdout.splitlines() == [path, path, path, f"--in={path}", "xlofar:L1.ms", "$INPUT_9"]
 
 
-@pytest.mark.outside
 def test_parset_copy_gets_this_sites_paths_and_the_original_is_unchanged(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     one, two = node.holds("L1.ms"), node.holds("L2.ms")
@@ -204,30 +179,6 @@ def test_parset_copy_gets_this_sites_paths_and_the_original_is_unchanged(node):
     assert (node.scratch / "run.parset").read_bytes() == PARSET
 
 
-@pytest.mark.parametrize(
-    ("machine", "filled", "told"),
-    [
-        ({"cpus": "16", "memory": "65536"}, "16 2 4 64", ["c = 96", "w = 9", "m = 99"]),
-        ({"cpus": "4.0", "memory": "512"}, "4 1 4 1", ["c = 96", "w = 9", "m = 99"]),
-        ({"cpus": "96"}, "96 9 4 99", []),
-    ],
-)
-def test_parset_gets_the_size_of_the_slot(machine, filled, told):
-    parset = b"c = {cores:96}\nw = {cores/8:9}\ns = {cores:4}\nm = {memory_gb:99}\ni = {input_ms}\n"
-    got, changes = job_start.fill_parset(parset, [], "/scratch", machine)
-    assert " ".join(line.split(" = ")[1] for line in got.decode().splitlines()[:4]) == filled
-    assert [change.partition(" is now ")[0] for change in changes] == told
-
-
-def test_parset_gets_paths_that_rapthor_does_not_read_as_globs():
-    parset = b"input_ms = {input_ms}\nx = \xff{scratch}\n"
-    got, _ = job_start.fill_parset(parset, ["/a b/\u00e9.ms", "/c[1]*.ms", "/{scratch}"], "/s", {})
-    first, second = got.splitlines()
-    assert ast.literal_eval(first.decode()[11:]) == ["/a b/\u00e9.ms", "/c[[]1][*].ms", "/{scratch}"]
-    assert second == b"x = \xff/s"
-
-
-@pytest.mark.outside
 def test_rapthor_run_has_its_own_home_and_no_services_of_another_machine(node):
     node.takes_what_it_holds()
     (node.scratch / "run.parset").write_bytes(PARSET)
@@ -265,7 +216,6 @@ def fill(node: Node, **files: str) -> None:
             (folder / file).write_text(file)
 
 
-@pytest.mark.outside
 def test_evicted_job_continues_after_its_finished_operations(node):
     node.takes_what_it_holds()
     fill(node, calibrate_1=".done solutions.h5", image_1="jobstore")
@@ -275,7 +225,6 @@ def test_evicted_job_continues_after_its_finished_operations(node):
     assert operations(node) == {}  # its output is the rest of the folder
 
 
-@pytest.mark.outside
 def test_eviction_removes_unfinished_operations(node):
     node.takes_what_it_holds()
     fill(node, calibrate_1=".done", image_1="jobstore")
@@ -295,7 +244,6 @@ def test_eviction_removes_unfinished_operations(node):
     assert operations(node) == {"calibrate_1": [".done"]}
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("words", "status"), [(("sh", "-c", "kill -SEGV $$"), -signal.SIGSEGV), (("nowhere-at-all",), 127)]
 )
@@ -304,19 +252,12 @@ def test_job_with_keep_ends_with_the_status_of_its_command(node, words, status):
     assert node.run("--keep", "rapthor", "--", *words).returncode == status
 
 
-def test_parset_without_input_ms_is_rejected():
-    with pytest.raises(WrapperError, match="has no"):
-        job_start.fill_parset(b"[cluster]\ninput_ms = a\n", ["/x"], "/s", {})
-
-
-@pytest.mark.outside
 def test_command_gets_its_arguments_and_the_job_its_status(node):
     node.takes_what_it_holds()
     done = node.run("sh", "-c", 'echo "$#" "$1"; exit 37', "sh", "two words", "--site")
     assert (done.returncode, done.stdout) == (37, "2 two words\n")
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGKILL])
 def test_command_gets_signals_and_the_job_ends_by_the_same_signal(node, number):
     node.takes_what_it_holds()
@@ -329,7 +270,6 @@ def test_command_gets_signals_and_the_job_ends_by_the_same_signal(node, number):
         assert running.wait(120) == -number
 
 
-@pytest.mark.outside
 def test_command_gets_default_sigpipe_and_the_jobs_locale(node):
     node.takes_what_it_holds()
     done = node.run(
@@ -340,7 +280,6 @@ def test_command_gets_default_sigpipe_and_the_jobs_locale(node):
     assert (locale, ours) == ("unset", "1")
 
 
-@pytest.mark.outside
 def test_missing_command_ends_with_127_and_a_sentence(node):
     node.takes_what_it_holds()
     done = node.run("no-such-command")
@@ -350,7 +289,6 @@ def test_missing_command_ends_with_127_and_a_sentence(node):
     )
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -369,7 +307,6 @@ def test_wrong_usage_is_one_sentence_and_status_2(node, words, sentence):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "datasets": [], "sites": {}}', "\x00"]
 )
@@ -381,26 +318,9 @@ def test_invalid_paths_file_is_one_sentence_and_status_2(node, text):
     assert done.stderr.count("\n") == 1
 
 
-# ------------------------------------------------------------------------------------------ which site
-
-
-def test_site_comes_from_the_slot_ad_then_its_glidein_attributes(tmp_path):
-    def site(text: str) -> str:
-        (tmp_path / "ad").write_text(text)
-        environ = {"_CONDOR_MACHINE_AD": str(tmp_path / "ad")}
-        return job_start.find_site(["GLIDEIN_B", "GLIDEIN_A"], environ)
-
-    both = 'GLIDEIN_A = "a"\nglidein_b = "b"\n'
-    assert site(both + 'DataLocalitySite = "uk"\n') == "uk"
-    assert site(both) == "b"
-    assert site('GLIDEIN_A = "a"\nGLIDEIN_B = "None"\n') == "a"
-    assert site("Cpus = 1\n") == ""
-
-
 # ---------------------------------------------------------------------------------------- what misses
 
 
-@pytest.mark.outside
 def test_missing_dataset_ends_with_85_and_is_reported_in_the_job_ad(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     node.holds("L2.ms")
@@ -418,7 +338,6 @@ def test_missing_dataset_ends_with_85_and_is_reported_in_the_job_ad(node):
     assert (miss.site, miss.did) == ("UK", "lofar:L1.ms")
 
 
-@pytest.mark.outside
 def test_report_keeps_earlier_misses_in_the_job_ad(node):
     node.takes("lofar:L1.ms")
     node.job.write_text(
@@ -430,7 +349,6 @@ def test_report_keeps_earlier_misses_in_the_job_ad(node):
     assert attributes["ChirpDataLocalityMisses"].endswith('","12 lofar:L1.ms NL"}')
 
 
-@pytest.mark.outside
 def test_empty_folder_and_dangling_link_are_misses(node):
     node.takes("lofar:L1.ms")
     path = node.storage / "L1.ms"
@@ -441,7 +359,6 @@ def test_empty_folder_and_dangling_link_are_misses(node):
     assert node.run("true").returncode == 85
 
 
-@pytest.mark.outside
 def test_path_with_non_ascii_letters_is_found_in_any_locale(node):
     node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": str(node.storage / "é.ms")}})
     node.holds("é.ms")
@@ -452,14 +369,12 @@ def test_path_with_non_ascii_letters_is_found_in_any_locale(node):
     assert '/é.ms"]' in done.stdout
 
 
-@pytest.mark.outside
 def test_invalid_path_is_a_miss_and_leaves_no_child_process(node):
     node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": "/data/\0"}})
     done = node.run("true")
     assert (done.returncode, done.stderr.count("\n")) == (85, 1)
 
 
-@pytest.mark.outside
 def test_site_without_storage_misses_every_dataset(node):
     node.takes("lofar:L1.ms", sites={})
     done = node.run("true")
@@ -467,7 +382,6 @@ def test_site_without_storage_misses_every_dataset(node):
     assert "hydrator-paths.json has no path for this dataset" in done.stderr
 
 
-@pytest.mark.outside
 def test_file_server_without_an_answer_is_a_miss(tmp_path):
     os.mkfifo(tmp_path / "never")
     (tmp_path / "file").write_text("x")
@@ -476,7 +390,6 @@ def test_file_server_without_an_answer_is_a_miss(tmp_path):
     assert looked == [["", [str(tmp_path / "file")]], ["no answer within 0.5 s", []]]
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [(None, "No such file or directory"), ("-1", "HTCondor refuses"), ("", "ValueError")],
@@ -492,7 +405,6 @@ def test_miss_that_cannot_be_written_ends_with_85_and_says_so(node, answer, reas
     assert reason in done.stderr
 
 
-@pytest.mark.outside
 def test_site_with_a_space_arrives_in_the_job_ad(node):
     node.takes("lofar:L1.ms", sites={})
     attributes = node.chirp()
@@ -500,7 +412,6 @@ def test_site_with_a_space_arrives_in_the_job_ad(node):
     assert attributes["ChirpDataLocalityMissed"] == '{"U K"}'
 
 
-@pytest.mark.outside
 def test_missing_output_files_become_sockets_that_file_transfer_skips(node):
     node.takes("lofar:L1.ms")
     (node.scratch / "there").write_text("kept")
@@ -513,20 +424,9 @@ def test_missing_output_files_become_sockets_that_file_transfer_skips(node):
     assert list((node.scratch / "folder").iterdir()) == []
 
 
-def test_attributes_written_into_the_job_ad_have_bounded_length():
-    dids = [f"lofar:{'L' * 400}{n}" for n in range(50)]
-    text = job_start.miss_text("UK", dids, NOW)
-    assert text.endswith("+49 UK")
-    assert len(job_start.format_bounded_list([text] * 9)) < 900
-    assert len(job_start.format_bounded_list(["s" * 100] * 50)) < 900
-    longest = job_start.miss_text("s" * 300, ["a:" + "n" * 498], NOW)
-    assert len(job_start.format_bounded_list([longest])) < 900
-
-
 # ------------------------------------------------------------------------------------------- fetching
 
 
-@pytest.mark.outside
 def test_unreadable_dataset_is_fetched(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'mkdir $0/x; echo $1 > $0/x/f' {path} {did}")
     here = node.holds("L2.ms")
@@ -534,7 +434,6 @@ def test_unreadable_dataset_is_fetched(node):
     assert done.stdout == f"lofar:L1.ms\n{here}\n"
 
 
-@pytest.mark.outside
 def test_fetched_dataset_is_reported_and_is_a_miss_if_advertised(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'echo x > $0/f' {path}")
     node.machine.write_text(
@@ -553,21 +452,6 @@ def test_fetched_dataset_is_reported_and_is_a_miss_if_advertised(node):
 
 
 @pytest.mark.parametrize(
-    ("states", "said"),
-    [
-        ("([ 'a:1' = \"AVAILABLE\" ])", True),
-        ("[ 'a:11' = \"AVAILABLE\"; 'a:1' = \"STAGING\" ]", False),
-        ("['x'=\"STAGING\";'a:1'=\"AVAILABLE\"]", True),
-        ("[ 'ba:1' = \"AVAILABLE\" ]", False),
-        ("", False),
-    ],
-)
-def test_advertised_state_is_read_by_exact_dataset_name(states, said):
-    assert job_start.is_advertised_available(states, "a:1") is said
-
-
-@pytest.mark.outside
-@pytest.mark.parametrize(
     ("command", "below"),
     [
         ("cp {src} {path}/L1.ms", "1/L1.ms/L1.ms"),
@@ -584,7 +468,6 @@ def test_result_of_the_stage_in_command_is_found(node, command, below):
     assert done.stdout.strip() == str(node.scratch / "hydrator-inputs" / below)
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
@@ -601,7 +484,6 @@ def test_dataset_that_cannot_be_fetched_is_a_miss(node, command, sentence):
     assert sentence in done.stderr
 
 
-@pytest.mark.outside
 def test_stage_in_command_that_takes_too_long_is_killed(node):
     left = node.scratch / "left"
     command = f"sh -c 'echo $$ > {left}; exec sleep 600'"
@@ -610,7 +492,6 @@ def test_stage_in_command_that_takes_too_long_is_killed(node):
     assert not Path(f"/proc/{left.read_text().strip()}").exists()
 
 
-@pytest.mark.outside
 def test_signal_ends_the_stage_in_command_too(node):
     left = node.scratch / "left"
     node.takes("lofar:L1.ms", stage_in=f"sh -c 'echo $$ > {left}; exec sleep 60'")
@@ -627,43 +508,6 @@ def zombie(pid: int) -> bool:
     return ") Z " in Path(f"/proc/{pid}/stat").read_text()
 
 
-# ------------------------------------------------------------------------------------- the submit side
-
-
-def test_misses_are_parsed_from_the_job_ad_and_other_texts_skipped():
-    job = {
-        misses.MISSES_ATTRIBUTE: [
-            "20 b:2,a:1,+4 U K",
-            "10 a:1 NL",
-            "x a:1 NL",
-            "30 a:1",
-            "40 no_scope,a:ü NL",
-            "",
-            7,
-        ]
-    }
-    assert misses.parse_misses(job) == (
-        misses.Miss(Site("NL"), Did("a:1"), from_unix(10)),
-        misses.Miss(Site("U K"), Did("a:1"), from_unix(20)),
-        misses.Miss(Site("U K"), Did("b:2"), from_unix(20)),
-    )
-    assert misses.parse_misses({}) == ()
-    assert misses.parse_misses({misses.MISSES_ATTRIBUTE: "10 a:1 NL"}) == ()
-
-
-def test_retry_lines_keep_the_jobs_requirements_in_parentheses():
-    lines = retry_elsewhere("A || B", tries=3, site_attributes=["GLIDEIN_Site"])
-    (requirements,) = [line for line in lines if line.startswith("requirements = ")]
-    assert requirements.startswith("requirements = (A || B) && ")
-    assert "job_machine_attrs = DataLocalitySite, GLIDEIN_Site" in lines
-    assert any("NumJobCompletions >= 3" in line for line in lines)
-
-
-def test_variable_of_a_dataset_must_be_a_shell_name():
-    dataset = Dataset(3, {"did": "lofar:L1-2.ms", "name": "/x/L1-2.ms/"})
-    assert dataset.variables == ("INPUT_3", "INPUT_L1_2_ms")
-
-
 # ------------------------------------------------------------------------------- rates of fetched data
 
 BIG = 'sh -c \'truncate -s 200000000 $0/f; test -z "$1" || printf "$1" > $HYDRATOR_SOURCE_FILE\' {path} '
@@ -673,7 +517,6 @@ def read_reports(attributes: Mapping[str, str]) -> list[str]:
     return re.findall(r'"([^"]*)"', attributes.get("ChirpDataLocalityReads", ""))
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize(
     ("named", "others", "source"),
     [
@@ -696,7 +539,6 @@ def test_rate_of_a_fetched_dataset_is_reported_if_its_source_is_known(node, name
     assert [bool(re.fullmatch(expected, each)) for each in read_reports(attributes)] == [True] * bool(source)
 
 
-@pytest.mark.outside
 def test_rate_of_a_small_dataset_or_a_local_one_is_not_reported(node):
     attributes = node.chirp()
     node.takes(
@@ -708,7 +550,6 @@ def test_rate_of_a_small_dataset_or_a_local_one_is_not_reported(node):
     assert read_reports(attributes) == []
 
 
-@pytest.mark.outside
 def test_earlier_rates_of_the_job_stay_and_the_list_fits(node):
     attributes = node.chirp()
     old = [f"NL:{n}00000000:9.0:1:UK" for n in range(1, 30)]

@@ -15,6 +15,8 @@ from tests.archives import tar_of
 from tests.pythons import pythons
 from tests.unit.submit.test_job_wrapper import PARSET, Node
 
+pytestmark = pytest.mark.outside
+
 L1 = Did("lofar:L1.ms")
 SHOW = ("sh", "-c", 'cd "$INPUT_1" && find . -not -type d | sort && cat $(find . -not -type d | sort)')
 
@@ -68,7 +70,6 @@ WHOLE = {"L1.MS": None, "L1.MS/table.dat": b"table", "L1.MS/ANTENNA/table.dat": 
 # ------------------------------------------------------------------------------------- files of a dataset
 
 
-@pytest.mark.outside
 def test_dataset_of_several_files_becomes_a_folder_of_links(element):
     element.has(L1, {"lofar:L1.ms/table.dat": b"one\n", "lofar:L1.ms/ANTENNA/table.dat": b"two\n"})
     element.ready()
@@ -78,7 +79,6 @@ def test_dataset_of_several_files_becomes_a_folder_of_links(element):
     assert str(link.readlink()) == str(element.storage / hash_path("lofar:L1.ms/table.dat"))
 
 
-@pytest.mark.outside
 def test_dataset_of_one_file_is_that_file(element):
     element.has(L1, {"lofar:raw/one": b"data\n"})
     element.ready()
@@ -86,7 +86,6 @@ def test_dataset_of_one_file_is_that_file(element):
     assert done.stdout == f"{element.storage / hash_path('lofar:raw/one')}\ndata\n", done.stderr
 
 
-@pytest.mark.outside
 def test_parset_lists_each_measurement_set_of_a_dataset(element):
     files = {f"lofar:obs/{ms}/table.dat": b"x" for ms in ("b.ms", "a.ms")}
     element.has("lofar:obs", files)
@@ -97,7 +96,6 @@ def test_parset_lists_each_measurement_set_of_a_dataset(element):
     assert f'["{folder}/a.ms", "{folder}/b.ms"]' in done.stdout, done.stderr
 
 
-@pytest.mark.outside
 def test_files_of_one_dataset_may_be_in_two_storage_elements_of_a_site(element):
     element.area("first")
     element.area("second")
@@ -107,7 +105,6 @@ def test_files_of_one_dataset_may_be_in_two_storage_elements_of_a_site(element):
     assert element.run(*SHOW).stdout == "./a\n./b\n12"
 
 
-@pytest.mark.outside
 def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2", "lofar:c": b"3"})
     (element.storage / hash_path("lofar:b")).unlink()
@@ -122,7 +119,6 @@ def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     assert "lofar:L1.ms UK" in attributes["ChirpDataLocalityMisses"]
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("off", [1, -1])
 def test_file_with_another_size_is_a_miss(element, off):
     element.has(L1, {"lofar:a": b"12345", "lofar:b": b"12345"}, sizes=off)
@@ -132,7 +128,6 @@ def test_file_with_another_size_is_a_miss(element, off):
     assert f"has 5 of {5 + off} bytes" in done.stderr
 
 
-@pytest.mark.outside
 def test_dataset_with_a_missing_file_is_fetched_with_a_stage_in_command(element):
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2"})
     (element.storage / hash_path("lofar:b")).unlink()
@@ -141,7 +136,6 @@ def test_dataset_with_a_missing_file_is_fetched_with_a_stage_in_command(element)
     assert (done.returncode, done.stdout) == (0, "fetched\n"), done.stderr
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("bad", ["../b", "/etc/passwd", "a//b", ".", ""])
 @pytest.mark.parametrize("where", ["files", "layouts"])
 def test_file_list_that_leads_out_of_the_folder_is_rejected(element, bad, where):
@@ -164,7 +158,6 @@ def miss(element: Element, *, size: int | None = None) -> str:
     return done.stderr if done.returncode else ""
 
 
-@pytest.mark.outside
 def test_check_reads_every_file_of_a_folder(element):
     path = element.holds("L1.ms")
     (path / "ANTENNA").mkdir()
@@ -175,7 +168,6 @@ def test_check_reads_every_file_of_a_folder(element):
     assert error in miss(element)
 
 
-@pytest.mark.outside
 def test_folder_with_too_few_bytes_is_a_miss(element):
     element.holds("L1.ms", "12345")
     assert miss(element, size=5) == ""
@@ -191,35 +183,6 @@ def table(rows: int | None, manager: str = "StandardStMan", version: int = 2) ->
     return b"\xbe\xbe\xbe\xbe\0\0\x03\x35" + name + count + b"\0\0\0\1\0\0\0\x0aPlainTable" + manager.encode()
 
 
-@pytest.mark.parametrize(
-    ("files", "problem"),
-    [
-        ({"table.dat": table(5), "table.f0": b"x", "table.f0i": b"x", "table.f1_TSM0": b"x"}, ""),
-        ({"table.dat": b"", "table.f0": b"x"}, "table.dat is empty"),
-        ({"table.f0": b"x"}, "table.f0 is data of a casacore table without table.dat"),
-        ({"table.dat": table(5), "table.f0": b""}, "table.f0 is empty, and the table has rows"),
-        ({"table.dat": table(5, version=3), "table.f0": b""}, "table.f0 is empty"),
-        ({"table.dat": table(5), "table.f0": b"x", "table.f0i": b""}, "table.f0i is empty"),
-        ({"table.dat": table(5), "table.f10_TSM1": b""}, "table.f10_TSM1 is empty"),
-        ({"table.dat": table(None), "table.f0i": b""}, "table.f0i is empty"),
-        ({"table.dat": table(0), "table.f0": b"", "table.f1_TSM0": b""}, ""),
-        ({"table.dat": table(0, version=3), "table.f1_TSM0": b""}, ""),
-        ({"table.dat": table(5, "TiledCellStMan"), "table.f0": b"x", "table.f0_TSM0": b""}, ""),
-        ({"table.dat": table(5, "TiledCellStMan"), "table.f0": b""}, "table.f0 is empty"),
-        ({"table.dat": table(5), "table.lock": b"", "table.info": b"", "table.f0data": b""}, ""),
-    ],
-)
-@pytest.mark.parametrize("folder", ["", "ANTENNA"])
-def test_empty_column_file_beside_rows_is_a_miss(tmp_path, folder, files, problem):
-    (tmp_path / folder).mkdir(exist_ok=True)
-    for name, content in files.items():
-        (tmp_path / folder / name).write_bytes(content)
-    found, _ = job_start.check_files(job_start.list_files(str(tmp_path)), None, int)
-    assert found == "" if not problem else found.startswith(f"{tmp_path / folder / problem.split()[0]} is ")
-    assert problem in found
-
-
-@pytest.mark.outside
 def test_empty_column_file_is_seen_where_no_sizes_are_known(element):
     files = {"table.dat": table(5), "table.f0": b"x", "ANTENNA/table.dat": table(9), "ANTENNA/table.f0": b""}
     element.has(L1, {f"lofar:L1.ms/{name}": content for name, content in files.items()})
@@ -233,7 +196,6 @@ def test_empty_column_file_is_seen_where_no_sizes_are_known(element):
 # ------------------------------------------------------------------------------------- archives
 
 
-@pytest.mark.outside
 def test_archive_is_unpacked_and_the_parset_lists_its_content(element):
     element.has(L1, {"lofar:L1_abc.ms.tar": tar_of(WHOLE)})
     element.ready()
@@ -246,7 +208,6 @@ def test_archive_is_unpacked_and_the_parset_lists_its_content(element):
     assert done.stdout.endswith("table")
 
 
-@pytest.mark.outside
 def test_archives_are_unpacked_next_to_links_to_other_files(element):
     archives = {f"lofar:{n}.MS.TAR": tar_of({f"{n}.ms/table.dat": b"x"}) for n in (1, 2)}
     element.has("lofar:obs", {**archives, "lofar:README": b"text"})
@@ -255,7 +216,6 @@ def test_archives_are_unpacked_next_to_links_to_other_files(element):
     assert done.stdout == "./1.ms/table.dat\n./2.ms/table.dat\n./README\n", done.stderr
 
 
-@pytest.mark.outside
 def test_archive_at_a_single_path_is_unpacked(element):
     element.area("", rule="name")
     element.put(element.storage / "lofar" / "L1.ms.tar", tar_of({"./": None, **WHOLE}))
@@ -263,7 +223,6 @@ def test_archive_at_a_single_path_is_unpacked(element):
     assert element.run("cat", "$INPUT_1/table.dat").stdout == "table"
 
 
-@pytest.mark.outside
 def test_archive_in_a_fetched_folder_is_unpacked(element):
     source = element.scratch.parent / "source.ms.tar"
     source.write_bytes(tar_of(WHOLE))
@@ -272,7 +231,6 @@ def test_archive_in_a_fetched_folder_is_unpacked(element):
     assert (done.returncode, done.stdout) == (0, "table"), done.stderr
 
 
-@pytest.mark.outside
 def test_archive_is_not_unpacked_without_unpack_patterns(element):
     element.has(L1, {"lofar:L1.ms.tar": tar_of(WHOLE)})
     element.ready(unpack=())
@@ -331,7 +289,6 @@ for path in sys.argv[2:]:
 """
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("python", pythons())
 def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, python):
     """Since Python 3.12 tarfile refuses some of it by itself; the Pythons of worker nodes refuse nothing."""
@@ -349,7 +306,6 @@ def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, pyth
     assert not any(each.is_symlink() for each in tmp_path.rglob("*"))
 
 
-@pytest.mark.outside
 def test_invalid_archive_is_a_miss_of_its_dataset_and_leaves_no_files(element):
     element.has("lofar:good", {"lofar:good": b"x"})
     element.has(L1, {"lofar:L1.ms.tar": tar_of({**WHOLE, "../evil": b"x"})})
@@ -364,7 +320,6 @@ def test_invalid_archive_is_a_miss_of_its_dataset_and_leaves_no_files(element):
     assert not (element.scratch / "hydrator-inputs").exists()
 
 
-@pytest.mark.outside
 def test_archive_too_large_for_the_scratch_folder_is_a_node_failure(element):
     """The dataset is there: the job keeps away from the site, and the catalogue is not in doubt."""
     element.area("")
@@ -385,14 +340,3 @@ def test_archive_too_large_for_the_scratch_folder_is_a_node_failure(element):
     assert done.returncode == 85
     assert f"unpacking needs {1 << 43} bytes, but {element.scratch} has only " in done.stderr
     assert attributes.keys() == {"ChirpDataLocalityMissed", "ChirpDataLocalityMissedUntil"}
-
-
-def test_archive_with_too_many_members_is_not_unpacked(tmp_path):
-    path = tmp_path / "many.tar"
-    path.write_bytes(tar_of({f"f{n}": b"" for n in range(5)}))
-    archive = job_start.Archive(str(path), L1)
-    archive.max_members = 6
-    assert archive.size() == 0
-    archive.max_members = 4
-    with pytest.raises(job_start.WrapperError, match="more than 4 members"):
-        archive.size()

@@ -1,0 +1,69 @@
+"""`hydrator submit rapthor` with options and files that it rejects before it asks anything."""
+
+import pytest
+
+from hydrator.cli.output.new_files import make_new_folder
+from tests.unit.cli.test_submit_rapthor import STORAGE, host
+
+__all__ = ["host"]  # fixtures
+
+
+def test_gpu_option_is_for_the_run_as_a_job_only(host):
+    assert "Toil's steps use [submit].gpu" in host.refusal("L1.ms", "--gpu", "prefer", "--as", "env")[0]
+
+
+def test_contradicting_options_are_rejected(host):
+    messages = host.refusal("L1.ms", "--max-wait", "5", "--as", "ad", "-o", "x")
+    assert len(messages) == 2
+    assert "--json is valid only with" in host.refusal("L1.ms", "--json")[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--command", "sh -c 'rapthor"), "No closing quotation"),
+        (("--command", " "), "--command: the value must be one line and not blank"),
+        (("--command", "rapthor\nqueue 99"), "--command: the value must be one line and not blank"),
+        (("--container", "x.sif\nqueue 99"), "[submit].container: the value must be one line"),
+        (("--container", " "), "[submit].container: the value must be one line"),
+        pytest.param(
+            ("--requirements", "TARGET.Cpus >"),
+            "--requirements is not a ClassAd expression",
+            marks=pytest.mark.outside,
+        ),
+        pytest.param(
+            ("--rank", "true) || (true"), "--rank is not a ClassAd expression", marks=pytest.mark.outside
+        ),
+    ],
+)
+def test_option_that_no_job_can_have_is_rejected_with_one_sentence(host, options, told):
+    (output,) = host.refusal("L1.ms", *options)
+    assert told in output
+
+
+def test_job_folder_skips_a_name_that_exists(tmp_path):
+    (tmp_path / "x.run").symlink_to("nowhere")
+    (tmp_path / "x-2.run").write_text("a file")
+    (tmp_path / "x-3.run").mkdir()
+    assert make_new_folder(tmp_path, "x", ".run", lambda _: None) == tmp_path / "x-4.run"
+    assert list((tmp_path / "x-3.run").iterdir()) == []
+
+
+def test_submit_option_without_condor_submit_writes_no_files(host, monkeypatch):
+    monkeypatch.setenv("PATH", str(host.folder))
+    before = set(host.folder.iterdir())
+    (output,) = host.refusal("L1.ms", "--submit", status=1)
+    assert "condor_submit is not on PATH" in output
+    assert {path.name for path in set(host.folder.iterdir()) - before} <= {"run1.parset"}
+
+
+def test_missing_parset_is_one_sentence(host):
+    done = host.run("nope")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "hydrator: nope: No such file or directory; give the path of a Rapthor parset\n"
+
+
+def test_stage_in_command_with_an_open_quote_is_rejected(host):
+    host.configure(STORAGE + '[submit]\nstage_in = "fetch \'x {did} {path}"\n')
+    (output,) = host.refusal("L1.ms", "-o", "job")
+    assert output == "[submit].stage_in cannot be parsed (No closing quotation): quote it as for a shell"

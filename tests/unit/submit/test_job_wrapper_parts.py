@@ -1,0 +1,182 @@
+"""Job wrapper: its pure parts by import, and what the submit side makes of its reports."""
+
+import ast
+import sys
+
+import pytest
+
+from hydrator.domain.model import Did, Site, from_unix
+from hydrator.reconcile import misses
+from hydrator.submit import job_wrapper as job_start
+from hydrator.submit.job_wrapper import Dataset, WrapperError
+from hydrator.submit.retry import SITE_ATTRIBUTES, retry_elsewhere
+from tests.archives import tar_of
+from tests.unit.submit.test_job_wrapper import FILE
+from tests.unit.submit.test_job_wrapper_files import L1, table
+
+NOW = 1_763_690_400
+
+
+def test_wrapper_imports_only_the_standard_library():
+    found = set()
+    for each in ast.walk(ast.parse(FILE.read_text())):
+        if isinstance(each, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in each.names}
+        elif isinstance(each, ast.ImportFrom):
+            assert each.level == 0
+            found.add(str(each.module).partition(".")[0])
+    assert found <= set(sys.stdlib_module_names)
+
+
+def test_wrapper_and_submit_side_have_equal_constants():
+    assert job_start.RETRY_STATUS == misses.MISSED_EXIT_STATUS
+    assert job_start.SITE_KEYS == SITE_ATTRIBUTES
+    for attribute in (misses.MISSES_ATTRIBUTE, misses.SITES_ATTRIBUTE, misses.AVOID_UNTIL_ATTRIBUTE):
+        assert f'"{attribute}"' in FILE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("machine", "filled", "told"),
+    [
+        ({"cpus": "16", "memory": "65536"}, "16 2 4 64", ["c = 96", "w = 9", "m = 99"]),
+        ({"cpus": "4.0", "memory": "512"}, "4 1 4 1", ["c = 96", "w = 9", "m = 99"]),
+        ({"cpus": "96"}, "96 9 4 99", []),
+    ],
+)
+def test_parset_gets_the_size_of_the_slot(machine, filled, told):
+    parset = b"c = {cores:96}\nw = {cores/8:9}\ns = {cores:4}\nm = {memory_gb:99}\ni = {input_ms}\n"
+    got, changes = job_start.fill_parset(parset, [], "/scratch", machine)
+    assert " ".join(line.split(" = ")[1] for line in got.decode().splitlines()[:4]) == filled
+    assert [change.partition(" is now ")[0] for change in changes] == told
+
+
+def test_parset_gets_paths_that_rapthor_does_not_read_as_globs():
+    parset = b"input_ms = {input_ms}\nx = \xff{scratch}\n"
+    got, _ = job_start.fill_parset(parset, ["/a b/\u00e9.ms", "/c[1]*.ms", "/{scratch}"], "/s", {})
+    first, second = got.splitlines()
+    assert ast.literal_eval(first.decode()[11:]) == ["/a b/\u00e9.ms", "/c[[]1][*].ms", "/{scratch}"]
+    assert second == b"x = \xff/s"
+
+
+def test_parset_without_input_ms_is_rejected():
+    with pytest.raises(WrapperError, match="has no"):
+        job_start.fill_parset(b"[cluster]\ninput_ms = a\n", ["/x"], "/s", {})
+
+
+# ------------------------------------------------------------------------------------------ which site
+
+
+def test_site_comes_from_the_slot_ad_then_its_glidein_attributes(tmp_path):
+    def site(text: str) -> str:
+        (tmp_path / "ad").write_text(text)
+        environ = {"_CONDOR_MACHINE_AD": str(tmp_path / "ad")}
+        return job_start.find_site(["GLIDEIN_B", "GLIDEIN_A"], environ)
+
+    both = 'GLIDEIN_A = "a"\nglidein_b = "b"\n'
+    assert site(both + 'DataLocalitySite = "uk"\n') == "uk"
+    assert site(both) == "b"
+    assert site('GLIDEIN_A = "a"\nGLIDEIN_B = "None"\n') == "a"
+    assert site("Cpus = 1\n") == ""
+
+
+def test_attributes_written_into_the_job_ad_have_bounded_length():
+    dids = [f"lofar:{'L' * 400}{n}" for n in range(50)]
+    text = job_start.miss_text("UK", dids, NOW)
+    assert text.endswith("+49 UK")
+    assert len(job_start.format_bounded_list([text] * 9)) < 900
+    assert len(job_start.format_bounded_list(["s" * 100] * 50)) < 900
+    longest = job_start.miss_text("s" * 300, ["a:" + "n" * 498], NOW)
+    assert len(job_start.format_bounded_list([longest])) < 900
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ("([ 'a:1' = \"AVAILABLE\" ])", True),
+        ("[ 'a:11' = \"AVAILABLE\"; 'a:1' = \"STAGING\" ]", False),
+        ("['x'=\"STAGING\";'a:1'=\"AVAILABLE\"]", True),
+        ("[ 'ba:1' = \"AVAILABLE\" ]", False),
+        ("", False),
+    ],
+)
+def test_advertised_state_is_read_by_exact_dataset_name(states, said):
+    assert job_start.is_advertised_available(states, "a:1") is said
+
+
+# ------------------------------------------------------------------------------------- the submit side
+
+
+def test_misses_are_parsed_from_the_job_ad_and_other_texts_skipped():
+    job = {
+        misses.MISSES_ATTRIBUTE: [
+            "20 b:2,a:1,+4 U K",
+            "10 a:1 NL",
+            "x a:1 NL",
+            "30 a:1",
+            "40 no_scope,a:ü NL",
+            "",
+            7,
+        ]
+    }
+    assert misses.parse_misses(job) == (
+        misses.Miss(Site("NL"), Did("a:1"), from_unix(10)),
+        misses.Miss(Site("U K"), Did("a:1"), from_unix(20)),
+        misses.Miss(Site("U K"), Did("b:2"), from_unix(20)),
+    )
+    assert misses.parse_misses({}) == ()
+    assert misses.parse_misses({misses.MISSES_ATTRIBUTE: "10 a:1 NL"}) == ()
+
+
+def test_retry_lines_keep_the_jobs_requirements_in_parentheses():
+    lines = retry_elsewhere("A || B", tries=3, site_attributes=["GLIDEIN_Site"])
+    (requirements,) = [line for line in lines if line.startswith("requirements = ")]
+    assert requirements.startswith("requirements = (A || B) && ")
+    assert "job_machine_attrs = DataLocalitySite, GLIDEIN_Site" in lines
+    assert any("NumJobCompletions >= 3" in line for line in lines)
+
+
+def test_variable_of_a_dataset_must_be_a_shell_name():
+    dataset = Dataset(3, {"did": "lofar:L1-2.ms", "name": "/x/L1-2.ms/"})
+    assert dataset.variables == ("INPUT_3", "INPUT_L1_2_ms")
+
+
+# ------------------------------------------------------------------------------- tables and archives
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"table.dat": table(5), "table.f0": b"x", "table.f0i": b"x", "table.f1_TSM0": b"x"}, ""),
+        ({"table.dat": b"", "table.f0": b"x"}, "table.dat is empty"),
+        ({"table.f0": b"x"}, "table.f0 is data of a casacore table without table.dat"),
+        ({"table.dat": table(5), "table.f0": b""}, "table.f0 is empty, and the table has rows"),
+        ({"table.dat": table(5, version=3), "table.f0": b""}, "table.f0 is empty"),
+        ({"table.dat": table(5), "table.f0": b"x", "table.f0i": b""}, "table.f0i is empty"),
+        ({"table.dat": table(5), "table.f10_TSM1": b""}, "table.f10_TSM1 is empty"),
+        ({"table.dat": table(None), "table.f0i": b""}, "table.f0i is empty"),
+        ({"table.dat": table(0), "table.f0": b"", "table.f1_TSM0": b""}, ""),
+        ({"table.dat": table(0, version=3), "table.f1_TSM0": b""}, ""),
+        ({"table.dat": table(5, "TiledCellStMan"), "table.f0": b"x", "table.f0_TSM0": b""}, ""),
+        ({"table.dat": table(5, "TiledCellStMan"), "table.f0": b""}, "table.f0 is empty"),
+        ({"table.dat": table(5), "table.lock": b"", "table.info": b"", "table.f0data": b""}, ""),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "ANTENNA"])
+def test_empty_column_file_beside_rows_is_a_miss(tmp_path, folder, files, problem):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for name, content in files.items():
+        (tmp_path / folder / name).write_bytes(content)
+    found, _ = job_start.check_files(job_start.list_files(str(tmp_path)), None, int)
+    assert found == "" if not problem else found.startswith(f"{tmp_path / folder / problem.split()[0]} is ")
+    assert problem in found
+
+
+def test_archive_with_too_many_members_is_not_unpacked(tmp_path):
+    path = tmp_path / "many.tar"
+    path.write_bytes(tar_of({f"f{n}": b"" for n in range(5)}))
+    archive = job_start.Archive(str(path), L1)
+    archive.max_members = 6
+    assert archive.size() == 0
+    archive.max_members = 4
+    with pytest.raises(job_start.WrapperError, match="more than 4 members"):
+        archive.size()
