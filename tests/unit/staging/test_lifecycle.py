@@ -22,6 +22,7 @@ from hydrator.staging.policy import TERABYTE
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, OSO, RAL
 from tests.memory_stager import Fault
 from tests.staging_world import SCHEDD, StagingWorld, need, policy, run
+from tests.unit.staging.steps import step_with
 
 DAY = timedelta(days=1)
 LOST = StagingOutcomeUnknown("rucio", "timeout")
@@ -30,6 +31,13 @@ LOST = StagingOutcomeUnknown("rucio", "timeout")
 def asking_world(**more) -> StagingWorld:
     world = StagingWorld(L1=1, **more)
     world.queue(need(L1))
+    return world
+
+
+def asked_world(**more) -> StagingWorld:
+    """A world after the step that asks."""
+    world = asking_world(**more)
+    world.step()
     return world
 
 
@@ -97,8 +105,7 @@ def test_a_refusal_that_concerns_all_requests_stops_the_catalogue(kind):
     assert world.overview.problems == {"catalogue rucio": "no such activity: Stagging"}
     assert "catalogue rucio refused: no such activity: Stagging" in world.reasons
     world.restart()  # a new configuration may have cured it
-    world.queue(need(L2))
-    world.step()
+    step_with(world, need(L2))
     assert {did for did, _ in world.stages} == {L2}
 
 
@@ -110,11 +117,9 @@ def test_a_refusal_of_a_site_opens_its_breaker(kind):
     world.step()
     assert world.ledger.totals.refused == {kind: 1}
     world.stager.refusals.clear()
-    world.queue(need(L2))
-    world.step()
+    step_with(world, need(L2))
     assert world.stages == {(L2, OSO)}
-    world.queue(need(L2), need(L3, sites=[CAM]))
-    world.step(58 * MINUTE)
+    step_with(world, need(L2), need(L3, sites=[CAM]), after=58 * MINUTE)
     assert world.stages == {(L2, OSO)}
     assert "requests to CAM failed lately; nothing is asked for there for 1 min" in world.reasons
     world.step(MINUTE)
@@ -134,12 +139,10 @@ def test_many_failures_of_a_site_in_an_hour_open_its_breaker(failures, accepted,
     bad, good = names[:failures], names[failures:]
     world.stager.refusals.update(dict.fromkeys(bad, (RefusalKind.OTHER, "the database is locked")))
     for name in (*good, *bad):
-        world.queue(need(name, sites=[CAM]))
-        world.step()
+        step_with(world, need(name, sites=[CAM]))
     assert {did for did, _ in world.stages} == set(good)
     assert world.ledger.totals.failed == failures
-    world.queue(need(L1, sites=[CAM]))
-    world.step()
+    step_with(world, need(L1, sites=[CAM]))
     assert ((L1, CAM) in world.stages) == is_asked
     world.step(HOUR)
     assert (L1, CAM) in world.stages
@@ -169,8 +172,7 @@ def test_attempts_end_after_three_failures_with_growing_pauses():
 
 
 def test_progress_is_told_in_files():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.stager.set_state("rule1", RequestState.MOVING, 81)
     world.step()
     [row] = world.overview.requests
@@ -183,8 +185,7 @@ def test_progress_is_told_in_files():
 
 
 def test_a_stuck_request_is_reported_after_a_day_with_the_files_left():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.stager.set_state("rule1", RequestState.STUCK, 98, "checksum mismatch")
     [row] = world.step().requests
     assert not row.is_stuck
@@ -194,8 +195,7 @@ def test_a_stuck_request_is_reported_after_a_day_with_the_files_left():
 
 
 def test_a_request_is_renewed_while_jobs_need_it():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.step(DAY)
     assert "renew" not in world.stager.calls
     world.step(1.1 * DAY)
@@ -208,8 +208,7 @@ def test_a_request_is_renewed_while_jobs_need_it():
 
 
 def test_a_queue_that_does_not_answer_keeps_its_references():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.needs.needs[SCHEDD] = Unseen("timeout")
     for _ in range(20):
         world.step(HOUR)
@@ -226,10 +225,8 @@ def test_a_queue_that_does_not_answer_keeps_its_references():
 
 
 def test_a_request_without_demand_is_cancelled_after_an_hour():
-    world = asking_world()
-    world.step()
-    world.queue()
-    world.step()
+    world = asked_world()
+    step_with(world)
     world.step(59 * MINUTE)
     assert "cancel" not in world.stager.calls
     world.step(MINUTE)
@@ -243,24 +240,18 @@ def test_a_request_without_demand_is_cancelled_after_an_hour():
 
 
 def test_demand_that_returns_stops_the_cancelling():
-    world = asking_world()
-    world.step()
-    world.queue()
-    world.step()
+    world = asked_world()
+    step_with(world)
     world.step(50 * MINUTE)
-    world.queue(need(L1))
-    world.step()
-    world.queue()
-    world.step()
+    step_with(world, need(L1))
+    step_with(world)
     world.step(50 * MINUTE)
     assert "cancel" not in world.stager.calls
 
 
 def test_a_cancelling_that_had_no_effect_is_repeated():
-    world = asking_world()
-    world.step()
-    world.queue()
-    world.step()
+    world = asked_world()
+    step_with(world)
     world.stager.faults["cancel"] = [Fault(LOST)]
     world.step(HOUR)
     assert len(world.stager.rules) == 1
@@ -271,10 +262,8 @@ def test_a_cancelling_that_had_no_effect_is_repeated():
 
 
 def test_an_account_that_may_not_cancel_leaves_the_clean_up_to_the_lifetime():
-    world = asking_world()
-    world.step()
-    world.queue()
-    world.step()
+    world = asked_world()
+    step_with(world)
     refusal = StagingRefused("rucio", "not allowed", RefusalKind.PERMISSION)
     world.stager.faults["cancel"] = [Fault(refusal)] * 1000
     for _ in range(3 * 24 * 6):
@@ -285,12 +274,10 @@ def test_an_account_that_may_not_cancel_leaves_the_clean_up_to_the_lifetime():
 
 
 def test_complete_data_stays_some_days_after_its_last_job():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.arrive()
     world.step()
-    world.queue()
-    world.step()
+    step_with(world)
     world.step(2 * HOUR)
     assert "cancel" not in world.stager.calls
     assert world.stages == {(L1, CAM)}
@@ -300,22 +287,17 @@ def test_complete_data_stays_some_days_after_its_last_job():
 
 
 def test_data_that_no_job_used_is_counted_as_unused():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.arrive()
     world.step()
-    world.queue()
-    world.step()
+    step_with(world)
     world.step(5 * DAY)
     assert world.overview.unused_share == 1.0
-    used = asking_world()
-    used.step()
+    used = asked_world()
     used.arrive()
     used.step()
-    used.queue(run(L1, site=CAM))
-    used.step()
-    used.queue()
-    used.step()
+    step_with(used, run(L1, site=CAM))
+    step_with(used)
     used.step(5 * DAY)
     assert used.ledger.totals.staged_bytes == TERABYTE
     assert used.overview.unused_share == 0.0
@@ -327,8 +309,7 @@ def test_data_that_no_job_used_is_counted_as_unused():
     ids=["beside the data", "elsewhere", "before the request"],
 )
 def test_data_of_a_job_that_no_query_saw_run_is_used(site, starts_in, share):
-    world = asking_world()
-    world.step()
+    world = asked_world()
     asked_at = only_entry(world).asked_at
     world.arrive()
     world.uses = [DataUse(L1, site, asked_at + starts_in)]
@@ -340,21 +321,18 @@ def test_data_of_a_job_that_no_query_saw_run_is_used(site, starts_in, share):
 
 
 def test_a_job_that_ran_before_its_data_was_complete_did_not_use_the_request():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.uses = [DataUse(L1, CAM, world.clock.now + MINUTE)]
     world.step()
     world.arrive()
     world.step()
-    world.queue()
-    world.step()
+    step_with(world)
     world.step(5 * DAY)
     assert world.overview.unused_share == 1.0
 
 
 def test_the_switch_stops_all_asking_and_renewing_and_deletes_nothing():
-    world = asking_world(L2=1)
-    world.step()
+    world = asked_world(L2=1)
     world.control.stop_reason = "stopped by the operator"
     world.queue(need(L1), need(L2))
     calls = len(world.stager.calls)
@@ -362,8 +340,7 @@ def test_the_switch_stops_all_asking_and_renewing_and_deletes_nothing():
     assert set(world.stager.calls[calls:]) <= {"look", "measure", "find_rules", "read_space"}
     assert world.overview.stop_reason == "stopped by the operator"
     assert world.stages == {(L1, CAM)}
-    world.queue()
-    world.step(4 * HOUR)
+    step_with(world, after=4 * HOUR)
     assert "cancel" not in world.stager.calls
 
 
@@ -390,8 +367,7 @@ def test_no_call_is_made_when_the_daemon_ends_after_the_write():
 
 
 def test_a_daemon_without_the_ledger_adopts_all_requests_of_the_pool():
-    world = asking_world(L2=1)
-    world.step()
+    world = asked_world(L2=1)
     world.store.ledger = type(world.store.ledger)()
     world.restart()
     world.step()
@@ -401,8 +377,7 @@ def test_a_daemon_without_the_ledger_adopts_all_requests_of_the_pool():
 
 
 def test_a_request_that_others_removed_counts_as_a_failure():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     del world.stager.rules["rule1"]
     world.step()
     assert world.ledger.ended[-1].reason == "removed by others before its lifetime ended"
@@ -411,8 +386,7 @@ def test_a_request_that_others_removed_counts_as_a_failure():
 
 
 def test_the_operator_cancels_a_request_and_it_is_not_asked_again():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.control.commands.append(StagingCommand("cancel", only_entry(world).batch))
     for _ in range(10):
         world.step()
@@ -422,11 +396,9 @@ def test_the_operator_cancels_a_request_and_it_is_not_asked_again():
 
 
 def test_each_call_has_a_line_in_the_audit_log():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.step(2.2 * DAY)
-    world.queue()
-    world.step()
+    step_with(world)
     world.step(HOUR)
     assert [event for event, _ in world.audit] == ["asked", "renewed", "cancelled"]
     fields = world.audit[0][1]
@@ -465,8 +437,7 @@ def test_permissions_are_probed_once():
 
 
 def test_a_failed_request_is_final_and_is_cancelled():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.stager.set_state("rule1", RequestState.FAILED, 0, "no source has the file")
     world.step()
     world.step(HOUR)
@@ -491,8 +462,7 @@ def test_a_request_of_ours_without_an_end_gets_one():
 
 
 def test_a_catalogue_that_reports_no_end_is_not_asked_to_renew_all_the_time():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     row = world.stager.rules["rule1"]
     world.stager.rules["rule1"] = replace(row, rule=replace(row.rule, expires_at=None))
     for _ in range(20):
@@ -502,8 +472,7 @@ def test_a_catalogue_that_reports_no_end_is_not_asked_to_renew_all_the_time():
 
 
 def test_a_held_job_keeps_its_request():
-    world = asking_world()
-    world.step()
+    world = asked_world()
     world.queue(need(L1, is_data_missing=False, matching_sites=None))
     for _ in range(5):
         world.step(HOUR)

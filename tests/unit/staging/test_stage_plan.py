@@ -13,12 +13,12 @@ from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, Stagin
 from hydrator.staging.stage_plan import choose_lifetime
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.staging_world import BOB, SCHEDD, StagingWorld, need, policy, run
+from tests.unit.staging.steps import step_with
 
 
 def test_data_that_no_site_has_is_asked_for_at_one_site():
     world = StagingWorld(L1=0.5, L2=1)
-    world.queue(need(L1, L2))
-    world.step()
+    step_with(world, need(L1, L2))
     assert world.stages == {(L1, CAM), (L2, CAM)}
     [row, _] = world.overview.requests
     assert row.description.startswith("asked 12:01 UTC at CAM, request rule1, ")
@@ -27,8 +27,7 @@ def test_data_that_no_site_has_is_asked_for_at_one_site():
 
 def test_a_job_must_wait_before_its_data_is_asked_for():
     world = StagingWorld(L1=1)
-    world.queue(need(L1, queued_since=NOON))
-    world.step()
+    step_with(world, need(L1, queued_since=NOON))
     assert world.stages == set()
     assert world.reasons == ["the jobs have waited for 1 min; asked in 9 min"]
     world.step(9 * MINUTE)
@@ -44,8 +43,7 @@ def test_a_job_must_wait_before_its_data_is_asked_for():
 )
 def test_only_jobs_that_wait_for_nothing_but_data_count(missing, reason):
     world = StagingWorld(L1=1)
-    world.queue(need(L1, is_data_missing=missing))
-    world.step()
+    step_with(world, need(L1, is_data_missing=missing))
     assert world.stages == set()
     assert world.reasons == ([reason] if reason else [])
     assert set(world.stager.calls) <= {"look"}
@@ -54,8 +52,7 @@ def test_only_jobs_that_wait_for_nothing_but_data_count(missing, reason):
 def test_data_that_is_complete_at_one_site_is_never_asked_for():
     world = StagingWorld(L1=1)
     world.put(L1, RAL)
-    world.queue(need(L1, sites=[CAM]))
-    world.step()
+    step_with(world, need(L1, sites=[CAM]))
     assert world.stages == set()
     assert world.reasons == ["the data is complete at RAL"]
 
@@ -63,8 +60,7 @@ def test_data_that_is_complete_at_one_site_is_never_asked_for():
 def test_data_on_its_way_to_a_site_is_not_asked_for_again():
     world = StagingWorld(L1=1)
     world.stager.add_rule(L1, OSO, state=RequestState.MOVING)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     assert world.stages == set()
     assert world.reasons == ["the data is on its way to OSO"]
 
@@ -106,8 +102,7 @@ def test_the_site_with_the_fewest_missing_bytes_is_chosen():
     world.put(L2, RAL)
     world.put(L1, CAM)
     world.put(L3, OSO, ReplicaState.PARTIAL, 0.9)
-    world.queue(need(L1, L2, L3))
-    world.step()
+    step_with(world, need(L1, L2, L3))
     assert world.stages == {(L1, RAL), (L3, RAL)}
 
 
@@ -119,15 +114,13 @@ def test_of_equal_sites_the_one_with_the_fastest_transfer_is_chosen_then_the_fre
     world = StagingWorld(L1=1)
     world.put(L1, Site("ARCHIVE"), ReplicaState.ON_TAPE)
     world.restart(rates=Rates)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     assert world.stages == {(L1, OSO)}
     [row] = world.ledger.entries.values()
     assert row.lifetime == timedelta(days=3)  # three times 1,000 s, but not below the shortest lifetime
     other = StagingWorld(L1=1)
     other.stager.space[RAL] = SiteSpace(150 * TERABYTE, 200 * TERABYTE, NOON)
-    other.queue(need(L1))
-    other.step()
+    step_with(other, need(L1))
     assert other.stages == {(L1, RAL)}
 
 
@@ -135,8 +128,7 @@ def test_a_recall_from_the_tape_of_the_same_site_comes_first():
     world = StagingWorld(L1=1.5, L2=0.5)
     world.put(L1, RAL, ReplicaState.ON_TAPE)
     world.put(L2, CAM)
-    world.queue(need(L1, L2))
-    world.step()
+    step_with(world, need(L1, L2))
     assert world.stages == {(L1, RAL), (L2, RAL)}
     assert {one.source for one in world.ledger.find(L1)} == {RAL}
     assert {one.source for one in world.ledger.find(L2)} == {None}
@@ -146,11 +138,9 @@ def test_the_tape_of_a_site_is_asked_once_in_a_window_for_all_jobs():
     world = StagingWorld(L1=1, L2=1, L3=1)
     for did in (L1, L2, L3):
         world.put(did, RAL, ReplicaState.ON_TAPE)
-    world.queue(need(L1), need(L2, user=BOB))
-    world.step()
+    step_with(world, need(L1), need(L2, user=BOB))
     assert len(world.stages) == 2
-    world.queue(need(L1), need(L2, user=BOB), need(L3))
-    world.step()
+    step_with(world, need(L1), need(L2, user=BOB), need(L3))
     assert len(world.stages) == 2
     assert "the tape of RAL is asked for all waiting jobs together, next in 14 min" in world.reasons
     world.step(14 * MINUTE)
@@ -174,8 +164,7 @@ def test_a_thousand_jobs_of_two_users_on_one_dataset_make_one_request():
 def test_jobs_that_share_a_dataset_get_all_at_one_site():
     world = StagingWorld(L1=0.5, L2=1.5, L3=0.2)
     world.put(L3, OSO)
-    world.queue(need(L1, L2, queued_since=NOON - 2 * HOUR), need(L1, L3))
-    world.step()
+    step_with(world, need(L1, L2, queued_since=NOON - 2 * HOUR), need(L1, L3))
     assert world.stages == {(L1, CAM), (L2, CAM), (L3, CAM)}
 
 
@@ -183,8 +172,7 @@ def test_the_rule_of_another_account_is_joined():
     world = StagingWorld(L1=1, L2=1)
     world.stager.add_rule(L1, RAL, account="carl", state=RequestState.QUEUED)
     world.stager.rules["rule1"] = replace(world.stager.rules["rule1"])
-    world.queue(need(L1, L2))
-    world.step()
+    step_with(world, need(L1, L2))
     assert world.stages == {(L2, RAL)}
     assert world.overview.joined == {"lofar:L1 at RAL": "the rule rule1 of carl"}
     assert world.overview.totals.joined == 1
@@ -195,8 +183,7 @@ def test_the_rule_of_another_account_is_joined():
 def test_a_rule_that_claims_completeness_without_replicas_stops_the_request():
     world = StagingWorld(policy(site_modes={CAM: StagingMode.ASK}), L1=1)
     world.stager.add_rule(L1, CAM, state=RequestState.DONE)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     assert world.stages == set()
     assert world.reasons == [
         "the rule rule1 of someone says that lofar:L1 is complete at CAM, but its replicas are not"
@@ -224,8 +211,7 @@ LIMITS = {
 def test_a_request_above_a_limit_is_not_made_and_says_why(name):
     limits, reason = LIMITS[name]
     world = StagingWorld(policy(limits=limits), L1=2)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     assert world.stages == set()
     assert world.reasons == [reason]
 
@@ -233,8 +219,7 @@ def test_a_request_above_a_limit_is_not_made_and_says_why(name):
 def test_the_tape_of_a_site_has_a_limit_of_its_own():
     world = StagingWorld(policy(limits=StagingLimits(source_bytes=TERABYTE)), L1=2, L2=2)
     world.put(L1, RAL, ReplicaState.ON_TAPE)
-    world.queue(need(L1), need(L2))
-    world.step()
+    step_with(world, need(L1), need(L2))
     assert {did for did, _ in world.stages} == {L2}
     assert "in flight from the tape of RAL" in world.reasons[0]
 
@@ -242,15 +227,13 @@ def test_the_tape_of_a_site_has_a_limit_of_its_own():
 def test_a_dataset_with_an_unknown_number_of_files_is_requested():
     world = StagingWorld(L1=1)
     world.stager.sizes[L1] = StagingSize(TERABYTE)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     assert world.stages == {(L1, CAM)}
 
 
 def test_bytes_in_flight_count_against_the_limit_until_they_arrived():
     world = StagingWorld(policy(limits=StagingLimits(user_bytes=3 * TERABYTE)), L1=2, L2=2)
-    world.queue(need(L1), need(L2))
-    world.step()
+    step_with(world, need(L1), need(L2))
     assert world.stages == {(L1, CAM)}
     world.step()
     assert world.stages == {(L1, CAM)}
@@ -262,8 +245,7 @@ def test_bytes_in_flight_count_against_the_limit_until_they_arrived():
 def test_a_full_site_is_passed_over():
     world = StagingWorld(L1=2)
     world.stager.space[CAM] = SiteSpace(4 * TERABYTE, 50 * TERABYTE, NOON)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     assert world.stages == {(L1, OSO)}
 
 
@@ -271,11 +253,11 @@ def test_users_take_turns():
     limits = StagingLimits(hour_requests=3)
     world = StagingWorld(policy(limits=limits), **{f"D{n}": 1 for n in range(6)})
     datasets = [Did(f"lofar:D{n}") for n in range(6)]
-    world.queue(
+    step_with(
+        world,
         *(need(did, queued_since=NOON - 9 * HOUR + n * MINUTE) for n, did in enumerate(datasets[:4])),
         *(need(did, user=BOB, queued_since=NOON - HOUR + n * MINUTE) for n, did in enumerate(datasets[4:])),
     )
-    world.step()
     assert {did for did, _ in world.stages} == {datasets[0], datasets[4], datasets[1]}
 
 
@@ -302,8 +284,7 @@ def flood(world, hours: int) -> list[Did]:
         small = Did(f"lofar:S{number}")
         world.add_dataset(small, 1)
         waiting.append(need(small, user=BOB, queued_since=world.clock.now - 11 * MINUTE, sites=[CAM]))
-        world.queue(*waiting)
-        world.step(10 * MINUTE)
+        step_with(world, *waiting, after=10 * MINUTE)
         for did, _ in sorted(world.stages):
             if did not in ends:
                 asked.append(did)
@@ -319,8 +300,7 @@ def test_a_stream_of_small_requests_does_not_starve_a_large_one():
     limits = StagingLimits(site_bytes=5 * TERABYTE, approval_bytes=10 * TERABYTE)
     limits = replace(limits, hour_requests=1000, user_bytes=1000 * TERABYTE)
     world = StagingWorld(policy(limits=limits), L1=4, L2=3)
-    world.queue(need(L2, user=BOB, sites=[CAM]))
-    world.step()  # 3 of 5 TB are taken when the large request comes
+    step_with(world, need(L2, user=BOB, sites=[CAM]))  # 3 of 5 TB are taken when the large request comes
     asked = flood(world, hours=8)
     assert L1 in asked
     assert len(asked) > 15  # the small ones go on
@@ -329,20 +309,19 @@ def test_a_stream_of_small_requests_does_not_starve_a_large_one():
 def test_a_request_that_can_never_fit_keeps_no_room():
     limits = StagingLimits(site_bytes=2 * TERABYTE, approval_bytes=10 * TERABYTE)
     world = StagingWorld(policy(limits=limits), L1=3, L2=1)
-    world.queue(need(L1, queued_since=NOON - 9 * HOUR, sites=[CAM]), need(L2, sites=[CAM]))
-    world.step()
+    step_with(world, need(L1, queued_since=NOON - 9 * HOUR, sites=[CAM]), need(L2, sites=[CAM]))
     assert world.stages == {(L2, CAM)}
 
 
 def test_what_is_kept_for_an_older_request_is_told():
     limits = StagingLimits(site_bytes=4 * TERABYTE, approval_bytes=10 * TERABYTE)
     world = StagingWorld(policy(limits=limits), L1=3, L2=2, L3=1)
-    world.queue(
+    step_with(
+        world,
         need(L1, queued_since=NOON - 9 * HOUR, sites=[CAM]),
         need(L2, queued_since=NOON - 8 * HOUR, sites=[CAM]),
         need(L3, sites=[CAM]),
     )
-    world.step()
     assert world.stages == {(L1, CAM)}
     assert world.reasons[1] == (
         "1 TB would exceed the limit of 4 TB in flight to CAM: 3 TB are taken,"
@@ -352,8 +331,7 @@ def test_what_is_kept_for_an_older_request_is_told():
 
 def test_a_large_request_waits_for_a_person():
     world = StagingWorld(L1=3)
-    world.queue(need(L1, jobs=7))
-    world.step()
+    step_with(world, need(L1, jobs=7))
     assert world.stages == set()
     [row] = world.overview.planned
     assert row.needs_approval
@@ -366,8 +344,7 @@ def test_a_large_request_waits_for_a_person():
 
 def test_an_approval_is_for_exactly_these_bytes():
     world = StagingWorld(L1=3)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     [row] = world.overview.planned
     world.control.commands.append(StagingCommand("approve", row.batch))
     world.add_dataset(L1, 4)
@@ -391,8 +368,7 @@ def test_a_rejected_request_is_not_made():
 
 def test_propose_shows_the_plan_and_sends_nothing():
     world = StagingWorld(policy(StagingMode.PROPOSE), L1=1)
-    world.queue(need(L1, jobs=3))
-    world.step()
+    step_with(world, need(L1, jobs=3))
     [row] = world.overview.planned
     assert row.description == "would ask for 1 TB in 1 dataset at CAM; the mode is propose"
     assert (row.dids, row.bytes, row.job_count, row.needs_approval) == ((L1,), TERABYTE, 3, False)
@@ -418,24 +394,21 @@ def test_with_the_mode_off_the_stager_is_never_called(rules):
 
 def test_a_site_in_propose_is_shown_while_another_is_asked():
     world = StagingWorld(policy(site_modes={CAM: StagingMode.PROPOSE, RAL: StagingMode.ASK}), L1=1, L2=1)
-    world.queue(need(L1, sites=[CAM]), need(L2, sites=[RAL]))
-    world.step()
+    step_with(world, need(L1, sites=[CAM]), need(L2, sites=[RAL]))
     assert world.stages == {(L2, RAL)}
     assert [row.site for row in world.overview.planned] == [CAM]
 
 
 def test_overview_leaves_out_datasets_that_are_never_published():
     world = StagingWorld(policy(never=(L2,)), L1=1, L2=1)
-    world.queue(need(L1), need(L2))
-    world.step()
+    step_with(world, need(L1), need(L2))
     assert {row.did for row in world.overview.requests} == {L1}
     assert L2 not in str(world.overview)
 
 
 def test_before_a_request_the_rules_are_read_again():
     world = StagingWorld(policy(limits=StagingLimits(user_bytes=0)), L1=1)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     assert world.stager.calls.count("find_rules") == 1
     world.step()
     assert world.stager.calls.count("find_rules") == 1  # the facts of the last minutes serve
@@ -457,21 +430,18 @@ def test_the_lifetime_is_three_times_the_expected_transfer(seconds, days):
 def test_an_account_that_cannot_renew_asks_for_the_longest_lifetime():
     world = StagingWorld(L1=1)
     world.stager.permissions = StagingPermissions(True, False, False)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     [entry] = world.ledger.entries.values()
     assert entry.lifetime == StagingTimes().max_lifetime
     world = StagingWorld(L1=1)
     world.stager.permissions = StagingPermissions(can_ask=False)
-    world.queue(need(L1))
-    world.step()
+    step_with(world, need(L1))
     assert world.reasons == ["catalogue rucio does not allow this account to request data"]
 
 
 def test_nothing_is_asked_on_the_facts_of_an_old_cycle():
     world = StagingWorld(L1=1)
-    world.queue(need(L1, queued_since=NOON))
-    world.step()
+    step_with(world, need(L1, queued_since=NOON))
     world.clock.now += HOUR
     overview = world.controller.run_once(world.report)
     assert world.stages == set()
@@ -480,8 +450,7 @@ def test_nothing_is_asked_on_the_facts_of_an_old_cycle():
 
 def test_nothing_is_asked_while_another_daemon_publishes_on_the_pool():
     world = StagingWorld(L1=1)
-    world.queue(need(L1, queued_since=NOON))
-    world.step()
+    step_with(world, need(L1, queued_since=NOON))
     report = replace(world.report, rivals={"collector": "the ad of CAM has a generation of another daemon"})
     world.clock.now += timedelta(minutes=4)
     overview = world.controller.run_once(report)
