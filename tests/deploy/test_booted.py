@@ -16,6 +16,7 @@ from testbed.patience import wait_for
 from testbed.pool import Pool
 from testbed.ports import free_port
 from testbed.wheelhouse import ROOT, our_wheel
+from tests.deploy.packages import read_ads
 from tests.deploy.service import write_configuration
 from tests.pages import blocks
 from tests.parts import NO_SYSTEMD, needs
@@ -45,9 +46,7 @@ class Installed:
 
     def ads(self) -> dict[str, tuple[list[str], int]]:
         """What the pool's collector shows: by site the datasets, and the generation."""
-        names = ("DataLocalitySite", "AvailableDatasets", "DataLocalityGeneration")
-        found = self.pool.ads('MyType == "DataLocality"', *names)
-        return {ad[names[0]]: (ad[names[1]], ad[names[2]]) for ad in found}
+        return read_ads(self.pool)
 
     def log(self) -> str:
         return self.machine.run("journalctl", "--no-pager", "--output=cat", f"--unit={UNIT}")

@@ -130,26 +130,16 @@ def test_estimates_without_an_end_in_sight_are_rejected():
 
 
 @pytest.mark.outside
-def test_headers_set_the_end_of_the_estimates(run, server):
-    assert printed(ask(run, server, ok(X_DataLocality_EstimatesUntil=str(NOW + 1800))))[UNTIL] == str(
-        NOW + 1800
-    )
-    done = ask(run, server, not_modified(X_DataLocality_EstimatesUntil=str(NOW + 2700)))
-    assert (done.returncode, printed(done)[UNTIL]) == (0, str(NOW + 2700))
+@pytest.mark.parametrize(
+    ("first", "then", "shown"), [(1800, 2700, 2700), (1800, 900, 1800), (None, None, 900)], ids=str
+)
+def test_headers_set_the_end_of_the_estimates_and_a_304_never_shortens_it(run, server, first, then, shown):
+    def header(seconds: int | None) -> dict[str, str]:
+        return {} if seconds is None else {"X_DataLocality_EstimatesUntil": str(NOW + seconds)}
 
-
-@pytest.mark.outside
-def test_old_304_does_not_shorten_the_estimates(run, server):
-    ask(run, server, ok(X_DataLocality_EstimatesUntil=str(NOW + 1800)))
-    assert printed(ask(run, server, not_modified(X_DataLocality_EstimatesUntil=str(NOW + 900))))[
-        UNTIL
-    ] == str(NOW + 1800)
-
-
-@pytest.mark.outside
-def test_304_without_the_end_of_the_estimates_leaves_it(run, server):
-    ask(run, server, ok())
-    assert printed(ask(run, server, not_modified()))[UNTIL] == str(NOW + 900)
+    assert printed(ask(run, server, ok(**header(first))))[UNTIL] == str(NOW + (first or 900))
+    done = ask(run, server, not_modified(**header(then)))
+    assert (done.returncode, printed(done)[UNTIL]) == (0, str(NOW + shown))
 
 
 @pytest.mark.outside

@@ -18,12 +18,14 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
+from hydrator.submit import job_wrapper
 from testbed.patience import wait_for
 from tests.pythons import pythons
 
 pytestmark = pytest.mark.outside
 
 HOOK = Path(hook.__file__)
+WRAPPER = Path(job_wrapper.__file__)
 NOW = 1_763_690_400
 STATES = """['a:1'="AVAILABLE";'b:2'="AVAILABLE";'c:3'="STAGING"]"""
 
@@ -66,9 +68,11 @@ def ad_text(**changes: str | None) -> str:
 # ------------------------------------------------------------------------------------- the file itself
 
 
-def test_hook_compiles_on_python_3_6():
+@pytest.mark.parametrize("script", [HOOK, WRAPPER], ids=["hook", "job wrapper"])
+def test_script_of_a_worker_node_compiles_on_python_3_6(script):
     vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
-    done = subprocess.run([vermin, "-t=3.6-", "--no-tips", HOOK], capture_output=True, text=True, check=False)
+    words = [vermin, "-t=3.6-", "--no-tips", script]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hydrator import startd_cron as hook
 from hydrator.domain.untrusted import MAX_AHEAD
-from tests.unit.test_startd_cron import COLLECTOR_23_9, HOOK, NOW, ad_text, glidein_config, settings
+from tests.unit.test_startd_cron import COLLECTOR_23_9, HOOK, NOW, WRAPPER, ad_text, glidein_config, settings
 
 ORDER = tuple(hook.READERS)
 
@@ -23,9 +23,10 @@ def refusal(text: str | bytes, site: str = "UK", now: int = NOW) -> str:
     return str(caught.value)
 
 
-def test_hook_imports_only_the_standard_library():
+@pytest.mark.parametrize("script", [HOOK, WRAPPER], ids=["hook", "job wrapper"])
+def test_script_of_a_worker_node_imports_only_the_standard_library(script):
     found = set()
-    for node in ast.walk(ast.parse(HOOK.read_text())):
+    for node in ast.walk(ast.parse(script.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

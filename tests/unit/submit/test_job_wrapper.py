@@ -133,12 +133,6 @@ def serve_chirp(server: socket.socket, answer: str, attributes: dict[str, str]) 
 # ------------------------------------------------------------------------------------- the file itself
 
 
-def test_wrapper_compiles_on_python_3_6():
-    vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
-    done = subprocess.run([vermin, "-t=3.6-", "--no-tips", FILE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_submit_wrapper_command_prints_the_wrapper():
     done = subprocess.run(
         [sys.executable, "-m", "hydrator.cli", "submit", "wrapper"],

@@ -200,8 +200,10 @@ def test_each_node_gets_a_vars_line_at_the_end_of_the_dag(tmp_path):
 # --- the commands
 
 
-def hydrator(*words: str, cwd: Path, **more: bytes) -> subprocess.CompletedProcess[bytes]:
-    return run_hydrator("submit", *words, cwd=cwd, **more)
+def hydrator(*words: str, cwd: Path, status: int = 0, **more: bytes) -> subprocess.CompletedProcess[bytes]:
+    done = run_hydrator("submit", *words, cwd=cwd, **more)
+    assert done.returncode == status, done.stderr
+    return done
 
 
 def stand_in(tool: Path, script: str = 'printf "%s\\n" "$@"') -> Path:
@@ -233,7 +235,6 @@ def configured(tmp_path) -> Path:
 def test_filter_prints_the_file_with_the_datasets_line(tmp_path):
     (tmp_path / "x.sub").write_bytes(b"executable = \xff\r\nqueue\r\n")
     done = hydrator("filter", "x.sub", "--datasets", "o:2,o:1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     assert done.stdout == b'executable = \xff\r\n+RequiredDatasets = {"o:1", "o:2"}\r\nqueue\r\n'
 
 
@@ -247,7 +248,6 @@ def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
 def test_filter_takes_datasets_from_inputs_by_names_and_patterns(configured):
     (configured / "x.sub").write_text("transfer_input_files = /d/L1.ms, S7.ms.tar, x.txt\nqueue\n")
     done = hydrator("filter", "x.sub", "--from-inputs", "--config", "config.toml", cwd=configured)
-    assert done.returncode == 0, done.stderr
     assert b'+RequiredDatasets = {"lofar:L1"' in done.stdout
 
 
@@ -256,7 +256,6 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
     (configured / "n.sub").write_text("arguments = $(ms)\nqueue\n")
     (configured / "x.dag").write_text('JOB A n.sub\nJOB B n.sub\nVARS A ms="L1.ms"\nVARS B ms="S7.ms"\n')
     done = hydrator("filter", "x.dag", "--from-inputs", "-d", "B=more", "-c", "config.toml", cwd=configured)
-    assert done.returncode == 0, done.stderr
     assert done.stdout.decode().splitlines()[4:] == [
         'VARS A +RequiredDatasets="{\\"lofar:L1\\"}"',
         'VARS B +RequiredDatasets="{\\"lofar:more\\", \\"ska:S7\\"}"',
@@ -287,8 +286,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     (tmp_path / "x.dag").write_text("JOB A x.sub\n")
     (tmp_path / "endless.sub").write_text("L = $(M)\nM = $(L)\n+RequiredDatasets = {$(L)}\nqueue\n")
     (tmp_path / "bad.sub").write_text('+RequiredDatasets = {"$(item)"}\nqueue item in (o:1 o)d)\n')
-    done = hydrator(*words, cwd=tmp_path)
-    assert done.returncode == 2
+    done = hydrator(*words, cwd=tmp_path, status=2)
     assert sentence in done.stderr.decode()
     assert done.stderr.count(b"\n") == 1
 
@@ -320,7 +318,7 @@ def test_wrap_does_not_follow_a_link_with_the_copys_name(tmp_path):
     done = hydrator(
         "wrap", "-d", "o:1", "--", str(stand_in(tmp_path / "condor_submit_dag")), "x.dag", cwd=tmp_path
     )
-    assert (done.returncode, done.stdout) == (0, b"x.2.hydrator.dag\n"), done.stderr
+    assert done.stdout == b"x.2.hydrator.dag\n"
     assert victim.read_text() == "mine"
     assert (tmp_path / "x.hydrator.dag").is_symlink()
     assert "RequiredDatasets" in (tmp_path / "x.2.hydrator.dag").read_text()
@@ -336,10 +334,10 @@ def test_wrap_reuses_an_equal_copy_so_that_dagman_finds_its_rescue_file(nested):
 
 @pytest.mark.outside
 def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
-    assert wrapped(nested, "-d", "o:1").returncode == 0
+    wrapped(nested, "-d", "o:1")
     before = {path: path.read_bytes() for path in nested.rglob("*.dag")}
     done = wrapped(nested, "-d", "D+C=o:2")
-    assert (done.returncode, done.stdout) == (0, b"root.2.hydrator.dag\n")
+    assert done.stdout == b"root.2.hydrator.dag\n"
     notice = b"root.2.hydrator.dag: the copies of the DAG with a lower number have other content"
     assert notice + b" and stay unchanged" in done.stderr
     assert {path: path.read_bytes() for path in before} == before
@@ -349,20 +347,19 @@ def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
 
 @pytest.mark.outside
 def test_rejected_dag_leaves_no_copy_and_keeps_those_of_a_running_one(nested):
-    assert wrapped(nested, "-d", "o:1").returncode == 0
+    wrapped(nested, "-d", "o:1")
     before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
     stand_in(nested / "condor_submit_dag", "echo refused >&2; exit 3")
     before[nested / "condor_submit_dag"] = (nested / "condor_submit_dag").read_bytes()
     for datasets in ("o:1", "D+C=o:2"):
-        done = wrapped(nested, "-d", datasets)
-        assert done.returncode == 3
+        wrapped(nested, "-d", datasets, status=3)
         assert {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.outside
 def test_interrupted_submission_keeps_its_dag_copies(nested):
     stand_in(nested / "condor_submit_dag", "kill -INT $$")
-    assert wrapped(nested, "-d", "o:1").returncode == 130
+    wrapped(nested, "-d", "o:1", status=130)
     assert (nested / "root.hydrator.dag").exists()
 
 
@@ -402,8 +399,7 @@ def test_list_too_long_for_an_argument_goes_by_a_temporary_copy(tmp_path):
 @pytest.mark.outside
 def test_copy_of_a_splice_is_in_the_folder_of_its_file(nested):
     (nested / "root.dag").write_text("SPLICE ../x/S s.dag DIR sub\n")
-    done = wrapped(nested, "-d", "o:1")
-    assert done.returncode == 0, done.stderr
+    wrapped(nested, "-d", "o:1")
     assert (nested / "sub" / "s...-x-S.hydrator.dag").exists()
 
 
@@ -443,15 +439,18 @@ def nested(tmp_path) -> Path:
     return tmp_path
 
 
-def wrapped(folder: Path, *options: str, dag: str = "root.dag") -> subprocess.CompletedProcess[bytes]:
-    return hydrator("wrap", *options, "--", str(folder / "condor_submit_dag"), dag, cwd=folder)
+def wrapped(
+    folder: Path, *options: str, dag: str = "root.dag", status: int = 0
+) -> subprocess.CompletedProcess[bytes]:
+    tool = str(folder / "condor_submit_dag")
+    return hydrator("wrap", *options, "--", tool, dag, cwd=folder, status=status)
 
 
 @pytest.mark.outside
 def test_wrap_follows_splices_sub_dags_and_includes_byte_for_byte(nested):
     before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
     done = wrapped(nested, *[w for n in ("R", "S+A", "S+T+B", "D+C", "I") for w in ("-d", f"{n}=o:{n[-1]}")])
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stderr == b""
     assert done.stdout == b"root.hydrator.dag\n"
     root = (nested / "root.hydrator.dag").read_bytes()
     expected = before[nested / "root.dag"].replace(b"s.dag", b"s.S.hydrator.dag")
@@ -471,7 +470,6 @@ def test_wrap_follows_splices_sub_dags_and_includes_byte_for_byte(nested):
 @pytest.mark.outside
 def test_dag_file_without_new_datasets_is_not_copied(nested):
     done = wrapped(nested, "-d", "S+T+B=o:1")
-    assert done.returncode == 0, done.stderr
     assert not (nested / "deep" / "d.D.hydrator.dag").exists()
     assert b"d.dag DIR deep" in (nested / "root.hydrator.dag").read_bytes()
     assert b"no dataset is known for node C" in done.stderr
@@ -497,7 +495,6 @@ def test_node_of_a_splice_that_another_file_decides_has_no_key(nested, top, belo
     (nested / "two.dag").write_text(f"{top}SPLICE S b.dag\n")
     (nested / "b.dag").write_text(below)
     done = wrapped(nested, "-d", "S+A=o:1,o:2", dag="two.dag")
-    assert done.returncode == 0, done.stderr
     assert (nested / "b.S.hydrator.dag").read_text() == (
         f'{below}VARS A PREPEND +RequiredDatasets="{{\\"o:1\\", \\"o:2\\"}}"\n'
     )
@@ -511,7 +508,7 @@ def test_equal_descriptions_of_two_splices_are_read(nested):
     (nested / "b.dag").write_text(WORK % "" + "JOB A work\n")
     long = ",".join(f"o:{'x' * 60}{number}" for number in range(2))
     done = wrapped(nested, "-d", f"S+A={long}", "-d", "T+A=o:3", dag="two.dag")
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stderr == b""
     assert f'DataLocalityKeyFor="\\"{long}\\""' in (nested / "b.S.hydrator.dag").read_text()
 
 
@@ -519,8 +516,7 @@ def test_equal_descriptions_of_two_splices_are_read(nested):
 def test_dag_spliced_twice_has_a_copy_for_each_splice(tmp_path, nested):
     (nested / "two.dag").write_text("SPLICE x.dag x.dag\nSPLICE Y x.dag\n")
     (nested / "x.dag").write_text("JOB A n.sub\n")
-    done = wrapped(nested, "-d", "x.dag+A=o:1", "-d", "Y+A=o:2", dag="two.dag")
-    assert done.returncode == 0, done.stderr
+    wrapped(nested, "-d", "x.dag+A=o:1", "-d", "Y+A=o:2", dag="two.dag")
     assert (nested / "two.hydrator.dag").read_text() == (
         "SPLICE x.dag x.x.dag.hydrator.dag\nSPLICE Y x.Y.hydrator.dag\n"
     )
@@ -547,16 +543,15 @@ def test_unreadable_nested_dag_is_one_sentence_and_submits_nothing(nested, chang
     if change:
         name, text = change
         (nested / name).unlink() if text is None else (nested / name).write_text(text)
-    done = wrapped(nested, *options)
-    assert (done.returncode, done.stdout) == (2, b"")
+    done = wrapped(nested, *options, status=2)
+    assert done.stdout == b""
     assert told in done.stderr.decode()
     assert "Traceback" not in done.stderr.decode()
 
 
 @pytest.mark.outside
 def test_gpu_lines_of_a_node_are_appended_to_its_description(nested):
-    done = wrapped(nested, "--gpu", "S+A=prefer")
-    assert done.returncode == 0, done.stderr
+    wrapped(nested, "--gpu", "S+A=prefer")
     added = (nested / "sub" / "s.S.hydrator.dag").read_text().splitlines()[2:]
     assert 'VARS A APPEND requirements="($(requirements:true)) && TARGET.Cpus >= MY.RequestCpus"' in added
     assert all(line.startswith("VARS A APPEND ") for line in added)
@@ -579,8 +574,8 @@ def test_node_name_in_several_dag_files_needs_the_file_number(nested):
     for name in ("one.dag", "two.dag"):
         (nested / name).write_text("JOB A n.sub\n")
     tool = str(nested / "condor_submit_dag")
-    done = hydrator("wrap", "-d", "A=o:1", "--", tool, "one.dag", "two.dag", cwd=nested)
-    assert (done.returncode, done.stdout) == (2, b"")
+    done = hydrator("wrap", "-d", "A=o:1", "--", tool, "one.dag", "two.dag", cwd=nested, status=2)
+    assert done.stdout == b""
     assert b"several of the DAG files have a node A: use 0.A or 1.A" in done.stderr
 
 
@@ -588,7 +583,6 @@ def test_node_name_in_several_dag_files_needs_the_file_number(nested):
 def test_datasets_for_all_nodes_apply_to_job_nodes_only(tmp_path, kind):
     (tmp_path / "x.dag").write_text(f"JOB A @=end\nexecutable = x\n@end\n{kind} F {{\nexecutable = x\n}}\n")
     done = hydrator("filter", "x.dag", "-d", "o:1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     assert b"VARS A +R" in done.stdout
     assert b"VARS F" not in done.stdout
     named = hydrator("filter", "x.dag", "-d", "F=o:1", cwd=tmp_path)
@@ -598,15 +592,14 @@ def test_datasets_for_all_nodes_apply_to_job_nodes_only(tmp_path, kind):
 def test_quoted_node_name_may_be_given_without_quotes(tmp_path):
     (tmp_path / "x.dag").write_text('JOB "A B" {\nexecutable = x\n}\n')
     done = hydrator("filter", "x.dag", "-d", "A B=o:1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     assert b'VARS "A B" +RequiredDatasets="{\\"o:1\\"}"' in done.stdout
 
 
 @pytest.mark.parametrize("text", ["JOBS A a.sub\n", "hello world\n", "\x00\n"])
 def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text):
     (tmp_path / "x").write_text(text)
-    done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, b"")
+    done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path, status=2)
+    assert done.stdout == b""
     assert b"neither a DAG file nor a submit file" in done.stderr
 
 
@@ -621,6 +614,6 @@ def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
 
 def test_wrap_of_condor_submit_rejects_a_dag(tmp_path):
     (tmp_path / "x.dag").write_text("JOB A a.sub\n")
-    done = hydrator("wrap", "-d", "o:1", "--", "condor_submit", "x.dag", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, b"")
+    done = hydrator("wrap", "-d", "o:1", "--", "condor_submit", "x.dag", cwd=tmp_path, status=2)
+    assert done.stdout == b""
     assert b"x.dag is a DAG file: give condor_submit_dag instead of condor_submit after --" in done.stderr
