@@ -56,6 +56,14 @@ def checked(*arguments: str | Path, given: bytes = b"") -> tuple[int, str]:
     return done.returncode, (done.stdout + done.stderr).decode()
 
 
+def accepted_rules(folder: Path, rules: list[dict]) -> str:
+    """Return what promtool says of *rules*, which it accepts."""
+    (folder / "rules.yml").write_text(json.dumps({"groups": [{"name": "x", "rules": rules}]}))
+    status, said = checked("check", "rules", folder / "rules.yml")
+    assert status == 0, said
+    return said
+
+
 def test_promtool_accepts_the_metrics():
     assert checked("check", "metrics", given=generate_latest(registry())) == (0, "")
 
@@ -161,10 +169,7 @@ def test_dashboard_uses_only_exported_metrics_and_their_labels():
 
 def test_every_expression_of_the_dashboard_is_valid(tmp_path):
     rules = [{"record": "x", "expr": text, "labels": {"panel": title}} for title, text in panels().items()]
-    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
-    status, said = checked("check", "rules", tmp_path / "rules.yml")
-    assert f"{len(rules)} rules found" in said
-    assert status == 0, said
+    assert f"{len(rules)} rules found" in accepted_rules(tmp_path, rules)
 
 
 def expressions(text: str) -> list[str]:
@@ -175,9 +180,7 @@ def expressions(text: str) -> list[str]:
 @pytest.mark.parametrize("block", blocks("text promql"), ids=str)
 def test_expressions_on_pages_are_valid_and_use_exported_metrics(block, tmp_path):
     rules = [{"record": "x", "expr": text} for text in expressions(block.text)]
-    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "page", "rules": rules}]}))
-    status, said = checked("check", "rules", tmp_path / "rules.yml")
-    assert status == 0, said
+    accepted_rules(tmp_path, rules)
     asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\bhydrator_\w+", block.text)}
     assert asked
     assert asked <= names()

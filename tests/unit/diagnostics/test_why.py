@@ -283,21 +283,23 @@ def test_verdict_names_the_concurrency_limit_of_a_waiting_job():
     assert nowhere.verdict.startswith("it waits for a concurrency limit (license)")
 
 
-def test_verdict_names_a_rejection_that_is_later_than_the_time_of_the_answer():
-    job = refused("concurrency limit license reached", ago=timedelta(seconds=-1))
-    answer = explain(job, [slots(FINE)], None, now=NOON)
-    source = "the negotiator reported this 0 s ago"
-    assert answer.verdict.startswith(f"it waits for a concurrency limit (license): {source}")
-
-
-def test_verdict_takes_the_name_of_a_limit_from_the_job():
-    job = refused("concurrency limit reached", concurrency_limits="license:2")
-    assert "concurrency limit (license:2)" in explain(job, [slots(FINE)], None, now=NOON).verdict
-
-
-def test_verdict_has_other_rejections_of_a_matching_job():
-    answer = explain(refused("insufficient priority"), [slots(FINE)], None, now=NOON)
-    assert answer.verdict.startswith("it waits for its turn (insufficient priority)")
+@pytest.mark.parametrize(
+    ("job", "verdict"),
+    [
+        (
+            refused("concurrency limit license reached", ago=timedelta(seconds=-1)),
+            "it waits for a concurrency limit (license): the negotiator reported this 0 s ago",
+        ),
+        (
+            refused("concurrency limit reached", concurrency_limits="license:2"),
+            "it waits for a concurrency limit (license:2)",
+        ),
+        (refused("insufficient priority"), "it waits for its turn (insufficient priority)"),
+    ],
+    ids=["later than the answer", "name from the job", "other rejection"],
+)
+def test_verdict_names_the_rejection_of_a_matching_job(job, verdict):
+    assert explain(job, [slots(FINE)], None, now=NOON).verdict.startswith(verdict)
 
 
 @pytest.mark.parametrize(

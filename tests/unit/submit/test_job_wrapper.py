@@ -79,6 +79,12 @@ class Node:
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.start([self.wrapper(), *words], env={**self.environment, **environment})
 
+    def missed(self) -> str:
+        """Run a job that ends to run elsewhere; return its stderr."""
+        done = self.run("true")
+        assert (done.returncode, done.stdout) == (85, "")
+        return done.stderr
+
     def start(
         self, words: Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
@@ -319,11 +325,10 @@ def test_missing_dataset_ends_with_85_and_is_reported_in_the_job_ad(node):
     node.takes("lofar:L1.ms", "lofar:L2.ms")
     node.holds("L2.ms")
     attributes = node.chirp()
-    done = node.run("true")
-    assert done.returncode == 85
-    assert done.stderr.count("\n") == 1
-    assert "not readable at UK: lofar:L1.ms" in done.stderr
-    assert "could not be written" not in done.stderr
+    stderr = node.missed()
+    assert stderr.count("\n") == 1
+    assert "not readable at UK: lofar:L1.ms" in stderr
+    assert "could not be written" not in stderr
     assert attributes["ChirpDataLocalityMissed"] == '{"UK"}'
     until = int(attributes["ChirpDataLocalityMissedUntil"])
     assert until % 300 == 0
@@ -371,9 +376,8 @@ def test_invalid_path_is_a_miss_and_leaves_no_child_process(node):
 
 def test_site_without_storage_misses_every_dataset(node):
     node.takes("lofar:L1.ms", sites={})
-    done = node.run("true")
-    assert done.returncode == 85
-    assert "hydrator-paths.json has no path for this dataset" in done.stderr
+    stderr = node.missed()
+    assert "hydrator-paths.json has no path for this dataset" in stderr
 
 
 def test_file_server_without_an_answer_is_a_miss(tmp_path):
@@ -473,9 +477,8 @@ def test_result_of_the_stage_in_command_is_found(node, command, below):
 )
 def test_dataset_that_cannot_be_fetched_is_a_miss(node, command, sentence):
     node.takes("lofar:L1.ms", stage_in=command)
-    done = node.run("true")
-    assert done.returncode == 85
-    assert sentence in done.stderr
+    stderr = node.missed()
+    assert sentence in stderr
 
 
 def test_stage_in_command_that_takes_too_long_is_killed(node):

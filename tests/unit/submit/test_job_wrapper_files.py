@@ -110,12 +110,11 @@ def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
     (element.storage / hash_path("lofar:b")).unlink()
     element.ready()
     attributes = element.chirp()
-    done = element.run("true")
-    assert done.returncode == 85
+    stderr = element.missed()
     path = element.storage / hash_path("lofar:b")
     error = f"{path}: No such file or directory"
     why = f"lofar:L1.ms (1 of the dataset's 3 files cannot be read; the first: {error})"
-    assert f"not readable at UK: {why}" in done.stderr
+    assert f"not readable at UK: {why}" in stderr
     assert "lofar:L1.ms UK" in attributes["ChirpDataLocalityMisses"]
 
 
@@ -123,9 +122,8 @@ def test_missing_files_are_one_miss_with_their_number_and_an_example(element):
 def test_file_with_another_size_is_a_miss(element, off):
     element.has(L1, {"lofar:a": b"12345", "lofar:b": b"12345"}, sizes=off)
     element.ready()
-    done = element.run("true")
-    assert done.returncode == 85
-    assert f"has 5 of {5 + off} bytes" in done.stderr
+    stderr = element.missed()
+    assert f"has 5 of {5 + off} bytes" in stderr
 
 
 def test_dataset_with_a_missing_file_is_fetched_with_a_stage_in_command(element):
@@ -188,9 +186,8 @@ def test_empty_column_file_is_seen_where_no_sizes_are_known(element):
     element.has(L1, {f"lofar:L1.ms/{name}": content for name, content in files.items()})
     element.contents = {L1: tuple(DatasetFile(file.did) for file in element.contents[Did(L1)])}
     element.ready()
-    done = element.run("true")
-    assert done.returncode == 85
-    assert "is empty, and the table has rows" in done.stderr
+    stderr = element.missed()
+    assert "is empty, and the table has rows" in stderr
 
 
 # ------------------------------------------------------------------------------------- archives
@@ -311,10 +308,9 @@ def test_invalid_archive_is_a_miss_of_its_dataset_and_leaves_no_files(element):
     element.has(L1, {"lofar:L1.ms.tar": tar_of({**WHOLE, "../evil": b"x"})})
     element.ready("lofar:good", L1)
     attributes = element.chirp()
-    done = element.run("true")
-    assert done.returncode == 85, done.stdout
-    assert "not readable at UK: lofar:L1.ms (" in done.stderr
-    assert "leads out of its folder: '../evil'" in done.stderr
+    stderr = element.missed()
+    assert "not readable at UK: lofar:L1.ms (" in stderr
+    assert "leads out of its folder: '../evil'" in stderr
     assert "lofar:good" not in attributes["ChirpDataLocalityMisses"]
     assert "lofar:L1.ms UK" in attributes["ChirpDataLocalityMisses"]
     assert not (element.scratch / "hydrator-inputs").exists()
@@ -336,7 +332,6 @@ def test_archive_too_large_for_the_scratch_folder_is_a_node_failure(element):
     element.contents[L1] = (DatasetFile("lofar:L1.ms.tar", path.stat().st_size),)
     element.ready()
     attributes = element.chirp()
-    done = element.run("true")
-    assert done.returncode == 85
-    assert f"unpacking needs {1 << 43} bytes, but {element.scratch} has only " in done.stderr
+    stderr = element.missed()
+    assert f"unpacking needs {1 << 43} bytes, but {element.scratch} has only " in stderr
     assert attributes.keys() == {"ChirpDataLocalityMissed", "ChirpDataLocalityMissedUntil"}

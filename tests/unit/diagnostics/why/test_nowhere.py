@@ -9,21 +9,13 @@ from pathlib import Path
 import pytest
 
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
-from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.domain.model import DatasetState, Did, Snapshot
 from hydrator.submit.nearest_names import add_similar_names
-from tests.factories import L1, L2, NOON
+from tests.factories import L1, L2
+from tests.unit.cli.test_submit_rapthor import CONFIG
+from tests.unit.diagnostics.test_why import beliefs, fact
+from tests.unit.submit.test_submit_file import stand_in
 
-CONFIG = """
-[daemon]
-state_dir = "state"
-[demand]
-ask_schedds = false
-[publish.collector]
-enabled = false
-[[catalogue]]
-type = "file"
-path = "catalogue.toml"
-"""
 CATALOGUE = """
 sites = ["CAM"]
 [datasets."lofar:L1234.ms"]
@@ -33,43 +25,34 @@ sites.CAM = "nearline"
 """
 
 
-def known(**sites: dict[Did, Fact]) -> DaemonKnowledge:
-    facts = {Site(site): SiteFacts(NOON, here) for site, here in sites.items()}
-    return DaemonKnowledge(NOON, Snapshot(facts), frozenset({L1, L2}))
-
-
-def fact(state: DatasetState, fraction: float | None = None) -> Fact:
-    return Fact(state, NOON, fraction)
-
-
 def test_sites_are_listed_with_missing_datasets_unless_one_is_complete():
     here, coming = fact(DatasetState.AVAILABLE), fact(DatasetState.STAGING, 0.4)
-    text = explain_no_complete_site(known(CAM={L1: here, L2: coming}, RAL={L2: here}), {L1, L2})
+    text = explain_no_complete_site(beliefs(CAM={L1: here, L2: coming}, RAL={L2: here}), {L1, L2})
     assert text == (
         f"no site has all data of the job now: CAM has 1 of 2 ({L2} STAGING 40 %);"
         f" RAL has 1 of 2 ({L1} absent)"
     )
-    assert explain_no_complete_site(known(CAM={L1: here, L2: here}), {L1, L2}) == ""
+    assert explain_no_complete_site(beliefs(CAM={L1: here, L2: here}), {L1, L2}) == ""
 
 
 def test_name_in_no_catalogue_comes_first_and_unseen_datasets_are_skipped():
     right, wrong = Did("lofar:L1234.ms"), Did("lofar:L1243.ms")
-    beliefs = known(RAL={right: fact(DatasetState.AVAILABLE)})
-    beliefs = add_similar_names(replace(beliefs, queried_dids=frozenset({wrong})), {wrong})
-    assert explain_no_complete_site(beliefs, {wrong, L1}).startswith(
+    known = beliefs(RAL={right: fact(DatasetState.AVAILABLE)})
+    known = add_similar_names(replace(known, queried_dids=frozenset({wrong})), {wrong})
+    assert explain_no_complete_site(known, {wrong, L1}).startswith(
         f"{L1} is in no catalogue; {wrong} is in no cata"
     )
-    assert explain_no_complete_site(beliefs, {wrong}) == f"{wrong} is in no catalogue; did you mean {right}?"
-    assert explain_no_complete_site(known(), {Did("not:asked")}) == ""
-    silent = replace(known(), snapshot=Snapshot({}, {L1: "timeout"}))
+    assert explain_no_complete_site(known, {wrong}) == f"{wrong} is in no catalogue; did you mean {right}?"
+    assert explain_no_complete_site(beliefs(), {Did("not:asked")}) == ""
+    silent = replace(beliefs(), snapshot=Snapshot({}, {L1: "timeout"}))
     assert explain_no_complete_site(silent, {L1}) == ""
-    assert explain_no_complete_site(known(), frozenset()) == ""
+    assert explain_no_complete_site(beliefs(), frozenset()) == ""
 
 
 def test_all_absent_names_are_named_at_once():
     absent = [Did(f"x:A{number}") for number in range(9)]
-    beliefs = replace(known(), queried_dids=frozenset(absent))
-    assert explain_no_complete_site(beliefs, {*absent}) == f"{', '.join(absent)} are in no catalogue"
+    known = replace(beliefs(), queried_dids=frozenset(absent))
+    assert explain_no_complete_site(known, {*absent}) == f"{', '.join(absent)} are in no catalogue"
 
 
 @pytest.fixture
@@ -77,19 +60,20 @@ def desk(tmp_path: Path) -> Path:
     (tmp_path / "config.toml").write_text(CONFIG)
     (tmp_path / "catalogue.toml").write_text(CATALOGUE)
     (tmp_path / "job.sub").write_text("executable = /bin/true\nqueue\n")
-    tool = tmp_path / "condor_submit"
-    tool.write_text("#!/bin/sh\necho submitted\n")
-    tool.chmod(0o755)
+    stand_in(tmp_path / "condor_submit", "echo submitted")
     return tmp_path
 
 
-def wrapped(desk: Path, did: str, *options: str) -> subprocess.CompletedProcess[str]:
-    words = ["submit", "wrap", "-c", "config.toml", "-d", did, *options, "--", "condor_submit", "job.sub"]
+def wrap(desk: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PATH": f"{desk}:{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "hydrator.cli", *words]
+    command = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", "-c", "config.toml", *words]
     return subprocess.run(
         command, cwd=desk, env=env, capture_output=True, text=True, check=False, timeout=120
     )
+
+
+def wrapped(desk: Path, did: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return wrap(desk, "-d", did, *options, "--", "condor_submit", "job.sub")
 
 
 @pytest.mark.outside
@@ -118,8 +102,7 @@ def test_wrap_warns_of_jobs_without_a_site_and_refuses_them_on_request(desk):
 @pytest.mark.outside
 def test_wrap_names_dag_nodes_without_a_site_and_writes_no_refused_dag(desk):
     (desk / "x.dag").write_text("JOB A job.sub\nJOB B job.sub\nJOB C job.sub\n")
-    (desk / "condor_submit_dag").write_text("#!/bin/sh\n")
-    (desk / "condor_submit_dag").chmod(0o755)
+    stand_in(desk / "condor_submit_dag", "")
 
     def submit(*options: str) -> subprocess.CompletedProcess[str]:
         given = [
@@ -127,24 +110,7 @@ def test_wrap_names_dag_nodes_without_a_site_and_writes_no_refused_dag(desk):
             for node, did in zip("ABC", ["L1234", "L5678", "L5678"], strict=True)
             for w in ("-d", f"{node}=lofar:{did}.ms")
         ]
-        words = [
-            "submit",
-            "wrap",
-            "-c",
-            "config.toml",
-            *given,
-            *options,
-            "--",
-            "./condor_submit_dag",
-            "x.dag",
-        ]
-        return subprocess.run(
-            [sys.executable, "-m", "hydrator.cli", *words],
-            cwd=desk,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return wrap(desk, *given, *options, "--", "./condor_submit_dag", "x.dag")
 
     refused = submit("--refuse-nowhere")
     assert refused.returncode == 3
