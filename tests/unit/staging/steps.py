@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from hydrator.staging.needs import DataNeed
+from hydrator.domain.ports import DataNeed
+from hydrator.staging.policy import StagingPolicy
 from tests.factories import MINUTE
 from tests.staging_world import StagingWorld
 
@@ -11,3 +12,10 @@ def step_with(world: StagingWorld, *needs: DataNeed, after: timedelta = MINUTE) 
     """Let only *needs* be in the queue, and make a step."""
     world.queue(*needs)
     world.step(after)
+
+
+def world_with(*needs: DataNeed, rules: StagingPolicy | None = None, **sizes: float) -> StagingWorld:
+    """Return a world with datasets of these *sizes* (TB), after a step with *needs* in the queue."""
+    world = StagingWorld(rules, **sizes)
+    step_with(world, *needs)
+    return world

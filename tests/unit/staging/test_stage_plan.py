@@ -13,12 +13,11 @@ from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, Stagin
 from hydrator.staging.stage_plan import choose_lifetime
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
 from tests.staging_world import BOB, SCHEDD, StagingWorld, need, policy, run
-from tests.unit.staging.steps import step_with
+from tests.unit.staging.steps import step_with, world_with
 
 
 def test_data_that_no_site_has_is_asked_for_at_one_site():
-    world = StagingWorld(L1=0.5, L2=1)
-    step_with(world, need(L1, L2))
+    world = world_with(need(L1, L2), L1=0.5, L2=1)
     assert world.stages == {(L1, CAM), (L2, CAM)}
     [row, _] = world.overview.requests
     assert row.description.startswith("asked 12:01 UTC at CAM, request rule1, ")
@@ -26,8 +25,7 @@ def test_data_that_no_site_has_is_asked_for_at_one_site():
 
 
 def test_a_job_must_wait_before_its_data_is_asked_for():
-    world = StagingWorld(L1=1)
-    step_with(world, need(L1, queued_since=NOON))
+    world = world_with(need(L1, queued_since=NOON), L1=1)
     assert world.stages == set()
     assert world.reasons == ["the jobs have waited for 1 min; asked in 9 min"]
     world.step(9 * MINUTE)
@@ -42,8 +40,7 @@ def test_a_job_must_wait_before_its_data_is_asked_for():
     ],
 )
 def test_only_jobs_that_wait_for_nothing_but_data_count(missing, reason):
-    world = StagingWorld(L1=1)
-    step_with(world, need(L1, is_data_missing=missing))
+    world = world_with(need(L1, is_data_missing=missing), L1=1)
     assert world.stages == set()
     assert world.reasons == ([reason] if reason else [])
     assert set(world.stager.calls) <= {"look"}
@@ -210,8 +207,7 @@ LIMITS = {
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_request_above_a_limit_is_not_made_and_says_why(name):
     limits, reason = LIMITS[name]
-    world = StagingWorld(policy(limits=limits), L1=2)
-    step_with(world, need(L1))
+    world = world_with(need(L1), rules=policy(limits=limits), L1=2)
     assert world.stages == set()
     assert world.reasons == [reason]
 
@@ -330,8 +326,7 @@ def test_what_is_kept_for_an_older_request_is_told():
 
 
 def test_a_large_request_waits_for_a_person():
-    world = StagingWorld(L1=3)
-    step_with(world, need(L1, jobs=7))
+    world = world_with(need(L1, jobs=7), L1=3)
     assert world.stages == set()
     [row] = world.overview.planned
     assert row.needs_approval
@@ -343,8 +338,7 @@ def test_a_large_request_waits_for_a_person():
 
 
 def test_an_approval_is_for_exactly_these_bytes():
-    world = StagingWorld(L1=3)
-    step_with(world, need(L1))
+    world = world_with(need(L1), L1=3)
     [row] = world.overview.planned
     world.control.commands.append(StagingCommand("approve", row.batch))
     world.add_dataset(L1, 4)
@@ -367,8 +361,7 @@ def test_a_rejected_request_is_not_made():
 
 
 def test_propose_shows_the_plan_and_sends_nothing():
-    world = StagingWorld(policy(StagingMode.PROPOSE), L1=1)
-    step_with(world, need(L1, jobs=3))
+    world = world_with(need(L1, jobs=3), rules=policy(StagingMode.PROPOSE), L1=1)
     [row] = world.overview.planned
     assert row.description == "would ask for 1 TB in 1 dataset at CAM; the mode is propose"
     assert (row.dids, row.bytes, row.job_count, row.needs_approval) == ((L1,), TERABYTE, 3, False)
@@ -400,15 +393,13 @@ def test_a_site_in_propose_is_shown_while_another_is_asked():
 
 
 def test_overview_leaves_out_datasets_that_are_never_published():
-    world = StagingWorld(policy(never=(L2,)), L1=1, L2=1)
-    step_with(world, need(L1), need(L2))
+    world = world_with(need(L1), need(L2), rules=policy(never=(L2,)), L1=1, L2=1)
     assert {row.did for row in world.overview.requests} == {L1}
     assert L2 not in str(world.overview)
 
 
 def test_before_a_request_the_rules_are_read_again():
-    world = StagingWorld(policy(limits=StagingLimits(user_bytes=0)), L1=1)
-    step_with(world, need(L1))
+    world = world_with(need(L1), rules=policy(limits=StagingLimits(user_bytes=0)), L1=1)
     assert world.stager.calls.count("find_rules") == 1
     world.step()
     assert world.stager.calls.count("find_rules") == 1  # the facts of the last minutes serve
@@ -440,8 +431,7 @@ def test_an_account_that_cannot_renew_asks_for_the_longest_lifetime():
 
 
 def test_nothing_is_asked_on_the_facts_of_an_old_cycle():
-    world = StagingWorld(L1=1)
-    step_with(world, need(L1, queued_since=NOON))
+    world = world_with(need(L1, queued_since=NOON), L1=1)
     world.clock.now += HOUR
     overview = world.controller.run_once(world.report)
     assert world.stages == set()
@@ -449,8 +439,7 @@ def test_nothing_is_asked_on_the_facts_of_an_old_cycle():
 
 
 def test_nothing_is_asked_while_another_daemon_publishes_on_the_pool():
-    world = StagingWorld(L1=1)
-    step_with(world, need(L1, queued_since=NOON))
+    world = world_with(need(L1, queued_since=NOON), L1=1)
     report = replace(world.report, rivals={"collector": "the ad of CAM has a generation of another daemon"})
     world.clock.now += timedelta(minutes=4)
     overview = world.controller.run_once(report)

@@ -36,14 +36,11 @@ class Schedds:
         (["178.0"], "ClusterId == 178 && ProcId == 0"),
         (["178", "180.2"], "ClusterId == 178 || ClusterId == 180 && ProcId == 2"),
         (['Owner == "alice"'], 'Owner == "alice"'),
+        ([], None),
     ],
 )
-def test_number_is_a_job_and_other_text_a_constraint(words, constraint):
-    assert select_jobs(words, all_jobs=False) == constraint
-
-
-def test_all_jobs_are_selected_by_the_option_all_alone():
-    assert select_jobs([], all_jobs=True) is None
+def test_number_is_a_job_other_text_a_constraint_and_all_jobs_need_no_word(words, constraint):
+    assert select_jobs(words, all_jobs=not words) == constraint
 
 
 @pytest.mark.parametrize(
