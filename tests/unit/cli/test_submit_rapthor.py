@@ -190,7 +190,10 @@ def test_gpu_is_preferred_by_the_configuration_or_by_an_option(host):
     assert "GPU" not in plain
     asked = host.submit("L1.ms", "--gpu", "prefer", "--rank", "TARGET.KFlops", "--requirements", "A || B")
     assert "request_cpus = ((TARGET.GPUs >= 1) =?= true) ? 4 : 16\n" in asked.stdout
-    assert "rank = ((TARGET.KFlops) ?: 0.0) + 100 * MY.GPUPreference\n" in asked.stdout
+    assert (
+        "rank = (((TARGET.KFlops) ?: 0.0) + 100 * MY.GPUPreference) + (MY.DataLocalityRank ?: 0.0)\n"
+        in asked.stdout
+    )
     assert "requirements = ((A || B) && (TARGET.Cpus >= MY.RequestCpus) && (identicalMember(" in asked.stdout
     host.configure(STORAGE + '[submit]\ngpu = "require"\n')
     assert "request_gpus = 1\n" in host.submit("L1.ms").stdout

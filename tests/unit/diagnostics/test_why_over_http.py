@@ -13,7 +13,7 @@ from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState
 from hydrator.diagnostics.why.query import StagingExplainer
 from hydrator.diagnostics.why.render import render_answer
-from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.dataset_sets import quote_key, set_key
 from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
@@ -81,7 +81,7 @@ def view() -> ServerState:
     )
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
     lines = {"Sets": "0.5", "ReadSeconds": "240", "QueueSeconds": "720", "ReadFrom": f'"{RAL}"'}
-    entries = tuple((f"DataLocality{name}", f"[{BOTH}={text}]") for name, text in lines.items())
+    entries = tuple((f"DataLocality{name}", f"[{quote_key(BOTH)}={text}]") for name, text in lines.items())
     ads[CAM] = replace(ads[CAM], content=entries, estimates_until=NOON + 10 * MINUTE)
     estimate = SetEstimate(240, 720, RAL, queue_site=RAL)
     return ServerState(
