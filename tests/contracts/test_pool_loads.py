@@ -17,16 +17,9 @@ from tests.contracts.pool_loads import LOAD, PoolLoadsContract
 from tests.factories import NOON
 from tests.memory import MemoryPoolLoads
 
-ALIKE = {"key": "t:a", "datasets": [], "user": "ann", "cpus": 2.0, "expected_seconds": 600, "run": "r1"}
-BARE = {
-    "key": None,
-    "datasets": ["t:a", "t:b"],
-    "user": "bob",
-    "cpus": 1.0,
-    "expected_seconds": None,
-    "run": None,
-}
-NAMELESS = {"key": None, "datasets": [], "user": "", "cpus": 1.0, "expected_seconds": None, "run": None}
+ALIKE = {"key": "t:a", "user": "ann", "cpus": 2.0, "expected_seconds": 600, "run": "r1"}
+OTHERS = {"key": "t:a,t:b", "user": "bob", "cpus": 1.0, "expected_seconds": None, "run": None}
+NAMELESS = {"key": None, "user": "", "cpus": 1.0, "expected_seconds": None, "run": None}
 
 
 def slot(name: str, state: str, cpus: float, total: float | None = None, **more: object) -> dict[str, Any]:
@@ -73,7 +66,7 @@ class Client:
     def read_idle_jobs(self, schedd: str) -> list[dict[str, Any]]:
         if schedd == "ap2":
             raise PoolError(schedd, "no answer in time")
-        return [{**ALIKE, "job_count": 3}, {**BARE, "job_count": 1}]
+        return [{**ALIKE, "job_count": 3}, {**OTHERS, "job_count": 1}]
 
     def read_running_jobs(
         self, schedd: str, site_attributes: Sequence[str], leaving_slots: Sequence[str] = ()
