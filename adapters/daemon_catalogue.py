@@ -215,8 +215,8 @@ class DaemonCatalogue:
             knowledge = _parse_knowledge(rows, sites, now)
         if not dids:
             return knowledge
-        with suppress(CatalogueError):  # the states are an answer without the estimates
-            return replace(knowledge, estimates=self.read_estimates({set_key(dids)}))
+        with suppress(CatalogueError), self._translate_errors():  # the states are an answer without them
+            return replace(knowledge, estimates=_parse_estimates(sites, self._fetch_sets([set_key(dids)])))
         return knowledge
 
     def read_estimates(self, keys: Collection[str]) -> Estimates:
@@ -227,10 +227,7 @@ class DaemonCatalogue:
         """
         with self._translate_errors():
             sites = self._get("/v1/sites", _SITES)["sites"]
-            rows: list[_SetRow] = []
-            for query in _join_parameters("key", sorted(keys)):
-                rows += self._get(f"/v1/sets?{query}", _SETS)["sets"]
-            return _parse_estimates(sites, rows)
+            return _parse_estimates(sites, self._fetch_sets(keys))
 
     def read_staging(self, dids: Collection[Did]) -> tuple[str, ...]:
         """Return the daemon's sentences about its requests for a job that needs exactly *dids*.
@@ -241,9 +238,7 @@ class DaemonCatalogue:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
-            (query,) = _join_parameters("key", [set_key(dids)])
-            rows = self._get(f"/v1/sets?{query}", _SETS)["sets"]
-            texts = [text for row in rows for text in row["staging"] or ()]
+            texts = [text for row in self._fetch_sets([set_key(dids)]) for text in row["staging"] or ()]
             return tuple(sanitize(text) for text in texts[:_MAX_STAGING_TEXTS])
 
     def read_paths(self, dids: AbstractSet[Did]) -> Mapping[Site, Mapping[Did, str]]:
@@ -261,6 +256,11 @@ class DaemonCatalogue:
                         raise ValueError(f"not an absolute path: {path[:100]!r}")
                     paths.setdefault(Site(each["site"]), {})[parse_did(row["did"])] = path
             return paths
+
+    def _fetch_sets(self, keys: Collection[str]) -> list[_SetRow]:
+        """Fetch the daemon's rows about the sets with *keys*."""
+        queries = _join_parameters("key", sorted(keys))
+        return [row for query in queries for row in self._get(f"/v1/sets?{query}", _SETS)["sets"]]
 
     def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[_DatasetRow], list[float]]:
         """Fetch the daemon's rows about *dids*; also return the daemon's time in each answer."""

@@ -96,25 +96,25 @@ def find_run(
 
 def count_idle_jobs(did: Did, load: PoolLoad, demand: Demand) -> int:
     """Count the idle jobs that need *did*."""
-    dids_of = _DatasetsOfJobs.of(demand)
-    return sum(jobs.job_count for jobs in _idle_jobs(load) if did in dids_of.find(jobs))
+    dids_by_key = _index_sets(demand)
+    return sum(jobs.job_count for jobs in _idle_jobs(load) if did in dids_by_key.get(jobs.key, ()))
 
 
 def measure_progress(
     name: str, found: ClusterJobs, demand: Demand, snapshot: Snapshot, staging: StagingOverview | None
 ) -> RunProgress:
     """Count the jobs in *found* by where they run and what they wait for; *name* is their title."""
-    dids_of = _DatasetsOfJobs.of(demand)
+    dids_by_key = _index_sets(demand)
     by_site: dict[Site, int] = {}
     beside = elsewhere = 0
     for group in found.jobs.running:
-        count, dids = len(group.started_at), dids_of.find(group)
+        count, dids = len(group.started_at), dids_by_key.get(group.key, ())
         if group.site:
             by_site[group.site] = by_site.get(group.site, 0) + count
         if group.site and dids:
             has_all = not _missing(dids, group.site, snapshot)
             beside, elsewhere = beside + count * has_all, elsewhere + count * (not has_all)
-    waits, unknown_count = _group_idle_jobs(found.jobs.idle, dids_of)
+    waits, unknown_count = _group_idle_jobs(found.jobs.idle, dids_by_key)
     sets = [
         WaitingSet(count, dids, *_find_best_site(dids, snapshot)) for dids, count in sorted(waits.items())
     ]
@@ -134,30 +134,19 @@ def measure_progress(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _DatasetsOfJobs:
-    """The demanded sets, by key."""
-
-    by_key: Mapping[str, tuple[Did, ...]]
-
-    @classmethod
-    def of(cls, demand: Demand) -> "_DatasetsOfJobs":
-        """Index the sets of *demand*."""
-        return cls({entry.key: entry.dids for entry in demand.entries if entry.key is not None})
-
-    def find(self, jobs: IdleJobs | RunningJobs) -> tuple[Did, ...]:
-        """Return the datasets of *jobs*; empty if they are unknown."""
-        return self.by_key.get(jobs.key or "", ())
+def _index_sets(demand: Demand) -> dict[str | None, tuple[Did, ...]]:
+    """Return the datasets of *demand* by the key of their jobs."""
+    return {entry.key: entry.dids for entry in demand.entries if entry.key is not None}
 
 
 def _group_idle_jobs(
-    idle: Sequence[IdleJobs], dids_of: _DatasetsOfJobs
+    idle: Sequence[IdleJobs], dids_by_key: Mapping[str | None, tuple[Did, ...]]
 ) -> tuple[dict[tuple[Did, ...], int], int]:
     """Count the idle jobs by datasets, and those whose datasets are unknown."""
     waits: dict[tuple[Did, ...], int] = {}
     unknown_count = 0
     for jobs in idle:
-        if dids := dids_of.find(jobs):
+        if dids := dids_by_key.get(jobs.key):
             waits[dids] = waits.get(dids, 0) + jobs.job_count
         else:
             unknown_count += jobs.job_count

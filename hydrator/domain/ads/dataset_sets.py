@@ -24,6 +24,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
+from hydrator.domain.ads import contract
+
 SetKey = NewType("SetKey", str)
 """The key of a set of datasets."""
 
@@ -84,7 +86,7 @@ def key_attributes(dids: Sequence[str]) -> dict[str, str]:
     joined = ",".join(dids)
     if len(joined) <= NAMES_CHARS:
         return {}
-    return {"DataLocalityKey": hash_key(dids), "DataLocalityKeyFor": joined}
+    return {contract.KEY: hash_key(dids), contract.KEY_FOR: joined}
 
 
 def fits(key: str, dids: Iterable[str]) -> bool:

@@ -15,10 +15,12 @@ an error for any job and slot (tests/properties/test_expressions.py).
 import re
 from typing import Final, Literal
 
+from hydrator.domain.ads import contract
+
 Mode = Literal["auto", "require", "wait"]
 MODES: tuple[Mode, ...] = ("auto", "require", "wait")
 
-SIGNIFICANT_ATTRIBUTES: Final = ("DataLocalityKey", "DataLocalityMaxAge", "DataLocalityAnyAfter")
+SIGNIFICANT_ATTRIBUTES: Final = (contract.KEY, contract.MAX_AGE, contract.ANY_AFTER)
 """Job attributes that only expressions of slots name, so the schedd does not see that a match needs them."""
 
 _SHARE = "MY.DataLocalitySets[TARGET.DataLocalityKey]"
@@ -63,18 +65,18 @@ def _offer() -> str:
 
 
 SLOT_EXPRESSIONS: Final = {
-    "DataLocalityLocal": LOCAL_EXPRESSION,
-    "DataLocalityAuto": (
+    contract.LOCAL: LOCAL_EXPRESSION,
+    contract.AUTO: (
         f"MY.DataLocalityLocal =?= true || ifThenElse({ESTIMATED_EXPRESSION}, {CHEAPER_EXPRESSION},"
         f" {KNOWN_EXPRESSION} || ({_WAITED}) =?= true)"
     ),
-    "DataLocalityRank": (
+    contract.RANK: (
         f"MY.DataLocalityLocal =?= true ? 0.0 : (time() < MY.DataLocalityEstimatesUntil"
         f" && {_READ} >= 0 && {_READ} <= 800000) =?= true"
         f" ? ({KNOWN_EXPRESSION} ? {_SHARE} : 0.0) - 1.0 - {_READ}"
         f" : ({KNOWN_EXPRESSION} ? 100000.0 * {_SHARE} : 0.0) - 1000000.0"
     ),
-    "DataLocalityOffer": _offer(),
+    contract.OFFER: _offer(),
 }
 """The attributes with the match logic, with the slot as MY and the job as TARGET.
 

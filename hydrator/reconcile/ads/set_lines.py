@@ -145,10 +145,6 @@ class SetFacts(NamedTuple):
     sizes: Mapping[Did, int]
     unread_dids: AbstractSet[Did]
 
-    def absent_row(self, dids: Sequence[Did]) -> SetRow:
-        """Return the row of a set of which the site has no dataset."""
-        return ABSENT if self.unread_dids.isdisjoint(dids) else UNKNOWN
-
     def build_row(self, dids: Sequence[Did]) -> SetRow:
         """Return the row of the set *dids*.
 
@@ -157,7 +153,7 @@ class SetFacts(NamedTuple):
         facts = self.facts
         here = {did: fact for did in dids if (fact := facts.get(did)) is not None}
         if not here:
-            return self.absent_row(dids)
+            return _absent_row(dids, self.unread_dids)
         if not self.unread_dids.isdisjoint(dids):
             return UNKNOWN
         if any(fact.state is DatasetState.UNKNOWN for fact in here.values()):
@@ -253,6 +249,11 @@ class SetLines:
     size_bytes: int
 
 
+def _absent_row(dids: Sequence[Did], unread_dids: AbstractSet[Did]) -> SetRow:
+    """Return the row of a set of which a site has no dataset."""
+    return ABSENT if unread_dids.isdisjoint(dids) else UNKNOWN
+
+
 class DemandedSets:
     """The entries of absent sets, shared by all sites of a cycle.
 
@@ -267,8 +268,7 @@ class DemandedSets:
     def absent_entry(self, key: SetKey, dids: Sequence[Did]) -> SetEntry:
         """Return the entry, without estimates, of a set of which a site has nothing."""
         if (entry := self._absent.get(key)) is None:
-            row = ABSENT if self._unread_dids.isdisjoint(dids) else UNKNOWN
-            entry = self._absent[key] = write_entry(key, row)
+            entry = self._absent[key] = write_entry(key, _absent_row(dids, self._unread_dids))
         return entry
 
 
