@@ -24,7 +24,7 @@ class JobOutcomeBatch:
     truncated_schedds: tuple[str, ...] = ()
     """Schedds where more jobs ended than one answer can contain. The further jobs are not counted."""
     impossible_count: int = 0
-    """Jobs that are not counted, because their times cannot be."""
+    """Jobs that are not counted, because their times are impossible."""
 
 
 def collect_outcomes(

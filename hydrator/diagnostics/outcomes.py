@@ -81,9 +81,9 @@ class JobOutcome:
 
 
 def has_possible_times(row: Mapping[str, Any], now: datetime) -> bool:
-    """Return True if the times of *row* can be: submitted ≤ started ≤ started last ≤ ended ≤ *now*.
+    """Return True if the times of *row* are possible: submitted ≤ started ≤ started last ≤ ended ≤ *now*.
 
-    An absent time is possible: a job that never started has none. A 0 is not: that is no time of a job.
+    An absent time is possible: a job that never started has none. A 0 is not possible.
     """
     names = ("QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
     given = [_moment(row.get(name)) for name in names if row.get(name) is not None]

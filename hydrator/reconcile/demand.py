@@ -142,7 +142,7 @@ def build_demand(
 
 
 WITHHELD_KEY_TODO = "a short list without DataLocalityKey, a long one by hydrator submit"
-"""How to submit jobs whose key is withheld."""
+"""The advice for jobs whose key is withheld: what to submit in their place."""
 
 
 def describe_withheld_key(key: str, job_count: int) -> str:

@@ -139,7 +139,7 @@ class PacedPool:
 
 
 class Opening(NamedTuple):
-    """What a job of an open set does at a site: its lone read, most of it from ``source``, and the bytes."""
+    """The read of one job of an open set at a site, if no other job reads; most of it is from ``source``."""
 
     read_seconds: int
     source: Site
@@ -203,7 +203,10 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PacingMemory:
-    """What a round needs of the last one. Without it, sets that no slot at home takes lose an interval."""
+    """The state that one round keeps for the next.
+
+    Without it, sets that no slot at home takes lose an interval.
+    """
 
     round: int = 0
     turns: Mapping[Group, Turn] = field(default_factory=dict)

@@ -781,7 +781,7 @@ def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "E
     """Write a copy of *parset* for this site and the slot with the ad *machine*; return its path.
 
     Raises:
-        WrapperError: there is no such file, or it has no ``{input_ms}``.
+        WrapperError: the file does not exist, or it has no ``{input_ms}``.
     """
     if not os.path.lexists(parset):
         raise WrapperError(f"cannot copy the parset {parset}: it does not exist")

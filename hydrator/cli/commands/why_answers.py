@@ -191,7 +191,7 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
     """Explain an imaginary job that requires only *dids*; ignore facts older than *max_age* (s).
 
     Raises:
-        ConfigError: nobody knows *site*.
+        ConfigError: no slot and no catalogue has *site*.
     """
     key = set_key(dids)
     ad = {

@@ -65,7 +65,7 @@ class Remedy:
     Attributes:
         cost: estimated effort: a small number means little effort or a short wait.
         text: the change.
-        is_sure: false: nobody knows at which sites the job matches after the change.
+        is_sure: false: the sites at which the job matches after the change are not known.
     """
 
     cost: int

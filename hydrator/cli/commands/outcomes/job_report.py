@@ -137,8 +137,8 @@ class Report:
         estimate_error_factor: predicted against real seconds, of the wait of jobs beside their data (queue)
             and of the read of jobs from other sites (read).
         schedds: queried schedds.
-        impossible_jobs: jobs that are left out, because their times cannot be: a start before the
-            submission, after the end or in the future, or a value that is no time.
+        impossible_jobs: jobs that are left out, because their times are impossible: a start before
+            the submission, after the end or in the future, or a value that is not a time.
     """
 
     since: datetime
