@@ -7,17 +7,15 @@ from the code, ``--attributes`` only the page of attributes. A test fails if one
 The map of the code changes with every docstring, so only FOLDER gets it.
 """
 
-import inspect
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
-from datetime import datetime
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NoReturn, NotRequired, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
 import click
 import typer.main
@@ -44,10 +42,8 @@ from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.diagnostics.check.findings import Finding
-from hydrator.diagnostics.units import BySchedd, BySite, Title
 from hydrator.diagnostics.why.query import WhyResult
 from hydrator.domain.ads.contract import ON_JOBS, ON_RUNS, ON_SLOTS, ON_SLOTS_ONLY
-from hydrator.server.api import models
 from hydrator.server.app import build_app
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.server.middleware import AuthMiddleware
@@ -63,34 +59,18 @@ ATTRIBUTES_MADE = "*Made from the code by `python scripts/docs.py --attributes`.
 SETS_OF_DATASETS = """\
 ### Sets of datasets
 
-A job asks about one *set*: all datasets that it needs. The daemon knows the sets that queued jobs name, and the datasets of pins and patterns. So a job
-looks up one entry, however many datasets it needs: `TARGET.DataLocalitySets[MY.DataLocalityKey] >= 1.0`.
+A job asks about one *set*: all datasets that it names. So it looks up one entry, however many these are:
+`TARGET.DataLocalitySets[MY.DataLocalityKey] >= 1.0`.
 
-The key of one dataset is its name with an `@` before each capital letter (and `@!` for `@`), because names in a ClassAd ignore letter case. The
-key of several datasets is `s` and 20 letters of a hash. If jobs with several datasets have no key (`DataLocalityKey`), or a key that is not
-that of their datasets, each of these datasets also has its own entry.
-
-| datasets of the jobs | key | at a site with half the bytes of L1, and L2 |
+| datasets of the job | key | at a site with half the bytes of L1, and all of L2 |
 |---|---|---|
-| `lofar:L1` | `lofar:@L1` | `DataLocalitySets = ['lofar:@L1'=0.5]` |
-| `lofar:L1`, `lofar:L2` of the same size | `spjzzwjzb7ivn4emvyemc` | `DataLocalitySets = [spjzzwjzb7ivn4emvyemc=0.75]` |
+| `lofar:L1` | `lofar:@L1` | `0.5` |
+| `lofar:L1`, `lofar:L2`, of the same size | `lofar:@L1,lofar:@L2` | `0.75` |
 
-Another example: L1 is complete at UK and half at CAM. All of CAM's slots are free, UK's slots have work for 20 minutes.
-
-| attribute of CAM's ad | example | meaning |
-|---|---|---|
-| `DataLocalitySets` | `['lofar:@L1'=0.5]` | half of L1 is at CAM |
-| `DataLocalitySetsAsOf` | `['lofar:@L1'=1795420800]` | the daemon read this at 2026-11-23 08:00 UTC, and newer facts about other datasets later |
-| `DataLocalityReadSeconds` | `['lofar:@L1'=240]` | a job at CAM could have read the other half after 4 min |
-| `DataLocalityReadFrom` | `['lofar:@L1'="UK"]` | from UK |
-| `DataLocalityQueueSeconds` | `['lofar:@L1'=1200]` | at UK the job would start after 20 min |
-| `DataLocalityOwnQueueSeconds` | `0` | no job whose data is at CAM is waiting |
-| `DataLocalityEstimatesUntil` | `1795423200` | jobs use the estimates until 08:40 UTC |
-
-Room in the ad (60,000 bytes a line, 240,000 in all) is for sets first: those of which the site has data, then those of which it has nothing, each time the most demanded first.
-Then come the `DatasetStates`, the most demanded datasets first, until the ad is full. An ad holds 1000 sets with all their
-entries.
-"""  # noqa: E501
+Names in a ClassAd ignore letter case, so the key has an `@` before each capital letter, `@` and `~`.
+The ad has room for 60,000 bytes a line and 240,000 in all: sets first, the most demanded ones before the
+others, then `DatasetStates`.
+"""
 
 
 def cell(text: object) -> str:
@@ -99,8 +79,8 @@ def cell(text: object) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(map(cell, row)) + " |" for row in rows)]) + "\n"
+    lines = [" | ".join(head), "|".join(["---"] * len(head))]
+    return "\n".join([*lines, *(" | ".join(map(cell, row)).rstrip() for row in rows)]) + "\n"
 
 
 def code(text: object) -> str:
@@ -143,24 +123,22 @@ def kind_of(annotation: Any) -> str:  # noqa: ANN401
     origin, args = get_origin(annotation), get_args(annotation)
     if origin in {Union, UnionType}:
         return " or ".join(kind_of(arg) for arg in args if arg is not NoneType)
-    if origin is Literal:
-        return ", ".join(f'"{arg}"' for arg in args)
     if origin is list:
-        return f"list of {kind_of(args[0])}"
-    if origin is dict:
-        return "table"
-    words = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "Path": "path"}
+        return "list"
+    words = {"str": "text", "int": "number", "float": "number", "bool": "true or false", "Path": "path"}
     return words.get(getattr(annotation, "__name__", ""), "table")
 
 
-def default_of(field: FieldInfo) -> str:
-    if field.is_required():
-        return "*required*"
-    value = field.get_default(call_default_factory=True)
-    if value is None or (isinstance(value, list | dict) and not value):
-        return ""
+def value_of(field: FieldInfo) -> str:
+    """Return the default of a setting, with the other choices if there are any; without one, its type."""
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
+    if value is None or (isinstance(value, list | dict | tuple) and not value):
+        shown = ", ".join(map(code, choices)) or kind_of(field.annotation)
+        return f"{shown}, required" if field.is_required() else shown
     text = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
-    return code(text or (f'"{value}"' if isinstance(value, str | Path) else value))
+    rest = f" ({', '.join(code(one) for one in choices if one != value)})" if choices else ""
+    return code(text or (f'"{value}"' if isinstance(value, str | Path) and not choices else value)) + rest
 
 
 COMMON_KEYS = {
@@ -201,53 +179,6 @@ COMMON_KEYS = {
 }
 """Meaning of keys that have no description of their own: they mean the same in each section."""
 
-UNITS = {
-    "gbit_per_second": "10^9 bit/s",
-    "seconds": "s",
-    "minutes": "min",
-    "hours": "h",
-    "days": "d",
-    "bytes": "bytes",
-    "kb": "10^3 bytes",
-    "mb": "10^6 bytes",
-    "gb": "10^9 bytes",
-    "tb": "10^12 bytes",
-    "per_second": "per s",
-}
-"""By the end of a key, the unit of its value."""
-
-
-def unit_of(key: str) -> str:
-    """Return the unit of the value of *key*, empty for a value without one."""
-    return next((unit for end, unit in UNITS.items() if f"_{key}".endswith(f"_{end}")), "")
-
-
-def bounds_of(annotation: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Yield the bounds in the types of a union, such as ``Seconds | None``."""
-    if get_origin(annotation) is Annotated:
-        for each in get_args(annotation)[1:]:
-            yield from getattr(each, "metadata", [each])
-    elif get_origin(annotation) in {Union, UnionType}:
-        for each in get_args(annotation):
-            yield from bounds_of(each)
-
-
-def range_of(field: FieldInfo) -> str:
-    """Return the smallest and the largest allowed value, or the allowed lengths of a text."""
-    bounds = [*field.metadata, *bounds_of(field.annotation)]
-    found = {
-        name: value
-        for bound in bounds
-        for name in ("gt", "ge", "lt", "le", "min_length", "max_length")
-        if (value := getattr(bound, name, None)) is not None
-    }
-    signs = {"gt": "> ", "ge": "≥ ", "lt": "< ", "le": "≤ "}
-    words = [f"{sign}{found[name]:g}" for name, sign in signs.items() if name in found]
-    noun = "characters" if field.annotation is str else "entries"
-    words += [f"at least {found['min_length']} {noun}"] if "min_length" in found else []
-    words += [f"at most {found['max_length']} {noun}"] if "max_length" in found else []
-    return ", ".join(words)
-
 
 def section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401
     """Return the section under a key, also of a list of sections; None for a plain value."""
@@ -281,29 +212,17 @@ def configuration() -> str:
     """Return the page of all keys, by section."""
     parts = [
         "# Configuration\n",
-        MADE
-        + " `config.example.toml` shows every key in its place. Relative paths start at the file's folder."
-        " The environment has precedence: `HYDRATOR_DAEMON__POLL_SECONDS=10` sets `[daemon] poll_seconds`.\n",
+        MADE + " A setting without a default shows its type. Relative paths start at the file's folder.\n"
+        "The environment has precedence: `HYDRATOR_DAEMON__POLL_SECONDS=10` sets `[daemon] poll_seconds`.\n",
     ]
     for heading, model in sections():
-        doc = (model.__doc__ or "").strip().splitlines()[0]
         rows = [
-            (
-                code(key),
-                kind_of(field.annotation),
-                unit_of(key),
-                range_of(field),
-                default_of(field),
-                field.description or COMMON_KEYS[key],
-            )
+            (code(key), value_of(field), field.description or COMMON_KEYS[key])
             for key, field in model.model_fields.items()
             if not section_of(field.annotation)
         ]
-        parts += [
-            f"## `{heading}`\n",
-            f"{doc}\n",
-            table(("key", "type", "unit", "range", "default", "meaning"), rows) if rows else "",
-        ]
+        parts += [f"## `{heading}`\n"]
+        parts += [table(("key", "default", "meaning"), rows)] if rows else []
     return "\n".join(parts)
 
 
@@ -318,13 +237,17 @@ def registry() -> CollectorRegistry:
 
 
 def metrics() -> str:
-    """Return the page of all metrics, with type and help."""
+    """Return the page of all metrics, with labels and help."""
     rows = [
-        (code(f"{one.name}_total" if one.type == "counter" else one.name), one.type, one.documentation)
-        for one in registry().collect()
+        (code(name), ", ".join(getattr(made, "_labelnames", ())), one.documentation)
+        for made in registry()._collector_to_names
+        for one in made.collect()
+        if (name := f"{one.name}_total" if one.type == "counter" else one.name).startswith("hydrator_")
     ]
-    more = "Labels, alerts and what to do when one fires: [metrics and alerts](../metrics.md).\n"
-    return "\n".join(["# Metrics\n", MADE + " " + more, table(("metric", "type", "meaning"), rows)])
+    more = (
+        "`GET /metrics` also has the usual `process_…` of the daemon. [Alerts](../operators/monitoring.md).\n"
+    )
+    return "\n".join(["# Metrics\n", MADE + " " + more, table(("metric", "labels", "meaning"), rows)])
 
 
 def commands(
@@ -339,67 +262,82 @@ def commands(
         yield from commands(inner[name], (*words, name))
 
 
+USUAL_OPTIONS = {"--config", "--json", "--help"}
+
+
 def command_line() -> str:
-    """Return the page of all commands with their arguments and options."""
-    parts = [
-        "# Commands\n",
-        MADE + " Exit status: 0 done, 1 failed, 2 wrong usage or configuration. `--json` is for programs.\n",
+    """Return the page of all commands with their options, and of the JSON that they print."""
+    rows = [
+        (code(" ".join([*words, *_arguments_of(one)])), _first_sentence(one.help), _options_of(one))
+        for words, one in commands(typer.main.get_command(app), ("hydrator",))
     ]
-    for words, command in commands(typer.main.get_command(app), ("hydrator",)):
-        rows = [
-            (code(_usage(one)), _describe_option(one))
-            for one in command.params
-            if not getattr(one, "hidden", False)
+    return "\n".join(
+        [
+            "# Commands\n",
+            MADE + " `--help` has the meaning of each option, and examples.\n"
+            "Configuration: `-c FILE`, else `$HYDRATOR_CONFIG`, else `/etc/classad-hydrator/config.toml`.\n",
+            "| exit status | meaning |\n|---|---|",
+            "| 0 | done; for `why`: the job would match now, runs, or has run |",
+            "| 1 | failed, in whole or in part; for `check`: a finding needs you |",
+            "| 2 | wrong usage or configuration; all problems are listed |",
+            "| 3 | for `why`: the job would match no slot now |\n",
+            table(("command", "effect", "options"), rows),
+            "## JSON\n",
+            (
+                "`--json` prints one document on stdout; sentences for people go to stderr.\n"
+                "Times are Unix seconds, sizes bytes, unknown values `null`. A new version may add keys.\n"
+                "`staging reject`, `cancel`, `stop` and `resume` print what `staging approve` prints.\n"
+            ),
+            table(
+                ("command", "keys"),
+                ((code(f"hydrator {name}"), keys_of(shape)) for name, shape in JSON.items()),
+            ),
         ]
-        parts += [f"## `{' '.join(words)}`\n", f"{' '.join((command.help or '').split())}\n"]
-        parts += [table(("argument or option", "meaning"), rows)] if rows else []
-    return "\n".join(parts)
+    )
 
 
-def _usage(parameter: Any) -> str:  # noqa: ANN401 - click's, or typer's own copy of it
-    if parameter.param_type_name == "argument":
-        return str(parameter.metavar or parameter.name.upper())
-    return ", ".join([*parameter.opts, *parameter.secondary_opts])
+def _arguments_of(command: click.Command) -> list[str]:
+    found = [one for one in command.params if one.param_type_name == "argument"]
+    return [str(getattr(one, "metavar", None) or str(one.name).upper()) for one in found]
 
 
-def _describe_option(parameter: Any) -> str:  # noqa: ANN401
-    default = parameter.default
-    shown = default not in (None, False, True, ()) and isinstance(default, str | int | float | Path)
-    return (parameter.help or "") + (f" Default: `{default}`." if shown else "")
+def _options_of(command: click.Command) -> str:
+    names = [one.opts[0] for one in command.params if one.param_type_name == "option"]
+    return ", ".join(map(code, [name for name in names if name not in USUAL_OPTIONS]))
+
+
+def _first_sentence(text: str | None) -> str:
+    return " ".join((text or "").split()).split(". ")[0].rstrip(".")
+
+
+def keys_of(shape: Any) -> str:  # noqa: ANN401 - any annotation
+    """Return the keys of a JSON document; for a list, those of its entries."""
+    origin, inner = get_origin(shape), get_args(shape)
+    if origin is Annotated:
+        return keys_of(inner[0])
+    if origin is list:
+        return f"a list: {keys_of(inner[0])}"
+    if is_typeddict(shape):
+        return ", ".join(map(code, shape.__annotations__))
+    return ", ".join(code(each.name) for each in fields(shape)) if is_dataclass(shape) else "by name"
 
 
 def http() -> str:
-    """Return the page of all HTTP routes with their roles, and of the keys of their answers."""
+    """Return the page of all HTTP routes, with the token that each needs."""
     app = build_app(_no_state, CollectorRegistry())
     routes = [route for route in app.routes if isinstance(route, Route)]
     listed = (
-        (code(f"{_method_of(route)} {route.path.replace(':path', '')}"), _role_of(route), _purpose_of(route))
-        for route in routes
+        (code(route.path.replace(":path", "")), _role_of(route), _purpose_of(route)) for route in routes
     )
     return "\n".join(
         [
             "# HTTP\n",
-            MADE + "\n",
-            "## Routes and roles\n",
-            (
-                "If the server requires tokens, a route needs a token with its role. The role `read` also"
-                " covers `site`: [security](../security.md#over-http).\n"
-            ),
-            table(("route", "role", "purpose"), listed),
-            "## Answers\n",
-            *key_tables(*HTTP_ANSWERS),
+            MADE
+            + " All are GET. If the server requires tokens, a route needs one with its role; `read` covers"
+            " `site`: [security](security.md#over-http).\n",
+            table(("route", "role", "answer"), listed),
         ]
     )
-
-
-HTTP_ANSWERS = (
-    models.Sites, models.Datasets, models.Sets, models.Health, models.Ready,
-    models.Error,
-)  # fmt: skip
-
-
-def _method_of(route: Route) -> str:
-    return "POST" if "POST" in (route.methods or ()) else "GET"
 
 
 def _role_of(route: Route) -> str:
@@ -407,106 +345,14 @@ def _role_of(route: Route) -> str:
 
 
 def _purpose_of(route: Route) -> str:
-    return (route.endpoint.__doc__ or "").strip().splitlines()[0]
+    return (route.endpoint.__doc__ or "").strip().splitlines()[0].removeprefix("Return ")
 
 
 def _no_state() -> NoReturn:
     raise AssertionError("nobody sends a request to this app")
 
 
-def key_tables(*roots: Any) -> Iterator[str]:  # noqa: ANN401 - any annotation
-    """Yield a table of keys for each class in the annotations *roots*, and for the classes of their keys."""
-    for one in keyed_classes(*roots):
-        first, meanings = key_meanings(one)
-        yield f"### `{one.__name__}`\n"
-        yield f"{first}\n"
-        hints = get_type_hints(one, include_extras=True)
-        yield table(
-            ("key", "type", "meaning"), [(code(k), words_of(hints[k]), m) for k, m in meanings.items()]
-        )
-
-
-def keyed_classes(*roots: Any) -> list[type]:  # noqa: ANN401
-    """Return the classes in the annotations *roots*, and those of their keys, each once."""
-    seen: dict[type, None] = {}
-    for root in roots:
-        _collect_classes(root, seen)
-    return list(seen)
-
-
-def key_meanings(one: type) -> tuple[str, dict[str, str]]:
-    """Return the first line of a class's docstring, and the meaning of each key in its ``Attributes:``."""
-    meanings: dict[str, str] = {}
-    for base in (*getattr(one, "__orig_bases__", ()), *one.__bases__):
-        if is_keyed(base):
-            meanings |= key_meanings(base)[1]
-    first, _, rest = inspect.cleandoc(one.__doc__ or "").partition("\n")
-    for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE):
-        meanings[name] = " ".join(text.split())
-    return first, meanings
-
-
-def is_keyed(annotation: Any) -> bool:  # noqa: ANN401
-    """Return whether *annotation* is a class whose fields are the keys of a JSON object."""
-    return isinstance(annotation, type) and (is_typeddict(annotation) or is_dataclass(annotation))
-
-
-def _collect_classes(annotation: Any, seen: dict[type, None]) -> None:  # noqa: ANN401
-    if is_keyed(annotation):
-        if annotation not in seen:
-            seen[annotation] = None
-            for each in get_type_hints(annotation, include_extras=True).values():
-                _collect_classes(each, seen)
-    elif get_origin(annotation) is not Literal:
-        for each in get_args(annotation):
-            _collect_classes(each, seen)
-
-
-def words_of(annotation: Any) -> str:  # noqa: ANN401
-    """Return the type of a key in words, such as ``list of text``."""
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        titles = [each.text for each in inner[1:] if isinstance(each, Title)]
-        if get_origin(inner[0]) is dict:
-            return f"{words_of(get_args(inner[0])[1])} by {titles[0]}"
-        return titles[0] if titles else words_of(inner[0])
-    if origin is NotRequired:
-        return f"{words_of(inner[0])}, or left out"
-    if origin in {Union, UnionType}:
-        return ", or ".join(words_of(each) for each in inner)
-    if origin is Literal:
-        return ", ".join(str(each).lower() if isinstance(each, bool) else str(each) for each in inner)
-    if origin in {list, tuple, frozenset, Sequence}:
-        return f"list of {words_of(inner[0])}"
-    if origin in {dict, Mapping}:
-        return f"{words_of(inner[1])} by name"
-    if is_keyed(annotation):
-        return code(annotation.__name__)
-    words = {
-        int: "whole number",
-        float: "number",
-        bool: "true or false",
-        datetime: "Unix s",
-        NoneType: "null",
-    }
-    return words.get(annotation, "any value" if annotation is Any else "text")
-
-
-def json_answers() -> str:
-    """Return the page of all keys of the ``--json`` output."""
-    listed = ((code(f"hydrator {name}"), words_of(shape)) for name, shape in JSON_ANSWERS.items())
-    return "\n".join(
-        [
-            "# JSON\n",
-            MADE + " The output of `--json`. Times are in Unix s. A new version may add keys.\n",
-            table(("command", "output"), listed),
-            "## Keys\n",
-            *key_tables(*JSON_ANSWERS.values()),
-        ]
-    )
-
-
-JSON_ANSWERS: Mapping[str, Any] = {
+JSON: Mapping[str, Any] = {
     "once": OnceJson,
     "plan": list[ActionJson],
     "status": StatusJson,
@@ -514,18 +360,16 @@ JSON_ANSWERS: Mapping[str, Any] = {
     "datasets": list[DatasetJson],
     "datasets --why": list[DatasetSourceJson],
     "network": Network,
-    "approve": BySite[int],
+    "approve": dict[str, int],
     "check": list[Finding],
     "why": WhyResult,
     "report": Report,
-    "run-anywhere": BySchedd[int],
+    "run-anywhere": dict[str, int],
     "submit rapthor --dry-run": Outlook,
-    "submit rapthor --as ad": Annotated[dict[str, Any], Title("ATTRIBUTE")],
+    "submit rapthor --as ad": dict[str, Any],
     "token list": list[TokenRow],
     "staging list": StagingList,
-    **dict.fromkeys(
-        (f"staging {name}" for name in ("approve", "reject", "cancel", "stop", "resume")), StagingAnswer
-    ),
+    "staging approve": StagingAnswer,
 }
 """The type of the output by command, with the option that changes the output, if any."""
 
@@ -534,19 +378,17 @@ REFERENCE = {
     "configuration": configuration,
     "metrics": metrics,
     "commands": command_line,
-    "json": json_answers,
     "http": http,
 }
-"""By page of docs/reference/generated, the function that builds it."""
-GENERATED = ROOT / "docs" / "reference" / "generated"
+"""By page of docs/reference, the function that builds it."""
+REFERENCE_PAGES = ROOT / "docs" / "reference"
 
 
 def write_reference() -> None:
     """Write the pages of docs/reference that are made from the code."""
     write_attributes()
-    GENERATED.mkdir(exist_ok=True)
     for name, made in REFERENCE.items():
-        (GENERATED / f"{name}.md").write_text(made(), "utf-8")
+        (REFERENCE_PAGES / f"{name}.md").write_text(made(), "utf-8")
 
 
 def write_attributes() -> None:

@@ -179,7 +179,7 @@ def _ad_problem_lines(rows: StatusJson) -> Iterable[str]:
         for name, why in ads.items():
             yield f"publisher {publisher} has an ad {name} that the daemon does not adopt: {why}"
     for publisher, why in rows["rivals"].items():
-        yield f"publisher {publisher}: {why}: docs/reference/metrics.md#hydratorrival"
+        yield f"publisher {publisher}: {why}: docs/operators/monitoring.md#hydratorrival"
 
 
 def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:

@@ -143,5 +143,5 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
             todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
             yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
-        todo = "stop one of the two daemons: docs/reference/metrics.md#hydratorrival"
+        todo = "stop one of the two daemons: docs/operators/monitoring.md#hydratorrival"
         yield failure("daemon", f"publisher {name}: {why}", todo)

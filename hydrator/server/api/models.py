@@ -1,4 +1,4 @@
-"""Types of the HTTP API's answers. Times are Unix times in seconds; docs/reference/generated has the keys.
+"""Types of the HTTP API's answers. Times are Unix times in seconds; each class explains its keys.
 
 The types are typed dictionaries, so the server does not spend time on validating thousands of rows.
 Tests validate the answers.

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
@@ -116,12 +115,7 @@ def test_attributes_page_in_the_repository_equals_the_generated_one():
 @pytest.mark.parametrize("page", docs.REFERENCE)
 def test_page_of_the_reference_in_the_repository_equals_the_generated_one(page):
     # else: python scripts/docs.py --reference
-    assert (docs.GENERATED / f"{page}.md").read_text("utf-8") == docs.REFERENCE[page]()
-
-
-@pytest.mark.parametrize("one", docs.keyed_classes(*docs.JSON_ANSWERS.values(), *docs.HTTP_ANSWERS))
-def test_docstring_explains_every_key_of_an_answer(one):
-    assert docs.key_meanings(one)[1].keys() == get_type_hints(one).keys()
+    assert (docs.REFERENCE_PAGES / f"{page}.md").read_text("utf-8") == docs.REFERENCE[page]()
 
 
 CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'

@@ -1,4 +1,4 @@
 """Typed models of the values that ``--json`` prints: a contract that tests check and the docs show.
 
-docs/reference/generated/json.md lists the keys. A new version may add keys.
+docs/reference/commands.md lists the keys. A new version may add keys.
 """

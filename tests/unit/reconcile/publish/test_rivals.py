@@ -70,7 +70,7 @@ def test_rival_is_in_log_metrics_check_and_status(pool):
     (found,) = [
         one for one in check_last_cycle(summary(report), pool.now, 60) if "another daemon" in one.message
     ]
-    assert "docs/reference/metrics.md#hydratorrival" in found.todo
+    assert "docs/operators/monitoring.md#hydratorrival" in found.todo
     metrics.record_cycle(pool.turns(Pool().daemon(), polls=1)[0], 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 0
 
