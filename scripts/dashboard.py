@@ -139,8 +139,6 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Age of the jobs behind the estimates", "s", "timeseries",
          [("time() - hydrator_estimates_load_timestamp_seconds", "age")]),
         ("A site's own queue", "s", "timeseries", [(f"hydrator_site_own_queue_seconds{{{SITE}}}", "{{site}}")]),
-        ("Factor between predicted and real seconds", "short", "timeseries",
-         [("hydrator_estimate_error_factor", "{{estimate}} {{quantile}}")]),
         ("Readers of a site's data", "short", "timeseries", [(f"hydrator_site_readers{{{SITE}}}", "{{site}}")]),
         ("Share of cycles in which estimates alone changed a site's ad", "percentunit", "timeseries",
          [(f"increase(hydrator_estimate_rewrites_total{{{SITE}}}[1h]) / on (instance) group_left {CYCLES}", "{{site}}")]),

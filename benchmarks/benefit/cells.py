@@ -30,8 +30,7 @@ class CellFigures:
     ``load`` is the mean load average. The computed arm has no slots and no load, but a lower bound.
 
     ``halves`` has the median speed-up of the first and of the second half of ten or more seeds, each with its
-    interval: the experiment and its repetition. ``queue_error`` and ``read_error`` are the factors between
-    predicted and real seconds, the median and the 0.9 quantile, each the median over the runs that have it.
+    interval: the experiment and its repetition.
     ``speedups`` has the speed-up of each seed. ``commits`` are those of the runs, sorted.
     """
 
@@ -55,8 +54,6 @@ class CellFigures:
     load: float | None = None
     bound_s: float | None = None
     halves: tuple[tuple[float, float, float], ...] | None = None
-    queue_error: tuple[float, float] | None = None
-    read_error: tuple[float, float] | None = None
     speedups: Mapping[int, float] = field(default_factory=dict)
     commits: tuple[str, ...] = ()
 
@@ -147,8 +144,6 @@ def _figures(cell: Cell, count: int, arm: str, pairs: Sequence[_Pair]) -> CellFi
         never_ran=max(pair.ours.never_ran for pair in pairs),
         load=statistics.fmean(pair.run.machine["load"][1] for pair in pairs),
         halves=_halves(speedups),
-        queue_error=_error(pairs, "queue"),
-        read_error=_error(pairs, "read"),
         speedups={pair.run.key.seed: speedup for pair, speedup in zip(pairs, speedups, strict=True)},
         commits=tuple(sorted({str(pair.run.machine["commit"]) for pair in pairs})),
     )
@@ -162,17 +157,6 @@ def _halves(speedups: Sequence[float]) -> tuple[tuple[float, float, float], ...]
     return tuple(
         (statistics.median(half), *bootstrap_interval(half))
         for half in (speedups[:middle], speedups[middle:])
-    )
-
-
-def _error(pairs: Sequence[_Pair], kind: str) -> tuple[float, float] | None:
-    found = [pair.run.machine.get("estimate_errors", {}).get(kind) for pair in pairs]
-    known = [each for each in found if each and each["median"] is not None]
-    if not known:
-        return None
-    return (
-        statistics.median(each["median"] for each in known),
-        statistics.median(each["p90"] for each in known),
     )
 
 

@@ -17,7 +17,6 @@ HEADLINES = {1.0: 1.6, 2.0: 2.5}
 MOST_P95 = 1.10
 MOST_NO_DATA = 1.05
 MOST_REMOTE, REMOTE_FROM_X = 0.20, 0.5
-MOST_ERROR, MOST_ERROR_P90 = 2.0, 4.0
 HIGH_LOAD = 15.0
 """A load average from which on the reason for a missed goal names it."""
 
@@ -67,10 +66,6 @@ def _of_auto(cell: Cell, arms: Mapping[str, CellFigures]) -> Iterator[Verdict]:
         first, second = map(describe_half, auto.halves)
         outside = max(0.0, low - repeated, repeated - high)
         yield _at_most(goal, cell, outside, 0.0, f"first half {first}, second half {second}; {why}")
-    for kind, error in (("queue", auto.queue_error), ("read", auto.read_error)):
-        if error is not None:
-            yield _at_most(f"predicted against real {kind} seconds, median", cell, error[0], MOST_ERROR, why)
-            yield _at_most(f"predicted against real {kind} seconds, p90", cell, error[1], MOST_ERROR_P90, why)
     if auto.turnaround_p95_ratio is not None:
         yield _at_most("p95 turnaround of auto", cell, auto.turnaround_p95_ratio, MOST_P95, why)
     if auto.no_data_ratio is not None:

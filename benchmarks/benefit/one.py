@@ -31,8 +31,6 @@ def run(key: RunKey, release: str | None = None) -> BenefitRun:
         "gap_seconds": round(median_gap(done.records), 2),
         "lone_seconds": [round(each, 2) for each in done.lone_seconds],
     }
-    if done.estimate_errors:
-        machine["estimate_errors"] = done.estimate_errors
     samples = {
         each.number: JobSample(
             each.site,

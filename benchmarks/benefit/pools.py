@@ -38,7 +38,6 @@ class Finished:
 
     ``load`` has samples of the load average of a minute; ``lone_seconds`` are the seconds of a read of
     JOB_BYTES from each source without other readers, before the jobs; ``unfinished`` jobs never ran.
-    ``estimate_errors`` is the key ``estimate_error_factor`` of ``hydrator report``; empty without a daemon.
     """
 
     began_at: float
@@ -47,7 +46,6 @@ class Finished:
     lone_seconds: tuple[float, ...]
     unfinished: frozenset[int]
     version: str
-    estimate_errors: Mapping[str, Mapping[str, float | None]]
 
 
 class ListedWorkload:
@@ -82,15 +80,15 @@ def execute(workload: Workload, x: float, arm: Arm, form: str, release: str | No
         folder.mkdir()
         write_files(folder, workload, links.sources)
         lone = tuple(lone_read_seconds(source, JOB_BYTES) for source in links.sources.values())
-        installed = None if arm.is_stock else _install(stack, pool, workload, x, arm)
+        if not arm.is_stock:
+            _install(stack, pool, workload, x, arm)
         stuck = _never_run(workload, arm)
         orders = submissions(workload, folder, arm.lines)
         start = _submit(stack, pool, orders)
         load = _wait(pool, folder, len(workload.jobs) - len(stuck), _limit(workload, x))
         records = read_records(folder)
         _check(records, workload, stuck)
-        errors = {} if installed is None else _estimate_errors(installed)
-        return Finished(start, tuple(records), tuple(load), lone, stuck, pool.version, errors)
+        return Finished(start, tuple(records), tuple(load), lone, stuck, pool.version)
 
 
 def _start(stack: ExitStack, x: float, form: str, release: str | None) -> tuple[Pool, Links]:
@@ -104,7 +102,7 @@ def _start(stack: ExitStack, x: float, form: str, release: str | None) -> tuple[
         return pool, stack.enter_context(Links(SITES, link_rate(x), ports, form))
 
 
-def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Arm) -> Installation:
+def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Arm) -> None:
     """Install daemon, hook and pool configuration; return when the slots have every dataset."""
     catalogue = ListedWorkload(pool.home, workload, arm)
     installed = Installation(
@@ -123,14 +121,6 @@ def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Ar
         return counts == catalogue.counts
 
     pool.wait(are_listed, 120, "every slot to have all datasets of its site")
-    return installed
-
-
-def _estimate_errors(installed: Installation) -> dict[str, dict[str, float | None]]:
-    report: dict[str, dict[str, dict[str, float | None]]] = json.loads(
-        installed.run("report", "--json").stdout
-    )
-    return report["estimate_error_factor"]
 
 
 def _network(x: float) -> str:

@@ -36,7 +36,7 @@ class BenefitRun:
     """One run as it is stored.
 
     ``samples`` has the job's sample by number, without jobs that never ran. ``machine`` has facts about the
-    run: commit, release, links, load, gap_seconds, lone_seconds, estimate_errors. ``failure`` is the reason
+    run: commit, release, links, load, gap_seconds, lone_seconds. ``failure`` is the reason
     why a run has no samples.
     """
 

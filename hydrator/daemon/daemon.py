@@ -40,7 +40,6 @@ from hydrator.wiring import Parts, find_unreadable_secrets, register_secrets
 
 from .background import (
     CycleOutput,
-    EstimateErrorKeeper,
     LocalityKeeper,
     MaintenanceTasks,
     MissTasks,
@@ -213,7 +212,6 @@ class Daemon:
             clock,
         )
         locality = LocalityKeeper(self._store.locality_hours, self._context.share_locality, clock)
-        errors = EstimateErrorKeeper(self._store, clock)
         return BackgroundWorkers(
             MissTasks(metrics, report_bug),
             MaintenanceTasks(
@@ -221,7 +219,6 @@ class Daemon:
                 report_bug,
                 self._build_cycle_output,
                 locality,
-                errors,
                 self._context.share_credentials,
                 staging.add_ended_jobs,
                 clock,

@@ -1,6 +1,6 @@
 """Background work beside the cycles. Each kind of work has its own thread, so that cycles do not wait."""
 
-from hydrator.daemon.background.maintenance import EstimateErrorKeeper, LocalityKeeper, MaintenanceTasks
+from hydrator.daemon.background.maintenance import LocalityKeeper, MaintenanceTasks
 
 from .misses import MissTasks
 from .network import NetworkTasks
@@ -9,6 +9,6 @@ from .staging import StagingTasks
 from .worker import CycleOutput
 
 __all__ = [
-    "CycleOutput", "EstimateErrorKeeper", "LocalityKeeper", "MaintenanceTasks",
+    "CycleOutput", "LocalityKeeper", "MaintenanceTasks",
     "MissTasks", "NetworkTasks", "PoolEdits", "StagingTasks",
 ]  # fmt: skip

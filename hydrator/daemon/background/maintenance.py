@@ -1,9 +1,8 @@
 """Maintenance: checks of credentials, and counts of slots and ended jobs with what is kept of them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -15,16 +14,13 @@ from hydrator.daemon.runtime import Turns
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
 from hydrator.diagnostics.overview.locality_history import LocalityOverview, build_overview, sum_batch
-from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, find_runs
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
 from hydrator.domain.ports import Clock, JobHistory, Slots
-from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.merge import sizes_of
 from hydrator.state.locality_hours import MAX_AGE, LocalityHourTable
-from hydrator.state.network_rows import load_network
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, read_credentials, system_clock
 
@@ -64,46 +60,6 @@ class LocalityKeeper:
         self._share(overview)
 
 
-class ReportTable(Protocol):
-    """The part of the state that keeps reports."""
-
-    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
-        """Save *body* as the report named *key*."""
-
-    def load_report(self, key: str) -> dict[str, Any]:
-        """Return the report named *key*; empty if there is none."""
-
-
-class EstimateErrorKeeper:
-    """The factors between predicted and real seconds, also those of the daemon before its restart."""
-
-    def __init__(self, reports: ReportTable, clock: Clock = system_clock) -> None:
-        self._clock = clock
-        self._reports = reports
-        self._factors: ErrorFactors | None = None
-
-    def add(self, factors: Iterable[tuple[EstimateKind, float]] = ()) -> Mapping[EstimateKind, list[float]]:
-        """Add and save the *factors* of jobs that have just ended; return all factors by kind.
-
-        The cycle reports why the state cannot be read or written. Then the factors are only in memory.
-        """
-        if self._factors is None:
-            self._factors = self._load()
-        if self._factors.add(factors, self._clock()):
-            try:
-                self._reports.save_report(REPORT_NAME, self._factors.to_rows())
-            except StateError as error:
-                _log.debug("cannot save the errors of the estimates", why=str(error))
-        return self._factors.by_kind()
-
-    def _load(self) -> ErrorFactors:
-        try:
-            return ErrorFactors.of_rows(self._reports.load_report(REPORT_NAME))
-        except StateError as error:
-            _log.debug("cannot read the errors of the estimates", why=str(error))
-            return ErrorFactors()
-
-
 _CREDENTIALS_SECONDS = 60
 _FIRST_SLOT_COUNT = timedelta(seconds=10)
 """Time from the start to the first count of slots; a first cycle has usually ended by then."""
@@ -115,7 +71,6 @@ class MaintenanceTasks(BackgroundWorker):
     Args:
         get_cycle_output: returns the output of the last cycle.
         locality: keeps the locality of ended jobs over time.
-        errors: keeps the errors of the estimates.
         share_credentials: gets the credentials in use after each check.
     """
 
@@ -127,7 +82,6 @@ class MaintenanceTasks(BackgroundWorker):
         report_bug: Callable[[str], None],
         get_cycle_output: Callable[[], CycleOutput],
         locality: LocalityKeeper,
-        errors: EstimateErrorKeeper,
         share_credentials: Callable[[Sequence[Credential]], None],
         share_ended_jobs: Callable[[JobOutcomeBatch], None] = lambda _batch: None,
         clock: Clock = system_clock,
@@ -136,7 +90,6 @@ class MaintenanceTasks(BackgroundWorker):
         self._locality = locality
         self._get_cycle_output = get_cycle_output
         self._expiring_credentials = OngoingFailures()
-        self._errors = errors
         self._share_credentials = share_credentials
         self._share_ended_jobs = share_ended_jobs
 
@@ -202,21 +155,19 @@ class MaintenanceTasks(BackgroundWorker):
             return
         self._metrics.set_slot_coverage(count_coverage(versions, report.evaluation.ads))
 
-    def _count_ended_jobs(self, collect: Callable[[], tuple[JobOutcomeBatch, list[EndedRun]]]) -> None:
+    def _count_ended_jobs(self, collect: Callable[[], JobOutcomeBatch]) -> None:
         """Count the outcomes of jobs that ended since the last query; repeat a failed query later."""
         try:
-            batch, runs = collect()
+            batch = collect()
         except HydratorError as error:
             _log.debug("cannot count ended jobs", why=str(error))
             return
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._report_bug("the count of ended jobs")
             return
-        self._report_ended_jobs(batch, self._compare_estimates(runs))
+        self._report_ended_jobs(batch)
 
-    def _report_ended_jobs(
-        self, batch: JobOutcomeBatch, error_factors: Mapping[EstimateKind, list[float]]
-    ) -> None:
+    def _report_ended_jobs(self, batch: JobOutcomeBatch) -> None:
         if batch.unreachable_schedds:
             _log.debug("cannot count ended jobs", unreachable_schedds=batch.unreachable_schedds)
         if batch.truncated_schedds:
@@ -228,26 +179,17 @@ class MaintenanceTasks(BackgroundWorker):
             _log.warning(
                 "job history has impossible times: these jobs are not counted", jobs=batch.impossible_count
             )
-        self._metrics.record_ended_jobs(batch, error_factors)
+        self._metrics.record_ended_jobs(batch)
         self._locality.add(batch)
         self._share_ended_jobs(batch)
 
-    def _compare_estimates(self, runs: list[EndedRun]) -> Mapping[EstimateKind, list[float]]:
-        """Compare what the estimates said with what ended jobs did; return the factors of the last jobs."""
-        report = self._get_cycle_output().report
-        return self._errors.add(report.estimation.predictions.compare_all(runs) if report else ())
 
-
-def _collect_outcomes(
-    history: JobHistory, settings: Settings, reconciler: Reconciler
-) -> tuple[JobOutcomeBatch, list[EndedRun]]:
+def _collect_outcomes(history: JobHistory, settings: Settings, reconciler: Reconciler) -> JobOutcomeBatch:
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        batch = collect_outcomes(
+        return collect_outcomes(
             history,
             store.site_history.load_spans,
             sizes_of(reconciler.state.memories),
             settings.daemon.default_scope,
             system_clock(),
         )
-        samples = load_network(store).samples if batch.jobs else ()
-        return batch, list(find_runs(batch.jobs, samples))

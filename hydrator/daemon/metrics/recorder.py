@@ -9,12 +9,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
-from hydrator.diagnostics.outcomes import LocalityResult, quantile
+from hydrator.diagnostics.outcomes import LocalityResult
 from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site, to_unix
 from hydrator.domain.ports import MergeResult
-from hydrator.reconcile.estimates.predictions import EstimateKind
 from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.result import CycleReport
 
@@ -96,13 +95,8 @@ class Metrics:
             else:
                 self._metrics.set("merge_slots", result.slot_count, collector)
 
-    def record_ended_jobs(
-        self, batch: JobOutcomeBatch, error_factors: Mapping[EstimateKind, Iterable[float]] | None = None
-    ) -> None:
-        """Record the data locality and the waiting time of ended jobs; any thread may call this.
-
-        *error_factors* are the factors between predicted and real seconds.
-        """
+    def record_ended_jobs(self, batch: JobOutcomeBatch) -> None:
+        """Record the data locality and the waiting time of ended jobs; any thread may call this."""
         for outcome in batch.outcomes:
             self._metrics.count("jobs_local", outcome.locality.value)
             self._metrics.count("jobs_data_bytes", "site", by=outcome.bytes_at_site)
@@ -113,12 +107,6 @@ class Metrics:
                 self._metrics.histograms["job_wait_seconds"].labels(datasets).observe(
                     job.wait_time.total_seconds()
                 )
-
-        for kind, factors in (error_factors or {}).items():
-            ordered = sorted(factors)
-            for share in (0.5, 0.9):
-                if (factor := quantile(ordered, share)) is not None:
-                    self._metrics.set("estimate_error_factor", factor, kind.value, str(share))
 
     def record_misses(self, misses: Iterable[Miss]) -> None:
         """Count the datasets that jobs reported as missing, by site; any thread may call this.

@@ -130,14 +130,6 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     ("site_readers", "Running jobs at other sites that read their data from a site now.", ("site",)),
     (
-        "estimate_error_factor",
-        (
-            "Factor, 1 or more, between predicted and real seconds of the last 1,000 ended jobs;"
-            " its median and 0.9 quantile."
-        ),
-        ("estimate", "quantile"),
-    ),
-    (
         "config_last_reload_successful",
         "1 if the last reload was accepted, 0 if an older configuration stays in use.",
         (),

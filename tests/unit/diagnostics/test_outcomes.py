@@ -185,7 +185,7 @@ def test_job_that_never_started_and_a_clock_that_is_ahead_are_possible():
 
 
 def test_report_prints_the_number_of_jobs_left_out(capsys):
-    print_outcomes(Report(NOON, NOON + HOUR, found(), {}, (), 3))
+    print_outcomes(Report(NOON, NOON + HOUR, found(), (), 3))
     assert capsys.readouterr().out.startswith(
         "3 jobs left out, because their times in the history cannot be.\n"
     )

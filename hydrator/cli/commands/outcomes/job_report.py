@@ -21,12 +21,10 @@ from hydrator.diagnostics.outcomes import (
     parse_ended_job,
     tally,
 )
-from hydrator.diagnostics.prediction_errors import REPORT_NAME, ErrorFactors, ErrorSummary
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Unseen
 from hydrator.domain.ports import EndedJobs
 from hydrator.domain.text import format_bytes, format_count, format_duration
-from hydrator.reconcile.estimates.predictions import EstimateKind
 from hydrator.reconcile.history import AvailableSpans
 from hydrator.reconcile.snapshot.merge import sizes_of
 from hydrator.state.store import Store
@@ -38,7 +36,6 @@ WAIT_EXPLANATION = (
     "that name datasets, minus the median wait of jobs that name none. It is only an indication, because\n"
     "the two medians are of different jobs."
 )
-_PREDICTED = {EstimateKind.QUEUE: "wait beside the data", EstimateKind.READ: "read from elsewhere"}
 
 
 def print_report(since: str, config: Path, *, as_json: bool) -> list[str]:
@@ -57,8 +54,7 @@ def print_report(since: str, config: Path, *, as_json: bool) -> list[str]:
     with show_progress(f"comparing {format_count(len(jobs), 'job')} with the ads", as_json=as_json):
         outcomes = tally(jobs, known.spans, known.sizes)
     schedds = tuple(ScheddHistory.of(*each) for each in sorted(answers.items()))
-    errors = known.errors.summarize(oldest)
-    result = Report(oldest, now, outcomes, errors, schedds, len(rows) - len(jobs))
+    result = Report(oldest, now, outcomes, schedds, len(rows) - len(jobs))
     print_result(as_json, result, lambda: print_outcomes(result))
     return _schedd_problems(answers)
 
@@ -90,7 +86,6 @@ def _read_histories(
 class _State(NamedTuple):
     spans: AvailableSpans
     sizes: Mapping[Did, int]
-    errors: ErrorFactors
 
 
 def _load_state(settings: Settings, dids: AbstractSet[Did]) -> _State:
@@ -98,7 +93,6 @@ def _load_state(settings: Settings, dids: AbstractSet[Did]) -> _State:
         return _State(
             store.site_history.load_spans(dids),
             sizes_of(store.load().memories),
-            ErrorFactors.of_rows(store.load_report(REPORT_NAME)),
         )
 
 
@@ -134,8 +128,6 @@ class Report:
         since: start of the period in which the jobs ended.
         until: end of that period.
         outcomes: the results.
-        estimate_error_factor: predicted against real seconds, of the wait of jobs beside their data (queue)
-            and of the read of jobs from other sites (read).
         schedds: queried schedds.
         impossible_jobs: jobs that are left out, because their times are impossible: a start before
             the submission, after the end or in the future, or a value that is not a time.
@@ -144,31 +136,15 @@ class Report:
     since: datetime
     until: datetime
     outcomes: OutcomeSummary
-    estimate_error_factor: Mapping[EstimateKind, ErrorSummary]
     schedds: tuple[ScheddHistory, ...]
     impossible_jobs: int = 0
-
-
-def error_sentence(errors: Mapping[EstimateKind, ErrorSummary]) -> str:
-    """Say by which factor predicted and real seconds differ."""
-    parts = []
-    for kind in EstimateKind:
-        each = errors.get(kind, ErrorSummary())
-        if each.median is not None and each.p90 is not None:
-            counted = format_count(each.samples, "sample")
-            parts.append(f"{_PREDICTED[kind]} {each.median:.1f} (90 % at most {each.p90:.1f}; {counted})")
-    if not parts:
-        return "Predicted against real seconds: no sample in this time."
-    return f"Predicted against real seconds, the median factor between them: {', '.join(parts)}."
 
 
 def print_outcomes(report: Report) -> None:
     """Print *report* for people."""
     if left_out := report.impossible_jobs:
         print(f"{format_count(left_out, 'job')} left out, because their times in the history cannot be.\n")
-    results, errors, period_start, now = (
-        report.outcomes, report.estimate_error_factor, report.since, report.until
-    )  # fmt: skip
+    results, period_start, now = report.outcomes, report.since, report.until
     total = results.total
     started_count = sum(total.job_counts.values())
     if not started_count:
@@ -181,8 +157,6 @@ def print_outcomes(report: Report) -> None:
     print()
     for line in _summary_sentences(results, started_count, period_start, now):
         print(line)
-    print()
-    print(error_sentence(errors))
 
 
 def _tally_cells(summary: OutcomeCounts) -> tuple[str, ...]:

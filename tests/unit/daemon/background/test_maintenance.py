@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.daemon.background import CycleOutput, EstimateErrorKeeper, LocalityKeeper, MaintenanceTasks
+from hydrator.daemon.background import CycleOutput, LocalityKeeper, MaintenanceTasks
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import DaemonContext
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
@@ -27,9 +27,8 @@ def tasks(share_credentials=pytest.fail) -> MaintenanceTasks:
     report = SimpleNamespace(evaluation=SimpleNamespace(ads={}))
     output = CycleOutput(report, {})  # type: ignore[arg-type]
     locality = LocalityKeeper(None, pytest.fail)  # type: ignore[arg-type]
-    errors = EstimateErrorKeeper(None)  # type: ignore[arg-type]
     metrics = Metrics(CollectorRegistry(), "1")
-    return MaintenanceTasks(metrics, pytest.fail, lambda: output, locality, errors, share_credentials)
+    return MaintenanceTasks(metrics, pytest.fail, lambda: output, locality, share_credentials)
 
 
 def test_collector_that_is_down_does_not_end_the_count():

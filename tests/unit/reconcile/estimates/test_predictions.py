@@ -3,27 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from hydrator.daemon.metrics import Metrics
-from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
-from hydrator.diagnostics.outcomes import parse_ended_job
-from hydrator.diagnostics.prediction_errors import find_runs
-from hydrator.domain.ads.estimates import (
-    Estimates,
-    SetEstimate,
-    SiteEstimates,
-    TransferOrigin,
-    TransferSample,
-)
-from hydrator.domain.model import to_unix
+from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.ports import SiteSlots
 from hydrator.reconcile.estimates import predictions as module
-from hydrator.reconcile.estimates.estimate import Estimator
 from hydrator.reconcile.estimates.predictions import EndedRun, EstimateKind, Predictions
 from tests.factories import NOON
-from tests.memory import MemoryPoolLoads
-from tests.unit.reconcile.estimates.worlds import DE, GB, UK, Rates, World, at, idle, key
+from tests.unit.reconcile.estimates.worlds import DE, GB, UK, World, idle, key
 
 A = key("t:a")
 
@@ -88,43 +74,3 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_NUMBERS", 1)
     sets = Estimates(NOON, {UK: SiteEstimates({A: SetEstimate(0, 4), key("t:b"): SetEstimate(0, 4)})})
     assert set(Predictions().update(sets, 1).queues) == {key("t:b")}
-
-
-@pytest.mark.outside
-def test_jobs_of_a_pool_are_compared_with_what_the_estimator_said() -> None:
-    """From the load of the pool in memory to the metrics, for a job beside its data and one elsewhere."""
-    world = World(
-        {UK: ["t:a"], DE: []}, (SiteSlots(UK, 1, 0, 4),), (idle(10, "t:a"),), sizes={"t:a": 10 * GB}
-    )
-    estimator = Estimator(MemoryPoolLoads(world.load()), Rates)
-    estimator.begin_query()
-    estimator.await_query(timedelta(seconds=30))
-    estimator.make(world.snapshot(), world.demand(), NOON)
-    assert (at(estimator.last, DE).read_seconds, at(estimator.last, DE).queue_seconds) == (256, 256)
-
-    def ended(number: int, site: str, wait: int) -> dict:
-        start = to_unix(NOON) + wait
-        times = {"QDate": to_unix(NOON), "JobStartDate": start, "JobCurrentStartDate": start}
-        return {"GlobalJobId": f"job{number}", **times, "site": site, "datasets": ["t:a"]}
-
-    read = TransferSample(UK, DE, GB, 32.0, NOON, TransferOrigin.WRAPPER, "ann", "job2")
-    other = TransferSample(UK, DE, GB, 999.0, NOON, TransferOrigin.SCHEDD, "ann", "job2")
-    rows = [
-        ended(1, UK, 512),
-        ended(2, DE, 10),
-        ended(3, UK, 9999) | {"JobCurrentStartDate": to_unix(NOON) + 99999},
-        ended(4, UK, 9999) | {"datasets": None},
-        ended(5, UK, 9999) | {"site": None},
-    ]
-    runs = list(find_runs(map(parse_ended_job, rows), [read, read, other]))
-    factors = dict(estimator.last.predictions.compare_all(runs))
-    assert factors == {EstimateKind.QUEUE: 2.0, EstimateKind.READ: 4.0}
-    registry = CollectorRegistry()
-    two_jobs = {kind: [1.0, factor] for kind, factor in factors.items()}
-    Metrics(registry, "0").record_ended_jobs(JobOutcomeBatch(), two_jobs)
-
-    def value(estimate: str, quantile: str) -> float | None:
-        labels = {"estimate": estimate, "quantile": quantile}
-        return registry.get_sample_value("hydrator_estimate_error_factor", labels)
-
-    assert [value("queue", "0.5"), value("queue", "0.9"), value("read", "0.9")] == [1.0, 2.0, 4.0]
