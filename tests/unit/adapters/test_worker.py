@@ -1,0 +1,243 @@
+"""Supervision of a worker process, with a stand-in that misbehaves."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from adapters import worker
+from adapters.worker import Worker, WorkerFailed, summarize_stderr
+from testbed.patience import wait_for
+
+STANDIN = Path(__file__).parents[2] / "worker_standin.py"
+ROOT = Path(__file__).parents[3]
+
+
+class Bench:
+    """A maker of workers; it reads which processes they started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._starts = folder / "starts"
+        self._starts.touch()
+        self.workers: list[Worker] = []
+
+    def command(self, *mode: str) -> tuple[str, ...]:
+        return (sys.executable, str(STANDIN), str(self._starts), *mode)
+
+    def worker(self, *mode: str, limit_bytes: int = 200_000_000, max_answers: int | None = None) -> Worker:
+        self.workers.append(Worker(self.command(*mode), limit_bytes=limit_bytes, max_answers=max_answers))
+        return self.workers[-1]
+
+    @property
+    def started(self) -> list[int]:
+        return [int(pid) for pid in self._starts.read_text().split()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    for one in made.workers:
+        one.close()
+
+
+def ask(
+    one: Worker, what: str, seconds: float = 30, on_part: Callable[[object], None] | None = None
+) -> object:
+    return one.exchange({"call": what}, seconds, on_part)["ok"]["seen"]
+
+
+def is_alive(pid: int) -> bool:
+    """Return True for a process that runs: it has not ended and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_no_process_is_started_before_it_is_needed(bench: Bench):
+    assert bench.worker().pid is None
+    assert bench.started == []
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("hang", "no answer within 2 s"),
+        ("hang, ignoring signals", "no answer within 2 s"),
+        ("die", "killed by SIGKILL"),
+        ("exit", "ended with status 0"),
+        ("allocate", "needs more than 200 MB"),
+        ("share", "needs more than 200 MB"),
+        ("flood", "a line of more than"),
+    ],
+)
+def test_worker_that_misbehaves_is_replaced(bench: Bench, what: str, told: str):
+    one = bench.worker()
+    assert ask(one, "fine") == "fine"
+    with pytest.raises(WorkerFailed, match=told):
+        ask(one, what, 2 if "hang" in what else 60)
+    assert not exists(bench.started[0])
+    assert ask(one, "fine") == "fine"
+    assert one.restart_count == 1
+
+
+@pytest.mark.outside
+def test_worker_that_leaks_is_replaced_at_its_limit(bench: Bench):
+    one, failures = bench.worker(), 0
+    for _ in range(12):
+        try:
+            ask(one, "leak")
+        except WorkerFailed:
+            failures += 1
+    assert 1 <= failures <= 3
+    assert len(bench.started) == 1 + failures
+
+
+@pytest.mark.outside
+def test_each_part_gives_more_time(bench: Bench):
+    parts: list[int] = []
+    assert ask(bench.worker(), "parts", 1.5, parts.append) == "parts"
+    assert parts == [0, 1, 2, 3]
+
+
+@pytest.mark.outside
+def test_error_in_a_part_costs_the_worker(bench: Bench):
+    one = bench.worker()
+    with pytest.raises(ZeroDivisionError):
+        ask(one, "parts", 30, lambda part: part / 0)
+    assert not exists(bench.started[0])
+
+
+@pytest.mark.outside
+def test_what_a_worker_started_ends_with_it(bench: Bench):
+    one = bench.worker()
+    other = ask(one, "start a process")
+    with pytest.raises(WorkerFailed):
+        ask(one, "die")
+    wait_for(lambda: not is_alive(other), 20, "the end of the process that the worker started")
+
+
+@pytest.mark.outside
+def test_worker_after_its_last_answer_is_replaced_without_counting_as_a_restart(bench: Bench):
+    one = bench.worker(max_answers=3)
+    for _ in range(7):
+        ask(one, "fine")
+    assert len(bench.started) == 3
+    assert one.restart_count == 0
+    assert not any(exists(pid) for pid in bench.started[:-1])
+
+
+@pytest.mark.outside
+def test_worker_that_ended_between_two_calls_costs_one_call(bench: Bench):
+    one = bench.worker()
+    ask(one, "fine")
+    os.kill(bench.started[0], signal.SIGKILL)
+    wait_for(lambda: not is_alive(bench.started[0]), 20, "the end of the worker")
+    with pytest.raises(WorkerFailed, match="SIGKILL"):
+        ask(one, "fine")
+    assert ask(one, "fine") == "fine"
+
+
+@pytest.mark.outside
+def test_worker_that_never_starts_is_an_error_each_time(bench: Bench):
+    one = bench.worker("stillborn")
+    for _ in range(3):
+        with pytest.raises(WorkerFailed, match="ended with status 7"):
+            ask(one, "fine")
+    assert one.restart_count == 2
+    assert not any(exists(pid) for pid in bench.started)
+    with pytest.raises(WorkerFailed, match="could not be started"):
+        ask(Worker(["/no/such/program"], limit_bytes=1), "fine")
+
+
+@pytest.mark.outside
+def test_worker_that_cannot_be_ended_is_named_and_not_doubled(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    one = bench.worker()
+    ask(one, "fine")
+    monkeypatch.setattr(worker, "END_SECONDS", 0.1)
+    with monkeypatch.context() as dead_file_server:
+        dead_file_server.setattr(os, "killpg", lambda *_: None)
+        with pytest.raises(WorkerFailed, match="no answer"):
+            ask(one, "hang", 0.5)
+        with pytest.raises(WorkerFailed, match=f"process {bench.started[0]} does not end"):
+            ask(one, "fine")
+    assert len(bench.started) == 1
+    assert ask(one, "fine") == "fine"
+
+
+@pytest.mark.outside
+def test_calls_from_many_threads_each_get_their_own_answer(bench: Bench):
+    one = bench.worker()
+    names = [f"schedd{n}" for n in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda name: ask(one, name), names)) == names
+    assert len(bench.started) == 1
+
+
+@pytest.mark.outside
+def test_worker_outlives_the_thread_that_first_needed_it(bench: Bench):
+    one = bench.worker()
+    thread = threading.Thread(target=ask, args=(one, "fine"))
+    thread.start()
+    thread.join()
+    assert ask(one, "again") == "again"
+    assert len(bench.started) == 1
+
+
+@pytest.mark.outside
+def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench):
+    one = bench.worker()
+    ask(one, "fine")
+    with ThreadPoolExecutor(1) as threads:
+        hanging = threads.submit(ask, one, "hang", 100)
+        wait_for(hanging.running, 20, "the call to hang")
+        began = time.monotonic()
+        one.close()
+        with pytest.raises(WorkerFailed):
+            hanging.result(timeout=120)
+    one.close()
+    assert time.monotonic() - began < 60
+    assert not exists(bench.started[0])
+    with pytest.raises(WorkerFailed, match="closed"):
+        ask(one, "fine")
+
+
+PARENT = """
+import sys, time
+from adapters.worker import Worker
+one = Worker(sys.argv[2:], limit_bytes=200_000_000)
+print(one.exchange({"call": "start a process"}, 60)["ok"]["seen"], one.pid, flush=True)
+one.exchange({"call": sys.argv[1]}, 3600) if sys.argv[1] != "idle" else time.sleep(3600)
+"""
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("busy", ["idle", "hang, ignoring signals"])
+def test_worker_and_what_it_started_end_with_a_daemon_that_is_killed(bench: Bench, busy: str):
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, busy, *bench.command()], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as parent:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert all(map(is_alive, pids))
+        parent.kill()
+    wait_for(lambda: not any(map(is_alive, pids)), 20, "the end of the worker")
+
+
+def test_stderr_summary_is_the_last_error_line_if_any():
+    lines = "11/21/26 02:00:00 ERROR: broken\n11/21/26 02:00:01 SECMAN: chatter\n"
+    assert summarize_stderr(lines) == "ERROR: broken"
+    assert summarize_stderr("one\n\ntwo\n") == "two"
+    assert summarize_stderr("") == ""
