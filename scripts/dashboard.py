@@ -36,21 +36,14 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
     ("Do jobs find their data?", (
         ("Slots with the current ad", "percentunit", "stat",
          [('sum(hydrator_slots{coverage="current", site!="unknown"}) / (sum(hydrator_slots{site!="unknown"}) > 0)', "")]),
-        ("Jobs that found all their data", "percentunit", "stat",
-         [(('sum(increase(hydrator_jobs_local_total{locality="all"}[$__range]))'
-           ' / (sum(increase(hydrator_jobs_local_total{locality!="unknown"}[$__range])) > 0)'), "")]),
-        ("Bytes that were at the job's site", "percentunit", "stat",
-         [(('sum(increase(hydrator_jobs_data_bytes_total{place="site"}[$__range]))'
-           " / (sum(increase(hydrator_jobs_data_bytes_total[$__range])) > 0)"), "")]),
+        ("Jobs that started beside their data", "percentunit", "stat",
+         [(('sum(increase(hydrator_job_starts_total{start="local"}[$__range]))'
+           ' / (sum(increase(hydrator_job_starts_total{start!="no_datasets"}[$__range])) > 0)'), "")]),
         ("Since the last cycle", "s", "stat", [("time() - hydrator_last_cycle_timestamp_seconds", "")]),
         ("Sites with a held change", "short", "stat", [("sum(hydrator_held_sites)", "")]),
         ("Version", "string", "stat", [("hydrator_build_info", "{{version}}")]),
-        ("Share beside their data over time", "percentunit", "timeseries", [
-            (('sum(increase(hydrator_jobs_local_total{locality="all"}[1d]))'
-             ' / (sum(increase(hydrator_jobs_local_total{locality!="unknown"}[1d])) > 0)'), "jobs"),
-            (('sum(increase(hydrator_jobs_data_bytes_total{place="site"}[1d]))'
-             " / (sum(increase(hydrator_jobs_data_bytes_total[1d])) > 0)"), "bytes"),
-        ]),
+        ("Starts of jobs that name datasets", "short", "timeseries",
+         [('sum by (start) (increase(hydrator_job_starts_total{start!="no_datasets"}[1d]))', "{{start}}")]),
         ("Wait for the first start, 95 %", "s", "timeseries",
          [(_quantile("hydrator_job_wait_seconds", "datasets"), "{{datasets}}")]),
         ("Datasets that jobs did not find", "short", "timeseries",

@@ -27,7 +27,7 @@ from typing_extensions import is_typeddict
 
 from hydrator import __version__
 from hydrator.cli.app import app
-from hydrator.cli.commands.outcomes.job_report import Report
+from hydrator.cli.commands.report import Report
 from hydrator.cli.commands.token import TokenRow
 from hydrator.cli.output.json_models.cycle import ActionJson, OnceJson
 from hydrator.cli.output.json_models.facts import (

@@ -153,7 +153,14 @@ class ScheddHistory(ScheddRounds):
             max_jobs=self._max_jobs,
             ended_before=before,
         )
-        return EndedJobs(tuple(jobs), is_complete=len(jobs) < self._max_jobs)
+        rows = tuple({**job, "read_bytes": _sum_reads(job)} for job in jobs)
+        return EndedJobs(rows, is_complete=len(jobs) < self._max_jobs)
+
+
+def _sum_reads(job: Ad) -> int:
+    """Return the bytes that the wrapper of *job* read from other sites at the site where it ran last."""
+    samples = (parse_read(str(text), "", "") for text in job.get("reads", ()))
+    return sum(sample.bytes for sample in samples if sample and sample.destination == job.get("site"))
 
 
 def _find_median_end(jobs: Sequence[Mapping[str, Any]]) -> datetime | None:

@@ -86,11 +86,8 @@ class _Commands(LazyGroup):
             "Write a first configuration: query the pool and the catalogue, and prompt for the rest.",
         ),
         "report": (
-            ".commands.outcomes.report:report",
-            (
-                "Report whether jobs found their data at their site. Exits 1 if a schedd's history is"
-                " incomplete."
-            ),
+            ".commands.report:report",
+            ("Report whether jobs started beside their data. Exits 1 if a schedd's history is incomplete."),
         ),
         "submit": (
             ".app:submit",

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -47,7 +48,7 @@ from .background import (
     PoolEdits,
     StagingTasks,
 )
-from .http_frontend import HttpFrontend, build_page_history
+from .http_frontend import HttpFrontend, read_changes
 from .logs import configure_logs
 from .metrics import Metrics
 from .metrics.staging import StagingMetrics
@@ -139,7 +140,7 @@ class BackgroundWorkers:
         """Schedule all work of *runtime*."""
         settings, parts, scheduler, turns = runtime.settings, runtime.parts, runtime.scheduler, runtime.turns
         self.miss_tasks.schedule(scheduler, turns, parts.pool.misses, parts.recounts)
-        self.maintenance_tasks.schedule(scheduler, turns, settings, parts, runtime.reconciler)
+        self.maintenance_tasks.schedule(scheduler, turns, settings, parts)
         self.pool_edits.schedule(scheduler, turns, settings, parts.policy, parts.pool.merger)
         self.network_tasks.schedule(scheduler, turns, parts.network, settings.daemon.history_seconds)
         self.staging_tasks.schedule(scheduler, turns, settings.daemon.step_seconds, parts)
@@ -196,7 +197,7 @@ class Daemon:
             registry,
             self._watchdog.hang_reason,
             self._machine,
-            build_page_history(self._store),
+            partial(read_changes, self._store),
         )
 
     def _build_background_workers(self, registry: CollectorRegistry) -> BackgroundWorkers:
@@ -278,7 +279,7 @@ class Daemon:
         context = self._context
         runtime = context.runtime = self._build_runtime(context.settings)
         with contextlib.suppress(StateError):  # the next save of the state reports the error
-            self._store.forget_history(context.settings.publish.never)
+            self._store.site_history.forget(context.settings.publish.never)
         if context.settings.publish.http.enabled:
             self._restore_served_ads(runtime.parts)
             self._http.start()

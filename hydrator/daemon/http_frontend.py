@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -14,14 +14,14 @@ from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine
 from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job, datasets_over_budget
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
-from hydrator.domain.model import DaemonKnowledge, Did, Site, Unseen
+from hydrator.domain.model import DaemonKnowledge, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.result import CycleReport
 from hydrator.server.http_server import HttpServer
-from hydrator.server.pages.routes import PageHistory
+from hydrator.server.pages.routes import ChangeReader, read_no_changes
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.state.store import Store
@@ -45,14 +45,14 @@ class HttpFrontend:
         registry: the metrics that the server exports.
         get_hang_reason: returns why the daemon hangs, or None.
         machine: has the clock, and builds the server.
-        history: the history in the state, for the pages.
+        read_changes: returns the last changes of a site's ad, for its page.
     """
 
     context: DaemonContext
     registry: CollectorRegistry
     get_hang_reason: Callable[[], str | None]
     machine: Machine = MACHINE
-    history: PageHistory = field(default_factory=PageHistory)
+    read_changes: ChangeReader = read_no_changes
     server: HttpServer | None = None
 
     def get_url(self) -> str | None:
@@ -88,7 +88,7 @@ class HttpFrontend:
             self.registry,
             self._explain_job,
             self.get_version,
-            self.history,
+            self.read_changes,
             self._read_cluster if settings.demand.ask_schedds else None,
         )
 
@@ -140,20 +140,11 @@ class HttpFrontend:
         return explain_job(context.settings, context.report, context.staging, cluster, proc, schedd)
 
 
-def build_page_history(store: Store) -> PageHistory:
-    """Build the history for the pages; if the state cannot be read, the pages show none."""
-
-    def load_site_changes(site: Site) -> Sequence[tuple[datetime, DatasetChange]]:
-        with suppress(StateError):
-            return store.site_history.load_changes(site)
-        return ()
-
-    def load_stays(did: Did) -> Mapping[Site, Sequence[tuple[float, float]]]:
-        with suppress(StateError):
-            return store.site_history.load_stays(did)
-        return {}
-
-    return PageHistory(load_site_changes, load_stays)
+def read_changes(store: Store, site: Site) -> Sequence[tuple[datetime, DatasetChange]]:
+    """Return the last changes of the ad of *site*; nothing if the state cannot be read."""
+    with suppress(StateError):
+        return store.site_history.load_changes(site)
+    return ()
 
 
 def read_cluster(settings: Settings, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:

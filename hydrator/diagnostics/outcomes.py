@@ -1,83 +1,80 @@
-"""Outcomes of jobs that named datasets: the share of their data at their site, and their waiting time.
+"""Outcomes of ended jobs, from their own records in the schedds' histories: starts, waits and runs.
 
-A job's site is the site of the slot where the job ran last. The schedd records this site in the job
-(``MachineAttrDataLocalitySite0``, see ``hydrator pool-config``). The daemon stores which
-datasets each site's ad listed when. The job's local datasets are those that the ad listed at its last
-start, minus the datasets that the job reported as missing. Without the site or this ad, the result is
-unknown.
+At each start the schedd writes into the job what the slot offered (``MATCH_EXP_DataLocalityStart``), and the
+job wrapper writes what it read from other sites and what it missed. So no archive of site ads is needed.
 
-Pure: values in, values out. The owner of a job can write any value into the job's ad, so a value of
-the wrong type counts as absent.
+Pure: values in, values out. The owner of a job can write any value into the job's ad, so a value of the
+wrong type counts as absent.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from heapq import nlargest
+from typing import Any, Final
 
+from hydrator.diagnostics.why.sets.start_record import parse_start_record
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import Did, Site, from_unix, parse_did
-from hydrator.domain.untrusted import valid_time
-from hydrator.reconcile.history import AvailableSpans
+from hydrator.domain.model import Did, Site, Unseen, parse_did
+from hydrator.domain.ports import EndedJobs
+from hydrator.domain.untrusted import MAX_NAME_CHARS, valid_integer, valid_time
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 
-_MAX_BYTES = 1 << 60
-MAX_CLOCK_SKEW = timedelta(minutes=5)
+MAX_CLOCK_SKEW: Final = timedelta(minutes=5)
+MAX_ROWS: Final = 100
+"""Sites, and sets, of a summary: the owner of a job can invent names of sites."""
+_COMPLETED: Final = 4  # JobStatus
 
 
-class LocalityResult(StrEnum):
-    """The share of a job's data that was on disk at the job's site when the job started."""
+class Start(StrEnum):
+    """The way in which a job last started."""
 
-    ALL = "all"
-    SOME = "some"
-    NONE = "none"
+    LOCAL = "local"
+    """All its data was at the site."""
+    READ = "read"
+    """The slot told the job how long it would read data from another site."""
     UNKNOWN = "unknown"
+    """The slot had no answer: it has no hook, its answer was too old, or the job's wait was over."""
+    NO_DATASETS = "no_datasets"
+    """The job names no datasets."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that left its queue; ``datasets`` is None if the job has no valid list of DIDs.
+    """A job that left its queue.
 
-    ``job_id`` is the ``GlobalJobId``.
+    ``datasets`` is None if the job has no valid list of DIDs. ``read_bytes`` are those that the job wrapper
+    read from other sites.
     """
 
-    submitted_at: datetime | None
-    first_started_at: datetime | None
-    last_started_at: datetime | None
-    site: Site | None
-    datasets: frozenset[Did] | None
-    misses: tuple[Miss, ...]
-    job_id: str | None = None
+    submitted_at: datetime | None = None
+    first_started_at: datetime | None = None
+    last_started_at: datetime | None = None
     ended_at: datetime | None = None
+    is_completed: bool = False
+    site: Site | None = None
+    datasets: frozenset[Did] | None = None
+    start: Start = Start.NO_DATASETS
+    read_bytes: int = 0
+    misses: tuple[Miss, ...] = ()
 
     @property
-    def wait_time(self) -> timedelta | None:
-        """Return the time from submission to the first start; None if one of the two times is not valid."""
-        if (
-            self.submitted_at is None
-            or self.first_started_at is None
-            or self.first_started_at < self.submitted_at
-        ):
-            return None
-        return self.first_started_at - self.submitted_at
+    def wait_seconds(self) -> float | None:
+        """Return the seconds from the submission to the first start; None if one of the times is missing."""
+        return _seconds_between(self.submitted_at, self.first_started_at)
+
+    @property
+    def run_seconds(self) -> float | None:
+        """Return the seconds from the last start to the end; None for a job that was removed."""
+        return _seconds_between(self.last_started_at, self.ended_at) if self.is_completed else None
 
 
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """The locality of one job that started. The bytes include only datasets of known size.
-
-    ``local_dids`` are the datasets that were at the job's site.
-    """
-
-    job: EndedJob
-    locality: LocalityResult
-    bytes_at_site: int = 0
-    bytes_elsewhere: int = 0
-    datasets_without_size: int = 0
-    local_dids: frozenset[Did] = frozenset()
+def _seconds_between(begin: datetime | None, end: datetime | None) -> float | None:
+    return (end - begin).total_seconds() if begin and end and begin <= end else None
 
 
 def has_possible_times(row: Mapping[str, Any], now: datetime) -> bool:
@@ -86,7 +83,7 @@ def has_possible_times(row: Mapping[str, Any], now: datetime) -> bool:
     An absent time is possible: a job that never started has none. A 0 is not possible.
     """
     names = ("QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
-    given = [_moment(row.get(name)) for name in names if row.get(name) is not None]
+    given = [_time(row.get(name)) for name in names if row.get(name) is not None]
     times = [at for at in given if at is not None]
     return (
         len(times) == len(given)
@@ -95,222 +92,212 @@ def has_possible_times(row: Mapping[str, Any], now: datetime) -> bool:
     )
 
 
+def _time(value: object) -> datetime | None:
+    return valid_time(value) if value else None
+
+
 def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:
     """Parse a job that left its queue.
 
-    The keys of *row*: ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
-    ``EnteredCurrentStatus`` (Unix s), ``site``, ``datasets`` (names, or None),
-    ``misses`` (the texts of MISSES_ATTRIBUTE), and ``Owner``.
+    The keys of *row*: ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and ``EnteredCurrentStatus``
+    (Unix s), ``JobStatus``, ``site``, ``datasets`` (names, or None), ``start`` (the text that the slot
+    offered), ``read_bytes``, and ``misses`` (the texts of MISSES_ATTRIBUTE).
     """
-    names = row.get("datasets")
-    dids = (
-        _parse_dids(names, default_scope)
-        if isinstance(names, Sequence) and not isinstance(names, str)
-        else None
-    )
-    site = row.get("site")
-    first = _moment(row.get("JobStartDate"))
+    names, site = row.get("datasets"), row.get("site")
+    datasets = _parse_dids(tuple(map(str, names)), default_scope) if isinstance(names, list | tuple) else None
+    is_named = isinstance(site, str) and site.strip() and site.isprintable() and len(site) <= MAX_NAME_CHARS
+    first = _time(row.get("JobStartDate"))
     return EndedJob(
-        submitted_at=_moment(row.get("QDate")),
+        submitted_at=_time(row.get("QDate")),
         first_started_at=first,
-        last_started_at=_moment(row.get("JobCurrentStartDate")) or first,
-        site=Site(site) if isinstance(site, str) and site.strip() and site.isprintable() else None,
-        datasets=dids,
+        last_started_at=_time(row.get("JobCurrentStartDate")) or first,
+        ended_at=_time(row.get("EnteredCurrentStatus")),
+        is_completed=row.get("JobStatus") == _COMPLETED,
+        site=Site(str(site)) if is_named else None,
+        datasets=datasets,
+        start=_parse_start(row.get("start")) if datasets else Start.NO_DATASETS,
+        read_bytes=valid_integer(row.get("read_bytes")) or 0,
         misses=parse_misses({MISSES_ATTRIBUTE: row.get("misses")}),
-        job_id=job_id if isinstance(job_id := row.get("GlobalJobId"), str) else None,
-        ended_at=_moment(row.get("EnteredCurrentStatus")),
     )
 
 
-def determine_outcome(job: EndedJob, spans: AvailableSpans, sizes: Mapping[Did, int]) -> JobOutcome:
-    """Determine the locality of *job*, which names datasets and started.
+def _parse_start(text: object) -> Start:
+    record = parse_start_record(text)
+    if record is None:
+        return Start.UNKNOWN
+    if record.is_local:
+        return Start.LOCAL
+    return Start.UNKNOWN if record.read_seconds is None else Start.READ
 
-    *sizes* has the bytes of datasets, as far as they are known.
+
+@lru_cache(maxsize=10_000)  # the jobs of a set share one object
+def _parse_dids(names: tuple[str, ...], default_scope: str | None) -> frozenset[Did] | None:
+    """Parse all DIDs; return None if a name is invalid: a part of the list would give a wrong result."""
+    try:
+        return frozenset(parse_did(name, default_scope) for name in names) or None
+    except BadDid:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheddHistory:
+    """The answer of one schedd.
+
+    Attributes:
+        schedd: its name.
+        jobs: jobs in its history; null: it did not answer.
+        is_complete: false: it did not answer, or its history has more jobs than one answer returns.
+        failure: reason why it did not answer.
     """
-    wanted_dids = job.datasets or frozenset()
-    available_dids = (
-        spans.find_listed(job.site, job.last_started_at) if job.site and job.last_started_at else None
-    )
-    known_sizes = {did: sizes.get(did) for did in wanted_dids}
-    if available_dids is None:
-        return JobOutcome(
-            job,
-            LocalityResult.UNKNOWN,
-            datasets_without_size=sum(size is None for size in known_sizes.values()),
-        )
-    since = (job.last_started_at or from_unix(0)) - MAX_CLOCK_SKEW
-    missed_dids = {miss.did for miss in job.misses if miss.site == job.site and miss.missed_at >= since}
-    local_dids = frozenset(did for did in wanted_dids if did in available_dids) - missed_dids
-    return JobOutcome(
-        job,
-        LocalityResult.ALL
-        if local_dids == wanted_dids
-        else LocalityResult.SOME
-        if local_dids
-        else LocalityResult.NONE,
-        bytes_at_site=sum(known_sizes[did] or 0 for did in local_dids),
-        bytes_elsewhere=sum(known_sizes[did] or 0 for did in wanted_dids - local_dids),
-        datasets_without_size=sum(size is None for size in known_sizes.values()),
-        local_dids=local_dids,
-    )
+
+    schedd: str
+    jobs: int | None
+    is_complete: bool
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJobBatch:
+    """Jobs from the histories of schedds, without those whose times are impossible."""
+
+    jobs: tuple[EndedJob, ...] = ()
+    schedds: tuple[ScheddHistory, ...] = ()
+    impossible_jobs: int = 0
+
+
+def parse_histories(
+    answers: Mapping[str, EndedJobs | Unseen], default_scope: str | None, now: datetime
+) -> EndedJobBatch:
+    """Parse the *answers* by schedd; *default_scope* is that of names without a scope."""
+    jobs: list[EndedJob] = []
+    schedds: list[ScheddHistory] = []
+    row_count = 0
+    for name, answer in sorted(answers.items()):
+        if isinstance(answer, Unseen):
+            schedds.append(ScheddHistory(name, None, is_complete=False, failure=answer.reason))
+            continue
+        schedds.append(ScheddHistory(name, len(answer.jobs), answer.is_complete))
+        row_count += len(answer.jobs)
+        jobs += (parse_ended_job(row, default_scope) for row in answer.jobs if has_possible_times(row, now))
+    return EndedJobBatch(tuple(jobs), tuple(schedds), row_count - len(jobs))
 
 
 @dataclass(slots=True)
-class OutcomeCounts:
-    """Outcomes of the jobs of one site, or of all sites.
+class StartCounts:
+    """Jobs of one site, of one set or of all, that named datasets and started.
 
     Attributes:
-        job_counts: jobs that named datasets, by the share of their data that was at their site: all, some or
-            none; unknown: the report cannot say this.
-        bytes_at_site: bytes of their datasets that were there.
-        bytes_elsewhere: bytes that were not there.
+        local: jobs that started beside their data.
+        read: jobs that started elsewhere, to read their data from another site.
+        unknown: jobs whose slot had no answer for them.
+        read_bytes: bytes that job wrappers reported to have read from other sites.
         jobs_with_misses: jobs that could not read datasets at the site, even if they ended at another site;
             in the counts of all sites together, each job once.
     """
 
-    job_counts: dict[LocalityResult, int] = field(default_factory=lambda: dict.fromkeys(LocalityResult, 0))
-    bytes_at_site: int = 0
-    bytes_elsewhere: int = 0
+    local: int = 0
+    read: int = 0
+    unknown: int = 0
+    read_bytes: int = 0
     jobs_with_misses: int = 0
 
-    def add(self, job_outcome: JobOutcome) -> None:
-        self.job_counts[job_outcome.locality] += 1
-        self.bytes_at_site += job_outcome.bytes_at_site
-        self.bytes_elsewhere += job_outcome.bytes_elsewhere
-
     @property
-    def share_of_jobs(self) -> float | None:
-        """Return the share of jobs with all data at their site; None if no job has a known result.
+    def job_count(self) -> int:
+        """Return the number of jobs that started."""
+        return self.local + self.read + self.unknown
 
-        Jobs with an unknown result are left out.
-        """
-        known_count = sum(self.job_counts.values()) - self.job_counts[LocalityResult.UNKNOWN]
-        return self.job_counts[LocalityResult.ALL] / known_count if known_count else None
-
-    @property
-    def share_of_bytes(self) -> float | None:
-        """Return the share of the jobs' bytes that were at the job's site; None if no bytes are known.
-
-        Datasets of unknown size, and jobs with an unknown result, are left out.
-        """
-        total = self.bytes_at_site + self.bytes_elsewhere
-        return self.bytes_at_site / total if total else None
+    def add(self, job: EndedJob) -> None:
+        """Count the start of *job*, without its misses."""
+        self.local += job.start is Start.LOCAL
+        self.read += job.start is Start.READ
+        self.unknown += job.start is Start.UNKNOWN
+        self.read_bytes += job.read_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class LostAds:
-    """The jobs that started at a site before the history of the site's ad.
+class Quantiles:
+    """Seconds of jobs.
 
     Attributes:
-        job_count: these jobs; their result is unknown.
-        begin: begin of the history.
-    """
-
-    job_count: int
-    begin: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """Times of jobs from the submission to the first start.
-
-    Attributes:
-        jobs: jobs that started.
+        jobs: jobs with a known time.
         median: median in seconds; null: no job.
         p90: ninth decile in seconds; null: no job.
+        p99: 0.99 quantile in seconds; null: no job.
     """
 
-    jobs: int
-    median: float | None
-    p90: float | None
+    jobs: int = 0
+    median: float | None = None
+    p90: float | None = None
+    p99: float | None = None
 
     @classmethod
-    def of(cls, seconds: Iterable[float]) -> "Waits":
-        """Summarize the waiting times of jobs."""
-        ordered = sorted(seconds)
-        return cls(len(ordered), median(ordered), quantile(ordered, 0.9))
+    def of(cls, seconds: Iterable[float]) -> "Quantiles":
+        """Return the quantiles of *seconds*, each of which is one of them."""
+        known = sorted(seconds)
+        if not known:
+            return cls()
+        return cls(len(known), *(known[math.ceil(share * len(known)) - 1] for share in (0.5, 0.9, 0.99)))
 
 
 @dataclass(frozen=True, slots=True)
-class OutcomeSummary:
+class Outcomes:
     """Outcomes of many jobs.
 
     Attributes:
         total: the jobs of all sites.
-        sites: the same by site.
+        sites: the same by site, of the 100 sites with the most jobs.
+        sets: the same by set, of the 100 sets with the most bytes and jobs; the key is the list of DIDs.
+        set_count: number of all sets.
         never_started: jobs that named datasets and never started.
-        datasets_without_size: datasets of unknown size, over all jobs.
         missed_datasets: datasets that jobs could not read although their slot listed them, over all jobs.
-        waits: waiting times of jobs that named datasets.
-        other_waits: waiting times of jobs that named none.
-        lost_ads: sites with jobs whose result is unknown because the ad of their start is deleted.
+        waits: times from the submission to the first start, by the way in which jobs started.
+        runs: times from the last start to the end, of jobs that were not removed, by the way in which they
+            started.
     """
 
-    total: OutcomeCounts
-    sites: Mapping[Site, OutcomeCounts]
+    total: StartCounts
+    sites: Mapping[Site, StartCounts]
+    sets: Mapping[str, StartCounts]
+    set_count: int
     never_started: int
-    datasets_without_size: int
     missed_datasets: int
-    waits: Waits
-    other_waits: Waits
-    lost_ads: Mapping[Site, LostAds] = field(default_factory=dict)
+    waits: Mapping[Start, Quantiles]
+    runs: Mapping[Start, Quantiles]
 
 
-def tally(jobs: Iterable[EndedJob], spans: AvailableSpans, sizes: Mapping[Did, int]) -> OutcomeSummary:
+def summarize(jobs: Iterable[EndedJob]) -> Outcomes:
     """Count the outcomes of *jobs*."""
-    total, sites = OutcomeCounts(), defaultdict[Site, OutcomeCounts](OutcomeCounts)
-    never_started = datasets_without_size = missed_datasets = 0
-    waits: list[float] = []
-    others: list[float] = []
-    lost: Counter[Site] = Counter()
+    total, never_started, missed_datasets = StartCounts(), 0, 0
+    sites: defaultdict[Site, StartCounts] = defaultdict(StartCounts)
+    sets: defaultdict[frozenset[Did], StartCounts] = defaultdict(StartCounts)
+    waits: dict[Start, list[float]] = {start: [] for start in Start}
+    runs: dict[Start, list[float]] = {start: [] for start in Start}
     for job in jobs:
-        if job.wait_time is not None:
-            (others if job.datasets is None else waits).append(job.wait_time.total_seconds())
+        if job.wait_seconds is not None:
+            waits[job.start].append(job.wait_seconds)
+        if job.run_seconds is not None:
+            runs[job.start].append(job.run_seconds)
         if job.datasets is None:
             continue
         if job.last_started_at is None:
             never_started += 1
             continue
-        outcome = determine_outcome(job, spans, sizes)
-        datasets_without_size += outcome.datasets_without_size
+        always = (total, sets[job.datasets])
+        for counts in (*always, *([sites[job.site]] if job.site else ())):
+            counts.add(job)
         missed_datasets += len(job.misses)
-        total.add(outcome)
-        total.jobs_with_misses += bool(job.misses)
-        for site in {miss.site for miss in job.misses if miss.site in spans.begins}:
-            sites[site].jobs_with_misses += 1
-        if job.site and job.site in spans.begins:
-            sites[job.site].add(outcome)
-            lost[job.site] += spans.has_lost(job.site, job.last_started_at)
-    sorted_sites = {site: sites[site] for site in sorted(sites)}
-    return OutcomeSummary(
+        if job.misses:
+            for counts in (*always, *(sites[site] for site in {miss.site for miss in job.misses})):
+                counts.jobs_with_misses += 1
+    most_jobs = nlargest(MAX_ROWS, sites.items(), lambda row: row[1].job_count + row[1].jobs_with_misses)
+    most_bytes = nlargest(MAX_ROWS, sets.items(), lambda row: (row[1].read_bytes, row[1].job_count))
+    return Outcomes(
         total,
-        sorted_sites,
+        dict(sorted(most_jobs)),
+        {", ".join(sorted(dids)): counts for dids, counts in most_bytes},
+        len(sets),
         never_started,
-        datasets_without_size,
         missed_datasets,
-        Waits.of(waits),
-        Waits.of(others),
-        {site: LostAds(n, from_unix(spans.begins[site][0])) for site, n in sorted(lost.items()) if n},
+        {start: Quantiles.of(seconds) for start, seconds in waits.items()},
+        {start: Quantiles.of(seconds) for start, seconds in runs.items()},
     )
-
-
-def median(values: Sequence[float]) -> float | None:
-    """Return the median of sorted *values*; None without values."""
-    return quantile(values, 0.5)
-
-
-def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the quantile of sorted *values* at *share* (0 to 1), one of the values; None without values."""
-    return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
-
-
-def _moment(value: object) -> datetime | None:
-    return valid_time(value) if value else None  # 0 means that the event did not happen
-
-
-def _parse_dids(names: Iterable[object], default_scope: str | None) -> frozenset[Did] | None:
-    """Parse all DIDs; return None if a name is invalid: a part of the list would give a wrong result."""
-    try:
-        return frozenset(parse_did(str(name), default_scope) for name in names) or None
-    except BadDid:
-        return None

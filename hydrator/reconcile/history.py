@@ -4,13 +4,12 @@ This module is pure: it builds an entry from the ads before and after a cycle. `
 stores the entry.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd
+from hydrator.domain.model import DatasetState, Did, Fact, SiteAd
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.ads.site_ads import facts_of
 
@@ -45,52 +44,6 @@ class HistoryEntry:
         parts = [(came, "came"), (left, "left"), (other, "changed")]
         counts = [f"{number} {word}" for number, word in parts if number]
         return ", ".join(counts) or "only ages or fractions changed"
-
-
-@dataclass(frozen=True, slots=True)
-class AvailableSpans:
-    """The times in which sites' ads listed datasets as AVAILABLE; times are Unix s.
-
-    ``spans`` has, by site and dataset, begin and end (infinity: none yet) of each stay. ``begins`` has by
-    site the time from which the stays are complete, and whether there were earlier ones.
-    """
-
-    spans: Mapping[Site, Mapping[Did, Sequence[tuple[float, float]]]] = field(default_factory=dict)
-    begins: Mapping[Site, tuple[float, bool]] = field(default_factory=dict)
-
-    def has_lost(self, site: Site, at: datetime) -> bool:
-        """Return True if the stays at *site* at the time *at* are not known."""
-        begin, is_lost = self.begins.get(site, (math.inf, True))
-        return is_lost and at.timestamp() < begin
-
-    def find_listed(self, site: Site, at: datetime) -> AbstractSet[Did] | None:
-        """Return the datasets that an ad of *site* listed in the second that begins at *at*.
-
-        HTCondor records the start of a job in whole seconds, rounded down. So an ad that was decided in the
-        second of the start may have been decided before the start. None if the ads of this second are not
-        known.
-        """
-        time = at.timestamp()
-        if site not in self.begins or time + 1 <= self.begins[site][0]:
-            return None
-        return _ListedDids(self.spans.get(site, {}), time)
-
-
-class _ListedDids(AbstractSet[Did]):
-    """The datasets that stay at a site in one second; a test of one dataset does not look at the others."""
-
-    def __init__(self, stays: Mapping[Did, Sequence[tuple[float, float]]], time: float) -> None:
-        self._stays, self._time = stays, time
-
-    def __contains__(self, did: object) -> bool:
-        each = self._stays.get(did, ()) if isinstance(did, str) else ()  # type: ignore[call-overload]
-        return any(since < self._time + 1 and self._time < until for since, until in each)
-
-    def __iter__(self) -> Iterator[Did]:
-        return (did for did in self._stays if did in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True, slots=True)

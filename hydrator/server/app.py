@@ -26,7 +26,7 @@ from .limits import RateLimiter
 from .metrics import HttpMetrics
 from .middleware import AuthMiddleware, RequestMiddleware, RequestPolicy
 from .pages.html import SCRIPT_PATH
-from .pages.routes import PageHistory, PageRoutes
+from .pages.routes import ChangeReader, PageRoutes, read_no_changes
 from .pages.run import ClusterQuestions, ClusterReader
 from .responses import error_response, internal_error_response
 
@@ -42,7 +42,7 @@ def build_app(
     explain_job: JobExplainer | None = None,
     policy: RequestPolicy | None = None,
     live: LiveUpdates | None = None,
-    history: PageHistory | None = None,
+    read_changes: ChangeReader = read_no_changes,
     read_cluster: ClusterReader | None = None,
 ) -> Starlette:
     """Build the app. Without an *authenticator* every client may read everything, but not ask about jobs.
@@ -55,14 +55,14 @@ def build_app(
         explain_job: explains why a job is idle, to clients with a token; None for no such page.
         policy: the limits of requests.
         live: notifies open pages of changes; None if nothing ever changes.
-        history: the daemon's own history, for the pages; None for no history.
+        read_changes: returns the last changes of a site's ad, newest first, each with its time.
         read_cluster: reads the jobs of a cluster, for their page; None if the daemon asks no schedds.
     """
     explain_job = explain_job if authenticator else None
     policy = policy or RequestPolicy()
     live = live or LiveUpdates(lambda: None)
     clusters = ClusterQuestions(read_cluster) if read_cluster else None
-    pages = PageRoutes(get_state, live, explain_job is not None, history or PageHistory(), clusters)
+    pages = PageRoutes(get_state, live, explain_job is not None, read_changes, clusters)
     guard = partial(_build_guard, authenticator, policy.rate_limiter)
     ad_route = AdRoute(get_state, is_public=authenticator is None)
     routes = [

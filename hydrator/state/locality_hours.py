@@ -1,4 +1,4 @@
-"""Table of the hours of the locality: the jobs that ended in each hour, and where their data was."""
+"""Table of the hours of the locality: the jobs that ended in each hour, and those beside their data."""
 
 import sqlite3
 from collections.abc import Callable
@@ -10,8 +10,7 @@ from typing import Final
 from hydrator.domain.model import from_unix
 
 SCHEMA: Final = """
-create table if not exists locality_hours (at real primary key, all_local integer, some_local integer,
-    none_local integer, unknown integer, bytes_at_site integer, bytes_elsewhere integer) without rowid;
+create table if not exists locality_hours (at real primary key, local integer, jobs integer) without rowid;
 """
 MAX_AGE: Final = timedelta(days=92)
 """Age of the oldest hour: the table has 2,208 rows at most."""
@@ -20,18 +19,14 @@ _MAX_INTEGER: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LocalityHour:
-    """Sums over the jobs with datasets that the daemon counted in the hour that began at ``started_at``.
+    """The jobs with datasets that the daemon counted in the hour that began at ``started_at``.
 
-    The first four numbers count jobs by the share of their data at their site.
+    ``local_count`` of them started beside their data.
     """
 
     started_at: datetime
-    all_count: int = 0
-    some_count: int = 0
-    none_count: int = 0
-    unknown_count: int = 0
-    bytes_at_site: int = 0
-    bytes_elsewhere: int = 0
+    local_count: int = 0
+    job_count: int = 0
 
 
 def begin_of_hour(time: datetime) -> datetime:
@@ -65,7 +60,7 @@ class LocalityHourTable:
             before = row[1:] if row else (0,) * len(added)
             sums = [min(one + other, _MAX_INTEGER) for one, other in zip(before, added, strict=True)]
             row = (hour.started_at.timestamp(), *sums)
-            insert = "insert or replace into locality_hours values (?, ?, ?, ?, ?, ?, ?)"
+            insert = "insert or replace into locality_hours values (?, ?, ?)"
             self._db.execute(insert, row)
             oldest = (hour.started_at - MAX_AGE).timestamp()
             self._db.execute("delete from locality_hours where at <= ? or at > ?", (oldest, row[0]))
@@ -81,10 +76,7 @@ class LocalityHourTable:
         return [LocalityHour(from_unix(row[0]), *row[1:]) for row in rows if _is_valid(row)]
 
 
-_SELECT: Final = (
-    "select at, all_local, some_local, none_local, unknown, bytes_at_site, bytes_elsewhere"
-    " from locality_hours"
-)
+_SELECT: Final = "select at, local, jobs from locality_hours"
 
 
 def _is_valid(row: tuple[object, ...]) -> bool:

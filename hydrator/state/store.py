@@ -29,7 +29,6 @@ from hydrator.state.database import (
     transaction,
 )
 
-from . import site_history
 from .locality_hours import LocalityHourTable
 from .rows import decode_published_ad
 from .saved_state import StateReader, StateWriter, insert_rows
@@ -167,14 +166,7 @@ class Store(AbstractContextManager["Store"]):
 
     def add_history(self, entries: Sequence[HistoryEntry]) -> None:
         """Save the changes of ads."""
-        if entries:
-            with self._transaction():
-                site_history.add(self._db, entries)
-
-    def forget_history(self, never: tuple[str, ...]) -> None:
-        """Delete the changes and stays of datasets whose DID matches one of the patterns *never*."""
-        with self._transaction():
-            site_history.forget(self._db, never)
+        self.site_history.add(entries)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Save a summary for ``hydrator status``."""

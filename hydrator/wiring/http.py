@@ -21,7 +21,7 @@ from hydrator.server.http_server import HttpServer, UnixSocket
 from hydrator.server.limits import ConnectionLimiter, RateLimiter, build_allowed_hosts
 from hydrator.server.metrics import build_cut_counter
 from hydrator.server.middleware import RequestPolicy
-from hydrator.server.pages.routes import PageHistory
+from hydrator.server.pages.routes import ChangeReader, read_no_changes
 from hydrator.server.pages.run import ClusterReader
 from hydrator.server.tls import TlsCertificate
 
@@ -95,13 +95,13 @@ def build_http_server(
     registry: CollectorRegistry,
     explain_job: JobExplainer | None = None,
     get_version: Callable[[], object] = lambda: None,
-    history: PageHistory | None = None,
+    read_changes: ChangeReader = read_no_changes,
     read_cluster: ClusterReader | None = None,
     limits: ServerLimits = ServerLimits(),
 ) -> HttpServer:
     """Build the server, but do not start it; only clients with a token may call *explain_job*.
 
-    *get_version* returns a value that changes with the pages. These show *history* and *read_cluster*.
+    *get_version* returns a value that changes with the pages. These show *read_changes* and *read_cluster*.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
@@ -116,7 +116,7 @@ def build_http_server(
         explain_job=explain_job,
         policy=_request_policy(http, limits, has_tokens=authenticator is not None, proxied=proxied),
         live=live,
-        history=history,
+        read_changes=read_changes,
         read_cluster=read_cluster,
     )
     return HttpServer(

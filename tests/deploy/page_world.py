@@ -80,10 +80,7 @@ def _hours() -> list[LocalityHour]:
         share = min(0.97, 0.55 + 0.42 * (1 - age / 720) + dice.uniform(-0.06, 0.06))
         jobs = dice.randint(20, 60)
         local = int(jobs * share)
-        remote, size = jobs - local, jobs * 45_000_000_000
-        near = int(size * share)
-        sums = (local, remote // 2, remote - remote // 2, 0, near, size - near)
-        hours.append(LocalityHour(NOON - age * HOUR, *sums))
+        hours.append(LocalityHour(NOON - age * HOUR, local, jobs))
     return hours
 
 

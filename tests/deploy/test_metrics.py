@@ -114,7 +114,7 @@ def test_metric_labels_contain_no_dataset():
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
         *("action", "method", "route", "status", "reason", "source", "announced"),
-        *("locality", "place", "datasets", "credential", "coverage", "schedd", "part"),
+        *("start", "datasets", "credential", "coverage", "schedd", "part"),
         *("kind", "limit"),
     }
     assert CAM in generate_latest(registry()).decode()

@@ -17,7 +17,6 @@ from hydrator.domain.ports import ClusterJobs
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
-from hydrator.server.pages.routes import PageHistory
 from testbed.browser import chromium, driver
 from testbed.patience import wait_for
 from tests.deploy.page_world import (
@@ -29,7 +28,7 @@ from tests.deploy.page_world import (
     queues,
     world,
 )
-from tests.factories import HOUR, NOON
+from tests.factories import NOON
 from tests.parts import NO_BROWSER, needs
 from tests.unit.server.pages.test_why import READ_TOKEN
 from tests.unit.server.pages.test_why import Pool as Jobs
@@ -46,14 +45,6 @@ PATHS = {
     "run": f"/run?run={RUN}",
     "cluster": "/run?cluster=123",
     "unknown": "/dataset?did=lofar:nothing",
-}
-FACTS = world().snapshot.sites
-STAYS = {
-    site: [
-        ((NOON - (30 + 2 * n) * HOUR).timestamp(), (NOON - (27 - n) * HOUR).timestamp()),
-        ((NOON - (5 + n) * HOUR).timestamp(), float("inf")),
-    ]
-    for n, site in enumerate(site for site, facts in FACTS.items() if DATASETS[1] in facts.facts)
 }
 PATIENCE_MS = 60_000
 """For each step of the browser: it may have little of the machine."""
@@ -81,7 +72,7 @@ def served(pool: LivePool, live: LiveUpdates) -> Iterator[str]:
         pool.get_state,
         CollectorRegistry(),
         live=live,
-        history=PageHistory(lambda _site: DATED_CHANGES, lambda _did: STAYS),
+        read_changes=lambda _site: DATED_CHANGES,
         read_cluster=lambda _cluster, _schedd: {"ap1": jobs},
     )
     with HttpServer(asgi, on_stop=live.close) as server:

@@ -25,8 +25,8 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
 def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     pool = installed.pool
     before = json.loads(installed.run("report", "--json").stdout)
-    assert before["outcomes"]["total"]["job_counts"] == {"all": 0, "some": 0, "none": 0, "unknown": 0}
-    assert "No job that named datasets" in installed.run("report").stdout
+    assert before["outcomes"]["sets"] == {}
+    assert "No job that names datasets" in installed.run("report").stdout
 
     pool.wait(lambda: installed.metric("hydrator_slots") > 0, 60, "the first sample of the slots")
     local = [
@@ -36,34 +36,40 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     astray = installed.submit(["site:nowhere"], mode="wait", more="+DataLocalityMaxWait = 1")
     plain = pool.submit("executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nqueue 2\n")
     never = installed.submit(["site:nowhere"], mode="require")
+    odd = installed.submit(["site:nowhere"], mode="require", more=f"+JobStartDate = {2**62}")
     assert [installed.ran_at(job) for job in local] == [["UK"], ["AU"]]
     installed.ran_at(astray)
     installed.ran_at(plain, jobs=2)
-    pool.run("condor_rm", str(never), user="alice")
-    pool.wait(lambda: pool.history(f"ClusterId == {never}", "JobStatus"), 60, "the removed job's history")
+    pool.run("condor_rm", str(never), str(odd), user="alice")
+    for job in (never, odd):
+        pool.wait(lambda job=job: pool.history(f"ClusterId == {job}", "JobStatus"), 60, "removed jobs")
 
     report = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
+    assert report["impossible_jobs"] == 1
     outcomes = report["outcomes"]
     total = outcomes["total"]
-    assert total["job_counts"] == {"all": 2, "some": 0, "none": 1, "unknown": 0}
+    assert [total[start] for start in ("local", "read", "unknown")] == [2, 0, 1]
     assert outcomes["never_started"] == 1
-    assert (total["bytes_at_site"], total["bytes_elsewhere"]) == (3000, 0)
-    assert outcomes["datasets_without_size"] == 2
-    assert (outcomes["waits"]["jobs"], outcomes["other_waits"]["jobs"]) == (3, 2)
-    by_site = {site: one["job_counts"]["all"] for site, one in outcomes["sites"].items()}
-    assert (by_site["UK"], by_site["AU"]) == (1, 1)
+    assert [outcomes["sites"][site]["local"] for site in ("UK", "AU")] == [1, 1]
+    assert {names: one["local"] for names, one in outcomes["sets"].items()} == {
+        "site:uk": 1,
+        "site:au": 1,
+        "site:nowhere": 0,
+    }
+    for times in ("waits", "runs"):
+        counts = {start: one["jobs"] for start, one in outcomes[times].items()}
+        assert counts == {"local": 2, "read": 0, "unknown": 1, "no_datasets": 2}
     (schedd,) = report["schedds"]
-    assert (schedd["jobs"], schedd["is_complete"], schedd["failure"]) == (6, True, None)
+    assert (schedd["jobs"], schedd["is_complete"], schedd["failure"]) == (7, True, None)
 
     table = installed.run("report").stdout
-    assert (
-        "3 jobs that named datasets ran and ended in 7 d; 1 more jobs with datasets never started." in table
-    )
+    assert "3 jobs with datasets started and ended in 7 d; 1 more never started." in table
     assert "2 (66 %)" in table
 
     def metrics():
         counts = [
-            installed.metric(f'hydrator_jobs_local_total{{locality="{one}"}}') for one in ("all", "none")
+            installed.metric(f'hydrator_job_starts_total{{start="{one}"}}')
+            for one in ("local", "unknown", "no_datasets")
         ]
         waits = [
             installed.metric(f'hydrator_job_wait_seconds_count{{datasets="{one}"}}')
@@ -71,10 +77,9 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
         ]
         return counts + waits
 
-    pool.wait(lambda: metrics() == [2, 1, 3, 2], 60, "the metrics to count all jobs once")
-    assert installed.metric('hydrator_jobs_data_bytes_total{place="site"}') == 3000
+    pool.wait(lambda: metrics() == [2, 1, 2, 3, 2], 60, "the metrics to count all jobs once")
     again = installed.metric('hydrator_cycles_total{outcome="complete"}') + 5
     pool.wait(
         lambda: installed.metric('hydrator_cycles_total{outcome="complete"}') >= again, 60, "five cycles"
     )
-    assert metrics() == [2, 1, 3, 2], "each job is counted once"
+    assert metrics() == [2, 1, 2, 3, 2], "each job is counted once"

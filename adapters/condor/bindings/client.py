@@ -257,9 +257,10 @@ class QueueClient(DaemonClient):
             ended_before: return only jobs that ended before this time.
 
         Returns:
-            ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
+            ``GlobalJobId``, ``JobStatus``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
             ``EnteredCurrentStatus`` (as in the job ad: any scalar or None), ``site`` (None if not
-            recorded), ``datasets`` (None if the job names none), ``bytes`` (by DID) and ``misses``.
+            recorded), ``datasets`` (None if the job names none), ``start`` (MATCH_EXP_DataLocalityStart,
+            any scalar or None), ``misses`` and ``reads``.
         """
         query = {"after_job_id": after_job_id, "max_jobs": max_jobs, "site_attributes": site_attributes}
         ends = {"ended_before": None if ended_before is None else int(ended_before.timestamp())}

@@ -238,7 +238,7 @@ MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
 MAX_KEY_CHARS = 1 + dataset_sets.MAX_KEY_CHARS
 """Characters of a DataLocalityKey that are read: a longer one stays too long."""
 OUTCOME_ATTRIBUTES = (
-    *("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus"),
+    *("GlobalJobId", "JobStatus", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus"),
 )
 
 
@@ -403,7 +403,9 @@ class ScheddCalls(LoadCalls):
         attributes = [
             *OUTCOME_ATTRIBUTES,
             contract.REQUIRED_DATASETS,
+            contract.START_RECORD,
             MISSES_ATTRIBUTE,
+            READS_ATTRIBUTE,
             *machine_attributes,
         ]
         stop = f"EnteredCurrentStatus < {since - MAX_COMPLETED_IN_QUEUE_SECONDS}"
@@ -429,7 +431,9 @@ class ScheddCalls(LoadCalls):
             **self.scalars(ad, OUTCOME_ATTRIBUTES),
             "site": scalar(ad, site) if site else None,
             "datasets": list(self._read_required_datasets(ad)) if contract.REQUIRED_DATASETS in ad else None,
+            "start": scalar(ad, contract.START_RECORD),
             "misses": read_strings(ad, MISSES_ATTRIBUTE),
+            "reads": _read_reads(ad),
         }
 
     def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
@@ -463,6 +467,11 @@ _RUN = ("ClusterId", "ProcId", "NumShadowStarts")
 _CEDAR = "CedarSizeBytesLastRun"
 
 
+def _read_reads(ad: Any) -> list[str]:
+    """Return the reads in the ad of a job, which its owner may have written, within limits."""
+    return [text[:MAX_READ_CHARS] for text in read_strings(ad, READS_ATTRIBUTE)[:MAX_READS_OF_JOB]]
+
+
 class TransferCalls(Bindings):
     """Queries of finished transfers."""
 
@@ -480,8 +489,7 @@ class TransferCalls(Bindings):
             counts[user] = counts.get(user, 0) + 1
             if counts[user] > MAX_REPORTS_OF_USER or len(rows) == MAX_REPORTS:
                 continue
-            reads = [text[:MAX_READ_CHARS] for text in read_strings(ad, READS_ATTRIBUTE)[:MAX_READS_OF_JOB]]
-            rows.append({"user": user, "job": str(scalar(ad, "GlobalJobId")), "reads": reads})
+            rows.append({"user": user, "job": str(scalar(ad, "GlobalJobId")), "reads": _read_reads(ad)})
         return rows
 
     def read_transfer_records(self, schedd: str, since: int, site_attributes: Sequence[str]) -> list[Ad]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -12,16 +11,13 @@ from hydrator.daemon.background.worker import BackgroundWorker, CycleOutput
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import Turns
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
+from hydrator.diagnostics.outcomes import EndedJobBatch, parse_histories
 from hydrator.diagnostics.overview.locality_history import LocalityOverview, build_overview, sum_batch
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
 from hydrator.domain.ports import Clock, JobHistory, Slots
-from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.snapshot.merge import sizes_of
 from hydrator.state.locality_hours import MAX_AGE, LocalityHourTable
-from hydrator.state.store import Store
 from hydrator.wiring import Parts, read_credentials, system_clock
 
 _log = structlog.get_logger("hydrator")
@@ -44,7 +40,7 @@ class LocalityKeeper:
         self._table = table
         self._share = share
 
-    def add(self, batch: JobOutcomeBatch | None = None) -> None:
+    def add(self, batch: EndedJobBatch | None = None) -> None:
         """Save the sums of *batch*, and share the overview; any thread may call this.
 
         The cycle reports why the state cannot be written. Then the sums of *batch* are lost.
@@ -83,7 +79,7 @@ class MaintenanceTasks(BackgroundWorker):
         get_cycle_output: Callable[[], CycleOutput],
         locality: LocalityKeeper,
         share_credentials: Callable[[Sequence[Credential]], None],
-        share_ended_jobs: Callable[[JobOutcomeBatch], None] = lambda _batch: None,
+        share_ended_jobs: Callable[[EndedJobBatch], None] = lambda _batch: None,
         clock: Clock = system_clock,
     ) -> None:
         super().__init__(metrics, report_bug, clock)
@@ -99,7 +95,6 @@ class MaintenanceTasks(BackgroundWorker):
         turns: Turns,
         settings: Settings,
         parts: Parts,
-        reconciler: Reconciler,
     ) -> None:
         """Schedule the check of credentials, and the counts of slots and ended jobs."""
         now, daemon = self._clock(), settings.daemon
@@ -110,16 +105,14 @@ class MaintenanceTasks(BackgroundWorker):
         )
         if parts.pool.slots:
             first = now + min(_FIRST_SLOT_COUNT, timedelta(seconds=daemon.step_seconds))
-            interval, count = daemon.step_seconds, self._count_slots
+            interval, count_slots = daemon.step_seconds, self._count_slots
             self._schedule_every(
-                scheduler, turns, "slots", interval, count, parts.pool.slots, first_run_at=first
+                scheduler, turns, "slots", interval, count_slots, parts.pool.slots, first_run_at=first
             )
         if parts.pool.history:
             self._locality.add()  # the page shows the days before the start, too
-            collect = partial(_collect_outcomes, parts.pool.history, settings, reconciler)
-            self._schedule_every(
-                scheduler, turns, "jobs", daemon.history_seconds, self._count_ended_jobs, collect
-            )
+            interval, count_jobs, scope = daemon.history_seconds, self._count_ended_jobs, daemon.default_scope
+            self._schedule_every(scheduler, turns, "jobs", interval, count_jobs, parts.pool.history, scope)
 
     def _check_credentials(self, read: Callable[[], list[Credential]]) -> None:
         """Check when the daemon's credentials expire; warn once when a credential must be renewed."""
@@ -155,10 +148,10 @@ class MaintenanceTasks(BackgroundWorker):
             return
         self._metrics.set_slot_coverage(count_coverage(versions, report.evaluation.ads))
 
-    def _count_ended_jobs(self, collect: Callable[[], JobOutcomeBatch]) -> None:
-        """Count the outcomes of jobs that ended since the last query; repeat a failed query later."""
+    def _count_ended_jobs(self, history: JobHistory, default_scope: str | None) -> None:
+        """Count the jobs that ended since the last query; repeat a failed query later."""
         try:
-            batch = collect()
+            batch = parse_histories(history.read_newly_ended_jobs(), default_scope, self._clock())
         except HydratorError as error:
             _log.debug("cannot count ended jobs", why=str(error))
             return
@@ -167,29 +160,17 @@ class MaintenanceTasks(BackgroundWorker):
             return
         self._report_ended_jobs(batch)
 
-    def _report_ended_jobs(self, batch: JobOutcomeBatch) -> None:
-        if batch.unreachable_schedds:
-            _log.debug("cannot count ended jobs", unreachable_schedds=batch.unreachable_schedds)
-        if batch.truncated_schedds:
+    def _report_ended_jobs(self, batch: EndedJobBatch) -> None:
+        unreachable = {one.schedd: one.failure for one in batch.schedds if one.failure}
+        truncated = [one.schedd for one in batch.schedds if not (one.is_complete or one.failure)]
+        if unreachable:
+            _log.debug("cannot count ended jobs", unreachable_schedds=unreachable)
+        if truncated:
+            _log.warning("job history truncated: more jobs ended than one query returns", schedds=truncated)
+        if batch.impossible_jobs:
             _log.warning(
-                "job history truncated: more jobs ended than one query returns",
-                schedds=batch.truncated_schedds,
-            )
-        if batch.impossible_count:
-            _log.warning(
-                "job history has impossible times: these jobs are not counted", jobs=batch.impossible_count
+                "job history has impossible times: these jobs are not counted", jobs=batch.impossible_jobs
             )
         self._metrics.record_ended_jobs(batch)
         self._locality.add(batch)
         self._share_ended_jobs(batch)
-
-
-def _collect_outcomes(history: JobHistory, settings: Settings, reconciler: Reconciler) -> JobOutcomeBatch:
-    with Store.open_to_read(settings.daemon.state_dir) as store:
-        return collect_outcomes(
-            history,
-            store.site_history.load_spans,
-            sizes_of(reconciler.state.memories),
-            settings.daemon.default_scope,
-            system_clock(),
-        )

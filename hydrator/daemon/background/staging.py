@@ -12,7 +12,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import Turns
-from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
+from hydrator.diagnostics.outcomes import EndedJobBatch
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import StateError
 from hydrator.domain.ports import Clock
@@ -73,10 +73,9 @@ class StagingTasks(BackgroundWorker):
         self._problems = OngoingFailures()
         self._uses: deque[DataUse] = deque(maxlen=MAX_USES)
 
-    def add_ended_jobs(self, batch: JobOutcomeBatch) -> None:
+    def add_ended_jobs(self, batch: EndedJobBatch) -> None:
         """Give the next step the data that the jobs of *batch* used, also of jobs that no query saw run."""
-        for one in batch.outcomes:
-            job = one.job
+        for job in batch.jobs:
             if job.site and job.last_started_at:
                 site, started_at = job.site, job.last_started_at
                 self._uses.extend(DataUse(did, site, started_at) for did in sorted(job.datasets or ()))

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
-from hydrator.diagnostics.outcomes import LocalityResult
+from hydrator.diagnostics.outcomes import EndedJobBatch, Start
 from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site, to_unix
@@ -23,8 +22,7 @@ from .table import build_instruments
 _MAX_QUEUED_MISSES = 10_000
 """Maximum number of misses (datasets that jobs did not find) that wait for the first cycle."""
 _INITIAL_SERIES: Mapping[str, Iterable[str]] = {
-    "jobs_local": [result.value for result in LocalityResult],
-    "jobs_data_bytes": ["site", "elsewhere"],
+    "job_starts": [start.value for start in Start],
     "cycles": ["complete", "partial", "failed"],
     "bugs": ["cycle"],
 }
@@ -95,18 +93,14 @@ class Metrics:
             else:
                 self._metrics.set("merge_slots", result.slot_count, collector)
 
-    def record_ended_jobs(self, batch: JobOutcomeBatch) -> None:
-        """Record the data locality and the waiting time of ended jobs; any thread may call this."""
-        for outcome in batch.outcomes:
-            self._metrics.count("jobs_local", outcome.locality.value)
-            self._metrics.count("jobs_data_bytes", "site", by=outcome.bytes_at_site)
-            self._metrics.count("jobs_data_bytes", "elsewhere", by=outcome.bytes_elsewhere)
+    def record_ended_jobs(self, batch: EndedJobBatch) -> None:
+        """Record the starts and the waiting times of ended jobs; any thread may call this."""
         for job in batch.jobs:
-            if job.wait_time is not None:
+            if job.last_started_at is not None:
+                self._metrics.count("job_starts", job.start.value)
+            if job.wait_seconds is not None:
                 datasets = "none" if job.datasets is None else "named"
-                self._metrics.histograms["job_wait_seconds"].labels(datasets).observe(
-                    job.wait_time.total_seconds()
-                )
+                self._metrics.histograms["job_wait_seconds"].labels(datasets).observe(job.wait_seconds)
 
     def record_misses(self, misses: Iterable[Miss]) -> None:
         """Count the datasets that jobs reported as missing, by site; any thread may call this.

@@ -27,20 +27,12 @@ COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ("condor_child_restarts", "Restarts of the child process that runs HTCondor's bindings.", ()),
     ("missed_datasets", "Datasets that jobs did not find, by the site that the jobs report.", ("site",)),
     (
-        "jobs_local",
+        "job_starts",
         (
-            "Ended jobs that named datasets, by how many of these datasets were at the job's site:"
-            " all, some, none or unknown."
+            "Last starts of ended jobs: local, beside all its data; read, to read from another site; unknown,"
+            " without an answer of the slot; no_datasets, of a job that names none."
         ),
-        ("locality",),
-    ),
-    (
-        "jobs_data_bytes",
-        (
-            "Bytes of the datasets of ended jobs, by place: job's site or elsewhere."
-            " Unknown sizes or places do not count."
-        ),
-        ("place",),
+        ("start",),
     ),
     (
         "merge_slot_seconds",

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Final
 
-from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
-from hydrator.diagnostics.outcomes import LocalityResult
+from hydrator.diagnostics.outcomes import EndedJobBatch, Start
 from hydrator.state.locality_hours import LocalityHour, begin_of_hour
 
 SHOWN_DAYS: Final = 30
@@ -23,19 +22,16 @@ class LocalityDay:
     day: date
     job_count: int = 0
     share_of_jobs: float | None = None
-    """Share, 0 to 1, of the jobs with all their data at their site, without the jobs of unknown result."""
-    share_of_bytes: float | None = None
-    """Share, 0 to 1, of the jobs' bytes that were at the job's site."""
+    """Share, 0 to 1, of the jobs that started beside their data."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalitySpan:
-    """The jobs with datasets that the daemon counted in a span of time; the shares are as in LocalityDay."""
+    """The jobs with datasets that the daemon counted in a span of time; the share is as in LocalityDay."""
 
     started_at: datetime
     job_count: int = 0
     share_of_jobs: float | None = None
-    share_of_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +48,12 @@ class LocalityOverview:
     hours: tuple[LocalitySpan, ...] = ()
 
 
-def sum_batch(batch: JobOutcomeBatch, now: datetime) -> LocalityHour | None:
+def sum_batch(batch: EndedJobBatch, now: datetime) -> LocalityHour | None:
     """Return the sums of *batch*, which the daemon counted at *now* (UTC); None if it adds nothing."""
-    if not batch.outcomes:
+    counts = Counter(job.start for job in batch.jobs if job.datasets and job.last_started_at)
+    if not counts:
         return None
-    counts = Counter(outcome.locality for outcome in batch.outcomes)
-    return LocalityHour(
-        begin_of_hour(now),
-        counts[LocalityResult.ALL],
-        counts[LocalityResult.SOME],
-        counts[LocalityResult.NONE],
-        counts[LocalityResult.UNKNOWN],
-        sum(outcome.bytes_at_site for outcome in batch.outcomes),
-        sum(outcome.bytes_elsewhere for outcome in batch.outcomes),
-    )
+    return LocalityHour(begin_of_hour(now), counts[Start.LOCAL], counts.total())
 
 
 def build_overview(hours: Iterable[LocalityHour], now: datetime) -> LocalityOverview:
@@ -92,14 +80,7 @@ def _sum_span(started_at: datetime, hours: Sequence[LocalityHour]) -> LocalitySp
     return LocalitySpan(started_at, *_sum_hours(hours))
 
 
-def _sum_hours(hours: Sequence[LocalityHour]) -> tuple[int, float | None, float | None]:
-    """Return the number of jobs, and the shares of jobs and bytes beside their data."""
-    local_count = sum(hour.all_count for hour in hours)
-    known_count = local_count + sum(hour.some_count + hour.none_count for hour in hours)
-    bytes_at_site = sum(hour.bytes_at_site for hour in hours)
-    all_bytes = bytes_at_site + sum(hour.bytes_elsewhere for hour in hours)
-    return (
-        known_count + sum(hour.unknown_count for hour in hours),
-        local_count / known_count if known_count else None,
-        bytes_at_site / all_bytes if all_bytes else None,
-    )
+def _sum_hours(hours: Sequence[LocalityHour]) -> tuple[int, float | None]:
+    """Return the number of jobs, and the share of those that started beside their data."""
+    job_count = sum(hour.job_count for hour in hours)
+    return job_count, sum(hour.local_count for hour in hours) / job_count if job_count else None

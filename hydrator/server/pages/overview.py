@@ -3,18 +3,13 @@
 The functions are pure: they take values and return HTML.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from operator import attrgetter
 from typing import Final
 
 from hydrator.diagnostics.overview.health import Need
-from hydrator.diagnostics.overview.locality_history import (
-    LocalityDay,
-    LocalityOverview,
-    LocalitySpan,
-)
+from hydrator.diagnostics.overview.locality_history import LocalityOverview, LocalitySpan
 from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, Snapshot
 from hydrator.domain.text import format_count
@@ -177,59 +172,21 @@ def _summarize(placement: Placement, demand: Demand | None) -> list[tuple[str, s
 
 
 @dataclass(frozen=True, slots=True)
-class _ShareCard:
-    """A share of the last day and of the last week, with its charts by day and by hour; None: not known."""
+class _Locality:
+    """The share of jobs that started beside their data, with its charts; None: not known."""
 
-    label: str
-    last_day: float | None
-    last_week: float | None
+    last_day: LocalitySpan | None
+    last_week: LocalitySpan | None
     days: ShareChart | None
     hours: ShareChart | None
 
     @classmethod
-    def of(
-        cls,
-        label: str,
-        overview: LocalityOverview,
-        now: datetime,
-        share_of: Callable[[LocalityDay | LocalitySpan], float | None],
-    ) -> "_ShareCard":
-        return cls(
-            label,
-            share_of(overview.last_day) if overview.last_day else None,
-            share_of(overview.last_week) if overview.last_week else None,
-            build_day_chart([(each.day, share_of(each)) for each in overview.days]),
-            build_hour_chart([(each.started_at, share_of(each)) for each in overview.hours], now=now),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Locality:
-    """The shares of jobs and bytes beside their data.
-
-    ``shares`` has a row for jobs and one for bytes.
-    """
-
-    shares: tuple[_ShareCard, ...]
-    day_jobs: int
-    week_jobs: int
-
-    @property
-    def is_known(self) -> bool:
-        return any(card.days for card in self.shares)
-
-    @classmethod
     def of(cls, overview: LocalityOverview, now: datetime) -> "_Locality":
-        day, week = overview.last_day, overview.last_week
         return cls(
-            (
-                _ShareCard.of(
-                    "Jobs with all their data at their site", overview, now, attrgetter("share_of_jobs")
-                ),
-                _ShareCard.of("Bytes at the job's site", overview, now, attrgetter("share_of_bytes")),
-            ),
-            day.job_count if day else 0,
-            week.job_count if week else 0,
+            overview.last_day,
+            overview.last_week,
+            build_day_chart([(each.day, each.share_of_jobs) for each in overview.days]),
+            build_hour_chart([(each.started_at, each.share_of_jobs) for each in overview.hours], now=now),
         )
 
 

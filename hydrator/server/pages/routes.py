@@ -1,7 +1,7 @@
 """Routes of the pages for people, and of their script."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -20,7 +20,7 @@ from hydrator.server.api.rows import MAX_NAME_COMPARED, find_similar_sites
 from hydrator.server.responses import bytes_response, html_response
 from hydrator.server.view import ServerState
 
-from .dataset import build_stays, is_dataset_known, render_dataset_page
+from .dataset import is_dataset_known, render_dataset_page
 from .filters import MAX_FIELDS, parse_selection
 from .html import SCRIPT, PageContext, render_page
 from .overview import render_overview
@@ -32,17 +32,13 @@ _STILL: Final = "still"
 _MAX_NAME_CHARS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class PageHistory:
-    """The daemon's own history, as the pages show it; a function returns nothing if it cannot be read.
+ChangeReader = Callable[[Site], Sequence[tuple[datetime, DatasetChange]]]
+"""Returns the last changes of a site's ad, newest first, each with its time."""
 
-    Attributes:
-        load_site_changes: returns the last changes of a site's ad, newest first, each with its time.
-        load_stays: returns, by site, the times in which the site's ad listed a dataset, in Unix s.
-    """
 
-    load_site_changes: Callable[[Site], Sequence[tuple[datetime, DatasetChange]]] = lambda _site: ()
-    load_stays: Callable[[Did], Mapping[Site, Sequence[tuple[float, float]]]] = lambda _did: {}
+def read_no_changes(_site: Site) -> Sequence[tuple[datetime, DatasetChange]]:
+    """Return nothing: there is no state to read."""
+    return ()
 
 
 @dataclass(eq=False)
@@ -53,14 +49,14 @@ class PageRoutes:
         get_state: returns the present state.
         live: notifies open pages of changes.
         can_explain_jobs: True if the overview page has the form that explains jobs.
-        history: the daemon's own history.
+        read_changes: returns the last changes of a site's ad.
         clusters: asks the schedds about clusters; None if the daemon asks no schedds.
     """
 
     get_state: Callable[[], ServerState]
     live: LiveUpdates
     can_explain_jobs: bool
-    history: PageHistory = field(default_factory=PageHistory)
+    read_changes: ChangeReader = read_no_changes
     clusters: ClusterQuestions | None = None
 
     def overview(self, request: Request) -> Response:
@@ -83,7 +79,7 @@ class PageRoutes:
             links = [(each, f"/site?site={quote(each, safe='')}") for each in similar]
             sentence = f"The daemon knows no site {site[:MAX_NAME_COMPARED]!r}."
             return _missing_response(request, "No such site", sentence, links)
-        changes = self.history.load_site_changes(site)
+        changes = self.read_changes(site)
         facts = state.snapshot.sites.get(site) if state.snapshot else None
         placement = state.placement or Placement.of(Snapshot({site: facts} if facts else {}))
         page = render_site_page(site, state, changes, placement=placement, context=context)
@@ -100,8 +96,7 @@ class PageRoutes:
             )
             links = [("Find datasets with a similar name", f"/?find={quote(did[-40:], safe='')}#datasets")]
             return _missing_response(request, "No such dataset", sentence, links if did else [])
-        stays = build_stays(self.history.load_stays(did))
-        return html_response(request, render_dataset_page(did, state, stays, context=context))
+        return html_response(request, render_dataset_page(did, state, context=context))
 
     def run(self, request: Request) -> Response:
         """Return the page of one run, of the jobs with one key, or of one cluster."""

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.condor.bindings.library import MAX_MISSES_OF_JOB, choose_misses_fairly, is_number
 from hydrator.cli.output.printing import json_value
-from hydrator.diagnostics.job_outcomes import collect_outcomes
+from hydrator.diagnostics.outcomes import parse_histories
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, with_requests
 from hydrator.diagnostics.why.summary import summarize_jobs
@@ -18,7 +18,6 @@ from hydrator.domain import untrusted as numbers
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.domain.ports import EndedJobs
 from hydrator.domain.text import format_duration
-from hydrator.reconcile.history import AvailableSpans
 from hydrator.reconcile.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
 from tests.factories import CAM, L1, L2, NOON
 
@@ -47,16 +46,8 @@ def test_booleans_and_nan_are_not_numbers(value):
 # ------------------------------------------------------------------------------------- jobs that ended
 
 
-class Histories:
-    def __init__(self, *rows: dict[str, object]) -> None:
-        self.rows = rows
-
-    def read_newly_ended_jobs(self) -> dict[str, EndedJobs]:
-        return {"ap1": EndedJobs(self.rows, is_complete=True)}
-
-
 @pytest.mark.parametrize("value", ODD)
-@pytest.mark.parametrize("name", ["QDate", "JobStartDate", "JobCurrentStartDate", "bytes", "misses", "site"])
+@pytest.mark.parametrize("name", ["QDate", "JobStartDate", "start", "read_bytes", "misses", "site"])
 def test_one_ended_job_with_an_odd_value_is_counted_beside_the_others(name, value):
     when = to_unix(NOON)
     good = {
@@ -66,10 +57,10 @@ def test_one_ended_job_with_an_odd_value_is_counted_beside_the_others(name, valu
         "site": CAM,
         "datasets": [L1],
     }
-    history: Any = Histories({**good, name: value}, good)
-    counted = collect_outcomes(history, AvailableSpans, {}, None, NOON + timedelta(hours=1))
-    assert len(counted.jobs) + counted.impossible_count == 2
-    assert counted.jobs[-1].wait_time == timedelta(seconds=60)
+    answer = EndedJobs(({**good, name: value}, good), is_complete=True)
+    counted = parse_histories({"ap1": answer}, None, NOON + timedelta(hours=1))
+    assert len(counted.jobs) + counted.impossible_jobs == 2
+    assert counted.jobs[-1].wait_seconds == 60
 
 
 # --------------------------------------------------------------------------------------------- why

@@ -153,7 +153,7 @@ def test_changes_are_forgotten_after_a_month(tmp_path):
 def test_history_forgets_a_dataset_that_is_not_published_any_more(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         stored(store, change(1), change(2))
-        store.forget_history((change(2).did,))
+        store.site_history.forget((change(2).did,))
         assert store.site_history.load_changes(CAM) == [(NOON, change(1))]
 
 

@@ -286,3 +286,9 @@ def test_history_with_too_many_jobs_in_one_second_or_in_all_is_not_complete():
     assert not many.is_complete
     assert 30 <= len(many.jobs) < 40
     assert [job["GlobalJobId"] for job in many.jobs[:3]] == ["s#0", "s#1", "s#2"]
+
+
+def test_history_has_the_bytes_that_a_wrapper_read_at_the_jobs_last_site():
+    reads = ["UK:70:1.0:1795000000:RAL", "UK:30:1.0:1795000000:RAL", "UK:5:1.0:1795000000:CAM", "an odd text"]
+    jobs = [{**ended_jobs(5)[0], "site": "RAL", "reads": reads}, *ended_jobs(4)]
+    assert [job["read_bytes"] for job in read_history(jobs).jobs] == [100, 0]

@@ -14,8 +14,7 @@ from hydrator.daemon.background.staging import REPORT_NAME
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import Turns
-from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
-from hydrator.diagnostics.outcomes import EndedJob, JobOutcome, LocalityResult
+from hydrator.diagnostics.outcomes import EndedJob, EndedJobBatch
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
 from hydrator.staging.commands import StagingCommand
@@ -163,8 +162,8 @@ def test_a_step_learns_from_ended_jobs_which_data_was_used(tmp_path, store, monk
     daemon = Daemon(tmp_path, store)
     daemon.step()
     daemon.world.arrive()
-    job = EndedJob(None, None, system_clock() + MINUTE, CAM, frozenset({L1}), {}, ())
-    daemon.tasks.add_ended_jobs(JobOutcomeBatch((JobOutcome(job, LocalityResult.ALL),)))
+    job = EndedJob(last_started_at=system_clock() + MINUTE, site=CAM, datasets=frozenset({L1}))
+    daemon.tasks.add_ended_jobs(EndedJobBatch((EndedJob(), job)))
     if is_first_save_lost:
         with monkeypatch.context() as patch:
             patch.setattr(LedgerTable, "save", Mock(side_effect=StateError("disk full")))

@@ -1,12 +1,12 @@
 """Locality over time: hours become days."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from hydrator.daemon.background import maintenance as locality
-from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
-from hydrator.diagnostics.outcomes import JobOutcome, LocalityResult, parse_ended_job
+from hydrator.diagnostics.outcomes import EndedJob, EndedJobBatch, Start
 from hydrator.diagnostics.overview.locality_history import (
     SHOWN_DAYS,
     build_overview,
@@ -15,42 +15,36 @@ from hydrator.diagnostics.overview.locality_history import (
 from hydrator.domain.errors import StateError
 from hydrator.state.locality_hours import LocalityHour
 from hydrator.state.store import Store
-from tests.factories import HOUR, MINUTE, NOON
+from tests.factories import HOUR, L1, MINUTE, NOON
 
 DAY = timedelta(days=1)
-JOB = parse_ended_job({})
-BATCH = JobOutcomeBatch(
-    (
-        JobOutcome(JOB, LocalityResult.ALL, 70, 0),
-        JobOutcome(JOB, LocalityResult.SOME, 20, 10),
-        JobOutcome(JOB, LocalityResult.UNKNOWN),
-    ),
-)
+NEVER = EndedJob(datasets=frozenset({L1}), start=Start.UNKNOWN)
+PLAIN = EndedJob(last_started_at=NOON)
+STARTED = [replace(NEVER, last_started_at=NOON, start=start) for start in list(Start)[:3]]
+BATCH = EndedJobBatch((*STARTED, NEVER, PLAIN))
 
 
 def test_batch_becomes_the_sums_of_its_hour():
-    expected = LocalityHour(NOON, 1, 1, 0, 1, 90, 10)
-    assert sum_batch(BATCH, NOON + 5 * MINUTE) == expected
-    assert sum_batch(JobOutcomeBatch(jobs=(JOB,)), NOON) is None
+    assert sum_batch(BATCH, NOON + 5 * MINUTE) == LocalityHour(NOON, 1, 3)
+    assert sum_batch(EndedJobBatch((NEVER, PLAIN)), NOON) is None
 
 
-def test_days_have_shares_without_unknown_results():
+def test_days_have_the_share_of_jobs_that_started_beside_their_data():
     hours = [
-        LocalityHour(NOON - DAY, 1, 0, 0, 5, 0, 0),
-        LocalityHour(NOON, 2, 1, 1, 0, 60, 40),
-        LocalityHour(NOON - HOUR, 1, 0, 0, 0, 100, 0),
-        LocalityHour(NOON - SHOWN_DAYS * DAY, 9),
+        LocalityHour(NOON - DAY, 6, 6),
+        LocalityHour(NOON, 2, 4),
+        LocalityHour(NOON - HOUR, 1, 1),
+        LocalityHour(NOON - SHOWN_DAYS * DAY, 9, 9),
     ]
     days = build_overview(hours, NOON).days
     assert len(days) == SHOWN_DAYS
     assert [day.day for day in days[-2:]] == [(NOON - DAY).date(), NOON.date()]
-    assert (days[-1].job_count, days[-1].share_of_jobs, days[-1].share_of_bytes) == (5, 0.6, 0.8)
-    assert (days[-2].job_count, days[-2].share_of_jobs, days[-2].share_of_bytes) == (6, 1, None)
+    assert [(day.job_count, day.share_of_jobs) for day in days[-2:]] == [(6, 1), (5, 0.6)]
     assert {(day.job_count, day.share_of_jobs) for day in days[:-2]} == {(0, None)}
 
 
 def test_hours_after_now_do_not_count():
-    overview = build_overview([LocalityHour(NOON + HOUR, 1)], NOON)
+    overview = build_overview([LocalityHour(NOON + HOUR, 1, 1)], NOON)
     assert overview.days[-1].job_count == 0
 
 

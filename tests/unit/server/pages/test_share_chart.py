@@ -21,6 +21,10 @@ TODAY = NOON.date()
 NOTHING = "No job with datasets has ended since the daemon began to count."
 
 
+def overview(days, *hours: LocalitySpan) -> LocalityOverview:
+    return LocalityOverview(days, LocalitySpan(NOON - DAY), LocalitySpan(NOON - WEEK), hours)
+
+
 def page(overview: LocalityOverview) -> str:
     return render_overview(ServerState({}, Snapshot({}), None, None, NOON, locality=overview))
 
@@ -51,22 +55,23 @@ def test_hours_have_their_place_on_the_axis_and_older_ones_are_left_out():
 
 
 def test_page_shows_the_shares_of_the_last_day_and_of_the_last_week():
-    days = (LocalityDay(TODAY, 4, 0.75, 0.8),)
-    last_day = LocalitySpan(NOON - DAY, 4, 0.75, 0.8)
-    last_week = LocalitySpan(NOON - WEEK, 40, 0.5, None)
+    days = (LocalityDay(TODAY, 4, 0.75),)
+    last_day = LocalitySpan(NOON - DAY, 4, 0.75)
+    last_week = LocalitySpan(NOON - WEEK, 40, 0.5)
     text = page(LocalityOverview(days, last_day=last_day, last_week=last_week))
-    cards = re.findall(r"<li>(?:Jobs with all|Bytes at)[^<]*<br>(.*?)(?:<svg|</li>)", text)
-    shares = [" ".join(re.sub(r"<[^>]*>|&ensp;", " ", card).split()) for card in cards]
-    assert shares == ["75 % 24 h 50 % 7 days", "80 % 24 h ? 7 days"]
+    assert "by hour" not in text, "nothing is known of the last hours"
+    assert NOTHING not in text
+    (card,) = re.findall(r"<li>Jobs that started[^<]*<br>(.*?)<svg", text)
+    assert re.sub(r"<[^>]*>|&ensp;", " ", card).split() == ["75", "%", "24", "h", "50", "%", "7", "days"]
     assert "4 jobs with datasets ended in the last 24 h, 40 in the last 7 days." in text
 
 
 def test_each_chart_has_the_time_at_both_of_its_ends():
     days = (LocalityDay(TODAY - timedelta(29), 4, 0.5), LocalityDay(TODAY, 4, 0.75))
-    text = page(LocalityOverview(days, hours=(LocalitySpan(NOON - 2 * HOUR, 4, 0.5),)))
-    assert (
-        'aria-label="Jobs with all their data at their site, by hour: from 50 % to 50 % in 48 hours' in text
-    )
+    text = page(overview(days, LocalitySpan(NOON - 2 * HOUR, 4, 0.5)))
+    assert 'aria-label="Jobs that started beside their data, by hour: from 50 % to 50 % in 48 hours' in text
+    by_day = "Jobs that started beside their data, by day: from 50 % to 75 % in 2 days, lately 75 %"
+    assert f'aria-label="{by_day}"' in text
     axes = re.findall(r'<small class="axis">(.*?)</small>', text)
     ends = [" ".join(re.sub(r"<[^>]*>", " ", axis).split()) for axis in axes]
     assert ends == ["1 d 23 h ago now", "2026-10-23 2026-11-21"]
@@ -76,16 +81,6 @@ def test_each_chart_has_the_time_at_both_of_its_ends():
 def test_days_without_any_share_give_no_chart():
     assert build_day_chart([(TODAY, None)]) is None
     assert build_day_chart([]) is None
-
-
-def test_page_shows_both_shares():
-    days = (LocalityDay(TODAY - timedelta(1), 4, 0.5, 0.25), LocalityDay(TODAY, 4, 0.75, 0.8))
-    text = page(LocalityOverview(days))
-    jobs_by_day = "Jobs with all their data at their site, by day: from 50 % to 75 % in 2 days, lately 75 %"
-    assert f'aria-label="{jobs_by_day}"' in text
-    assert 'aria-label="Bytes at the job&#39;s site, by day: from 25 % to 80 %' in text.replace("'", "&#39;")
-    assert "by hour" not in text  # nothing is known of the last hours
-    assert NOTHING not in text
 
 
 @pytest.mark.parametrize("days", [(), (LocalityDay(TODAY, 3),)])

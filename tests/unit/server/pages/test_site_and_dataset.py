@@ -3,6 +3,7 @@
 import asyncio
 import re
 from dataclasses import replace
+from datetime import datetime
 
 import httpx
 import pytest
@@ -14,8 +15,7 @@ from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, Sit
 from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.app import build_app
-from hydrator.server.pages.dataset import build_stay_chart, build_stays
-from hydrator.server.pages.routes import PageHistory
+from hydrator.server.pages.routes import ChangeReader
 from hydrator.server.pages.run import ClusterQuestions, ClusterReader
 from hydrator.server.responses import HttpError
 from hydrator.server.view import ServerState
@@ -38,27 +38,22 @@ VIEW = ServerState(
     None,
     NOON,
 )
-HISTORY = PageHistory(
-    lambda _site: [(NOON - HOUR, DatasetChange(L1, None, "AVAILABLE", "why"))],
-    lambda did: {
-        CAM: [
-            ((NOON - 9 * HOUR).timestamp(), (NOON - 8 * HOUR).timestamp()),
-            ((NOON - 2 * HOUR).timestamp(), float("inf")),
-        ]
-    },
-)
+
+
+def read_changes(_site: Site) -> list[tuple[datetime, DatasetChange]]:
+    return [(NOON - HOUR, DatasetChange(L1, None, "AVAILABLE", "why"))]
 
 
 def ask(
     path: str,
     state: ServerState = VIEW,
-    history: PageHistory = HISTORY,
+    read_changes: ChangeReader = read_changes,
     read_cluster: ClusterReader | None = None,
 ) -> httpx.Response:
     asgi = build_app(
         lambda: state,
         CollectorRegistry(),
-        history=history,
+        read_changes=read_changes,
         read_cluster=read_cluster,
     )
 
@@ -80,14 +75,11 @@ def words(path: str, state: ServerState = VIEW) -> str:
 # a dataset
 
 
-def test_dataset_page_says_where_since_when_and_who_said_so():
+def test_dataset_page_says_where_it_is_and_who_said_so():
     page = Parsed(ask(f"/dataset?did={L1}").text)
-    assert [CAM, "✔available", "10:00 UTC", "0 s ago", "the rule is OK; rule a1b2 of lofar_ops"] in page.rows
-    assert [RAL, "↻staging 25 %", "not known", "1 h ago", "the catalogue gives no reason"] in page.rows
-    text = words(f"/dataset?did={L1}")
-    assert "3 TB; 7 queued or running jobs name it." in text
-    assert "03:00 UTC CAM : complete until 04:00 UTC" in text
-    assert "10:00 UTC CAM : complete since then" in text
+    assert [CAM, "✔available", "0 s ago", "the rule is OK; rule a1b2 of lofar_ops"] in page.rows
+    assert [RAL, "↻staging 25 %", "1 h ago", "the catalogue gives no reason"] in page.rows
+    assert "3 TB; 7 queued or running jobs name it." in words(f"/dataset?did={L1}")
 
 
 def test_dataset_page_says_how_many_of_the_jobs_wait():
@@ -106,39 +98,6 @@ def test_dataset_page_says_how_many_of_the_jobs_wait():
     text = words(f"/dataset?did={L1}", replace(state, load=silent))
     assert "name it; at least 3 of these are idle (schedd ap2: no answer in time)." in text
     assert "7 queued or running jobs name it." in words(f"/dataset?did={L1}")  # the queues are not known
-
-
-def test_stays_are_bars_over_one_time_scale_with_a_row_for_each_site():
-    stays = build_stays(
-        {
-            CAM: [
-                ((NOON - 10 * HOUR).timestamp(), (NOON - 8 * HOUR).timestamp()),
-                ((NOON - 2 * HOUR).timestamp(), float("inf")),
-            ],
-            RAL: [((NOON - 5 * HOUR).timestamp(), (NOON - 5 * HOUR).timestamp())],
-        }
-    )
-    chart = build_stay_chart(stays, now=NOON)
-    assert [(row.site, [(bar.left, bar.width) for bar in row.bars]) for row in chart.rows] == [
-        (CAM, [(0.0, 20.0), (80.0, 20.0)]),
-        (RAL, [(50.0, 1.0)]),  # never too thin to see
-    ]
-    assert (chart.begin, chart.end) == (NOON - 10 * HOUR, NOON)
-    assert chart.text == "2 sites, from 2026-11-21 02:00 UTC to 2026-11-21 12:00 UTC; the list says the same"
-    assert build_stay_chart([], now=NOON) is None
-
-
-def test_a_stay_that_begins_now_or_ends_later_fits_into_the_chart():
-    later = (NOON + HOUR).timestamp()
-    chart = build_stay_chart(build_stays({CAM: [(NOON.timestamp(), later)]}), now=NOON)
-    assert [(bar.left, bar.width) for row in chart.rows for bar in row.bars] == [(0.0, 100.0)]
-
-
-def test_dataset_page_draws_the_stays_and_lists_them():
-    text = ask(f"/dataset?did={L1}").text.partition('id="dataset-history"')[2]
-    assert 'role="img" aria-label="1 site, from 2026-11-21 03:00 UTC to' in text
-    assert len(re.findall(r'<rect class="bar" x="(?:0.0|77.8)"', text)) == 2
-    assert "None" not in text
 
 
 def test_dataset_page_lists_the_requests_and_the_sets_of_the_jobs():
@@ -359,14 +318,11 @@ def test_hostile_names_are_shown_as_text(path):
         demand=demand(replace(want(L1), dids=(did,))),
         load=load(IdleJobs(2, set_key([did]), run=HOSTILE)),
     )
-    history = PageHistory(
-        lambda _site: [(NOON, DatasetChange(did, HOSTILE, HOSTILE, HOSTILE))],
-        lambda did: {site: [(0.0, 1.0)]},
-    )
-    answer = ask(path + httpx.QueryParams({"x": HOSTILE}).get("x").replace("&", "%26"), state, history)
+    changes = [(NOON, DatasetChange(did, HOSTILE, HOSTILE, HOSTILE))]
+    answer = ask(path + HOSTILE.replace("&", "%26"), state, lambda _site: changes)
     assert answer.status_code == 200
     assert HOSTILE not in answer.text
     assert Parsed(answer.text).outside == []
-    missing = ask(path + "%3Cscript%3E1", state, history)
+    missing = ask(path + "%3Cscript%3E1", state)
     assert missing.status_code == 404
     assert Parsed(missing.text).tags.count("script") == 1

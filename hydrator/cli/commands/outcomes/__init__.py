@@ -1,1 +1,0 @@
-"""``hydrator report``: results of jobs."""
