@@ -425,7 +425,7 @@ def end_if_out_of_memory(error: BaseException | None) -> None:
 def end_with_supervisor(lifeline: int) -> None:
     """Let the kernel kill this process group when the pipe *lifeline* has no writer any more."""
     os.set_inheritable(lifeline, False)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[0]:  # the supervisor has already ended

@@ -40,7 +40,8 @@ def allocate() -> None:
 
 def share() -> None:
     shared = mmap.mmap(-1, 300_000_000)
-    shared.write(b"x" * 300_000_000)
+    for _ in range(300):
+        shared.write(b"x" * 1_000_000)
     time.sleep(3600)
 
 
