@@ -334,7 +334,7 @@ def http() -> str:
             "# HTTP\n",
             MADE
             + " All are GET. If the server requires tokens, a route needs one with its role; `read` covers"
-            " `site`: [security](security.md#over-http).\n",
+            " `site`: [security](../operators/security.md#over-http).\n",
             table(("route", "role", "answer"), listed),
         ]
     )

@@ -52,7 +52,7 @@ AT_FIRST: Mapping[str, Mapping[str, State]] = {
 """Datasets of the catalogue at the start of the demo: a stock pool would fill NL, the smallest, first."""
 ON_SITE: Mapping[State, str] = {"available": "on disk", "nearline": "on tape", "partial": "in part"}
 INTRODUCTION = "A real HTCondor pool of three sites. A job only names the datasets that it reads."
-NEXT = "next: docs/operators.md for your pool, docs/submitters.md for your jobs"
+NEXT = "next: docs/operators/install.md for your pool, docs/users/submit.md for your jobs"
 
 BRISK: Mapping[str, str] = {"startd": "UPDATE_INTERVAL = 5\n"}
 """HTCondor 23.9 shows what a hook printed only with the startd's next regular update, ``update:true``

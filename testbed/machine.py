@@ -19,7 +19,7 @@ from .wheelhouse import dependencies
 
 SUITE = "bookworm"
 PREFIX = "/opt/classad-hydrator"
-"""Folder of the daemon in docs/how-to/operate/install/install-with-systemd.md."""
+"""Folder of the daemon in docs/operators/service.md."""
 WHEELS = "/wheels"
 """Folder of the wheels of the dependencies on the machine: it has no package index."""
 _PACKAGES = "systemd,dbus,libnss-systemd,python3,python3-venv,procps,ca-certificates"

@@ -87,6 +87,7 @@ def bare(pool: Pool) -> Iterator[dict[str, str]]:
         "DOMAIN": DOMAIN,
         "COLLECTOR": pool.collector,
         "DAEMON": f"http://127.0.0.1:{port}",
+        "STATE": str(pool.user_home("alice") / "state"),
         "HYDRATOR_PUBLISH__HTTP__PORT": port,
     }
 

@@ -1,4 +1,4 @@
-"""dask-jobqueue, Snakemake and HTMap in one virtual environment: docs/how-to/submit/other-tools.md."""
+"""dask-jobqueue, Snakemake and HTMap in one virtual environment: docs/users/tools.md."""
 
 from pathlib import Path
 

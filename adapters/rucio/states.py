@@ -2,7 +2,7 @@
 
 A dataset has one state per storage element, a container one per site. A state says what a job at the site can
 do with the data. This module is pure: no socket, no clock.
-docs/reference/catalogues/rucio.md has the rules of this module as a table.
+docs/operators/catalogue-rucio.md has the rules of this module as a table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -5,7 +5,7 @@ no sizes, no states, and no transfers. The metadata of a closed dataset (Rucio's
 dataset's number of files. Then the catalogue counts the files at each location. The state is COMPLETE if
 all files are at the location, else PARTIAL. Without the number of files, the setting ``bare_location`` is
 the state of each location. The catalogue sends one query for each DID, several at a time.
-docs/reference/catalogues/catalogue-dmapi.md lists which facts about DMAPI come from recorded answers and
+docs/operators/catalogue-dmapi.md lists which facts about DMAPI come from recorded answers and
 which are inferred.
 """
 

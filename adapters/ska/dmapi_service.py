@@ -91,7 +91,7 @@ class DmapiService:
         """
         if not self._list_path:
             reason = "the path that lists a namespace is not configured: set list_path"
-            raise CatalogueUnreachable(self._name, f"{reason} (docs/reference/catalogues/catalogue-dmapi.md)")
+            raise CatalogueUnreachable(self._name, f"{reason} (docs/operators/catalogue-dmapi.md)")
         dids: set[Did] = set()
         for namespace in self.list_namespaces(parse_namespaces):
             path = self._list_path.replace("{namespace}", quote(namespace, safe=""))

@@ -1,1 +1,1 @@
-"""The experiment behind docs/explanation/benefit.md: real pools and throttled links."""
+"""The experiment behind benchmarks/results/benefit.md: real pools and throttled links."""

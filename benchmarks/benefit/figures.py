@@ -25,7 +25,7 @@ site share. Then it computes (sleeps) for {COMPUTE_SECONDS:g} s on average. x is
 without other readers, divided by the computing time. Arms with the same seed have the same jobs in the
 same order; arms run side by side in random order. Speed-ups are medians over seeds, with a bootstrap
 interval of 95 %; with five seeds or fewer that is the least and the largest. The whole method:
-docs/explanation/benefit.md."""
+benchmarks/results/benefit.md."""
 
 
 def write(runs: Sequence[BenefitRun], folder: Path) -> Path | None:

@@ -2,7 +2,7 @@
 
 python -m benchmarks.benefit.map [BENEFIT_JSON]
 
-It writes docs/explanation/benefit.md, README.md and the picture.
+It writes benchmarks/results/benefit.md and its picture.
 """
 
 import json
@@ -17,9 +17,8 @@ from .picture import COLUMNS_OF_ARMS, draw
 from .workload import JOBS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "explanation" / "benefit.md"
-PICTURE = ROOT / "docs" / "pictures" / "benefit.svg"
-README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE, PICTURE = RESULTS / "benefit.md", RESULTS / "benefit.svg"
 BEGIN, END = "<!-- benefit: written by make benefit -->", "<!-- end of benefit -->"
 
 _SPEEDUP_TEXT = (
@@ -59,21 +58,6 @@ def page_text(document: Figures) -> str:
         *_goals(document["goals"]),
     ]
     return "\n\n".join(parts)
-
-
-def readme_text(document: Figures) -> str:
-    """Return the part of README.md: one line for each x of 62/32/6 in a batch, for the arms of interest."""
-    rows = [each for each in _whole_runs(document["cells"]) if _place(each) == ("62/32/6", "one", "batch")]
-    if not rows:
-        return "Not measured yet."
-    arms = [arm for arm in ("off", "require", "auto", "best") if any(each["arm"] == arm for each in rows)]
-    missed = sum(not goal["met"] for goal in document["goals"])
-    loads = [each["load"] for each in rows if each["arm"] == "auto" and each.get("load") is not None]
-    load = f" Load average of the machine: {min(loads):.0f} to {max(loads):.0f}." if loads else ""
-    goals = f"{len(document['goals']) - missed} of {len(document['goals'])} goals are met.{load}"
-    return "\n\n".join(
-        (_table(rows, arms, _speedup), goals if document["goals"] else "No goal is judged yet.")
-    )
 
 
 def picture_text(document: Figures) -> str:
@@ -231,12 +215,11 @@ def fill(file: Path, text: str) -> None:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Write page, README and picture."""
-    path = next(iter(arguments), str(ROOT / "benchmarks" / "results" / "benefit.json"))
+    """Write page and picture."""
+    path = next(iter(arguments), str(RESULTS / "benefit.json"))
     document = json.loads(Path(path).read_text("utf-8"))
     PICTURE.write_text(picture_text(document), "utf-8")
     fill(PAGE, page_text(document))
-    fill(README, readme_text(document))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 For a group of frontend.xml: <match ... policy_file="/etc/gwms-frontend/locality_policy.py">. The policy reads
 the file that the daemon writes (publish.sites_file), and needs only Python's standard library.
-docs/how-to/operate/connect/pilots.md says how to set up both.
+docs/operators/pilots.md says how to set up both.
 
 Jobs that name no datasets match every entry. If the file is missing, incomplete, of another version or too
 old, all jobs do: then pilots are requested as without this policy. An entry gets no pilots for jobs that name

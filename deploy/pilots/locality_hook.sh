@@ -1,5 +1,5 @@
 #!/bin/sh
-# Start the hook in a pilot of any kind: docs/how-to/operate/install/hook-in-pilots.md.
+# Start the hook in a pilot of any kind: docs/operators/glideins.md.
 #
 # GlideinWMS calls this script once when the pilot starts, and then periodically, with glidein_config as its first
 # argument. With pyglidein, containers and condor_config only the startd calls it. All arguments go to the hook.

@@ -221,6 +221,6 @@ def _prepare_submission() -> None:
 def hook() -> None:
     """Print the STARTD_CRON hook, one Python file for worker nodes.
 
-    docs/how-to/operate/install/install-on-a-glidein.md explains how to install the hook.
+    docs/operators/glideins.md explains how to install the hook.
     """
     sys.stdout.write(hook_text())

@@ -130,7 +130,7 @@ class _ServiceSettings(Section):
 class DmapiSource(_ServiceSettings):
     """SKA's data management API (DMAPI) as a catalogue.
 
-    docs/reference/catalogues/catalogue-dmapi.md lists the parts of the API that this project infers.
+    docs/operators/catalogue-dmapi.md lists the parts of the API that this project infers.
     """
 
     type: Literal["dmapi"]

@@ -89,7 +89,7 @@ class SitesSettings(Section):
 
 
 class EstimatesSettings(Section):
-    """Seconds until a job has read its data, or has a slot beside it: docs/explanation/estimates.md."""
+    """Seconds until a job has read its data, or has a slot beside it: docs/pacing.md."""
 
     enabled: bool = Field(
         True, description="publish estimates if transfer rates are known and all schedds answer"

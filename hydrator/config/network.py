@@ -41,7 +41,7 @@ class LinkSettings(Section):
 
 
 class NetworkSettings(Section):
-    """Rates between sites, for estimates of reading times: docs/how-to/operate/data/network.md."""
+    """Rates between sites, for estimates of reading times: docs/operators/placement.md."""
 
     default_gbit_per_second: Gbits | None = Field(
         None,

@@ -2,7 +2,7 @@
 
 An entry point names a function ``(name, options, clock) -> Catalogue``. *options* are all keys of the
 ``[[catalogue]]`` section except ``type`` and ``name``. The function raises ValueError if an option is wrong
-(docs/reference/catalogues/plugins.md).
+(docs/developers/catalogue-plugin.md).
 """
 
 from collections.abc import Callable, Mapping

@@ -99,10 +99,10 @@ class PublishSettings(Section):
     sites_file: Path | None = Field(
         None,
         description="a file with the sites of each dataset, for programs that start pilots:"
-        " docs/how-to/operate/connect/pilots.md",
+        " docs/operators/pilots.md",
     )
     slot_merge: bool = Field(
         False,
         description="merge the attributes into slots without a hook; needs the authorization NEGOTIATOR:"
-        " docs/explanation/slot-merge.md",
+        " docs/operators/other-pools.md",
     )

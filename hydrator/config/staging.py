@@ -70,7 +70,7 @@ class StagingTimeSettings(Section):
 
 
 class StagingSettings(Section):
-    """Pins and requests of data that queued jobs need: docs/how-to/operate/data/staging.md."""
+    """Pins and requests of data that queued jobs need: docs/operators/staging.md."""
 
     mode: Mode = Field(
         "off",

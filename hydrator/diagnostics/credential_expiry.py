@@ -45,7 +45,7 @@ class Credential:
     """A token or certificate that the daemon presents.
 
     *name* is the credential's key in the configuration; *docs_section* is its heading in
-    docs/reference/credentials.md. *issued_at* is None if the credential has no time of issue.
+    docs/operators/credentials.md. *issued_at* is None if the credential has no time of issue.
     *renew_command* renews the credential, or makes a new one; None if no command is known, because a
     token agent or an authority renews it.
     """
@@ -83,7 +83,7 @@ class Credential:
 
     @property
     def todo(self) -> str:
-        return f"renew it: docs/reference/credentials.md#{self.docs_section}"
+        return f"renew it: docs/operators/credentials.md#{self.docs_section}"
 
 
 def parse_token(name: str, docs_section: str, text: str) -> Credential | None:

@@ -122,7 +122,7 @@ def link_to_page(name: str, base: str = DOCUMENTATION) -> str:
 
 def link_to_bug_report() -> str:
     """Return the link to the page on bug reports."""
-    return link_to_page("how-to/operate/run/report-a-bug.md", documentation())
+    return link_to_page("operators/troubleshooting.md#report-a-bug", documentation())
 
 
 def docs_folder_note(*texts: str) -> str | None:

@@ -1,7 +1,7 @@
 """Evaluation of one cycle: compute the new state and the ads from state, answers, demand and time.
 
 This module is pure. The time of a cycle grows with the number of changed datasets, not with the number of
-all datasets: docs/explanation/incremental-evaluation.md explains how.
+all datasets.
 """
 
 from collections.abc import Callable, Collection, Mapping

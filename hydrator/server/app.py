@@ -1,7 +1,7 @@
 """ASGI app of the daemon: the routes, and the token role that each route requires.
 
 The app cannot change the state: it only gets a function that returns the present
-:class:`ServerState`. docs/reference/security.md, "Over HTTP", has the contract.
+:class:`ServerState`. docs/operators/security.md, "Over HTTP", has the contract.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Catalogue contract: tests for every catalogue; docs/how-to/develop/add-a-catalogue.md explains them."""
+"""Catalogue contract: tests for every catalogue; docs/developers/catalogue-plugin.md explains them."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict

@@ -17,7 +17,7 @@ from tests.parts import NO_SYSTEMD, needs
 DEBIAN_12, DEBIAN_13, EL9, EL10 = TARGETS
 NOON = 1_790_000_000
 PRINTED = blocks("sh packages")
-"""The commands of docs/how-to/operate/install/install-from-packages.md."""
+"""The commands of docs/operators/service.md."""
 ETC = "/etc/classad-hydrator"
 BACKUPS = {"/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-"}
 """Files that adduser and deluser leave."""

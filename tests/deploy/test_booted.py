@@ -24,7 +24,7 @@ from tests.parts import NO_SYSTEMD, needs
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1200)]
 
 UNIT = "hydrator.service"
-PRINTED = [block for block in blocks("sh systemd") if block.page == "install-with-systemd.md"]
+PRINTED = blocks("sh systemd")
 """The commands of the page, in their order; the last ones look at what was installed."""
 SYSTEMD = ROOT / "deploy" / "systemd"
 LATER = "9.9.9"
@@ -66,7 +66,7 @@ def wheels(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(own_pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Installed]:
-    """The daemon as docs/how-to/operate/install/install-with-systemd.md installs it; CI must have it."""
+    """The daemon as docs/operators/service.md installs it; CI must have it."""
     port = free_port()
     furniture = tmp_path_factory.mktemp("furniture")
     _furnish(furniture, own_pool, wheels, port)

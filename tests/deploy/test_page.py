@@ -1,6 +1,6 @@
 """The page for people in a real Chromium: both colour schemes, keyboard alone, and axe-core's rules.
 
-``HYDRATOR_SCREENSHOTS=docs/pictures python -m pytest tests/deploy/test_page.py`` takes those of the docs.
+``HYDRATOR_SCREENSHOTS=FOLDER python -m pytest tests/deploy/test_page.py`` takes pictures of the pages.
 """
 
 import os

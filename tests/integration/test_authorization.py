@@ -19,7 +19,7 @@ RIGHTS = {
     "NEGOTIATOR.ALLOW_READ": f"{OTHERS} {US}",
     "DENY_WRITE": US,
 }
-"""Lines of docs/reference/security.md, in a pool that allows no other client anything."""
+"""Lines of docs/operators/security.md, in a pool that allows no other client anything."""
 LEVELS = (
     "READ",
     "WRITE",
@@ -49,7 +49,7 @@ def strict(htcondor_release: str) -> Iterator[Pool]:
 
 @pytest.fixture
 def installed(strict: Pool) -> Iterator[Installation]:
-    """A daemon's configuration, with the token that docs/reference/security.md describes."""
+    """A daemon's configuration, with the token that docs/operators/security.md describes."""
     installation = Installation(strict, ListedCatalogue(strict.home, ("UK",)))
     installation._client_config = strict.client("hydrator", ["READ", "DAEMON"])
     installation.install()

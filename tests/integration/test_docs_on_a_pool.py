@@ -72,8 +72,8 @@ class Operator:
             "/etc/classad-hydrator/tokens.d": f"{self.folder}/tokens.d",
             "/etc/classad-hydrator/config.toml": str(self.installed.config),
             "/etc/condor/config.d/": f"{self.folder}/config.d/",
-            "/path/to/classad-hydrator-hook": str(self.installed.hook),
-            'https://hydrator.example.org"': f'{self.installed.url} --token-file {self.folder}/hook-token"',
+            "$PWD/classad-hydrator-hook": str(self.installed.hook),
+            "$DAEMON": f"{self.installed.url} --token-file {self.folder}/hook-token",
             "https://hydrator.example.org:8471": self.installed.url,
             "https://hydrator.example.org": f"{self.installed.url} --token-file {self.folder}/hook-token",
             "YOUR.DOMAIN": DOMAIN,
@@ -140,7 +140,7 @@ def fresh(htcondor_release: str) -> Iterator[Operator]:
 def operator(fresh: Operator) -> Iterator[Operator]:
     """Return the operator after all steps of the pages, in their order: token, lists, daemon, texts, hook."""
     pool = fresh.pool
-    [first, *_] = [block for block in blocks("sh pool") if block.page == "install-on-a-pool.md"]
+    [first, *_] = [block for block in blocks("sh pool") if block.page == "security.md"]
     made = fresh.type(first.text)
     assert made.returncode == 0, made.stderr
     token = (fresh.folder / "hydrator.token").read_text()
@@ -170,13 +170,19 @@ def operator(fresh: Operator) -> Iterator[Operator]:
 
 def lines(operator: Operator) -> str:
     """Return all configuration of the pages; the daemons read also the folder that the texts go to."""
-    texts = [operator.here(block.text) for block in blocks("text condor")]
+    texts = [operator.here(text) for text in [*(block.text for block in blocks("text condor")), hook_lines()]]
     return "\n".join([f"LOCAL_CONFIG_DIR = {operator.folder}/config.d", *texts])
 
 
+def hook_lines() -> str:
+    """Return the configuration of the hook, which a command of the page writes."""
+    [text] = [block.text for block in blocks("sh bare") if "STARTD_CRON_JOBLIST" in block.text]
+    return re.sub(r".*<<END\n(.*)^END$.*", r"\1", text, flags=re.DOTALL | re.MULTILINE).replace("\\$", "$")
+
+
 def ours(role: str) -> str:
-    """Return the name of the file with the text for *role*; the schedd's is the one that the pages name."""
-    return "99-datalocality.conf" if role == "schedd" else f"99-datalocality-{role}.conf"
+    """Return the name of the file with the text for *role*, as on the pages."""
+    return f"99-datalocality-{role}.conf"
 
 
 def values(pool: Pool) -> dict[str, str]:
@@ -301,7 +307,7 @@ def bare(command: str) -> str:
 
 
 def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
-    """The steps of docs/how-to/operate/install/remove.md; the daemons return their own configuration."""
+    """The steps of docs/operators/operate.md; the daemons return their own configuration."""
     pool = operator.pool
     assert values(pool) != operator.before
     for role in ROLES:

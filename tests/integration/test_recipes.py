@@ -1,4 +1,4 @@
-"""Examples of docs/how-to/submit/other-tools.md: alice runs each tool on a pool."""
+"""Examples of docs/users/tools.md: alice runs each tool on a pool."""
 
 import json
 import re

@@ -285,7 +285,7 @@ def matches_by_cycle(pool: Pool, cluster: int) -> list[int]:
 
 @pytest.mark.older
 def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed):
-    """The schedd's copy of a claimed slot lacks the merge: the rate in docs/explanation/slot-merge.md."""
+    """The schedd's copy of a claimed slot lacks the merge: the rate in docs/operators/other-pools.md."""
     pool.reconfig(schedd=installed.pool_config("schedd"))
     at_uk = 'requirements = TARGET.GLIDEIN_Site == "UK"'
     plain = pool.submit(f"executable = /bin/true\nrequest_memory = 10\n{at_uk}\nqueue 8\n")

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from hydrator.domain.untrusted import claims_of
 
-READ_NEED = "READ", "the client needs READ there, see ALLOW_READ in docs/reference/security.md"
+READ_NEED = "READ", "the client needs READ there, see ALLOW_READ in docs/operators/security.md"
 MERGE_ADVICE = (
     "the client needs NEGOTIATOR at the collector, "
-    "see COLLECTOR.ALLOW_NEGOTIATOR and docs/explanation/slot-merge.md"
+    "see COLLECTOR.ALLOW_NEGOTIATOR and docs/operators/other-pools.md"
 )
 _ADVERTISE_NEED = (
     "DAEMON",
-    "the client needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/reference/security.md",
+    "the client needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/operators/security.md",
 )
 _RUN_ANYWHERE_ADVICE = (
     "only a queue super user with a user record in the schedd (QUEUE_SUPER_USERS, condor_qusers -add) "

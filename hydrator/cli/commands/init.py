@@ -321,12 +321,12 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
         if survey.unmapped_storages:
             messages.append(
                 f"{format_count(len(survey.unmapped_storages), 'storage element')} of this catalogue have"
-                " no site: map them to sites, see docs/reference/catalogues/sites.md"
+                " no site: map them to sites, see docs/operators/sites.md"
             )
         if pool_sites and survey.sites and not pool_sites & survey.sites:
             messages.append(
                 "the pool and this catalogue have no site name in common: set [sites.aliases],"
-                " see docs/reference/catalogues/sites.md"
+                " see docs/operators/sites.md"
             )
     return messages
 

@@ -116,7 +116,7 @@ def run_guarded(
 
 def _error_remedy(error: HydratorError) -> str:
     if isinstance(error, PoolDenied):
-        return "authorize the daemon's identity, or give the daemon a valid token: docs/reference/security.md"
+        return "authorize the daemon's identity, or give the daemon a valid token: docs/operators/security.md"
     if isinstance(error, PoolError):
         return "check that the HTCondor daemon runs; check htcondor.collector and htcondor.token_directory"
     if isinstance(error, CatalogueDenied):

@@ -52,7 +52,7 @@ def check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]
 
 def check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
     for site, why in sorted(changes.items()):
-        todo = "check the site's catalogue: docs/how-to/operate/run/when-a-change-is-held.md"
+        todo = "check the site's catalogue: docs/operators/troubleshooting.md"
         yield warning(f"site {site}", f"the daemon holds back a change: {why}", todo)
 
 

@@ -107,7 +107,7 @@ def _check_rejected_ads(report: Mapping[str, Any]) -> Iterator[Finding]:
             message = (
                 f"publisher {publisher} shows an ad that the daemon does not accept as its own, {name}: {why}"
             )
-            todo = "find the program that wrote this ad: docs/reference/security.md"
+            todo = "find the program that wrote this ad: docs/operators/security.md"
             yield warning("daemon", message, todo)
 
 

@@ -40,8 +40,8 @@ def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Find
         yield failure(
             subject,
             f"the pool cannot be examined: {answer.reason}",
-            "create a token: docs/how-to/operate/install/install-on-a-pool.md; give the token to the daemon:"
-            " docs/how-to/operate/install/install-with-systemd.md",
+            "create a token: docs/operators/install.md; give the token to the daemon:"
+            " docs/operators/service.md",
         )
     elif not answer.is_allowed:
         yield failure(
@@ -49,7 +49,7 @@ def check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Find
             f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'READ', answer)};"
-            " or give the daemon a valid token: docs/reference/security.md",
+            " or give the daemon a valid token: docs/operators/security.md",
         )
 
 
@@ -85,7 +85,7 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             f"accepts slot merges (NEGOTIATOR) from {identity}; this level also lets the client "
             f"{_UNNEEDED_LEVELS['NEGOTIATOR']}: HTCondor has no narrower level",
             "protect the client's token like the negotiator's; if every slot has a hook,"
-            " switch publish.slot_merge off: docs/explanation/slot-merge.md",
+            " switch publish.slot_merge off: docs/operators/other-pools.md",
         )
     else:
         yield failure(
@@ -94,7 +94,7 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}; never add the line to the"
             " configuration of the whole pool; create the token with -authz NEGOTIATOR; or switch"
-            " publish.slot_merge off: docs/explanation/slot-merge.md",
+            " publish.slot_merge off: docs/operators/other-pools.md",
         )
 
 
@@ -151,7 +151,7 @@ def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
             yield failure(
                 f"schedd {schedd}",
                 f"the query failed: {answer.reason}",
-                "grant the daemon's identity READ at the schedd: docs/reference/security.md has the"
+                "grant the daemon's identity READ at the schedd: docs/operators/security.md has the"
                 " line for SCHEDD.ALLOW_READ",
             )
             continue
@@ -160,7 +160,7 @@ def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
                 f"schedd {schedd}",
                 "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in"
                 " a token implies WRITE",
-                "add the daemon's identity to the schedd's DENY_WRITE: docs/reference/security.md",
+                "add the daemon's identity to the schedd's DENY_WRITE: docs/operators/security.md",
             )
         jobs = sum(group.job_count for group in answer.job_groups)
         yield ok(f"schedd {schedd}", f"{jobs} queued jobs name datasets")

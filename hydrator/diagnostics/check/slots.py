@@ -45,7 +45,7 @@ def check_slots(
             "slots",
             f"{len(wiped)} of the slots have no attributes until the next merge, since their startds just"
             f" sent an update: {name_list(wiped)}",
-            "if most runs of this check show this, install the hook: docs/explanation/slot-merge.md",
+            "if most runs of this check show this, install the hook: docs/operators/other-pools.md",
         )
     yield from _check_hooks(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
@@ -84,13 +84,12 @@ def _check_sites(
 def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Finding]:
     if names:
         merge_advice = (
-            "; or find out why the daemon does not merge these slots: docs/explanation/slot-merge.md"
+            "; or find out why the daemon does not merge these slots: docs/operators/other-pools.md"
         )
         yield warning(
             "slots",
             f"{len(names)} of the slots at known sites have no DataLocality attributes: {name_list(names)}",
-            "install the hook there: docs/how-to/operate/install/install-on-a-glidein.md"
-            + (merge_advice if is_merging else ""),
+            "install the hook there: docs/operators/glideins.md" + (merge_advice if is_merging else ""),
         )
 
 
@@ -135,7 +134,7 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         yield warning(
             "slots",
             f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
-            'see the section "When nothing arrives" of docs/how-to/operate/install/install-on-a-glidein.md',
+            'see the section "When nothing arrives" of docs/operators/glideins.md',
         )
 
 
@@ -155,7 +154,7 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
             "slots",
             f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds have no"
             f" dataset attributes and refuse every job with datasets: {name_list(refusing)}",
-            "remove the clause from START there, or install the hook: docs/explanation/slot-merge.md",
+            "remove the clause from START there, or install the hook: docs/operators/other-pools.md",
         )
     if without_clause:
         yield warning(
@@ -186,7 +185,7 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
             f"{format_count(len(slow), 'partitionable slot')} without a hook: each starts only one"
             " job with datasets per merge or per negotiation cycle,"
             f" whichever takes longer: {name_list(slow)}",
-            "if jobs are short, install the hook or use static slots: docs/explanation/slot-merge.md",
+            "if jobs are short, install the hook or use static slots: docs/operators/other-pools.md",
         )
 
 

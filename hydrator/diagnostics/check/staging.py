@@ -6,7 +6,7 @@ from hydrator.domain.staging_ports import Stager, StagingPermissions
 
 from .findings import Finding, Level, advice, ok, warning
 
-_PAGE = "docs/how-to/operate/data/staging.md"
+_PAGE = "docs/operators/staging.md"
 _WORDS = {True: "yes", False: "no", None: "not known"}
 
 

@@ -163,10 +163,7 @@ def _explain_missing(
         "as_of": slot_state.as_of,
     }
     if group.generation is None and slot_state.state is None:
-        text = (
-            "the slots have no DataLocality attributes: no hook runs there"
-            " (docs/how-to/operate/install/install-on-a-glidein.md)"
-        )
+        text = "the slots have no DataLocality attributes: no hook runs there (docs/operators/glideins.md)"
         return MissingDataset(
             did, MissingReason.UNHYDRATED, f"{did}: {text}", **_state_fields(_find_fact(did, site, knowledge))
         )

@@ -42,7 +42,7 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
             yield (*head, f"{'data: ' if reason.is_about_data else ''}{reason.text}{slot_share}")
             head = ("", "", "")
         if at.held_change:
-            advice = "see hydrator status and docs/how-to/operate/run/when-a-change-is-held.md"
+            advice = "see hydrator status and docs/operators/troubleshooting.md"
             yield (*head, f"data: the daemon holds back a change of this site: {at.held_change}; {advice}")
         elif not at.reasons:
             yield (*head, "")

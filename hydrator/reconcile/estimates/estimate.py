@@ -1,6 +1,6 @@
 """Estimates of one cycle: the seconds of reads and queues, by site and set, in classes.
 
-This module is pure. docs/explanation/estimates.md explains the two numbers and what they ignore.
+This module is pure. docs/pacing.md explains the two numbers and what they ignore.
 
 Estimator: query the load of the pool beside the cycles, and make the estimates of each cycle.
 """

@@ -12,8 +12,7 @@ retired sites and removed catalogues are not losses either. An answer that is mi
 Unseen, and ``merge.py`` keeps the older facts.
 
 The *listings* below are the sites that have a dataset according to the catalogues, before and after a cycle's
-answers. Only datasets that may have changed are compared; docs/explanation/incremental-evaluation.md
-explains how.
+answers. Only datasets that may have changed are compared.
 """
 
 from collections import Counter

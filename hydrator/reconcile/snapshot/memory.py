@@ -3,7 +3,6 @@
 From poll to poll, nearly all facts are unchanged except for their age. So a row of the catalogue's last
 complete answer has the time :data:`AT_LAST_POLL`, and the memory stores the real time once for all these
 rows. A look-up of a dataset returns the real time; only the code of the cycle reads rows directly.
-docs/explanation/incremental-evaluation.md has an example.
 
 Rows of ``hydrator datasets --why``: each catalogue's answer about a dataset, with its time and query.
 """

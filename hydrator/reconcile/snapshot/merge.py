@@ -4,7 +4,6 @@ Merge of the facts of all catalogues into one fact per dataset and site.
 
 A merge starts from the result of the previous merge and recomputes only the changed datasets. The result
 equals that of a full merge if ``shared_inputs`` (the few values that every dataset depends on) are unchanged.
-docs/explanation/incremental-evaluation.md has an example.
 
 Update of a catalogue's memory with its answer, and the snapshot of all catalogues.
 

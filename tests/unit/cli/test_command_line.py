@@ -146,8 +146,8 @@ def daemon():
 
 @pytest.mark.outside
 def test_configuration_for_submitters_in_the_docs_is_sufficient(daemon, tmp_path):
-    """Run the page docs/how-to/submit/write-a-job.md with another address and an empty HOME."""
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "submit" / "write-a-job.md").read_text()
+    """Run the page docs/users/submit.md with another address and an empty HOME."""
+    page = (Path(__file__).parents[3] / "docs" / "users" / "submit.md").read_text()
     blocks = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     (text,) = [block for block in blocks if "daemon_url" in block]
     config = tmp_path / "hydrator.toml"

@@ -554,7 +554,7 @@ def submitter(host) -> Iterator[Host]:
     """A host with the documented file of a submitter, and a daemon that knows the storage of one site."""
     areas = [StorageArea(site="UK", prefix="/data", rule="name")]
     view = ServerState({}, Snapshot({}), demand(), None, NOON, storage=areas)
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "submit" / "write-a-job.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "users" / "submit.md").read_text()
     (example,) = re.findall(r"```toml\n(.*?daemon_url.*?)```", page, re.DOTALL)
     assert len([line for line in example.splitlines() if line and not line.startswith("#")]) <= 5
     with HttpServer(build_app(lambda: view, CollectorRegistry()), "127.0.0.1", 0) as daemon:

@@ -164,7 +164,7 @@ def test_check_advises_to_renew_expired_and_expiring_credentials():
     found = examine_credentials([one(-HOUR), one(HOUR), one(80 * DAY)], NOON)
     assert [finding.level for finding in found] == [Level.FAIL, Level.WARN, Level.OK]
     assert found[0].message == "ended 2026-11-21 11:00 UTC, 1 h ago"
-    assert {finding.todo for finding in found} == {"renew it: docs/reference/credentials.md#tls", ""}
+    assert {finding.todo for finding in found} == {"renew it: docs/operators/credentials.md#tls", ""}
 
 
 def test_credential_rows_of_the_state_are_read_back_unchanged():

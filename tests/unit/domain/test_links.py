@@ -65,5 +65,5 @@ def test_the_base_leads_to_the_copy_of_this_environment():
 
 
 def test_message_with_a_docs_page_gets_the_address_of_the_docs():
-    assert docs_folder_note("give it READ: docs/reference/security.md") == f"docs/ is {documentation()}"
+    assert docs_folder_note("give it READ: docs/operators/security.md") == f"docs/ is {documentation()}"
     assert docs_folder_note("all is well", "mydocs/x.md") is None

@@ -106,7 +106,7 @@ class CredentialJson(TypedDict):
         expires_at: end of its validity.
         issued_at: start of its validity.
         renewed_by: party that renews it.
-        docs_section: section of docs/reference/credentials.md.
+        docs_section: section of docs/operators/credentials.md.
     """
 
     credential: str

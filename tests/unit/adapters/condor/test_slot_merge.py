@@ -1,4 +1,4 @@
-"""Several catalogues about one site: row by row, docs/reference/catalogues/catalogue-dmapi.md's table."""
+"""Several catalogues about one site: row by row, docs/operators/catalogue-dmapi.md's table."""
 
 from datetime import timedelta
 

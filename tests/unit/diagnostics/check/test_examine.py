@@ -228,7 +228,7 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             Pool(unknown="no token, we are uid 7"),
             Level.FAIL,
             "no token, we are uid 7",
-            "install-with-systemd",
+            "operators/service",
         ),
         (Pool(slots_there=[]), Level.WARN, "lists no slot", ""),
         (
@@ -364,7 +364,7 @@ def test_allowed_merge_is_advice_with_its_side_effect_at_each_collector():
         (Level.ADVICE, "collector cm2:9618"),
     ]
     assert "read the claim ids of all slots, and so use any slot" in found[0].message
-    assert "docs/explanation/slot-merge.md" in found[0].todo
+    assert "docs/operators/other-pools.md" in found[0].todo
 
 
 def test_collector_that_denies_merges_is_a_failure_of_its_own():

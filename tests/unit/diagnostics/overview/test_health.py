@@ -90,7 +90,7 @@ def test_credentials_that_end_soon_or_ended_need_a_person_and_others_do_not():
     ]
     assert needs[1].text == (
         "catalogue rucio: client_cert ends 2026-11-21 21:00 UTC, in 9 h; renew it:"
-        " docs/reference/credentials.md#x509"
+        " docs/operators/credentials.md#x509"
     )
 
 
