@@ -360,7 +360,7 @@ def furnish(operator: Operator) -> None:
 def answered(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
     """Run ``hydrator init`` as printed, at a terminal with answers to its questions."""
     inner, outer = pty.openpty()
-    os.write(inner, f"file\n{operator.pool.home}/catalogue.json\n".encode())
+    os.write(inner, f"file\n{operator.pool.home}/catalogue.json\n\n".encode())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     fresh = operator.folder / "init.toml"
     fresh.unlink(missing_ok=True)  # two pages begin so

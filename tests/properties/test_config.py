@@ -15,14 +15,7 @@ from hydrator.domain.errors import ConfigError
 
 EXAMPLE = (Path(__file__).parents[2] / "config.example.toml").read_text("utf-8")
 DATA = tomllib.loads(EXAMPLE)
-FULL = tomllib.loads(
-    EXAMPLE.replace(
-        "[[catalogue]]",
-        '[[catalogue]]\ntype = "rucio"\nname = "r"\nurl = "https://r"\naccount = "a"\n'
-        'auth = "token"\ntoken_file = "t"\n[[catalogue]]',
-        1,
-    )
-)
+FULL = parse(DATA, folder=Path("/folder"), origin="x").model_dump(mode="json", exclude_none=True)
 WORDS = sorted(
     {key for section in FULL.values() for key in (section if isinstance(section, dict) else ())} | set(FULL)
 )

@@ -87,6 +87,12 @@ _CATALOGUE_KEYS = frozenset(
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
+_LINK_QUESTION = "What jobs at other sites can together read from one site, in Gb/s"
+_WHEN_IT_PAYS = (
+    "it pays where links are busy: (bytes of a job / uplink) / (its run time) x (cores of the pool / 12)"
+    " above 0.2; see docs/operators/placement.md"
+)
+
 Prompt = Callable[[str, str], str]
 """A function that takes the name of an option and a question, and returns the user's answer."""
 
@@ -161,6 +167,12 @@ class InitOptions:
             help="With --catalogue dmapi: URL of SKA's Site Capabilities, which maps storage to sites."
         ),
     ] = None
+    gbit_per_second: Annotated[
+        float | None,
+        typer.Option(
+            help="What jobs elsewhere can together read from one site, in Gb/s; asked if not given."
+        ),
+    ] = None
     state_dir: Annotated[str, typer.Option(help="Folder of the state that must survive a restart.")] = (
         DEFAULT_STATE_DIR
     )
@@ -185,7 +197,10 @@ def init(options: InitOptions) -> None:
     config = options.config
     if config.exists():
         raise ConfigError([f"init: {config} exists and is not overwritten: name another file with -c"])
-    data = build_data(options, _build_prompt(is_quiet=options.yes or not sys.stdin.isatty()))
+    is_quiet = options.yes or not sys.stdin.isatty()
+    data = build_data(options, _build_prompt(is_quiet=is_quiet))
+    if options.gbit_per_second is None and not is_quiet:
+        data |= _build_network(typer.prompt(_LINK_QUESTION, default=1.0))
     settings = parse(_nest_tables(data), folder=config.parent.absolute(), origin="init")
     if not options.untried:
         with show_progress("asking the pool and the catalogue"):
@@ -193,6 +208,7 @@ def init(options: InitOptions) -> None:
         print_problems(*messages)
     _write_config(config, format_toml(data))
     print(f"wrote {config}")
+    print_problems(_WHEN_IT_PAYS)
     print_problems(f"next: hydrator check -c {config}, then hydrator plan -c {config}")
 
 
@@ -216,10 +232,15 @@ def build_data(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
         "htcondor": {key: str(value) for key, value in pool.items() if value is not None},
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
         **_build_catalogue_sections(options, prompt),
+        **_build_network(options.gbit_per_second),
     }
     if state_dir != DEFAULT_STATE_DIR:  # another daemon may publish its ads in the default folder
         data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
     return data
+
+
+def _build_network(gbit_per_second: float | None) -> dict[str, Any]:
+    return {"network": {"default_gbit_per_second": gbit_per_second}} if gbit_per_second is not None else {}
 
 
 def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str, Any]:
@@ -356,9 +377,10 @@ def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
 
 
 def format_toml(data: Mapping[str, Any]) -> str:
-    """Format *data* as TOML without empty sections; a comment at the top names the file with all settings."""
+    """Format *data* as TOML without empty sections; a comment at the top names the page with all settings."""
     lines = [
-        "# Settings of classad-hydrator, written by hydrator init. config.example.toml lists all settings.",
+        "# Settings of classad-hydrator, written by hydrator init.",
+        "# docs/reference/configuration.md has all settings. Relative paths start at this file's folder.",
         "# An environment variable HYDRATOR_SECTION__KEY overrides the value of a setting.",
     ]
     for name, section in data.items():

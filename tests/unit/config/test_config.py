@@ -1,18 +1,13 @@
-"""The configuration: every problem in one report, each with its key; config.example.toml is a test input."""
+"""The configuration: every problem in one report, each with its key."""
 
-import re
-import tomllib
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
-from hydrator.config import DmapiSource, FileSource, RucioSource, Settings, load
+from hydrator.config import FileSource, RucioSource, Settings, load
 from hydrator.domain.errors import ConfigError
 
-EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
 FILE = '[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
 RUCIO = '[[catalogue]]\ntype = "rucio"\nurl = "https://rucio.example.org"\naccount = "hydrator"\n'
 LOGIN = 'username = "hydrator"\npassword_file = "secret"\n'
@@ -329,62 +324,6 @@ def test_a_file_that_cannot_be_read_is_one_problem_that_names_the_option(tmp_pat
     [problem] = caught.value.problems
     assert problem.startswith(str(tmp_path))
     assert problem.endswith("; give a configuration with --config, or create one with `hydrator init`")
-
-
-# config.example.toml
-
-
-def _uncommented(text: str) -> str:
-    """The example with every commented-out option in force."""
-    return re.sub(r"^# (?=(\w+ = |\[))", "", text, flags=re.MULTILINE)
-
-
-def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Every key that *model* knows, with its sections: ``publish.http.port``."""
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if name == "catalogue":
-            yield from (
-                f"catalogue.{key}"
-                for source in (FileSource, RucioSource, DmapiSource)
-                for key in _keys(source)
-            )
-        elif isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from _keys(inner, f"{prefix}{name}.")
-        else:
-            yield prefix + name
-
-
-def _written(data: dict, prefix: str = "") -> Iterator[str]:
-    for name, value in data.items():
-        if name == "catalogue":
-            yield from (f"catalogue.{key}" for source in value for key in source)
-        elif isinstance(value, dict) and prefix + name not in set(_keys(Settings)):
-            yield from _written(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name
-
-
-def test_the_example_shows_defaults_and_nothing_else(loaded):
-    example = load(EXAMPLE).model_dump(exclude={"catalogue"})
-    assert example == loaded(FILE).model_dump(exclude={"catalogue"})
-
-
-def test_every_commented_out_option_of_the_example_is_a_real_one(loaded):
-    text = _uncommented(EXAMPLE.read_text())
-    settings = loaded(text)
-    names = [source.name for source in settings.catalogue]
-    assert names == ["embedded", "rucio", "dmapi", "directory"]
-    rucio = settings.catalogue[1]
-    assert isinstance(rucio, RucioSource)
-    assert rucio.rse_sites == {"UKSRC_RAL_XRD": "UKSRC"}
-    assert settings.htcondor.collector == "cm.example.org"
-    assert settings.daemon.default_scope == "lofar"
-
-
-def test_example_lists_every_option():
-    written = set(_written(tomllib.loads(_uncommented(EXAMPLE.read_text()))))
-    assert set(_keys(Settings)) - written == set()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "hydrator.example.org", "192.0.2.1"])

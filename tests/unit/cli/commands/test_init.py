@@ -15,6 +15,7 @@ from testbed.dmapi_standin import CLIENT as CLIENT_ID
 from testbed.dmapi_standin import SECRET, DmapiStandIn
 from tests.unit.cli.test_command_line import run  # noqa: F401 - a fixture
 
+ROOT = Path(__file__).parents[4]
 LIST = {"sites": ["CAM", "RAL"], "datasets": {"lofar:L1": {"sites": {"CAM": "available"}}}}
 
 
@@ -38,6 +39,14 @@ def test_init_writes_a_loadable_configuration_with_the_given_options(run, folder
     assert settings.htcondor.collector == "cm.example.org"
     assert settings.sites.slot_attributes == ["Where"]
     assert [(each.type, each.path) for each in settings.catalogue] == [("file", folder / "list.json")]
+
+
+def test_config_example_is_what_init_writes(run, tmp_path):  # noqa: F811
+    rucio = ["--url", "https://rucio.example.org", "--account", "hydrator", "--username", "hydrator"]
+    pool = ["--collector", "cm.example.org", "--token-directory", "/etc/classad-hydrator/tokens.d"]
+    more = [*pool, *rucio, "--password-file", "rucio-password", "--gbit-per-second", "10"]
+    assert run("init", "-c", str(tmp_path / "made.toml"), "--untried", "--yes", *more).returncode == 0
+    assert (tmp_path / "made.toml").read_text() == (ROOT / "config.example.toml").read_text()
 
 
 def test_init_with_state_dir_puts_the_ad_files_below_it(run, folder):  # noqa: F811
@@ -190,13 +199,14 @@ def typed(config: Path, answers: str, *words: str) -> str:
 
 @pytest.mark.outside
 def test_init_at_a_terminal_prompts_for_missing_values(folder):
-    said = typed(folder / "asked.toml", f"file\n{folder / 'list.json'}\n")
+    said = typed(folder / "asked.toml", f"file\n{folder / 'list.json'}\n2.5\n")
     assert "The catalogue (file, rucio, dmapi)" in said
+    assert load(folder / "asked.toml").network.default_gbit_per_second == 2.5
     assert load(folder / "asked.toml").catalogue[0].path == folder / "list.json"
 
 
 @pytest.mark.outside
 def test_login_method_decides_the_further_prompts_of_init(folder):
-    said = typed(folder / "asked.toml", "x509\nproxy.pem\n", *RUCIO)
+    said = typed(folder / "asked.toml", "x509\nproxy.pem\n\n", *RUCIO)
     assert "How the daemon logs in to the catalogue (userpass, token, oidc, x509)" in said
     assert load(folder / "asked.toml").catalogue[0].client_cert == folder / "proxy.pem"
