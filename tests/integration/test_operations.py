@@ -10,6 +10,7 @@ from testbed.pool import Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
+READS = '{"AU:2000000000:9.0:1795000000:UK", "AU:7:9.0:1795000000:NL"}'
 HERE = {"site:uk": {"UK": "available"}, "site:au": {"AU": "available", "NL": "staging"}}
 
 
@@ -30,7 +31,7 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
 
     pool.wait(lambda: installed.metric("hydrator_slots") > 0, 60, "the first sample of the slots")
     local = [
-        installed.submit(["site:uk"], mode="require"),
+        installed.submit(["site:uk"], mode="require", more=f"+ChirpDataLocalityReads = {READS}"),
         installed.submit(["site:au"], mode="require"),
     ]
     astray = installed.submit(["site:nowhere"], mode="wait", more="+DataLocalityMaxWait = 1")
@@ -51,11 +52,8 @@ def test_report_and_metrics_count_the_jobs_that_found_their_data(installed):
     assert [total[start] for start in ("local", "read", "unknown")] == [2, 0, 1]
     assert outcomes["never_started"] == 1
     assert [outcomes["sites"][site]["local"] for site in ("UK", "AU")] == [1, 1]
-    assert {names: one["local"] for names, one in outcomes["sets"].items()} == {
-        "site:uk": 1,
-        "site:au": 1,
-        "site:nowhere": 0,
-    }
+    sets = {names: (one["local"], one["read_bytes"]) for names, one in outcomes["sets"].items()}
+    assert sets == {"site:uk": (1, 2 * 10**9), "site:au": (1, 0), "site:nowhere": (0, 0)}
     for times in ("waits", "runs"):
         counts = {start: one["jobs"] for start, one in outcomes[times].items()}
         assert counts == {"local": 2, "read": 0, "unknown": 1, "no_datasets": 2}

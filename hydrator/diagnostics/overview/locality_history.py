@@ -16,20 +16,14 @@ WEEK: Final = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class LocalityDay:
-    """The jobs with datasets that the daemon counted on one day (UTC); a share is None if it is unknown."""
-
-    day: date
-    job_count: int = 0
-    share_of_jobs: float | None = None
-    """Share, 0 to 1, of the jobs that started beside their data."""
-
-
-@dataclass(frozen=True, slots=True)
 class LocalitySpan:
-    """The jobs with datasets that the daemon counted in a span of time; the share is as in LocalityDay."""
+    """The jobs with datasets that the daemon counted in a span of time that began at ``started_at``.
 
-    started_at: datetime
+    A day (UTC) has a date, any other span a time. ``share_of_jobs`` is the share, 0 to 1, of the jobs that
+    started beside their data; None without jobs.
+    """
+
+    started_at: date
     job_count: int = 0
     share_of_jobs: float | None = None
 
@@ -42,7 +36,7 @@ class LocalityOverview:
     ``hours`` are the hours of the last 7 days in which jobs ended, oldest first.
     """
 
-    days: tuple[LocalityDay, ...] = ()
+    days: tuple[LocalitySpan, ...] = ()
     last_day: LocalitySpan | None = None
     last_week: LocalitySpan | None = None
     hours: tuple[LocalitySpan, ...] = ()
@@ -65,22 +59,14 @@ def build_overview(hours: Iterable[LocalityHour], now: datetime) -> LocalityOver
     shown = [now.date() - timedelta(days=age) for age in reversed(range(SHOWN_DAYS))]
     week = [hour for hour in past if now - hour.started_at <= WEEK]
     return LocalityOverview(
-        tuple(_sum_day(day, by_day[day]) for day in shown),
+        tuple(_sum_span(day, by_day[day]) for day in shown),
         _sum_span(now - DAY, [hour for hour in week if now - hour.started_at <= DAY]),
         _sum_span(now - WEEK, week),
         tuple(_sum_span(hour.started_at, [hour]) for hour in week),
     )
 
 
-def _sum_day(day: date, hours: Sequence[LocalityHour]) -> LocalityDay:
-    return LocalityDay(day, *_sum_hours(hours))
-
-
-def _sum_span(started_at: datetime, hours: Sequence[LocalityHour]) -> LocalitySpan:
-    return LocalitySpan(started_at, *_sum_hours(hours))
-
-
-def _sum_hours(hours: Sequence[LocalityHour]) -> tuple[int, float | None]:
-    """Return the number of jobs, and the share of those that started beside their data."""
+def _sum_span(started_at: date, hours: Sequence[LocalityHour]) -> LocalitySpan:
     job_count = sum(hour.job_count for hour in hours)
-    return job_count, sum(hour.local_count for hour in hours) / job_count if job_count else None
+    local_count = sum(hour.local_count for hour in hours)
+    return LocalitySpan(started_at, job_count, local_count / job_count if job_count else None)

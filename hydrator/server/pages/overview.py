@@ -69,7 +69,7 @@ def build_day_chart(shares: Sequence[tuple[date, float | None]]) -> ShareChart |
     return _build(points, "days", _DAY_WIDTH, shares[0][0], shares[-1][0])
 
 
-def build_hour_chart(shares: Sequence[tuple[datetime, float | None]], *, now: datetime) -> ShareChart | None:
+def build_hour_chart(shares: Sequence[tuple[date, float | None]], *, now: datetime) -> ShareChart | None:
     """Build the chart of the last SHOWN_HOURS hours; None if none of them has a share.
 
     *shares* (0 to 1) are by the begin of an hour; an hour without jobs may be missing.
@@ -185,7 +185,7 @@ class _Locality:
         return cls(
             overview.last_day,
             overview.last_week,
-            build_day_chart([(each.day, each.share_of_jobs) for each in overview.days]),
+            build_day_chart([(each.started_at, each.share_of_jobs) for each in overview.days]),
             build_hour_chart([(each.started_at, each.share_of_jobs) for each in overview.hours], now=now),
         )
 

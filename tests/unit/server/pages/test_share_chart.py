@@ -8,7 +8,6 @@ import pytest
 from hydrator.diagnostics.overview.locality_history import (
     DAY,
     WEEK,
-    LocalityDay,
     LocalityOverview,
     LocalitySpan,
 )
@@ -55,7 +54,7 @@ def test_hours_have_their_place_on_the_axis_and_older_ones_are_left_out():
 
 
 def test_page_shows_the_shares_of_the_last_day_and_of_the_last_week():
-    days = (LocalityDay(TODAY, 4, 0.75),)
+    days = (LocalitySpan(TODAY, 4, 0.75),)
     last_day = LocalitySpan(NOON - DAY, 4, 0.75)
     last_week = LocalitySpan(NOON - WEEK, 40, 0.5)
     text = page(LocalityOverview(days, last_day=last_day, last_week=last_week))
@@ -67,7 +66,7 @@ def test_page_shows_the_shares_of_the_last_day_and_of_the_last_week():
 
 
 def test_each_chart_has_the_time_at_both_of_its_ends():
-    days = (LocalityDay(TODAY - timedelta(29), 4, 0.5), LocalityDay(TODAY, 4, 0.75))
+    days = (LocalitySpan(TODAY - timedelta(29), 4, 0.5), LocalitySpan(TODAY, 4, 0.75))
     text = page(overview(days, LocalitySpan(NOON - 2 * HOUR, 4, 0.5)))
     assert 'aria-label="Jobs that started beside their data, by hour: from 50 % to 50 % in 48 hours' in text
     by_day = "Jobs that started beside their data, by day: from 50 % to 75 % in 2 days, lately 75 %"
@@ -83,6 +82,6 @@ def test_days_without_any_share_give_no_chart():
     assert build_day_chart([]) is None
 
 
-@pytest.mark.parametrize("days", [(), (LocalityDay(TODAY, 3),)])
+@pytest.mark.parametrize("days", [(), (LocalitySpan(TODAY, 3),)])
 def test_page_without_known_shares_says_so(days):
     assert NOTHING in page(LocalityOverview(days))
