@@ -1,4 +1,4 @@
-"""Playground: a small HTCondor pool with a shell, for the tutorial and first-day pages (``make playground``).
+"""Playground: a small HTCondor pool with a shell, as docs/try.md and operators/install.md use it.
 
     python -m testbed.playground [--bare] [--release 25.14|23.9|path]
 
@@ -57,7 +57,7 @@ _SUBREAPER = 36
 
 
 class ListInAFile:
-    """The file catalogue with *path*, a list that the reader of the tutorial edits."""
+    """The file catalogue with *path*, a list that the reader of the page edits."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
