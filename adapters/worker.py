@@ -31,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -110,7 +110,7 @@ class _Process:
         return self._process.pid
 
     def exchange(
-        self, request: Message | None, seconds: float, on_part: Callable[[Message], None] | None = None
+        self, request: Message | None, seconds: float, on_part: Callable[[Any], None] | None = None
     ) -> Message:
         """Send *request*, if any, pass each part of the answer to *on_part*, and return the last line.
 
@@ -189,6 +189,10 @@ class _Process:
             if time.monotonic() > until:
                 return None
             time.sleep(0.01)
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended by itself, between two answers."""
+        return self._wait(0) is not None
 
     def _read_stderr_tail(self) -> str:
         size = os.fstat(self._stderr.fileno()).st_size
@@ -301,7 +305,7 @@ class Worker:
             self._ensure_process()
 
     def exchange(
-        self, request: Mapping[str, Any], seconds: float, on_part: Callable[[Message], None] | None = None
+        self, request: Mapping[str, Any], seconds: float, on_part: Callable[[Any], None] | None = None
     ) -> Message:
         """Send *request* and return the answer, which has the key ``ok`` or ``error``.
 
@@ -343,6 +347,8 @@ class Worker:
         if self._process and self._max_answers and self._process.answer_count >= self._max_answers:
             self._planned_restarts += 1
             self._discard()
+        if self._process and self._process.has_ended():
+            self._discard()
         if self._process is None:
             if self._failed_starts:
                 self._close_event.wait(min(0.1 * 2 ** (self._failed_starts - 1), MAX_PAUSE_SECONDS))
@@ -380,12 +386,33 @@ class Worker:
 # -- in the worker
 
 
-def serve(build: Callable[[], Callable[[Message, Callable[[Message], None]], Message]]) -> NoReturn:
+class _CurrentAnswer:
+    """The answer that this process is working on; without one, ``send_part`` is None."""
+
+    send_part: Callable[[Any], None] | None = None
+
+
+_current_answer = _CurrentAnswer()
+
+
+def announce(dids: Collection[str] = ()) -> None:
+    """Report the next question to the server, and its datasets, so that this process has time for it.
+
+    If the process ends at this question, the supervisor knows the datasets.
+    """
+    if _current_answer.send_part:
+        _current_answer.send_part({"asks": list(dids)})
+
+
+Answer = Callable[[Message, Callable[[Any], None]], Message]
+"""Answers a request; the second argument sends a part of the answer."""
+
+
+def serve(build: Callable[[], Answer]) -> NoReturn:
     """Answer requests until the other end closes the socket.
 
     Args:
-        build: imports the foreign code, and returns the function that answers a request. This function gets
-            the request, and another function that sends a part of the answer.
+        build: imports the foreign code, and returns the function that answers.
     """
     end_with_supervisor(int(sys.argv[-2]))
     limit_bytes = int(sys.argv[-1])
@@ -404,10 +431,13 @@ def serve(build: Callable[[], Callable[[Message, Callable[[Message], None]], Mes
         for line in channel.makefile("rb"):
             request = json.loads(line)
 
-            def send_part(part: Message, request_id: int = request["id"]) -> None:
+            def send_part(part: Any, request_id: int = request["id"]) -> None:  # noqa: ANN401  (JSON)
                 send({"id": request_id, "part": part})
 
-            send({"id": request["id"], **answer(request, send_part)})
+            _current_answer.send_part = send_part
+            message = answer(request, send_part)
+            _current_answer.send_part = None
+            send({"id": request["id"], **message})
     except BaseException as error:
         end_if_out_of_memory(error)
         raise

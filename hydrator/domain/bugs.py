@@ -8,14 +8,33 @@ from pathlib import PurePath
 from hydrator.domain.text import link_to_bug_report
 
 
+class WorkerBug(Exception):
+    """A bug in a worker: *where* is its type and line; the text is the list of the calls that led to it."""
+
+    def __init__(self, where: str, frames: str) -> None:
+        super().__init__(f"{where}\n{frames}")
+        self.where = where
+
+
+def locate_bug(error: BaseException) -> str:
+    """Return the type of *error* and the line of code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {'/'.join(PurePath(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
+
+
+def format_frames(error: BaseException) -> str:
+    """Return the calls that led to *error*, without its text, which may contain secrets or names."""
+    return "".join(traceback.format_tb(error.__traceback__))
+
+
 def describe_bug(part: str, error: BaseException) -> str:
     """Return a sentence with *part*, the type of *error* and the line of code that raised it.
 
     The sentence omits the text of *error*, which may contain secrets or names.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {'/'.join(PurePath(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
-    sentence = f"bug in {part}: {type(error).__name__}{where}; the log has its traceback"
+    where = error.where if isinstance(error, WorkerBug) else locate_bug(error)
+    sentence = f"bug in {part}: {where}; the log has its traceback"
     return f"{sentence}, please report it: {link_to_bug_report()}"
 
 

@@ -119,7 +119,7 @@ def assemble(
     register_secrets(settings)
     http = settings.publish.http
     served_ads = ServedAds() if get_url and http.enabled else None
-    catalogues, logins, recounts = build_catalogues(settings, clock)
+    catalogues, logins, recounts = build_catalogues(settings)
     pool = build_pool_parts(settings, clock)
     network = build_network_parts(settings, clock)
     targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_url)

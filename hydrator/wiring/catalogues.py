@@ -1,29 +1,27 @@
-"""Catalogues: build each configured catalogue, by its type."""
+"""Catalogues: build each configured catalogue, by its type, with its client in a worker."""
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from adapters.catalogue_worker import WorkerCatalogue
 from adapters.command_stager import CommandStager
-from adapters.files import directory
-from adapters.files.catalogue import FileCatalogue
-from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
-from hydrator.config import plugins
+from adapters.worker import Worker
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.errors import CatalogueError, ConfigError, StateError
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, TokenValidity
-from hydrator.domain.sites import MappedCatalogue
+from hydrator.domain.sites import SiteMapping
 from hydrator.domain.staging_ports import Stager
 from hydrator.reconcile.estimates.report import REPORT_NAME, parse_estimates
-from hydrator.reconcile.intake import CheckedCatalogue, CleanCatalogue
 from hydrator.state.store import Store
-from hydrator.wiring.http import build_json_client, build_site_capabilities, oauth_client_settings
-from hydrator.wiring.secrets import register_secrets
 
 from ..config import (
     DmapiSource,
@@ -38,11 +36,24 @@ from ..config import (
 from ..config.catalogues import DIRECTORY
 from ..config.fields import build_from_section
 from ..config.staging import StagingCatalogueSettings
+from .catalogue_worker import (
+    Recipe,
+    Service,
+    build_directory,
+    build_dmapi,
+    build_file,
+    build_plugin,
+    build_rucio,
+    connect,
+    encode_recipe,
+)
 from .policies import site_mapping
 
 if TYPE_CHECKING:
     from adapters.daemon_catalogue import DaemonCatalogue
-    from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+    from adapters.http.oauth import ClientSettings
+    from adapters.rucio.session.settings import RucioSettings
+    from adapters.ska.dmapi import DmapiSettings
 
 
 def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
@@ -177,85 +188,122 @@ def build_file_listers(settings: Settings, reporter: StepReporter | None = None)
     return tuple(listers)
 
 
+CATALOGUE_WORKER = (sys.executable, "-P", "-m", "hydrator.wiring.catalogue_worker")
+MEMORY_MB = {"rucio": 1000, "dmapi": 500, "file": 500, "directory": 500, "plugin": 500}
+"""The largest size of a worker by the type of its catalogue: 1,000,000 replicas in Rucio need some 900 MB."""
+_QUIET_SECONDS = 600.0
+"""The longest time in which a file, a directory or a plugin reports nothing; an answer of Rucio has less."""
+
+
 def build_catalogues(
-    settings: Settings, clock: Clock
+    settings: Settings,
 ) -> tuple[
     tuple[Catalogue, ...],
     dict[str, Callable[[], TokenValidity | None]],
     tuple[Callable[[frozenset[Did]], None], ...],
 ]:
-    """Build the catalogues.
+    """Build the catalogues, each with a worker of its own, and start the workers.
 
     Returns:
         The catalogues; for each catalogue a function that returns how long its login is valid; and a function
         for each catalogue that can count the files of some datasets again in its next poll (only Rucio can:
         the others read all in each poll).
     """
-    problems: list[str] = []
-    catalogues: list[Catalogue] = []
     mapping = site_mapping(settings.sites)
-    logins: dict[str, Callable[[], TokenValidity | None]] = {}
-    recounts: list[Callable[[frozenset[Did]], None]] = []
-    for source in settings.catalogue:
-        try:
-            bare = _build_catalogue(source, settings, clock)
-            logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "token_validity", None)  # type: ignore[misc]
-            if isinstance(source, RucioSource):
-                recounts.append(cast("RucioCatalogue", bare).recount)
-            is_foreign = isinstance(source, PluginSource) and source.type != DIRECTORY
-            catalogue = _redact_secrets(CheckedCatalogue(bare) if is_foreign else bare, source)
-            catalogues.append(MappedCatalogue(catalogue, mapping) if mapping else catalogue)
-        except ConfigError as error:
-            problems += error.problems
+    catalogues = {
+        source.name: (source, _build_worker_catalogue(source, settings, mapping))
+        for source in settings.catalogue
+    }
+    problems: list[str] = []
+    with ThreadPoolExecutor(max(1, len(catalogues)), thread_name_prefix="catalogue start") as threads:
+        for started in [threads.submit(catalogue.start) for _, catalogue in catalogues.values()]:
+            try:
+                started.result()
+            except ConfigError as error:
+                problems += error.problems
     if problems:
+        for _, catalogue in catalogues.values():
+            catalogue.close()
         raise ConfigError(problems)
-    return tuple(catalogues), logins, tuple(recounts)
+    return (
+        tuple(catalogue for _, catalogue in catalogues.values()),
+        {
+            f"catalogue {name}": lambda one=one: one.token_validity  # type: ignore[misc]
+            for name, (_, one) in catalogues.items()
+        },
+        tuple(one.recount for source, one in catalogues.values() if isinstance(source, RucioSource)),
+    )
 
 
-def _redact_secrets(catalogue: Catalogue, source: Source) -> Catalogue:
-    """Remove secrets from a catalogue's answers; a plugin's secret files are read again before each query."""
-    if isinstance(source, PluginSource):
-        return CleanCatalogue(catalogue, lambda: register_secrets(source.options))
-    return CleanCatalogue(catalogue)
+def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMapping) -> WorkerCatalogue:
+    kind = source.type if source.type in MEMORY_MB else "plugin"
+    worker = Worker(
+        CATALOGUE_WORKER,
+        limit_bytes=MEMORY_MB[kind] * 1_000_000,
+        setup=encode_recipe(_choose_recipe(source, settings, mapping), mapping),
+    )
+    quiet_seconds = 4 * source.timeout_seconds if isinstance(source, RucioSource) else _QUIET_SECONDS
+    return WorkerCatalogue(source.name, worker, quiet_seconds)
 
 
-def _build_catalogue(source: Source, settings: Settings, clock: Clock) -> Catalogue:
+def _choose_recipe(source: Source, settings: Settings, mapping: SiteMapping) -> Recipe:
+    """Return what the worker of *source* builds; a client is imported there, not here."""
     if isinstance(source, FileSource):
-        return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
-    if isinstance(source, DmapiSource):
-        return _build_dmapi(source, settings.site_capabilities, clock)
+        return partial(build_file, source.name, source.path, settings.daemon.default_scope)
+    if isinstance(source, PluginSource) and source.type == DIRECTORY:
+        return partial(build_directory, source.name, dict(source.options))
     if isinstance(source, PluginSource):
-        factory = directory.catalogue if source.type == DIRECTORY else plugins.load_factory(source.type)
-        return plugins.create_catalogue(factory, source.type, source.name, source.options, clock)
-    return _build_rucio(source, settings, clock)
+        return partial(build_plugin, source.type, source.name, dict(source.options))
+    capabilities = settings.site_capabilities
+    service = _service(source.name, capabilities.url, capabilities) if capabilities.url else None
+    if isinstance(source, RucioSource):
+        return partial(build_rucio, rucio_settings(source, settings.daemon.state_dir), mapping, service)
+    return partial(build_dmapi, _dmapi_settings(source), _service(source.name, source.url, source), service)
 
 
-def _build_dmapi(source: DmapiSource, site_capabilities: SiteCapabilitiesSettings, clock: Clock) -> Catalogue:
+def _service(name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings) -> Service:
+    return partial(
+        connect,
+        name,
+        url,
+        source.calls_per_second,
+        source.token_file,
+        _oauth_client_settings(source),
+        source.ca_cert,
+    )
+
+
+def _oauth_client_settings(
+    source: RucioSource | DmapiSource | SiteCapabilitiesSettings,
+) -> "ClientSettings | None":
+    """Return the daemon's account at the identity provider of *source*; None if a value is missing."""
+    if not (source.token_url and source.client_id and source.client_secret_file):
+        return None
+    from adapters.http.oauth import ClientSettings
+
+    return ClientSettings(
+        source.token_url,
+        source.client_id,
+        source.client_secret_file,
+        source.audience,
+        "openid" if isinstance(source, RucioSource) else source.scope,
+        source.ca_cert,
+    )
+
+
+def _dmapi_settings(source: DmapiSource) -> "DmapiSettings":
+    from adapters.ska.dmapi import DmapiSettings
+
     storage_sites = {
         key: (sites,) if isinstance(sites, str) else tuple(sites)
         for key, sites in source.storage_sites.items()
     }
     states = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
-    dmapi = build_from_section(
+    return build_from_section(
         DmapiSettings,
         source,
         storage_sites=storage_sites,
         bare_location=states[source.bare_location],
-    )
-    server = build_json_client(source.name, source.url, source, clock)
-    capabilities = build_site_capabilities(source.name, site_capabilities, clock)
-    return DmapiCatalogue(dmapi, server, clock, capabilities=capabilities)
-
-
-def _build_rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
-    from adapters.rucio.catalogue import RucioCatalogue  # rucio-clients is slow to import
-
-    capabilities = build_site_capabilities(source.name, settings.site_capabilities, clock)
-    return RucioCatalogue(
-        rucio_settings(source, settings.daemon.state_dir),
-        clock,
-        capabilities=capabilities,
-        group_sites=site_mapping(settings.sites).shared_storage_groups,
     )
 
 
@@ -300,7 +348,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
 
 def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":
     """Return the settings of one Rucio server."""
-    from adapters.rucio.catalogue import RucioSettings
+    from adapters.rucio.session.settings import RucioSettings
 
     return build_from_section(
         RucioSettings,
@@ -308,7 +356,7 @@ def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":
         auth_url=source.auth_url or source.url,
         auth_type=source.auth,
         token_command=tuple(source.token_command),
-        oidc=oauth_client_settings(source) if source.auth == "oidc" else None,
+        oidc=_oauth_client_settings(source) if source.auth == "oidc" else None,
         deadline=4 * timedelta(seconds=source.timeout_seconds),
         expiry_margin=timedelta(hours=source.expiry_margin_hours),
         sites=source.rse_sites,

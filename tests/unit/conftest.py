@@ -6,6 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.inline_worker import InlineWorker
+
+
+@pytest.fixture(autouse=True)
+def catalogues_in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the workers of catalogues be in this process, except in tests that may start processes."""
+    if "outside" not in request.keywords:
+        monkeypatch.setattr("hydrator.wiring.catalogues.Worker", InlineWorker)
+
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:

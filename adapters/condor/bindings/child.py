@@ -1,11 +1,11 @@
 """Worker with HTCondor's Python bindings: it answers ``{"call": …, "args": {…}}``."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from adapters.worker import Message, end_if_out_of_memory, serve
+from adapters.worker import Answer, end_if_out_of_memory, serve
 
 from .collector_calls import CollectorCalls
 from .library import CallError, failure_of
@@ -27,7 +27,7 @@ def answer(calls: PoolCalls, request: Mapping[str, Any]) -> dict[str, Any]:
         return {"error": vars(exc if isinstance(exc, CallError) else failure_of(exc))}
 
 
-def build() -> Callable[[Message, Callable[[Message], None]], Message]:
+def build() -> Answer:
     """Load the bindings; return the function that answers a request."""
     calls = PoolCalls()
     return lambda request, _send: answer(calls, request)

@@ -8,7 +8,7 @@ import pytest
 
 from hydrator.config import parse
 from hydrator.wiring.catalogues import build_catalogues
-from tests.factories import L1, NOON
+from tests.factories import L1
 
 pytestmark = pytest.mark.outside
 
@@ -98,12 +98,14 @@ def test_an_installed_plugin_is_a_catalogue(once):
 
 def test_texts_of_a_plugin_show_no_secret_and_steer_no_terminal(package, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(package)
+    monkeypatch.setenv("PYTHONPATH", f"{package}:{os.environ.get('PYTHONPATH', '')}")
     (tmp_path / "pass").touch(mode=0o600)
     (tmp_path / "pass").write_text("plugin-c4nary-0123456789")
     table = {"catalogue": [{"type": "talkative", "our_pass_file": str(tmp_path / "pass")}]}
     settings = parse(table, folder=tmp_path, origin="test")
-    ((catalogue,), _, _) = build_catalogues(settings, lambda: NOON)
+    ((catalogue,), _, _) = build_catalogues(settings)
     (replica,) = catalogue.read({L1}).readings[L1].replicas
+    catalogue.close()
     assert replica.provenance.reason == "you sent [secret]\\x1b"
 
 

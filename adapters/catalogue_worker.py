@@ -1,0 +1,350 @@
+"""A catalogue whose client runs in a worker: check its answers, and start it again.
+
+The worker sends a survey in parts (:mod:`adapters.catalogue_server`). This process checks each part before it
+uses it, because the worker runs foreign code.
+
+The worker reports each question before it asks its server (:func:`adapters.worker.announce`). If the worker
+ends at a question, the datasets of the question become suspects: the others are asked again without them, and
+then the suspects alone, halved until one dataset is found. That one is asked again after 1, 3, 7, … polls.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Protocol
+
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as model
+
+from adapters.catalogue_server import ERRORS, MAX_SITES, MICROSECOND, STATES, from_micros, from_micros_or_none
+from adapters.worker import Message, WorkerFailed, WorkerRefused
+from hydrator.domain.bugs import WorkerBug
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable, ConfigError
+from hydrator.domain.model import (
+    NO_PROVENANCE,
+    Did,
+    Provenance,
+    Reading,
+    Replica,
+    Seen,
+    Site,
+    Survey,
+    Unseen,
+)
+from hydrator.domain.ports import TokenValidity
+
+_MAX_FOUND = 500_000
+_MAX_ENDS = 16
+"""A poll starts its worker again at most so often: ten halvings find one dataset in a thousand."""
+_MAX_SKIPPED_POLLS = 63
+
+
+# -- rows, as the worker sends them and this process reads them
+
+_Text = Annotated[str, StringConstraints(max_length=500)]
+_Micros = Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]
+_Index = Annotated[int, Field(ge=0)]
+_Provenance = tuple[_Text, _Text, _Text, _Text, _Text, _Micros | None, _Micros | None, _Micros | None]
+"""Call, storage, reason, rule, account, end, expected time and its error."""
+_ReplicaRow = tuple[
+    _Index, Annotated[int, Field(ge=0, lt=len(STATES))], Annotated[float, Field(ge=0, le=1)] | None, _Index
+]
+"""The index of the site, of the state and of the provenance, with the fraction before the last."""
+_SeenRow = tuple[
+    _Text,
+    _Micros,
+    Annotated[int, Field(ge=0, lt=2**63)] | None,
+    list[_Index],
+    list[_Text],
+    list[_ReplicaRow],
+]
+"""DID, time, bytes, indexes of the unreachable sites, case variants, replicas."""
+
+
+@model(frozen=True, config=ConfigDict(extra="forbid"))
+class _Rows:
+    """A part of a survey; the rows refer to its ``names`` of sites and its ``provenances`` by index."""
+
+    names: list[_Text]
+    provenances: list[_Provenance]
+    seen: list[_SeenRow]
+    unseen: list[tuple[_Text, _Text]]
+    same: list[_Text]
+
+
+@model(frozen=True, config=ConfigDict(extra="forbid"))
+class _Summary:
+    """The end of a survey: its time, all sites, storages without a site, and the validity of the login."""
+
+    started_at: _Micros
+    sites: Annotated[list[_Text], Field(max_length=MAX_SITES)]
+    unmapped: Annotated[list[_Text], Field(max_length=MAX_SITES)]
+    login: tuple[_Micros | None, _Micros] | None = None
+
+
+_ROWS = TypeAdapter(_Rows)
+_SUMMARY = TypeAdapter(_Summary)
+_NAMES = TypeAdapter(list[_Text])
+
+
+def _read_rows(part: _Rows, earlier: Mapping[Did, Seen], asked: AbstractSet[Did]) -> dict[Did, Reading]:
+    """Return the readings of a part; the times of rows that are the *same* as *earlier* are those of these.
+
+    Raises:
+        LookupError: a row refers to something that the part does not have.
+        ValueError: a row is about another dataset, or has no site.
+    """
+    provenances = [
+        Provenance(
+            *(call, storage, reason, rule, account),
+            from_micros_or_none(ends),
+            from_micros_or_none(ready),
+            None if error is None else error * MICROSECOND,
+        )
+        for call, storage, reason, rule, account, ends, ready, error in part.provenances
+    ]
+    provenances = [NO_PROVENANCE if one == NO_PROVENANCE else one for one in provenances]
+    names = [Site(name) for name in part.names]
+    if not all(names):
+        raise ValueError("a site has no name")
+    readings: dict[Did, Reading] = {Did(did): earlier[Did(did)] for did in part.same}
+    for text, at, size, unreachable, variants, rows in part.seen:
+        did = Did(text)
+        replicas = tuple(
+            Replica(did, names[site], STATES[state], share, provenances[why].storage, provenances[why])
+            for site, state, share, why in rows
+        )
+        hidden = frozenset(names[index] for index in unreachable)
+        readings[did] = Seen(from_micros(at), replicas, size, hidden, frozenset(map(Did, variants)))
+    readings.update((Did(did), Unseen(reason)) for did, reason in part.unseen)
+    if not readings.keys() <= asked:
+        raise ValueError(f"it is about {min(readings.keys() - asked)}, which was not asked")
+    return readings
+
+
+def raise_error(name: str, error: Mapping[str, Any]) -> None:
+    """Raise the error that the worker of the catalogue *name* answered.
+
+    Raises:
+        CatalogueError: the catalogue failed.
+        ConfigError: the catalogue cannot be built.
+        WorkerBug: the worker met an exception that nobody had translated.
+    """
+    kind, reason = error.get("kind"), str(error.get("reason"))
+    if kind == "config":
+        raise ConfigError([str(problem) for problem in error["problems"]])
+    if kind == "bug":
+        raise WorkerBug(reason, str(error.get("frames")))
+    raise ERRORS.get(str(kind), CatalogueError)(name, reason)
+
+
+class _WorkerEnded(Exception):
+    """A worker that ended at the question about *dids*."""
+
+    def __init__(self, failure: WorkerFailed, dids: frozenset[Did]) -> None:
+        super().__init__(str(failure))
+        self.has_ended_itself = failure.has_ended_itself
+        self.dids = dids
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """Datasets at which the worker ended, how often this happened to them alone, and the polls to skip."""
+
+    reason: str
+    failures: int = 0
+    polls_to_skip: int = 0
+
+    def fail(self, reason: str) -> None:
+        """Record that the worker ended at this dataset alone."""
+        self.reason = reason
+        self.failures += 1
+        self.polls_to_skip = min(2**self.failures - 1, _MAX_SKIPPED_POLLS)
+
+
+class Supervised(Protocol):
+    """A worker: :class:`adapters.worker.Worker`, or one of a test."""
+
+    def start(self) -> None: ...
+    def exchange(
+        self, request: Message, seconds: float, on_part: Callable[[Any], None] | None = None
+    ) -> Message: ...
+    def close(self) -> None: ...
+
+
+class WorkerCatalogue:
+    """A catalogue whose client runs in *worker*; see :class:`hydrator.domain.ports.Catalogue`.
+
+    *quiet_seconds* is the longest time without a line of the worker: a longer answer of the server ends it.
+    A poll has no limit, for it makes progress.
+    """
+
+    def __init__(self, name: str, worker: Supervised, quiet_seconds: float) -> None:
+        self.name = name
+        self._worker = worker
+        self._quiet_seconds = quiet_seconds
+        self._rows: dict[Did, Seen] = {}
+        self._suspects: dict[frozenset[Did], _Suspect] = {}
+        self._recounts: set[Did] = set()
+        self._ends_left = 0
+        self.token_validity: TokenValidity | None = None
+
+    def start(self) -> None:
+        """Start the worker.
+
+        Raises:
+            ConfigError: the catalogue cannot be built.
+        """
+        try:
+            self._worker.start()
+        except WorkerRefused as refusal:
+            raise_error(self.name, refusal.error)
+        except WorkerFailed:
+            return  # the first poll starts it again, and reports the reason
+
+    def recount(self, dids: AbstractSet[Did]) -> None:
+        """Let the next poll count those of *dids* again that it asks about; any thread may call this."""
+        self._recounts |= dids
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """See :meth:`hydrator.domain.ports.Catalogue.find`."""
+        found: set[Did] = set()
+
+        def receive(part: Mapping[str, Any]) -> None:
+            found.update(map(Did, _NAMES.validate_python(part.get("names", []), strict=True)))
+            if len(found) > _MAX_FOUND:
+                raise ValueError(f"more than {_MAX_FOUND} datasets match")
+
+        try:
+            self._exchange({"call": "find", "patterns": sorted(patterns)}, receive)
+        except _WorkerEnded as end:
+            raise CatalogueUnreachable(self.name, str(end)) from None
+        return frozenset(found)
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
+        self._ends_left = _MAX_ENDS
+        self._suspects = {group & dids: one for group, one in self._suspects.items() if group & dids}
+        forgotten = self._rows.keys() - dids
+        for did in forgotten:
+            del self._rows[did]
+        recounted, self._recounts = self._recounts & dids, set()
+        first = {"forget": sorted(forgotten), "recount": sorted(recounted)}
+        survey = self._read_without_suspects(dids, first)
+        return replace(survey, readings={**survey.readings, **self._read_suspects()})
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _read_without_suspects(self, dids: AbstractSet[Did], first: Mapping[str, Any]) -> Survey:
+        while True:
+            sound = dids - frozenset[Did]().union(*self._suspects)
+            try:
+                return self._ask(sound, **first)
+            except _WorkerEnded as end:
+                self._ends_left -= 1
+                is_general = not end.dids or (not end.has_ended_itself and end.dids >= sound)
+                if is_general or not self._ends_left:
+                    raise CatalogueUnreachable(self.name, str(end)) from None
+                if not end.has_ended_itself:
+                    self._ends_left = 1  # a slow server takes a whole limit each time
+                self._suspects.update({half: _Suspect(str(end)) for half in _halve(end.dids & sound)})
+
+    def _read_suspects(self) -> dict[Did, Reading]:
+        """Ask each group of suspects alone, and halve the groups at which the worker ends."""
+        readings: dict[Did, Reading] = {}
+        todo = []
+        for group, suspect in self._suspects.items():
+            suspect.polls_to_skip -= 1
+            if suspect.polls_to_skip < 0:
+                todo.append(group)
+        while todo and self._ends_left > 0:
+            group = todo.pop()
+            try:
+                readings.update(self._ask(group, forget=[], recount=[]).readings)
+                del self._suspects[group]
+            except CatalogueError as error:  # the server does not answer: this says nothing about the group
+                readings.update(dict.fromkeys(group, Unseen(error.reason)))
+            except _WorkerEnded as end:
+                self._ends_left -= 1 if end.has_ended_itself else self._ends_left
+                if len(group) == 1:
+                    self._suspects[group].fail(str(end))
+                    continue
+                del self._suspects[group]
+                halves = {half: _Suspect(str(end)) for half in _halve(group)}
+                self._suspects.update(halves)
+                todo += halves
+        for group, suspect in self._suspects.items():
+            reason = f"its worker ended at this dataset, which is asked last and alone: {suspect.reason}"
+            for did in group - readings.keys():
+                readings[did] = Unseen(reason)
+        return readings
+
+    def _ask(self, dids: AbstractSet[Did], **more: Any) -> Survey:  # noqa: ANN401  (JSON)
+        """Return the survey of *dids* alone.
+
+        Raises:
+            _WorkerEnded: the worker ended before the end of its answer.
+            CatalogueError: the catalogue failed, or an answer of the worker is not valid.
+        """
+        readings: dict[Did, Reading] = {}
+
+        def receive(part: Mapping[str, Any]) -> None:
+            rows = _ROWS.validate_python(part.get("rows"), strict=False)
+            readings.update(_read_rows(rows, self._rows, dids))
+
+        try:
+            answer = self._exchange({"call": "read", "dids": sorted(dids), **more}, receive)
+            summary = _SUMMARY.validate_python(answer)
+        except ValidationError as error:
+            raise self._garbled(error) from None
+        started_at = from_micros(summary.started_at)
+        for did, reading in readings.items():
+            if reading is self._rows.get(did):  # the row is the same as before
+                readings[did] = replace(reading, as_of=started_at)
+        self._rows.update((did, seen) for did, seen in readings.items() if isinstance(seen, Seen))
+        if summary.login:
+            since, until = summary.login
+            self.token_validity = TokenValidity(from_micros_or_none(since), from_micros(until))
+        return Survey(
+            self.name,
+            started_at,
+            frozenset(map(Site, summary.sites)),
+            readings,
+            frozenset(summary.unmapped),
+        )
+
+    def _exchange(self, request: Message, receive: Callable[[Mapping[str, Any]], None]) -> Any:  # noqa: ANN401
+        asked: frozenset[Did] = frozenset()
+
+        def on_part(part: Any) -> None:  # noqa: ANN401  (JSON)
+            nonlocal asked
+            if "asks" in part:
+                asked = frozenset(map(Did, _NAMES.validate_python(part["asks"])))
+            else:
+                receive(part)
+
+        try:
+            answer = self._worker.exchange(request, self._quiet_seconds, on_part)
+        except WorkerFailed as failure:
+            raise _WorkerEnded(failure, asked) from None
+        except WorkerRefused as refusal:
+            raise CatalogueUnreachable(self.name, str(refusal)) from None
+        except (ValueError, LookupError) as error:  # of a part; the worker has been ended
+            raise self._garbled(error) from None
+        if "error" in answer:
+            raise_error(self.name, answer["error"])
+        return answer["ok"]
+
+    def _garbled(self, error: Exception) -> CatalogueGarbled:
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False, include_input=False)[0]
+            return CatalogueGarbled(self.name, f"the answer of its worker: {first['loc']}: {first['msg']}")
+        return CatalogueGarbled(self.name, f"the answer of its worker: {error}")
+
+
+def _halve(dids: frozenset[Did]) -> list[frozenset[Did]]:
+    """Return *dids* in two halves; one dataset is one half."""
+    ordered = sorted(dids)
+    half = (len(ordered) + 1) // 2
+    return [frozenset(each) for each in (ordered[:half], ordered[half:]) if each]

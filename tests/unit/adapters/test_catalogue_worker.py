@@ -1,0 +1,252 @@
+"""A catalogue in a worker: its answers as rows, answers that are not valid, datasets that end the worker."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.catalogue_server import CatalogueServer, best_by_site
+from adapters.catalogue_worker import WorkerCatalogue
+from adapters.worker import Message, WorkerFailed
+from hydrator.domain.bugs import WorkerBug, describe_bug
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did, Provenance, Replica, ReplicaState, Seen, Survey, Unseen
+from hydrator.domain.ports import TokenValidity
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, facts, replica
+
+THOUSAND = frozenset(Did(f"lofar:L{n}") for n in range(1000))
+
+
+class Told:
+    """A catalogue with these readings, whose time goes on by a minute each poll."""
+
+    def __init__(self, readings: dict[Did, Seen | Unseen]) -> None:
+        self.name = "told"
+        self.readings = readings
+        self.now = NOON
+        self.recounted: list[frozenset[Did]] = []
+        self.error: Exception | None = None
+        self.token_validity = TokenValidity(None, NOON + HOUR)
+
+    def read(self, dids):
+        if self.error:
+            raise self.error
+        self.now += MINUTE
+        known = {did: self.readings[did] for did in dids if did in self.readings}
+        dated = {
+            did: replace(one, as_of=self.now) if isinstance(one, Seen) and one.as_of == NOON else one
+            for did, one in known.items()
+        }
+        return Survey(self.name, self.now, frozenset({CAM, RAL}), dated, frozenset({"NOWHERE-DISK"}))
+
+    def find(self, patterns):
+        return frozenset(self.readings)
+
+    def recount(self, dids):
+        self.recounted.append(dids)
+
+    def close(self) -> None: ...
+
+
+class Fragile:
+    """A worker in this process. It asks its server in batches of 100, and ends at each of ``poison``."""
+
+    def __init__(self, catalogue: Told, poison=(), garble: Callable[[Any], Any] = lambda part: part) -> None:
+        self.catalogue = catalogue
+        self.poison = frozenset(map(Did, poison))
+        self.slow: frozenset[Did] = frozenset()
+        self.requests: list[Message] = []
+        self.parts: list[Message] = []
+        self._garble = garble
+        self._server = CatalogueServer(catalogue, catalogue)
+
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+
+    def exchange(
+        self, request: Message, seconds: float, on_part: Callable[[Any], None] | None = None
+    ) -> Message:
+        assert on_part
+        self.requests.append(request)
+        dids = request.get("dids", [])
+        for batch in (dids[start : start + 100] for start in range(0, len(dids), 100)):
+            on_part({"asks": batch})
+            if not self.poison.isdisjoint(batch) or not self.slow.isdisjoint(batch):
+                self._server = CatalogueServer(self.catalogue, self.catalogue)
+                raise WorkerFailed("its process needs too much", has_ended_itself=self.slow.isdisjoint(batch))
+
+        parts: list[Message] = []
+        answer: Message = json.loads(json.dumps(self._server.answer(request, parts.append)))
+        self.parts += parts
+        for part in parts:
+            on_part(json.loads(json.dumps(self._garble(part))))
+        return answer
+
+
+def proxy(told: Told, **more: Any) -> tuple[WorkerCatalogue, Fragile]:
+    worker = Fragile(told, **more)
+    return WorkerCatalogue("told", worker, 60), worker
+
+
+STATES = st.sampled_from(ReplicaState)
+SHARES = st.none() | st.floats(0, 1)
+REPLICAS = st.lists(st.builds(Replica, st.just(L1), st.sampled_from([CAM, RAL, OSO]), STATES, SHARES))
+
+
+@given(REPLICAS)
+def test_best_replicas_of_sites_give_the_same_facts_as_all_replicas(replicas):
+    assert facts(*best_by_site(replicas).values(), asked=[L1]) == facts(*replicas, asked=[L1])
+
+
+def test_survey_arrives_as_the_catalogue_gave_it():
+    why = Provenance("list", "", "whole; rule r ends", "r", "ann", NOON, NOON + HOUR, timedelta(seconds=3))
+    told = Told(
+        {
+            L1: Seen(NOON, (replace(replica(), storage="D", provenance=why),), 7, frozenset({RAL})),
+            L2: Seen(NOON - HOUR, (), None, frozenset(), frozenset({Did("lofar:l2")})),
+            Did("lofar:L3"): Unseen("the server is away"),
+        }
+    )
+    catalogue, _ = proxy(told)
+    survey = catalogue.read(frozenset(told.readings))
+    assert survey.sites == {CAM, RAL}
+    assert survey.started_at == NOON + MINUTE
+    assert survey.unmapped_storages == {"NOWHERE-DISK"}
+    (one,) = survey.readings[L1].replicas
+    assert one == replace(replica(), storage="D", provenance=replace(why, storage="D"))
+    assert survey.readings[L1] == replace(told.readings[L1], as_of=NOON + MINUTE, replicas=(one,))
+    assert survey.readings[L2] == told.readings[L2]
+    assert survey.readings[Did("lofar:L3")] == Unseen("the server is away")
+    assert catalogue.token_validity == told.token_validity
+    assert catalogue.find(["*"]) == told.readings.keys()
+
+
+def test_row_that_has_not_changed_is_sent_as_a_name_and_is_the_same_object():
+    told = Told({did: Seen(NOON, (replica(did),)) for did in THOUSAND})
+    catalogue, worker = proxy(told)
+    first = catalogue.read(THOUSAND)
+    assert [len(part["rows"]["seen"]) for part in worker.parts] == [500, 500, 0]
+    told.readings[L2] = Seen(NOON, (replica(L2, RAL),))
+    second = catalogue.read(THOUSAND - {L1})
+    assert [len(part["rows"]["seen"]) for part in worker.parts[3:]] == [1, 0]
+    assert second.readings[L2].replicas == (replica(L2, RAL),)
+    third = Did("lofar:L3")
+    assert second.readings[third].replicas is first.readings[third].replicas
+    assert second.readings[third].as_of == NOON + 2 * MINUTE
+    assert catalogue.read(THOUSAND).readings[L1].replicas == (replica(L1),)
+
+
+def test_recounts_are_of_the_next_poll_alone():
+    told = Told({L1: Seen(NOON), L2: Seen(NOON)})
+    catalogue, _ = proxy(told)
+    catalogue.recount({L1, Did("lofar:L9")})
+    catalogue.read({L1, L2})
+    catalogue.read({L1, L2})
+    assert told.recounted == [{L1}]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (CatalogueDenied("told", "no"), CatalogueDenied),
+        (CatalogueUnreachable("told", "no"), CatalogueUnreachable),
+        (CatalogueGarbled("told", "no"), CatalogueGarbled),
+        (KeyError("a secret name"), WorkerBug),
+    ],
+)
+def test_error_of_the_catalogue_is_the_same_error_here(error, kind):
+    told = Told({})
+    told.error = error
+    catalogue, _ = proxy(told)
+    with pytest.raises(kind) as caught:
+        catalogue.read({L1})
+    assert "a secret name" not in str(caught.value)
+    if kind is WorkerBug:
+        assert "KeyError at adapters/test_catalogue_worker.py" in describe_bug("catalogue told", caught.value)
+
+
+def with_row(change: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
+    def garble(part: Any) -> Any:
+        rows = part["rows"]
+        return {"rows": {**rows, "seen": [change(list(row)) for row in rows["seen"]]}}
+
+    return garble
+
+
+@pytest.mark.parametrize(
+    "garble",
+    [
+        lambda _: {"rows": []},
+        lambda part: {"rows": {**part["rows"], "names": [""]}},
+        lambda part: {"rows": {**part["rows"], "names": ["x" * 501]}},
+        lambda part: {"rows": {**part["rows"], "names": []}},
+        lambda part: {"rows": {**part["rows"], "same": [L1]}},
+        with_row(lambda row: ["lofar:L9", *row[1:]]),
+        with_row(lambda row: [*row[:1], 10**30, *row[2:]]),
+        with_row(lambda row: [*row[:2], -1, *row[3:]]),
+        with_row(lambda row: [*row[:5], [[0, 9, None, 0]]]),
+        with_row(lambda row: [*row[:5], [[0, 0, 1.5, 0]]]),
+        with_row(lambda row: [*row[:5], [[0, 0, None, 7]]]),
+    ],
+)
+def test_part_that_is_not_valid_is_garbled(garble):
+    catalogue, _ = proxy(Told({L1: Seen(NOON, (replica(),))}), garble=garble)
+    with pytest.raises(CatalogueGarbled, match="the answer of its worker"):
+        catalogue.read({L1})
+
+
+def stale(survey: Survey) -> set[Did]:
+    return {did for did in THOUSAND if not isinstance(survey.readings[did], Seen)}
+
+
+def test_dataset_at_which_the_worker_ends_is_found_named_and_asked_seldom():
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}), poison=["lofar:L777"])
+    first = catalogue.read(THOUSAND)
+    assert stale(first) == {"lofar:L777"}
+    assert "its worker ended at this dataset" in first.readings[Did("lofar:L777")].reason
+    polls = []
+    for _ in range(12):
+        worker.requests.clear()
+        assert stale(catalogue.read(THOUSAND)) == {"lofar:L777"}
+        polls.append(len(worker.requests))
+    assert polls == [1, 2, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
+    worker.poison = frozenset()
+    for _ in range(8):
+        last = catalogue.read(THOUSAND)
+    assert not stale(last)
+
+
+def test_sick_catalogue_ends_its_worker_so_often_and_is_back_at_once():
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}), poison=THOUSAND)
+    assert stale(catalogue.read(THOUSAND)) == THOUSAND
+    assert len(worker.requests) <= 20
+    worker.poison = frozenset()
+    catalogue.read(THOUSAND)
+    assert not stale(catalogue.read(THOUSAND))
+
+
+def test_catalogue_whose_answers_are_too_slow_costs_two_limits_a_poll():
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in THOUSAND}))
+    worker.slow = THOUSAND
+    with pytest.raises(CatalogueError, match="its process needs too much"):
+        catalogue.read(THOUSAND)
+    assert len(worker.requests) == 2
+    worker.slow = frozenset()
+    assert not stale(catalogue.read(THOUSAND))
+
+
+def test_worker_that_ends_before_any_question_is_a_catalogue_that_does_not_answer():
+    catalogue, _ = proxy(Told({L1: Seen(NOON)}), garble=lambda _: raise_failure())
+    with pytest.raises(CatalogueUnreachable):
+        catalogue.read(frozenset())
+    with pytest.raises(CatalogueUnreachable):
+        catalogue.find(["*"])
+
+
+def raise_failure() -> None:
+    raise WorkerFailed("it ended")
