@@ -165,7 +165,7 @@ def _sum_reads(job: Ad) -> int:
 
 def _find_median_end(jobs: Sequence[Mapping[str, Any]]) -> datetime | None:
     """Return the median end of *jobs*, in whole seconds; None without a valid end."""
-    ends = sorted(end for job in jobs if (end := valid_time(job.get("EnteredCurrentStatus"))) is not None)
+    ends = sorted(end for job in jobs if (end := valid_time(job.get("EnteredCurrentStatus") or None)))
     return ends[len(ends) // 2] if ends else None
 
 

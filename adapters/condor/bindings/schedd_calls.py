@@ -375,8 +375,9 @@ class ScheddCalls(LoadCalls):
         queue = self.schedd(schedd)
         constraint = f"{MISSES_ATTRIBUTE} isnt undefined"
         ads = list(queue.query(constraint, [MISSES_ATTRIBUTE, "User"]))
-        stop = f"EnteredCurrentStatus < {since}"
-        ads += queue.history(constraint, [MISSES_ATTRIBUTE, "User"], MAX_ENDED_JOBS, since=stop)
+        ads += queue.history(
+            constraint, [MISSES_ATTRIBUTE, "User"], MAX_ENDED_JOBS, since=_has_ended_before(since)
+        )
         scalar = self.scalar
         reports = ((str(scalar(ad, "User")), read_strings(ad, MISSES_ATTRIBUTE)) for ad in ads)
         return choose_misses_fairly(reports, MAX_MISSES)
@@ -392,11 +393,12 @@ class ScheddCalls(LoadCalls):
     ) -> list[Ad]:
         """Return jobs that ended from *since* until before *ended_before* (Unix s).
 
-        The job that left the queue last comes first.
+        Without *ended_before* also those whose end is not a time, so that they can be counted.
 
-        The history is in the order in which jobs left the queue, and the schedd reads it backwards. The
-        schedd stops at the job *after_job_id* (a GlobalJobId), or at a job that ended more than
-        MAX_COMPLETED_IN_QUEUE_SECONDS before *since*: older entries have no job that ended after *since*.
+        The job that left the queue last comes first. The history is in the order in which jobs left the
+        queue, and the schedd reads it backwards. The schedd stops at the job *after_job_id* (a GlobalJobId),
+        or at a job that ended more than MAX_COMPLETED_IN_QUEUE_SECONDS before *since*: older entries have
+        no job that ended after *since*.
         """
         queue = self.schedd(schedd)
         machine_attributes = _machine_attributes(site_attributes)
@@ -408,13 +410,15 @@ class ScheddCalls(LoadCalls):
             READS_ATTRIBUTE,
             *machine_attributes,
         ]
-        stop = f"EnteredCurrentStatus < {since - MAX_COMPLETED_IN_QUEUE_SECONDS}"
+        stop = _has_ended_before(since - MAX_COMPLETED_IN_QUEUE_SECONDS)
         if after_job_id is not None:
             stop = f"GlobalJobId =?= {self.classad.quote(after_job_id)} || {stop}"
-        constraint = f"{NEGOTIATED_JOBS} && EnteredCurrentStatus >= {since}"
-        if ended_before is not None:
-            constraint = f"{constraint} && EnteredCurrentStatus < {ended_before}"
-        ads = queue.history(constraint, attributes, max_jobs, since=stop)
+        has_ended = f"EnteredCurrentStatus >= {since}"
+        if ended_before is None:
+            has_ended = f"(({has_ended}) =!= false || EnteredCurrentStatus <= 0)"
+        else:
+            has_ended = f"{has_ended} && EnteredCurrentStatus < {ended_before}"
+        ads = queue.history(f"{NEGOTIATED_JOBS} && {has_ended}", attributes, max_jobs, since=stop)
         return [self._outcome_row(ad, machine_attributes) for ad in ads]
 
     def last_ended(self, schedd: str) -> str | None:
@@ -446,6 +450,15 @@ class ScheddCalls(LoadCalls):
                 return names
         text = expression_text(ad, "RequiredDatasets")
         return () if text.lower() == "undefined" else (f"RequiredDatasets = {text}",)
+
+
+def _has_ended_before(time: int) -> str:
+    """Return the condition that a job ended, and so was submitted, before *time* (Unix s).
+
+    A query of the history ends at such a job. The owner can edit EnteredCurrentStatus of a completed job in
+    the queue (tried on 25.14.1), and with the end alone one such job hid all older ones.
+    """
+    return f"(EnteredCurrentStatus < {time} && QDate < {time})"
 
 
 def _query_ids(queue: Any, constraint: str) -> list[str]:
@@ -481,7 +494,7 @@ class TransferCalls(Bindings):
         constraint = f"{READS_ATTRIBUTE} isnt undefined"
         attributes = [READS_ATTRIBUTE, "User", "GlobalJobId"]
         ads = list(queue.query(constraint, attributes))
-        ads += queue.history(constraint, attributes, MAX_ENDED_JOBS, since=f"EnteredCurrentStatus < {since}")
+        ads += queue.history(constraint, attributes, MAX_ENDED_JOBS, since=_has_ended_before(since))
         rows: list[Ad] = []
         counts: dict[str, int] = {}
         for ad in ads:

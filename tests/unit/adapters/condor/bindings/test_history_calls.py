@@ -1,0 +1,66 @@
+"""The jobs in a schedd's history, where owners may have edited every time and id of their jobs."""
+
+import classad2
+import pytest
+
+from adapters.condor.bindings.schedd_calls import ScheddCalls, TransferCalls
+
+from .test_need_calls import NOW, Calls, job
+
+DAY = 86_400
+
+
+class History(ScheddCalls, TransferCalls):
+    """The calls with a history in memory, the job that left the queue last first."""
+
+    def __init__(self, *jobs):
+        Calls.__init__(self)
+        self.jobs = jobs
+
+    def schedd(self, name):
+        return self
+
+    def query(self, constraint, projection):
+        return []
+
+    def history(self, constraint, projection, match, since):
+        test, stop = classad2.ExprTree(constraint), classad2.ExprTree(since)
+        found = []
+        for ad in self.jobs:
+            if stop.eval(ad) is True:
+                break
+            if test.eval(ad) is True:
+                found.append(ad)
+        return found[:match]
+
+
+def ended(number, age, **more):
+    reports = {"ChirpDataLocalityMisses": [f"{NOW} t:1 UK"], "ChirpDataLocalityReads": [f"read {number}"]}
+    ids = {"GlobalJobId": f"ap1#{number}", "QDate": NOW - age - DAY}
+    return job(number, ["t:1"], age=age, status=4, **{**ids, **reports, **more})
+
+
+def ids(calls, **limits):
+    rows = calls.outcomes("ap1", NOW - 7 * DAY, limits.pop("after", None), 100, (), **limits)
+    return [row["GlobalJobId"] for row in rows]
+
+
+@pytest.mark.parametrize("end", [0, -5, 7, NOW - 100 * DAY, "never", 2**62])
+def test_end_that_an_owner_edited_hides_no_other_job(end):
+    odd = ended(2, DAY, EnteredCurrentStatus=end)
+    calls = History(ended(1, DAY), odd, ended(3, 2 * DAY), ended(4, 100 * DAY), ended(5, DAY))
+    found = ids(calls)
+    assert [one for one in found if one != "ap1#2"] == ["ap1#1", "ap1#3"], "the fourth ends the query"
+    assert len(calls.query_misses("ap1", NOW - 7 * DAY)) == 3
+    assert len(calls.read_rate_reports("ap1", NOW - 7 * DAY)) == 3
+
+
+@pytest.mark.parametrize("end", [0, -5, "never", 2**62])
+def test_job_with_an_impossible_end_is_returned_once(end):
+    calls = History(ended(1, DAY), ended(2, DAY, EnteredCurrentStatus=end), ended(3, 5 * DAY))
+    assert ids(calls) == ["ap1#1", "ap1#2", "ap1#3"]
+    assert ids(calls, ended_before=NOW - 2 * DAY) == ["ap1#3"]
+
+
+def test_query_ends_at_the_job_that_was_the_last_one_before():
+    assert ids(History(ended(1, DAY), ended(2, DAY), ended(3, DAY)), after="ap1#2") == ["ap1#1"]
