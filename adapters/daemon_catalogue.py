@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
-from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
+from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -75,8 +75,8 @@ class _SiteRow(TypedDict):
 
     site: str
     held: str | None
-    own_queue_seconds: int | None
-    estimates_until: int | None
+    backlog: int | None
+    open_until: int | None
 
 
 class _Sites(TypedDict):
@@ -114,19 +114,24 @@ class _Datasets(TypedDict):
     datasets: list[_DatasetRow]
 
 
+class _OutlookRow(TypedDict):
+    reason: str
+    sites: list[str]
+    before: int
+
+
 class _SetAtSite(TypedDict):
     site: str
     share: float
-    read_seconds: int | None
-    queue_seconds: int | None
+    open_seconds: int | None
     read_from: str | None
-    queue_site: str | None
 
 
 class _SetRow(TypedDict):
     key: str
     bytes: int | None
     sites: list[_SetAtSite]
+    outlook: _OutlookRow | None
     staging: list[str] | None
 
 
@@ -204,7 +209,7 @@ class DaemonCatalogue:
     def read_knowledge(self, dids: AbstractSet[Did], now: datetime) -> DaemonKnowledge:
         """Return the daemon's facts about *dids*, and why facts are missing; *now* is the time of the result.
 
-        If queued jobs need *dids* together, the result has the estimates of this set.
+        If queued jobs need *dids* together, the result has the openings of this set.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
@@ -216,18 +221,18 @@ class DaemonCatalogue:
         if not dids:
             return knowledge
         with suppress(CatalogueError), self._translate_errors():  # the states are an answer without them
-            return replace(knowledge, estimates=_parse_estimates(sites, self._fetch_sets([set_key(dids)])))
+            return replace(knowledge, openings=_parse_openings(sites, self._fetch_sets([set_key(dids)])))
         return knowledge
 
-    def read_estimates(self, keys: Collection[str]) -> Estimates:
-        """Return the daemon's estimates for the sets with *keys*; sets that no queued job needs have none.
+    def read_openings(self, keys: Collection[str]) -> Openings:
+        """Return the daemon's openings of the sets with *keys*; sets that no queued job needs have none.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
             sites = self._get("/v1/sites", _SITES)["sites"]
-            return _parse_estimates(sites, self._fetch_sets(keys))
+            return _parse_openings(sites, self._fetch_sets(keys))
 
     def read_staging(self, dids: Collection[Did]) -> tuple[str, ...]:
         """Return the daemon's sentences about its requests for a job that needs exactly *dids*.
@@ -404,27 +409,22 @@ def _parse_fraction(did: Did, value: object) -> float | None:
     return float(number)
 
 
-def _parse_estimates(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Estimates:
-    """Parse the rows of /v1/sites and /v1/sets; a site without valid estimates has none."""
-    until = {Site(row["site"]): row["estimates_until"] for row in sites if row["estimates_until"]}
-    own = {Site(row["site"]): row["own_queue_seconds"] or 0 for row in sites}
-    by_site: dict[Site, dict[SetKey, SetEstimate]] = {site: {} for site in until}
+def _parse_openings(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Openings:
+    """Parse the rows of /v1/sites and /v1/sets; a site without valid openings has none."""
+    until = {Site(row["site"]): row["open_until"] for row in sites if row["open_until"]}
+    openings: dict[Site, dict[str, Opening]] = {site: {} for site in until}
+    outlooks = {}
     for row in rows:
         size = row["bytes"] or 0
         for each in row["sites"]:
-            queue, read = each["queue_seconds"], each["read_seconds"]
-            if queue is not None and (site := Site(each["site"])) in by_site:
-                by_site[site][SetKey(row["key"])] = SetEstimate(
-                    read,
-                    queue,
-                    Site(each["read_from"]) if each["read_from"] else None,
-                    missing_bytes=round(size * (1 - each["share"])),
-                    queue_site=Site(each["queue_site"]) if each["queue_site"] else None,
-                )
-    return Estimates(
-        from_unix(min(until.values(), default=0)),
-        {site: SiteEstimates(sets, own[site]) for site, sets in by_site.items()},
-    )
+            if (seconds := each["open_seconds"]) is not None and (site := Site(each["site"])) in openings:
+                source = Site(each["read_from"]) if each["read_from"] else None
+                openings[site][row["key"]] = Opening(seconds, source, round(size * (1 - each["share"])))
+        if prospect := row["outlook"]:
+            named = tuple(Site(sanitize(site)) for site in prospect["sites"])
+            outlooks[SetKey(row["key"])] = Outlook(Reason(prospect["reason"]), named, prospect["before"])
+    backlog = {Site(row["site"]): row["backlog"] or 0 for row in sites}
+    return Openings(openings, float(min(until.values(), default=0)), backlog, outlooks)
 
 
 def _join_parameters(name: str, values: Iterable[str]) -> Iterator[str]:

@@ -13,9 +13,14 @@ _MAX_REPR_CHARS: Final = 80
 
 
 def parse_published_ad(
-    site: object, generation: object, as_of: object, received_at: object, now: datetime
+    site: object,
+    generation: object,
+    as_of: object,
+    received_at: object,
+    now: datetime,
+    open_until: object = None,
 ) -> PublishedAd:
-    """Build the ad from the values that a publisher returned.
+    """Build the ad from the values that a publisher returned; any other value of *open_until* is none.
 
     Raises:
         ValueError: the site's name is not a text of 1 to 500 characters; a number is not a whole number of 0
@@ -37,7 +42,8 @@ def parse_published_ad(
     updated_at = received_at if isinstance(received_at, datetime) else valid_time(received_at)
     if as_of_time is None or updated_at is None:
         raise ValueError(f"the time of its last update is not valid: {short_repr(received_at)}")
-    return PublishedAd(Site(site), numbers["generation"], as_of_time, updated_at)
+    until = valid_time(valid_integer(open_until))
+    return PublishedAd(Site(site), numbers["generation"], as_of_time, updated_at, until)
 
 
 def short_repr(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Cost of a cycle at 1,000,000 replicas, and with estimates; its growth with the number of changes."""
+"""Cost of a cycle at 1,000,000 replicas, and with pacing; its growth with the number of changes."""
 
 import json
 import statistics
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.estimates import Estimates, Rate
+from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -26,9 +26,10 @@ from hydrator.domain.model import (
     Survey,
     to_unix,
 )
-from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
-from hydrator.reconcile.estimates.estimate import Estimator
+from hydrator.domain.network import Rate
+from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, RunningJobs, ScheddLoad, SlotGroup
 from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
+from hydrator.reconcile.openings import Pacer
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
@@ -63,9 +64,9 @@ SHAPES = (
     Shape("all 500,000 wanted, 1,000,000 replicas", 500_000, 2, 1),
 )
 CHANGES = (0, 100, 1_000, 10_000)
-ESTIMATED_SETS = 10_000
+PACED_SETS = 10_000
 HOME_SITES = 2
-"""Sites that have a dataset in the measurement with estimates; jobs read it elsewhere."""
+"""Sites that have a dataset in the measurement with pacing; jobs read it elsewhere."""
 
 
 def replicas(names: list[Did], shape: Shape) -> list[tuple[Did, list[Replica]]]:
@@ -103,7 +104,7 @@ def cycle(
     answer: Survey,
     demand: Demand,
     last: Evaluation | None,
-    make_estimates: Callable[[Snapshot], Estimates | None] = lambda _: None,
+    make_openings: Callable[[Snapshot], Openings | None] = lambda _: None,
 ) -> Evaluation:
     """Evaluate one cycle of the daemon, without polling and publishing."""
     there = {
@@ -119,7 +120,7 @@ def cycle(
         policy=ReconcilePolicy(),
         now=answer.started_at,
         previous=last,
-        make_estimates=make_estimates,
+        make_openings=make_openings,
     )
     plan(there, thought.ads, retired=frozenset(), now=answer.started_at, policy=POLICY)
     return thought
@@ -157,24 +158,25 @@ def measure(shape: Shape, repeats: int) -> dict[str, Any]:
 class MadePool:
     """The load of a pool with jobs for *names*, and the rates between its sites.
 
-    Each site has 50 slots of 8 cores, a tenth of the cores free. Each set has some idle jobs and one running
-    job, which ends after 50 polls; the next one then runs at another site.
+    Each site has 50 slots of 8 cores, half of them with two free cores. Each set has some idle jobs and
+    one running job, which ends after 50 polls; the next one then runs at another site.
     """
 
     def __init__(self, names: list[Did]) -> None:
         self._keys = [set_key([did]) for did in names]
-        self._slots = tuple(SiteSlots(site, 8.0, free, 25) for site in SITES for free in (0.0, 1.6))
+        self._slots = tuple(
+            SlotGroup(site, Resources(8.0), Resources(free), 25) for site in SITES for free in (0.0, 2.0)
+        )
         self.turn = 0
 
     def read_load(self) -> PoolLoad:
         """Return the load at the poll number ``turn``; see :class:`hydrator.domain.ports.PoolLoads`."""
         idle, running = [], []
         for place, key in enumerate(self._keys):
-            user = f"user{place % 20}@example.org"
-            idle.append(IdleJobs(1 + (place + self.turn) % 7, key, user, 1.0, 3600))
+            idle.append(IdleJobs(1 + (place + self.turn) % 7, key, lane=place % 5))
             lap, polls = divmod(place + self.turn, 50)
             started_at = (to_unix(self.now - polls * POLL),)
-            running.append(RunningJobs(started_at, SITES[lap % len(SITES)], key, user, 1.0, 3600))
+            running.append(RunningJobs(started_at, SITES[lap % len(SITES)], key, None, "read 60 s from CAM"))
         return PoolLoad(self.now, {"schedd": ScheddLoad(tuple(idle), tuple(running))}, self._slots)
 
     @property
@@ -182,15 +184,15 @@ class MadePool:
         return NOW + self.turn * POLL
 
     def rate(self, source: Site, destination: Site) -> Rate:  # noqa: ARG002
-        """Return the same rate for all pairs of sites; see hydrator.domain.ads.estimates.RateLookup."""
+        """Return the same rate for all pairs of sites; see hydrator.domain.network.RateLookup."""
         return Rate(100e6, "benchmark")
 
     def close(self) -> None:
         """Do nothing: no connection is open."""
 
 
-def measure_estimates(sets: int, repeats: int) -> dict[str, Any]:
-    """Measure CPU seconds of cycles with and without estimates: the first one, and later ones.
+def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
+    """Measure CPU seconds of cycles with and without pacing: the first one, and later ones.
 
     In the later ones 100 datasets have changed, and the pool has another load.
     """
@@ -199,7 +201,7 @@ def measure_estimates(sets: int, repeats: int) -> dict[str, Any]:
     taken: dict[str, Any] = {}
     for name in ("off", "on"):
         pool = MadePool(names)
-        estimator = Estimator(pool, lambda pool=pool: pool)  # type: ignore[misc]
+        pacer = Pacer(pool, lambda pool=pool: pool)  # type: ignore[misc]
         shape = Shape(name, sets, HOME_SITES, 1)
         answer = survey(replicas(names, shape), NOW)
         state, spent = ReconcileState(), []
@@ -208,40 +210,40 @@ def measure_estimates(sets: int, repeats: int) -> dict[str, Any]:
             pool.turn = turn
             if turn:
                 answer = repeat_survey(answer, min(100, sets), turn)
-            estimator.begin_query()
-            estimator.await_query(timedelta(minutes=5))
-            estimates = partial(estimator.make, demand=demand, now=answer.started_at)
-            more = (estimates,) if name == "on" else ()
+            pacer.begin_query()
+            pacer.await_query(timedelta(minutes=5))
+            openings = partial(pacer.make, demand=demand, now=answer.started_at)
+            more = (openings,) if name == "on" else ()
             seconds, evaluation = measure_cpu(partial(cycle, state, answer, demand, last, *more))
             state, last = evaluation.state, evaluation
             spent.append(seconds)
         taken[name] = spent
-        made = estimator.last.estimates
-        assert name == "off" or made, estimator.last.none_reason
-        taken["estimates"] = sum(len(site.by_key) for site in made.sites.values()) if made else 0
+        made = pacer.last.openings
+        assert name == "off" or made, pacer.last.none_reason
+        taken["openings"] = sum(map(len, made.openings.values())) if made else 0
     taken["peak"] = peak_mib()
     return taken
 
 
-def figures_of_estimates(sets: int, taken: Mapping[str, Any]) -> list[Figure]:
+def figures_of_pacing(sets: int, taken: Mapping[str, Any]) -> list[Figure]:
     name = f"{sets:,} sets at {len(SITES)} sites"
     first, *later = taken["on"]
     first_off, *later_off = taken["off"]
     return [
-        Figure(f"{name}, estimates on: full cycle", first, "s", None, f"{first_off:.3g} s without estimates"),
+        Figure(f"{name}, pacing on: full cycle", first, "s", None, f"{first_off:.3g} s without pacing"),
         Figure(
-            f"{name}, estimates on: cycle with 100 changes and another load",
+            f"{name}, pacing on: cycle with 100 changes and another load",
             statistics.median(later),
             "s",
             None,
-            f"{statistics.median(later_off):.3g} s without estimates; {taken['estimates']:,} estimates",
+            f"{statistics.median(later_off):.3g} s without pacing; {taken['openings']:,} openings",
         ),
-        Figure(f"{name}, estimates on: peak memory of the process", taken["peak"], "MiB"),
+        Figure(f"{name}, pacing on: peak memory of the process", taken["peak"], "MiB"),
     ]
 
 
 def run(quick: bool = False) -> Result:
-    """Measure each shape, and the cycle with estimates, in a process of its own."""
+    """Measure each shape, and the cycle with pacing, in a process of its own."""
     shapes = [Shape(s.name, s.datasets // 100, s.sites, s.storages) for s in SHAPES] if quick else SHAPES
     repeats = 1 if quick else 3
     measurements = {
@@ -252,9 +254,9 @@ def run(quick: bool = False) -> Result:
     large, small = (measurements[SHAPES[number].name] for number in (0, 1))
     grown = middle(large, "100") / middle(small, "100")
     figures.append(Figure("100 changes: ten times the replicas cost", grown, "times", note="10,000 wanted"))
-    sets = ESTIMATED_SETS // 5 if quick else ESTIMATED_SETS
-    measurements["estimates"] = in_process("estimates", sets, repeats)
-    figures += figures_of_estimates(sets, measurements["estimates"])
+    sets = PACED_SETS // 5 if quick else PACED_SETS
+    measurements["pacing"] = in_process("pacing", sets, repeats)
+    figures += figures_of_pacing(sets, measurements["pacing"])
     return Result("scale", tuple(figures), " ".join(HOW.split()), measurements)
 
 
@@ -309,15 +311,15 @@ evaluation. "from nothing" is the same without the previous evaluation, in the s
 without demand never reach the core. A poll compares each reading with the last one, which grows with the
 demand; all else grows with the number of changes and with the budget of the ads. Unchanged readings keep
 their replica objects, as with adapters while a file or an answer is the same; the times are new. CPU
-seconds, median of 3, each shape in a process of its own. Saving is SQLite. With estimates: each dataset is
+seconds, median of 3, each shape in a process of its own. Saving is SQLite. With pacing: each dataset is
 at 2 of 20 sites and has idle jobs and a running job of its own; all pairs of sites have a rate; the same
-cycles without estimates are measured beside them. The query of the pool's load is not in the figures."""
+cycles without pacing are measured beside them. The query of the pool's load is not in the figures."""
 
 
 if __name__ == "__main__":
     kind, *numbers = sys.argv[1], *map(int, sys.argv[2:])
-    if kind == "estimates":
-        json.dump(measure_estimates(*numbers), sys.stdout)
+    if kind == "pacing":
+        json.dump(measure_pacing(*numbers), sys.stdout)
     else:
         *sizes, count = numbers
         json.dump(measure(Shape(kind, *sizes), count), sys.stdout)

@@ -25,10 +25,14 @@ The hook prints these lines. After a failure without a local copy it prints only
     DataLocalityError = undefined    or the reason why this run failed
     - trouble
     <empty line>
-    DataLocalitySite = "UK"        the contract's attributes; the hook parses the ad of the source
-    ...                            and prints only the parsed values
+    DataLocalityOpen = (...)         the openings; without openings in the ad, the hook omits this block
+    ...
+    - openings update:true           `update:true` if this startd got other openings of this generation last
+    <empty line>
+    DataLocalitySite = "UK"          the contract's attributes; the hook parses the ad of the source
+    ...                              and prints only the parsed values
     DataLocalitySource = "hook"
-    - locality update:true         `update:true` if this startd did not get this generation before
+    - locality update:true           `update:true` if this startd got another generation last
 
 Exit status 0: the hook printed the source's current answer. 1: the source failed. Then the hook printed
 the source's last answer from the local copy with the old ``DataLocalityAsOf``, so expressions can compute
@@ -62,9 +66,11 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 CONTRACT = 1
 """The contract version of ads that this hook reads; see docs/reference/attributes.md."""
-TAGS = ("trouble", "locality")
+TAGS = ("trouble", "openings", "locality")
 """All tags of the contract, in the order of output. A block stays in the startd until its tag comes again.
-A run without an answer omits the second tag, so that the startd keeps the attributes of that block."""
+A run without an answer prints the first one only, so that the startd keeps the attributes of the others."""
+OPENINGS = ("DataLocalityOpen", "DataLocalityReadFrom", "DataLocalityBacklog", "DataLocalityOpenUntil")
+"""The attributes of the block ``openings``, which change without a new generation of the ad."""
 
 MAX_BODY = 1 << 20
 """Bytes of the longest answer that is read."""
@@ -79,7 +85,7 @@ MAX_AHEAD_SECONDS = 86400
 adopts no generation that is further ahead, so such a generation is forged. hydrator/domain/untrusted.py has
 the same limit."""
 MAX_SECONDS = 10 * 365 * 86400
-"""Largest estimate of a reading or waiting time, in seconds; a larger one is an error of the daemon."""
+"""Longest time of a read, in seconds; a longer one is an error of the daemon."""
 WRITE_SECONDS = 30
 """Seconds that the startd may keep its pipe full before this run fails."""
 DRAIN_SECONDS = 5
@@ -108,36 +114,41 @@ EXPRESSIONS = {
         "TARGET.DataLocalityMaxAge) =?= true"
     ),
     "DataLocalityAuto": (
-        "MY.DataLocalityLocal =?= true || ifThenElse((time() < MY.DataLocalityEstimatesUntil && "
-        "MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey] >= 0) =?= true, "
-        "(MY.DataLocalityReadSeconds[TARGET.DataLocalityKey] + (MY.DataLocalityOwnQueueSeconds ?: 0) < "
-        "MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey]) =?= true, "
-        "(MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0 && time() - "
-        "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
-        "TARGET.DataLocalityMaxAge) =?= true || (time() >= TARGET.DataLocalityAnyAfter) =?= true)"
+        "MY.DataLocalityLocal =?= true || (time() < MY.DataLocalityOpenUntil && "
+        "(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
+        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) >= 0) =?= '
+        "true || ((time() >= TARGET.DataLocalityAnyAfter) =?= true && !((time() < "
+        "MY.DataLocalityOpenUntil) =?= true && (MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0) =?= "
+        "true))"
     ),
     "DataLocalityRank": (
-        "MY.DataLocalityLocal =?= true ? 0.0 : (time() < MY.DataLocalityEstimatesUntil && "
-        "MY.DataLocalityReadSeconds[TARGET.DataLocalityKey] >= 0 && "
-        "MY.DataLocalityReadSeconds[TARGET.DataLocalityKey] <= 800000) =?= true ? "
-        "((MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0 && time() - "
-        "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
-        "TARGET.DataLocalityMaxAge) =?= true ? MY.DataLocalitySets[TARGET.DataLocalityKey] : 0.0) - 1.0 "
-        "- MY.DataLocalityReadSeconds[TARGET.DataLocalityKey] : "
+        "MY.DataLocalityLocal =?= true ? 0.0 : ((time() < MY.DataLocalityOpenUntil && "
+        "(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
+        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) >= 0) =?= '
+        "true && (MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
+        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) <= 800000) '
+        "=?= true ? ((MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0) =?= true ? "
+        "MY.DataLocalitySets[TARGET.DataLocalityKey] : 0.0) - 1.0 - "
+        "(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
+        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) : '
         "((MY.DataLocalitySets[TARGET.DataLocalityKey] >= 0.0 && time() - "
         "(MY.DataLocalitySetsAsOf[TARGET.DataLocalityKey] ?: MY.DataLocalityAsOf) < "
         "TARGET.DataLocalityMaxAge) =?= true ? 100000.0 * MY.DataLocalitySets[TARGET.DataLocalityKey] : "
         "0.0) - 1000000.0"
     ),
     "DataLocalityOffer": (
-        'MY.DataLocalityLocal =?= true ? "local" : (time() < MY.DataLocalityEstimatesUntil && '
-        "MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey] >= 0) =?= true && "
-        "isInteger(MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey]) =?= true ? "
-        'strcat(isInteger(MY.DataLocalityReadSeconds[TARGET.DataLocalityKey]) =?= true ? strcat("read ", '
-        'MY.DataLocalityReadSeconds[TARGET.DataLocalityKey], " s", regexp("^[]^-~ !#%-[]{1,60}$", '
-        'MY.DataLocalityReadFrom[TARGET.DataLocalityKey]) =?= true ? strcat(" from ", '
-        'MY.DataLocalityReadFrom[TARGET.DataLocalityKey]) : "", ", ") : "", "queue ", '
-        'MY.DataLocalityQueueSeconds[TARGET.DataLocalityKey], " s") : ""'
+        'MY.DataLocalityLocal =?= true ? "local" : (time() < MY.DataLocalityOpenUntil && '
+        "(MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
+        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]) >= 0) =?= '
+        "true && isInteger((MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: "
+        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)])) =?= true ? '
+        'strcat("read ", (MY.DataLocalityOpen[TARGET.DataLocalityKey] ?: '
+        'MY.DataLocalityOpen[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)]), " s", '
+        'regexp("^[]^-~ !#%-[]{1,60}$", (MY.DataLocalityReadFrom[TARGET.DataLocalityKey] ?: '
+        'MY.DataLocalityReadFrom[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)])) =?= '
+        'true ? strcat(" from ", (MY.DataLocalityReadFrom[TARGET.DataLocalityKey] ?: '
+        'MY.DataLocalityReadFrom[strcat(TARGET.DataLocalityKey, "~", TARGET.DataLocalityLane)])) : "") : '
+        '""'
     ),
 }
 """The match logic that each slot has, with the slot as MY and the job as TARGET; its source is
@@ -214,7 +225,7 @@ def parse_did(text: str) -> str:
 
 
 def parse_key(text: str) -> str:
-    """Parse the key of a set of datasets; reject characters that could end a quoted name."""
+    """Parse the key of a set of datasets, or of a lane; reject characters that could end a quoted name."""
     if not 0 < len(text) <= MAX_KEY or text.strip(KEY_CHARACTERS):
         raise InvalidAd(f"{short_repr(text)} is not a valid key of a set of datasets")
     return text
@@ -360,21 +371,16 @@ READERS = {
     "DataLocalityTruncated": parse_boolean,
     "DataLocalitySets": lambda text: parse_sets(text, parse_share),
     "DataLocalitySetsAsOf": lambda text: parse_sets(text, parse_integer),
-    "DataLocalityReadSeconds": lambda text: parse_sets(text, parse_seconds),
-    "DataLocalityQueueSeconds": lambda text: parse_sets(text, parse_seconds),
+    "DataLocalityOpen": lambda text: parse_sets(text, parse_seconds),
     "DataLocalityReadFrom": lambda text: parse_sets(text, parse_source),
-    "DataLocalityOwnQueueSeconds": parse_seconds,
-    "DataLocalityEstimatesUntil": parse_integer,
+    "DataLocalityBacklog": parse_integer,
+    "DataLocalityOpenUntil": parse_integer,
     "DataLocalityAsOf": parse_integer,
     "DataLocalityGeneration": parse_integer,
     "DataLocalityVersion": parse_integer,
 }
 """The accepted attributes and their parsers, in the order of output."""
-OPTIONAL_ATTRIBUTES = (
-    *("AvailableDatasets", "DataLocalitySetsAsOf", "DataLocalityReadSeconds"),
-    *("DataLocalityQueueSeconds", "DataLocalityReadFrom", "DataLocalityOwnQueueSeconds"),
-    "DataLocalityEstimatesUntil",
-)
+OPTIONAL_ATTRIBUTES = ("AvailableDatasets", "DataLocalitySetsAsOf", *OPENINGS)
 
 
 def format_literal(value: object) -> str:
@@ -525,10 +531,10 @@ def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]
         raise InvalidAd(
             f"this is the ad of site {short_repr(str(ad['DataLocalitySite']))}, not of {short_repr(site)}"
         )
-    until = ad.get("DataLocalityEstimatesUntil")
+    until = ad.get("DataLocalityOpenUntil")
     moment = as_of_seconds(ad)
     limited = limit_times(ad, moment, now)
-    return limit_estimates(limited, until, moment, now) if isinstance(until, int) else limited
+    return limit_openings(limited, until, moment, now) if isinstance(until, int) else limited
 
 
 def check_generation(generation: object, now: int) -> None:
@@ -556,20 +562,20 @@ def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, ob
     return {name: limited.get(name, value) for name, value in ad.items()}
 
 
-def limit_estimates(ad: "dict[str, object]", until: int, moment: int, now: int) -> "dict[str, object]":
-    """Return *ad* with estimates that are valid until *until* by the clock of the source.
+def limit_openings(
+    ad: "dict[str, object]", until: int, moment: int, now: int, earliest: int = 0
+) -> "dict[str, object]":
+    """Return *ad* with openings that are valid until *until* by the clock of the source, or until *earliest*.
 
     The source's time *moment* may be ahead of *now*. Then its clock is ahead at least by the difference, so
-    the estimates end earlier by this node's clock.
+    the openings end earlier by this node's clock.
     """
     until -= max(0, moment - now)
     if until > now + MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
         raise InvalidAd(
-            f"the ad's estimates end {until - now} s in the future: synchronize the clocks of node and daemon"
+            f"the ad's openings end {until - now} s in the future: synchronize the clocks of node and daemon"
         )
-    name = "DataLocalityEstimatesUntil"
-    first = {} if name in ad else {name: 0}  # type: dict[str, object]
-    return {**first, **ad, name: max(0, until)}
+    return {**ad, "DataLocalityOpenUntil": max(earliest, until)}
 
 
 def ad_text(ad: "dict[str, object]") -> str:
@@ -585,27 +591,47 @@ def trouble_block(text: str) -> bytes:
     return ("\nDataLocalityError = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
 
 
+def openings_block(ad: "dict[str, object]", is_update: bool) -> bytes:
+    """Return the output block with the openings of the site; empty if the ad has none."""
+    lines = [attribute_line(name, ad[name]) for name in OPENINGS if name in ad]
+    return block(TAGS[1], lines, is_update) if lines else b""
+
+
 def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
-    """Return the output block with the attributes of the site's data; its last line is the block's tag.
+    """Return the output block with the attributes of the site's data, and the match logic."""
+    attributes = [attribute_line(name, value) for name, value in ad.items() if name not in OPENINGS]
+    expressions = [f"{name} = {text}" for name, text in EXPRESSIONS.items()]
+    return block(TAGS[2], [*attributes, *expressions, 'DataLocalitySource = "hook"'], is_update)
+
+
+def attribute_line(name: str, value: object) -> str:
+    """Return the line of an attribute.
 
     Lists and nested ads are in parentheses: HTCondor's ClassAd cache then stores them
     once for all slots of a site. Without parentheses it stores one copy for each slot.
     """
-    formats = {True: "{} = ({})", False: "{} = {}"}
-    attributes = [
-        formats[isinstance(value, (list, dict))].format(name, format_literal(value))
-        for name, value in ad.items()
-    ]
-    expressions = [f"{name} = {text}" for name, text in EXPRESSIONS.items()]
-    lines = [*attributes, *expressions, 'DataLocalitySource = "hook"']
+    text = format_literal(value)
+    return f"{name} = ({text})" if isinstance(value, (list, dict)) else f"{name} = {text}"
+
+
+def block(tag: str, lines: "list[str]", is_update: bool) -> bytes:
+    """Return the output block of *lines*; its last line is the *tag*."""
     for line in lines:
         if len(line) > MAX_LINE:
             raise InvalidAd(f"line {line.split()[0]} of the ad has {len(line)} bytes, {MAX_LINE} are allowed")
-    end = "- " + TAGS[1] + (" update:true" if is_update else "")
+    end = "- " + tag + (" update:true" if is_update else "")
     text = ("\n" + "\n".join([*lines, end]) + "\n").encode("ascii")
     if len(text) > MAX_BODY:
         raise InvalidAd(f"the ad has {len(text)} bytes, {MAX_BODY} are allowed")
     return text
+
+
+def openings_mark(ad: "dict[str, object]") -> str:
+    """Return a short text that changes with the openings, but not with the time of their end."""
+    import zlib
+
+    text = "".join([f"{name}={format_literal(ad[name])};" for name in OPENINGS[:-1] if name in ad])
+    return f"{zlib.crc32(text.encode('ascii')):08x}"
 
 
 # ---------------------------------------------------------------- configuration
@@ -1190,12 +1216,9 @@ def update_times(
         sent_at = parse_integer(answer["x-datalocality-asof"])
         moment = sent_at if may_go_back else max(sent_at, moment)
         ad = limit_times(ad, moment, now)
-    if answer.get("x-datalocality-estimatesuntil"):
-        until = parse_integer(answer["x-datalocality-estimatesuntil"])
-        known = ad.get("DataLocalityEstimatesUntil")
-        ad = limit_estimates(ad, until, moment, now)
-        if not may_go_back and isinstance(known, int):
-            ad["DataLocalityEstimatesUntil"] = max(known, until - max(0, moment - now))
+    until, known = answer.get("x-datalocality-openuntil"), ad.get("DataLocalityOpenUntil")
+    if until and isinstance(known, int):
+        ad = limit_openings(ad, parse_integer(until), moment, now, 0 if may_go_back else known)
     return ad
 
 
@@ -1584,9 +1607,14 @@ def run_hook(settings: HookSettings, output_fd: int) -> int:
     cache = find_cache_directory(settings)
     cached, failure = ask_or_use_cache(settings, site, cache)
     name = startd_instance_name() if cache else ""
-    mark = f"{site} {cached.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
+    facts = f"{site} {cached.ad['DataLocalityGeneration']} {VERSION}\n"
+    openings = openings_mark(cached.ad)
+    mark = (facts + openings).encode("ascii")
     last = cache.read(name) if cache and name else b""
-    text = trouble_block(failure) + locality_block(cached.ad, is_update=last != mark)
+    is_new = not last.startswith(facts.encode("ascii"))
+    has_new_openings = last != mark and not is_new
+    text = trouble_block(failure) + openings_block(cached.ad, has_new_openings)
+    text += locality_block(cached.ad, is_new)
     ignore_sigterm()
     print_once(output_fd, text)
     if cache and name and last != mark:
@@ -1616,7 +1644,7 @@ def print_once(output_fd: int, text: bytes) -> None:
 
 
 def print_trouble(reason: str, output_fd: int) -> None:
-    """Print only the block with the error *reason*; the startd keeps the attributes of the other block."""
+    """Print only the block with the error *reason*; the startd keeps the attributes of the other blocks."""
     try:
         print_once(output_fd, trouble_block(reason))
     except OutputError:

@@ -89,4 +89,4 @@ def ad(*available: str, site: Site = CAM, at: datetime = NOON, generation: int =
 
 
 def published(*ads: SiteAd, heard: datetime = NOON) -> dict[Site, PublishedAd]:
-    return {a.site: PublishedAd(a.site, a.generation, a.as_of, heard) for a in ads}
+    return {a.site: PublishedAd(a.site, a.generation, a.as_of, heard, a.open_until) for a in ads}

@@ -19,10 +19,9 @@ def by_set(mark: int, many: int = DATASETS) -> dict[str, object]:
     return {
         "DataLocalitySets": dict.fromkeys(keys, 0.25),
         "DataLocalitySetsAsOf": {keys[0]: OLD_FACT + mark % 1000},
-        "DataLocalityReadSeconds": dict.fromkeys(keys, 256),
-        "DataLocalityQueueSeconds": dict.fromkeys(keys, 1024),
+        "DataLocalityOpen": dict.fromkeys(keys, 256),
         "DataLocalityReadFrom": dict.fromkeys(keys, "RAL; no 2"),
-        "DataLocalityOwnQueueSeconds": mark % 1000,
+        "DataLocalityBacklog": mark % 1000,
     }
 
 
@@ -37,7 +36,7 @@ def ad_text(generation: int, as_of: int, many: int = DATASETS, site: str = "UK")
         "DatasetAsOf": {dids[1]: OLD_FACT + generation % 1000},
         "DataLocalityTruncated": False,
         **by_set(generation, many),
-        "DataLocalityEstimatesUntil": as_of + 900,
+        "DataLocalityOpenUntil": as_of + 900,
         "DataLocalityAsOf": as_of,
         "DataLocalityGeneration": generation,
         "DataLocalityVersion": 1,

@@ -124,7 +124,13 @@ class MemoryPublisher:
         """Return the ads, with times in whole seconds; see :class:`hydrator.domain.ports.Publisher`."""
         self._check_working()
         return {
-            site: PublishedAd(site, ad.generation, from_unix(to_unix(ad.as_of)), self._published_at[site])
+            site: PublishedAd(
+                site,
+                ad.generation,
+                from_unix(to_unix(ad.as_of)),
+                self._published_at[site],
+                ad.open_until,
+            )
             for site, ad in sorted(self.ads.items())
         }
 

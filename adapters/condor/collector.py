@@ -136,6 +136,7 @@ class CollectorPublisher:
             ad[contract.AS_OF],
             received_at - self._skew if received_at else None,
             self._clock(),
+            ad[contract.OPEN_UNTIL],
         )
 
 

@@ -1,5 +1,6 @@
 """Jobs of all schedds: the idle and running jobs with the slots of all sites, and the jobs that need data."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -7,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hydrator.domain.ads.classad import list_literal, string_literal
+from hydrator.domain.ads.openings import MAX_LANE
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen, from_unix
 from hydrator.domain.ports import (
@@ -15,9 +17,10 @@ from hydrator.domain.ports import (
     DataNeed,
     IdleJobs,
     PoolLoad,
+    Resources,
     RunningJobs,
     ScheddLoad,
-    SiteSlots,
+    SlotGroup,
 )
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_number
 
@@ -25,19 +28,27 @@ from .bindings.client import CondorClient, QueueClient
 from .bindings.library import NOT_DYNAMIC_SLOT
 from .schedd_rounds import SiteRounds
 
-SLOT_ATTRIBUTES = ("Name", "State", "PartitionableSlot", "TotalSlotCpus", "Cpus")
+RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
+"""What :class:`Resources` has, as slots name it; a partitionable slot has the whole as ``TotalSlot…``."""
+SLOT_ATTRIBUTES = (
+    *("Name", "State", "PartitionableSlot"),
+    *RESOURCES,
+    *(f"TotalSlot{name}" for name in RESOURCES),
+)
 USABLE_SLOT = (
     f"{NOT_DYNAMIC_SLOT} && Offline =!= true && Start =!= false && Draining =!= true && BackfillSlot =!= true"
-    ' && State =!= "Owner" && State =!= "Drained" && State =!= "Backfill"'
+    ' && State =!= "Owner" && State =!= "Drained" && State =!= "Backfill" && SlotBrokenReason is undefined'
 )
-"""Slots that take jobs. The collector evaluates START without a job, so a START that tests the job counts."""
+"""Slots that take jobs. The collector evaluates START without a job, so a START that tests the job counts.
+
+The START of a broken slot of 25.14 is a text, so it would count, too.
+"""
 MAX_SLOT_AGE = timedelta(seconds=750)
 """Two and a half times UPDATE_INTERVAL, 300 s by default: the startd of an older ad ended without a word."""
 MAX_CLUSTER_JOBS = 10_000
 """Jobs of one cluster in one answer."""
 _MAX_SLOT_NAMES = 1000
-_MAX_CPUS = 1_000_000
-_MAX_EXPECTED_SECONDS = 10**9
+_MAX_AMOUNT = 10**15
 
 
 class ScheddLoads(SiteRounds):
@@ -66,12 +77,10 @@ class ScheddLoads(SiteRounds):
         ads = self._collector.slots([*self._site_attributes, *SLOT_ATTRIBUTES], self._usable_slot)
         slots = [(ad, site) for ad in ads if (site := self._find_site(ad)) is not None]
         sites_by_slot = {str(ad["Name"]): site for ad, site in slots}
-        others = f"{NOT_DYNAMIC_SLOT} && ({self._usable_slot}) =!= true"
-        leaving = [str(ad["Name"]) for ad in self._collector.slots(["Name"], others)]
 
         def query(client: QueueClient, schedd: str) -> ScheddLoad:
             idle = tuple(_parse_idle(row) for row in client.read_idle_jobs(schedd))
-            rows = client.read_running_jobs(schedd, self._site_attributes, leaving)
+            rows = client.read_running_jobs(schedd, self._site_attributes)
             ahead = next((row["clock_ahead"] for row in rows), 0)
             return ScheddLoad(idle, _parse_running(rows, sites_by_slot), ahead)
 
@@ -124,25 +133,36 @@ def seen_within(age: timedelta) -> str:
     return f"(time() - LastHeardFrom > {round(age.total_seconds())}) =!= true"
 
 
-def _group_slots(slots: Sequence[tuple[Mapping[str, Any], Site]]) -> tuple[SiteSlots, ...]:
-    counts: dict[tuple[Site, float, float], int] = {}
+def _group_slots(slots: Sequence[tuple[Mapping[str, Any], Site]]) -> tuple[SlotGroup, ...]:
+    counts: Counter[tuple[Site, Resources, Resources]] = Counter()
     for ad, site in slots:
         is_partitionable = ad["PartitionableSlot"] is True
-        total = _cpus(ad["TotalSlotCpus"] if is_partitionable else ad["Cpus"])
+        left = Resources(*(_amount(ad[name]) for name in RESOURCES))
+        total = (
+            Resources(*(_amount(ad[f"TotalSlot{name}"]) for name in RESOURCES)) if is_partitionable else left
+        )
         is_free = is_partitionable or ad["State"] == "Unclaimed"
-        free = min(_cpus(ad["Cpus"]), total) if is_free else 0.0
-        if total:
-            counts[site, total, free] = counts.get((site, total, free), 0) + 1
-    return tuple(SiteSlots(*group, count) for group, count in sorted(counts.items()))
+        free = Resources(*map(min, left, total)) if is_free else Resources(0.0)
+        if total.cpus:
+            counts[site, total, free] += 1
+    return tuple(SlotGroup(*group, count) for group, count in sorted(counts.items()))
 
 
-def _cpus(value: object) -> float:
+def _amount(value: object) -> float:
     number = valid_number(value)
-    return min(float(number), _MAX_CPUS) if number is not None and number > 0 else 0.0
+    return min(float(number), _MAX_AMOUNT) if number is not None and number > 0 else 0.0
 
 
 def _parse_idle(row: Mapping[str, Any]) -> IdleJobs:
-    return IdleJobs(max(1, valid_integer(row["job_count"]) or 1), **_shared_fields(row))
+    cpus, *more = map(_amount, row["request"])
+    return IdleJobs(
+        max(1, valid_integer(row["job_count"]) or 1),
+        row["key"],
+        row["run"],
+        Resources(cpus or 1.0, *more),
+        min(valid_integer(row["lane"]) or 0, MAX_LANE),
+        row["is_auto"] is True,
+    )
 
 
 def _parse_running(
@@ -152,20 +172,10 @@ def _parse_running(
     starts: dict[RunningJobs, list[int]] = {}
     for row in rows:
         site = Site(row["site"]) if row["site"] else sites_by_slot.get(row["slot"] or "")
-        group = RunningJobs((), site, **_shared_fields(row), is_leaving=row["is_leaving"] is True)
+        group = RunningJobs((), site, row["key"], row["run"], row["offer"])
         times = [start for start in row["started_at"] if valid_integer(start, MAX_UNIX_SECONDS) is not None]
         starts.setdefault(group, []).extend(times)
     return tuple(replace(group, started_at=tuple(sorted(times))) for group, times in starts.items() if times)
-
-
-def _shared_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "key": row["key"],
-        "user": row["user"],
-        "cpus": _cpus(row["cpus"]) or 1.0,
-        "expected_seconds": valid_integer(row["expected_seconds"], _MAX_EXPECTED_SECONDS),
-        "run": row["run"],
-    }
 
 
 MAX_GROUPS = 100

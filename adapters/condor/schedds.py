@@ -9,8 +9,8 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
-from hydrator.domain.ads.estimates import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Site, Unseen
+from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.ports import Clock, EndedJobs, StepReporter
 from hydrator.domain.untrusted import valid_integer, valid_number, valid_time
 
@@ -179,7 +179,7 @@ class ScheddTransferLog(_NewReports):
     """A part of a ``TransferLog`` that asks each schedd for what is new since its last answer."""
 
     def read_samples(self) -> TransferLogAnswer:
-        """See :class:`hydrator.domain.ads.estimates.TransferLog`."""
+        """See :class:`hydrator.domain.network.TransferLog`."""
         answers = self.ask(self._query_schedd)
         return TransferLogAnswer(
             tuple(

@@ -30,10 +30,11 @@ SLOT_ATTRIBUTES = (
     contract.SITE,
     contract.GENERATION,
     contract.AS_OF,
+    contract.OPEN_UNTIL,
     contract.SOURCE,
 )
-Content = tuple[object, object, object]
-"""Site, generation and AsOf in a slot's ad, by which one merge differs from another."""
+Content = tuple[object, object, object, object]
+"""Site, generation, AsOf and OpenUntil in a slot's ad, by which one merge differs from another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Slot:
     advertised_site: str | None
     generation: object
     as_of: object
+    open_until: object
     advertised_via: object
 
     @property
@@ -61,12 +63,13 @@ class Slot:
 
     @property
     def content(self) -> Content:
-        """Return site, generation and AsOf in the slot's ad. These values show whether a merge arrived."""
-        return self.advertised_site, self.generation, self.as_of
+        """Return the values in the slot's ad that show whether a merge arrived."""
+        return self.advertised_site, self.generation, self.as_of, self.open_until
 
     def has_content_of(self, ad: SiteAd) -> bool:
-        """Return True if the slot has the content of *ad*: its site and its generation."""
-        return (self.advertised_site, self.generation) == (ad.site, ad.generation)
+        """Return True if the slot has the content of *ad*: its site, its generation and its openings."""
+        site, generation, _, open_until = content_of(ad)
+        return (self.advertised_site, self.generation, self.open_until) == (site, generation, open_until)
 
 
 def parse_slots(ads: Iterable[Mapping[str, Any]], site_attributes: Sequence[str]) -> list[Slot]:
@@ -149,7 +152,9 @@ def split_into_batches(
 
 def content_of(ad: SiteAd | None) -> Content:
     """Return the ``content`` of a slot after a merge of *ad*; *ad* None means that the merge is withdrawn."""
-    return (ad.site, ad.generation, to_unix(ad.as_of)) if ad else (None, None, None)
+    if ad is None:
+        return None, None, None, None
+    return ad.site, ad.generation, to_unix(ad.as_of), to_unix(ad.open_until) if ad.open_until else None
 
 
 def count_confirmed_merges(slots: Iterable[Slot], sent_contents: Mapping[Slot, Content]) -> tuple[int, int]:
@@ -428,7 +433,7 @@ def _parse_slot_ad(slot: Slot, now: datetime) -> PublishedAd | None:
         return None
     try:
         return parse_published_ad(
-            slot.advertised_site, slot.generation, slot.as_of, slot.last_heard_from, now
+            slot.advertised_site, slot.generation, slot.as_of, slot.last_heard_from, now, slot.open_until
         )
     except ValueError:
         return None

@@ -31,6 +31,7 @@ _MODE: Final = 0o644
 _SITE: Final = re.compile(r'^DataLocalitySite = "(?P<site>(?:[^"\\\n]|\\.)*)"$', re.MULTILINE)
 _NUMBER: Final = "^DataLocality{} = ([0-9]{{1,18}})$"
 _AS_OF: Final = re.compile(_NUMBER.format("AsOf"), re.MULTILINE)
+_OPEN_UNTIL: Final = re.compile(_NUMBER.format("OpenUntil"), re.MULTILINE)
 _GENERATION: Final = re.compile(_NUMBER.format("Generation"), re.MULTILINE)
 _LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = ([0-9]{1,9})\n\Z")
 
@@ -148,8 +149,14 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
     site = _site_in_name(path.name)
     if _unescape(_match_once(_SITE, text)) != site:
         raise ValueError("the site of the ad is not the site in the file's name")
+    until = _OPEN_UNTIL.search(text)
     return parse_published_ad(
-        site, int(_match_once(_GENERATION, text)), int(_match_once(_AS_OF, text)), written_at, now
+        site,
+        int(_match_once(_GENERATION, text)),
+        int(_match_once(_AS_OF, text)),
+        written_at,
+        now,
+        int(until[1]) if until else None,
     )
 
 

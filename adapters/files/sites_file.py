@@ -7,12 +7,12 @@ file once in each of its cycles to learn which datasets the slots of a site have
      "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, …}},
      "datasets": {"lofar:L1": ["UK"]},
      "sets": {"lofar:@L1": {"UK": {"share": 1.0, "as_of": 1763690395},
-                            "DE": {"share": 0.0, "as_of": 1763690395, "read_seconds": 256,
-                                   "queue_seconds": 1024, "read_from": "UK"}}}}
+                            "DE": {"share": 0.0, "as_of": 1763690395, "open_seconds": 256,
+                                   "read_from": "UK"}}}}
 
 Times are Unix seconds. A dataset that no site has is not listed.
-The key of a set is the ``DataLocalityKey`` of the jobs. A site's row has ``own_queue_seconds`` and, with
-estimates, ``estimates_until``: after this time a reader must ignore the seconds of the site.
+The key of a set is the ``DataLocalityKey`` of the jobs. With openings, a site's row has ``backlog`` and
+``open_until``: after this time a reader must ignore the seconds of the site.
 After ``valid_until`` a reader must ignore the file. If the daemon has no new facts about a site, the
 site's entry with its ``as_of`` stays unchanged. When ``as_of`` is ``max_age`` seconds old, jobs no longer
 use the site's facts, and a reader should not use them either. The daemon replaces the file by a rename and
@@ -50,7 +50,7 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 _MODE: Final = 0o644
 _AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
 """One entry of ``DatasetStates`` in a site's ad: no DID contains a quote."""
-_EXTRA_FIELDS: Final = ("own_queue_seconds", "estimates_until")
+_EXTRA_FIELDS: Final = ("backlog", "open_until")
 """Whole numbers in a site's row that it does not always have."""
 
 
@@ -72,7 +72,7 @@ def _document_type() -> TypeAdapter[_Document]:
 class _SitesFileContents:
     """Content of the sites file: each site's ad, the DIDs of its AVAILABLE datasets, and its sets.
 
-    ``extras`` has the fields of a site's row about estimates, ``sets`` the entry of each
+    ``extras`` has the fields of a site's row about openings, ``sets`` the entry of each
     set by its key.
     """
 
@@ -129,7 +129,7 @@ class SitesFilePublisher:
         contents, now = self._load(), self._clock()
         answers = {ad.site: read_set_answers(ad, now) for ad in ads}
         new_contents = _SitesFileContents(
-            {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now) for ad in ads},
+            {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now, ad.open_until) for ad in ads},
             {ad.site: _available_dids(ad) for ad in ads},
             {site: _extra_fields(each) for site, each in answers.items()},
             {
@@ -177,18 +177,17 @@ def _available_dids(ad: SiteAd) -> frozenset[str]:
 
 
 def _extra_fields(answers: SiteAnswers) -> dict[str, int]:
-    """Return the fields of a site's row about valid estimates."""
-    if answers.estimates_until is None:
+    """Return the fields of a site's row about valid openings."""
+    if answers.open_until is None:
         return {}
-    return {"own_queue_seconds": answers.own_queue_seconds, "estimates_until": answers.estimates_until}
+    return {"backlog": answers.backlog, "open_until": answers.open_until}
 
 
 def _set_row(answer: SetAnswer) -> dict[str, Any]:
     row = {
         "share": answer.share,
         "as_of": answer.as_of,
-        "read_seconds": answer.read_seconds,
-        "queue_seconds": answer.queue_seconds,
+        "open_seconds": answer.open_seconds,
         "read_from": answer.source,
     }
     return {name: value for name, value in row.items() if value is not None}
@@ -268,7 +267,9 @@ def _sets_by_site(
 def _read_ad(site: str, row: object, now: datetime) -> PublishedAd:
     if not isinstance(row, dict):
         raise ValueError(f"its row is not an object: {short_repr(row)}")  # noqa: TRY004 - of the file
-    return parse_published_ad(site, row.get("generation"), row.get("as_of"), row.get("heard"), now)
+    return parse_published_ad(
+        site, row.get("generation"), row.get("as_of"), row.get("heard"), now, row.get("open_until")
+    )
 
 
 def _dids_by_site(

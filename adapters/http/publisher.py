@@ -66,7 +66,7 @@ class WebPublisher:
         self._require_server()
         times = self._served_ads.publish_times()
         return {
-            site: PublishedAd(site, ad.generation, ad.as_of, times[site])
+            site: PublishedAd(site, ad.generation, ad.as_of, times[site], ad.open_until)
             for site, ad in self._served_ads.ads().items()
         }
 

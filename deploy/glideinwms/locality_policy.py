@@ -8,8 +8,8 @@ docs/operators/pilots.md says how to set up both.
 Jobs that name no datasets match every entry. If the file is missing, incomplete, of another version or too
 old, all jobs do: then pilots are requested as without this policy. An entry gets no pilots for jobs that name
 datasets if it names no site, if the file does not have its site, or if the facts of that site are too old:
-such jobs could not match its slots. A job in mode auto also matches where the slots' estimates let it run:
-reading its data there ends sooner than waiting for a slot beside it, or there are no estimates.
+such jobs could not match its slots. A job in mode auto also matches where its set of
+datasets is open for reads from elsewhere, or where no daemon paces the reads.
 
 GlideinWMS calls match() for every entry and every kind of job, in a new process each cycle. So each process
 reads the file once, and looks up each list of datasets once.
@@ -130,10 +130,9 @@ def _load_sites():
 
 def _is_open(row, site_row, now, is_fresh):
     """Return whether a job of mode auto may run at a site by the row of its set there."""
-    queue, read = row.get("queue_seconds"), row.get("read_seconds")
-    if queue is None or now >= site_row.get("estimates_until", 0):
-        return is_fresh  # without estimates, a job waits only until its set is published
-    return read is not None and read + site_row.get("own_queue_seconds", 0) < queue
+    if now >= site_row.get("open_until", 0):
+        return is_fresh  # a job that no daemon paces runs anywhere after its wait
+    return row.get("open_seconds") is not None
 
 
 def _log():

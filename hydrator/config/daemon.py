@@ -88,28 +88,6 @@ class SitesSettings(Section):
     )
 
 
-class EstimatesSettings(Section):
-    """Seconds until a job has read its data, or has a slot beside it: docs/pacing.md."""
-
-    enabled: bool = Field(
-        True, description="publish estimates if transfer rates are known and all schedds answer"
-    )
-    max_readers_per_source: int = Field(
-        10,
-        ge=1,
-        le=1_000_000,
-        description='jobs with mode "auto" that may read from one site at a time; a quarter of them may begin'
-        " in one turn (print the pool configuration again)",
-    )
-    reaction_seconds: float = Field(
-        60,
-        ge=0,
-        le=86_400,
-        description="NEGOTIATOR_INTERVAL of the pool: a waiting job starts after this time at the earliest,"
-        " so a job whose data is read sooner does not wait for it",
-    )
-
-
 class LogSettings(Section):
     """Level and format of the log."""
 

@@ -14,13 +14,6 @@ class DemandSettings(Section):
     ask_schedds: bool = Field(
         True, description="query the schedds that the collector lists for the datasets that jobs name"
     )
-    settle_seconds: float = Field(
-        600,
-        ge=0,
-        le=86_400,
-        description="for this time the ads of sites without a newly demanded dataset do not show it, so that"
-        " the hooks at its sites are first; at least the hook's period and UPDATE_INTERVAL together",
-    )
     pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
     patterns: list[str] = Field(
         default_factory=list,

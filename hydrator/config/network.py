@@ -41,11 +41,11 @@ class LinkSettings(Section):
 
 
 class NetworkSettings(Section):
-    """Rates between sites, for estimates of reading times: docs/operators/placement.md."""
+    """Rates between sites, for the pacing of reads: docs/operators/placement.md."""
 
-    default_gbit_per_second: Gbits | None = Field(
-        None,
-        description="rate of a link without any other figure, in Gb/s; without this such a link is unknown",
+    default_gbit_per_second: Gbits = Field(1, description="rate of a link without any other figure, in Gb/s")
+    excluded_sources: list[SiteName] = Field(
+        default_factory=list, description="sites from which no job reads, such as one with a slow tape system"
     )
     hosts: dict[HostPattern, SiteName] = Field(
         default_factory=dict,

@@ -6,7 +6,6 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from .catalogues import SiteCapabilitiesSettings, Source
 from .daemon import (
     DaemonSettings,
-    EstimatesSettings,
     HTCondorSettings,
     LogSettings,
     SitesSettings,
@@ -37,7 +36,6 @@ class Settings(BaseSettings):
     network: NetworkSettings = NetworkSettings()
     staging: StagingSettings = StagingSettings()
     publish: PublishSettings = PublishSettings()
-    estimates: EstimatesSettings = EstimatesSettings()
     breaker: BreakerSettings = BreakerSettings()
     log: LogSettings = LogSettings()
 

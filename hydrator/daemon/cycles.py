@@ -149,7 +149,7 @@ class CycleRecorder:
     service_manager: ServiceManager
     _ongoing_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
     _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
-    _no_estimates_reason: str | None = field(init=False, default="not logged yet")
+    _no_openings_reason: str | None = field(init=False, default="not logged yet")
 
     def record(
         self,
@@ -168,7 +168,7 @@ class CycleRecorder:
         self.saved_reports.save_credentials(context.credentials)
         if context.parts and context.parts.pool.client:
             self.metrics.count_child_restarts(context.parts.pool.child_restarts)
-        self._log_estimates(report.estimation.none_reason)
+        self._log_openings(report.paced.none_reason)
         self._log_cycle(report, seconds)
 
     def _build_cycle_state(self, report: CycleReport) -> None:
@@ -176,15 +176,15 @@ class CycleRecorder:
         has_server = self.context.settings.publish.http.enabled
         self.context.cycle_state = ServerState.of_cycle(report) if has_server else None
 
-    def _log_estimates(self, none_reason: str | None) -> None:
-        """Log the reason for missing estimates, but only when it changes."""
-        if none_reason == self._no_estimates_reason:
+    def _log_openings(self, none_reason: str | None) -> None:
+        """Log the reason for missing openings, but only when it changes."""
+        if none_reason == self._no_openings_reason:
             return
         if none_reason is None:
-            _log.info("estimates of reads and queues are available")
+            _log.info("reads from other sites are paced")
         else:
-            _log.info("no estimates of reads and queues", why=none_reason)
-        self._no_estimates_reason = none_reason
+            _log.info("reads from other sites are not paced", why=none_reason)
+        self._no_openings_reason = none_reason
 
     def _log_cycle(self, report: CycleReport, seconds: float) -> None:
         fields = cycle_log_fields(report, seconds)

@@ -31,7 +31,6 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, StateError
 from hydrator.domain.model import Site
 from hydrator.reconcile.ads.drafts import names_any
-from hydrator.reconcile.estimates.report import load_estimation
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, ClockStepDetector, seconds_ahead
@@ -305,9 +304,6 @@ class Daemon:
     def _build_reconciler(self, settings: Settings, parts: Parts) -> Reconciler:
         commands = CommandQueue(settings.daemon.state_dir)
         commands.prepare()
-        last_estimation = None
-        with contextlib.suppress(StateError):
-            last_estimation = load_estimation(self._store.load_report)
         return parts.build_reconciler(
             self._context.state,
             self._store,
@@ -316,7 +312,6 @@ class Daemon:
             timeouts=_CYCLE_TIMEOUTS,
             bugs=self._bugs,
             on_late_answer=self._cycles.early_cycles.request_answer_cycle,
-            last_estimation=last_estimation,
             threads=self._machine.threads,
         )
 

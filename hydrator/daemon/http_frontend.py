@@ -227,6 +227,6 @@ def _knowledge_from_report(settings: Settings, report: CycleReport) -> DaemonKno
         demand.dids,
         dids_without_room=datasets_over_budget(snapshot, demand, budget),
         held_reasons=report.held_reasons,
-        estimates=report.estimates,
-        no_estimates_reason=report.estimation.none_reason,
+        openings=report.paced.openings,
+        no_openings_reason=report.paced.none_reason,
     )

@@ -18,7 +18,7 @@ from hydrator.domain.ads.dataset_sets import SetKey
 from .errors import BadDid
 
 if TYPE_CHECKING:
-    from hydrator.domain.ads.estimates import Estimates
+    from hydrator.domain.ads.openings import Openings
 
 Did = NewType("Did", str)
 """A data identifier, ``scope:name``; build one with :func:`parse_did`."""
@@ -226,9 +226,7 @@ class DemandEntry:
     """Datasets that the same jobs need, the number of these jobs, and the time when a job last named them.
 
     ``key`` is the key by which the jobs look the set up; None if no ad may have it, because jobs with
-    another list have it too. The same set may have several keys, each in an entry of its own. Until the set
-    ``is_settled``, the ads of sites without all its datasets do not show the set, so that no job starts
-    there before the hooks at all sites have read the ads.
+    another list have it too. The same set may have several keys, each in an entry of its own.
     """
 
     dids: tuple[Did, ...]
@@ -236,7 +234,6 @@ class DemandEntry:
     origin: Origin
     last_demanded_at: datetime
     key: SetKey | None
-    is_settled: bool = True
 
     @property
     def is_kept(self) -> bool:
@@ -320,23 +317,23 @@ class SiteAd:
     """The attributes that one site should advertise.
 
     ``content`` is ``(attribute, ClassAd literal)`` in the order in which the hook prints them.
-    It omits ``DataLocalityAsOf``, ``DataLocalityGeneration`` and ``DataLocalityEstimatesUntil``, which have
-    fields of their own. Jobs do not use the estimates in ``content`` after ``estimates_until``; None if the
-    ad has no estimates.
+    It omits ``DataLocalityAsOf`` and ``DataLocalityGeneration``, which have fields of their own, and the
+    ``openings``: attributes that are no reason for a new generation. They are void after ``open_until``.
     """
 
     site: Site
     as_of: datetime
     generation: int
     content: tuple[tuple[str, str], ...]
-    estimates_until: datetime | None = None
+    openings: tuple[tuple[str, str], ...] = ()
+    open_until: datetime | None = None
 
     @property
     def attributes(self) -> tuple[tuple[str, str], ...]:
         """Return all attributes. ``DataLocalityVersion`` is last: an ad without it was truncated."""
-        until = self.estimates_until
+        until = self.open_until
         when = (
-            *(((contract.ESTIMATES_UNTIL, str(to_unix(until))),) if until else ()),
+            *((*self.openings, (contract.OPEN_UNTIL, str(to_unix(until)))) if until else ()),
             (contract.AS_OF, str(to_unix(self.as_of))),
             (contract.GENERATION, str(self.generation)),
         )
@@ -352,13 +349,15 @@ class SiteAd:
 class PublishedAd:
     """One ad as the daemon read it back from a publisher.
 
-    ``received_at`` is the time when the publisher last received this ad from the daemon.
+    ``received_at`` is the time when the publisher last received this ad from the daemon. ``open_until`` is
+    None if the ad has no openings.
     """
 
     site: Site
     generation: int
     as_of: datetime
     received_at: datetime
+    open_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +429,7 @@ class DaemonKnowledge:
     ``dids_without_room`` has, by site, the datasets that do not fit into the site's ad.
     ``held_reasons`` has, by site, the change that the daemon does not publish yet, and why.
     ``similar_names`` has, for a name that no catalogue has, similar names that a catalogue has.
-    ``estimates`` are those of the last cycle; if there are none, ``no_estimates_reason`` says why.
+    ``openings`` are those of the last cycle; if there are none, ``no_openings_reason`` says why.
     ``withheld_keys`` are those of ``Demand.withheld_keys``.
     """
 
@@ -441,8 +440,8 @@ class DaemonKnowledge:
     dids_without_room: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
     held_reasons: Mapping[Site, str] = field(default_factory=dict)
     similar_names: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
-    estimates: "Estimates | None" = None
-    no_estimates_reason: str | None = None
+    openings: "Openings | None" = None
+    no_openings_reason: str | None = None
     withheld_keys: frozenset[str] = frozenset()
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
@@ -273,6 +273,35 @@ class JobHistory(Protocol):
         """Close connections, also during a query."""
 
 
+class Resources(NamedTuple):
+    """Cores, memory in MiB, disk in KiB and GPUs: those that one job asks for, or those of one slot."""
+
+    cpus: float = 1.0
+    memory_mib: float = 0.0
+    disk_kib: float = 0.0
+    gpus: float = 0.0
+
+    def count_in(self, slot: "Resources") -> int:
+        """Return how many jobs that ask for this fit into *slot* together."""
+        return int(min((have / want for have, want in zip(slot, self, strict=True) if want > 0), default=1.0))
+
+
+ONE_CORE: Final = Resources()
+
+
+@dataclass(frozen=True, slots=True)
+class SlotGroup:
+    """Alike slots of one site that take jobs: not broken, draining, offline, or with a START that is false.
+
+    ``free`` is what a partitionable slot has left; a static slot has all or, while it is claimed, nothing.
+    """
+
+    site: Site
+    total: Resources
+    free: Resources
+    count: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class IdleJobs:
     """Idle jobs of one schedd that are alike.
@@ -280,18 +309,18 @@ class IdleJobs:
     Args:
         job_count: the number of jobs, 1 or more.
         key: the jobs' ``DataLocalityKey``; None if they have none.
-        user: the owner of the jobs, such as ``ann@example.org``.
-        cpus: ``RequestCpus``, more than 0.
-        expected_seconds: ``DataLocalityExpectedSeconds``; None if the jobs have none.
         run: ``WorkflowRun``, the run that the jobs are steps of; None if they have none.
+        request: what each job asks for; 0 where the job does not say it with a plain number.
+        lane: ``DataLocalityLane``.
+        is_auto: the jobs have the mode ``auto``.
     """
 
     job_count: int = 1
     key: str | None = None
-    user: str = ""
-    cpus: float = 1.0
-    expected_seconds: int | None = None
     run: str | None = None
+    request: Resources = ONE_CORE
+    lane: int = 0
+    is_auto: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,17 +328,15 @@ class RunningJobs:
     """Running jobs of one schedd at one site that are alike; see :class:`IdleJobs` for the shared fields.
 
     ``started_at`` has the start of each job, in Unix seconds, sorted. ``site`` is None if it is unknown.
-    ``is_leaving`` says that their slots take no further jobs: the slots drain, or their START is false.
+    ``offer`` is the slot's ``DataLocalityOffer`` at the start, such as ``read 240 s from UK``; None if the
+    schedd has recorded none.
     """
 
     started_at: tuple[int, ...]
     site: Site | None = None
     key: str | None = None
-    user: str = ""
-    cpus: float = 1.0
-    expected_seconds: int | None = None
     run: str | None = None
-    is_leaving: bool = False
+    offer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,26 +366,16 @@ class ClusterJobs:
 
 
 @dataclass(frozen=True, slots=True)
-class SiteSlots:
-    """Slots of one site with the same number of cores and of free cores; a static slot is free or busy."""
-
-    site: Site
-    total_cpus: float
-    free_cpus: float
-    slot_count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class PoolLoad:
     """The jobs of all schedds of a pool, and the slots of its sites, at ``as_of``.
 
     ``slots`` omits slots that take no jobs: their state is Owner, Drained or Backfill, their START is
-    false, they drain, or their ad is offline.
+    false, they are broken or drain, or their ad is offline.
     """
 
     as_of: datetime
     schedds: Mapping[str, ScheddLoad | Unseen]
-    slots: tuple[SiteSlots, ...]
+    slots: tuple[SlotGroup, ...]
 
     @property
     def unseen_reason(self) -> str | None:

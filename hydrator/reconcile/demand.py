@@ -35,8 +35,7 @@ class RememberedJobs:
     """Jobs of one schedd with the same datasets and key, and when the schedd last listed one of them.
 
     ``key`` is the jobs' DataLocalityKey, right or wrong; for jobs without one, and after the last job of a
-    cluster's key, the key of ``hydrator submit``. ``first_demanded_at`` is the time of the first such job;
-    None after a restart of the daemon.
+    cluster's key, the key of ``hydrator submit``.
     """
 
     schedd: str
@@ -44,7 +43,6 @@ class RememberedJobs:
     jobs: int
     last_demanded_at: datetime
     key: str
-    first_demanded_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,6 @@ def update_demand_memory(
     for schedd, answer in answers.items():
         if isinstance(answer, ScheddDemand):
             entries += _jobs_of_schedd(schedd, answer, default_scope, rejected_texts)
-    known = {_identity(old): old.first_demanded_at for old in memory.entries}
-    entries = [replace(want, first_demanded_at=known.get(_identity(want), now)) for want in entries]
     current = {_identity(want) for want in entries}
     for old in memory.entries:
         if _identity(old) in current:
@@ -101,12 +97,9 @@ def build_demand(
     pins: Collection[Did],
     matches: AbstractSet[Did],
     now: datetime,
-    settle: timedelta = timedelta(0),
     never: tuple[str, ...] = (),
 ) -> Demand:
     """Build the demand from the jobs in *memory*, *pins* and pattern *matches*, most demanded first.
-
-    A set of datasets that jobs named for the first time less than *settle* ago is not settled.
 
     A DID that matches one of the patterns *never*, and a set with such a DID, is not demanded. So no
     catalogue is asked about it, and nothing that the daemon publishes has its name.
@@ -123,9 +116,6 @@ def build_demand(
             Origin.JOB,
             max(old.last_demanded_at, other.last_demanded_at) if other else old.last_demanded_at,
             key,
-            old.first_demanded_at is None
-            or now - old.first_demanded_at >= settle
-            or (other is not None and other.is_settled),
         )
     pinned = [_single_entry(did, Origin.PIN, now, withheld) for did in sorted(set(pins))]
     matched = [_single_entry(did, Origin.PATTERN, now, withheld) for did in sorted(matches)]

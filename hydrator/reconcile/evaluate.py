@@ -9,15 +9,27 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hydrator.domain.ads.estimates import Estimates
-from hydrator.domain.model import Demand, Did, Pending, Site, SiteAd, Snapshot, Survey, Unseen
+from hydrator.domain.ads.openings import Openings
+from hydrator.domain.model import (
+    Demand,
+    Did,
+    Pending,
+    Site,
+    SiteAd,
+    SiteFacts,
+    Snapshot,
+    Survey,
+    Unseen,
+)
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
     DraftSet,
+    add_openings,
     assign_generations,
     build_drafts,
     empty_draft,
+    facts_of,
     redraft,
 )
 from hydrator.reconcile.snapshot.breaker import (
@@ -44,7 +56,6 @@ class ReconcilePolicy:
     pins: frozenset[Did] = frozenset()
     patterns: tuple[str, ...] = ()
     keep_demand: timedelta = timedelta(hours=24)
-    settle: timedelta = timedelta(0)
     max_age: timedelta = timedelta(hours=6)
     budget: Budget = field(default_factory=Budget)
     retired: frozenset[Site] = frozenset()
@@ -78,8 +89,8 @@ class Evaluation:
     """The conclusions of one cycle: the new state, the snapshot and the ads to send.
 
     ``withheld_reasons`` has the sites whose published ads the daemon does not replace yet, each with the
-    reason. ``released`` has, by site, the datasets that the shrink breaker kept in the ad until now, each
-    with the reason why it leaves the ad now.
+    reason. ``gone_sites`` have no ad any more. ``released`` has, by site, the datasets that the shrink
+    breaker kept in the ad until now, each with the reason why it leaves the ad now.
     """
 
     state: ReconcileState
@@ -89,6 +100,7 @@ class Evaluation:
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
     reusable: ReusableResults | None = field(default=None, compare=False, repr=False)
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
+    gone_sites: frozenset[Site] = frozenset()
 
 
 def evaluate(
@@ -103,7 +115,7 @@ def evaluate(
     previous: Evaluation | None = None,
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
-    make_estimates: Callable[[Snapshot], Estimates | None] = lambda _: None,
+    make_openings: Callable[[Snapshot], Openings | None] = lambda _: None,
 ) -> Evaluation:
     """Compute the ad of every site from the last state and the answers of this cycle.
 
@@ -115,15 +127,18 @@ def evaluate(
         previous: the evaluation of the last cycle. Without *previous*, the result is the same but slower.
         polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
         withheld_reasons: sites whose published ads must stay, each with the reason (``publish.py``).
-        make_estimates: returns the estimates for the snapshot of this cycle; None without estimates.
+        make_openings: returns the openings for the snapshot of this cycle; None without a new round.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
     cycle = _Cycle(state, memories, demand, policy, now, _reusable_results(previous, state, answers, policy))
     breaker = cycle.hold_losses(approved_losses or {})
     merged = cycle.merge(breaker)
-    draft_set = cycle.draft_ads(merged, make_estimates(merged.snapshot))
-    drafts = cycle.add_unseen(draft_set.drafts, breaker)
+    openings = make_openings(merged.snapshot)
+    draft_set = cycle.draft_ads(merged, openings)
+    gone = cycle.find_gone_sites(draft_set.drafts)
+    drafts = cycle.add_unseen(draft_set.drafts, breaker, gone)
     ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations)
+    ads = add_openings(ads, state.ads, openings, now)
     results = cycle.results_to_reuse(breaker, merged, draft_set)
     return Evaluation(
         cycle.next_state(breaker, ads),
@@ -133,6 +148,7 @@ def evaluate(
         breaker.released,
         results,
         withheld_reasons or {},
+        gone,
     )
 
 
@@ -232,21 +248,45 @@ class _Cycle:
             never=self.policy.never,
         )
 
-    def draft_ads(self, merged: MergedSnapshot, estimates: Estimates | None) -> DraftSet:
-        """Draft the ad of every site in the snapshot, except the retired sites."""
+    def draft_ads(self, merged: MergedSnapshot, openings: Openings | None) -> DraftSet:
+        """Draft the ad of every site in the snapshot, except the retired sites.
+
+        A site with slots that no catalogue lists has an ad, too: its jobs read from elsewhere.
+        """
+        known = merged.snapshot.sites
+        as_of = max((facts.as_of for facts in known.values()), default=self.now)
+        computing = openings.openings.keys() - known.keys() if openings else set()
         facts_by_site = {
-            site: facts for site, facts in merged.snapshot.sites.items() if not self.policy.is_retired(site)
+            site: facts
+            for site, facts in (*known.items(), *((site, SiteFacts(as_of, {})) for site in computing))
+            if not self.policy.is_retired(site)
         }
         return build_drafts(
             replace(merged.snapshot, sites=facts_by_site),
             self.demand,
             budget=self.policy.budget,
-            estimates=estimates,
             previous=self.reusable.draft_set if self.reusable else None,
             changed_dids=merged.changed_dids,
         )
 
-    def add_unseen(self, drafts: Mapping[Site, Draft], breaker: BreakerResult) -> dict[Site, Draft]:
+    def find_gone_sites(self, drafts: Mapping[Site, Draft]) -> frozenset[Site]:
+        """Return the sites without an own storage whose slots have gone for longer than ``policy.max_age``.
+
+        A pool of clouds has new names of sites all the time, and their ads must not stay for ever.
+        """
+        listed = {site for memory in self.memories.values() for site in memory.sites}
+        return frozenset(
+            site
+            for site, ad in self.state.ads.items()
+            if site not in drafts
+            and site not in listed
+            and self.now - ad.as_of > self.policy.max_age
+            and not facts_of(ad)
+        )
+
+    def add_unseen(
+        self, drafts: Mapping[Site, Draft], breaker: BreakerResult, gone: frozenset[Site]
+    ) -> dict[Site, Draft]:
         """Add to *drafts* the sites without an answer of any catalogue.
 
         Such a site keeps its last ad, with the age of the facts. This ad becomes empty when the facts are
@@ -255,7 +295,7 @@ class _Cycle:
         now, max_age = self.now, self.policy.max_age
         all_drafts = dict(drafts)
         for site, ad in self.state.ads.items():
-            if site in drafts or self.policy.is_retired(site):
+            if site in drafts or site in gone or self.policy.is_retired(site):
                 continue
             is_over = now - ad.as_of > max_age or site in breaker.released
             all_drafts[site] = (

@@ -25,7 +25,6 @@ This module is pure. :class:`PacedPool` has the inputs, :class:`Pacing` the resu
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cache
 from itertools import accumulate
 from math import ceil, inf
@@ -33,7 +32,9 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason
 from hydrator.domain.model import Site
+from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
 
 Holders = tuple[Site, ...]
 """The sites that have the same bytes on disk."""
@@ -44,39 +45,11 @@ CLOCK_SLACK_SECONDS: Final = 1.0
 """A round may begin this much before its time."""
 
 
-class Resources(NamedTuple):
-    """Cores, memory in MiB, disk in KiB and GPUs: those that one job asks for, or those of one slot."""
-
-    cpus: float = 1.0
-    memory_mib: float = 0.0
-    disk_kib: float = 0.0
-    gpus: float = 0.0
-
-    def count_in(self, slot: "Resources") -> int:
-        """Return how many jobs that ask for this fit into *slot* together."""
-        return int(min((have / want for have, want in zip(slot, self, strict=True) if want > 0), default=1.0))
-
-
-ONE_CORE: Final = Resources()
-
-
-@dataclass(frozen=True, slots=True)
-class SlotGroup:
-    """Alike slots of one site that take jobs: not broken, draining, offline, or with a START that is false.
-
-    ``free`` is what a partitionable slot has left; a static slot has all or, while it is claimed, nothing.
-    """
-
-    site: Site
-    total: Resources
-    free: Resources
-    count: int = 1
-
-
 @dataclass(frozen=True, slots=True)
 class SetBytes:
-    """The bytes of a set, by the sites that have them on disk in complete datasets; ``()`` if no site has.
+    """The bytes of a set, by the sites that have them on disk in complete datasets.
 
+    ``on_disk`` is empty if no site has any of them: the jobs read from no site, so all sites are alike.
     ``partial`` has, by site, the bytes there of datasets that are not complete there.
     If a size is unknown, the caller gives a typical one.
     """
@@ -138,31 +111,6 @@ class PacedPool:
     run_seconds: float
 
 
-class Opening(NamedTuple):
-    """The read of one job of an open set at a site, if no other job reads; most of it is from ``source``."""
-
-    read_seconds: int
-    source: Site
-    missing_bytes: int
-
-
-class Reason(StrEnum):
-    """The sentence of ``why`` about a waiting job; the last one is for jobs that can start nowhere."""
-
-    BESIDE = "its data is at {sites}, and {before} jobs of other sets wait there"
-    OPEN = "it may start at {sites} now"
-    TURN = "its turn to read has not come: the link of {sites} feeds {before} sets before it"
-    NOWHERE = "no site that could read its data has slots that are large enough"
-
-
-class Outlook(NamedTuple):
-    """The prospect of a set's idle jobs; :class:`Reason` says what ``sites`` and ``before`` are."""
-
-    reason: Reason
-    sites: tuple[Site, ...] = ()
-    before: int = 0
-
-
 Group = tuple[SetKey, Resources]
 """Idle jobs, as one round recognizes them from the last."""
 
@@ -215,21 +163,10 @@ class PacingMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Pacing:
-    """The result of a round.
+class Pacing(Openings):
+    """The result of a round: the openings, and the memory for the next round."""
 
-    Attributes:
-        openings: the open sets by site: ``key``, or ``key~lane``.
-        open_until: the Unix seconds at which the openings become void if no other round follows.
-        backlog: the idle jobs whose set is whole at a site.
-        outlooks: the prospect of each known set with ``auto`` jobs.
-    """
-
-    openings: Mapping[Site, Mapping[str, Opening]]
-    open_until: float
-    backlog: Mapping[Site, int]
-    outlooks: Mapping[SetKey, Outlook]
-    memory: PacingMemory
+    memory: PacingMemory = PacingMemory()
 
 
 def pace(
@@ -256,8 +193,8 @@ class _Read(NamedTuple):
     missing_bytes: int
 
     @property
-    def source(self) -> Site:
-        return max(self.by_source, key=lambda source: (self.by_source[source], source))
+    def source(self) -> Site | None:
+        return max(self.by_source, key=lambda source: (self.by_source[source], source), default=None)
 
 
 class _Figures:
@@ -277,7 +214,7 @@ class _Figures:
         self.find_fastest_rate = cache(
             lambda source: max(self.rate(source, site) for site in self.cores or [source])
         )
-        self._is_large_enough = cache(self._check_size)
+        self.is_large_enough = cache(self._check_size)
         self._list_routes = cache(lambda parts, request: list(self._find_routes(parts, request)))
 
     def _count_free(self, site: Site, request: Resources) -> int:
@@ -290,7 +227,7 @@ class _Figures:
     def _find_homes(self, parts: tuple[Holders, ...], request: Resources) -> tuple[Site, ...]:
         """Return the sites that have all *parts* on disk and slots that are large enough."""
         whole = (site for site in self.cores if all(site in part for part in parts))
-        return tuple(site for site in whole if self._is_large_enough(site, request))
+        return tuple(site for site in whole if self.is_large_enough(site, request))
 
     def compute_shortest(self, one: SetBytes) -> float:
         """Return the seconds of the shortest read of all of *one*, at any site."""
@@ -324,7 +261,7 @@ class _Figures:
                 if site not in part:
                     rates = sorted(((self.rate(each, site), each) for each in part), reverse=True)
                     routes[part] = [source for rate, source in rates if rate > 0]
-            if routes and all(routes.values()) and self._is_large_enough(site, request):
+            if routes and all(routes.values()) and self.is_large_enough(site, request):
                 yield site, routes
 
 
@@ -338,8 +275,7 @@ class _Round:
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
         self._round = memory.round + 1
         self._figures = _Figures(pool)
-        sets = {key for key, one in pool.sets.items() if one.on_disk}
-        known = [jobs for jobs in pool.waiting if jobs.key in sets]
+        known = [jobs for jobs in pool.waiting if jobs.key in pool.sets]
         self._jobs = {(jobs.key, jobs.request): jobs for jobs in known if jobs.is_auto}
         self._idle = {group: sum(jobs.lanes.values()) for group, jobs in self._jobs.items()}
         self._homes: dict[Group, tuple[Site, ...]] = {}
@@ -374,14 +310,15 @@ class _Round:
         ahead: defaultdict[Site, int] = defaultdict(int)
         for group in sorted(self._jobs.keys() - self._leases.keys(), key=self._order):
             outlook = self._decide(group)
-            if outlook.reason is Reason.TURN:
+            if outlook.reason is Reason.TURN and outlook.sites:
                 source = outlook.sites[0]
                 outlook = outlook._replace(before=self._leased_sets[source] + ahead[source])
                 ahead[source] += 1
             outlooks.setdefault(group[0], outlook)
         memory = PacingMemory(self._round, self._turns, self._leases, self._watches)
         until = self._now + self._lateness + 2 * self._interval
-        return Pacing(self._openings, until, self._backlog, outlooks, memory)
+        openings = {site: self._openings.get(site, {}) for site in self._figures.cores}
+        return Pacing(openings, until, self._backlog, outlooks, memory)
 
     def _order(self, group: Group) -> tuple[float, float, int]:
         """Return the place of *group*: by turn, then the longest backlog at home first, then by chance."""
@@ -449,7 +386,8 @@ class _Round:
 
     def _count_backlog(self, jobs: WaitingJobs) -> None:
         group, count = (jobs.key, jobs.request), sum(jobs.lanes.values())
-        homes = self._figures.find_homes(tuple(self._pool.sets[jobs.key].on_disk), jobs.request)
+        parts = tuple(self._pool.sets[jobs.key].on_disk)
+        homes = self._figures.find_homes(parts, jobs.request) if parts else ()
         has_free_slots = self._has_free_slots(homes, jobs.request)
         is_stuck = False
         if jobs.is_auto:
@@ -490,6 +428,8 @@ class _Round:
         """Open *group* if it may be; return its outlook."""
         key, request = group
         one, homes = self._pool.sets[key], self._homes[group]
+        if not one.on_disk:
+            return self._open_everywhere(group)
         sources = {source: size for part, size in one.on_disk.items() for source in part}
         if sources and not any(self._may_read(*each) for each in sources.items()):
             return Outlook(Reason.TURN, (next(iter(sources)),))
@@ -520,7 +460,7 @@ class _Round:
         else:
             reads = [read for read in reads if all(map(self._has_room, read.by_source))]
         if not reads:
-            return Outlook(Reason.TURN, (best.source,))
+            return Outlook(Reason.TURN, tuple(best.by_source)[:1])
         found = accumulate(slots[read.site] for read in reads)
         enough = next(
             (read.seconds for read, jobs in zip(reads, found, strict=True) if jobs >= self._idle[group]), inf
@@ -528,6 +468,16 @@ class _Round:
         reads = [read for read in reads if read.seconds <= enough or is_refused]
         self._open(group, reads, max(1, sum(slots[read.site] for read in reads)), is_whole=is_small)
         return Outlook(Reason.OPEN, tuple(read.site for read in reads))
+
+    def _open_everywhere(self, group: Group) -> Outlook:
+        """Open *group*, whose data is at no site, at all sites with slots that are large enough."""
+        sites = [site for site in self._figures.cores if self._figures.is_large_enough(site, group[1])]
+        if not sites:
+            return Outlook(Reason.NOWHERE)
+        if len(self._leases) >= MAX_OPEN_SETS:
+            return Outlook(Reason.TURN, (), len(self._leases))
+        self._open(group, [_Read(0.0, site, {}, 0) for site in sites], self._idle[group], is_whole=True)
+        return Outlook(Reason.OPEN, tuple(sites))
 
     def _may_read(self, source: Site, size: int) -> bool:
         """Return False if a read of *size* from *source* must wait for its turn, wherever the job runs."""
@@ -558,7 +508,8 @@ class _Round:
         """
         by_source = {source: each for read in reversed(reads) for source, each in read.by_source.items()}
         fitting = min(
-            (self._room - self._reserved[source]) / max(by_source[source], 1) for source in by_source
+            ((self._room - self._reserved[source]) / max(by_source[source], 1) for source in by_source),
+            default=inf,
         )
         lanes: list[int] = []
         jobs = 0

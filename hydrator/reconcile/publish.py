@@ -3,8 +3,8 @@
 Plan of one publisher: one action for each site, and the reason.
 
 *due* means that the publisher received the ad at least ``refresh_after`` ago. An ad without a newer as_of is
-due only if the publisher drops ads after some time. An ad with estimates is due after half of the time for
-which they are valid, so that jobs always find valid estimates.
+due only if the publisher drops ads after some time. An ad with openings that the publisher does not have is
+due at once.
 
 desired  published           newer as_of  due   action
 -------  ------------------  -----------  ----  ----------------------------------------
@@ -133,11 +133,9 @@ def _action(
     # fresh until then, so the ad is due at once.
     is_ahead = to_unix(published_ad.as_of) > to_unix(now)
     # received_at may then be in the future too; without abs() the ad's age would be negative
-    age, until = abs(now - published_ad.received_at), ad.estimates_until
+    age = abs(now - published_ad.received_at)
     is_due = (is_ahead or age >= policy.refresh_after) and (is_newer or policy.has_expiring_ads)
-    if until is not None and now < until:
-        is_due = is_due or age >= (until - now) / 2
-    if not is_due:
+    if not is_due and (ad.open_until is None or _has_openings(ad, published_ad)):
         return NoOp(site)
     if to_unix(ad.as_of) > to_unix(published_ad.as_of):
         return Refresh(ad)
@@ -418,7 +416,14 @@ def highest_generations(shown_ads: Collection[PublishedAds]) -> dict[Site, int]:
 
 
 def _is_published(ad: SiteAd, published_ad: PublishedAd | None) -> bool:
-    return published_ad is not None and (published_ad.generation, to_unix(published_ad.as_of)) == (
-        ad.generation,
-        to_unix(ad.as_of),
+    return (
+        published_ad is not None
+        and (published_ad.generation, to_unix(published_ad.as_of)) == (ad.generation, to_unix(ad.as_of))
+        and _has_openings(ad, published_ad)
     )
+
+
+def _has_openings(ad: SiteAd, published_ad: PublishedAd) -> bool:
+    """Return True if *published_ad* has the openings of *ad*: each change of openings has another end."""
+    ends = [until and to_unix(until) for until in (ad.open_until, published_ad.open_until)]
+    return ends[0] == ends[1]

@@ -23,9 +23,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Catalogue, Clock, Queues
 from hydrator.domain.text import matches_any
-from hydrator.reconcile.ads.drafts import find_estimate_rewrites
-from hydrator.reconcile.estimates.estimate import Estimator
-from hydrator.reconcile.estimates.report import EstimatesSaver
 from hydrator.reconcile.evaluate import (
     Answers,
     Evaluation,
@@ -33,6 +30,7 @@ from hydrator.reconcile.evaluate import (
     evaluate,
     keep_disputed_matches,
 )
+from hydrator.reconcile.openings import OpeningsSaver, Pacer
 from hydrator.reconcile.poll import (
     CataloguePoller,
     DemandPoller,
@@ -96,7 +94,7 @@ class Reconciler:
         bugs: counts and logs exceptions that no adapter should raise.
         on_late_answer: called from any thread when a catalogue answers after the cycle stopped waiting
             for it. The next cycle uses this answer.
-        estimator: makes the estimates of reads and queues.
+        pacer: opens sets of datasets for reads from elsewhere.
         threads: run the work of the catalogues and publishers.
     """
 
@@ -114,12 +112,12 @@ class Reconciler:
         timeouts: CycleTimeouts = CycleTimeouts(),
         bugs: BugReporter | None = None,
         on_late_answer: Callable[[], None] = lambda: None,
-        estimator: Estimator | None = None,
+        pacer: Pacer | None = None,
         threads: Threads = THREADS,
     ) -> None:
         self._bugs = bugs or BugReporter()
-        self._estimator = estimator or Estimator()
-        self._estimates_saver = EstimatesSaver()
+        self._pacer = pacer or Pacer()
+        self._openings_saver = OpeningsSaver()
         self._timeouts = timeouts
         self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer, threads)
         self._schedds = DemandPoller(queues, self._bugs)
@@ -153,7 +151,6 @@ class Reconciler:
             pins=self._policy.pins,
             matches=matches,
             now=self._clock(),
-            settle=self._policy.settle,
             never=self._policy.never,
         )
 
@@ -164,11 +161,11 @@ class Reconciler:
     def query_schedds(self) -> ScheddAnswers:
         """Query the schedds; return their answers for :meth:`apply_demand`. The query may be slow.
 
-        Query the load of the pool at the same time, for the estimates.
+        Query the jobs and slots of the pool at the same time, for the openings.
         """
-        self._estimator.begin_query()
+        self._pacer.begin_query()
         answers = self._schedds.query()
-        self._estimator.await_query()
+        self._pacer.await_query()
         return answers
 
     def apply_demand(self, answers: ScheddAnswers) -> frozenset[Did]:
@@ -205,7 +202,7 @@ class Reconciler:
         results = self._targets.apply(plans, self._timeouts.publish)
         report = replace(report, results=results)
         save_error = save_error or self._saver.write(
-            lambda store: _save_results(store, report, self._estimates_saver)
+            lambda store: _save_results(store, report, self._openings_saver)
         )
         return replace(report, save_error=save_error)
 
@@ -251,7 +248,11 @@ class Reconciler:
         rejected = self._targets.rejected_ads()
         evaluation = self._evaluate(state, demand, polls, commands, published, now)
         plans = self._targets.plan(
-            published, evaluation.ads, self._policy.is_retired, now, evaluation.withheld_reasons
+            published,
+            evaluation.ads,
+            lambda site: self._policy.is_retired(site) or site in evaluation.gone_sites,
+            now,
+            evaluation.withheld_reasons,
         )
         report = CycleReport(
             now,
@@ -267,8 +268,7 @@ class Reconciler:
             rivals=self._targets.find_recent_writers(published, state.ads, now)
             if is_only
             else self._targets.find_rivals(published, evaluation.ads.keys(), now),
-            estimation=self._estimator.last,
-            estimate_rewrites=find_estimate_rewrites(state.ads, evaluation.ads),
+            paced=self._pacer.last,
         )
         matches = keep_disputed_matches(polls.matches, evaluation.state)
         return report, plans, replace(evaluation.state, pattern_matches=matches)
@@ -301,7 +301,7 @@ class Reconciler:
                 state, answers, shown_sites, sources, demand.dids, now
             ),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},
-            make_estimates=lambda snapshot: self._estimator.make(snapshot, demand, now),
+            make_openings=lambda snapshot: self._pacer.make(snapshot, demand, now),
         )
         return self._previous
 
@@ -367,9 +367,9 @@ def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, s
     return {**reasons, **evaluation.withheld_reasons}
 
 
-def _save_results(store: StateStore, report: CycleReport, estimates_saver: EstimatesSaver) -> None:
+def _save_results(store: StateStore, report: CycleReport, saver: OpeningsSaver) -> None:
     for result in report.results:
         if result.error is None:
             store.save_readback(result.publisher, result.published)
     store.save_report("cycle", summary(report))
-    estimates_saver.save(store, report.estimation, report.started_at)
+    saver.save(store, report.paced, report.started_at)

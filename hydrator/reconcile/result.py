@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from hydrator.domain.ads.estimates import Estimates
 from hydrator.domain.model import Demand, Did, Plan, PublishedAd, Site, to_unix
-from hydrator.reconcile.estimates.estimate import Estimation
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import ChangeContext, HistoryEntry, build_entry
+from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.state import Approve, PendingCommands, ReconcileState
 
 
@@ -36,10 +35,9 @@ class CycleReport:
     ``pending_since`` has the catalogues whose poll is still running. For these catalogues,
     ``catalogue_errors`` has the error of the last answer, or says that the answer is overdue.
     ``history_entries`` are the ads that got a new generation.
-    ``estimate_rewrites`` are the sites whose ads have other estimates than before, and nothing else is new.
     ``rejected`` has, by publisher, the ads that the daemon read back and rejected, each with the reason.
     ``rivals`` has, by publisher, the evidence that another daemon writes to the publisher.
-    ``estimation`` has the estimates of reads and queues, or the reason why there are none.
+    ``paced`` has the openings, or the reason why there are none.
     """
 
     started_at: datetime
@@ -55,13 +53,7 @@ class CycleReport:
     rejected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     pending_since: Mapping[str, datetime] = field(default_factory=dict)
     rivals: Mapping[str, str] = field(default_factory=dict)
-    estimation: Estimation = field(default_factory=Estimation)
-    estimate_rewrites: frozenset[Site] = frozenset()
-
-    @property
-    def estimates(self) -> Estimates | None:
-        """Return the estimates of reads and queues; ``estimation.none_reason`` says why there are none."""
-        return self.estimation.estimates
+    paced: PacedCycle = field(default_factory=PacedCycle)
 
     @property
     def failures(self) -> tuple[str, ...]:

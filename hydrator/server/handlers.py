@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+from zlib import crc32
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -34,7 +35,7 @@ from .responses import HttpError, accepts_gzip, busy_error, bytes_response, html
 from .view import ServerState
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
-UNTIL_HEADER: Final = "X-DataLocality-EstimatesUntil"
+UNTIL_HEADER: Final = "X-DataLocality-OpenUntil"
 MAX_AGE: Final = timedelta(seconds=10)
 """HTTP caches may serve an ad this long without a new request: far less than the period of a hook."""
 STALE_IF_ERROR: Final = timedelta(days=1)
@@ -78,8 +79,8 @@ class AdRoute:
         ad = state.ads.get(site)
         if ad is None:
             raise _ad_not_found(state, site, can_see_all_sites=can_see_all_sites(request.scope))
-        etag = f'"{ad.generation}"'
-        until = ad.estimates_until
+        until = ad.open_until
+        etag = f'"{ad.generation}-{crc32(repr(ad.openings).encode()):08x}"'
         headers = {
             "ETag": etag,
             AS_OF_HEADER: str(to_unix(ad.as_of)),
@@ -176,7 +177,7 @@ class StateRoutes:
         answer: models.Sets = {
             "version": 1,
             "now": to_unix(state.now),
-            "estimates_none": state.no_estimates_reason,
+            "openings_none": state.no_openings_reason,
             "sets": build_set_rows(state, keys),
         }
         return json_response(request, answer)

@@ -13,7 +13,7 @@ from hydrator.diagnostics.overview.health import HealthFacts, OverallHealth, ass
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
 from hydrator.diagnostics.overview.parts import PartStatus
 from hydrator.diagnostics.overview.placement import Placement
-from hydrator.domain.ads.estimates import Estimates
+from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot
 from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.ads.site_ads import dids_without_room
@@ -43,8 +43,8 @@ class ServerState:
         max_age: largest age at which a fact is valid.
         changes: the last changes of ads, oldest first.
         omitted_dids: by site, the datasets for which the site's ad has no room.
-        estimates: the estimates of the last cycle.
-        no_estimates_reason: why the daemon made no estimates in the last cycle; None if it made some.
+        openings: the openings of the last cycle.
+        no_openings_reason: why the daemon made no openings in the last cycle; None if it made some.
         locality: where the data of ended jobs was, over time.
         staging: the last step of staging; None before it.
         troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
@@ -69,8 +69,8 @@ class ServerState:
     omitted_dids: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
     troubles: Sequence[str] = ()
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
-    estimates: Estimates | None = None
-    no_estimates_reason: str | None = None
+    openings: Openings | None = None
+    no_openings_reason: str | None = None
     staging: StagingOverview | None = None
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     parts: Sequence[PartStatus] = ()
@@ -86,7 +86,7 @@ class ServerState:
 
         Each request adds the time, the ads and the other values that change between two cycles.
         """
-        evaluation, estimation = report.evaluation, report.estimation
+        evaluation, paced = report.evaluation, report.paced
         return cls(
             ads={},
             snapshot=evaluation.snapshot,
@@ -98,10 +98,10 @@ class ServerState:
             omitted_dids=dids_without_room(evaluation.drafts),
             troubles=report.failures,
             withheld_reasons=evaluation.withheld_reasons,
-            estimates=report.estimates,
-            no_estimates_reason=estimation.none_reason,
+            openings=paced.openings,
+            no_openings_reason=paced.none_reason,
             placement=Placement.of(evaluation.snapshot),
-            load=estimation.load,
+            load=paced.load,
         )
 
     @property
@@ -135,8 +135,8 @@ class ServerState:
             demanded,
             dids_without_room=self.omitted_dids,
             held_reasons=self.held_reasons,
-            estimates=self.estimates,
-            no_estimates_reason=self.no_estimates_reason,
+            openings=self.openings,
+            no_openings_reason=self.no_openings_reason,
         )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
 from hydrator.domain.model import DatasetState, Did, Site, Unseen
+from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import Clock, DataNeed, DataNeeds
 from hydrator.domain.staging_ports import Stager, StagingPermissions
 from hydrator.reconcile.result import CycleReport

@@ -24,7 +24,7 @@ create table if not exists demand (schedd text, dids text, jobs integer, last_wa
     primary key (schedd, dids, key)) without rowid;
 create table if not exists refused (text text primary key, reason text) without rowid;
 create table if not exists found (catalogue text primary key, dids text) without rowid;
-create table if not exists ads (site text primary key, as_of real, generation integer, content text, until real) without rowid;
+create table if not exists ads (site text primary key, as_of real, generation integer, content text, openings text, until real) without rowid;
 create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
     primary key (publisher, site)) without rowid;
 create table if not exists report (key text primary key, body text) without rowid;

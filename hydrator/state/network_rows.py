@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site, from_unix
+from hydrator.domain.network import TransferOrigin, TransferSample
 
 from .rows import DECODE_ERRORS
 from .store import Store

@@ -128,10 +128,10 @@ def decode_pair(row: Any) -> tuple[str, str]:  # noqa: ANN401
 
 
 def decode_ad(row: Any) -> SiteAd:  # noqa: ANN401
-    site, as_of, generation, content, until = row
-    lines = tuple((n, v) for n, v in json.loads(content))
-    estimates_until = None if until is None else from_unix(until)
-    ad = SiteAd(site, from_unix(as_of), int(generation), lines, estimates_until)
+    site, as_of, generation, content, openings, until = row
+    lines, more = (tuple((n, v) for n, v in json.loads(text)) for text in (content, openings))
+    open_until = None if until is None else from_unix(until)
+    ad = SiteAd(site, from_unix(as_of), int(generation), lines, more, open_until)
     facts_of(ad)  # raises if the ad's lists cannot be decoded
     return ad
 

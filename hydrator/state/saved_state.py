@@ -38,7 +38,7 @@ class StateReader:
             StateDamaged: a row cannot be decoded.
         """
         ads = sorted(
-            self.read("ads", "site, as_of, generation, content, until", records.decode_ad),
+            self.read("ads", "site, as_of, generation, content, openings, until", records.decode_ad),
             key=lambda ad: ad.site,
         )
         ads_by_site = {ad.site: ad for ad in ads}
@@ -153,7 +153,8 @@ class StateWriter:
                     ad.as_of.timestamp(),
                     ad.generation,
                     json.dumps(ad.content),
-                    ad.estimates_until.timestamp() if ad.estimates_until else None,
+                    json.dumps(ad.openings),
+                    ad.open_until.timestamp() if ad.open_until else None,
                 )
                 for ad in state.ads.values()
             ],

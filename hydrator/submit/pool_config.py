@@ -57,8 +57,8 @@ IMMUTABLE_ATTRIBUTES: Final = (
     "RequiredDatasets",
     "DataLocality",
     "DataLocalityKey",
-    "DataLocalityMaxWait",
     "DataLocalityAnyAfter",
+    "DataLocalityLane",
     "DataLocalityMaxAge",
     "DataLocalityRank",
     "DataLocalityTransformed",
@@ -76,10 +76,10 @@ class PoolPolicy:
     """The choices of a pool's operator; the text for schedds has them as macros at its top.
 
     Jobs do not use facts older than ``max_age``: the daemon's limit (6 h) less 15 min. A ``wait`` job waits
-    for its data for the time ``wait``. An ``auto`` job waits for ``auto_settle`` until its datasets are
-    published; then it decides by the estimates, if there are any. The schedd rounds the end of a wait up to a
-    multiple of ``rounding_floor`` (less for short waits), so that jobs share an autocluster. ``others_weight`` (per second) keeps
-    jobs without datasets away from sites with queued jobs for their data.
+    for its data for the time ``wait``. An ``auto`` job that no daemon paces, because its datasets are not
+    published or the daemon is dead, waits for ``auto_wait``; then it runs anywhere. The schedd rounds the end of a wait up to a
+    multiple of ``rounding_floor`` (less for short waits), so that jobs share an autocluster. ``others_weight`` (per job) keeps
+    jobs without datasets away from sites with idle jobs whose data is there.
     ``glideinwms``: jobs carry their datasets also as a text, because a GlideinWMS frontend cannot read lists.
     ``never`` are patterns (``*`` and ``?``) of names that must not be published: no key consists of them.
     """
@@ -88,9 +88,9 @@ class PoolPolicy:
     default_scope: str | None = None
     max_age: timedelta = timedelta(hours=6) - timedelta(minutes=15)
     wait: timedelta = timedelta(hours=1)
-    auto_settle: timedelta = timedelta(minutes=10)
+    auto_wait: timedelta = timedelta(minutes=10)
     rounding_floor: timedelta = timedelta(minutes=5)
-    others_weight: float = 1e6
+    others_weight: float = 1e9
     glideinwms: bool = False
     never: tuple[str, ...] = ()
 
@@ -108,7 +108,7 @@ class PoolPolicy:
             )
         if not 0 <= self.others_weight <= 1e9:
             raise ValueError(f"others_weight must be from 0 to 1e9, not {self.others_weight}")
-        for name, least in {"max_age": 1, "wait": 0, "auto_settle": 0, "rounding_floor": 1}.items():
+        for name, least in {"max_age": 1, "wait": 0, "auto_wait": 0, "rounding_floor": 1}.items():
             if not timedelta(seconds=least) <= getattr(self, name) <= _LONGEST_WAIT:
                 raise ValueError(f"{name} must be from {least} s to {_seconds(_LONGEST_WAIT)} s")
 
@@ -217,7 +217,7 @@ _CSV = """\
 """
 _PLACE = f"""\
       # 5. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait.
-      # auto: where the slot allows it; at slots that say nothing, after the wait. The end of a wait is rounded up to a step,
+      # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. The end of a wait is rounded up to a step,
       # such as 5 min for an hour: a time of its own in each job would make an autocluster of each.
       EVALSET DataLocality toLower(DataLocality ?: "$(DATALOCALITY_DEFAULT_MODE)")
       EVALMACRO dl_require DataLocality == "require"
@@ -227,8 +227,10 @@ _PLACE = f"""\
       if $(dl_require)
          SET DataLocalityHere {HERE["require"]}
       else
-         SET DataLocalityMaxWait $(dl_for)
          EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + ($(dl_for) < 2 ? 0 : $(dl_for) + $(dl_step) - 1)) / $(dl_step))
+         # The daemon lets the jobs of a large set read in parts: lane 0 has half of them, 1 a quarter, and so on up to 10. The
+         # lane is the number of trailing zeros of ClusterId + ProcId + 1: powers of 2 differ modulo 13.
+         EVALSET DataLocalityLane {{0,0,1,4,2,9,5,10,3,8,10,7,6}}[$(dl_wait) ? 1 : (~(ClusterId + ProcId) & (ClusterId + ProcId + 1)) % 13]
          SET DataLocalityHere {HERE["auto"]}
       endif
       if $(dl_wait)
@@ -301,12 +303,12 @@ _STARTD = """
 _NEGOTIATOR = r"""
 # The job's DataLocalityRank (s, 0 or less) counts more than the size of a slot, which decides by default. It is compressed
 # to -1111 to 0, because the negotiator stores 24 bits of a rank; so the terms for the size, up to 1e8, still choose
-# among slots with the same rank. Jobs without datasets avoid sites with a queue of jobs for their data: each second
-# of this queue lowers a slot's rank by DATALOCALITY_OTHERS_WEIGHT (0: no effect). Offline ads come last.
+# among slots with the same rank. Jobs without datasets avoid sites where jobs wait beside their data: each of these
+# idle jobs lowers a slot's rank by DATALOCALITY_OTHERS_WEIGHT (0: no effect). Offline ads come last.
 DATALOCALITY_OTHERS_WEIGHT = {others_weight}
 DATALOCALITY_READ = [R = TARGET.DataLocalityRank; V = R < -850000.0 ? (R + 1800000.0) / 900.0 - 2000.0 : 1000.0 * R / (600.0 - R)].V
-DATALOCALITY_QUEUE = (time() < MY.DataLocalityEstimatesUntil) =?= true ? (MY.DataLocalityOwnQueueSeconds ?: 0) : 0
-DATALOCALITY_TERM = isUndefined(TARGET.DataLocalityRank) ? -1.0 * $(DATALOCALITY_OTHERS_WEIGHT) * ($(DATALOCALITY_QUEUE)) : 1e9 * $(DATALOCALITY_READ)
+DATALOCALITY_BACKLOG = (time() < MY.DataLocalityOpenUntil && MY.DataLocalityBacklog > 0) =?= true ? min({{MY.DataLocalityBacklog, 1000}}) : 0
+DATALOCALITY_TERM = isUndefined(TARGET.DataLocalityRank) ? -1.0 * $(DATALOCALITY_OTHERS_WEIGHT) * ($(DATALOCALITY_BACKLOG)) : 1e9 * $(DATALOCALITY_READ)
 NEGOTIATOR_PRE_JOB_RANK = ($(DATALOCALITY_TERM)) + 1e8 * (TARGET.GPUPreference ?: 0.0) + (MY.Offline =?= true ? -4e12 : 0.0){previous}
 """
 _REMOVAL = """\
@@ -360,7 +362,7 @@ def schedd_config(
         "rank": _RANK if job_rank else "",
         "late": "" if rank_only else _LATE,
         "max_age": str(_seconds(policy.max_age)),
-        "auto_wait": str(_seconds(policy.auto_settle)),
+        "auto_wait": str(_seconds(policy.auto_wait)),
         "step": str(_seconds(policy.rounding_floor)),
     }
     joined = _SCOPED.format(scope=policy.default_scope) if policy.default_scope else _JOINED

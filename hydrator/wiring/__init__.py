@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         build_file_listers,
         daemon_catalogues,
         fetch_daemon_knowledge,
-        fetch_estimates,
+        fetch_openings,
         fetch_staging,
         fetch_storage,
     )
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     )
     from .network import NetworkParts, build_rate_table
     from .policies import (
-        estimate_policy,
         network_policy,
+        pacing_policy,
         pool_policy,
         reconcile_policy,
         site_mapping,
@@ -49,14 +49,14 @@ __all__ = [
     "build_job_history",
     "build_rate_table",
     "daemon_catalogues",
-    "estimate_policy",
     "fetch_config_values",
     "fetch_daemon_knowledge",
-    "fetch_estimates",
+    "fetch_openings",
     "fetch_staging",
     "fetch_storage",
     "find_unreadable_secrets",
     "network_policy",
+    "pacing_policy",
     "pool_policy",
     "read_credentials",
     "reconcile_policy",
@@ -67,12 +67,12 @@ __all__ = [
 
 _MODULES = {
     "assembly": "Parts assemble",
-    "catalogues": "build_file_listers daemon_catalogues fetch_daemon_knowledge fetch_estimates fetch_staging"
+    "catalogues": "build_file_listers daemon_catalogues fetch_daemon_knowledge fetch_openings fetch_staging"
     " fetch_storage",
     "checks": "build_check_inputs",
     "condor": ("build_cluster_queues build_condor_client build_job_history fetch_config_values"),
     "network": "NetworkParts build_rate_table",
-    "policies": ("estimate_policy network_policy pool_policy reconcile_policy site_mapping system_clock"),
+    "policies": ("pacing_policy network_policy pool_policy reconcile_policy site_mapping system_clock"),
     "secrets": "find_unreadable_secrets read_credentials register_secrets",
     "staging": "StagingParts",
 }

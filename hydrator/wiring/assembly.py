@@ -9,8 +9,8 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Catalogue, Clock, Queues, TokenValidity
-from hydrator.reconcile.estimates.estimate import EstimatePolicy, Estimation, Estimator
 from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.openings import Pacer, PacingPolicy
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
@@ -23,7 +23,7 @@ from ..config import Settings
 from .catalogues import build_catalogues
 from .condor import Closable, PoolParts, build_pool_parts
 from .network import NetworkParts, build_network_parts
-from .policies import estimate_policy, reconcile_policy
+from .policies import pacing_policy, reconcile_policy
 from .publishers import build_publish_targets
 from .staging import StagingParts, build_staging_parts
 
@@ -42,7 +42,7 @@ class Parts:
     publish_targets: Sequence[PublishTarget]
     queues: Queues | None
     policy: ReconcilePolicy
-    estimate_policy: EstimatePolicy
+    pacing_policy: PacingPolicy
     pool: PoolParts
     served_ads: ServedAds | None
     network: NetworkParts
@@ -61,13 +61,9 @@ class Parts:
         timeouts: CycleTimeouts | None = None,
         bugs: BugReporter | None = None,
         on_late_answer: Callable[[], None] = lambda: None,
-        last_estimation: Estimation | None = None,
         threads: Threads = THREADS,
     ) -> Reconciler:
-        """Build the reconciler of these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`.
-
-        Estimates keep the classes of *last_estimation* for values near them.
-        """
+        """Build the reconciler of these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`."""
         if not self.catalogues:  # valid on a host that only submits jobs
             raise ConfigError(['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'])
         if store:
@@ -84,14 +80,7 @@ class Parts:
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
             on_late_answer=on_late_answer,
-            estimator=Estimator(
-                self.pool.loads,
-                self.network.rates.current,
-                self.estimate_policy,
-                bugs,
-                last_estimation,
-                threads,
-            ),
+            pacer=Pacer(self.pool.loads, self.network.rates.current, self.pacing_policy, bugs, threads),
             threads=threads,
         )
 
@@ -129,7 +118,7 @@ def assemble(
         publish_targets=targets,
         queues=pool.schedds,
         policy=reconcile_policy(settings),
-        estimate_policy=estimate_policy(settings),
+        pacing_policy=pacing_policy(settings),
         pool=pool,
         served_ads=served_ads,
         network=network,

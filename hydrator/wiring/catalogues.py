@@ -14,13 +14,13 @@ from adapters.catalogue_worker import WorkerCatalogue
 from adapters.command_stager import CommandStager
 from adapters.worker import Worker
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.estimates import Estimates
+from hydrator.domain.ads.openings import Openings, parse_row
 from hydrator.domain.errors import CatalogueError, ConfigError, StateError
-from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot
+from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot, to_unix
 from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, TokenValidity
 from hydrator.domain.sites import SiteMapping
 from hydrator.domain.staging_ports import Stager
-from hydrator.reconcile.estimates.report import REPORT_NAME, parse_estimates
+from hydrator.reconcile.openings import REPORT_NAME
 from hydrator.state.store import Store
 
 from ..config import (
@@ -129,10 +129,10 @@ def fetch_staging(settings: Settings, dids: Collection[Did]) -> tuple[str, ...]:
         daemon.close()
 
 
-def fetch_estimates(settings: Settings, sets: Collection[Collection[Did]], now: datetime) -> Estimates | None:
-    """Return the daemon's estimates for those of *sets* that queued jobs need, from its saved state or HTTP.
+def fetch_openings(settings: Settings, sets: Collection[Collection[Did]], now: datetime) -> Openings | None:
+    """Return the daemon's openings, from its saved state; else over HTTP those of *sets*.
 
-    Return None without an answer: a submission never fails for want of estimates.
+    Return None without an answer: a submission never fails for want of them.
 
     Args:
         settings: the configuration, with the state and the address of the daemon.
@@ -142,27 +142,19 @@ def fetch_estimates(settings: Settings, sets: Collection[Collection[Did]], now: 
     Raises:
         ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
-    keys = {set_key(dids) for dids in sets}
-    saved = _load_saved_estimates(settings, now)
-    if saved and any(not keys.isdisjoint(site.by_key) for site in saved.sites.values()):
-        return saved
-    daemon = _build_daemon_catalogue(settings)
+    with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
+        saved = parse_row(store.load_report(REPORT_NAME))
+        if saved and saved.openings and to_unix(now) < saved.openings.open_until:
+            return saved.openings
+    daemon, keys = _build_daemon_catalogue(settings), {set_key(dids) for dids in sets}
     if daemon is None or not keys:
-        return saved
+        return None
     try:
-        return daemon.read_estimates(keys)
+        return daemon.read_openings(keys)
     except CatalogueError:
         return None
     finally:
         daemon.close()
-
-
-def _load_saved_estimates(settings: Settings, now: datetime) -> Estimates | None:
-    with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
-        saved = parse_estimates(store.load_report(REPORT_NAME))
-        estimates = saved.estimates if saved else None
-        return estimates if estimates and now < estimates.valid_until else None
-    return None
 
 
 def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":

@@ -82,9 +82,7 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
             build_collector_clients(htcondor, client) if client and publish.collector.enabled else {}
         ),
         schedds=_build_schedd_queues(htcondor, clock) if demand.ask_schedds else None,
-        loads=(
-            _build_pool_loads(settings, clock) if demand.ask_schedds and settings.estimates.enabled else None
-        ),
+        loads=_build_pool_loads(settings, clock) if demand.ask_schedds else None,
         misses=ScheddMisses(slow_client, clock) if slow_client else None,
         history=build_client_job_history(settings.sites, slow_client, clock) if slow_client else None,
         slots=PoolSlots(slots_client, settings.sites.slot_attributes) if slots_client else None,

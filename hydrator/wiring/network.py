@@ -7,10 +7,10 @@ from datetime import datetime
 from adapters.condor.schedds import TransferRecords, WrapperReports
 from hydrator.config import Settings
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.estimates import TransferLog
 from hydrator.domain.model import Site
+from hydrator.domain.network import TransferLog
 from hydrator.domain.ports import Clock
-from hydrator.reconcile.estimates.rates import NetworkPolicy, RateSource, RateTable
+from hydrator.reconcile.rates import NetworkPolicy, RateSource, RateTable
 from hydrator.state.network_rows import NetworkRecord, load_network
 from hydrator.state.store import Store
 

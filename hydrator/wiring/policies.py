@@ -11,9 +11,9 @@ from hydrator.config.fields import build_from_section
 from hydrator.config.staging import StagingLimitSettings, StagingTimeSettings
 from hydrator.domain.model import Site, parse_did
 from hydrator.domain.sites import SiteMapping
-from hydrator.reconcile.estimates.estimate import EstimatePolicy
-from hydrator.reconcile.estimates.rates import BYTES_PER_GBIT, NetworkPolicy
 from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.openings import PacingPolicy
+from hydrator.reconcile.rates import BYTES_PER_GBIT, NetworkPolicy
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingPolicy, StagingTimes
 from hydrator.submit.pool_config import PoolPolicy
@@ -39,7 +39,6 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
         default_scope=scope,
         pins=frozenset(parse_did(pin, scope) for pin in settings.demand.pins),
         patterns=tuple(settings.demand.patterns),
-        settle=timedelta(seconds=settings.demand.settle_seconds),
         max_age=settings.daemon.max_age,
         breaker_limits=BreakerLimits(
             settings.breaker.site_share,
@@ -53,30 +52,21 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
     )
 
 
-def estimate_policy(settings: Settings) -> EstimatePolicy:
-    """Build the policy of the estimates."""
-    section = settings.estimates
-    return build_from_section(
-        EstimatePolicy,
-        section,
-        is_enabled=section.enabled,
-        default_scope=settings.daemon.default_scope,
-        query_interval=timedelta(seconds=settings.daemon.poll_seconds),
+def pacing_policy(settings: Settings) -> PacingPolicy:
+    """Build the policy of the pacing."""
+    return PacingPolicy(
+        timedelta(seconds=settings.daemon.poll_seconds),
+        frozenset(Site(site) for site in settings.network.excluded_sources),
     )
 
 
 def pool_policy(settings: Settings) -> PoolPolicy:
-    """Build the policy for the pool's configuration; jobs trust facts for a little less than max_age.
-
-    The sites without a new set show it ``demand.settle_seconds`` after the first job that names it. An
-    ``auto`` job must not run anywhere sooner, or the sites with its data would never be first.
-    """
+    """Build the policy for the pool's configuration; jobs trust facts for a little less than max_age."""
     return build_from_section(
         PoolPolicy,
         settings.jobs,
         default_scope=settings.daemon.default_scope,
         max_age=max_age_of(settings.daemon),
-        auto_settle=timedelta(seconds=settings.demand.settle_seconds),
         never=tuple(settings.publish.never),
     )
 
@@ -102,7 +92,7 @@ def network_policy(settings: Settings) -> NetworkPolicy:
             for link in network.links
         },
         {Site(site): uplink.gbit_per_second * BYTES_PER_GBIT for site, uplink in network.uplinks.items()},
-        default * BYTES_PER_GBIT if default else None,
+        default * BYTES_PER_GBIT,
         site_mapping(settings.sites).read_costs,
     )
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from adapters.condor.pool_load import ScheddNeeds
 from hydrator.config import Settings
-from hydrator.domain.ads.estimates import RateLookup
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import Site
+from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import Clock, DataNeeds
 from hydrator.domain.staging_ports import Stager
 from hydrator.staging.controller import StagingController

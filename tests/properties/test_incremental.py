@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.model import (
     Demand,
     DemandEntry,
@@ -66,21 +65,6 @@ readings = st.builds(
     st.frozensets(st.sampled_from([Did("s:ONE"), Did("s:Three")]), max_size=1) | st.just(frozenset()),
 )
 
-seconds = st.builds(
-    SiteEstimates,
-    st.dictionaries(
-        st.sampled_from([set_key(dids) for dids in (DIDS[:1], DIDS[1:2], DIDS[:2], DIDS[3:5])]),
-        st.builds(
-            SetEstimate,
-            st.sampled_from([None, 0, 60]),
-            st.sampled_from([0, 120]),
-            st.sampled_from([None, *SITES]),
-            st.sampled_from([None, 61.5]),
-        ),
-    ),
-    st.sampled_from([0, 0, 30]),
-)
-
 
 class World:
     """What the catalogues hold; answers are whole, and most of each is as it was."""
@@ -93,8 +77,6 @@ class World:
             name: {did: ((), None, frozenset(), frozenset()) for did in DIDS} for name in self.sites
         }
         self.wants = tuple(((did,), did is DIDS[0]) for did in DIDS[:5])
-        self.new_dids: frozenset[Did] = frozenset()
-        self.seconds: dict[Site, SiteEstimates] | None = None
         self.silent: set[Did] = set()
         self.down: set[str] = set()
 
@@ -116,19 +98,12 @@ class World:
             )
             wants = st.lists(st.tuples(groups, st.booleans()), max_size=6, unique_by=lambda want: want[0])
             self.wants = tuple(draw(wants))
-            self.new_dids = frozenset(draw(st.sets(st.sampled_from(DIDS))))
         elif rarely == 4:
             name = draw(st.sampled_from(sorted(self.held_losses)))
             self.held_losses[name] = {did: ((), *rest) for did, (_, *rest) in self.held_losses[name].items()}
 
         elif rarely == 5:
             self.wants = tuple(draw(st.permutations(self.wants)))
-        elif rarely in (6, 7):
-            self.seconds = draw(st.none() | st.dictionaries(st.sampled_from(SITES), seconds))
-
-    @property
-    def estimates(self):
-        return None if self.seconds is None else Estimates(self.now + 10 * MINUTE, self.seconds)
 
     def answers(self):
         late = self.data.draw(st.sampled_from([timedelta(), timedelta(), MINUTE, -MINUTE]))
@@ -148,12 +123,7 @@ class World:
 
     @property
     def demand(self):
-        return Demand(
-            tuple(
-                replace(want(*dids, at=self.now), is_settled=dids[0] not in self.new_dids)
-                for dids, _ in self.wants
-            )
-        )
+        return Demand(tuple(want(*dids, at=self.now) for dids, _ in self.wants))
 
 
 def think(state, answers, demand, *, now, rules=ReconcilePolicy(), last=None, **more) -> Evaluation:  # noqa: B008
@@ -172,8 +142,7 @@ def leaves(thought: Evaluation, there, now):
         "clashes": thought.snapshot.case_collisions,
         "sizes": thought.snapshot.bytes_total,
         "drafts": {
-            site: (one.as_of, one.content, tuple(one.omitted_entries), one.estimates_until)
-            for site, one in thought.drafts.items()
+            site: (one.as_of, one.content, tuple(one.omitted_entries)) for site, one in thought.drafts.items()
         },
         "ads": thought.ads,
         "released": thought.released,
@@ -201,7 +170,7 @@ def compared(data, cycles: int, rules: ReconcilePolicy) -> None:
         def thinks(state, last, answers=answers, demand=demand, approved=approved):
             return think(
                 state, answers, demand, now=world.now, rules=rules, last=last,
-                approved_losses=approved, make_estimates=lambda _, given=world.estimates: given,
+                approved_losses=approved,
             )  # fmt: skip
 
         from_nothing, step = thinks(as_loaded(state), None), thinks(state, last)

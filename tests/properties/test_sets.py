@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.ads.dataset_sets import SetKey, hash_key, names_key, set_key
-from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -93,42 +92,18 @@ def test_share_is_never_above_the_truth_and_1_only_if_all_is_usable(world):
     assert published.keys() <= keys_of(demand).keys()
 
 
-seconds = st.none() | st.integers(0, 10**7)
-site_estimates = st.dictionaries(
-    groups.map(set_key),
-    st.builds(
-        SetEstimate, seconds, st.integers(0, 10**7), st.none() | st.sampled_from([HERE, Site("Zürich")])
-    ),
-    max_size=8,
-)
-
-
-@given(worlds(), site_estimates, st.integers(30, 500), st.integers(100, 1500))
+@given(worlds(), st.integers(30, 500), st.integers(100, 1500))
 @settings(THOROUGH, max_examples=300)
-def test_no_line_and_no_ad_exceeds_its_budget_with_estimates(world, by_key, line_bytes, ad_bytes):
+def test_no_line_and_no_ad_exceeds_its_budget(world, line_bytes, ad_bytes):
     view, demand = world
-    given_estimates = Estimates(NOON, {HERE: SiteEstimates(by_key, 60)})
-    published, draft = shares(view, demand, Budget(line_bytes, ad_bytes), estimates=given_estimates)
+    published, draft = shares(view, demand, Budget(line_bytes, ad_bytes))
     long = [(name, text) for name, text in draft.content if text[0] in "[{"]
     sizes_of_lines = [len(f"{name} = {text}".encode()) for name, text in long]
     assert max(sizes_of_lines) <= line_bytes
     is_empty = all(text in ("[]", "{}") for _, text in long)
     assert is_empty or sum(sizes_of_lines) <= ad_bytes
-    roomy, _ = shares(view, demand, estimates=given_estimates)
+    roomy, _ = shares(view, demand)
     assert published.items() <= roomy.items()
-
-
-@given(worlds(), site_estimates)
-@settings(THOROUGH)
-def test_estimates_are_those_of_demanded_sets_that_are_not_whole(world, by_key):
-    view, demand = world
-    published, draft = shares(view, demand, estimates=Estimates(NOON, {HERE: SiteEstimates(by_key, 60)}))
-    queue = SiteAd(HERE, NOON, 1, (("DataLocalitySets", dict(draft.content)["DataLocalityQueueSeconds"]),))
-    expected = {key for key in by_key.keys() & keys_of(demand).keys() if key not in published}
-    expected |= {key for key in by_key.keys() & published.keys() if published[key].share < 1}
-    assert {key: one.share for key, one in sets_of(queue).items()} == {
-        key: by_key[key].queue_seconds for key in expected
-    }
 
 
 @given(worlds(), st.randoms(use_true_random=False))

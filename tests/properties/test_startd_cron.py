@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hydrator import startd_cron as hook
 
 NOW = 1_763_690_400
-NAMES = "|".join(hook.READERS)
+OPENINGS = "|".join(hook.OPENINGS)
+NAMES = "|".join(name for name in hook.READERS if name not in hook.OPENINGS)
 DID = r"[A-Za-z0-9._:/@=+~-]{1,500}"
 KEY = r"(?:'[A-Za-z0-9._:/@=+~,-]{1,500}'|s[A-Za-z0-9]{20})"
 ITEM = rf"""{KEY}=(?:"[ -!#-\[\]-~]*"|\d+|[01]\.\d+)"""
@@ -27,6 +28,7 @@ LITERAL = "|".join(
 TROUBLE = re.compile(r'\nDataLocalityError = (?:undefined|"[^"\\\n]{1,300}")\n- trouble\n')
 LOGIC = "".join(f"{name} = {text}\n" for name, text in hook.EXPRESSIONS.items())
 OURS = re.compile(
+    rf"(?:\n(?:(?:{OPENINGS}) = (?:{LITERAL})\n)+- openings( update:true)?\n)?"
     rf"\n(?:(?:{NAMES}) = (?:{LITERAL})\n)+"
     rf'{re.escape(LOGIC)}DataLocalitySource = "hook"\n- locality( update:true)?\n'
 )
@@ -44,7 +46,7 @@ def records(values: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, ob
 
 
 keys = st.sampled_from(
-    [(), ("s" + "2" * 20,), ("ska:@A1", "s" + "z" * 20), ("x,y", "@@", "a.b_c:d/e@F=g+h~i-j")]
+    [(), ("s" + "2" * 20,), ("ska:@A1", "s" + "z" * 20 + "~3"), ("x,y", "@@", "a.b_c:d/e@F=g+h~i-j")]
 )
 seconds = st.integers(0, hook.MAX_SECONDS)
 sources = st.sampled_from(["RAL", "SKA UK (Cambridge)", "A;B=[x],{y}", ";", "", "d'Azur"])
@@ -57,16 +59,15 @@ def answers(draw: st.DrawFn, as_of: int) -> dict[str, object]:
     values = {
         "DataLocalitySets": shares,
         "DataLocalitySetsAsOf": st.integers(0, as_of),
-        "DataLocalityReadSeconds": seconds,
-        "DataLocalityQueueSeconds": seconds,
+        "DataLocalityOpen": seconds,
         "DataLocalityReadFrom": sources,
     }
     records = {name: {key: draw(value) for key in names} for name, value in values.items()}
     until = draw(st.integers(0, NOW + MOST_AHEAD))
     return {
         **records,
-        "DataLocalityOwnQueueSeconds": draw(seconds),
-        "DataLocalityEstimatesUntil": until,
+        "DataLocalityBacklog": draw(st.integers(0, 10**9)),
+        "DataLocalityOpenUntil": until,
     }
 
 
@@ -93,10 +94,14 @@ def ads(draw: st.DrawFn) -> dict[str, object]:
     return {name: value for name, value in ad.items() if name not in left_out}
 
 
+def both_blocks(ad: dict[str, object]) -> bytes:
+    return hook.openings_block(ad, is_update=True) + hook.locality_block(ad, is_update=True)
+
+
 def accepted(text: bytes, site: str) -> bytes:
     """What the hook would print for *text*; nothing where it refuses."""
     try:
-        return hook.locality_block(hook.read_ad(text, site, NOW), is_update=True)
+        return both_blocks(hook.read_ad(text, site, NOW))
     except hook.InvalidAd:
         return b""
 
@@ -113,17 +118,21 @@ def test_what_is_printed_is_ours_and_the_same_text_again(ad):
     assert OURS.fullmatch(out)
     assert literals(out)
     bare = re.sub(r"(?m) = \((.*)\)$", r" = \1", out)
-    assert bare == "\n" + text + LOGIC + 'DataLocalitySource = "hook"\n- locality update:true\n'
+    openings, facts = [
+        "".join(line for line in text.splitlines(True) if (line.split(" ")[0] in hook.OPENINGS) == is_opening)
+        for is_opening in (True, False)
+    ]
+    first = f"\n{openings}- openings update:true\n" if openings else ""
+    assert bare == f'{first}\n{facts}{LOGIC}DataLocalitySource = "hook"\n- locality update:true\n'
 
 
 def literals(out: str) -> bool:
     """Return True if HTCondor's own parser finds only literals in *out*."""
     ad = classad2.ClassAd()
-    for line in out.replace(LOGIC, "").split("\n")[1:-2]:
-        name, _, text = line.partition(" = ")
+    for name, text in re.findall(r"(?m)^(\w+) = (.*)$", out.replace(LOGIC, "")):
         ad[name] = tree = classad2.ExprTree(text)
-        assert {*ad.externalRefs(tree), *ad.internalRefs(tree)} <= {""}, line
-        assert not isinstance(ad.eval(name), classad2.Value), line
+        assert {*ad.externalRefs(tree), *ad.internalRefs(tree)} <= {""}, name
+        assert not isinstance(ad.eval(name), classad2.Value), name
     return True
 
 
@@ -182,9 +191,7 @@ def test_no_poison_passes_by_way_of_a_collector(ad, data):
     at = data.draw(st.integers(0, len(text)))
     text = text[:at] + data.draw(POISON) + text[at:] + b'MyType = "DataLocality"\nRequirements = START\n'
     try:
-        out = hook.locality_block(
-            hook.read_classads(text, str(ad["DataLocalitySite"]), NOW), is_update=False
-        ).decode()
+        out = both_blocks(hook.read_classads(text, str(ad["DataLocalitySite"]), NOW)).decode()
     except (hook.InvalidAd, hook.AdNotServed):
         return
     assert OURS.fullmatch(out)
@@ -203,10 +210,12 @@ def test_time_never_makes_an_ad_younger(ad, now):
         read = hook.read_ad(text, str(ad["DataLocalitySite"]), now)
     except hook.InvalidAd:
         young = int(str(ad["DataLocalityAsOf"])) > now + hook.MAX_SKEW_SECONDS
-        ahead = (ad["DataLocalityGeneration"], ad.get("DataLocalityEstimatesUntil", 0))
+        ahead = (ad["DataLocalityGeneration"], ad.get("DataLocalityOpenUntil", 0))
         assert young or max(int(str(each)) for each in ahead) > now + MOST_AHEAD
         return
-    assert read["DataLocalityAsOf"] == min(int(str(ad["DataLocalityAsOf"])), now)
+    as_of, until = int(str(ad["DataLocalityAsOf"])), ad.get("DataLocalityOpenUntil")
+    assert read["DataLocalityAsOf"] == min(as_of, now)
+    assert read.get("DataLocalityOpenUntil") == (until and max(0, int(str(until)) - max(0, as_of - now)))
     assert all(at <= hook.as_of_seconds(read) for at in read["DatasetAsOf"].values())
 
 

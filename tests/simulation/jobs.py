@@ -97,6 +97,24 @@ class SlotAd:
         as_of = self.values.get("DataLocalitySetsAsOf", {}).get(job.key, self.values.get("DataLocalityAsOf"))
         return share if as_of is not None and now - as_of < JOBS_MAX_AGE else None
 
+    def is_open(self, job: "Job", now: int) -> bool:
+        """Return True if the daemon lets the job start here by reading from elsewhere."""
+        return self.is_paced(now) and job.key in self.values.get("DataLocalityOpen", {})
+
+    def is_paced(self, now: int) -> bool:
+        """Return True if the daemon paces the reads here."""
+        return now < self.values.get("DataLocalityOpenUntil", 0)
+
+    def lets_start(self, job: "Job", now: int) -> bool:
+        """Return True if the job may start here (the contract; decisions 6, 15)."""
+        if self.share(job, now) == 1:
+            return True
+        if job.mode == "require" or (job.mode == "wait" and not job.is_time_over(now)):
+            return False
+        is_left_to_pacing = self.is_paced(now) and job.key in self.values.get("DataLocalitySets", {})
+        is_over = job.is_time_over(now) and not (job.mode == "auto" and is_left_to_pacing)
+        return is_over or (job.mode == "auto" and self.is_open(job, now))
+
 
 @dataclass(eq=False)
 class Slot:
@@ -178,24 +196,19 @@ class Pool:
     def _check_clause(self, job: Job, slot: SlotAd, wall: int) -> None:
         """A job matches beside its data, and else as its mode allows (the contract; decisions 6, 15)."""
         share, is_so = slot.share(job, wall), is_matched(job, slot, wall)
-        what = f"a job ({job.mode}) at a slot whose ad shows {share} of its data"
-        if not is_so and (share == 1 or job.is_time_over(wall)):
-            self.world.laws.add("jobs", f"{what} does not match")
-        if is_so and not self._may_start(job, share, wall):
-            self.world.laws.add("jobs", f"{what} matches")
-
-    @staticmethod
-    def _may_start(job: Job, share: float | None, wall: int) -> bool:
-        is_known = job.mode == "auto" and share is not None
-        return share == 1 or is_known or job.is_time_over(wall)
+        if is_so != slot.lets_start(job, wall):
+            what = f"a job ({job.mode}) at a slot whose ad shows {share} of its data"
+            self.world.laws.add("jobs", f"{what} {'matches' if is_so else 'does not match'}")
 
     def _check_start(self, job: Job, slot: Slot, wall: int) -> None:
         """A job starts where the slot's own ad allows it, and its data was there lately (decisions 6, 14)."""
         laws, site, share = self.world.laws, slot.site, slot.shown.share(job, wall)
-        if not self._may_start(job, share, wall):
+        if not slot.shown.lets_start(job, wall):
             laws.add("jobs", f"a job ({job.mode}) started at {site}, whose slot shows {share} of its data")
         if share != 1:
-            if any(self.world.truth.share(did, site) != 1 for did in job.dids):
+            if slot.shown.is_open(job, wall):
+                laws.happened("a job started away from its data because its set was open")
+            elif any(self.world.truth.share(did, site) != 1 for did in job.dids):
                 laws.happened("a job started without its data because its time was over")
             return
         laws.happened(f"a job ({job.mode}) started beside its data")

@@ -31,7 +31,7 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.domain.ports import IdleJobs, PoolLoad, ScheddLoad, SiteSlots
+from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, ScheddLoad, SlotGroup
 from hydrator.state.store import Store
 from tests.memory import MemoryCatalogue
 from tests.simulation.faults import Fault
@@ -187,7 +187,7 @@ class SimulatedLoads(Part):
                 )
                 for schedd, queue in sorted(truth.queues.items())
             },
-            tuple(SiteSlots(site, 8, 1) for site in sorted(truth.all_sites)),
+            tuple(SlotGroup(site, Resources(8), Resources(1)) for site in sorted(truth.all_sites)),
         )
 
     def close(self) -> None:

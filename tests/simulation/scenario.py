@@ -297,9 +297,7 @@ class _Maker:
             "daemon": {"poll_seconds": POLL_SECONDS, "max_age_hours": MAX_AGE_SECONDS / 3600},
             "breaker": {"confirm_polls": CONFIRM_POLLS},
             "publish": {"http": {"enabled": True}},
-            "estimates": {"enabled": False},  # no rate is measured here
             "demand": {
-                "settle_seconds": 120,
                 "pins": chance.choice(([], [self.dids[0]])),
                 "patterns": chance.choice(([], ["lofar:L1*"])),
             },

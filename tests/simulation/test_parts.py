@@ -101,13 +101,14 @@ class TestSimulatedPublisher(PublisherContract):
 
 
 def test_the_simulated_slot_shows_what_the_hook_prints(tmp_path):
-    made, ad = world(), site_ad("UK", to_unix(NOON), as_of=NOON)
-    InTime(made, SimulatedPublisher(made, HERE, "file")).publish([ad])
+    made, published = world(), site_ad("UK", to_unix(NOON), as_of=NOON)
+    InTime(made, SimulatedPublisher(made, HERE, "file")).publish([published])
     slot = Hook(made, Site("UK"), "file", 60.0)
     slot.run()
     now = to_unix(made.clock())
-    (tmp_path / "UK.ad").write_text(ad.text)
-    printed = startd_cron.locality_block(startd_cron.ask_file(str(tmp_path), "UK", now), True).decode()
+    (tmp_path / "UK.ad").write_text(published.text)
+    ad = startd_cron.ask_file(str(tmp_path), "UK", now)
+    printed = (startd_cron.openings_block(ad, True) + startd_cron.locality_block(ad, True)).decode()
     for name, literal in slot.shown.literals.items():
         assert f"{name} = {literal}\n" in printed
 

@@ -26,15 +26,15 @@ from hydrator.daemon.runtime import Machine
 from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from hydrator.domain.sites import MappedCatalogue
-from hydrator.reconcile.estimates.rates import RateSource, RateTable
 from hydrator.reconcile.publish import Policy, PublishTarget
+from hydrator.reconcile.rates import RateSource, RateTable
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
 from hydrator.wiring import (
     NetworkParts,
     Parts,
-    estimate_policy,
     network_policy,
+    pacing_policy,
     reconcile_policy,
     site_mapping,
 )
@@ -125,13 +125,19 @@ class Hook:
             self.collected, self._sent_at = self.shown, self._world.loop.now
 
     def _print(self, text: bytes) -> bool:
-        """Print the ad *text*; return True if its generation is new: the collector gets it at once."""
+        """Print the ad *text*; return True if facts or openings are new: the collector gets it at once."""
         ad = hook.read_ad(text, self.site, to_unix(self._world.clock()))
-        generation = "DataLocalityGeneration"
-        is_update = ad[generation] != self.shown.values.get(generation)
-        block = hook.locality_block(ad, is_update)
-        lines = [line.partition(" = ") for line in block.decode().splitlines() if " = " in line]
-        self.shown = SlotAd({name: literal for name, _, literal in lines}, ad)
+        generation, shown = "DataLocalityGeneration", self.shown
+        is_new = ad[generation] != shown.values.get(generation)
+        is_update = is_new or hook.openings_mark(ad) != hook.openings_mark(dict(shown.values))
+        blocks = hook.openings_block(ad, is_update) + hook.locality_block(ad, is_new)
+        lines = [line.partition(" = ") for line in blocks.decode().splitlines() if " = " in line]
+        kept = {} if "DataLocalityOpen" in ad else dict.fromkeys(hook.OPENINGS)  # that block stays
+        self.shown = SlotAd(
+            {name: shown.literals[name] for name in kept if name in shown.literals}
+            | {name: literal for name, _, literal in lines},
+            {name: shown.values[name] for name in kept if name in shown.values} | ad,
+        )
         return is_update
 
     def _fetch(self) -> bytes:
@@ -414,7 +420,7 @@ class World:
             ),
             queues=SimulatedQueues(self, process, "schedds"),
             policy=reconcile_policy(settings),
-            estimate_policy=estimate_policy(settings),
+            pacing_policy=pacing_policy(settings),
             pool=pool,
             served_ads=served,
             network=NetworkParts((), policy, RateSource(RateTable(now=clock(), policy=policy))),

@@ -6,16 +6,21 @@ import pytest
 
 from hydrator import startd_cron as hook
 from hydrator.config.daemon import SitesSettings
-from hydrator.domain.ads.contract import CONTRACT_VERSION, ON_SLOTS
+from hydrator.domain.ads.contract import CONTRACT_VERSION, ON_SLOTS, OPENING_ATTRIBUTES
+from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
+from hydrator.domain.ads.openings import Opening, write_openings
+from hydrator.domain.model import Site
 from hydrator.submit import job_wrapper
 from tests.pythons import pythons
 from tests.unit.test_startd_cron import (
     ADDED,
+    NO_OPENINGS,
     NOW,
     Respond,
     ad_lines,
     ad_text,
     ask,
+    ends,
     ok,
     printed,
     raw,
@@ -26,7 +31,7 @@ from tests.unit.test_startd_cron_parts import read, refusal
 
 __all__ = ["run", "server"]  # fixtures
 
-UNTIL = "DataLocalityEstimatesUntil"
+UNTIL = "DataLocalityOpenUntil"
 
 
 # ------------------------------------------------------------------------------- attributes and limits
@@ -34,6 +39,8 @@ UNTIL = "DataLocalityEstimatesUntil"
 
 def test_hook_and_daemon_have_the_same_attributes():
     assert hook.READERS.keys() == ON_SLOTS.keys()
+    assert hook.OPENINGS == OPENING_ATTRIBUTES
+    assert hook.EXPRESSIONS == SLOT_EXPRESSIONS
     assert hook.CONTRACT == CONTRACT_VERSION
 
 
@@ -56,15 +63,15 @@ def test_other_attributes_are_optional(name):
         ("DataLocalitySets", "['" + "x" * 501 + "'=1.0]"),
         ("DataLocalitySets", "[]]"),
         ("DataLocalitySetsAsOf", "['a:1'=time()]"),
-        ("DataLocalityReadSeconds", "['a:1'=-1]"),
-        ("DataLocalityReadSeconds", "['a:1'=315360001]"),
-        ("DataLocalityQueueSeconds", "['a:1'=315360001]"),
+        ("DataLocalityOpen", "['a:1'=-1]"),
+        ("DataLocalityOpen", "['a:1'=315360001]"),
+        ("DataLocalityOpen", "[a:1~3=60]"),
         ("DataLocalityReadFrom", '[\'a:1\'="U\\"K"]'),
         ("DataLocalityReadFrom", "['a:1'=\"U\tK\"]"),
         ("DataLocalityReadFrom", "['a:1'=\"UK]"),
         ("DataLocalityReadFrom", "['a:1'=\"" + "x" * 201 + '"]'),
-        ("DataLocalityOwnQueueSeconds", "-1"),
-        ("DataLocalityOwnQueueSeconds", "315360001"),
+        ("DataLocalityBacklog", "-1"),
+        ("DataLocalityBacklog", "1.5"),
         (UNTIL, "time()+900"),
         (UNTIL, "-1"),
     ],
@@ -76,11 +83,18 @@ def test_value_that_is_not_a_literal_of_its_type_is_rejected(name, literal):
 def test_longest_key_and_hashed_keys_are_printed_unchanged_and_these_without_quotes():
     key = "s" + "2" * 20
     text = ad_text(DataLocalitySets=f"[{key}=1.0]")
-    longest = ad_text(
-        DataLocalitySets="['" + "x" * 500 + "'=0.99]", DataLocalityReadSeconds="['a:1'=315360000]"
-    )
+    longest = ad_text(DataLocalitySets="['" + "x" * 500 + "'=0.99]", DataLocalityOpen="['a:1'=315360000]")
     assert hook.ad_text(read(longest)) == longest
     assert hook.ad_text(read(ad_text(DataLocalitySets=f"['{key}'=1.0]"))) == text
+
+
+@pytest.mark.parametrize("key", ["a:b~3", f"s{2:020}~10", "x,y~0"])
+def test_key_of_a_lane_is_printed_in_quotes_in_the_block_of_openings(key):
+    ad = read(ad_text(**dict(write_openings({key: Opening(60, Site("AU"), 5)}, 7))))
+    assert hook.openings_block(ad, is_update=True).decode() == (
+        f"\nDataLocalityOpen = (['{key}'=60])\nDataLocalityReadFrom = (['{key}'=\"AU\"])\n"
+        f"DataLocalityBacklog = 7\n{UNTIL} = {NOW + 900}\n- openings update:true\n"
+    )
 
 
 def test_thousand_sets_fill_no_line():
@@ -88,13 +102,13 @@ def test_thousand_sets_fill_no_line():
     one = {
         "DataLocalitySets": "0.25",
         "DataLocalitySetsAsOf": str(NOW),
-        "DataLocalityReadSeconds": "65536",
-        "DataLocalityQueueSeconds": "65536",
+        "DataLocalityOpen": "65536",
         "DataLocalityReadFrom": '"A-SITE-OF-20-LETTERS"',
     }
     records = {name: "[" + ";".join(f"{key}={value}" for key in keys) + "]" for name, value in one.items()}
-    block = hook.locality_block(read(ad_text(**records)), is_update=False)
-    assert max(map(len, block.split(b"\n"))) < 60_000
+    ad = read(ad_text(**records))
+    blocks = hook.openings_block(ad, is_update=False) + hook.locality_block(ad, is_update=False)
+    assert max(map(len, blocks.split(b"\n"))) < 60_000
 
 
 def test_ad_of_more_than_a_mebibyte_is_rejected():
@@ -113,29 +127,31 @@ def test_time_of_a_set_is_never_later_than_the_ad():
     assert (ad["DataLocalityAsOf"], ad["DataLocalitySetsAsOf"]) == (NOW, {"a:1": NOW})
 
 
-def test_estimates_of_a_clock_that_is_ahead_end_earlier():
+def test_openings_of_a_clock_that_is_ahead_end_earlier():
     ad = read(ad_text(DataLocalityAsOf=str(NOW + 200), **{UNTIL: str(NOW + 1100)}))
     assert ad[UNTIL] == NOW + 900
 
 
-def test_estimates_that_ended_stay_ended():
+def test_openings_that_ended_stay_ended():
     assert read(ad_text(**{UNTIL: "0"}))[UNTIL] == 0
     assert read(ad_text(DataLocalityAsOf=str(NOW + 200), **{UNTIL: "7"}))[UNTIL] == 0
 
 
-def test_estimates_without_an_end_in_sight_are_rejected():
+def test_openings_that_end_more_than_a_day_ahead_are_rejected():
     latest = NOW + hook.MAX_AHEAD_SECONDS + hook.MAX_SKEW_SECONDS
     assert read(ad_text(**{UNTIL: str(latest)}))[UNTIL] == latest
-    assert "the ad's estimates end 86701 s in the future" in refusal(ad_text(**{UNTIL: str(latest + 1)}))
+    assert "the ad's openings end 86701 s in the future" in refusal(ad_text(**{UNTIL: str(latest + 1)}))
 
 
 @pytest.mark.outside
 @pytest.mark.parametrize(
-    ("first", "then", "shown"), [(1800, 2700, 2700), (1800, 900, 1800), (None, None, 900)], ids=str
+    ("first", "then", "shown"),
+    [(1800, 2700, 2700), (1800, 900, 1800), (300, None, 300), (None, None, 900)],
+    ids=str,
 )
-def test_headers_set_the_end_of_the_estimates_and_a_304_never_shortens_it(run, server, first, then, shown):
+def test_headers_set_the_end_of_the_openings_and_a_304_never_shortens_it(run, server, first, then, shown):
     def header(seconds: int | None) -> dict[str, str]:
-        return {} if seconds is None else {"X_DataLocality_EstimatesUntil": str(NOW + seconds)}
+        return {} if seconds is None else {"X_DataLocality_OpenUntil": str(NOW + seconds)}
 
     assert printed(ask(run, server, ok(**header(first))))[UNTIL] == str(NOW + (first or 900))
     done = ask(run, server, not_modified(**header(then)))
@@ -143,30 +159,31 @@ def test_headers_set_the_end_of_the_estimates_and_a_304_never_shortens_it(run, s
 
 
 @pytest.mark.outside
-def test_estimates_that_only_a_header_has_survive_in_the_local_copy(run, server):
-    assert printed(
-        ask(run, server, ok(ad_text(**{UNTIL: None}), X_DataLocality_EstimatesUntil=str(NOW + 1800)))
-    )[UNTIL] == str(NOW + 1800)
-    assert printed(ask(run, server, raw(503, {})))[UNTIL] == str(NOW + 1800)
+def test_end_of_openings_without_openings_is_ignored(run, server):
+    done = ask(run, server, ok(ad_text(**NO_OPENINGS), X_DataLocality_OpenUntil=str(NOW + 1800)))
+    assert (done.returncode, ends(done)) == (0, ["trouble", "locality update:true"])
 
 
 @pytest.mark.outside
 @pytest.mark.parametrize("odd", ["soon", "-1", "99999999999"])
-def test_end_of_the_estimates_that_is_none_leaves_the_last_answer(run, server, odd):
+def test_end_of_the_openings_that_is_none_leaves_the_last_answer(run, server, odd):
     ask(run, server, ok())
-    done = ask(run, server, ok(X_DataLocality_EstimatesUntil=odd))
+    done = ask(run, server, ok(X_DataLocality_OpenUntil=odd))
     assert (done.returncode, printed(done)[UNTIL]) == (1, str(NOW + 900))
 
 
 @pytest.mark.outside
-def test_clock_that_is_ahead_does_not_shift_a_copy_twice(run, server):
+def test_clock_that_is_ahead_shortens_the_openings_and_does_not_shift_a_copy_twice(run, server):
     now = int(time.time())
-    ahead = {"X_DataLocality_AsOf": str(now + 200), "X_DataLocality_EstimatesUntil": str(now + 1100)}
+    ahead = {"X_DataLocality_AsOf": str(now + 200), "X_DataLocality_OpenUntil": str(now + 1100)}
     text = ad_text(DataLocalityAsOf=str(now + 200), **{UNTIL: str(now + 1100)})
     first = int(printed(ask(run, server, ok(text, **ahead)))[UNTIL])
     second = int(printed(ask(run, server, raw(503, {})))[UNTIL])
+    later = {**ahead, "X_DataLocality_OpenUntil": str(now + 2000)}
+    third = int(printed(ask(run, server, not_modified(**later)))[UNTIL])
     assert 0 <= first - (now + 900) < 30
     assert second == first
+    assert 0 <= third - (now + 1800) < 30
 
 
 # ------------------------------------------------------------------------------------------- over HTTP

@@ -32,6 +32,7 @@ STATES = """['a:1'="AVAILABLE";'b:2'="AVAILABLE";'c:3'="STAGING"]"""
 
 ADDED = {**hook.EXPRESSIONS, "DataLocalitySource": '"hook"'}
 """What the hook adds to the daemon's attributes."""
+NO_OPENINGS = dict.fromkeys(hook.OPENINGS)
 
 
 def ad_lines(**changes: str | None) -> dict[str, str]:
@@ -45,11 +46,10 @@ def ad_lines(**changes: str | None) -> dict[str, str]:
         "DataLocalityTruncated": "false",
         "DataLocalitySets": "['a:1'=1.0;'c:@l@@3'=0.25;s2bc4defghijklmnopqrs=0.0]",
         "DataLocalitySetsAsOf": "['c:@l@@3'=1763690000]",
-        "DataLocalityReadSeconds": "['c:@l@@3'=256]",
-        "DataLocalityQueueSeconds": "['c:@l@@3'=1024;s2bc4defghijklmnopqrs=64]",
+        "DataLocalityOpen": "['c:@l@@3'=256;s2bc4defghijklmnopqrs=64;'a:b~3'=0]",
         "DataLocalityReadFrom": "['c:@l@@3'=\"RAL; no 2\"]",
-        "DataLocalityOwnQueueSeconds": "32",
-        "DataLocalityEstimatesUntil": str(NOW + 900),
+        "DataLocalityBacklog": "32",
+        "DataLocalityOpenUntil": str(NOW + 900),
         "DataLocalityAsOf": str(NOW),
         "DataLocalityGeneration": "1763690399",
         "DataLocalityVersion": "1",
@@ -114,11 +114,10 @@ DataLocalityAsOf = {NOW}
 DataLocalityGeneration = 1763690399
 DataLocalitySite = "UK"
 DataLocalityTruncated = false
-DataLocalityEstimatesUntil = {NOW + 900}
-DataLocalityOwnQueueSeconds = 32
-DataLocalityQueueSeconds = [ s2bc4defghijklmnopqrs = 64; 'c:@l@@3' = 1024 ]
+DataLocalityBacklog = 32
+DataLocalityOpen = [ s2bc4defghijklmnopqrs = 64; 'c:@l@@3' = 256; 'a:b~3' = 0 ]
+DataLocalityOpenUntil = {NOW + 900}
 DataLocalityReadFrom = [ 'c:@l@@3' = "RAL; no 2" ]
-DataLocalityReadSeconds = [ 'c:@l@@3' = 256 ]
 DataLocalitySets = [ s2bc4defghijklmnopqrs = 0.0; 'c:@l@@3' = 2.500000000000000E-01; 'a:1' = 1.0 ]
 DataLocalitySetsAsOf = [ 'c:@l@@3' = 1763690000 ]
 DataLocalityVersion = 1
@@ -175,13 +174,20 @@ def run(tmp_path) -> Run:
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """The attributes that a run printed; it must be one whole block."""
-    empty, trouble, tag, between, *lines = done.stdout.split("\n")
-    assert (empty, tag, between) == ("", "- trouble", ""), done
-    assert trouble.startswith("DataLocalityError = ")
-    assert (trouble == "DataLocalityError = undefined") == (done.returncode == 0 or "no safe" in done.stderr)
-    assert done.stdout.endswith(("\n- locality\n", "\n- locality update:true\n"))
-    return dict(bare(line).split(" = ", 1) for line in lines[:-2])
+    """The attributes that a run printed in whole blocks; the openings have a block of their own."""
+    assert re.fullmatch(r"(\n(\w+ = .+\n)+- \w+( update:true)?\n)+", done.stdout), done
+    texts = re.findall(r"\n\n?((?:\w+ = .+\n)+)- (\w+)", done.stdout)
+    found = {tag: dict(bare(line).split(" = ", 1) for line in text.splitlines()) for text, tag in texts}
+    trouble, openings, facts = found.pop("trouble"), found.pop("openings", {}), found.pop("locality")
+    assert (trouble == {"DataLocalityError": "undefined"}) == (done.returncode == 0)
+    assert openings.keys() <= set(hook.OPENINGS)
+    assert not facts.keys() & set(hook.OPENINGS)
+    return {**openings, **facts}
+
+
+def ends(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The last lines of the blocks that a run printed."""
+    return re.findall("(?m)^- (.*)", done.stdout)
 
 
 def bare(line: str) -> str:
@@ -242,14 +248,30 @@ def test_a_file_that_never_answers_ends_at_the_time_limit(run, tmp_path):
     )
 
 
-def test_update_true_is_printed_when_the_generation_is_new_to_this_startd(run, tmp_path):
-    path = wrote(tmp_path / "UK.ad")
-    ends = [run("--site", "UK", "--file", path).stdout.split("\n")[-2] for _ in range(2)]
-    wrote(path, ad_text(DataLocalityAsOf=str(NOW + 60)))
-    ends.append(run("--site", "UK", "--file", path).stdout.split("\n")[-2])
-    wrote(path, ad_text(DataLocalityGeneration="1763690500"))
-    ends.append(run("--site", "UK", "--file", path).stdout.split("\n")[-2])
-    assert ends == ["- locality update:true", "- locality", "- locality", "- locality update:true"]
+def test_update_true_is_printed_when_the_generation_or_the_openings_are_new_to_this_startd(run, tmp_path):
+    quiet = ["trouble", "openings", "locality"]
+    facts = ["trouble", "openings", "locality update:true"]
+    openings = ["trouble", "openings update:true", "locality"]
+    steps: list[tuple[dict[str, str | None], list[str]]] = [
+        ({}, facts),
+        ({}, quiet),
+        ({"DataLocalityAsOf": str(NOW + 60)}, quiet),
+        ({"DataLocalityOpenUntil": str(NOW + 960)}, quiet),
+        ({"DataLocalityOpen": "['c:@l@@3'=256]"}, openings),
+        ({"DataLocalityOpen": "['c:@l@@3'=256]"}, quiet),
+        ({"DataLocalityReadFrom": "['c:@l@@3'=\"AU\"]"}, openings),
+        ({"DataLocalityBacklog": "33"}, openings),
+        (dict(NO_OPENINGS), ["trouble", "locality"]),
+        ({}, openings),
+        ({"DataLocalityGeneration": "1763690500"}, facts),
+        ({"DataLocalityGeneration": "1763690501", "DataLocalityOpen": "[]"}, facts),
+        ({"DataLocalityGeneration": "1763690501", "DataLocalityOpen": "[]"}, quiet),
+    ]
+    path, shown = tmp_path / "UK.ad", []
+    for changes, _ in steps:
+        wrote(path, ad_text(**changes))
+        shown.append(ends(run("--site", "UK", "--file", path)))
+    assert shown == [expected for _, expected in steps]
 
 
 def test_another_startd_gets_its_own_update(run, tmp_path):
@@ -386,7 +408,7 @@ def test_a_stand_in_condor_status_is_asked_for_our_ad_only(run, tmp_path):
     done = run("--site", "UK", "--collector", "cm.example:9618", PATH=f"{tools}:/usr/bin:/bin")
     assert (done.returncode, printed(done)["DatasetFractions"]) == (0, "['c:3'=0.5;'d:4'=0.00001]")
     asked = (tmp_path / "asked").read_text().split("\n")
-    assert "DataLocalityEstimatesUntil" in " ".join(asked)
+    assert "DataLocalityOpenUntil" in " ".join(asked)
     assert asked[:3] == ["-pool", "cm.example:9618", "-any"]
     assert 'MyType == "DataLocality" && DataLocalitySite =?= "UK"' in asked
 

@@ -154,17 +154,7 @@ def test_collector_ad_without_a_required_attribute_is_rejected():
         hook.read_classads(COLLECTOR_23_9.replace("DatasetAsOf =", "DatasetAs =").encode(), "UK", NOW)
 
 
-# ------------------------------------------------------------------------------------------- printing
-
-
-def test_a_block_begins_with_a_newline_and_ends_with_every_tag():
-    lines = hook.locality_block(read(ad_text()), is_update=True).decode().split("\n")
-    assert lines[0] == ""
-    assert lines[-3:] == ['DataLocalitySource = "hook"', "- locality update:true", ""]
-
-
-def test_an_unchanged_generation_asks_for_no_update():
-    assert hook.locality_block(read(ad_text()), is_update=False).endswith(b"\n- locality\n")
+# -------------------------------------------------------------------------------------------- options
 
 
 def usage(*argv: str, **environ: str) -> str:

@@ -183,12 +183,9 @@ class QueueClient(DaemonClient):
         """Return the idle jobs of *schedd* that name datasets, in rows with the fields of ``IdleJobs``."""
         return list(self._call("read_idle_jobs", schedd=schedd))
 
-    def read_running_jobs(
-        self, schedd: str, site_attributes: Sequence[str], leaving_slots: Sequence[str] = ()
-    ) -> list[Ad]:
+    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> list[Ad]:
         """Return the running jobs of *schedd*; see ``LoadCalls.read_running_jobs``."""
-        names = {"site_attributes": site_attributes, "leaving_slots": leaving_slots}
-        return list(self._call("read_running_jobs", schedd=schedd, **names))
+        return list(self._call("read_running_jobs", schedd=schedd, site_attributes=site_attributes))
 
     def read_cluster_jobs(
         self, schedd: str, cluster: int, site_attributes: Sequence[str], max_jobs: int

@@ -16,6 +16,7 @@ SITE_AD_ATTRIBUTES = (
     contract.SITE,
     contract.GENERATION,
     contract.AS_OF,
+    contract.OPEN_UNTIL,
     contract.TRUNCATED,
     contract.VERSION,
     "ClassAdLifetime",
@@ -28,8 +29,8 @@ MERGE_ATTRIBUTES = (
     *SLOT_EXPRESSIONS,
     contract.SITE,
     *SITE_WIDE_ATTRIBUTES,
-    contract.OWN_QUEUE_SECONDS,
-    contract.ESTIMATES_UNTIL,
+    contract.BACKLOG,
+    contract.OPEN_UNTIL,
     contract.TRUNCATED,
     contract.AS_OF,
     contract.GENERATION,
@@ -55,10 +56,11 @@ class CollectorCalls(Bindings):
         """Send the ads; return the time when the collector received the last ad (by its clock), or None."""
         site_ads = [self._build_site_ad(name, text, lifetime) for name, text in ads]
         self._send(site_ads, "UPDATE_AD_GENERIC")
-        sent = {ad["Name"]: (ad.get(contract.GENERATION), ad.get(contract.AS_OF)) for ad in site_ads}
+        times = (contract.GENERATION, contract.AS_OF, contract.OPEN_UNTIL)
+        sent = {ad["Name"]: [ad.get(name) for name in times] for ad in site_ads}
 
         def is_visible(ads: list[Ad]) -> bool:
-            current = {ad["Name"]: (ad[contract.GENERATION], ad[contract.AS_OF]) for ad in ads}
+            current = {ad["Name"]: [ad[name] for name in times] for ad in ads}
             return all(current.get(name) == content for name, content in sent.items())
 
         ads_now = self._wait_until_visible(is_visible, self.site_ads)

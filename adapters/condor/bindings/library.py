@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any, TypeGuard
 
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.contract import SET_ATTRIBUTES
 
 Ad = dict[str, Any]
 """Attributes of an ad, or fields of a row, as JSON."""
@@ -25,7 +24,10 @@ SITE_WIDE_ATTRIBUTES = (
     contract.DATASET_STATES,
     contract.DATASET_FRACTIONS,
     contract.DATASET_AS_OF,
-    *(name for name in SET_ATTRIBUTES if name != contract.OWN_QUEUE_SECONDS),
+    contract.SETS,
+    contract.SETS_AS_OF,
+    contract.OPEN,
+    contract.READ_FROM,
 )
 """Long attributes, equal on all slots of a site that have the same generation."""
 MAX_MISSES_OF_JOB = 50

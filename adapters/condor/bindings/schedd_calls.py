@@ -20,7 +20,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,11 +47,15 @@ NEGOTIATED_JOBS = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 """Jobs that a negotiator places: not scheduler, grid and local universe."""
 RUNNING_JOBS = f"(JobStatus =?= 2 || JobStatus =?= 6 || JobStatus =?= 7) && {NEGOTIATED_JOBS}"
 """Jobs that occupy a slot: they run, transfer their output, or are suspended."""
-JOB_ATTRIBUTES = (contract.KEY, "User", "RequestCpus", contract.EXPECTED_SECONDS, contract.WORKFLOW_RUN)
-GROUP_FIELDS = ("key", "user", "cpus", "expected_seconds", "run")
+REQUESTS = ("RequestCpus", "RequestMemory", "RequestDisk", "RequestGPUs")
+IDLE_ATTRIBUTES = (contract.KEY, contract.WORKFLOW_RUN, contract.LANE, contract.MODE, *REQUESTS)
+MAX_OFFER_LENGTH = 100
 MAX_RUN_LENGTH = 200
 """A longer name of a run does not count."""
-RUNNING_ATTRIBUTES = ("JobCurrentStartDate", "RemoteHost", "ServerTime")
+RUNNING_ATTRIBUTES = (
+    *(contract.KEY, "User", contract.WORKFLOW_RUN, contract.START_RECORD),
+    *("JobCurrentStartDate", "RemoteHost", "ServerTime"),
+)
 """ServerTime is the time of the schedd's clock, which it adds to each ad of an answer."""
 MAX_CLOCK_ERROR = 5
 """A clock that differs by less (s) is right: ServerTime has whole seconds, and clocks are never exact."""
@@ -68,27 +71,23 @@ class LoadCalls(Bindings):
         The query uses GroupBy: see :meth:`ScheddCalls.count_queued_datasets`. Omit jobs without a key.
         """
         queue = self.schedd(schedd)
-        attributes = [*JOB_ATTRIBUTES, "JobStatus", "JobUniverse"]
+        attributes = [*IDLE_ATTRIBUTES, "JobStatus", "JobUniverse"]
         rows: dict[tuple[Any, ...], int] = {}
         for ad in self._waiting(queue.query("true", attributes, opts=self.htcondor.QueryOpt.GroupBy)):
             self._count(rows, ad)
         return _idle_rows((group, jobs) for group, jobs in rows.items() if group[0] is not None)
 
-    def read_running_jobs(
-        self, schedd: str, site_attributes: Sequence[str], leaving_slots: Iterable[str] = ()
-    ) -> list[Ad]:
+    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> list[Ad]:
         """Return the running jobs of *schedd* in groups; each row has the fields of ``RunningJobs``.
 
         ``site`` is the first of *site_attributes* that the schedd recorded of the job's slot
         (SYSTEM_JOB_MACHINE_ATTRS). Without it, ``slot`` is the name of the slot, for a dynamic slot the name
-        of the partitionable one. ``is_leaving`` says that the slot is one of *leaving_slots*.
-        ``clock_ahead`` has the seconds by which the schedd's clock, which gives the starts, is ahead of
-        this machine's.
+        of the partitionable one. ``clock_ahead`` has the seconds by which the schedd's clock, which gives the
+        starts, is ahead of this machine's.
         """
-        leaving = frozenset(leaving_slots)
         queue = self.schedd(schedd)
         machine_attributes = _machine_attributes(site_attributes)
-        attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, *machine_attributes]
+        attributes = [*RUNNING_ATTRIBUTES, *machine_attributes]
         rows: dict[tuple[Any, ...], list[int]] = {}
         begun_at = time.time()
         ads = queue.query(RUNNING_JOBS, attributes)
@@ -96,7 +95,7 @@ class LoadCalls(Bindings):
         schedd_time = self._value(ads[0], "ServerTime") if ads else None
         clock_ahead = find_clock_error(schedd_time, begun_at, ended_at)
         for ad in ads:
-            self._add_start(rows, ad, machine_attributes, leaving)
+            self._add_start(rows, ad, machine_attributes)
         return [{**row, "clock_ahead": clock_ahead} for row in _running_rows(rows)]
 
     def read_cluster_jobs(
@@ -109,7 +108,7 @@ class LoadCalls(Bindings):
         """
         queue = self.schedd(schedd)
         machine_attributes = _machine_attributes(site_attributes)
-        attributes = [*JOB_ATTRIBUTES, *RUNNING_ATTRIBUTES, "JobStatus", *machine_attributes]
+        attributes = [*IDLE_ATTRIBUTES, *RUNNING_ATTRIBUTES, "JobStatus", *machine_attributes]
         jobs = f"ClusterId == {cluster} && {QUEUED_JOBS} && {NEGOTIATED_JOBS}"
         ads = queue.query(jobs, attributes, limit=max_jobs + 1)
         idle: dict[tuple[Any, ...], int] = {}
@@ -139,7 +138,7 @@ class LoadCalls(Bindings):
         )
 
     def _count(self, rows: dict[tuple[Any, ...], int], ad: Any) -> None:
-        group = self._group(ad)
+        group = (read_key(ad), self._run(ad), *self._needs(ad))
         rows[group] = rows.get(group, 0) + (self.scalar(ad, "JobCount") or 1)
 
     def _add_start(
@@ -147,7 +146,6 @@ class LoadCalls(Bindings):
         rows: dict[tuple[Any, ...], list[int]],
         ad: Any,
         machine_attributes: Sequence[str],
-        leaving: AbstractSet[str] = frozenset(),
     ) -> None:
         started_at = self._value(ad, "JobCurrentStartDate")
         if not is_number(started_at):
@@ -155,19 +153,27 @@ class LoadCalls(Bindings):
         sites = (self._value(ad, name) for name in machine_attributes)
         site = next((value for value in sites if isinstance(value, str) and value), None)
         slot = _slot_of(self._value(ad, "RemoteHost"))
-        place = site, None if site else slot, slot in leaving
-        rows.setdefault((*self._group(ad), *place), []).append(int(started_at))
+        offer = read_plain(ad, contract.START_RECORD)
+        offer = offer if isinstance(offer, str) and len(offer) <= MAX_OFFER_LENGTH else None
+        user = self._value(ad, "User")
+        user = user if isinstance(user, str) else ""
+        group = read_key(ad), user, self._run(ad), offer, site, None if site else slot
+        rows.setdefault(group, []).append(int(started_at))
 
-    def _group(self, ad: Any) -> tuple[Any, ...]:
-        cpus, user = self._value(ad, "RequestCpus"), self._value(ad, "User")
-        expected, run = read_plain(ad, contract.EXPECTED_SECONDS), read_plain(ad, contract.WORKFLOW_RUN)
+    def _needs(self, ad: Any) -> tuple[Any, ...]:
+        """Return lane, mode and request of an idle job; a request that is no plain number is 0."""
+        lane = read_plain(ad, contract.LANE)
+        requests = (read_plain(ad, name) for name in REQUESTS)
         return (
-            read_key(ad),
-            user if isinstance(user, str) else "",
-            float(cpus) if is_number(cpus) and cpus > 0 else 1.0,
-            int(expected) if is_number(expected) and expected > 0 else None,
-            run if isinstance(run, str) and 0 < len(run) <= MAX_RUN_LENGTH else None,
+            int(lane) if is_number(lane) and lane > 0 else 0,
+            read_plain(ad, contract.MODE) == "auto",
+            tuple(float(value) if is_number(value) and value > 0 else 0.0 for value in requests),
         )
+
+    @staticmethod
+    def _run(ad: Any) -> str | None:
+        run = read_plain(ad, contract.WORKFLOW_RUN)
+        return run if isinstance(run, str) and 0 < len(run) <= MAX_RUN_LENGTH else None
 
     def _names(self, ad: Any) -> tuple[str, ...]:
         """Return the strings of RequiredDatasets; nothing for any other value, which no slot can satisfy."""
@@ -193,11 +199,12 @@ def _machine_attributes(site_attributes: Sequence[str]) -> list[str]:
 
 
 def _idle_rows(counts: Iterable[tuple[tuple[Any, ...], int]]) -> list[Ad]:
-    return [{**dict(zip(GROUP_FIELDS, group, strict=True)), "job_count": jobs} for group, jobs in counts]
+    names = ("key", "run", "lane", "is_auto", "request")
+    return [{**dict(zip(names, group, strict=True)), "job_count": jobs} for group, jobs in counts]
 
 
 def _running_rows(starts_by_group: Mapping[tuple[Any, ...], list[int]]) -> list[Ad]:
-    names = (*GROUP_FIELDS, "site", "slot", "is_leaving")
+    names = ("key", "user", "run", "offer", "site", "slot")
     return [
         {**dict(zip(names, group, strict=True)), "started_at": sorted(starts)}
         for group, starts in starts_by_group.items()

@@ -342,8 +342,8 @@ def _load_daemon_knowledge(settings: Settings, now: datetime) -> tuple[DaemonKno
         view.demand.dids,
         dids_without_room=omitted_dids,
         held_reasons=held_reasons,
-        estimates=view.estimates.estimates if view.estimates else None,
-        no_estimates_reason=view.estimates.none_reason if view.estimates else None,
+        openings=view.openings.openings if view.openings else None,
+        no_openings_reason=view.openings.none_reason if view.openings else None,
         withheld_keys=frozenset(view.demand.withheld_keys),
     ), None
 

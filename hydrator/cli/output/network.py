@@ -6,10 +6,10 @@ from datetime import datetime
 from itertools import permutations
 
 from hydrator.cli.output.tables import print_lines, print_table
-from hydrator.domain.ads.estimates import Rate
 from hydrator.domain.model import Site
+from hydrator.domain.network import Rate
 from hydrator.domain.text import format_count, format_duration
-from hydrator.reconcile.estimates.rates import BYTES_PER_GBIT, RateTable
+from hydrator.reconcile.rates import BYTES_PER_GBIT, RateTable
 from hydrator.state.network_rows import SourceStatus
 
 

@@ -17,19 +17,20 @@ from hydrator.cli.output.json_models.status import (
     CatalogueStatusJson,
     CredentialJson,
     DemandStatusJson,
-    EstimatesStatusJson,
     HeldLossJson,
+    OpeningsStatusJson,
     PublisherStatusJson,
     ReloadFailureJson,
     StatusJson,
 )
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows, parse_credential_rows
+from hydrator.domain.ads.openings import SavedOpenings, parse_row
 from hydrator.domain.model import DatasetState, Demand, Did, PublishedAd, Site, SiteAd, Snapshot, to_unix
 from hydrator.reconcile.demand import build_demand
-from hydrator.reconcile.estimates.report import REPORT_NAME, SavedEstimates, parse_estimates
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.openings import REPORT_NAME
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -55,8 +56,8 @@ class StateView:
     policy: ReconcilePolicy
     credentials: Sequence[Credential] = ()
     failed_reload: Mapping[str, Any] = field(default_factory=dict)
-    estimates: SavedEstimates | None = None
-    """The estimates of the last cycle; None if the daemon saved none."""
+    openings: SavedOpenings | None = None
+    """The openings of the last cycle; None if the daemon saved none."""
     daemon_problem: str | None = None
     """Reason why the daemon counts as stopped or hung."""
     staging: StagingOverview | None = None
@@ -104,7 +105,7 @@ class StateView:
             policy,
             parse_credential_rows(store.load_report("credentials").get("rows", [])),
             store.load_report("reload"),
-            parse_estimates(store.load_report(REPORT_NAME)),
+            parse_row(store.load_report(REPORT_NAME)),
             silence_reason(cycle.get("at"), owner, now, hung_after_seconds(poll_seconds)),
             overview_from_row(store.load_report(STAGING_REPORT)),
         )
@@ -176,7 +177,7 @@ def status_rows(view: StateView) -> StatusJson:
         "demand": _demand_row(view),
         "held": _held_rows(view),
         "publishers": _publisher_rows(view),
-        "estimates": _estimates_row(view),
+        "openings": _openings_row(view),
         "staging": _shown_staging(view.staging),
         "rejected": report.get("rejected", {}),
         "rivals": report.get("rivals", {}),
@@ -227,17 +228,18 @@ def _demand_row(view: StateView) -> DemandStatusJson:
     }
 
 
-def _estimates_row(view: StateView) -> EstimatesStatusJson:
-    saved = view.estimates
-    made = saved.estimates if saved else None
-    is_valid = made is not None and view.now < made.valid_until
-    keys = {key for site in made.sites.values() for key in site.by_key} if made and is_valid else set()
-    reason = None if is_valid else (saved.none_reason if saved else None) or "the last estimates are too old"
+def _openings_row(view: StateView) -> OpeningsStatusJson:
+    saved = view.openings
+    made = saved.openings if saved else None
+    is_valid = made is not None and to_unix(view.now) < made.open_until
+    names = {name for named in made.openings.values() for name in named} if made and is_valid else set()
+    reason = None if is_valid else (saved.none_reason if saved else None) or "the last openings are too old"
     return {
-        "at": to_unix(saved.at) if saved else None,
-        "valid_until": to_unix(made.valid_until) if made else None,
-        "sets": len(keys),
-        "none": reason if saved else "the daemon has saved no estimates yet",
+        "at": saved.at if saved else None,
+        "open_until": int(made.open_until) if made else None,
+        "sets": len(names),
+        "backlog": sum(made.backlog.values()) if made and is_valid else 0,
+        "none": reason if saved else "the daemon has saved no openings yet",
     }
 
 

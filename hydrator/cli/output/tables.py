@@ -11,7 +11,7 @@ from rich.console import Console
 from hydrator.cli.output.json_models.facts import DatasetChangeJson, DatasetJson, SiteJson
 from hydrator.cli.output.json_models.status import (
     DemandStatusJson,
-    EstimatesStatusJson,
+    OpeningsStatusJson,
     StatusJson,
 )
 from hydrator.cli.output.plain_table import format_table
@@ -86,7 +86,7 @@ def print_status(view: StateView) -> None:
     kept_until = demand["kept_until"]
     until = f"until {format_time(kept_until, view.now)}" if kept_until else ""
     console.print(_wanted_text(view.demand, until), highlight=False)
-    console.print(estimates_line(status["estimates"], view.now), highlight=False)
+    console.print(openings_line(status["openings"], view.now), highlight=False)
     for text in _staging_lines(status["staging"]):
         console.print(text, highlight=False, markup=False)
     _print_warnings(console, list(_staging_problem_lines(status["staging"])))
@@ -123,13 +123,14 @@ def _staging_problem_lines(overview: StagingOverview | None) -> Iterable[str]:
         yield f"staging: {part}: {problem}"
 
 
-def estimates_line(estimates: EstimatesStatusJson, now: datetime) -> str:
-    """Return one line: how many sets of datasets have estimates, and until when; or why there are none."""
-    if estimates["none"] or estimates["valid_until"] is None:
-        return f"no estimates of reads and queues: {estimates['none']}"
-    until = format_duration(estimates["valid_until"] - to_unix(now))
-    sets = counted(estimates["sets"], "set")
-    return f"estimates of reads and queues: {sets} of datasets, valid for {until}"
+def openings_line(openings: OpeningsStatusJson, now: datetime) -> str:
+    """Return one line: how many sets are open for reads from elsewhere; or why the reads are not paced."""
+    if openings["none"] or openings["open_until"] is None:
+        return f"reads from other sites are not paced: {openings['none']}"
+    until = format_duration(openings["open_until"] - to_unix(now))
+    sets = counted(openings["sets"], "set")
+    waiting = counted(openings["backlog"], "job")
+    return f"reads from other sites: {sets} of datasets open for {until}; {waiting} wait beside their data"
 
 
 def _print_warnings(console: Console, lines: Iterable[str]) -> None:

@@ -8,12 +8,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import Turns
-from hydrator.domain.ads.estimates import TransferLog, TransferSample
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError, StateError
 from hydrator.domain.model import Site
+from hydrator.domain.network import TransferLog, TransferSample
 from hydrator.domain.ports import Clock
-from hydrator.reconcile.estimates.rates import RateTable, select_samples
+from hydrator.reconcile.rates import RateTable, select_samples
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
 from hydrator.state.store import Store
 from hydrator.wiring import NetworkParts, system_clock

@@ -21,7 +21,7 @@ def record_cycle(metrics: Instruments, report: CycleReport, seconds: float) -> N
     _record_held_losses(metrics, report)
     _export_misses(metrics, report)
     _record_publish_results(metrics, report)
-    _record_estimates(metrics, report)
+    _record_openings(metrics, report)
 
 
 def _record_polls(metrics: Instruments, report: CycleReport) -> None:
@@ -108,16 +108,16 @@ def _record_publish_results(metrics: Instruments, report: CycleReport) -> None:
             metrics.count("ads_sent", publisher, type(action).__name__.lower())
 
 
-def _record_estimates(metrics: Instruments, report: CycleReport) -> None:
-    estimation = report.estimation
-    estimates = report.estimates or estimation.queues
-    metrics.set("estimates_made", report.estimates is not None)
-    metrics.clear_gauges("site_own_queue_seconds", "site_readers")
-    if estimates is None:
+def _record_openings(metrics: Instruments, report: CycleReport) -> None:
+    paced = report.paced
+    metrics.set("paced", paced.openings is not None)
+    metrics.clear_gauges("site_backlog", "site_open_sets", "site_readers")
+    if paced.openings is None:
         return
-    if estimation.load_at:
-        metrics.set("estimates_load_timestamp_seconds", to_unix(estimation.load_at))
-    for site, one in estimates.sites.items():
-        metrics.set("site_own_queue_seconds", one.own_queue_seconds, site)
-        metrics.set("site_readers", estimation.readers.get(site, 0), site)
-        metrics.count("estimate_rewrites", site, by=site in report.estimate_rewrites)
+    if paced.load:
+        metrics.set("paced_load_timestamp_seconds", to_unix(paced.load.as_of))
+    for site, names in paced.openings.openings.items():
+        metrics.set("site_open_sets", len(names), site)
+    for site in paced.openings.openings.keys() | report.evaluation.ads.keys():
+        metrics.set("site_backlog", paced.openings.backlog.get(site, 0), site)
+        metrics.set("site_readers", paced.readers.get(site, 0), site)

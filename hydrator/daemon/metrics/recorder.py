@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.outcomes import EndedJobBatch, Start
 from hydrator.diagnostics.slot_coverage import Coverage
-from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site, to_unix
+from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.domain.ports import MergeResult
 from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.result import CycleReport

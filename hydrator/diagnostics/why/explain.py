@@ -17,7 +17,7 @@ from .missing_data import MissingReason, count_datasets, data_text, is_usable, l
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
-from .sets.reasons import AUTO, add_estimate_details, set_reason_text, without_room
+from .sets.reasons import AUTO, add_missing_bytes, set_reason_text, without_room
 from .verdict import find_block_reason, list_notes, verdict_text, wait_text
 
 
@@ -36,7 +36,7 @@ def explain(
         knowledge: the daemon's knowledge; None if the daemon's state is unreadable.
         now: aware UTC time.
     """
-    groups = add_estimate_details(job, groups, knowledge)
+    groups = add_missing_bytes(job, groups, knowledge)
     sites = [
         _explain_site(job, site, pool, list(site_groups), knowledge, now)
         for (pool, site), site_groups in _group_by_site(groups)

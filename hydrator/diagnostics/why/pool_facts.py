@@ -135,7 +135,7 @@ class JobFacts:
         requests: resources that the job requests.
         status_attributes: attributes of the job that explain its status.
         key: key by which the job's expressions look up its datasets; null: the job has no key.
-        start: estimates of the slot at the job's last start; null: none, or the job never started.
+        start: offer of the slot at the job's last start; null: none, or the job never started.
         has_cron_schedule: true if HTCondor runs the job again and again (cron_minute and others).
         was_held: true if the job is or was on hold.
         start_count: starts of the job.

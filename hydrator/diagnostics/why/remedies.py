@@ -86,11 +86,13 @@ def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
 def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) -> Remedy:
     missing = [one for reason in reasons for one in reason.missing_datasets]
     ways = []
-    is_estimated = any(reason.set_facts and reason.set_facts.is_estimated for reason in reasons)
+    is_paced = any(reason.set_facts and reason.set_facts.is_paced for reason in reasons)
     if job.has_wrong_key:
         ways.append(Remedy(4, f"submit the job again: {WITHHELD_KEY_TODO}"))
-    elif job.mode == AUTO and is_estimated:
-        ways.append(Remedy(2, "reading from elsewhere ends sooner than waiting for a slot beside the data"))
+    elif job.mode == AUTO and is_paced:
+        ways.append(
+            Remedy(2, "a slot beside the data becomes free, or the daemon lets the job read from elsewhere")
+        )
     elif job.any_after is not None and job.any_after > to_unix(now):
         left = job.any_after - to_unix(now)
         cost = 2 if left <= _SHORT_WAIT_SECONDS else 3

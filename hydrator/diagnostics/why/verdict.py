@@ -67,8 +67,6 @@ _RECENT_SECONDS = 600
 
 _NO_MATCH = "no match found"
 
-"""The setting of the number of readers that the concurrency limit of a source allows."""
-
 
 def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetime) -> str | None:
     """Return why an idle job recently got no slot although slots match; None if no reason is known."""
@@ -143,7 +141,7 @@ def wait_text(
 ) -> str | None:
     """Return a sentence: until when the job runs only at sites with its data; None without such a limit.
 
-    In mode auto, the sentence has the two estimates that decide.
+    In mode auto, the sentence is the prospect of the job.
     """
     if not (job.is_transformed and job.has_required_datasets) or job.is_freed:
         return None

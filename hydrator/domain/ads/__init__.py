@@ -1,1 +1,1 @@
-"""Attributes of the ads: literals, keys of dataset sets, estimates, and the versions of the contract."""
+"""Attributes of the ads: literals, keys of dataset sets, openings, and the versions of the contract."""

@@ -17,11 +17,10 @@ AS_OF: Final = "DataLocalityAsOf"
 GENERATION: Final = "DataLocalityGeneration"
 SETS: Final = "DataLocalitySets"
 SETS_AS_OF: Final = "DataLocalitySetsAsOf"
-READ_SECONDS: Final = "DataLocalityReadSeconds"
-QUEUE_SECONDS: Final = "DataLocalityQueueSeconds"
+OPEN: Final = "DataLocalityOpen"
 READ_FROM: Final = "DataLocalityReadFrom"
-OWN_QUEUE_SECONDS: Final = "DataLocalityOwnQueueSeconds"
-ESTIMATES_UNTIL: Final = "DataLocalityEstimatesUntil"
+BACKLOG: Final = "DataLocalityBacklog"
+OPEN_UNTIL: Final = "DataLocalityOpenUntil"
 TRUNCATED: Final = "DataLocalityTruncated"
 VERSION: Final = "DataLocalityVersion"
 ERROR: Final = "DataLocalityError"
@@ -34,6 +33,7 @@ REQUIRED_DATASETS_CSV: Final = "RequiredDatasetsCSV"
 MODE: Final = "DataLocality"
 KEY: Final = "DataLocalityKey"
 KEY_FOR: Final = "DataLocalityKeyFor"
+LANE: Final = "DataLocalityLane"
 EXPECTED_SECONDS: Final = "DataLocalityExpectedSeconds"
 MAX_WAIT: Final = "DataLocalityMaxWait"
 ANY_AFTER: Final = "DataLocalityAnyAfter"
@@ -47,17 +47,8 @@ WORKFLOW_RUN: Final = "WorkflowRun"
 PATH_SITES: Final = "DataLocalityPathSites"
 GPU_PREFERENCE: Final = "GPUPreference"
 
-SET_ATTRIBUTES: Final = (
-    SETS,
-    SETS_AS_OF,
-    READ_SECONDS,
-    QUEUE_SECONDS,
-    READ_FROM,
-    OWN_QUEUE_SECONDS,
-)
-"""The attributes in the content of an ad with entries by set of datasets, and the site's own queue."""
-ESTIMATE_ATTRIBUTES: Final = frozenset(SET_ATTRIBUTES[2:])
-"""The attributes in the content of an ad that estimates alone can change."""
+OPENING_ATTRIBUTES: Final = (OPEN, READ_FROM, BACKLOG, OPEN_UNTIL)
+"""The attributes of an ad that change without a new generation, besides ``DataLocalityAsOf``."""
 
 ON_SLOTS: Final = {
     AVAILABLE_DATASETS: (
@@ -97,32 +88,21 @@ ON_SLOTS: Final = {
         "nested ad, key to Unix s",
         "time of the oldest fact about a set at the site; only if it is older than `DataLocalityAsOf`",
     ),
-    READ_SECONDS: (
+    OPEN: (
         "nested ad, key to integer, s",
         (
-            "estimate: a job that starts at this site could have read all data of the set after this time,"
-            " in classes. A set with `DataLocalityQueueSeconds` but without this entry cannot be read from"
-            " here now"
-        ),
-    ),
-    QUEUE_SECONDS: (
-        "nested ad, key to integer, s",
-        (
-            "estimate: one more job with this set would get a slot beside its data after this time, in"
-            " classes; 0 if a slot is free. A set without an entry has no estimate"
+            "sets whose `auto` jobs may start here now although data is missing, and how long one job reads"
+            " it if it is the only reader; or lanes of a set, as `key~lane`"
         ),
     ),
     READ_FROM: (
         "nested ad, key to string",
-        "site that most of the missing data would be read from; only for sets with `DataLocalityReadSeconds`",
+        "site that most of the missing data would be read from; for the names in `DataLocalityOpen`",
     ),
-    OWN_QUEUE_SECONDS: (
-        "integer, s",
-        "estimate: this site has worked off the queued jobs whose data it has after this time",
-    ),
-    ESTIMATES_UNTIL: (
+    BACKLOG: ("integer", "idle jobs whose set is whole at this site; jobs without datasets avoid its slots"),
+    OPEN_UNTIL: (
         "integer, Unix s",
-        "jobs do not use the four estimates after this time; undefined if the ad has no estimates",
+        "`DataLocalityOpen` and `DataLocalityBacklog` are void after this time; undefined without them",
     ),
     TRUNCATED: (
         "boolean",
@@ -139,15 +119,12 @@ ON_SLOTS_ONLY: Final = {
         "expression, real, s",
         (
             "0 where all datasets of the job are, else minus the seconds to read the rest, -800,001 or more;"
-            " without an estimate -1,000,000 + 100,000 times the share of the bytes here"
+            " where the set is not open, -1,000,000 + 100,000 times the share of the bytes here"
         ),
     ),
     OFFER: (
         "expression, string",
-        (
-            "the estimates for the job, such as `read 240 s from UK, queue 720 s`; `local`: all its datasets"
-            " are here; empty: no valid estimates"
-        ),
+        ("`local`: all datasets of the job are here; `read 240 s from UK`: its set is open; else empty"),
     ),
     SOURCE: (
         "string",
@@ -166,8 +143,8 @@ ON_JOBS: Final = {
     MODE: (
         "string",
         (
-            "`auto`: the job runs at sites with its data, and elsewhere if the read ends sooner than the"
-            " wait. `require`: the job runs only at sites with its data. `wait`: after"
+            "`auto`: the job runs at sites with its data, and elsewhere when its set is open there."
+            " `require`: the job runs only at sites with its data. `wait`: after"
             " `DataLocalityMaxWait` the job may run anywhere"
         ),
     ),
@@ -182,10 +159,17 @@ ON_JOBS: Final = {
         "string",
         "the list, joined by commas, that the hash in `DataLocalityKey` is of; the transform deletes it",
     ),
+    LANE: (
+        "integer, 0 to 10",
+        (
+            "part of a large set that the job belongs to: the trailing zeros of ClusterId + ProcId + 1 in"
+            " binary, so half of the jobs have 0, a quarter 1, and so on; the daemon opens lanes one by one"
+        ),
+    ),
     EXPECTED_SECONDS: ("integer, s", "how long the job will run, if the user knows it"),
     MAX_WAIT: (
         "integer, s",
-        "how long a `wait` job, or an `auto` job without estimates, waits; then it runs anywhere",
+        "how long a `wait` job waits, or an `auto` job if no daemon paces it; then it runs anywhere",
     ),
     ANY_AFTER: (
         "integer, Unix s",

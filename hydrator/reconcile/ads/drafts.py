@@ -11,14 +11,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_literal
-from hydrator.domain.ads.contract import CONTRACT_VERSION, ESTIMATE_ATTRIBUTES
+from hydrator.domain.ads.contract import CONTRACT_VERSION
 from hydrator.domain.ads.dataset_sets import SetKey, names_of
+from hydrator.domain.ads.openings import Openings, write_openings
 from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Site, SiteAd, from_unix, to_unix
 from hydrator.domain.text import matches_any
 from hydrator.domain.untrusted import is_ahead
@@ -133,16 +134,12 @@ def names_any(ad: SiteAd, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A site's ad before it has a generation, and the demand entries that do not fit into the ad.
-
-    Jobs do not use the estimates in ``content`` after ``estimates_until``; None if there are none.
-    """
+    """A site's ad before it has a generation, and the demand entries that do not fit into the ad."""
 
     site: Site
     as_of: datetime
     content: tuple[tuple[str, str], ...]
     omitted_entries: Sequence[DemandEntry] = ()
-    estimates_until: datetime | None = None
 
 
 class SetShare(NamedTuple):
@@ -161,8 +158,8 @@ def empty_draft(ad: SiteAd) -> Draft:
 def redraft(ad: SiteAd, *, now: datetime, max_age: timedelta, never: tuple[str, ...] = ()) -> Draft:
     """Return a draft with the facts of *ad* and their ages. A fact older than *max_age* is UNKNOWN.
 
-    A set with an older fact leaves the ad: its state is unknown. The draft has no estimates. Datasets that
-    match one of the patterns *never*, which the operator may have set since, leave the ad too.
+    A set with an older fact leaves the ad: its state is unknown. So do datasets that match one of the
+    patterns *never*, which the operator may have set since.
     """
     lines = dict(ad.content)
     facts = {
@@ -321,24 +318,35 @@ def assign_generations(
         else:
             highest = max(_plausible_generation(old.generation, now) if old else 0, published_generation)
             generation = max(highest + 1, to_unix(now))
-        ads[site] = SiteAd(site, min(draft.as_of, now), generation, draft.content, draft.estimates_until)
+        ads[site] = SiteAd(site, min(draft.as_of, now), generation, draft.content)
     return ads
 
 
-def find_estimate_rewrites(
-    previous_ads: Mapping[Site, SiteAd], ads: Mapping[Site, SiteAd]
-) -> frozenset[Site]:
-    """Return the sites of *ads* that have another content than in *previous_ads* for estimates alone."""
-    changed = ((site, previous_ads[site], ad) for site, ad in ads.items() if site in previous_ads)
-    return frozenset(
-        site
-        for site, old, ad in changed
-        if ad.content != old.content and _without_estimates(ad) == _without_estimates(old)
-    )
+def add_openings(
+    ads: Mapping[Site, SiteAd], previous_ads: Mapping[Site, SiteAd], made: Openings | None, now: datetime
+) -> dict[Site, SiteAd]:
+    """Return *ads* with the openings of this round; without a round, with those that are still valid.
 
-
-def _without_estimates(ad: SiteAd) -> list[tuple[str, str]]:
-    return [line for line in ad.content if line[0] not in ESTIMATE_ATTRIBUTES]
+    If a site's openings are the old ones, they also keep their end until half of their time is over: so an
+    ad is not sent in each round for a new end alone.
+    """
+    result = {}
+    for site, ad in ads.items():
+        old = previous_ads.get(site)
+        lines, until = (old.openings, old.open_until) if old else ((), None)
+        if made is not None:
+            new_lines = write_openings(made.openings.get(site, {}), made.backlog.get(site, 0))
+            new_until = from_unix(made.open_until)
+            if (
+                lines != new_lines
+                or until is None
+                or (until - now) * 2 < new_until - now
+                or until > new_until
+            ):
+                lines, until = new_lines, new_until
+        is_valid = until is not None and until > now
+        result[site] = replace(ad, openings=lines, open_until=until) if is_valid else ad
+    return result
 
 
 def _plausible_generation(generation: int, now: datetime) -> int:

@@ -12,18 +12,15 @@ and pins: their entry 0.0 says that the daemon knows the set and that nothing is
 all lines of the ad, or in none. A set whose key is withheld has no entry.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple, overload
 
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import SetKey, quote_key
-from hydrator.domain.ads.estimates import SiteEstimates
-from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Origin, Site, to_unix
+from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, Origin, to_unix
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 from .drafts import STATE_LINES_BYTES, Budget
@@ -34,14 +31,11 @@ class DemandIndex:
     """The demand entries, most demanded first.
 
     ``positions_by_did`` has, by dataset, the positions of the entries that name the dataset.
-    ``unsettled_keys`` are the sets that jobs named for the first time a short time ago; see
-    :class:`hydrator.domain.model.DemandEntry`.
     """
 
     entries: Sequence[DemandEntry]
     positions_by_did: Mapping[Did, Sequence[int]]
     shortest_key_chars: int
-    unsettled_keys: frozenset[SetKey] = frozenset()
 
     @classmethod
     def build(cls, entries: Sequence[DemandEntry]) -> "DemandIndex":
@@ -54,11 +48,11 @@ class DemandIndex:
                 else:
                     naming[did] = [place]
         shortest = min((len(want.key) for want in entries if want.key is not None), default=0)
-        return cls(entries, naming, shortest, _find_unsettled_keys(entries))
+        return cls(entries, naming, shortest)
 
     def with_entries(self, entries: Sequence[DemandEntry]) -> "DemandIndex":
         """Return the index of *entries*, which have the same datasets in the same order as the old ones."""
-        return replace(self, entries=entries, unsettled_keys=_find_unsettled_keys(entries))
+        return replace(self, entries=entries)
 
     def positions_of(self, facts: Mapping[Did, Fact]) -> list[int]:
         """Return the positions of the entries that name a dataset of *facts*, most demanded first."""
@@ -68,12 +62,6 @@ class DemandIndex:
         """Return the keys of the sets that contain one of *dids*."""
         places = {place for did in dids for place in self.positions_by_did.get(did, ())}
         return {self.entries[place].key for place in places}
-
-
-def _find_unsettled_keys(entries: Sequence[DemandEntry]) -> frozenset[SetKey]:
-    """Return the keys that only unsettled entries have: a pin may have the key of a job's set."""
-    new = {want.key for want in entries if not want.is_settled and want.key is not None}
-    return frozenset(new - {want.key for want in entries if want.is_settled}) if new else frozenset()
 
 
 class OmittedEntries(Sequence[DemandEntry]):
@@ -184,44 +172,7 @@ Lines = tuple[tuple[str, str], ...]
 """Attributes with their ClassAd literals, in the order of the ad."""
 
 _ROW_LINES = (contract.SETS, contract.SETS_AS_OF)
-_ESTIMATE_LINES = (contract.READ_SECONDS, contract.QUEUE_SECONDS, contract.READ_FROM)
 _MIN_ENTRY_BYTES = len("=0.0;")
-_HOOK_SOURCE = re.compile(r"[ !#-[\]-~]{1,200}\Z")
-"""The names of sources that a hook accepts: up to 200 printable ASCII characters without ``"`` and backslash.
-
-A hook that reads another name rejects the whole ad, so the ad omits such a source.
-"""
-
-
-class SetSeconds(NamedTuple):
-    """The estimates of one set that the ad has; see :class:`hydrator.domain.ads.estimates.SetEstimate`."""
-
-    read_seconds: int | None
-    queue_seconds: int
-    source: Site | None
-
-
-@dataclass(frozen=True, slots=True)
-class SiteSeconds:
-    """The estimates of one site that the ad has. Equal values give equal lines."""
-
-    by_key: Mapping[SetKey, SetSeconds] = field(default_factory=dict)
-    own_queue_seconds: int = 0
-
-    @classmethod
-    def of(cls, estimates: SiteEstimates | None) -> "SiteSeconds | None":
-        """Return the values that the ad has of *estimates*; None without estimates."""
-        if estimates is None or not (estimates.by_key or estimates.own_queue_seconds):
-            return None
-        by_key = {
-            key: SetSeconds(one.read_seconds, one.queue_seconds, _printable(one.source))
-            for key, one in estimates.by_key.items()
-        }
-        return cls(by_key, estimates.own_queue_seconds)
-
-
-def _printable(source: Site | None) -> Site | None:
-    return source if source is not None and _HOOK_SOURCE.match(source) else None
 
 
 class SetEntry(NamedTuple):
@@ -266,26 +217,21 @@ class DemandedSets:
         self._absent: dict[SetKey, SetEntry] = {}
 
     def absent_entry(self, key: SetKey, dids: Sequence[Did]) -> SetEntry:
-        """Return the entry, without estimates, of a set of which a site has nothing."""
+        """Return the entry of a set of which a site has nothing."""
         if (entry := self._absent.get(key)) is None:
             entry = self._absent[key] = write_entry(key, _absent_row(dids, self._unread_dids))
         return entry
 
 
-def write_entry(key: SetKey, row: SetRow, as_of: int = 0, one: SetSeconds | None = None) -> SetEntry:
-    """Return the entry of the set with this *key* and *row*, with the estimates of *one*.
+def write_entry(key: SetKey, row: SetRow, as_of: int = 0) -> SetEntry:
+    """Return the entry of the set with this *key* and *row*.
 
     *as_of* is the time of the site's facts, in Unix seconds.
     """
     name = quote_key(key)
     share = "" if row.hundredths is None else f"{name}={row.hundredths / WHOLE}"
     at = as_of if row.oldest is None else to_unix(row.oldest)
-    read = queue = source = ""
-    if one is not None and row.hundredths != WHOLE:
-        read = "" if one.read_seconds is None else f"{name}={one.read_seconds}"
-        queue = f"{name}={one.queue_seconds}"
-        source = f"{name}={classad_string(one.source)}" if read and one.source is not None else ""
-    texts = (share, f"{name}={at}" if share and at < as_of else "", read, queue, source)
+    texts = (share, f"{name}={at}" if share and at < as_of else "")
     return SetEntry(row, key, texts, tuple([len(text.encode()) + 1 if text else 0 for text in texts]))
 
 
@@ -295,10 +241,7 @@ def write_set_lines(
     positions: Sequence[int],
     budget: Budget,
     as_of: datetime,
-    seconds: SiteSeconds | None,
     known_entries: Mapping[SetKey, SetEntry],
-    *,
-    has_same_seconds: bool,
 ) -> SetLines:
     """Choose the sets that fit into the ad of a site, and write their lines.
 
@@ -308,11 +251,9 @@ def write_set_lines(
         positions: the entries with a dataset at the site.
         budget: the maximum bytes of a line and of an ad.
         as_of: the time of the site's facts.
-        seconds: the estimates for the site.
         known_entries: entries of the last cycle whose rows are still valid.
-        has_same_seconds: *seconds* are equal to those of the last cycle.
     """
-    site = _Site(facts, to_unix(as_of), seconds, known_entries, has_same_seconds)
+    site = _Site(facts, to_unix(as_of), known_entries)
     writer = _SetWriter(site, demanded, budget)
     inside = {place for place in positions if writer.add_local(place)}
     is_complete = writer.add_absent(frozenset(positions)) and len(inside) == len(positions)
@@ -325,23 +266,14 @@ class _Site:
 
     facts: SetFacts
     as_of: int
-    seconds: SiteSeconds | None
     known_entries: Mapping[SetKey, SetEntry]
-    has_same_seconds: bool
 
     def local_entry(self, key: SetKey, dids: Sequence[Did]) -> SetEntry:
         known = self.known_entries.get(key)
-        if known is not None and self.has_same_seconds and known.row.oldest is None:
+        if known is not None and known.row.oldest is None:
             return known
         row = known.row if known is not None else self.facts.build_row(dids)
-        return write_entry(key, row, self.as_of, self.seconds_of(key))
-
-    def absent_entry(self, plain: SetEntry) -> SetEntry:
-        one = self.seconds_of(plain.key)
-        return plain if one is None else write_entry(plain.key, plain.row, self.as_of, one)
-
-    def seconds_of(self, key: SetKey) -> SetSeconds | None:
-        return None if self.seconds is None else self.seconds.by_key.get(key)
+        return write_entry(key, row, self.as_of)
 
 
 class _SetWriter:
@@ -353,8 +285,7 @@ class _SetWriter:
         self._demanded = demanded
         self._line_limit = budget.line_bytes
         self._limit = budget.ad_bytes - STATE_LINES_BYTES
-        self._names = (*_ROW_LINES, *(_ESTIMATE_LINES if site.seconds else ()))
-        self._line_bytes = [len(f"{name} = []") for name in self._names]
+        self._line_bytes = [len(f"{name} = []") for name in _ROW_LINES]
         self._entries: dict[SetKey, SetEntry] = {}
 
     @property
@@ -384,7 +315,7 @@ class _SetWriter:
             if want.key in entries:
                 continue
             is_added = self._has_room(_MIN_ENTRY_BYTES + len(want.key)) and self._try_add(
-                self._site.absent_entry(demanded.absent_entry(want.key, want.dids))
+                demanded.absent_entry(want.key, want.dids)
             )
             if not is_added:
                 is_complete = False
@@ -394,21 +325,12 @@ class _SetWriter:
 
     def lines(self) -> Lines:
         """Return the lines, with the entries sorted by key."""
-        ordered = sorted(map(self._visible_texts, self._entries.values()))
+        ordered = sorted((entry.key, entry.texts) for entry in self._entries.values())
         texts = [
             f"[{';'.join([each[line] for _, each in ordered if each[line]])}]"
-            for line in range(len(self._names))
+            for line in range(len(_ROW_LINES))
         ]
-        lines = tuple(zip(self._names, texts, strict=True))
-        seconds = self._site.seconds
-        if seconds is None:
-            return lines
-        return (*lines, (contract.OWN_QUEUE_SECONDS, str(seconds.own_queue_seconds)))
-
-    def _visible_texts(self, entry: SetEntry) -> tuple[SetKey, tuple[str, ...]]:
-        """Return key and texts of *entry*, without the share of an unsettled set that is not whole."""
-        is_hidden = entry.key in self._demanded.index.unsettled_keys and entry.row.hundredths != WHOLE
-        return entry.key, ("", "", *entry.texts[2:]) if is_hidden else entry.texts
+        return tuple(zip(_ROW_LINES, texts, strict=True))
 
     def _has_room(self, more: int) -> bool:
         """Return True if the first line has room for *more* bytes."""

@@ -13,13 +13,13 @@ from datetime import datetime
 from itertools import chain
 
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.estimates import Estimates, SiteEstimates
 from hydrator.domain.model import Demand, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.snapshot.merge import FactRows
 
 from .drafts import (
     Budget,
     Draft,
+    add_openings,
     assign_generations,
     choose_datasets,
     empty_draft,
@@ -34,7 +34,6 @@ from .set_lines import (
     OmittedEntries,
     SetEntry,
     SetFacts,
-    SiteSeconds,
     write_set_lines,
 )
 
@@ -42,6 +41,7 @@ __all__ = [
     "Budget",
     "Draft",
     "DraftSet",
+    "add_openings",
     "assign_generations",
     "build_drafts",
     "draft_site_ads",
@@ -76,13 +76,11 @@ class _DraftInputs:
     positions: Sequence[int]
     fitting_positions: AbstractSet[int]
     as_of: datetime | None
-    seconds: SiteSeconds | None = None
-    estimates: SiteEstimates | None = None
     entries: Mapping[SetKey, SetEntry] = field(default_factory=dict)
 
     def is_like(self, other: "_DraftInputs") -> bool:
         """Return True if both give the same draft, as long as both have the same facts."""
-        return (self.as_of, self.seconds) == (other.as_of, other.seconds)
+        return self.as_of == other.as_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +101,16 @@ class _DraftSteps:
     changed_inputs: AbstractSet[Did]
     has_same_order: bool
 
-    def write(
-        self, site: Site, facts: SiteFacts, estimates: SiteEstimates | None
-    ) -> tuple[tuple[tuple[str, str], ...], _DraftInputs]:
+    def write(self, site: Site, facts: SiteFacts) -> tuple[tuple[tuple[str, str], ...], _DraftInputs]:
         """Return the content of the ad of *site*, and its inputs; reuse the last content if it is right."""
-        inputs = self.collect_inputs(site, facts, estimates)
+        inputs = self.collect_inputs(site, facts)
         last = self.last_inputs(site)
         if self.previous and last and self.is_unchanged(site, inputs):
             reused = replace(inputs, fitting_positions=last.fitting_positions, entries=last.entries)
             return self.previous.drafts[site].content, reused
         return self.render(site, facts, inputs)
 
-    def collect_inputs(self, site: Site, facts: SiteFacts, estimates: SiteEstimates | None) -> _DraftInputs:
+    def collect_inputs(self, site: Site, facts: SiteFacts) -> _DraftInputs:
         """Return the inputs of the draft of *site*, without the results."""
         last = self.last_inputs(site)
         rows = facts.facts
@@ -134,9 +130,7 @@ class _DraftSteps:
             changed = self.changed_dids.get(site, frozenset())
             gained_or_lost = [did for did in changed if (did in listed_facts) != (did in last.facts)]
             positions = _update_positions(last.positions, gained_or_lost, listed_facts, self.demand_index)
-        is_same = last is not None and last.estimates is estimates
-        seconds = last.seconds if last and is_same else SiteSeconds.of(estimates)
-        return _DraftInputs(listed_facts, positions, frozenset(), as_of, seconds, estimates)
+        return _DraftInputs(listed_facts, positions, frozenset(), as_of)
 
     def last_inputs(self, site: Site) -> _DraftInputs | None:
         return self.previous.inputs.get(site) if self.previous else None
@@ -144,14 +138,8 @@ class _DraftSteps:
     def is_unchanged(self, site: Site, inputs: _DraftInputs) -> bool:
         """Return True if the last draft of *site* is still right."""
         last = self.last_inputs(site)
-        has_changes = bool(self.changed_inputs or self.changed_dids.get(site) or self.has_newly_settled)
+        has_changes = bool(self.changed_inputs or self.changed_dids.get(site))
         return last is not None and self.has_same_order and not has_changes and inputs.is_like(last)
-
-    @property
-    def has_newly_settled(self) -> bool:
-        """Return True if other sets are unsettled than in the previous drafts."""
-        previous = self.previous
-        return bool(previous and previous.demand_index.unsettled_keys != self.demand_index.unsettled_keys)
 
     def known_entries(self, site: Site) -> dict[SetKey, SetEntry]:
         """Return the entries whose rows are still right: those of all sets without a changed dataset."""
@@ -167,16 +155,13 @@ class _DraftSteps:
     ) -> tuple[tuple[tuple[str, str], ...], _DraftInputs]:
         """Return the content of the ad of *site*, and *inputs* with the results."""
         index, budget = self.demand_index, self.budget
-        last = self.last_inputs(site)
         sets = write_set_lines(
             SetFacts(inputs.facts, self.snapshot.bytes_total, self.snapshot.unread_dids),
             self.demanded_sets,
             inputs.positions,
             budget,
             facts.as_of,
-            inputs.seconds,
             self.known_entries(site),
-            has_same_seconds=last is not None and last.seconds == inputs.seconds,
         )
         rest = replace(budget, ad_bytes=budget.ad_bytes - sets.size_bytes)
         demanded_dids = chain.from_iterable(index.entries[place].dids for place in inputs.positions)
@@ -206,7 +191,6 @@ def draft_site_ads(
     demand: Demand,
     *,
     budget: Budget,
-    estimates: Estimates | None = None,
 ) -> Mapping[Site, Draft]:
     """Build the draft of every site's ad from *snapshot* and *demand*.
 
@@ -214,12 +198,11 @@ def draft_site_ads(
         snapshot: the state of every dataset and site.
         demand: the demand, most demanded first.
         budget: the maximum bytes of a line and of an ad.
-        estimates: the seconds until jobs at each site could have read, or found a slot beside, their data.
 
     Returns:
         The drafts, sorted by site. Datasets whose DIDs differ only in letter case are in no draft.
     """
-    return build_drafts(snapshot, demand, budget=budget, estimates=estimates).drafts
+    return build_drafts(snapshot, demand, budget=budget).drafts
 
 
 def build_drafts(
@@ -227,7 +210,6 @@ def build_drafts(
     demand: Demand,
     *,
     budget: Budget,
-    estimates: Estimates | None = None,
     previous: DraftSet | None = None,
     changed_dids: Mapping[Site, AbstractSet[Did]] | None = None,
 ) -> DraftSet:
@@ -237,19 +219,16 @@ def build_drafts(
         snapshot: the state of every dataset and site.
         demand: the demand, most demanded first.
         budget: the maximum bytes of a line and of an ad.
-        estimates: the estimates of this cycle.
         previous: the drafts of the previous snapshot.
         changed_dids: by site, the datasets that may have changed since *previous*; None if unknown.
     """
     cycle = _begin_cycle(snapshot, demand, budget, previous, changed_dids)
-    site_estimates = estimates.sites if estimates else {}
     drafts, inputs_by_site = {}, {}
     for site, facts in sorted(snapshot.sites.items()):
-        content, inputs = cycle.write(site, facts, site_estimates.get(site))
+        content, inputs = cycle.write(site, facts)
         inputs_by_site[site] = inputs
         omitted_entries = OmittedEntries(demand.entries, inputs.positions, inputs.fitting_positions)
-        until = estimates.valid_until if estimates and inputs.seconds else None
-        drafts[site] = Draft(site, facts.as_of, content, omitted_entries, until)
+        drafts[site] = Draft(site, facts.as_of, content, omitted_entries)
     return DraftSet(
         drafts,
         cycle.demand_index,

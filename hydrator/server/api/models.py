@@ -46,9 +46,8 @@ class SiteAnswer(TypedDict):
         known_datasets: datasets with a state at the site; null before the first reading.
         held: reason why the daemon does not change this ad; null if there is none.
         ad: path of the ad on this server.
-        own_queue_seconds: time until the site has worked off the queued jobs whose data it has; null: the
-            daemon has no valid estimates for the site.
-        estimates_until: until when the site's estimates are valid; null: there are none.
+        backlog: idle jobs whose set of datasets is whole at the site; null: the daemon does not know them.
+        open_until: until when the site's openings are valid; null: there are none.
     """
 
     site: str
@@ -59,8 +58,8 @@ class SiteAnswer(TypedDict):
     known_datasets: int | None
     held: str | None
     ad: str
-    own_queue_seconds: int | None
-    estimates_until: int | None
+    backlog: int | None
+    open_until: int | None
 
 
 @with_config(CLOSED)
@@ -187,19 +186,31 @@ class SetAtSite(TypedDict):
         site: the site.
         share: share of the bytes on disk, 0 to 1; 1: all are usable.
         as_of: time of the oldest fact behind the share.
-        read_seconds: time until a job here could have read the missing data; null: unknown or unreachable.
-        queue_seconds: time until a slot beside the data comes free for one more job; null: unknown.
+        open_seconds: seconds that a job here reads the missing data; null: the set is not open here.
         read_from: the site from which a job here would read.
-        queue_site: the site of the next slot beside the data; null: unknown, or there is none.
     """
 
     site: str
     share: float
     as_of: int
-    read_seconds: int | None
-    queue_seconds: int | None
+    open_seconds: int | None
     read_from: str | None
-    queue_site: str | None
+
+
+@with_config(CLOSED)
+class OutlookAnswer(TypedDict):
+    """The prospect of the waiting jobs of a set.
+
+    Attributes:
+        reason: beside: its data is at the sites; open: the jobs may start at the sites now by reading; turn:
+            the link of the site feeds other sets before it; nowhere: no site has slots that are large enough.
+        sites: the sites.
+        before: jobs or sets that come before.
+    """
+
+    reason: str
+    sites: list[str]
+    before: int
 
 
 @with_config(CLOSED)
@@ -213,6 +224,7 @@ class DatasetSetAnswer(TypedDict):
         jobs: number of the jobs.
         bytes: bytes of all datasets; null: a size is unknown.
         sites: the set at each site.
+        outlook: the prospect of its waiting `auto` jobs; null: there are none.
         staging: what was requested for it, or why not; null without the parameter `key`.
     """
 
@@ -222,6 +234,7 @@ class DatasetSetAnswer(TypedDict):
     jobs: int
     bytes: int | None
     sites: list[SetAtSite]
+    outlook: OutlookAnswer | None
     staging: list[str] | None
 
 
@@ -232,13 +245,13 @@ class Sets(TypedDict):
     Attributes:
         version: version of this answer.
         now: time of the answer.
-        estimates_none: why the daemon has no estimates; null if it has, or if not known.
+        openings_none: why the daemon has no openings; null if it has, or if not known.
         sets: the sets.
     """
 
     version: Literal[1]
     now: int
-    estimates_none: str | None
+    openings_none: str | None
     sets: list[DatasetSetAnswer]
 
 

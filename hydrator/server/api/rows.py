@@ -16,7 +16,14 @@ from hydrator.staging.overview import explain_for_job
 from hydrator.submit.dataset_paths import unlisted_paths
 from hydrator.submit.nearest_names import add_similar_names
 
-from .models import DatasetAnswer, DatasetSetAnswer, FactAnswer, ProvenanceAnswer, SiteAnswer
+from .models import (
+    DatasetAnswer,
+    DatasetSetAnswer,
+    FactAnswer,
+    OutlookAnswer,
+    ProvenanceAnswer,
+    SiteAnswer,
+)
 
 NOT_ANSWERED: Final = "no catalogue has answered for this dataset yet"
 MAX_NAME_COMPARED: Final = 200
@@ -36,8 +43,8 @@ def build_site_row(state: ServerState, ad: SiteAd) -> SiteAnswer:
         "known_datasets": len(facts.facts) if facts else None,
         "held": state.held_reasons.get(ad.site),
         "ad": f"/v1/sites/{quote(ad.site, safe='')}/ad",
-        "own_queue_seconds": answers.own_queue_seconds if answers.estimates_until is not None else None,
-        "estimates_until": answers.estimates_until,
+        "backlog": answers.backlog if answers.open_until is not None else None,
+        "open_until": answers.open_until,
     }
 
 
@@ -103,30 +110,28 @@ def build_set_rows(state: ServerState, keys: Collection[str]) -> list[DatasetSet
                     "site": site,
                     "share": answer.share,
                     "as_of": answer.as_of,
-                    "read_seconds": answer.read_seconds,
-                    "queue_seconds": answer.queue_seconds,
+                    "open_seconds": answer.open_seconds,
                     "read_from": answer.source,
-                    "queue_site": _find_queue_site(state, site, entry.key)
-                    if answer.queue_seconds is not None
-                    else None,
                 }
                 for site, each in answers.items()
                 if entry.key is not None and (answer := each.by_key.get(entry.key))
             ],
+            "outlook": _build_outlook(state, entry.key),
             "staging": _explain_staging(state, entry.dids) if keys else None,
         }
         for entry in sets
     ]
 
 
+def _build_outlook(state: ServerState, key: SetKey | None) -> OutlookAnswer | None:
+    outlook = state.openings.outlooks.get(key) if state.openings and key else None
+    if outlook is None:
+        return None
+    return {"reason": outlook.reason, "sites": list(outlook.sites), "before": outlook.before}
+
+
 def _explain_staging(state: ServerState, dids: Sequence[Did]) -> list[str]:
     return list(explain_for_job(state.staging, dids, state.now)) if state.staging else []
-
-
-def _find_queue_site(state: ServerState, site: Site, key: SetKey) -> Site | None:
-    estimates = state.estimates.sites.get(site) if state.estimates else None
-    estimate = estimates.by_key.get(key) if estimates else None
-    return estimate.queue_site if estimate else None
 
 
 def _build_fact_row(site: Site, fact: Fact, now: datetime) -> FactAnswer:

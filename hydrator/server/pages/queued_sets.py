@@ -1,4 +1,4 @@
-"""Table of the sets of datasets that queued jobs need: where each set is, and where the next job starts.
+"""Table of the sets of datasets that queued jobs need: where each set is, and the prospect of its jobs.
 
 The functions are pure.
 """
@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hydrator.diagnostics.why.sets.facts import SlotSetFacts
-from hydrator.diagnostics.why.sets.reasons import describe_start
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.estimates import NO_QUEUE_SECONDS, SetEstimate
+from hydrator.domain.ads.openings import describe_outlook
 from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers, read_set_answers
 from hydrator.domain.model import DemandEntry, Site
 from hydrator.domain.text import format_bytes, format_count, format_duration
@@ -23,7 +21,7 @@ MAX_ROWS: Final = 20
 class QueuedSet:
     """One row of the table; ``cells`` has a text for each site of the table.
 
-    ``start`` says where and when one more job in mode auto starts; empty without estimates.
+    ``start`` has the prospect of its waiting jobs in mode auto; empty if there are none.
     """
 
     name: str
@@ -35,7 +33,7 @@ class QueuedSet:
 
 @dataclass(frozen=True, slots=True)
 class QueuedSetTable:
-    """The sets that most jobs need; ``note`` says if the numbers of seconds are missing, and why."""
+    """The sets that most jobs need; ``note`` says if reads are not paced, and why."""
 
     sites: tuple[Site, ...]
     rows: Sequence[QueuedSet]
@@ -61,63 +59,26 @@ def _build_row(entry: DemandEntry, answers: Mapping[Site, SiteAnswers], state: S
     parts = [entry.dids[0], *([f"and {others} more"] if others else [])]
     name = " ".join(parts) + (f", {format_bytes(size)}" if size is not None else "")
     key = entry.key
-    facts = {
-        site: _slot_set_facts(key, each, size, _find_estimate(state, site, key))
-        for site, each in answers.items()
-        if key is not None and key in each.by_key
-    }
-    cells = [
-        _cell(each.by_key.get(key) if key else None, facts[site].queue_site if site in facts else None)
-        for site, each in answers.items()
-    ]
-    return QueuedSet(name, key, entry.job_count, cells, describe_start(facts, state.now))
+    cells = [_cell(each.by_key.get(key) if key else None) for each in answers.values()]
+    start = describe_outlook(key, state.openings) if key and state.openings else ""
+    return QueuedSet(name, key, entry.job_count, cells, start)
 
 
-def _find_estimate(state: ServerState, site: Site, key: SetKey) -> SetEstimate | None:
-    estimates = state.estimates.sites.get(site) if state.estimates else None
-    return estimates.by_key.get(key) if estimates else None
-
-
-def _slot_set_facts(
-    key: SetKey, answers: SiteAnswers, size: int | None, estimate: SetEstimate | None
-) -> SlotSetFacts:
-    """Return the site's entries for a set as the job's expressions evaluate them."""
-    answer = answers.by_key[key]
-    missing_bytes = None if size is None else round(size * (1 - answer.share))
-    return SlotSetFacts(
-        is_local=answer.is_whole,
-        is_estimated=answer.queue_seconds is not None,
-        is_cheaper=answers.has_cheaper_read(key),
-        share=answer.share,
-        read_seconds=answer.read_seconds,
-        queue_seconds=answer.queue_seconds,
-        source=answer.source,
-        own_queue_seconds=answers.own_queue_seconds,
-        missing_bytes=(estimate.missing_bytes if estimate else 0) or missing_bytes,
-        queue_site=estimate.queue_site if estimate else None,
-    )
-
-
-def _cell(answer: SetAnswer | None, queue_site: Site | None) -> str:
-    """Return one cell, such as ``62 % here; read 4 min from UK, queue 12 min at UK``."""
+def _cell(answer: SetAnswer | None) -> str:
+    """Return one cell, such as ``62 % here; open: read 4 min from UK``."""
     if answer is None:
         return "not published"
     if answer.is_whole:
         return "all here"
     share = f"{int(answer.share * 100)} % here" if answer.share else "not here"
-    if answer.queue_seconds is None:
+    if answer.open_seconds is None:
         return share
-    read = "no read" if answer.read_seconds is None else f"read {format_duration(answer.read_seconds)}"
-    if answer.read_seconds is not None and answer.source:
-        read += f" from {answer.source}"
-    if answer.queue_seconds >= NO_QUEUE_SECONDS:
-        return f"{share}; {read}, no slots beside the data"
-    queue = f"queue {format_duration(answer.queue_seconds)}" + (f" at {queue_site}" if queue_site else "")
-    return f"{share}; {read}, {queue}"
+    origin = f" from {answer.source}" if answer.source else ""
+    return f"{share}; open: read {format_duration(answer.open_seconds)}{origin}"
 
 
 def _note(answers: Mapping[Site, SiteAnswers], state: ServerState) -> str:
-    if any(each.estimates_until is not None for each in answers.values()):
+    if any(each.open_until is not None for each in answers.values()):
         return ""
-    reason = f": {state.no_estimates_reason}" if state.no_estimates_reason else ""
-    return f"The daemon has no estimates of reads and queues{reason}."
+    reason = f": {state.no_openings_reason}" if state.no_openings_reason else ""
+    return f"The daemon does not pace reads from other sites{reason}."

@@ -105,7 +105,7 @@ class PageRoutes:
             return self._cluster(request, context, state)
         name = _find_name(request, "run")
         if state.load is None:
-            reason = state.no_estimates_reason or "the daemon has not read the queues yet"
+            reason = state.no_openings_reason or "the daemon has not read the queues yet"
             sentence = f"The daemon does not know the jobs in the queues: {reason}."
             return _missing_response(request, "The jobs are not known", sentence, [])
         known = (state.demand or Demand(), state.snapshot or _NO_FACTS, state.staging)

@@ -8,7 +8,7 @@ import pytest
 from hydrator.config import Settings, parse
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site
-from hydrator.reconcile.estimates.rates import NetworkPolicy
+from hydrator.reconcile.rates import NetworkPolicy
 from hydrator.wiring import network_policy
 
 FILE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'

@@ -161,13 +161,13 @@ def test_age_of_a_fact_grows_between_two_cycles(cycles):
     assert cycles.get_site()["age_seconds"] == 300
 
 
-def test_estimates_end_between_two_cycles(cycles):
+def test_openings_end_between_two_cycles(cycles):
     cycles.run()
-    ad = replace(cycles.served_ads.ads()[CAM], estimates_until=NOON + timedelta(minutes=5))
+    ad = replace(cycles.served_ads.ads()[CAM], open_until=NOON + timedelta(minutes=5))
     cycles.served_ads.put([ad], NOON)
-    until = [cycles.get_site()["estimates_until"]]
+    until = [cycles.get_site()["open_until"]]
     cycles.now += timedelta(minutes=5)
-    until.append(cycles.get_site()["estimates_until"])
+    until.append(cycles.get_site()["open_until"])
     assert until == [(NOON + timedelta(minutes=5)).timestamp(), None]
 
 

@@ -752,17 +752,11 @@ def test_ended_job_is_explained_from_the_history():
     ("record", "sentence"),
     [
         ("local", "all its data was there when it started"),
-        (
-            "read 240 s from UK, queue 720 s",
-            (
-                "it started away from its data: reading from UK would take 4 min,"
-                " the next slot beside the data was 12 min away"
-            ),
-        ),
-        ("read 240 s, queue 0 s", "reading would take 4 min, a slot beside the data was free"),
-        ("queue 4194304 s", "no site with slots had all the data, and the read time was unknown"),
+        ("read 240 s from UK", "it started away from its data, to read it from UK in about 4 min"),
+        ("read 240 s", "it started away from its data, to read it in about 4 min"),
         ("", ""),
-        ("read 99999999999999999999 s, queue 1 s", ""),
+        ("read 99999999999999999999 s from UK", ""),
+        ("read 1 s from UK, and more", "from UK, and more in about 1 s"),
         (7, ""),
     ],
 )

@@ -14,7 +14,7 @@ from hydrator.diagnostics.why.pool_facts import SlotDatasetState
 from hydrator.diagnostics.why.query import StagingExplainer
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.ads.dataset_sets import quote_key, set_key
-from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
+from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -27,6 +27,7 @@ from hydrator.domain.model import (
     Site,
     SiteFacts,
     Snapshot,
+    to_unix,
 )  # fmt: skip
 from hydrator.domain.model import Provenance as Catalogued
 from hydrator.server.app import build_app
@@ -80,10 +81,10 @@ def view() -> ServerState:
         tuple(DemandEntry(dids, 1, Origin.JOB, NOON, set_key(dids)) for dids in (wanted, (L1, L2)))
     )
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
-    lines = {"Sets": "0.5", "ReadSeconds": "240", "QueueSeconds": "720", "ReadFrom": f'"{RAL}"'}
-    entries = tuple((f"DataLocality{name}", f"[{quote_key(BOTH)}={text}]") for name, text in lines.items())
-    ads[CAM] = replace(ads[CAM], content=entries, estimates_until=NOON + 10 * MINUTE)
-    estimate = SetEstimate(240, 720, RAL, queue_site=RAL)
+    named = {str(BOTH): Opening(240, RAL, 203_500_000_000)}
+    content = (("DataLocalitySets", f"[{quote_key(BOTH)}=0.5]"),)
+    until = NOON + 10 * MINUTE
+    ads[CAM] = replace(ads[CAM], content=content, openings=write_openings(named, 3), open_until=until)
     return ServerState(
         ads,
         snapshot,
@@ -92,7 +93,7 @@ def view() -> ServerState:
         NOON,
         held_reasons={CAM: HELD},
         omitted_dids={CAM: frozenset({L2})},
-        estimates=Estimates(NOON + 10 * MINUTE, {CAM: SiteEstimates({BOTH: estimate})}),
+        openings=Openings({CAM: named}, to_unix(until), {CAM: 3}, {BOTH: Outlook(Reason.OPEN, (CAM,))}),
         staging=STAGING,
     )
 
@@ -130,12 +131,14 @@ def test_sites_without_the_job_s_data_are_known_over_http(daemon):
     assert daemon.read_knowledge({NOWHERE}, NOON).snapshot.sites.keys() == set(local.ads)
 
 
-def test_estimates_over_http_have_the_bytes_and_the_site_of_the_next_slot(daemon):
-    estimates = daemon.read_knowledge({L1, L2}, NOON).estimates
-    assert estimates
-    estimate = estimates.sites[CAM].by_key[BOTH]
-    assert (estimate.read_seconds, estimate.queue_seconds, estimate.source) == (240, 720, RAL)
-    assert (estimate.queue_site, estimate.missing_bytes) == (RAL, 203_500_000_000)
+def test_openings_over_http_equal_those_from_the_state(daemon):
+    made, local = daemon.read_knowledge({L1, L2}, NOON).openings, view().openings
+    assert (made.openings, made.open_until, made.outlooks) == (
+        local.openings,
+        local.open_until,
+        local.outlooks,
+    )
+    assert made.backlog[CAM] == 3
 
 
 def test_staging_over_http_equals_that_from_the_state(daemon):

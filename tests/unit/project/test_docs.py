@@ -12,7 +12,6 @@ import pytest
 from hydrator.config import load
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.contract import SET_ATTRIBUTES
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
 from tests.command_tree import COMMANDS, options
@@ -98,7 +97,7 @@ def test_commands_for_a_checkout_run_unchanged(block):
 
 def test_reference_lists_exactly_the_existing_attributes():
     made = {name for name, _ in ad("lofar:L1").attributes}
-    optional = {*SET_ATTRIBUTES, "DataLocalityEstimatesUntil"}
+    optional = {*contract.OPENING_ATTRIBUTES}
     assert made <= contract.ON_SLOTS.keys() <= made | optional
     text = poolconfig.schedd_config(poolconfig.PoolPolicy(glideinwms=True), {})
     written = set(re.findall(r"\b(?:EVAL)?SET ((?:RequiredD|DataL)\w+)", text))

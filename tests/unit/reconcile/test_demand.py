@@ -48,31 +48,6 @@ def test_schedds_are_added_up():
     assert (one.dids, one.job_count, one.last_demanded_at) == ((L1,), 7, NOON + MINUTE)
 
 
-def settled(memory, *, at, settle=10 * MINUTE) -> dict:
-    found = build_demand(memory, pins=(), matches=frozenset(), now=at, settle=settle)
-    return {entry.dids: entry.is_settled for entry in found.entries}
-
-
-def test_set_is_settled_some_time_after_the_first_job_that_named_it():
-    memory = asked(ap1=queue(((L1,), 1)))
-    memory = asked(memory, now=NOON + 5 * MINUTE, ap1=queue(((L1,), 2), ((L2,), 1)))
-    assert settled(memory, at=NOON + 9 * MINUTE) == {(L1,): False, (L2,): False}
-    assert settled(memory, at=NOON + 10 * MINUTE) == {(L1,): True, (L2,): False}
-    assert settled(memory, at=NOON + 15 * MINUTE) == {(L1,): True, (L2,): True}
-
-
-def test_set_that_is_settled_at_one_schedd_is_settled():
-    memory = asked(ap1=queue(((L1,), 1)))
-    memory = asked(memory, now=NOON + 10 * MINUTE, ap1=queue(((L1,), 1)), ap2=queue(((L1,), 1)))
-    assert settled(memory, at=NOON + 11 * MINUTE) == {(L1,): True}
-
-
-def test_demand_that_a_restarted_daemon_remembers_is_settled():
-    memory = DemandMemory((RememberedJobs("ap1", (L1,), 1, NOON, set_key((L1,))),))
-    memory = asked(memory, now=NOON + MINUTE, ap1=queue(((L1,), 1)))
-    assert settled(memory, at=NOON + MINUTE) == {(L1,): True}
-
-
 def test_names_without_a_scope_get_the_default_one():
     memory = asked(ap1=queue((("L1",), 1)), default_scope="lofar")
     assert wanted(memory).dids == {L1}

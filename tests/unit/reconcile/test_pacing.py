@@ -5,17 +5,15 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.openings import Reason
 from hydrator.domain.model import Site
+from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
 from hydrator.reconcile.pacing import (
-    ONE_CORE,
     PacedPool,
     Pacing,
     PacingMemory,
-    Reason,
-    Resources,
     RunningRead,
     SetBytes,
-    SlotGroup,
     WaitingJobs,
     pace,
 )

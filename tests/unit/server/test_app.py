@@ -7,7 +7,6 @@ import signal
 import socket
 import threading
 from dataclasses import replace
-from datetime import timedelta
 from urllib.parse import quote, unquote
 
 import httpx
@@ -15,15 +14,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from hydrator import startd_cron
+from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, to_unix
+from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, from_unix, to_unix
 from hydrator.server.api.dataset_query import MAX_DATASETS
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import MAX_URL_BYTES
 from hydrator.server.view import ServerState
 from testbed.installation import wait_for
-from tests.contracts.publisher import site_ad
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 
 pytestmark = pytest.mark.outside
@@ -96,34 +96,41 @@ def test_ad_route_returns_the_text_of_the_ad_with_its_generation_as_etag_and_its
     assert answer.status_code == 200
     assert answer.text == ad(L1, generation=42).text
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
-    assert answer.headers["ETag"] == '"42"'
+    assert re.fullmatch('"42-[0-9a-f]{8}"', answer.headers["ETag"])
     assert answer.headers["X-DataLocality-AsOf"] == str(to_unix(NOON))
     assert answer.headers["Cache-Control"] == "public, max-age=10, stale-if-error=86400"
 
 
-def test_end_of_the_estimates_travels_beside_the_age(daemon):
-    new = site_ad("CAM", 42)
-    for later in (timedelta(minutes=1), timedelta(minutes=2)):
-        daemon.show(replace(new, estimates_until=NOON + later))
-        for headers in ({}, {"If-None-Match": '"42"'}):
-            answer = daemon.ask("/v1/sites/CAM/ad", headers=headers)
-            assert answer.status_code == (304 if headers else 200)
-            assert answer.headers["X-DataLocality-EstimatesUntil"] == str(to_unix(NOON + later))
-    assert f"DataLocalityEstimatesUntil = {to_unix(NOON + later)}\n" in daemon.ask("/v1/sites/CAM/ad").text
+def test_hook_gets_other_openings_in_a_new_answer_and_a_later_end_in_a_304(daemon):
+    settings, now = startd_cron.HookSettings(["--url", daemon.server.url], {}), to_unix(NOON)
+    ends = (now + 300, now + 600)
+    new = [
+        replace(ad(L1), openings=write_openings({name: Opening(60, RAL, 9)}, 7), open_until=from_unix(end))
+        for name, end in (("a:b~3", ends[0]), ("a:b~3", ends[1]), ("a:b", ends[1]))
+    ]
+    shown, answer, not_modified = [], None, daemon.count("/v1/sites/{site}/ad", "304")
+    for each in new:
+        daemon.show(each)
+        answer = startd_cron.ask_daemon(settings, CAM, now, answer)
+        shown.append((answer.ad["DataLocalityOpen"], answer.ad["DataLocalityOpenUntil"]))
+    assert shown == [({"a:b~3": 60}, ends[0]), ({"a:b~3": 60}, ends[1]), ({"a:b": 60}, ends[1])]
+    assert daemon.count("/v1/sites/{site}/ad", "304") == not_modified + 1
 
 
-def test_ad_without_estimates_has_no_end_of_them(daemon):
-    daemon.show(replace(site_ad("CAM"), estimates_until=None))
-    assert "X-DataLocality-EstimatesUntil" not in daemon.ask("/v1/sites/CAM/ad").headers
+def test_ad_without_openings_has_no_end_of_them(daemon):
+    daemon.show(ad(L1))
+    assert "X-DataLocality-OpenUntil" not in daemon.ask(path_of(CAM)).headers
 
 
-@pytest.mark.parametrize("given", ['"42"', 'W/"42"', '"41", "42"', "*"])
+@pytest.mark.parametrize("given", ["{}", "W/{}", '"41", {}', "*"])
 def test_an_unchanged_ad_is_304_with_its_new_age(daemon, given):
+    daemon.show(ad(L1, generation=42))
+    etag = daemon.ask(path_of(CAM)).headers["ETag"]
     daemon.show(ad(L1, generation=42, at=NOON + HOUR))
-    answer = daemon.ask(path_of(CAM), headers={"If-None-Match": given})
+    answer = daemon.ask(path_of(CAM), headers={"If-None-Match": given.format(etag)})
     assert (answer.status_code, answer.content) == (304, b"")
     assert answer.headers["X-DataLocality-AsOf"] == str(to_unix(NOON + HOUR))
-    assert answer.headers["ETag"] == '"42"'
+    assert answer.headers["ETag"] == etag
 
 
 @pytest.mark.parametrize("given", ['"41"', "42", '"420"', ""])

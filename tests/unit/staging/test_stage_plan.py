@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.ads.estimates import Rate
 from hydrator.domain.model import Did, ReplicaState, Site, Unseen
+from hydrator.domain.network import Rate
 from hydrator.domain.staging_ports import RequestState, SiteSpace, StagingPermissions, StagingSize
 from hydrator.staging.commands import StagingCommand
 from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingTimes

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from contextlib import closing
 
-from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
+from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
 from hydrator.state.store import Store
 from tests.factories import CAM, NOON, RAL

@@ -73,7 +73,11 @@ FULL = ReconcileState(
         {"no scope": "it has no scope"},
     ),
     pattern_matches={"rucio": frozenset({L2, L3}), "dmapi": frozenset()},
-    ads={CAM: replace(ad(L1, L2, generation=2**40), estimates_until=NOON + MINUTE)},
+    ads={
+        CAM: replace(
+            ad(L1, L2, generation=2**40), openings=(("DataLocalityBacklog", "3"),), open_until=NOON + MINUTE
+        )
+    },
     held_losses={CAM: HeldLoss(NOON - HOUR, NOON, {L1: 0, L2: 3}, 7, HoldCause.ALL)},
 )
 

@@ -30,7 +30,7 @@ DEFAULT_PRE_JOB_RANK = (
 NEGOTIATOR = dict(re.findall(r"^(\w+) = ?(.*)$", negotiator_config({}), re.MULTILINE))
 
 
-def expanded(weight: str = "1000000", previous: str = DEFAULT_PRE_JOB_RANK) -> str:
+def expanded(weight: str = "1000000000", previous: str = DEFAULT_PRE_JOB_RANK) -> str:
     """Return NEGOTIATOR_PRE_JOB_RANK as condor_config_val prints it."""
     known = {**NEGOTIATOR, "DATALOCALITY_OTHERS_WEIGHT": weight}
     text = known.pop("NEGOTIATOR_PRE_JOB_RANK")
@@ -51,7 +51,7 @@ def value(job_ad: ClassAd, slot_ad: ClassAd, name="X"):
 # --- the negotiator's term
 
 
-def pre_job_rank(job_ad: ClassAd, slot_ad: ClassAd, weight="1000000") -> float:
+def pre_job_rank(job_ad: ClassAd, slot_ad: ClassAd, weight="1000000000") -> float:
     """Evaluate the negotiator's term as HTCondor would, with the default rank."""
     ad = ClassAd(str(slot_ad))
     ad["X"] = ExprTree(expanded(weight))
@@ -80,23 +80,23 @@ def test_former_terms_choose_among_slots_with_the_same_seconds(seconds):
     assert single[0] > single[1] > single[2]
 
 
-def test_jobs_without_datasets_avoid_the_slots_of_a_site_with_a_queue_for_its_data():
+def test_jobs_without_datasets_avoid_the_slots_of_a_site_where_jobs_wait_for_its_data():
     plain = ClassAd('[Owner = "alice"]')
     later = int(time.time()) + 3600
-    waited_for = sized(1, DataLocalityOwnQueueSeconds=60, DataLocalityEstimatesUntil=later)
+    waited_for = sized(1, DataLocalityBacklog=1, DataLocalityOpenUntil=later)
     assert pre_job_rank(plain, waited_for) < pre_job_rank(plain, sized(128))
     assert pre_job_rank(plain, waited_for, weight="0") > pre_job_rank(plain, sized(128))
     with_data = ClassAd("[DataLocalityRank = 0.0]")
     assert pre_job_rank(with_data, waited_for) == pre_job_rank(with_data, sized(1))
     for end in (int(time.time()) - 1, None):
-        old = sized(1, DataLocalityOwnQueueSeconds=60, DataLocalityEstimatesUntil=end)
+        old = sized(1, DataLocalityBacklog=1, DataLocalityOpenUntil=end)
         assert pre_job_rank(plain, old) == pre_job_rank(plain, sized(1)), "the daemon has ended"
 
 
 @pytest.mark.parametrize("queue", ["undefined", "error", '"60"', "{60}", "-5", "0"])
 def test_negotiator_term_is_0_for_jobs_without_datasets_at_any_other_slot(queue):
     ad = sized(1)
-    ad["DataLocalityOwnQueueSeconds"] = ExprTree(queue)
+    ad["DataLocalityBacklog"] = ExprTree(queue)
     assert pre_job_rank(ClassAd('[Owner = "alice"]'), ad) == pre_job_rank(ClassAd('[Owner = "a"]'), sized(1))
 
 

@@ -251,7 +251,7 @@ def test_undefined_options_count_as_absent():
     none = dict.fromkeys(("DataLocality", *NUMBERS), "undefined")
     ad = made(**none)
     assert SCHEDD.refused_by(ad) is None
-    assert (ad["DataLocality"], ad["DataLocalityMaxWait"], ad["DataLocalityMaxAge"]) == ("auto", 600, 20700)
+    assert (ad["DataLocality"], ad["DataLocalityMaxAge"]) == ("auto", 20700)
     assert refused(None, **none) is None
 
 
@@ -264,6 +264,17 @@ def test_options_at_their_bounds_are_taken():
     ad = made(**bounds)
     assert SCHEDD.refused_by(ad) is None
     assert ad["DataLocalityAnyAfter"] <= time.time(), "the wait of 0 s is over"
+
+
+@pytest.mark.parametrize(("mode", "lanes"), [("auto", [0, 1, 0, 2, 0, 1, 0, 4]), ("wait", [0] * 8)])
+def test_lane_is_the_number_of_trailing_zeros_of_the_next_job(mode, lanes):
+    made_lanes = [made(DataLocality=text(mode), ClusterId="8", ProcId=str(n)) for n in range(8)]
+    assert [ad["DataLocalityLane"] for ad in made_lanes] == lanes
+
+
+def test_lanes_end_at_10_but_for_one_job_of_4096():
+    lanes = [made(ClusterId="0", ProcId=str(2**power - 1))["DataLocalityLane"] for power in range(12)]
+    assert lanes == [*range(11), 10]
 
 
 @pytest.mark.parametrize("wait", [2, 40, 600, 3600, 86400, 31536000])

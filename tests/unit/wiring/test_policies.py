@@ -2,17 +2,12 @@
 
 from datetime import timedelta
 
-import pytest
-
 from hydrator.config import Settings
-from hydrator.wiring import estimate_policy, pool_policy
+from hydrator.domain.model import Site
+from hydrator.reconcile.openings import PacingPolicy
+from hydrator.wiring import pacing_policy
 
 
-@pytest.mark.parametrize(("demand", "seconds"), [({}, 600), ({"settle_seconds": 330}, 330)])
-def test_auto_jobs_settle_as_long_as_new_sets(demand: dict, seconds: int) -> None:
-    settings = Settings(demand=demand)
-    assert pool_policy(settings).auto_settle == timedelta(seconds=seconds)
-
-
-def test_estimates_know_the_interval_between_queries() -> None:
-    assert estimate_policy(Settings(daemon={"poll_seconds": 7})).query_interval == timedelta(seconds=7)
+def test_pacing_knows_the_interval_between_queries_and_excluded_sources() -> None:
+    made = Settings(daemon={"poll_seconds": 7}, network={"excluded_sources": ["UK"]})
+    assert pacing_policy(made) == PacingPolicy(timedelta(seconds=7), frozenset({Site("UK")}))

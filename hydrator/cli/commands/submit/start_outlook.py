@@ -1,4 +1,4 @@
-"""Outlook of jobs before their submission: jobs that no site fits, and their start by the estimates."""
+"""Outlook of jobs before their submission: jobs that no site fits, and their prospect."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -77,7 +77,7 @@ def _reasons(knowledge: "DaemonKnowledge | None", jobs: "Sequence[JobsOfSet]") -
 def describe_expected_starts(
     settings: "Settings", jobs: "Sequence[JobsOfSet]", *, mode: str | None = None
 ) -> str:
-    """Return one line on the start of *jobs* by the daemon's estimates; empty without estimates.
+    """Return one line on the start of *jobs* by the daemon's openings; empty if no jobs wait for their sets.
 
     Args:
         settings: the configuration, with the state and the address of the daemon.
@@ -86,13 +86,13 @@ def describe_expected_starts(
     """
     from hydrator.domain.errors import HydratorError
     from hydrator.submit.outlook import describe_starts
-    from hydrator.wiring import fetch_estimates, system_clock
+    from hydrator.wiring import fetch_openings, system_clock
 
     now = system_clock()
     known_jobs = sorted((each for each in jobs if each.dids), key=lambda each: -each.count)
     try:
-        with show_progress("asking the daemon for its estimates"):
-            estimates = fetch_estimates(settings, {each.dids for each in known_jobs}, now)
-    except HydratorError:  # the estimates are only for information
+        with show_progress("asking the daemon about waiting jobs"):
+            openings = fetch_openings(settings, {each.dids for each in known_jobs}, now)
+    except HydratorError:  # only for information
         return ""
-    return describe_starts(known_jobs, estimates, now, mode)
+    return describe_starts(known_jobs, openings, now, mode)

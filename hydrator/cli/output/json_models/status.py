@@ -48,19 +48,21 @@ class DemandStatusJson(DemandProblemsJson):
     absent_datasets: list[str]
 
 
-class EstimatesStatusJson(TypedDict):
-    """The estimates of reads and queues in the last cycle.
+class OpeningsStatusJson(TypedDict):
+    """The pacing of reads from elsewhere in the last cycle.
 
     Attributes:
-        at: time of the cycle whose estimates were saved last; null: none were saved.
-        valid_until: time until which jobs use them.
-        sets: sets of datasets that have an estimate at some site now.
-        none: reason why jobs have no estimates now; null if they have some.
+        at: time of the cycle whose openings were saved last; null: none were saved.
+        open_until: time until which jobs use them.
+        sets: sets of datasets, or lanes of sets, that are open at some site now.
+        backlog: idle jobs whose set is whole at a site; those of several sites count at each.
+        none: reason why nothing is open now; null if the daemon paces reads.
     """
 
     at: UnixTime | None
-    valid_until: UnixTime | None
+    open_until: UnixTime | None
     sets: Count
+    backlog: Count
     none: str | None
 
 
@@ -136,7 +138,7 @@ class StatusJson(PublisherProblemsJson):
         complete: no part of that cycle failed.
         catalogues: each configured catalogue.
         demand: wanted datasets.
-        estimates: estimates of reads and queues.
+        openings: pacing of reads from elsewhere.
         staging: pins and requests of data; null: staging is off.
         held: held changes; `hydrator approve` releases them.
         publishers: result of each publisher.
@@ -149,7 +151,7 @@ class StatusJson(PublisherProblemsJson):
     complete: bool | None
     catalogues: list[CatalogueStatusJson]
     demand: DemandStatusJson
-    estimates: EstimatesStatusJson
+    openings: OpeningsStatusJson
     staging: StagingOverview | None
     held: list[HeldLossJson]
     publishers: list[PublisherStatusJson]

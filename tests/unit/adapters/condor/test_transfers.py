@@ -7,9 +7,9 @@ import pytest
 
 from adapters.condor.bindings.schedd_calls import TransferCalls
 from adapters.condor.schedds import MAX_WAITING_RUNS, TransferRecords, WrapperReports, parse_read
-from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, to_unix
+from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.wiring.network import site_of_host
 from tests.factories import NOON
 

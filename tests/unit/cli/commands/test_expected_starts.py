@@ -8,7 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, SiteFacts, Snapshot
+from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, to_unix
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
@@ -44,31 +45,32 @@ SETS = ((A, B), (A,))
 
 
 def queued_state() -> ServerState:
-    """The state of a daemon with queued jobs of t:a and t:b, which UK has and DE could read in 256 s."""
+    """The state of a daemon with queued jobs of t:a and t:b, which UK has and DE may read in 256 s."""
     now = system_clock()
+    until = now + 10 * MINUTE
     keys = [set_key(dids) for dids in SETS]
-
-    def line(name: str, value: str) -> tuple[str, str]:
-        return f"DataLocality{name}", "[" + ";".join(f"'{key}'={value}" for key in keys) + "]"
-
-    common = (
-        line("QueueSeconds", "3600"),
-        ("DataLocalityOwnQueueSeconds", "0"),
-        ("DataLocalityVersion", "2"),
-    )
-    lines = {
-        "UK": [line("Sets", "1.0")],
-        "DE": [line("Sets", "0.0"), line("ReadSeconds", "256"), line("ReadFrom", '"UK"')],
-    }
+    named = {str(key): Opening(256, Site("UK"), 0) for key in keys}
     ads = {
-        Site(site): SiteAd(Site(site), now, 7, (*of_site, *common), now + 10 * MINUTE)
-        for site, of_site in lines.items()
+        Site(site): SiteAd(
+            Site(site),
+            now,
+            7,
+            (("DataLocalitySets", "[" + ";".join(f"'{key}'={share}" for key in keys) + "]"),),
+            write_openings(opened, 0),
+            until,
+        )
+        for site, share, opened in (("UK", 1.0, {}), ("DE", 0.0, named))
     }
+    made = Openings(
+        {Site("DE"): named},
+        to_unix(until),
+        outlooks={key: Outlook(Reason.OPEN, (Site("DE"),)) for key in keys},
+    )
     fact = Fact(DatasetState.AVAILABLE, now)
     facts = {Site("UK"): SiteFacts(now, {A: fact, B: fact}), Site("DE"): SiteFacts(now, {})}
     sizes = {A: 10_000_000_000, B: 1_000_000_000}
     wants = (want(*dids, jobs=1) for dids in SETS)
-    return ServerState(ads, Snapshot(facts, bytes_total=sizes), demand(*wants), None, now)
+    return ServerState(ads, Snapshot(facts, bytes_total=sizes), demand(*wants), None, now, openings=made)
 
 
 @dataclass
@@ -100,7 +102,10 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
 
 def test_submission_of_a_set_that_queued_jobs_need_says_where_and_when_its_jobs_start(client):
     status, said = client.run("filter", "job.sub", "-d", "t:a,t:b")
-    assert (status, said) == (0, "hydrator: 1 job would read 11 GB from UK, about 4 min 16 s\n")
+    assert (status, said) == (
+        0,
+        "hydrator: 1 job: it may start now at DE by reading 11 GB from UK in 4 min 16 s\n",
+    )
 
 
 def test_submission_of_a_set_that_no_queued_job_needs_promises_nothing(client):
@@ -112,7 +117,7 @@ def test_rapthor_says_the_start_of_a_run(client):
     more = 'names = { "new" = "t:a" }\nstage_in = "fetch {did} {path}"\n'
     status, said = client.run("rapthor", "run.parset", "--dry-run", "--mode", "auto", more=more)
     assert status == 0, said
-    assert "1 job would read 10 GB from UK, about " in said
+    assert "1 job: it may start now at DE by reading 10 GB from UK in " in said
 
 
 def test_require_without_a_site_that_has_all_warns(client):

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from hydrator.cli.app import app
 from hydrator.cli.output.network import format_rate
-from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
+from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, save_network
 from hydrator.state.store import Store
@@ -32,7 +32,7 @@ def network(tmp_path):
     return printed
 
 
-def test_each_pair_has_a_rate_with_its_origin_or_a_reason(network):
+def test_each_pair_has_a_rate_with_its_origin(network):
     now = system_clock()
     samples = tuple(
         TransferSample(CAM, RAL, 10**9, 4.0, now, TransferOrigin.SCHEDD, "alice", f"{n}") for n in range(3)
@@ -49,8 +49,7 @@ def test_each_pair_has_a_rate_with_its_origin_or_a_reason(network):
     assert by_pair[CAM, RAL][3].endswith(" ago")
     assert by_pair[CAM, OSO][:2] == ["6 Gb/s", "transfer records to all sites"]
     assert by_pair[OSO, CAM] == ["10 Gb/s", "[network.uplinks]"]
-    assert by_pair[RAL, CAM] == ["unknown", "no sample, and nothing configured"]
-    assert by_pair[RAL, OSO] == ["unknown", "no sample, and nothing configured"]
+    assert by_pair[RAL, CAM] == by_pair[RAL, OSO] == ["1 Gb/s", "[network] default"]
     assert len(by_pair) == 6
     assert failure == ["transfer records, ap1: no history"]
 

@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 from hydrator.daemon.background import NetworkTasks
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import Turns
-from hydrator.domain.ads.estimates import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site
-from hydrator.reconcile.estimates.rates import NetworkPolicy, RateSource, RateTable
+from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
+from hydrator.reconcile.rates import NetworkPolicy, RateSource, RateTable
 from hydrator.state.network_rows import load_network
 from hydrator.state.store import Store
 from hydrator.wiring import NetworkParts, system_clock

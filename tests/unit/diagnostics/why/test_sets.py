@@ -1,9 +1,8 @@
-"""Jobs with a key: the explanation has the two estimates, and follows from the job's real expressions."""
+"""Jobs with a key: the explanation says what the job waits for, and follows from its real expressions."""
 
 import sys
 import time
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, cast
 
 import classad2
@@ -25,8 +24,8 @@ from hydrator.diagnostics.why.pool_facts import (
 from hydrator.diagnostics.why.query import WhyQuery
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.ads.expressions import HERE
+from hydrator.domain.ads.openings import Openings, Outlook, Reason
 from hydrator.domain.model import (
     DaemonKnowledge,
     DatasetState,
@@ -37,12 +36,10 @@ from hydrator.domain.model import (
     Snapshot,
     from_unix,
 )
-from hydrator.domain.text import format_time
 from tests.slots import hooked
 
 L1, L2 = Did("lofar:L1"), Did("lofar:L2")
 KEY = set_key([L1, L2])
-MINUTES = 60
 NOW = int(time.time())
 """The expressions read the machine's clock, so a test's time is that of its start."""
 
@@ -57,21 +54,22 @@ def slot(site: str, share: float | None = None, *, age: int = 0, **more: str) ->
     now = int(time.time())
     ad = ClassAd({"Name": f"slot1@{site}", "Cpus": 4, "TotalSlotCpus": 4, "PartitionableSlot": True})
     ad["DataLocalitySite"], ad["DataLocalityGeneration"] = site, 1
-    ad["DataLocalityAsOf"], ad["DataLocalityEstimatesUntil"] = now - age, now + 600
+    ad["DataLocalityAsOf"], ad["DataLocalityOpenUntil"] = now - age, now + 600
     ad["DataLocalitySets"] = ExprTree("[]" if share is None else f"['{KEY}'={share}]")
     for name, literal in more.items():
-        value = (
-            literal if name in {"DataLocalityOwnQueueSeconds", "DatasetStates"} else f"['{KEY}'={literal}]"
-        )
+        value = literal if name in {"DataLocalityOpenUntil", "DatasetStates"} else f"['{KEY}'={literal}]"
         ad[name] = ExprTree(value)
     ad["Requirements"] = ExprTree("(MY.Cpus > 0 && TARGET.RequestCpus <= MY.Cpus)")
     return hooked(ad)
 
 
-def away(site: str, read: int | None, queue: int, share: float = 0.0, **more: str) -> ClassAd:
-    """A slot without all the data, with estimates."""
-    reads = {} if read is None else {"DataLocalityReadSeconds": str(read), "DataLocalityReadFrom": '"UK"'}
-    return slot(site, share, DataLocalityQueueSeconds=str(queue), **reads, **more)
+def away(site: str, read: int | None, share: float = 0.0) -> ClassAd:
+    """A slot without all the data, where the set is open if *read* is given."""
+    reads = {} if read is None else {"DataLocalityOpen": str(read), "DataLocalityReadFrom": '"UK"'}
+    return slot(site, share, **reads)
+
+
+UNPACED = {"DataLocalityOpenUntil": "0"}
 
 
 def full(ad: ClassAd) -> ClassAd:
@@ -120,75 +118,51 @@ def knowledge(**more) -> DaemonKnowledge:
     return DaemonKnowledge(from_unix(time.time()), Snapshot({}, bytes_total=sizes), frozenset(sizes), **more)
 
 
-def at_clock(minutes: int) -> str:
-    return format_time(NOW + minutes * MINUTES, from_unix(NOW))
+def outlook(*what, **more) -> DaemonKnowledge:
+    return knowledge(openings=Openings({}, NOW + 600, outlooks={KEY: Outlook(*what)}, **more))
 
 
-def test_cheaper_read_runs_the_job_elsewhere_with_both_numbers():
-    answer = explained(full(slot("UK", 1.0)), away("DE", 4 * MINUTES, 12 * MINUTES), known=knowledge())
-    assert answer.matching_sites == ("DE",)
-    assert answer.wait == (
-        f"the job runs elsewhere from {at_clock(0)}: at DE, reading 31 GB from UK takes 4 min,"
-        " UK's next slot is 12 min away"
-    )
+def test_open_set_names_the_sites_and_the_read():
+    answer = explained(full(slot("UK", 1.0)), away("DE", 240), away("PL", 300, 0.5), known=knowledge())
+    assert answer.matching_sites == ("DE", "PL")
+    assert answer.wait == "the job may start now at DE, PL by reading 31 GB from UK in 4 min"
 
 
-def test_daemons_estimate_names_the_site_of_the_next_slot_and_the_bytes():
-    """Several sites have the data, so the slot ads do not say which of them has the next slot."""
-    estimate = SetEstimate(240, 720, Site("UK"), missing_bytes=7_000_000_000, queue_site=Site("NL"))
-    made = Estimates(from_unix(NOW + 600), {Site("DE"): SiteEstimates({KEY: estimate})})
-    slots = full(slot("UK", 1.0)), full(slot("NL", 1.0)), away("DE", 240, 720)
-    text = "reading 7 GB from UK takes 4 min, NL's next slot is 12 min away"
-    assert explained(*slots, known=knowledge(estimates=made)).wait.endswith(f"at DE, {text}")
-    assert explained(*slots).wait.endswith(
-        "reading its missing data from UK takes 4 min, the next slot beside the data is 12 min away"
-    )
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ((Reason.BESIDE, (Site("UK"),), 7), "its data is at UK, with 7 jobs of other sets before it"),
+        ((Reason.BESIDE, (Site("UK"),), 0), "its data is at UK, with no job of other sets before it"),
+        ((Reason.TURN, (Site("UK"),), 2), "has not come: the link of UK feeds 2 sets before it"),
+        ((Reason.NOWHERE,), "no site that could read its data has slots that are large enough for it"),
+    ],
+)
+def test_closed_set_waits_for_what_the_daemon_says_and_not_for_a_moment(told, words):
+    """P1: a sentence with the present time moved with the clock."""
+    slots, known = (full(slot("UK", 1.0)), away("DE", None)), outlook(*told)
+    answer = explained(*slots, known=known)
+    assert answer.wait == f"the job waits: {answer.wait.removeprefix('the job waits: ')}"
+    assert answer.wait.endswith(words)
+    later = replace(known, now=from_unix(NOW + 100))
+    assert explained(*slots, known=later).wait == answer.wait
+    reasons = {at.site: at.reasons[0].text for at in answer.sites}
+    assert reasons["DE"].endswith("the job may not read its data from here now")
 
 
-def test_free_slot_beside_the_data_starts_the_job_there():
-    answer = explained(full(slot("UK", 1.0)), away("DE", 240, 0), known=knowledge())
-    assert answer.wait.startswith("the job starts beside its data now: at DE, reading 31 GB from UK")
-    assert answer.wait.endswith("UK has a free slot")
+def test_job_of_another_lane_is_told_that_others_of_its_set_may_start():
+    known = outlook(Reason.OPEN, (Site("DE"),))
+    answer = explained(full(slot("UK", 1.0)), away("DE", None), known=known)
+    assert answer.wait == "other jobs of its set may start now; the turn of this job to read has not come"
 
 
-def test_expensive_read_waits_for_a_slot_beside_the_data():
-    answer = explained(full(slot("UK", 1.0)), away("DE", 40 * MINUTES, 6 * MINUTES, 0.5), known=knowledge())
-    text = "reading 15.5 GB from UK takes 40 min, UK's next slot is 6 min away"
-    assert answer.wait == f"the job waits beside its data until {at_clock(6)}: at DE, {text}"
-    reasons = {at.site: at.reasons[0] for at in answer.sites}
-    assert reasons["DE"].text.endswith(text)
-    assert reasons["DE"].set_facts.read_seconds == 2400
-    assert (reasons["DE"].set_facts.queue_site, reasons["DE"].set_facts.missing_bytes) == (
-        "UK",
-        15_500_000_000,
-    )
-    assert reasons["UK"].cause == "busy"
-    assert answer.remedy.startswith("a slot becomes free")
+def test_paced_job_is_not_told_that_its_wait_ends():
+    assert explained(away("DE", None)).remedy.startswith("a slot beside the data becomes free, or the daemon")
 
 
-def test_remedy_of_an_estimated_job_is_not_the_end_of_its_settle_time():
-    answer = explained(away("DE", 40 * MINUTES, 6 * MINUTES))
-    assert answer.remedy.startswith("reading from elsewhere ends sooner than waiting")
-
-
-def test_queue_of_the_sites_own_jobs_counts_too():
-    answer = explained(
-        full(slot("UK", 1.0)), away("DE", 240, 720, DataLocalityOwnQueueSeconds="960"), known=knowledge()
-    )
-    assert "takes 4 min after 16 min of other jobs whose data is here, UK's next slot" in answer.wait
-
-
-def test_closed_source_takes_no_further_readers():
-    answer = explained(full(slot("UK", 1.0)), away("DE", None, 720))
-    assert "the sources take no further readers or cannot be reached" in answer.wait
-    assert "take no further readers" in answer.sites[0].reasons[0].text
-
-
-def test_without_estimates_the_settle_time_and_the_reason_are_named():
-    ad = slot("DE", None)
-    answer = explained(ad, known=knowledge(no_estimates_reason="the rates are unknown"))
+def test_unpaced_job_is_told_when_its_wait_ends_and_why_nobody_paces_it():
+    answer = explained(slot("DE", None, **UNPACED), known=knowledge(no_openings_reason="no schedd answers"))
     assert answer.wait.startswith(
-        "the slots have no estimates for the job's data (the rates are unknown): it insists"
+        "no daemon paces the reads of the job (no schedd answers): it needs its data"
     )
     assert answer.sites[0].reasons[0].text.endswith("no entry for the job's set of datasets yet")
 
@@ -216,8 +190,12 @@ def test_state_explains_the_row_of_a_require_job_before_the_set_is_published(sta
         assert "no entry" not in de.reasons[0].text
 
 
-def test_settling_ends_when_the_set_is_published():
-    assert explained(slot("DE", 0.0)).matching_sites == ("DE",)
+@pytest.mark.parametrize(
+    ("more", "share", "sites"), [({}, 0.0, ()), (UNPACED, 0.0, ("DE",)), ({}, None, ("DE",))]
+)
+def test_end_of_the_wait_counts_only_where_no_daemon_paces_the_set(more, share, sites):
+    answer = explained(slot("DE", share, **more), DataLocalityAnyAfter=str(NOW - 5))
+    assert answer.matching_sites == sites
 
 
 def test_wrong_key_is_the_reason_and_has_a_remedy():
@@ -235,14 +213,6 @@ def test_share_is_named_if_the_ad_has_no_room_for_each_dataset():
 @pytest.mark.parametrize("age", [0, 30000])
 def test_set_with_facts_too_old_does_not_match(age):
     assert explained(slot("UK", 1.0, age=age), mode="require").could_run == (age == 0)
-
-
-def test_no_site_with_slots_has_all_the_data():
-    answer = explained(away("DE", 240, 4 * 2**20), known=knowledge())
-    assert answer.wait.endswith(", no site with slots has all the data")
-    endless = explained(away("DE", None, 4 * 2**20), known=knowledge())
-    assert endless.wait.startswith("the job waits beside its data: no site with slots has all the data;")
-    assert timedelta(seconds=4 * 2**20).days == 48
 
 
 # before the submission

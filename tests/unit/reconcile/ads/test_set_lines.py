@@ -1,14 +1,10 @@
-"""Sets in site ads: the share of a set at each site, its age, its estimates, and the room for it."""
+"""Sets in site ads: the share of a set at each site, its age, and the room for it."""
 
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 
-import pytest
-
-from hydrator.domain.ads.contract import SET_ATTRIBUTES
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
-from hydrator.domain.ads.estimates import Estimates, SetEstimate, SiteEstimates
 from hydrator.domain.model import (
     DatasetState,
     DemandEntry,
@@ -16,7 +12,6 @@ from hydrator.domain.model import (
     Fact,
     Origin,
     ReplicaState,
-    Site,
     SiteAd,
     SiteFacts,
     Snapshot,
@@ -56,7 +51,6 @@ from tests.factories import (
 BOTH = set_key([L1, L2])
 QUOTED = f"'{BOTH}'"
 LOWER = Did("lofar:l1")
-UNTIL = NOON + 10 * MINUTE
 
 
 def drafts(view, *wants, **more) -> dict:
@@ -106,23 +100,6 @@ def test_set_with_a_dataset_that_no_catalogue_has_read_is_unknown_everywhere():
     assert shares(view, want(L1, L2), want(L1), want(L2)) == {set_key([L1]): 1.0}
 
 
-def new(*dids: Did) -> DemandEntry:
-    return replace(want(*dids), is_settled=False)
-
-
-def test_unsettled_set_is_shown_only_where_it_is_whole():
-    """Else an auto job without estimates would start at the first site whose hook reads the ad."""
-    view = facts(replica(L1), replica(L2), replica(L1, RAL), partly(L2, 0.5))
-    assert shares(view, new(L1, L2))[BOTH] == 1.0
-    assert shares(view, new(L1, L2), site=RAL) == {}
-    assert shares(view, want(L1, L2), site=RAL) == {BOTH: 0.5}
-
-
-def test_set_that_a_settled_entry_has_is_shown_everywhere():
-    pin = replace(want(L1), origin=Origin.PIN)
-    assert shares(facts(replica(L3), asked=[L1, L2]), new(L1), new(L2), pin) == {set_key([L1]): 0.0}
-
-
 def test_withheld_key_is_in_no_ad_and_its_datasets_are():
     """Other jobs look up the same key for another list (cases/submit.md, S1 to S3)."""
     view = facts(replica(L1), replica(L2))
@@ -130,11 +107,6 @@ def test_withheld_key_is_in_no_ad_and_its_datasets_are():
     assert ad["DataLocalitySets"] == f"['{set_key([L2])}'=1.0]"
     assert ad["AvailableDatasets"] == f'{{"{L1}","{L2}"}}'
     assert ad["DataLocalityTruncated"] == "false"
-
-
-def test_unsettled_set_has_its_estimates():
-    ad = lines(facts(asked=[L1]), new(L1), estimates=estimates(set_key([L1])))
-    assert (ad["DataLocalitySets"], ad["DataLocalityReadSeconds"]) == ("[]", f"['{set_key([L1])}'=240]")
 
 
 def test_set_that_only_matches_a_pattern_is_shown_only_where_some_of_it_is():
@@ -156,81 +128,33 @@ def test_drafts_change_when_the_first_job_names_a_set():
     assert shares_in(again.drafts[CAM]) == {set_key([L1]): 0.0}
 
 
-# ---- estimates
-
-
-def estimates(*keys: SetKey, site=CAM, own=0, read: int | None = 240, queue=600) -> Estimates:
-    by_key = {key: SetEstimate(read, queue, RAL, 120.0, 1, 10**9) for key in keys}
-    return Estimates(UNTIL, {site: SiteEstimates(by_key, own)})
-
-
-def test_ad_has_the_estimates_of_sets_that_are_not_whole():
-    view = facts(replica(L1), asked=[L2])
-    ad = lines(view, want(L1, L2), want(L1), estimates=estimates(BOTH, set_key([L1]), own=60))
-    assert [ad[name] for name in SET_ATTRIBUTES[2:]] == [
-        f"[{QUOTED}=240]",
-        f"[{QUOTED}=600]",
-        f'[{QUOTED}="RAL"]',
-        "60",
-    ]
-
-
-def test_unreachable_set_has_queue_seconds_only():
-    ad = lines(facts(asked=[L1]), want(L1), estimates=estimates(set_key([L1]), read=None))
-    assert [ad[name] for name in SET_ATTRIBUTES[2:]] == ["[]", f"['{set_key([L1])}'=600]", "[]", "0"]
-
-
-def test_ad_without_estimates_has_none_of_their_lines():
-    view = facts(replica(L1))
-    for given in (None, estimates(site=RAL, own=5), Estimates(UNTIL, {CAM: SiteEstimates()})):
-        draft = drafts(view, want(L1), estimates=given)[CAM]
-        assert draft.estimates_until is None
-        assert not {*SET_ATTRIBUTES[2:]} & {name for name, _ in draft.content}
-
-
-@pytest.mark.parametrize(
-    "name", ["Jülich", 'RAL"', "RAL\\", "R" * 201], ids=["umlaut", "quote", "backslash", "long"]
-)
-def test_source_with_a_name_that_hooks_reject_is_left_out(name):
-    """A hook rejects an ad with this name as a whole, at every site that reads from there."""
-    key = set_key([L1])
-    one = SetEstimate(240, 600, Site(name), 120.0, 1, 10**9)
-    ad = lines(facts(asked=[L1]), want(L1), estimates=Estimates(UNTIL, {CAM: SiteEstimates({key: one})}))
-    assert (ad["DataLocalityReadSeconds"], ad["DataLocalityReadFrom"]) == (f"['{key}'=240]", "[]")
-
-
 # ---- an ad without new facts: nobody answers, or a clock step
 
 
 def aged(ages: dict[Did, timedelta]) -> SiteAd:
-    """The ad of a site with datasets of these ages, and with estimates."""
+    """The ad of a site with datasets of these ages."""
     rows = {did: Fact(DatasetState.AVAILABLE, NOON - age) for did, age in ages.items()}
     view = Snapshot({CAM: SiteFacts(NOON, rows)})
     wants = (want(*ages), *(want(did) for did in ages), want(L3))
-    draft = drafts(view, *wants, estimates=estimates(set_key([L3]), own=5))[CAM]
-    return SiteAd(CAM, NOON, 7, draft.content, draft.estimates_until)
+    return SiteAd(CAM, NOON, 7, drafts(view, *wants)[CAM].content)
 
 
 def shares_in(draft: Draft) -> dict[SetKey, float]:
     return {key: one.share for key, one in sets_of(SiteAd(CAM, draft.as_of, 1, draft.content)).items()}
 
 
-def test_redraft_drops_sets_with_a_fact_past_the_bound_and_all_estimates():
+def test_redraft_drops_sets_with_a_fact_past_the_bound():
     ad = aged({L1: HOUR, L2: timedelta()})
     in_time = redraft(ad, now=NOON + BOUND - HOUR, max_age=BOUND)
     assert shares_in(in_time) == {key: one.share for key, one in sets_of(ad).items()}
     late = redraft(ad, now=NOON + BOUND - MINUTE, max_age=BOUND)
     assert shares_in(late) == {set_key([L2]): 1.0, set_key([L3]): 0.0}
     assert "UNKNOWN" in dict(late.content)["DatasetStates"]
-    for draft in (in_time, late):
-        assert draft.estimates_until is None
-        assert not {*SET_ATTRIBUTES[2:]} & {name for name, _ in draft.content}
 
 
 def test_empty_draft_has_no_sets():
     content = dict(empty_draft(aged({L1: HOUR})).content)
-    assert [content[name] for name in SET_ATTRIBUTES[:2]] == ["[]", "[]"]
-    assert not {*SET_ATTRIBUTES[2:]} & content.keys()
+    assert (content["DataLocalitySets"], content["DataLocalitySetsAsOf"]) == ("[]", "[]")
 
 
 def test_entries_of_another_daemon_version_are_skipped():
@@ -250,18 +174,15 @@ def run(number: int, bands: int = 244) -> DemandEntry:
     return want(*(f"lofar:L{600_000 + number}_SB{band:03}_uv.MS" for band in range(bands)))
 
 
-def test_ad_holds_1000_sets_of_244_sub_bands_with_ages_and_estimates():
-    """The facts are older than the site, partial, and each set has both estimates: all lines are long."""
+def test_ad_holds_1000_sets_of_244_sub_bands_with_ages():
+    """The facts are older than the site, and partial: all lines are long."""
     runs = [run(number) for number in range(1000)]
     later = NOON + MINUTE
     rows = {did: Fact(DatasetState.STAGING, NOON, 0.371) for one in runs for did in one.dids}
     view = Snapshot({CAM: SiteFacts(later, rows)})
-    given = Estimates(
-        UNTIL, {CAM: SiteEstimates({one.key: SetEstimate(1048576, 1048576, RAL) for one in runs}, 1048576)}
-    )
-    draft = drafts(view, *runs, estimates=given)[CAM]
+    draft = drafts(view, *runs)[CAM]
     ad = dict(draft.content)
-    for name in SET_ATTRIBUTES[:5]:
+    for name in ("DataLocalitySets", "DataLocalitySetsAsOf"):
         assert ad[name].count("=") == 1000, name
     assert draft.omitted_entries == ()
     sizes = [len(f"{name} = {literal}") for name, literal in draft.content]
@@ -319,26 +240,6 @@ def test_sets_have_room_before_states():
 
 
 # ---- unchanged sites and sets are not computed again
-
-
-def test_equal_estimates_of_the_next_cycle_render_no_ad():
-    view, wanted = facts(asked=[L1]), demand(want(L1))
-    given = {"budget": Budget()}
-    first = build_drafts(view, wanted, estimates=estimates(set_key([L1])), **given)
-    explained_otherwise = SetEstimate(240, 600, RAL, 121.5, 2, 10**9 + 1)
-    next_estimates = Estimates(UNTIL + MINUTE, {CAM: SiteEstimates({set_key([L1]): explained_otherwise})})
-    second = build_drafts(view, wanted, estimates=next_estimates, previous=first, changed_dids={}, **given)
-    assert second.drafts[CAM].content is first.drafts[CAM].content
-    assert second.drafts[CAM].estimates_until == UNTIL + MINUTE
-    third = build_drafts(
-        view,
-        wanted,
-        estimates=estimates(set_key([L1]), queue=1200),
-        previous=second,
-        changed_dids={},
-        **given,
-    )
-    assert third.drafts[CAM].content != second.drafts[CAM].content
 
 
 def test_times_of_sets_are_whole_seconds():

@@ -40,39 +40,33 @@ def test_ad_with_a_newer_reading_is_sent_again_once_due(policy):
     assert decide(published(ad(L1)), [new], now=LATER, policy=policy) == (Refresh(new),)
 
 
-def estimated(*dids, valid_for=10 * MINUTE, now=NOON, **more):
-    """An ad whose estimates are valid for ten minutes from now, as the daemon makes them in each cycle."""
-    return replace(ad(*dids, **more), estimates_until=now + valid_for)
+def opened(*dids, until=LATER, **more):
+    return replace(ad(*dids, **more), openings=(("DataLocalityBacklog", "3"),), open_until=until)
 
 
-@pytest.mark.parametrize("policy", [EXPIRES, FOR_EVER, Policy(HOUR, has_expiring_ads=False)])
-@pytest.mark.parametrize("at", [NOON, LATER])
-def test_ad_is_sent_again_after_half_the_time_of_its_estimates(policy, at):
-    """With and without newer facts, and also where the publisher keeps the ad for longer."""
-    policy = replace(policy, refresh_after=max(policy.refresh_after, 6 * MINUTE))
-    before = estimated(L1, at=at, now=LATER - SECOND)
-    assert decide(published(ad(L1)), [before], now=LATER - SECOND, policy=policy) == (NoOp(CAM),)
-    (action,) = decide(published(ad(L1)), [estimated(L1, at=at, now=LATER)], now=LATER, policy=policy)
-    assert isinstance(action, Refresh if at == LATER else Hold)
-    assert action.ad.estimates_until == LATER + 10 * MINUTE
+@pytest.mark.parametrize("policy", [EXPIRES, FOR_EVER])
+@pytest.mark.parametrize("at", [NOON, NOON + SECOND])
+def test_ad_with_openings_that_are_not_there_is_sent_at_once(policy, at):
+    """With and without newer facts: jobs that may read from elsewhere now must not wait for a refresh."""
+    (action,) = decide(published(ad(L1)), [opened(L1, at=at)], now=NOON + SECOND, policy=policy)
+    assert isinstance(action, Hold if at == NOON else Refresh)
+    assert action.ad.open_until == LATER
 
 
-def test_ad_whose_estimates_ended_is_not_sent_again_for_them():
-    ended = estimated(L1, now=NOON, valid_for=MINUTE)
-    assert decide(published(ad(L1)), [ended], now=NOON + HOUR, policy=FOR_EVER) == (NoOp(CAM),)
+def test_ad_whose_openings_are_there_is_not_sent_again():
+    assert decide(published(opened(L1)), [opened(L1)], now=NOON + SECOND) == (NoOp(CAM),)
+    assert decide(published(opened(L1)), [ad(L1)], now=NOON + SECOND) == (NoOp(CAM),), (
+        "they end by themselves"
+    )
 
 
-def test_ad_with_estimates_is_sent_twice_in_their_time_however_often_the_daemon_decides():
-    time, sent = [NOON], []
-    publisher = MemoryPublisher(clock=lambda: time[0])
-    for seconds in range(0, 3600, 30):
-        time[0] = NOON + timedelta(seconds=seconds)
-        desired = {CAM: estimated(L1, at=time[0], now=time[0], generation=3)}
-        todo = plan(publisher.published(), desired, retired=set(), now=time[0], policy=FOR_EVER)
-        apply_plan(todo, publisher)
-        sent += [time[0] for action in todo if not isinstance(action, NoOp)]
-        assert publisher.ads[CAM].estimates_until > time[0]
-    assert len(sent) == 12
+def test_openings_that_were_not_read_back_are_unconfirmed():
+    class Forgetful(MemoryPublisher):
+        def published(self):
+            return {site: replace(one, open_until=None) for site, one in super().published().items()}
+
+    for publisher, missing in ((MemoryPublisher(), ()), (Forgetful(), (CAM,))):
+        assert apply_plan(decide({}, [opened(L1)]), publisher).unconfirmed_sites == missing
 
 
 def test_an_ad_without_news_is_held_with_the_age_it_has_before_it_expires():

@@ -175,7 +175,7 @@ def _exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
 
 
 def print_start(run: "PreparedRun") -> None:
-    """Print the start of the run that the daemon's estimates promise; print nothing without estimates."""
+    """Print the start of the run that the daemon's openings promise; print nothing without them."""
     jobs = [JobsOfSet(tuple(run.run.dids))]
     line = describe_expected_starts(run.settings, jobs, mode=run.run.options.mode)
     print_problems(*([line] if line else []))

@@ -33,8 +33,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median_low
 
-from hydrator.domain.ads.estimates import Rate, TransferOrigin, TransferSample
 from hydrator.domain.model import Site
+from hydrator.domain.network import Rate, TransferOrigin, TransferSample
 
 MIN_BYTES = 100_000_000
 """Smallest transfer that says something about a link; smaller ones measure delays."""

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.domain.ads.estimates import TransferOrigin, TransferSample
 from hydrator.domain.model import Site
-from hydrator.reconcile.estimates.rates import (
+from hydrator.domain.network import TransferOrigin, TransferSample
+from hydrator.reconcile.rates import (
     MAX_SAMPLES_OF_LINK,
     MAX_SAMPLES_OF_USER,
     MIN_BYTES,

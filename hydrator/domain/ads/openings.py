@@ -1,0 +1,191 @@
+"""Openings: the sets of datasets whose ``auto`` jobs may start away from their data now, site by site.
+
+The daemon computes the openings in each cycle (``hydrator/reconcile/pacing.py``) and adds them to the site
+ads. A new opening is not a new generation of the ad. Pure.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from hydrator.domain.ads import contract
+from hydrator.domain.ads.classad import classad_string
+from hydrator.domain.ads.dataset_sets import SetKey, quote_key
+from hydrator.domain.model import Site
+from hydrator.domain.text import format_bytes, format_count, format_duration, shorten_list
+
+MAX_LANE: Final = 10
+MAX_LINE_BYTES: Final = 30_000
+"""The bytes of a line, half of what an ad's line may have."""
+_NUMBER_BYTES, _ENTRY_BYTES = 10, 6
+_HOOK_SOURCE = re.compile(r"[ !#-[\]-~]{1,200}\Z")
+"""The names of sources that a hook accepts: up to 200 printable ASCII characters without ``"`` and backslash.
+
+A hook that reads another name rejects the whole ad, so the ad omits such a source.
+"""
+
+
+class Opening(NamedTuple):
+    """The read of one job of an open set at a site, if no other job reads.
+
+    Most of ``missing_bytes`` come from ``source``; it is None if no site has any of the bytes on disk.
+    """
+
+    read_seconds: int
+    source: Site | None
+    missing_bytes: int
+
+
+class Reason(StrEnum):
+    """The kinds of prospect of waiting jobs, as ``why`` explains them."""
+
+    BESIDE = "beside"
+    """Their data is at the sites; before them, jobs of other sets wait there."""
+    OPEN = "open"
+    """They may start at the sites now."""
+    TURN = "turn"
+    """Their turn to read has not come: the link of the site feeds other sets before them."""
+    NOWHERE = "nowhere"
+    """No site that could read their data has slots that are large enough."""
+
+
+class Outlook(NamedTuple):
+    """The prospect of a set's idle jobs; :class:`Reason` says what ``sites`` and ``before`` are."""
+
+    reason: Reason
+    sites: tuple[Site, ...] = ()
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """The openings of a round.
+
+    Attributes:
+        openings: the open sets by site: ``key``, or ``key~lane``. All sites with slots have an entry.
+        open_until: the Unix seconds at which the openings become void if no other round follows.
+        backlog: the idle jobs whose set is whole at a site.
+        outlooks: the prospect of each known set with ``auto`` jobs.
+    """
+
+    openings: Mapping[Site, Mapping[str, Opening]] = field(default_factory=dict)
+    open_until: float = 0.0
+    backlog: Mapping[Site, int] = field(default_factory=dict)
+    outlooks: Mapping[SetKey, Outlook] = field(default_factory=dict)
+
+    def find(self, key: str, site: Site) -> Opening | None:
+        """Return the shortest opening of the set *key*, or of one of its lanes, at *site*; None if closed."""
+        by_name = self.openings.get(site, {})
+        names = (key, *(f"{key}~{lane}" for lane in range(MAX_LANE + 1)))
+        return min((by_name[name] for name in names if name in by_name), default=None)
+
+
+Lines = tuple[tuple[str, str], ...]
+"""Attributes with their ClassAd literals, in the order of the ad."""
+
+
+def write_openings(by_name: Mapping[str, Opening], backlog: int) -> Lines:
+    """Return the lines of a site's openings; equal openings give equal lines.
+
+    Seconds have two digits, rounded up, and the backlog is a power of two, rounded down: so the lines do not
+    change in each round of a busy pool. If they do not fit into lines of MAX_LINE_BYTES, those with the longest reads are left out.
+    """
+    named: list[tuple[str, Opening]] = []
+    size = 0
+    for name, one in sorted(by_name.items(), key=lambda item: (item[1].read_seconds, item[0])):
+        size += len(name) + max(_NUMBER_BYTES, len(one.source or "")) + _ENTRY_BYTES
+        if size > MAX_LINE_BYTES:
+            break
+        named.append((quote_key(name), one))
+    named.sort()
+    sources = [(name, one.source) for name, one in named if one.source and _HOOK_SOURCE.match(one.source)]
+    return (
+        (contract.OPEN, f"[{';'.join([f'{name}={_round_up(one.read_seconds)}' for name, one in named])}]"),
+        (
+            contract.READ_FROM,
+            f"[{';'.join([f'{name}={classad_string(source)}' for name, source in sources])}]",
+        ),
+        (contract.BACKLOG, str(1 << backlog.bit_length() - 1 if backlog > 0 else 0)),
+    )
+
+
+def _round_up(seconds: int) -> int:
+    """Return *seconds* with two digits and zeros, or a little more."""
+    unit = 10 ** max(0, len(str(seconds)) - 2)
+    return -(-seconds // unit) * unit
+
+
+def describe_outlook(key: str, made: Openings) -> str:
+    """Return the prospect of the idle ``auto`` jobs of the set *key* in words; empty if it is unknown."""
+    outlook = made.outlooks.get(SetKey(key))
+    if outlook is None:
+        return ""
+    sites = shorten_list(outlook.sites)
+    if outlook.reason is Reason.BESIDE:
+        before = format_count(outlook.before, "job") if outlook.before > 0 else "no job"
+        return f"its data is at {sites}, with {before} of other sets before it"
+    if outlook.reason is Reason.TURN:
+        link = f"the link of {sites} feeds" if sites else "the daemon opens"
+        return f"its turn to read has not come: {link} {format_count(outlook.before, 'set')} before it"
+    if outlook.reason is Reason.NOWHERE:
+        return "no site that could read its data has slots that are large enough for it"
+    reads = [one for site in outlook.sites if (one := made.find(key, site))]
+    return f"it may start now at {sites}" + (f" by {describe_read(min(reads))}" if reads else "")
+
+
+def describe_read(opening: Opening) -> str:
+    """Return a read in words, such as ``reading 75 GB from UK in 20 min``."""
+    if opening.source is None:
+        return "reading its data from wherever it is: no site has it on disk"
+    amount = format_bytes(opening.missing_bytes)
+    return f"reading {amount} from {opening.source} in {format_duration(opening.read_seconds)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedOpenings:
+    """The openings of the cycle at ``at`` (Unix s), or the reason why it made none."""
+
+    at: int
+    openings: Openings | None = None
+    none_reason: str | None = None
+
+
+def build_row(saved: SavedOpenings) -> dict[str, Any]:
+    """Return *saved* in JSON values: ``{"until": …, "open": {"DE": {"lofar:@l1": [240, "UK", 75]}}, …}``."""
+    made = saved.openings
+    row: dict[str, Any] = {"at": saved.at, "until": None, "none": saved.none_reason}
+    if made is None:
+        return row
+    return {
+        **row,
+        "until": made.open_until,
+        "open": {
+            site: {name: list(one) for name, one in named.items()} for site, named in made.openings.items()
+        },
+        "backlog": dict(made.backlog),
+        "outlooks": {key: [one.reason, list(one.sites), one.before] for key, one in made.outlooks.items()},
+    }
+
+
+def parse_row(row: Mapping[str, Any]) -> SavedOpenings | None:
+    """Return the openings in *row*; None without a row, or if it is not one of :func:`build_row`."""
+    try:
+        if row["until"] is None:
+            return SavedOpenings(row["at"], None, row["none"])
+        made = Openings(
+            {
+                site: {name: Opening(*one) for name, one in named.items()}
+                for site, named in row["open"].items()
+            },
+            float(row["until"]),
+            row["backlog"],
+            {
+                SetKey(key): Outlook(Reason(reason), tuple(sites), before)
+                for key, (reason, sites, before) in row["outlooks"].items()
+            },
+        )
+        return SavedOpenings(row["at"], made, row["none"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None

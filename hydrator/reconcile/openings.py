@@ -1,0 +1,412 @@
+"""Openings of a cycle: what :func:`hydrator.reconcile.pacing.pace` needs, from the snapshot and the pool.
+
+:class:`Pacer` queries the jobs and slots of the pool beside the cycles, and keeps what one round tells the
+next. The functions are pure.
+"""
+
+import re
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from statistics import fmean, median
+from typing import Any, Final, Protocol
+
+from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.openings import Openings, SavedOpenings, build_row
+from hydrator.domain.bugs import BugReporter
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, to_unix
+from hydrator.domain.network import RateLookup
+from hydrator.domain.ports import PoolLoad, PoolLoads, Resources, ScheddLoad
+from hydrator.reconcile.pacing import (
+    PacedPool,
+    Pacing,
+    PacingMemory,
+    RunningRead,
+    SetBytes,
+    WaitingJobs,
+    pace,
+)
+from hydrator.reconcile.threads import THREADS, Threads
+
+MAX_LOAD_AGE: Final = timedelta(minutes=5)
+"""Older jobs and slots do not count: openings would send jobs to slots that are taken by now."""
+MAX_WAIT: Final = timedelta(seconds=3)
+"""The longest time that the query of the demand waits for the query of the load."""
+DEFAULT_RUN_SECONDS: Final = 3600.0
+DEFAULT_BYTES: Final = 10**9
+"""The size of a set of which no catalogue says the size, in a pool without any known size."""
+LATENESS_SECONDS: Final = 120.0
+"""The time until an opening is used, before it was measured: a period of the hook, and a negotiation."""
+MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
+"""The bounds of the measured time; a startd of HTCondor 23 shows an opening after UPDATE_INTERVAL, 300 s."""
+MAX_INTERVAL_SECONDS: Final = 600.0
+MAX_READ_SECONDS: Final = 10.0**7
+_MIN_SAMPLES, _MAX_SAMPLES = 3, 50
+_OFFER = re.compile(r"read ([0-9]{1,8}) s(?: from (.{1,60}))?\Z")
+_MOVING = frozenset({DatasetState.STAGING, DatasetState.UNKNOWN})
+"""States of a dataset that may soon be on disk: a set with such a dataset waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacingPolicy:
+    """The settings of the pacing: the time between two queries, and sites that are no source of reads."""
+
+    interval: timedelta = timedelta(seconds=30)
+    excluded_sources: frozenset[Site] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PacedCycle:
+    """The openings of one cycle, or the reason why there are none.
+
+    ``load`` has the jobs and slots behind the openings; None if they are unknown. ``readers`` has, by source,
+    the jobs that started with a read from it.
+    """
+
+    openings: Openings | None = None
+    none_reason: str | None = None
+    load: PoolLoad | None = field(default=None, repr=False, compare=False)
+    readers: Mapping[Site, int] = field(default_factory=dict)
+
+
+def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict[SetKey, SetBytes]:
+    """Return the bytes of the demanded sets with these *keys*, by the sites that have them on disk.
+
+    Left out are sets with a dataset that no catalogue has answered for, whose DID collides in letter case, or
+    that is at no site but on its way to one, or in an unknown state there. A dataset that is at no site
+    otherwise is left out of its set. A dataset of unknown size counts as a typical one.
+    """
+    sets = {
+        entry.key: entry.dids
+        for entry in reversed(demand.entries)
+        if entry.key is not None and entry.key in keys
+    }
+    dids = frozenset(did for each in sets.values() for did in each)
+    unusable = snapshot.unread_dids.union(*snapshot.case_collisions)
+    holders: dict[Did, list[Site]] = {did: [] for did in dids}
+    partial: dict[Did, dict[Site, float]] = {}
+    moving: set[Did] = set()
+    for site, facts in sorted(snapshot.sites.items()):
+        for did in dids & facts.facts.keys():
+            fact = facts.facts[did]
+            if fact.state is DatasetState.AVAILABLE:
+                holders[did].append(site)
+                continue
+            if fact.fraction:
+                partial.setdefault(did, {})[site] = min(1.0, fact.fraction)
+            if fact.state in _MOVING:
+                moving.add(did)
+    sizes = snapshot.bytes_total
+    typical = round(median(sizes.values())) if sizes else DEFAULT_BYTES
+    found = {}
+    for key, names in sets.items():
+        if any(did in unusable or (did in moving and not holders[did]) for did in names):
+            continue
+        on_disk: Counter[tuple[Site, ...]] = Counter()
+        parts: Counter[Site] = Counter()
+        for did in names:
+            size = sizes.get(did, typical)
+            if holders[did]:
+                on_disk[tuple(holders[did])] += size
+                parts.update({site: round(part * size) for site, part in partial.get(did, {}).items()})
+        found[key] = SetBytes(on_disk, parts)
+    return found
+
+
+def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLookup) -> list[RunningRead]:
+    """Return the running jobs that started with a read, as their slots offered it.
+
+    A job that did not wait for an offer reads what its site lacks, from the fastest sources.
+    """
+    reads = []
+    for schedd in load.schedds.values():
+        if not isinstance(schedd, ScheddLoad):
+            continue
+        for jobs in schedd.running:
+            if jobs.key is None or jobs.site is None or jobs.offer == "local":
+                continue
+            key, site = SetKey(jobs.key), jobs.site
+            offer = _OFFER.match(jobs.offer or "")
+            if offer and offer[2]:
+                source = Site(offer[2])
+                rate = rates.rate(source, site)
+                seconds = min(float(offer[1]), MAX_READ_SECONDS)
+                parts = {source: round(seconds * rate.bytes_per_second)} if rate else {}
+            else:
+                parts = _find_parts(sets[key], site, rates) if key in sets else {}
+            reads += [
+                RunningRead(key, source, site, size, started_at - schedd.clock_ahead)
+                for source, size in parts.items()
+                for started_at in jobs.started_at
+            ]
+    return reads
+
+
+def _find_parts(one: SetBytes, site: Site, rates: RateLookup) -> dict[Site, int]:
+    """Return the bytes that a job at *site* reads from each source."""
+    parts: Counter[Site] = Counter()
+    for holders, size in one.on_disk.items():
+        if site not in holders:
+            known = ((rate.bytes_per_second, each) for each in holders if (rate := rates.rate(each, site)))
+            if fastest := max(known, default=None):
+                parts[fastest[1]] += size
+    return dict(parts)
+
+
+def read_waiting(load: PoolLoad) -> list[WaitingJobs]:
+    """Return the idle jobs of all schedds by set, request and mode."""
+    lanes: dict[tuple[SetKey, Resources, bool], Counter[int]] = {}
+    for schedd in load.schedds.values():
+        for jobs in schedd.idle if isinstance(schedd, ScheddLoad) else ():
+            if jobs.key is not None:
+                group = SetKey(jobs.key), jobs.request, jobs.is_auto
+                lanes.setdefault(group, Counter())[jobs.lane] += jobs.job_count
+    return [WaitingJobs(key, counts, request, auto) for (key, request, auto), counts in lanes.items()]
+
+
+REPORT_NAME: Final = "openings"
+"""The name of the report in the state, for ``Store.load_report``."""
+SAVE_INTERVAL: Final = timedelta(minutes=1)
+"""Openings that stay the same are saved again after this time, with their new age."""
+
+
+class ReportStore(Protocol):
+    """The part of the state that keeps reports."""
+
+    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
+        """Save *body* as the report named *key*."""
+
+
+class OpeningsSaver:
+    """A writer of the openings to the state, when they change, and once a minute."""
+
+    def __init__(self) -> None:
+        self._saved: object = None
+        self._saved_at: datetime | None = None
+
+    def save(self, store: ReportStore, paced: PacedCycle, now: datetime) -> None:
+        """Save the openings of the cycle at *now*, unless the saved ones are equal and new."""
+        made = paced.openings
+        content = made and (made.openings, made.backlog, made.outlooks), paced.none_reason
+        is_new = self._saved_at is not None and timedelta() <= now - self._saved_at < SAVE_INTERVAL
+        if is_new and content == self._saved:
+            return
+        store.save_report(REPORT_NAME, build_row(SavedOpenings(to_unix(now), made, paced.none_reason)))
+        self._saved, self._saved_at = content, now
+
+
+@dataclass(slots=True)
+class _Figures:
+    """Figures of the pool that are measured from one query to the next: run times, and the lateness."""
+
+    run_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
+    lateness: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
+    _running: Counter[tuple[str, str | None, Site | None, int]] = field(default_factory=Counter)
+    _used_leases: frozenset[tuple[object, ...]] = frozenset()
+
+    def note_ended(self, load: PoolLoad) -> None:
+        """Note the run times of the jobs that ran at the last query and do not run now."""
+        now = to_unix(load.as_of)
+        answered = {name: each for name, each in load.schedds.items() if isinstance(each, ScheddLoad)}
+        running = Counter(
+            (name, jobs.key, jobs.site, started_at - each.clock_ahead)
+            for name, each in answered.items()
+            for jobs in each.running
+            for started_at in jobs.started_at
+        )
+        ended = self._running - running
+        self.run_seconds.extend(max(1.0, now - one[-1]) for one in ended.elements() if one[0] in answered)
+        self._running = running
+
+    def find_run_seconds(self) -> float:
+        """Return the mean run time of the last ended jobs, else the default."""
+        return fmean(self.run_seconds) if self.run_seconds else DEFAULT_RUN_SECONDS
+
+    def note_starts(self, memory: PacingMemory, reads: Iterable[RunningRead]) -> None:
+        """Note how long after its opening the first job of each open set started."""
+        starts: dict[tuple[SetKey, Site], list[float]] = {}
+        for read in reads:
+            starts.setdefault((read.key, read.destination), []).append(read.started_at)
+        used = set()
+        for group, lease in memory.leases.items():
+            after = [
+                start - lease.opened_at
+                for site in lease.openings
+                for start in starts.get((group[0], site), ())
+                if start >= lease.opened_at
+            ]
+            if after:
+                used.add((group, lease.opened_at))
+                if (group, lease.opened_at) not in self._used_leases:
+                    self.lateness.append(min(after))
+        self._used_leases = frozenset(used)
+
+    def find_lateness(self) -> float:
+        """Return the seconds after which an opening is used: the middle one of the last."""
+        if len(self.lateness) < _MIN_SAMPLES:
+            return LATENESS_SECONDS
+        return min(max(median(self.lateness), MIN_LATENESS_SECONDS), MAX_LATENESS_SECONDS)
+
+
+_QUERY = "the query of jobs and slots"
+_PACING = "the pacing"
+
+
+class Pacer:
+    """The openings of each cycle, made from the last query of the pool.
+
+    The query has its own thread. A query that takes long delays no cycle: the cycles use the last answer of
+    each schedd until it is MAX_LOAD_AGE old. No failure stops a cycle: its ads keep their openings, which
+    end by themselves.
+
+    Args:
+        loads: the jobs and slots of the pool; None if the daemon does not query schedds.
+        get_rates: returns the transfer rates as of now.
+        policy: the settings.
+        bugs: counts and logs exceptions that no part should raise.
+        threads: run the query of the load.
+    """
+
+    def __init__(
+        self,
+        loads: PoolLoads | None = None,
+        get_rates: Callable[[], RateLookup | None] = lambda: None,
+        policy: PacingPolicy = PacingPolicy(),
+        bugs: BugReporter | None = None,
+        threads: Threads = THREADS,
+    ) -> None:
+        self._threads = threads
+        self._loads = loads
+        self._get_rates = get_rates
+        self._policy = policy
+        self._bugs = bugs or BugReporter()
+        self._lock = threading.Lock()
+        self._query: Future[None] | None = None
+        self._load: PoolLoad | None = None
+        self._failure: str | None = None
+        self._answers: dict[str, tuple[datetime, ScheddLoad]] = {}
+        self._figures = _Figures()
+        self._memory = PacingMemory()
+        self._paced_load: PoolLoad | None = None
+        self._paced_at: datetime | None = None
+        self.last = PacedCycle()
+
+    def begin_query(self) -> None:
+        """Begin to query the load in another thread, unless the last query still runs."""
+        if self._loads is None:
+            return
+        with self._lock:
+            if self._query is None or self._query.done():
+                loads = self._loads
+                self._query = self._threads.start("load", lambda: self._read(loads))
+
+    def await_query(self, timeout: timedelta = MAX_WAIT) -> None:
+        """Wait for the query that runs, but not longer than *timeout*."""
+        with self._lock:
+            query = self._query
+        if query is not None:
+            self._threads.wait([query], timeout)
+
+    def _read(self, loads: PoolLoads) -> None:
+        """Store the load, or the reason of the failure; any thread may call this."""
+        load, failure = None, None
+        try:
+            load = self._with_last_answers(loads.read_load())
+        except PoolError as error:
+            failure = str(error)
+        except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the daemon
+            failure = self._bugs.report(_QUERY, error)
+        else:
+            self._bugs.mark_resolved(_QUERY)
+        with self._lock:
+            self._failure, self._load = failure, load or self._load
+
+    def _with_last_answers(self, load: PoolLoad) -> PoolLoad:
+        """Return *load* with the last answer, if it is new enough, of each schedd that did not answer now."""
+        oldest = load.as_of - MAX_LOAD_AGE
+        schedds = load.schedds
+        known = {name: (at, last) for name, (at, last) in self._answers.items() if at >= oldest}
+        known |= {name: (load.as_of, one) for name, one in schedds.items() if isinstance(one, ScheddLoad)}
+        self._answers = {name: known[name] for name in schedds if name in known}
+        return replace(load, schedds={**schedds, **{name: one for name, (_, one) in self._answers.items()}})
+
+    def make(self, snapshot: Snapshot, demand: Demand, now: datetime) -> Openings | None:
+        """Return the openings of the cycle at *now*; None without jobs and slots. ``last`` says why."""
+        try:
+            with self._lock:
+                load, failure = self._load, self._failure
+            reason = self._find_obstacle(load, failure, now)
+            if load is None or reason is not None:
+                self.last = PacedCycle(None, reason)
+            elif load is not self._paced_load:
+                self.last = self._pace(snapshot, demand, load, now)
+            self._bugs.mark_resolved(_PACING)
+        except Exception as error:  # noqa: BLE001 - a bug here must not stop the cycle
+            self.last = PacedCycle(None, self._bugs.report(_PACING, error))
+        return self.last.openings
+
+    def _find_obstacle(self, load: PoolLoad | None, failure: str | None, now: datetime) -> str | None:
+        if self._loads is None:
+            return "the daemon does not query the schedds ([demand] ask_schedds)"
+        if load is None:
+            return failure or "the jobs and slots of the pool were not queried yet"
+        if now - load.as_of > MAX_LOAD_AGE:
+            at = f"the last answer about jobs and slots is from {load.as_of:%Y-%m-%d %H:%M:%S} UTC"
+            return f"{at}: {failure}" if failure else at
+        if not load.slots:
+            return "the pool has no slots that take jobs"
+        if not any(isinstance(one, ScheddLoad) for one in load.schedds.values()):
+            return load.unseen_reason
+        return None
+
+    def _pace(self, snapshot: Snapshot, demand: Demand, load: PoolLoad, now: datetime) -> PacedCycle:
+        rates = self._get_rates() or _NoRates()
+        waiting = read_waiting(load)
+        keys = {jobs.key for jobs in waiting} | set(_running_keys(load))
+        sets = read_sets(snapshot, demand, keys)
+        reads = read_reads(load, sets, rates)
+        self._figures.note_ended(load)
+        self._figures.note_starts(self._memory, reads)
+        excluded = self._policy.excluded_sources
+
+        def find_rate(source: Site, destination: Site) -> float | None:
+            rate = None if source in excluded else rates.rate(source, destination)
+            return rate.bytes_per_second if rate else None
+
+        run_seconds = self._figures.find_run_seconds()
+        pool = PacedPool(to_unix(load.as_of), waiting, sets, load.slots, reads, find_rate, run_seconds)
+        made = pace(
+            pool,
+            self._memory,
+            now=to_unix(now),
+            interval_seconds=self._measure_interval(now),
+            lateness_seconds=self._figures.find_lateness(),
+        )
+        self._memory, self._paced_load, self._paced_at = made.memory, load, now
+        return PacedCycle(_without_memory(made), None, load, Counter(read.source for read in reads))
+
+    def _measure_interval(self, now: datetime) -> float:
+        """Return the seconds between two rounds: the configured ones, or more if the last round was late."""
+        configured = self._policy.interval.total_seconds()
+        since = (now - self._paced_at).total_seconds() if self._paced_at else 0.0
+        return max(configured, min(since, MAX_INTERVAL_SECONDS))
+
+
+def _without_memory(made: Pacing) -> Openings:
+    return Openings(made.openings, made.open_until, made.backlog, made.outlooks)
+
+
+def _running_keys(load: PoolLoad) -> Iterator[str]:
+    for schedd in load.schedds.values():
+        yield from (jobs.key for jobs in schedd.running if jobs.key) if isinstance(schedd, ScheddLoad) else ()
+
+
+class _NoRates:
+    """The rates of a daemon that knows none: nothing is read from elsewhere."""
+
+    def rate(self, source: Site, destination: Site) -> None:
+        """Return None."""
