@@ -127,14 +127,13 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [("increase(hydrator_condor_child_restarts_total[$__rate_interval])", "times")]),
         ("State on disk", "short", "timeseries", [("hydrator_state_saved", "saved")]),
     )),
-    ("Estimates of reads and queues", (
-        ("Estimates made", "short", "timeseries", [("hydrator_estimates_made", "made")]),
-        ("Age of the jobs behind the estimates", "s", "timeseries",
-         [("time() - hydrator_estimates_load_timestamp_seconds", "age")]),
-        ("A site's own queue", "s", "timeseries", [(f"hydrator_site_own_queue_seconds{{{SITE}}}", "{{site}}")]),
+    ("Reads from other sites", (
+        ("Reads are paced", "short", "timeseries", [("hydrator_paced", "paced")]),
+        ("Age of the jobs behind the openings", "s", "timeseries",
+         [("time() - hydrator_paced_load_timestamp_seconds", "age")]),
+        ("Idle jobs beside their data", "short", "timeseries", [(f"hydrator_site_backlog{{{SITE}}}", "{{site}}")]),
+        ("Sets that are open at a site", "short", "timeseries", [(f"hydrator_site_open_sets{{{SITE}}}", "{{site}}")]),
         ("Readers of a site's data", "short", "timeseries", [(f"hydrator_site_readers{{{SITE}}}", "{{site}}")]),
-        ("Share of cycles in which estimates alone changed a site's ad", "percentunit", "timeseries",
-         [(f"increase(hydrator_estimate_rewrites_total{{{SITE}}}[1h]) / on (instance) group_left {CYCLES}", "{{site}}")]),
     )),
     ("Requests of data", (
         ("Requests that have not ended", "short", "timeseries",

@@ -125,9 +125,7 @@ def _parse_start(text: object) -> Start:
     record = parse_start_record(text)
     if record is None:
         return Start.UNKNOWN
-    if record.is_local:
-        return Start.LOCAL
-    return Start.UNKNOWN if record.read_seconds is None else Start.READ
+    return Start.LOCAL if record.is_local else Start.READ
 
 
 @lru_cache(maxsize=10_000)  # the jobs of a set share one object

@@ -247,7 +247,7 @@ siteads = st.builds(
     texts.map(Site),
     moments,
     st.integers(0, 2**40),
-    st.lists(st.tuples(texts, texts)).map(tuple),
+    *[st.lists(st.tuples(texts, texts)).map(tuple)] * 2,
     st.none() | moments,
 )
 whole_states = st.builds(

@@ -90,7 +90,8 @@ def write_openings(by_name: Mapping[str, Opening], backlog: int) -> Lines:
     """Return the lines of a site's openings; equal openings give equal lines.
 
     Seconds have two digits, rounded up, and the backlog is a power of two, rounded down: so the lines do not
-    change in each round of a busy pool. If they do not fit into lines of MAX_LINE_BYTES, those with the longest reads are left out.
+    change in each round of a busy pool. If they do not fit into lines of MAX_LINE_BYTES, those with the
+    longest reads are left out.
     """
     named: list[tuple[str, Opening]] = []
     size = 0
@@ -113,7 +114,7 @@ def write_openings(by_name: Mapping[str, Opening], backlog: int) -> Lines:
 
 def _round_up(seconds: int) -> int:
     """Return *seconds* with two digits and zeros, or a little more."""
-    unit = 10 ** max(0, len(str(seconds)) - 2)
+    unit = int(10 ** max(0, len(str(seconds)) - 2))
     return -(-seconds // unit) * unit
 
 

@@ -25,7 +25,7 @@ def test_rates_of_the_configuration_are_in_bytes_per_second():
     uk, nl = Site("UK"), Site("NL")
     assert network_policy(settings) == NetworkPolicy({(uk, nl): 250e6}, {uk: 1.25e9}, 62.5e6, {nl: {uk: 0.3}})
     assert network_policy(settings).sites == {uk, nl}
-    assert network_policy(parsed("")) == NetworkPolicy()
+    assert network_policy(parsed("")) == NetworkPolicy(default=125e6)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,361 @@
+"""Inputs of the pacing, and what becomes of its openings: lines of ads, the saved row."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.openings import (
+    MAX_LINE_BYTES,
+    Opening,
+    Openings,
+    Outlook,
+    Reason,
+    SavedOpenings,
+    build_row,
+    parse_row,
+    write_openings,
+)
+from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, Unseen, to_unix
+from hydrator.domain.network import Rate
+from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, RunningJobs, ScheddLoad, SlotGroup
+from hydrator.reconcile.ads.drafts import add_openings
+from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
+from hydrator.reconcile.openings import (
+    LATENESS_SECONDS,
+    MAX_LOAD_AGE,
+    OpeningsSaver,
+    Pacer,
+    PacingPolicy,
+    read_reads,
+    read_sets,
+    read_waiting,
+)
+from hydrator.reconcile.pacing import SetBytes, WaitingJobs
+from hydrator.reconcile.state import ReconcileState
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
+from tests.memory import MemoryPoolLoads
+
+UK, DE, PL = Site("UK"), Site("DE"), Site("PL")
+GB = 10**9
+ONE, BOTH = set_key([L1]), set_key([L1, L2])
+ALL = {ONE, BOTH}
+WANTED = demand(want(L1), want(L1, L2))
+
+
+def snapshot(sites: Mapping[Site, Mapping], sizes=None, **more) -> Snapshot:
+    facts = {
+        site: SiteFacts(NOON, {did: Fact(state, NOON, part) for did, (state, part) in rows.items()})
+        for site, rows in sites.items()
+    }
+    return Snapshot(facts, bytes_total={L1: GB, L2: 3 * GB} if sizes is None else sizes, **more)
+
+
+HERE = (DatasetState.AVAILABLE, None)
+WHOLE = {L1: HERE, L2: HERE}
+
+
+# ---- the bytes of sets
+
+
+@pytest.mark.parametrize(
+    ("sites", "bytes_of_both"),
+    [
+        ({UK: {L1: HERE, L2: HERE}, DE: {L1: HERE}}, SetBytes({(DE, UK): GB, (UK,): 3 * GB})),
+        ({UK: {L1: HERE}, DE: {L2: (DatasetState.PARTIAL, 0.5)}}, SetBytes({(UK,): GB})),
+        ({UK: WHOLE, DE: {L2: (DatasetState.PARTIAL, 0.5)}}, SetBytes({(UK,): 4 * GB}, {DE: 1.5 * GB})),
+        ({UK: WHOLE, DE: {L2: (DatasetState.STAGING, 0.5)}}, SetBytes({(UK,): 4 * GB}, {DE: 1.5 * GB})),
+        ({UK: {L1: HERE}, DE: {L2: (DatasetState.STAGING, 0.5)}}, None),
+        ({UK: {L1: HERE}, DE: {L2: (DatasetState.UNKNOWN, None)}}, None),
+        ({UK: {L1: HERE}, DE: {L2: (DatasetState.NEARLINE, None)}}, SetBytes({(UK,): GB})),
+        ({UK: {}}, SetBytes({})),
+    ],
+    ids=["shared", "nowhere whole", "partial", "staging", "on its way", "unknown", "on tape", "at no site"],
+)  # fmt: skip
+def test_bytes_of_a_set_are_those_on_disk_by_their_sites(sites, bytes_of_both):
+    """A set waits for a dataset that is on its way or unknown; one that is nowhere is left out."""
+    assert read_sets(snapshot(sites), WANTED, ALL).get(BOTH) == bytes_of_both
+
+
+def test_sets_that_no_job_waits_for_and_unusable_datasets_are_left_out():
+    view = snapshot({UK: {L1: HERE, L2: HERE}})
+    assert read_sets(view, WANTED, {ONE}).keys() == {ONE}
+    assert read_sets(replace(view, unread_dids=frozenset({L2})), WANTED, ALL).keys() == {ONE}
+    assert read_sets(replace(view, case_collisions=((L2, L3),)), WANTED, ALL).keys() == {ONE}
+    assert read_sets(view, demand(replace(want(L1), key=None)), ALL) == {}
+
+
+def test_dataset_of_unknown_size_counts_as_a_typical_one():
+    view = snapshot({UK: {L1: HERE, L2: HERE}}, {L1: 7, L3: 9})
+    assert read_sets(view, WANTED, ALL)[BOTH].on_disk == {(UK,): 7 + 8}
+
+
+# ---- jobs
+
+
+class Rates:
+    """1 Gb/s, but 10 from PL, and none from the site that is not there."""
+
+    def rate(self, source, destination):
+        if source in {destination, "GONE"}:
+            return None
+        return Rate(1.25e9 if source == PL else 125e6, "test")
+
+
+def load(*running: RunningJobs, idle: tuple[IdleJobs, ...] = (), slots=(), at=NOON, ahead=0) -> PoolLoad:
+    return PoolLoad(at, {"ap1": ScheddLoad(idle, running, ahead), "ap2": Unseen("timeout")}, slots)
+
+
+def test_running_jobs_read_as_their_slots_offered():
+    jobs = (
+        RunningJobs((10, 20), DE, str(ONE), offer="read 8 s from UK"),
+        RunningJobs((30,), UK, str(ONE), offer="local"),
+        RunningJobs((40,), None, str(ONE), offer="read 8 s from UK"),
+        RunningJobs((50,), DE, None, offer="read 8 s from UK"),
+        RunningJobs((60,), DE, str(ONE), offer="read 8 s from GONE"),
+    )
+    reads = read_reads(load(*jobs, ahead=3), {}, Rates())
+    assert [(r.source, r.destination, r.size_bytes, r.started_at) for r in reads] == [
+        (UK, DE, GB, 7),
+        (UK, DE, GB, 17),
+    ]
+
+
+@pytest.mark.parametrize("offer", [None, "", "read 8 s", "read 999999999 s from UK", "oops"])
+def test_job_without_an_offer_reads_what_its_site_lacks_from_the_fastest_source(offer):
+    sets = {BOTH: SetBytes({(UK, PL): GB, (DE,): 5 * GB})}
+    (read,) = read_reads(load(RunningJobs((10,), DE, str(BOTH), offer=offer)), sets, Rates())
+    assert (read.source, read.size_bytes) == (PL, GB)
+
+
+def test_waiting_jobs_are_grouped_by_set_request_and_mode():
+    big = Resources(8.0, 16_000.0)
+    idle = (
+        IdleJobs(3, "t:a", lane=0),
+        IdleJobs(1, "t:a", "run", lane=2),
+        IdleJobs(2, "t:a", request=big),
+        IdleJobs(4, "t:a", is_auto=False),
+        IdleJobs(5),
+    )
+    assert read_waiting(load(idle=idle)) == [
+        WaitingJobs(SetKey("t:a"), {0: 3, 2: 1}),
+        WaitingJobs(SetKey("t:a"), {0: 2}, big),
+        WaitingJobs(SetKey("t:a"), {0: 4}, is_auto=False),
+    ]
+
+
+# ---- rounds
+
+
+VIEW = snapshot({UK: {L1: HERE, L2: HERE}, DE: {}})
+SLOTS = (SlotGroup(UK, Resources(1), Resources(0.0), 2), SlotGroup(DE, Resources(4), Resources(4), 2))
+IDLE = (IdleJobs(20, str(ONE)),)
+
+
+def paced(given: PoolLoad, now=NOON, **policy) -> Pacer:
+    pacer = Pacer(MemoryPoolLoads(given), Rates, PacingPolicy(**policy))
+    pacer.begin_query()
+    pacer.await_query(HOUR)
+    pacer.make(VIEW, WANTED, now)
+    return pacer
+
+
+def test_set_whose_site_is_full_opens_where_slots_are_free():
+    made = paced(load(idle=IDLE, slots=SLOTS)).last.openings
+    assert made.openings == {UK: {}, DE: {ONE: Opening(8, UK, GB)}}
+    assert (made.backlog, made.outlooks[ONE]) == ({UK: 20}, Outlook(Reason.OPEN, (DE,)))
+
+
+def test_nothing_is_read_from_an_excluded_source():
+    made = paced(load(idle=IDLE, slots=SLOTS), excluded_sources=frozenset({UK})).last.openings
+    assert made.openings == {UK: {}, DE: {}}
+
+
+@pytest.mark.parametrize(
+    ("given", "later", "reason"),
+    [
+        (load(idle=IDLE), timedelta(), "no slots that take jobs"),
+        (load(idle=IDLE, slots=SLOTS), MAX_LOAD_AGE + MINUTE, "the last answer about jobs and slots is from"),
+        (PoolLoad(NOON, {"ap1": Unseen("timeout")}, SLOTS), timedelta(), "schedd ap1: timeout"),
+    ],
+)
+def test_without_jobs_or_slots_nothing_is_opened_and_the_reason_is_named(given, later, reason):
+    last = paced(given, now=NOON + later).last
+    assert last.openings is None
+    assert reason in last.none_reason
+
+
+def test_daemon_that_asks_no_schedd_opens_nothing():
+    pacer = Pacer()
+    assert pacer.make(VIEW, WANTED, NOON) is None
+    assert "ask_schedds" in pacer.last.none_reason
+
+
+def test_silent_schedd_counts_with_its_last_answer_and_delays_nobody():
+    first = PoolLoad(NOON, {"ap1": ScheddLoad(IDLE), "ap2": ScheddLoad((IdleJobs(1, str(BOTH)),))}, SLOTS)
+    loads = MemoryPoolLoads(first)
+    pacer = Pacer(loads, Rates)
+
+    def backlog(minutes: int) -> int:
+        now = NOON + minutes * MINUTE
+        loads.load = PoolLoad(now, {"ap1": Unseen("timeout"), "ap2": first.schedds["ap2"]}, SLOTS)
+        if not minutes:
+            loads.load = first
+        pacer.begin_query()
+        pacer.await_query(HOUR)
+        return pacer.make(VIEW, WANTED, now).backlog[UK]
+
+    assert [backlog(minutes) for minutes in (0, 4, 6)] == [21, 21, 1]
+
+
+def test_second_cycle_with_the_same_jobs_is_no_second_round():
+    pacer = paced(load(idle=IDLE, slots=SLOTS))
+    first = pacer.last
+    assert pacer.make(VIEW, WANTED, NOON + MINUTE) is first.openings
+
+
+def test_bug_in_the_pacing_costs_the_openings_alone():
+    pacer = Pacer(MemoryPoolLoads(load(idle=IDLE, slots=SLOTS)), lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+    pacer.begin_query()
+    pacer.await_query(HOUR)
+    assert pacer.make(VIEW, WANTED, NOON) is None
+    assert "ZeroDivisionError" in pacer.last.none_reason
+
+
+def test_lateness_is_measured_from_the_openings_to_the_first_starts():
+    loads = MemoryPoolLoads(load(idle=IDLE, slots=SLOTS))
+    pacer = Pacer(loads, Rates)
+    assert pacer._figures.find_lateness() == LATENESS_SECONDS
+    for number in range(8):
+        now = NOON + number * 2 * MINUTE
+        started = (to_unix(now) - 90,) if number % 2 else ()
+        jobs = (RunningJobs(started, DE, str(ONE), offer="read 8 s from UK"),) if started else ()
+        loads.load = load(*jobs, idle=IDLE, slots=SLOTS, at=now)
+        pacer.begin_query()
+        pacer.await_query(HOUR)
+        pacer.make(VIEW, WANTED, now)
+    assert pacer._figures.find_lateness() == 30.0
+
+
+def test_mean_run_time_is_that_of_the_last_ended_jobs():
+    loads = MemoryPoolLoads(load())
+    pacer = Pacer(loads, Rates)
+    start = to_unix(NOON)
+    for minutes, starts in ((1, (start, start)), (11, (start,)), (21, ())):
+        loads.load = load(RunningJobs(starts, DE, str(ONE)), at=NOON + minutes * MINUTE, slots=SLOTS)
+        pacer.begin_query()
+        pacer.await_query(HOUR)
+        pacer.make(VIEW, WANTED, NOON + minutes * MINUTE)
+    assert pacer._figures.find_run_seconds() == (660 + 1260) / 2
+
+
+# ---- ads
+
+
+def made(until: float = 600.0, seconds: int = 240, backlog: int = 5) -> Openings:
+    return Openings({CAM: {ONE: Opening(seconds, RAL, GB)}}, to_unix(NOON) + until, {CAM: backlog})
+
+
+def test_openings_are_no_new_generation_and_keep_their_end_while_they_stay_the_same():
+    plain = {CAM: ad(L1)}
+    first = add_openings(plain, {}, made(), NOON)
+    assert (first[CAM].generation, first[CAM].content) == (plain[CAM].generation, plain[CAM].content)
+    assert dict(first[CAM].openings)["DataLocalityOpen"] == f"['{ONE}'=240]"
+    same = add_openings(plain, first, made(660), NOON + MINUTE)
+    assert same[CAM].open_until == first[CAM].open_until
+    ending = add_openings(plain, first, made(1000), NOON + 7 * MINUTE)
+    assert ending[CAM].open_until == NOON + timedelta(seconds=1000)
+    other = add_openings(plain, first, made(660, seconds=300), NOON + MINUTE)
+    assert other[CAM].open_until == NOON + timedelta(seconds=660)
+
+
+def test_openings_without_a_new_round_stay_until_their_end():
+    first = add_openings({CAM: ad(L1)}, {}, made(), NOON)
+    assert add_openings({CAM: ad(L1)}, first, None, NOON + 9 * MINUTE)[CAM].openings == first[CAM].openings
+    over = add_openings({CAM: ad(L1)}, first, None, NOON + 10 * MINUTE)[CAM]
+    assert (over.openings, over.open_until) == ((), None)
+
+
+def test_end_of_openings_after_a_clock_that_was_ahead_is_replaced():
+    ahead = add_openings({CAM: ad(L1)}, {}, made(5000), NOON)
+    assert add_openings({CAM: ad(L1)}, ahead, made(), NOON)[CAM].open_until == NOON + 10 * MINUTE
+
+
+def test_small_changes_in_a_busy_pool_change_no_line():
+    """Else each round would be an update of every slot."""
+    assert write_openings({ONE: Opening(243, UK, 1)}, 130) == write_openings({ONE: Opening(248, UK, 2)}, 140)
+    assert dict(write_openings({ONE: Opening(243, UK, 1)}, 130)) == {
+        "DataLocalityOpen": f"['{ONE}'=250]",
+        "DataLocalityReadFrom": f"['{ONE}'=\"UK\"]",
+        "DataLocalityBacklog": "128",
+    }
+    assert [dict(write_openings({}, jobs))["DataLocalityBacklog"] for jobs in (0, 1, 3)] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    "name", ["Jülich", 'RAL"', "RAL\\", "R" * 201], ids=["umlaut", "quote", "backslash", "long"]
+)
+def test_source_with_a_name_that_hooks_reject_is_left_out(name):
+    """A hook rejects an ad with this name as a whole, at every site that reads from there."""
+    lines = dict(write_openings({ONE: Opening(240, Site(name), 1)}, 0))
+    assert (lines["DataLocalityOpen"], lines["DataLocalityReadFrom"]) == (f"['{ONE}'=240]", "[]")
+
+
+def test_openings_that_have_no_room_are_those_with_the_longest_reads():
+    by_name = {f"x:{number:0100}": Opening(number, Site("R" * 100), 1) for number in range(1, 400)}
+    lines = dict(write_openings(by_name, 0))
+    assert all(len(line) <= MAX_LINE_BYTES for line in lines.values())
+    assert f"{1:0100}" in lines["DataLocalityOpen"]
+    assert f"{399:0100}" not in lines["DataLocalityOpen"]
+
+
+def thought(state=None, openings=None, now=NOON):
+    return evaluate(
+        state or ReconcileState(),
+        {},
+        WANTED,
+        published_generations={},
+        policy=ReconcilePolicy(),
+        now=now,
+        make_openings=lambda _: openings,
+    )
+
+
+def test_site_that_no_catalogue_lists_has_an_ad_with_openings_until_its_slots_have_gone_for_long():
+    """P3: half of the slots of DUNE and OSG belong to no storage."""
+    first = thought(openings=made())
+    lines = dict(first.ads[CAM].attributes)
+    assert (lines["AvailableDatasets"], lines["DataLocalityOpen"]) == ("{}", f"['{ONE}'=240]")
+    kept = thought(first.state, now=NOON + 5 * HOUR)
+    assert (kept.ads.keys(), kept.gone_sites) == ({CAM}, frozenset())
+    gone = thought(kept.state, now=NOON + 7 * HOUR)
+    assert (gone.ads.keys(), gone.gone_sites) == (set(), {CAM})
+
+
+# ---- the saved row
+
+
+def test_row_of_the_openings_comes_back():
+    whole = replace(made(), outlooks={ONE: Outlook(Reason.TURN, (UK,), 3)})
+    for saved in (SavedOpenings(7, whole), SavedOpenings(7, None, "why")):
+        assert parse_row(build_row(saved)) == saved
+    assert parse_row({}) is None
+    assert parse_row({**build_row(SavedOpenings(7, whole)), "outlooks": {"k": ["oops", [], 1]}}) is None
+
+
+def test_openings_are_saved_when_they_change_and_once_a_minute():
+    class Saved:
+        count = 0
+
+        def save_report(self, key, body):
+            self.count += 1
+
+    saver, store = OpeningsSaver(), Saved()
+    first = paced(load(idle=IDLE, slots=SLOTS)).last
+    counts = []
+    for seconds, cycle in ((0, first), (30, first), (31, replace(first, none_reason="why")), (92, first)):
+        saver.save(store, cycle, NOON + timedelta(seconds=seconds))
+        counts.append(store.count)
+    assert counts == [1, 1, 2, 3]
