@@ -129,7 +129,7 @@ class MemoryPublisher:
                 ad.generation,
                 from_unix(to_unix(ad.as_of)),
                 self._published_at[site],
-                ad.open_until,
+                from_unix(to_unix(ad.open_until)) if ad.open_until else None,
             )
             for site, ad in sorted(self.ads.items())
         }

@@ -13,7 +13,7 @@ from typing import Any
 from adapters.readback import parse_published_ad
 from hydrator.domain.ads import contract
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
-from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
+from hydrator.domain.model import PublishedAd, Site, SiteAd, from_unix, to_unix
 from hydrator.domain.ports import Clock, MergeResult
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, is_ahead, valid_integer
 
@@ -327,7 +327,9 @@ class SlotMerger:
         for slot in slots:
             if ad := _parse_slot_ad(slot, self._clock()):
                 ads = (oldest.get(ad.site, ad), ad)
-                oldest[ad.site] = min(ads, key=lambda one: (one.generation, one.as_of))
+                oldest[ad.site] = min(
+                    ads, key=lambda one: (one.generation, one.as_of, one.open_until or from_unix(0))
+                )
         return oldest
 
     def publish(self, ads: Sequence[SiteAd]) -> None:

@@ -131,7 +131,7 @@ class SitesFilePublisher:
         new_contents = _SitesFileContents(
             {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now, ad.open_until) for ad in ads},
             {ad.site: _available_dids(ad) for ad in ads},
-            {site: _extra_fields(each) for site, each in answers.items()},
+            {ad.site: _extra_fields(ad, answers[ad.site]) for ad in ads},
             {
                 site: {key: _set_row(one) for key, one in each.by_key.items()}
                 for site, each in answers.items()
@@ -176,11 +176,11 @@ def _available_dids(ad: SiteAd) -> frozenset[str]:
     return frozenset(_AVAILABLE.findall(dict(ad.content).get(contract.DATASET_STATES, "")))
 
 
-def _extra_fields(answers: SiteAnswers) -> dict[str, int]:
-    """Return the fields of a site's row about valid openings."""
-    if answers.open_until is None:
+def _extra_fields(ad: SiteAd, answers: SiteAnswers) -> dict[str, int]:
+    """Return the fields of a site's row about openings, also if they are void: they are read back."""
+    if ad.open_until is None:
         return {}
-    return {"backlog": answers.backlog, "open_until": answers.open_until}
+    return {"backlog": answers.backlog, "open_until": to_unix(ad.open_until)}
 
 
 def _set_row(answer: SetAnswer) -> dict[str, Any]:

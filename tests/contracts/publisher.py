@@ -44,13 +44,14 @@ def site_ad(
         ("DataLocalityTruncated", "false"),
         ("DataLocalitySets", "[" + ";".join(f"'{did}'=1.0" for did in dids) + "]"),
         ("DataLocalitySetsAsOf", "[]"),
-        ("DataLocalityReadSeconds", "[s2bc4defghijklmnopqrs=64]"),
-        ("DataLocalityQueueSeconds", "[s2bc4defghijklmnopqrs=1024]"),
-        ("DataLocalityReadFrom", '[s2bc4defghijklmnopqrs="RAL; no 2"]'),
-        ("DataLocalityOwnQueueSeconds", "32"),
         ("DataLocalityVersion", "1"),
     )
-    return SiteAd(Site(site), as_of, generation, content, as_of + timedelta(minutes=15))
+    openings = (
+        ("DataLocalityOpen", "[s2bc4defghijklmnopqrs=64]"),
+        ("DataLocalityReadFrom", '[s2bc4defghijklmnopqrs="RAL; no 2"]'),
+        ("DataLocalityBacklog", "32"),
+    )
+    return SiteAd(Site(site), as_of, generation, content, openings, as_of + timedelta(minutes=15))
 
 
 class PublisherContract(ABC):
@@ -65,13 +66,14 @@ class PublisherContract(ABC):
     def test_a_new_publisher_has_no_ads(self) -> None:
         assert dict(self.publisher().published()) == {}
 
-    def test_an_ad_is_read_back_with_its_generation_and_age(self) -> None:
+    def test_an_ad_is_read_back_with_its_generation_age_and_end_of_openings(self) -> None:
         publisher = self.publisher()
-        publisher.publish([site_ad("CAM", 1_763_690_400), site_ad("RAL", 1_763_690_499)])
+        closed = replace(site_ad("RAL", 1_763_690_499), openings=(), open_until=None)
+        publisher.publish([site_ad("CAM", 1_763_690_400), closed])
         shown = publisher.published()
-        assert {(ad.site, ad.generation, ad.as_of) for ad in shown.values()} == {
-            ("CAM", 1_763_690_400, MORNING),
-            ("RAL", 1_763_690_499, MORNING),
+        assert {(ad.site, ad.generation, ad.as_of, ad.open_until) for ad in shown.values()} == {
+            ("CAM", 1_763_690_400, MORNING, MORNING + timedelta(minutes=15)),
+            ("RAL", 1_763_690_499, MORNING, None),
         }
         assert set(shown) == {"CAM", "RAL"}
 
@@ -86,9 +88,10 @@ class PublisherContract(ABC):
         before = site_ad("CAM", 7)
         publisher.publish([before])
         first = publisher.published()[Site("CAM")]
-        publisher.publish([replace(before, as_of=MORNING + timedelta(minutes=5))])
+        later = {"as_of": MORNING + timedelta(minutes=5), "open_until": MORNING + timedelta(minutes=16)}
+        publisher.publish([replace(before, **later)])
         second = publisher.published()[Site("CAM")]
-        assert second.as_of - first.as_of == timedelta(minutes=5)
+        assert (second.as_of, second.open_until) == tuple(later.values())
         assert second.generation == first.generation
         assert second.received_at >= first.received_at
 

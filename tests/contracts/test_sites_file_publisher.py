@@ -46,7 +46,7 @@ def publisher(path) -> SitesFilePublisher:
 def test_the_sites_file_has_datasets_times_and_validity(publisher, path):
     publisher.publish([site_ad("UK", 7, datasets=2), site_ad("AU", 8, datasets=1)])
     now = int(MORNING.timestamp())
-    estimates = {"own_queue_seconds": 32, "estimates_until": now + 900}
+    opened = {"backlog": 32, "open_until": now + 900}
     whole = {"share": 1.0, "as_of": now}
     assert json.loads(path.read_text()) == {
         "version": 1,
@@ -54,8 +54,8 @@ def test_the_sites_file_has_datasets_times_and_validity(publisher, path):
         "valid_until": now + 3600,
         "max_age": 21600,
         "sites": {
-            "AU": {"as_of": now, "generation": 8, "heard": now, **estimates},
-            "UK": {"as_of": now, "generation": 7, "heard": now, **estimates},
+            "AU": {"as_of": now, "generation": 8, "heard": now, **opened},
+            "UK": {"as_of": now, "generation": 7, "heard": now, **opened},
         },
         "datasets": {"ska:observation_00000": ["AU", "UK"], "ska:observation_00001": ["UK"]},
         "sets": {

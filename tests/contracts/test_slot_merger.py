@@ -12,7 +12,7 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.slot_merge import SlotMerger
-from hydrator.domain.ads.contract import ESTIMATE_ATTRIBUTES, SET_ATTRIBUTES
+from hydrator.domain.ads.contract import OPENING_ATTRIBUTES, SETS, SETS_AS_OF, VERSION
 from hydrator.domain.model import Site
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
@@ -73,7 +73,8 @@ class TestSlotMerger(PublisherContract):
         return SlotMerger(client, ["GLIDEIN_Site"], interval=timedelta(minutes=1), clock=now)
 
     def test_a_merge_removes_the_attributes_that_the_new_ad_does_not_have(self, lone: Pool) -> None:
-        names = ("DataLocalityVersion", *SET_ATTRIBUTES, "DataLocalityEstimatesUntil")
+        facts = {VERSION, SETS, SETS_AS_OF}
+        names = facts.union(OPENING_ATTRIBUTES)
 
         def defined() -> set[str]:
             at_site = 'GLIDEIN_Site == "CAM" && {} isnt undefined'
@@ -81,13 +82,10 @@ class TestSlotMerger(PublisherContract):
 
         publisher = self.publisher()
         publisher.publish([site_ad("CAM", 7)])
-        lone.wait(lambda: defined() == set(names), 30, "all attributes")
-        full = site_ad("CAM", 8)
-        kept = tuple(line for line in full.content if line[0] not in ESTIMATE_ATTRIBUTES)
-        publisher.publish([replace(full, content=kept, estimates_until=None)])
-        without = {"DataLocalityVersion", "DataLocalitySets", "DataLocalitySetsAsOf"}
-        lone.wait(lambda: defined() == without, 30, "those without estimates only")
+        lone.wait(lambda: defined() == names, 30, "all attributes")
+        publisher.publish([replace(site_ad("CAM", 8), openings=(), open_until=None)])
+        lone.wait(lambda: defined() == facts, 30, "those without openings only")
         publisher.publish([site_ad("CAM", 9)])
-        lone.wait(lambda: defined() == set(names), 30, "all attributes again")
+        lone.wait(lambda: defined() == names, 30, "all attributes again")
         publisher.withdraw({Site("CAM")})
         lone.wait(lambda: defined() == set(), 30, "no attribute after the withdrawal")

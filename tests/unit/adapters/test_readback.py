@@ -45,6 +45,7 @@ def site_row(name: object = "CAM", **given: object) -> dict[str, Any]:
         "Name": name,
         "DataLocalityGeneration": to_unix(NOON),
         "DataLocalityAsOf": to_unix(NOON),
+        "DataLocalityOpenUntil": None,
         "LastHeardFrom": to_unix(NOON),
         "AuthenticatedIdentity": US,
         **given,
@@ -239,6 +240,7 @@ def slot_row(**given: object) -> dict[str, Any]:
         "DataLocalitySite": "CAM",
         "DataLocalityGeneration": 7,
         "DataLocalityAsOf": 7,
+        "DataLocalityOpenUntil": None,
         "DataLocalitySource": "merge",
         **given,
     }

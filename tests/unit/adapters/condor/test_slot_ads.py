@@ -21,17 +21,21 @@ from tests.contracts.publisher import MORNING, site_ad
 
 CAM, RAL = Site("CAM"), Site("RAL")
 AS_OF = to_unix(MORNING)
+UNTIL = AS_OF + 900
 ADS = {CAM: site_ad("CAM", 7), RAL: site_ad("RAL", 7)}
 MINUTES = timedelta(minutes=5)
 ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
 
 
-def slot(name="slot1@a", *, site="CAM", told=None, generation=None, via=None, heard=100, as_of=AS_OF):
-    return Slot(name, "<127.0.0.1:9000>", heard, Site(site) if site else None, told, generation, as_of, via)
+def slot(name="slot1@a", *, site="CAM", told=None, via=None, heard=100, **content):
+    site = Site(site) if site else None
+    content = {"generation": None, "as_of": AS_OF, "open_until": None} | content
+    return Slot(name, "<127.0.0.1:9000>", heard, site, told, **content, advertised_via=via)
 
 
-def carrying(name="slot1@a", *, site="CAM", told=None, generation=7, **more):
-    return slot(name, site=site, told=told or site, generation=generation, via="merge", **more)
+def carrying(name="slot1@a", *, site="CAM", told=None, **more):
+    content = {"generation": 7, "open_until": UNTIL} | more
+    return slot(name, site=site, told=told or site, via="merge", **content)
 
 
 def names(slots):
@@ -74,8 +78,11 @@ def test_slot_is_due_unless_it_has_the_content_of_the_ad():
         carrying("same"),
         carrying("older", generation=6),
         carrying("newer", generation=8),
+        carrying("closed", open_until=None),
+        carrying("other openings", open_until=UNTIL - 30),
     ]
-    assert names(select_due_slots(slots, ADS, MINUTES)) == ["wiped", "newer", "older"]
+    due = ["wiped", "closed", "newer", "older", "other openings"]
+    assert names(select_due_slots(slots, ADS, MINUTES)) == due
 
 
 def test_another_site_with_the_same_generation_is_another_content():

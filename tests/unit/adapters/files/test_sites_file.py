@@ -1,13 +1,14 @@
 """Sites file: its content after complete cycles."""
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from adapters.files.sites_file import SitesFilePublisher
 from hydrator.config import load
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.reconcile.state import ReconcileState
 from hydrator.wiring import assemble, system_clock
@@ -124,32 +125,28 @@ def test_the_sites_file_is_not_written_if_switched_off(folder):
     assert not daemon.file.exists()
 
 
-def test_sets_and_estimates_are_in_the_file_and_stay_when_another_site_changes(tmp_path):
+def test_sets_and_openings_are_in_the_file_and_stay_when_another_site_changes(tmp_path):
     until = NOON + timedelta(minutes=10)
     key = set_key(["lofar:L1"])
 
-    def ad(site: str, **lines: str) -> SiteAd:
-        content = (("DataLocalitySets", f"['{key}'=0.5]"), *lines.items(), ("DataLocalityVersion", "1"))
-        return SiteAd(Site(site), NOON, to_unix(NOON), content, until)
+    def ad(site: str, opened: datetime | None = until) -> SiteAd:
+        content = (("DataLocalitySets", f"['{key}'=0.5]"), ("DataLocalityVersion", "1"))
+        openings = write_openings({key: Opening(256, Site("UK"), 10**9)}, 64)
+        return SiteAd(Site(site), NOON, to_unix(NOON), content, openings if opened else (), opened)
 
-    estimates = {
-        "DataLocalityReadSeconds": f"['{key}'=256]",
-        "DataLocalityQueueSeconds": f"['{key}'=1024]",
-        "DataLocalityReadFrom": f"['{key}'=\"UK\"]",
-        "DataLocalityOwnQueueSeconds": "64",
-    }
     publisher = SitesFilePublisher(
         tmp_path / "sites.json", valid_for=timedelta(hours=1), max_age=timedelta(hours=6), clock=lambda: NOON
     )
-    publisher.publish([ad("DE", **estimates), ad("PL")])
-    publisher.publish([ad("PL")])
+    publisher.publish([ad("DE"), ad("PL")])
+    publisher.publish([ad("PL", None)])
     content = json.loads((tmp_path / "sites.json").read_text())
     facts = {"share": 0.5, "as_of": to_unix(NOON)}
     assert content["sets"] == {
-        key: {"DE": {**facts, "read_seconds": 256, "queue_seconds": 1024, "read_from": "UK"}, "PL": facts}
+        key: {"DE": {**facts, "open_seconds": 256, "read_from": "UK"}, "PL": facts}
     }
-    assert content["sites"]["DE"]["own_queue_seconds"] == 64
-    assert content["sites"]["DE"]["estimates_until"] == to_unix(until)
+    opened = {"backlog": 64, "open_until": to_unix(until)}
+    assert content["sites"]["DE"].items() > opened.items()
+    assert opened.keys().isdisjoint(content["sites"]["PL"])
     publisher.withdraw({Site("DE")})
     assert json.loads((tmp_path / "sites.json").read_text())["sets"] == {key: {"PL": facts}}
     assert publisher.published().keys() == {"PL"}
