@@ -8,8 +8,9 @@ docs/operators/pilots.md says how to set up both.
 Jobs that name no datasets match every entry. If the file is missing, incomplete, of another version or too
 old, all jobs do: then pilots are requested as without this policy. An entry gets no pilots for jobs that name
 datasets if it names no site, if the file does not have its site, or if the facts of that site are too old:
-such jobs could not match its slots. A job in mode auto also matches where its set of
-datasets is open for reads from elsewhere, or where no daemon paces the reads.
+such jobs could not match its slots. A job in mode auto also matches where its set of datasets, or a part of
+its jobs, is open now, and at all sites of the file whose reads no daemon paces now: there it runs after its
+wait.
 
 GlideinWMS calls match() for every entry and every kind of job, in a new process each cycle. So each process
 reads the file once, and looks up each list of datasets once.
@@ -49,7 +50,8 @@ job_match_attrs = {
 
 _read = []  # one element once the file was read: its sites and datasets, or None if it cannot be used
 _places = {}  # by list of datasets, the sites that have them all; None if the file cannot be used
-_sets = {}  # by key in lower case, the sites with the whole set, and those that are open to jobs of mode auto
+_sets = {}  # by key in lower case, the sites with the whole set, and those where it is open
+_unpaced = set()  # the sites without valid openings
 
 
 def match(job, glidein):
@@ -76,8 +78,9 @@ def _may_run_at(job, site):
     mode, key = job.get("DataLocality"), job.get("DataLocalityKey")
     if not isinstance(key, str):
         return False
-    whole, open_to_auto = _sets.get(key.lower(), ((), ()))
-    return site in whole or (site in open_to_auto and isinstance(mode, str) and mode.lower() == "auto")
+    whole, opened = _sets.get(key.lower(), ((), ()))
+    is_auto = isinstance(mode, str) and mode.lower() == "auto"
+    return site in whole or (is_auto and (site in opened or site in _unpaced))
 
 
 def _sites_with(wanted):
@@ -110,29 +113,17 @@ def _load_sites():
         datasets = document["datasets"]
         if not all(isinstance(places, list) for places in datasets.values()):
             raise ValueError("its datasets are not lists of sites")
+        _unpaced.update(site for site, row in document["sites"].items() if now >= row.get("open_until", 0))
         for key, rows in document.get("sets", {}).items():
             fresh = {site for site, row in rows.items() if site in sites and row["as_of"] >= oldest}
             whole = frozenset(site for site in fresh if rows[site]["share"] >= 1)
-            _sets[key.lower()] = (
-                whole,
-                frozenset(
-                    site
-                    for site, row in rows.items()
-                    if _is_open(row, document["sites"].get(site, {}), now, site in fresh)
-                ),
-            )
+            opened = frozenset(site for site, row in rows.items() if "open_seconds" in row)
+            _sets[key.lower()] = whole, opened
         return sites, datasets
     except Exception as trouble:
         reason = "{}: {}".format(type(trouble).__name__, trouble)
         _log().warning("%s cannot be used, so all entries match: %s", PATH, reason)
         return None
-
-
-def _is_open(row, site_row, now, is_fresh):
-    """Return whether a job of mode auto may run at a site by the row of its set there."""
-    if now >= site_row.get("open_until", 0):
-        return is_fresh  # a job that no daemon paces runs anywhere after its wait
-    return row.get("open_seconds") is not None
 
 
 def _log():

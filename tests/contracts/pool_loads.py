@@ -6,19 +6,25 @@ import pytest
 
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
-from hydrator.domain.ports import IdleJobs, PoolLoad, PoolLoads, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.ports import IdleJobs, PoolLoad, PoolLoads, Resources, RunningJobs, ScheddLoad, SlotGroup
 from tests.factories import NOON
 
 LOAD = PoolLoad(
     NOON,
     {
         "ap1": ScheddLoad(
-            (IdleJobs(3, "t:a", "ann", 2.0, 600, "r1"), IdleJobs(1, "t:a,t:b", "bob")),
-            (RunningJobs((100, 200), Site("UK"), "t:a", "ann", 2.0, 600, "r1"), RunningJobs((50,), None)),
+            (
+                IdleJobs(3, "t:a", "r1", Resources(2.0, 2000, 10**6, 1.0), 4),
+                IdleJobs(1, "t:a,t:b", is_auto=False),
+            ),
+            (RunningJobs((100, 200), Site("UK"), "t:a", "r1", "read 60 s from DE"), RunningJobs((50,))),
         ),
         "ap2": Unseen("no answer in time"),
     },
-    (SiteSlots(Site("DE"), 1, 0, 2), SiteSlots(Site("UK"), 8, 3)),
+    (
+        SlotGroup(Site("DE"), Resources(1.0, 1000), Resources(0.0), 2),
+        SlotGroup(Site("UK"), Resources(8.0, 8000, 4 * 10**6, 1.0), Resources(3.0, 2000, 10**6, 1.0)),
+    ),
 )
 
 

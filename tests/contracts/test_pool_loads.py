@@ -9,30 +9,36 @@ import pytest
 
 from adapters.condor import CondorClient
 from adapters.condor.bindings.schedd_calls import _slot_of, find_clock_error
-from adapters.condor.pool_load import ScheddClusters, ScheddLoads
+from adapters.condor.pool_load import RESOURCES, SLOT_ATTRIBUTES, ScheddClusters, ScheddLoads
+from hydrator.domain.ads.openings import MAX_LANE
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
-from hydrator.domain.ports import ClusterJobs, RunningJobs, ScheddLoad
+from hydrator.domain.ports import ClusterJobs, IdleJobs, Resources, RunningJobs, ScheddLoad, SlotGroup
 from tests.contracts.pool_loads import LOAD, PoolLoadsContract
 from tests.factories import NOON
 from tests.memory import MemoryPoolLoads
 
-ALIKE = {"key": "t:a", "user": "ann", "cpus": 2.0, "expected_seconds": 600, "run": "r1"}
-OTHERS = {"key": "t:a,t:b", "user": "bob", "cpus": 1.0, "expected_seconds": None, "run": None}
-NAMELESS = {"key": None, "user": "", "cpus": 1.0, "expected_seconds": None, "run": None}
+IDLE = [
+    {"job_count": 3, "key": "t:a", "run": "r1", "lane": 4, "is_auto": True, "request": (2.0, 2000, 10**6, 1)},
+    {"job_count": 1, "key": "t:a,t:b", "run": None, "lane": 0, "is_auto": False, "request": (0, 0, 0, 0)},
+]
+RUNNING = {"key": "t:a", "run": "r1", "offer": "read 60 s from DE"}
+NAMELESS = {"key": None, "run": None, "offer": None}
 
 
-def slot(name: str, state: str, cpus: float, total: float | None = None, **more: object) -> dict[str, Any]:
-    """Return a slot ad of site UK; with *total* it is partitionable."""
-    site = {"DataLocalitySite": None, "GLIDEIN_Site": "UK"}
-    kind = {"PartitionableSlot": True if total else None, "TotalSlotCpus": total}
-    return {**site, "Name": name, "State": state, "Cpus": cpus, **kind, **more}
+def slot(name: str, state: str, *left: float, total: Sequence[float] = (), **more: object) -> dict[str, Any]:
+    """Return a slot ad of site UK with cores, memory, disk and GPUs; with *total* it is partitionable."""
+    ad: dict[str, Any] = dict.fromkeys((*SLOT_ATTRIBUTES, "DataLocalitySite", "GLIDEIN_Site"))
+    ad |= zip(RESOURCES, left, strict=False)
+    ad |= zip((f"TotalSlot{each}" for each in RESOURCES), total, strict=False)
+    kind = {"PartitionableSlot": True if total else None}
+    return {**ad, "GLIDEIN_Site": "UK", "Name": name, "State": state, **kind, **more}
 
 
 SLOTS = [
-    slot("slot1@uk", "Unclaimed", 3, 8),
-    slot("a@de", "Claimed", 1, GLIDEIN_Site="DE"),
-    slot("b@de", "Claimed", 1, GLIDEIN_Site="XX", DataLocalitySite="DE"),
+    slot("slot1@uk", "Unclaimed", 3, 2000, 10**6, 1, total=(8, 8000, 4 * 10**6, 1)),
+    slot("a@de", "Claimed", 1, 1000, GLIDEIN_Site="DE"),
+    slot("b@de", "Claimed", 1, 1000, GLIDEIN_Site="XX", DataLocalitySite="DE"),
     slot("c@no", "Unclaimed", 4, GLIDEIN_Site=None),
 ]
 
@@ -42,12 +48,13 @@ class Client:
 
     def __init__(self, running: Sequence[dict[str, Any]] = (), *, is_broken: bool = False) -> None:
         self.running = running or [
-            {**ALIKE, "site": "UK", "slot": None, "started_at": [200]},
-            {**ALIKE, "site": None, "slot": "slot1@uk", "started_at": [100]},
+            {**RUNNING, "site": "UK", "slot": None, "started_at": [200]},
+            {**RUNNING, "site": None, "slot": "slot1@uk", "started_at": [100]},
             {**NAMELESS, "site": None, "slot": "gone@uk", "started_at": [50]},
         ]
         self.is_broken = is_broken
-        self.constraint = self.leaving_constraint = ""
+        self.constraint = ""
+        self.idle, self.slot_ads = IDLE, SLOTS
         self.clock_ahead = 0
         self.asked: list[str] = []
 
@@ -57,23 +64,16 @@ class Client:
     def slots(self, attributes: Sequence[str], constraint: str) -> list[dict[str, Any]]:
         if self.is_broken:
             raise PoolError("collector", "no answer")
-        if list(attributes) == ["Name"]:
-            self.leaving_constraint = constraint
-            return [{"Name": "drains@uk"}]
         self.constraint = constraint
-        return SLOTS
+        return self.slot_ads
 
     def read_idle_jobs(self, schedd: str) -> list[dict[str, Any]]:
         if schedd == "ap2":
             raise PoolError(schedd, "no answer in time")
-        return [{**ALIKE, "job_count": 3}, {**OTHERS, "job_count": 1}]
+        return self.idle
 
-    def read_running_jobs(
-        self, schedd: str, site_attributes: Sequence[str], leaving_slots: Sequence[str] = ()
-    ) -> Sequence[dict[str, Any]]:
-        assert list(leaving_slots) == ["drains@uk"]
-        more = {"clock_ahead": self.clock_ahead}
-        return [{**row, **more, "is_leaving": row["slot"] in leaving_slots} for row in self.running]
+    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> Sequence[dict[str, Any]]:
+        return [{**row, "clock_ahead": self.clock_ahead} for row in self.running]
 
     def read_cluster_jobs(
         self, schedd: str, cluster: int, site_attributes: Sequence[str], max_jobs: int
@@ -83,8 +83,8 @@ class Client:
             raise PoolError(schedd, "no answer in time")
         is_here = cluster == 7
         return {
-            "idle": [{**ALIKE, "job_count": 3}] if is_here else [],
-            "running": [{**row, "is_leaving": False} for row in self.running] if is_here else [],
+            "idle": self.idle[:1] if is_here else [],
+            "running": self.running if is_here else [],
             "held_count": 2 if is_here else 0,
             "is_complete": True,
         }
@@ -131,18 +131,53 @@ def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen:
 
 
 @pytest.mark.outside
-def test_jobs_on_slots_that_take_no_further_jobs_are_leaving() -> None:
-    slots = ("drains@uk", "slot1@uk")
-    client = Client([{**ALIKE, "site": "UK", "slot": name, "started_at": [7]} for name in slots])
-    ap1 = schedd_loads(client).read_load().schedds["ap1"]
-    assert isinstance(ap1, ScheddLoad)
-    assert [each.is_leaving for each in ap1.running] == [True, False]
-    draining = {"Name": "x", "PartitionableSlot": True, "Draining": True, "State": "Unclaimed"}
-    dynamic = {"Name": "y", "DynamicSlot": True, "Draining": True}
-    for ad, usable, leaving in ((draining, False, True), (dynamic, False, False), (SLOTS[0], True, False)):
-        asked = client.constraint, client.leaving_constraint
-        got = tuple(bool(classad2.ExprTree(text).eval(classad2.ClassAd(ad))) for text in asked)
-        assert got == (usable, leaving)
+@pytest.mark.parametrize(
+    ("more", "is_usable"),
+    [
+        ({}, True),
+        ({"Draining": True}, False),
+        ({"Draining": False}, True),
+        ({"DynamicSlot": True}, False),
+        ({"Start": False}, False),
+        ({"Start": classad2.ExprTree('TARGET.Owner == "bob"')}, True),
+        ({"Start": "a text", "SlotBrokenReason": "Not enough GPUs"}, False),
+        ({"Offline": True}, False),
+        ({"State": "Owner"}, False),
+        ({"State": "Drained"}, False),
+        ({"State": "Claimed"}, True),
+        ({"BackfillSlot": True}, False),
+    ],
+)
+def test_slot_counts_if_it_takes_jobs(more: dict[str, Any], is_usable: bool) -> None:
+    """The START of a broken slot of 25.14 is a text, which is not false."""
+    client = Client()
+    schedd_loads(client).read_load()
+    ad = classad2.ClassAd({"State": "Unclaimed", **more})
+    assert bool(classad2.ExprTree(client.constraint).eval(ad)) is is_usable
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("slot_ad", "expected"),
+    [
+        (slot("s", "Unclaimed", 4, 8000, 9, 2), (Resources(4, 8000, 9, 2), Resources(4, 8000, 9, 2))),
+        (slot("s", "Claimed", 4, 8000, 9, 2), (Resources(4, 8000, 9, 2), Resources(0.0))),
+        (slot("p", "Unclaimed", 1, total=(4, 8000)), (Resources(4, 8000), Resources(1.0))),
+        (slot("p", "Unclaimed", 9, total=(4,)), (Resources(4), Resources(4))),
+        (slot("p", "Claimed", 1, 10, total=(4, 80)), (Resources(4, 80), Resources(1, 10))),
+        (slot("odd", "Unclaimed", True, "8000", 10**30, -2), None),
+        (slot("odd", "Unclaimed", 1, "8000", 10**30, -2), (Resources(1, 0, 1e15), Resources(1, 0, 1e15))),
+        (slot("broken", "Unclaimed", 0, total=(0,)), None),
+    ],
+)
+def test_group_of_slots_has_all_and_the_free_resources(
+    slot_ad: dict[str, Any], expected: tuple[Resources, Resources] | None
+) -> None:
+    client = Client()
+    client.slot_ads = [slot_ad]
+    assert schedd_loads(client).read_load().slots == (
+        () if expected is None else (SlotGroup(Site("UK"), *expected),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,11 +202,12 @@ def test_load_has_the_error_of_the_schedds_clock() -> None:
 @pytest.mark.outside
 def test_forged_values_of_jobs_do_not_count() -> None:
     """Anybody can write these attributes into a job ad."""
-    odd = {**ALIKE, "cpus": float("inf"), "expected_seconds": 10**30, "site": "UK", "slot": None}
-    load = schedd_loads(Client([{**odd, "started_at": [-5, 10**18, 7]}])).read_load()
-    ap1 = load.schedds["ap1"]
+    client = Client([{**NAMELESS, "site": "UK", "slot": None, "started_at": [-5, 10**18, 7]}])
+    client.idle = [{**IDLE[0], "lane": 99, "request": (float("inf"), 10**30, -1, True)}]
+    ap1 = schedd_loads(client).read_load().schedds["ap1"]
     assert isinstance(ap1, ScheddLoad)
-    assert ap1.running == (RunningJobs((7,), Site("UK"), "t:a", "ann", 1.0, None, "r1"),)
+    assert ap1.running == (RunningJobs((7,), Site("UK")),)
+    assert ap1.idle == (IdleJobs(3, "t:a", "r1", Resources(1.0, 1e15), MAX_LANE),)
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,11 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
         for name, text in _entries(openings.get(contract.OPEN)).items():
             key = SetKey(name if name in shares else _LANE.sub("", name))
             seconds = _integer(text)
-            if key in answers and seconds is not None:
+            if seconds is not None and (keys is None or key in keys):
                 source = Site(sources[name].strip('"')) if name in sources else None
-                answers[key] = replace(answers[key], open_seconds=seconds, source=source)
+                # the entry of an open set may have had no room in the ad
+                answer = answers.get(key, SetAnswer(0.0, to_unix(ad.as_of)))
+                answers[key] = replace(answer, open_seconds=seconds, source=source)
     return replace(site, by_key=answers)
 
 
