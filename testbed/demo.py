@@ -59,7 +59,7 @@ BRISK: Mapping[str, str] = {"startd": "UPDATE_INTERVAL = 5\n"}
 or not (seen on 23.9.6; 25.14 sends it at once), and so it waits less here than with a real pool's 300 s."""
 
 WAITING = '[jobs]\ndefault_mode = "wait"\n'
-"""Without transfer rates there are no estimates, so ``auto`` jobs would run anywhere."""
+"""The demo shows jobs that wait for data on its way; jobs of mode ``auto`` would read it from elsewhere."""
 
 
 # --- catalogues that can be changed, and asked for the truth ------------------------------------------

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from hydrator.config.settings import Settings
 from testbed.installation import Installation
 from testbed.pool import Pool, SiteSpec
 
@@ -24,11 +23,8 @@ from .jobs import Record, read_records, submissions, write_files
 from .links import NAMESPACES, Links, lone_read_seconds
 from .workload import COMPUTE_SECONDS, JOB_BYTES, SITES, SLOTS, BenefitJob, Workload, link_rate
 
-NEGOTIATOR_SECONDS = 5
-POOL = f"USE_PROCD = True\nNEGOTIATOR_INTERVAL = {NEGOTIATOR_SECONDS}\n"
+POOL = "USE_PROCD = True\nNEGOTIATOR_INTERVAL = 5\n"
 POLL_SECONDS = 2
-UNKNOWN_RUN = 2
-"""The daemon's default run time, in mean computing times: wrong by a factor of two."""
 _STARTING = Path(tempfile.gettempdir()) / "classad-hydrator-benefit.lock"
 
 
@@ -124,14 +120,9 @@ def _install(stack: ExitStack, pool: Pool, workload: Workload, x: float, arm: Ar
 
 
 def _network(x: float) -> str:
-    """Return the daemon's configuration of links and negotiation, if this checkout has them."""
-    text = ""
-    if "network" in Settings.model_fields:
-        gbit = 8 * link_rate(x) / 1e9
-        text += "".join(f"[network.uplinks.{site}]\ngbit_per_second = {gbit:.9f}\n" for site in SITES)
-    if "estimates" in Settings.model_fields:
-        text += f"[estimates]\nreaction_seconds = {NEGOTIATOR_SECONDS}\n"
-    return text
+    """Return the daemon's configuration of links."""
+    gbit = 8 * link_rate(x) / 1e9
+    return "".join(f"[network.uplinks.{site}]\ngbit_per_second = {gbit:.9f}\n" for site in SITES)
 
 
 def _never_run(workload: Workload, arm: Arm) -> frozenset[int]:

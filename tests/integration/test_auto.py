@@ -1,26 +1,23 @@
-"""Mode auto, ranks and limits on a real pool, with estimates that a test sets: a table computed by hand.
-
-Site UK has the data. For a set, a job elsewhere reads it in READ s, or a slot at UK comes free in QUEUE s.
-"""
+"""Mode auto and ranks on a real pool, with openings that a test sets. Site UK has the data, and is full."""
 
 import statistics
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Did
+from hydrator.domain.ads.openings import Opening, write_openings
+from hydrator.domain.model import Did, Site
 from testbed.pool import Pool, SiteSpec
 from tests.located import HELD, Located, record
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 SMALL, LARGE = [Did("ska:Small"), Did("ska:small_2")], [Did("ska:large_1"), Did("ska:large_2")]
-MEGABYTE, HALF_TERABYTE = set_key(SMALL), set_key(LARGE)
+ONE, OTHER = set_key(SMALL), set_key(LARGE)
 AUTO = '+DataLocality = "auto"'
-NEVER = 10**9
 
 
 @pytest.fixture(scope="module")
@@ -39,23 +36,23 @@ def listed(dids: list[Did]) -> str:
     return "{" + ", ".join(f'"{did}"' for did in dids) + "}"
 
 
-def advertise(located: Located, read: dict[str, int], queue: dict[str, int], own: int = 0) -> None:
-    """Let UK have both sets, and the other sites the estimates *read* and *queue* (s, by key)."""
-    keys = (MEGABYTE, HALF_TERABYTE)
-    valid = f"DataLocalityEstimatesUntil = {int(time.time()) + 3600}\n"
-    away = valid + f"DataLocalitySets = {record(dict.fromkeys(keys, 0.0))}\n"
-    away += f"DataLocalityReadSeconds = {record(read)}\nDataLocalityQueueSeconds = {record(queue)}\n"
-    away += f"DataLocalityReadFrom = {record(dict.fromkeys(read, chr(34) + 'UK' + chr(34)))}\n"
-    home = valid + f"DataLocalitySets = {record(dict.fromkeys(keys, 1.0))}\n"
-    home += f"DataLocalityOwnQueueSeconds = {own}\n"
-    located.advertise({"UK": home, "AU": away, "NL": away})
-
-
-def own_queue(seconds: int) -> str:
-    """Return the lines of a site with a queue of its own, whose estimates are valid for an hour."""
-    return (
-        f"DataLocalityOwnQueueSeconds = {seconds}\nDataLocalityEstimatesUntil = {int(time.time()) + 3600}\n"
-    )
+def advertise(
+    located: Located,
+    opened: Mapping[str, Mapping[str, int]],
+    backlog: Mapping[str, int] | None = None,
+    seconds: int = 3600,
+) -> None:
+    """Let UK have both sets, and the sites be *opened* (name -> s of the read) for *seconds* from now."""
+    lines = {}
+    for site in ("UK", "AU", "NL"):
+        openings = {name: Opening(read, Site("UK"), 10**9) for name, read in opened.get(site, {}).items()}
+        values = [
+            ("DataLocalitySets", record(dict.fromkeys((ONE, OTHER), float(site == "UK")))),
+            *write_openings(openings, (backlog or {}).get(site, 0)),
+            ("DataLocalityOpenUntil", str(int(time.time()) + seconds)),
+        ]
+        lines[site] = "".join(f"{name} = {literal}\n" for name, literal in values)
+    located.advertise(lines)
 
 
 def fill_uk(located: Located) -> int:
@@ -78,53 +75,58 @@ def wait_for_rejection(located: Located, cluster: int) -> None:
 
 
 @pytest.mark.older
-def test_jobs_follow_the_estimates_and_then_the_faster_link(located):
+def test_jobs_start_where_their_set_is_open_and_its_read_is_shorter(located):
     filler = fill_uk(located)
-    advertise(located, {MEGABYTE: 1, HALF_TERABYTE: 4096}, {MEGABYTE: 64, HALF_TERABYTE: 64})
-    waits = located.submit(listed(LARGE), AUTO)
-    goes = located.submit(listed(SMALL), AUTO)
-    assert located.ran_at(goes)[0] in {"AU", "NL"}
-    wait_for_rejection(located, waits)
-    advertise(located, {MEGABYTE: 1, HALF_TERABYTE: 32}, {MEGABYTE: 64, HALF_TERABYTE: 64})
-    assert located.ran_at(waits)[0] in {"AU", "NL"}
-    # the link is slow again, and UK drains: the next job goes there as soon as a slot is free
-    advertise(located, {MEGABYTE: 1, HALF_TERABYTE: 4096}, {MEGABYTE: 0, HALF_TERABYTE: 64})
-    both = [
-        located.submit(listed(LARGE), AUTO),
-        located.submit(listed(SMALL), AUTO),
-    ]
+    advertise(located, {"NL": {ONE: 64}, "AU": {ONE: 8}})
+    closed = located.submit(listed(LARGE), AUTO)
+    assert located.ran_at(located.submit(listed(SMALL), AUTO)) == ["AU"]
+    wait_for_rejection(located, closed)
+    advertise(located, {"NL": {OTHER: 64}})
+    assert located.ran_at(closed) == ["NL"]
+    # UK drains: jobs of closed sets go there as soon as a slot is free
+    advertise(located, {})
+    both = [located.submit(listed(dids), AUTO) for dids in (LARGE, SMALL)]
     for cluster in both:
         wait_for_rejection(located, cluster)
     located.pool.run("condor_rm", str(filler))
     assert [located.ran_at(cluster) for cluster in both] == [["UK"], ["UK"]]
 
 
-def test_slots_wanted_by_local_jobs_are_left_to_them(located):
-    """NL and AU have a queue of their own, so reading there ends later than waiting at UK."""
+def test_jobs_of_an_open_lane_start_and_the_others_wait(located):
     fill_uk(located)
-    advertise(located, {MEGABYTE: 8}, {MEGABYTE: 64})
-    lines = {site: f"DataLocalityEstimatesUntil = {int(time.time()) + 3600}\n" for site in ("AU", "NL")}
-    for site, own in (("AU", 64), ("NL", 32)):
-        lines[site] += f"DataLocalitySets = {record({MEGABYTE: 0.0})}\nDataLocalityOwnQueueSeconds = {own}\n"
-        lines[site] += f"DataLocalityReadSeconds = {record({MEGABYTE: 8})}\n"
-        lines[site] += f"DataLocalityQueueSeconds = {record({MEGABYTE: 64})}\n"
-    located.advertise(lines)
-    assert located.ran_at(located.submit(listed(SMALL), AUTO)) == ["NL"]
+    advertise(located, {"AU": {f"{ONE}~1": 8}})
+    cluster = located.submit(listed(SMALL), AUTO, queue="queue 8")
+    lanes = {job["ProcId"]: job["DataLocalityLane"] for job in located.pool.jobs(f"ClusterId == {cluster}")}
+    of_lane = {proc for proc, lane in lanes.items() if lane == 1}
+    assert len(of_lane) == 2
+    located.pool.wait(lambda: located.pool.done(cluster, 2), 60, "the jobs of the lane to end")
+    waiting = located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 1", "ProcId")
+    assert {job["ProcId"] for job in waiting} == lanes.keys() - of_lane
+
+
+def test_jobs_run_anywhere_after_their_wait_if_the_openings_have_ended(located):
+    """As with a daemon that died."""
+    fill_uk(located)
+    advertise(located, {}, seconds=15)
+    cluster = located.submit(listed(SMALL), AUTO, "+DataLocalityMaxWait = 6")
+    assert located.ran_at(cluster)[0] in {"AU", "NL"}
+    job = located.pool.job(cluster, "JobStartDate", "QDate")
+    assert job["JobStartDate"] - job["QDate"] >= 6
 
 
 # --- jobs without datasets
 
 
 def test_job_without_datasets_leaves_slots_to_the_jobs_with_data_there(located):
-    """By default the smallest slot is used; here NL and AU have a queue for their data, and UK has none."""
+    """By default the smallest slot is used; here jobs wait for NL and AU, and none for UK."""
     located.advertise({})
     assert located.ran_at(located.submit(None)) == ["NL"]
-    located.advertise(dict.fromkeys(("AU", "NL"), own_queue(64)))
+    advertise(located, {}, dict.fromkeys(("AU", "NL"), 64))
     assert located.ran_at(located.submit(None)) == ["UK"]
 
 
 def test_no_slot_stays_empty_for_jobs_with_data(located):
-    located.advertise(dict.fromkeys(("UK", "AU", "NL"), own_queue(NEVER)))
+    advertise(located, {}, dict.fromkeys(("UK", "AU", "NL"), 10**9))
     cluster = located.submit(None, queue="queue 10", run="/bin/sleep 600")
     running = f"ClusterId == {cluster} && JobStatus == 2"
     located.pool.wait(lambda: len(located.pool.jobs(running, "ProcId")) == 10, 60, "all ten cores to be busy")
@@ -135,7 +137,7 @@ def test_jobs_without_data_are_not_overtaken_by_the_users_other_jobs(located):
 
     30 jobs share 4 cores; the 6 jobs without data are in the middle of the queue.
     """
-    advertise(located, {}, {})
+    advertise(located, {})
     strict, here = '+DataLocality = "require"', 'requirements = TARGET.GLIDEIN_Site == "UK"'
     with_data = (HELD, strict, here)
     first = located.submit(listed(SMALL), *with_data, queue="queue 12", run="/bin/sleep 3")

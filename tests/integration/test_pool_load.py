@@ -12,7 +12,15 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.pool_load import ScheddClusters, ScheddLoads
 from hydrator.domain.model import Site
-from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad, SiteSlots
+from hydrator.domain.ports import (
+    ClusterJobs,
+    IdleJobs,
+    PoolLoad,
+    Resources,
+    RunningJobs,
+    ScheddLoad,
+    SlotGroup,
+)
 
 if TYPE_CHECKING:
     from testbed.pool import Pool
@@ -71,28 +79,29 @@ def queue_of(load: PoolLoad) -> ScheddLoad:
 def cores(load: PoolLoad, site: str) -> tuple[float, float]:
     """Return all and the free cores of *site*."""
     groups = [group for group in load.slots if group.site == site]
-    total = sum(group.total_cpus * group.slot_count for group in groups)
-    return total, sum(group.free_cpus * group.slot_count for group in groups)
+    total = sum(group.total.cpus * group.count for group in groups)
+    return total, sum(group.free.cpus * group.count for group in groups)
 
 
-def test_idle_jobs_are_read_by_key_and_those_without_are_not(pool: "Pool", loads: ScheddLoads) -> None:
+def test_idle_jobs_are_read_by_key_lane_mode_and_request_and_those_without_a_key_are_not(
+    pool: "Pool", loads: ScheddLoads
+) -> None:
     mark = uuid4().hex[:8]
     key, names = f"s{mark}", f'{{"t:{mark}b","t:{mark}a"}}'
     keyed = f'+DataLocalityKey = "{key}"\n+RequiredDatasets = {names}'
+    auto = f'{keyed}\n+DataLocality = "auto"\n+DataLocalityLane = 3'
     with submitted(
         pool,
         job(NOWHERE, 3, keyed),
-        job(NOWHERE, 2, f"{keyed}\n+DataLocalityExpectedSeconds = 90", cpus="2"),
+        job(NOWHERE, 2, f"{auto}\nrequest_gpus = 1\nrequest_disk = 4 * 16", cpus="2"),
         job(NOWHERE, 4, f"+RequiredDatasets = {names}"),
         job(NOWHERE, 1, ""),
         job(NOWHERE, 1, f"{keyed}\nhold = true"),
     ):
-        idle = {(group.key, group.cpus): group for group in queue_of(loads.read_load()).idle}
-        user = idle[key, 1.0].user
-        assert user.startswith("alice@")
+        idle = {(group.key, group.lane): group for group in queue_of(loads.read_load()).idle}
         assert idle == {
-            (key, 1.0): IdleJobs(3, key, user),
-            (key, 2.0): IdleJobs(2, key, user, 2.0, 90),
+            (key, 0): IdleJobs(3, key, request=Resources(1, 16, 16), is_auto=False),
+            (key, 3): IdleJobs(2, key, request=Resources(2, 16, 0, 1), lane=3),
         }
 
 
@@ -110,8 +119,8 @@ def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool",
         pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 3, 60, "three jobs to run")
         pool.wait(lambda: cores(loads.read_load(), "AU") == (4, 1), 60, "the slot's ad")
         running = queue_of(loads.read_load()).running
-        shown = {(each.site, each.key, each.cpus) for each in running}
-        assert shown == {("AU", f"s{mark}", 2.0), ("AU", None, 1.0), ("NL", None, 1.0)}
+        shown = {(each.site, each.key, len(each.started_at)) for each in running}
+        assert shown == {("AU", f"s{mark}", 1), ("AU", None, 1), ("NL", None, 1)}
         for each in running:
             assert isinstance(each, RunningJobs)
             (started_at,) = each.started_at
@@ -144,8 +153,9 @@ def test_cluster_is_read_without_the_other_jobs(pool: "Pool", clusters: ScheddCl
 
 
 def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", loads: ScheddLoads) -> None:
-    before = loads.read_load().slots
-    assert SiteSlots(Site("UK"), 8, 8) in before
+    (uk,) = [group for group in loads.read_load().slots if group.site == "UK"]
+    assert (uk.total.cpus, uk.total.memory_mib, uk.free, uk.count) == (8, 8192, uk.total, 1)
+    assert uk.total.disk_kib > 0
     ads = (
         ("static", 'State = "Unclaimed"\nCpus = 3'),
         ("busy", 'State = "Claimed"\nCpus = 3'),
@@ -154,6 +164,7 @@ def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", loads: ScheddLoads) 
         ("closed", 'State = "Unclaimed"\nCpus = 3\nStart = false'),
         ("picky", 'State = "Unclaimed"\nCpus = 3\nStart = TARGET.Owner == "bob"'),
         ("offline", 'State = "Unclaimed"\nCpus = 3\nOffline = true'),
+        ("broken", 'State = "Unclaimed"\nCpus = 3\nStart = "no"\nSlotBrokenReason = "Not enough GPUs"'),
         ("dynamic", 'State = "Claimed"\nCpus = 3\nDynamicSlot = true'),
         ("siteless", None),
     )
@@ -171,7 +182,10 @@ def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", loads: ScheddLoads) 
         pool.wait(
             lambda: (
                 [group for group in loads.read_load().slots if group.site == "LOAD"]
-                == [SiteSlots(Site("LOAD"), 3, 0, 1), SiteSlots(Site("LOAD"), 3, 3, 2)]
+                == [
+                    SlotGroup(Site("LOAD"), Resources(3), Resources(0)),
+                    SlotGroup(Site("LOAD"), Resources(3), Resources(3), 2),
+                ]
             ),
             30,
             "the three slots that count",

@@ -1,0 +1,109 @@
+"""Pacing on a real pool: jobs of mode auto start elsewhere by openings, whatever is full, broken or refusing.
+
+UK is full. PL's free slots refuse long jobs and have 1,000 MiB. On 25.14 NL's only slot is broken. CLOUD is in
+no catalogue, and DE has nothing. FAR stores data and has no slots. Each test reads from a site of its own.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue
+from testbed.patience import LIMIT_SECONDS
+from testbed.pool import Pool, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.older, pytest.mark.timeout(1200)]
+
+GIGABYTE = 10**9
+DATA = {"p:uk": ("UK", 10), "p:pl": ("PL", 10), "p:other": ("PL", 1), "p:nl": ("NL", 10), "p:far": ("FAR", 4)}
+"""Each dataset with its site, and its size in gigabytes: 8 s a gigabyte at 1 Gb/s, less than 1 s at CLOUD."""
+LINKS = "".join(
+    f'[[network.links]]\nsource = "{source}"\ndestination = "CLOUD"\ngbit_per_second = 10\n'
+    for source in ("UK", "FAR")
+)
+RECORD = "MATCH_EXP_DataLocalityStart"
+REFUSES_LONG_JOBS = "(TARGET.DataLocalityHere =!= false) && TARGET.DataLocalityExpectedSeconds < 900"
+FILLER = """
+executable = /bin/sleep
+arguments = 3600
+request_cpus = 2
+request_memory = 10
+request_disk = 1
+requirements = TARGET.GLIDEIN_Site == "UK"
+queue
+"""
+BROKEN = "SLOT_CONFIG_FAILURE_MODE = CONTINUE\nSLOT_TYPE_1 = $(KIND_OF_SLOT:100%)\n"
+
+
+class Holdings(ListedCatalogue):
+    """A catalogue that has the datasets of DATA, and does not list CLOUD."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(pool.home)
+        datasets = {
+            did: {"bytes": size * GIGABYTE, "sites": {site: "available"}}
+            for did, (site, size) in DATA.items()
+        }
+        listed = {"sites": ["UK", "PL", "NL", "DE", "FAR"], "datasets": datasets}
+        self._file.write_text(json.dumps(listed), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release: str) -> Iterator[Installation]:
+    is_new = htcondor_release != "23.9"
+    sites = [
+        SiteSpec("UK", 2),
+        SiteSpec("PL", 4, 1000, extra={"START": REFUSES_LONG_JOBS}),
+        *([SiteSpec("NL", 2, extra={"KIND_OF_SLOT": "cpus=2, gpus=1"})] if is_new else []),
+        SiteSpec("DE", 4),
+        SiteSpec("CLOUD", 64, 8000),
+    ]
+    with (
+        Pool.start(htcondor_release, sites, {"startd": BROKEN} if is_new else {}) as pool,
+        Installation(pool, Holdings(pool), road="url", poll_seconds=5, settings=LINKS) as installation,
+    ):
+        yield installation
+
+
+def records(installed: Installation, cluster: int) -> set[str]:
+    return {ad[RECORD] for ad in installed.pool.history(f"ClusterId == {cluster}", RECORD)}
+
+
+def test_jobs_of_a_full_site_use_the_cores_of_a_site_that_no_catalogue_lists(installed):
+    """CLOUD reads 10 GB in 8 s, DE in 80 s."""
+    filler = installed.pool.submit(FILLER)
+    installed.pool.wait(
+        lambda: installed.pool.job(filler, "JobStatus") == {"JobStatus": 2}, 60, "UK to be full"
+    )
+    jobs = installed.submit(["p:uk"], count=20)
+    assert installed.ran_at(jobs, jobs=20) == ["CLOUD"] * 20
+    assert records(installed, jobs) == {"read 8 s from UK"}
+    ad = httpx.get(f"{installed.url}/v1/sites/CLOUD/ad", trust_env=False, timeout=LIMIT_SECONDS)
+    assert ad.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("did", "more"),
+    [("p:pl", "+DataLocalityExpectedSeconds = 14400\n"), ("p:other", "request_memory = 2000\n")],
+)
+def test_free_slots_beside_the_data_that_refuse_a_job_do_not_trap_it(installed, did, more):
+    job = installed.submit([did], more=more)
+    assert installed.ran_at(job) in (["DE"], ["CLOUD"])
+    (record,) = records(installed, job)
+    assert re.fullmatch(r"read [0-9]+ s from PL", record)
+
+
+def test_broken_slot_beside_the_data_does_not_trap_a_job(installed):
+    assert installed.ran_at(installed.submit(["p:nl"])) in (["DE"], ["CLOUD"])
+
+
+def test_short_reads_of_a_large_set_start_together(installed):
+    """Each job reads 4 GB in 4 s, less than a round, in one partitionable slot."""
+    jobs = installed.submit(["p:far"], count=64)
+    installed.ran_at(jobs, jobs=64)
+    ads = installed.pool.history(f"ClusterId == {jobs}", "LastMatchTime", RECORD)
+    matched_at = [ad["LastMatchTime"] for ad in ads]
+    assert max(matched_at) - min(matched_at) < 5, "one cycle of the negotiator"
