@@ -48,6 +48,7 @@ def test_the_sites_file_has_datasets_times_and_validity(publisher, path):
     now = int(MORNING.timestamp())
     opened = {"backlog": 32, "open_until": now + 900}
     whole = {"share": 1.0, "as_of": now}
+    read = {"share": 0.0, "as_of": now, "open_seconds": 64, "read_from": "RAL; no 2"}
     assert json.loads(path.read_text()) == {
         "version": 1,
         "written": now,
@@ -59,6 +60,7 @@ def test_the_sites_file_has_datasets_times_and_validity(publisher, path):
         },
         "datasets": {"ska:observation_00000": ["AU", "UK"], "ska:observation_00001": ["UK"]},
         "sets": {
+            "s2bc4defghijklmnopqrs": dict.fromkeys(("AU", "UK"), read),
             "ska:observation_00000": {"AU": whole, "UK": whole},
             "ska:observation_00001": {"UK": whole},
         },

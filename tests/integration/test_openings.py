@@ -1,7 +1,7 @@
 """Pacing on a real pool: jobs of mode auto start elsewhere by openings, whatever is full, broken or refusing.
 
-UK is full. PL's free slots refuse long jobs and have 1,000 MiB. On 25.14 NL's only slot is broken. CLOUD is in
-no catalogue, and DE has nothing. FAR stores data and has no slots. Each test reads from a site of its own.
+UK is full. PL's free slots refuse long jobs and have 1,000 MiB. On 25.14 NL's only slot is broken. CLOUD is
+in no catalogue, and DE has nothing. FAR stores data and has no slots. Each test reads from a site of its own.
 """
 
 import json
