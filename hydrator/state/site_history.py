@@ -1,6 +1,6 @@
 """Table of the last changes of sites' ads, with their reasons.
 
-There is no row if only ages, estimates or fractions changed.
+There is no row if only ages or fractions changed.
 """
 
 import sqlite3

@@ -36,7 +36,7 @@ BOTH = '{"lofar:L1.ms","lofar:L2.ms"}'
 @pytest.fixture(scope="module")
 def installed(htcondor_release) -> Iterator[Installation]:
     quick = {"schedd": "PERIODIC_EXPR_INTERVAL = 2\n"}  # how soon a job that Toil has seen leaves the queue
-    waits = '[jobs]\ndefault_mode = "wait"\n'  # mode auto runs anywhere without estimates
+    waits = '[jobs]\ndefault_mode = "wait"\n'  # mode auto runs anywhere after its wait
     with (
         Pool.start(htcondor_release, SITES) as pool,
         Installation(pool, ListedCatalogue(pool.home), extra=quick, settings=waits) as running,

@@ -20,7 +20,7 @@ def count_local(run: BenefitRun) -> int:
 
 
 def test_first_jobs_of_auto_ran_beside_their_data_in_the_stored_runs():
-    """Docs/explanation/estimates.md: the first jobs. A stock pool finds the data by chance."""
+    """A stock pool finds the data by chance."""
     runs = [run for run in RunStore(RESULTS / "benefit_runs.jsonl").load() if is_plain_batch(run)]
     auto, stock = ([count_local(run) for run in runs if run.key.arm == arm] for arm in ("auto", "off"))
     assert len(auto) >= 10 <= len(stock)

@@ -60,16 +60,3 @@ def test_no_stager_is_checked_in_the_mode_off(check_inputs):
 
 def test_stop_of_the_operator_is_an_input(check_inputs):
     assert "tape" in str(check_inputs("ask", is_stopped=True).staging_stop_reason)
-
-
-@pytest.mark.parametrize(
-    ("estimates", "readers"),
-    [
-        ("", 10),
-        ("max_readers_per_source = 40", 40),
-        ("max_readers_per_source = 1", 4),
-        ("enabled = false", None),
-    ],
-)
-def test_readers_of_the_turns_are_those_of_the_pool_configuration(check_inputs, estimates, readers):
-    assert check_inputs("off", more=f"[estimates]\n{estimates}\n").readers == readers
