@@ -197,6 +197,10 @@ class _Read(NamedTuple):
         return max(self.by_source, key=lambda source: (self.by_source[source], source), default=None)
 
 
+_Routes = Sequence[tuple[Site, Mapping[Holders, Sequence[Site]]]]
+"""Sites away from the data, with the sources of the parts that they lack, fastest first."""
+
+
 class _Figures:
     """Figures of the pool that many sets share, each computed once."""
 
@@ -215,7 +219,7 @@ class _Figures:
             lambda source: max(self.rate(source, site) for site in self.cores or [source])
         )
         self.is_large_enough = cache(self._check_size)
-        self._list_routes = cache(lambda parts, request: list(self._find_routes(parts, request)))
+        self.list_routes = cache(lambda parts, request: list(self._find_routes(parts, request)))
 
     def _count_free(self, site: Site, request: Resources) -> int:
         """Return the jobs with *request* that the free slots of *site* have room for."""
@@ -234,13 +238,15 @@ class _Figures:
         rates = (max(map(self.find_fastest_rate, part), default=0.0) for part in one.on_disk)
         return sum(size / max(1.0, rate) for size, rate in zip(one.on_disk.values(), rates, strict=True))
 
-    def find_reads(self, one: SetBytes, request: Resources, has_room: Callable[[Site], bool]) -> list[_Read]:
-        """Return the reads of *one* at sites with slots that are large enough, the shortest first.
+    def find_reads(
+        self, one: SetBytes, routes_by_site: _Routes, has_room: Callable[[Site], bool]
+    ) -> list[_Read]:
+        """Return the reads of *one* at the sites of *routes_by_site*, the shortest first.
 
         The source of each part is the fastest whose link has room, else the fastest.
         """
         reads = []
-        for site, routes in self._list_routes(tuple(one.on_disk), request):
+        for site, routes in routes_by_site:
             missing = sum(one.on_disk[part] for part in routes)
             share = max(0.0, 1 - one.partial.get(site, 0) / max(1, missing))
             by_source: dict[Site, float] = {}
@@ -301,6 +307,7 @@ class _Round:
             self._count_backlog(jobs)
         self._load = cache(self._compute_load)
         self._count_slots = cache(self._count_slots_left)
+        self._list_useful = cache(self._find_useful)
 
     def run(self) -> Pacing:
         """Open sets in turn; see :func:`pace`."""
@@ -437,7 +444,9 @@ class _Round:
         beside = Outlook(Reason.BESIDE, homes, others)
         if homes and self._has_time(group, homes, self._figures.compute_shortest(one)):
             return beside
-        reads = self._figures.find_reads(one, request, self._has_room)
+        parts = tuple(one.on_disk)
+        routes = self._list_useful(parts, request) if homes else self._figures.list_routes(parts, request)
+        reads = self._figures.find_reads(one, routes, self._has_room)
         if not reads:
             return beside if homes else Outlook(Reason.NOWHERE)
         nearest = homes or tuple(read.site for read in reads if read.seconds == reads[0].seconds)
@@ -445,11 +454,7 @@ class _Round:
         if not homes and gains and self._has_time(group, nearest, gains[0]):
             reads = [read for read in reads if read.site in nearest]
         slots = {read.site: self._count_slots(read.site, request) for read in reads}
-        reads = [
-            read
-            for read in reads
-            if slots[read.site] or self._waiting_cores[read.site] < 0.5 or read.site in nearest
-        ]
+        reads = [read for read in reads if self._is_useful(read.site, request) or read.site in nearest]
         if not reads:
             return beside
         best = next((read for read in reads if slots[read.site]), reads[0])
@@ -495,6 +500,15 @@ class _Round:
     def _count_slots_left(self, site: Site, request: Resources) -> int:
         """Return the free slots of *site* that its own idle jobs leave."""
         return max(0, self._figures.count_free(site, request) - ceil(self._local_jobs[site] - 1e-6))
+
+    def _is_useful(self, site: Site, request: Resources) -> bool:
+        """Return True if *site* has free slots, or no jobs that wait for its slots."""
+        return self._count_slots(site, request) > 0 or self._waiting_cores[site] < 0.5
+
+    def _find_useful(self, parts: tuple[Holders, ...], request: Resources) -> _Routes:
+        return [
+            each for each in self._figures.list_routes(parts, request) if self._is_useful(each[0], request)
+        ]
 
     def _is_small(self, seconds: float, sources: Iterable[Site]) -> bool:
         """Return True if a read is shorter than a round, and so are the running reads of its sources."""
