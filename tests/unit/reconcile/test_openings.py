@@ -1,6 +1,7 @@
 """Inputs of the pacing, and what becomes of its openings: lines of ads, the saved row."""
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 
@@ -35,6 +36,7 @@ from hydrator.reconcile.openings import (
 )
 from hydrator.reconcile.pacing import SetBytes, WaitingJobs
 from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.threads import Threads
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 from tests.memory import MemoryPoolLoads
 
@@ -154,10 +156,25 @@ SLOTS = (SlotGroup(UK, Resources(1), Resources(0.0), 2), SlotGroup(DE, Resources
 IDLE = (IdleJobs(20, str(ONE)),)
 
 
+class AtOnce(Threads):
+    """Threads whose work is done when it was started."""
+
+    def start(self, name, work):
+        done = Future()
+        done.set_result(work())
+        return done
+
+    def wait(self, futures, timeout):
+        return None
+
+
+def pacer_of(loads, get_rates=Rates, **policy) -> Pacer:
+    return Pacer(loads, get_rates, PacingPolicy(**policy), threads=AtOnce())
+
+
 def paced(given: PoolLoad, now=NOON, **policy) -> Pacer:
-    pacer = Pacer(MemoryPoolLoads(given), Rates, PacingPolicy(**policy))
+    pacer = pacer_of(MemoryPoolLoads(given), **policy)
     pacer.begin_query()
-    pacer.await_query(HOUR)
     pacer.make(VIEW, WANTED, now)
     return pacer
 
@@ -196,7 +213,7 @@ def test_daemon_that_asks_no_schedd_opens_nothing():
 def test_silent_schedd_counts_with_its_last_answer_and_delays_nobody():
     first = PoolLoad(NOON, {"ap1": ScheddLoad(IDLE), "ap2": ScheddLoad((IdleJobs(1, str(BOTH)),))}, SLOTS)
     loads = MemoryPoolLoads(first)
-    pacer = Pacer(loads, Rates)
+    pacer = pacer_of(loads)
 
     def backlog(minutes: int) -> int:
         now = NOON + minutes * MINUTE
@@ -204,7 +221,6 @@ def test_silent_schedd_counts_with_its_last_answer_and_delays_nobody():
         if not minutes:
             loads.load = first
         pacer.begin_query()
-        pacer.await_query(HOUR)
         return pacer.make(VIEW, WANTED, now).backlog[UK]
 
     assert [backlog(minutes) for minutes in (0, 4, 6)] == [21, 21, 1]
@@ -217,16 +233,15 @@ def test_second_cycle_with_the_same_jobs_is_no_second_round():
 
 
 def test_bug_in_the_pacing_costs_the_openings_alone():
-    pacer = Pacer(MemoryPoolLoads(load(idle=IDLE, slots=SLOTS)), lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+    pacer = pacer_of(MemoryPoolLoads(load(idle=IDLE, slots=SLOTS)), lambda: 1 / 0)
     pacer.begin_query()
-    pacer.await_query(HOUR)
     assert pacer.make(VIEW, WANTED, NOON) is None
     assert "ZeroDivisionError" in pacer.last.none_reason
 
 
 def test_lateness_is_measured_from_the_openings_to_the_first_starts():
     loads = MemoryPoolLoads(load(idle=IDLE, slots=SLOTS))
-    pacer = Pacer(loads, Rates)
+    pacer = pacer_of(loads)
     assert pacer._figures.find_lateness() == LATENESS_SECONDS
     for number in range(8):
         now = NOON + number * 2 * MINUTE
@@ -234,19 +249,17 @@ def test_lateness_is_measured_from_the_openings_to_the_first_starts():
         jobs = (RunningJobs(started, DE, str(ONE), offer="read 8 s from UK"),) if started else ()
         loads.load = load(*jobs, idle=IDLE, slots=SLOTS, at=now)
         pacer.begin_query()
-        pacer.await_query(HOUR)
         pacer.make(VIEW, WANTED, now)
     assert pacer._figures.find_lateness() == 30.0
 
 
 def test_mean_run_time_is_that_of_the_last_ended_jobs():
     loads = MemoryPoolLoads(load())
-    pacer = Pacer(loads, Rates)
+    pacer = pacer_of(loads)
     start = to_unix(NOON)
     for minutes, starts in ((1, (start, start)), (11, (start,)), (21, ())):
         loads.load = load(RunningJobs(starts, DE, str(ONE)), at=NOON + minutes * MINUTE, slots=SLOTS)
         pacer.begin_query()
-        pacer.await_query(HOUR)
         pacer.make(VIEW, WANTED, NOON + minutes * MINUTE)
     assert pacer._figures.find_run_seconds() == (660 + 1260) / 2
 
