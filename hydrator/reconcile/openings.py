@@ -261,7 +261,7 @@ class Pacer:
 
     The query has its own thread. A query that takes long delays no cycle: the cycles use the last answer of
     each schedd until it is MAX_LOAD_AGE old. No failure stops a cycle: its ads keep their openings, which
-    end by themselves.
+    end by themselves. The thread that begins a query is the one that waits for it.
 
     Args:
         loads: the jobs and slots of the pool; None if the daemon does not query schedds.
@@ -297,19 +297,14 @@ class Pacer:
 
     def begin_query(self) -> None:
         """Begin to query the load in another thread, unless the last query still runs."""
-        if self._loads is None:
-            return
-        with self._lock:
-            if self._query is None or self._query.done():
-                loads = self._loads
-                self._query = self._threads.start("load", lambda: self._read(loads))
+        loads = self._loads
+        if loads is not None and (self._query is None or self._query.done()):
+            self._query = self._threads.start("load", lambda: self._read(loads))
 
     def await_query(self, timeout: timedelta = MAX_WAIT) -> None:
         """Wait for the query that runs, but not longer than *timeout*."""
-        with self._lock:
-            query = self._query
-        if query is not None:
-            self._threads.wait([query], timeout)
+        if self._query is not None:
+            self._threads.wait([self._query], timeout)
 
     def _read(self, loads: PoolLoads) -> None:
         """Store the load, or the reason of the failure; any thread may call this."""
