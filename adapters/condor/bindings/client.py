@@ -138,7 +138,7 @@ class QueueClient(DaemonClient):
     """Queries of the queues and histories of schedds, and edits of queued jobs."""
 
     def schedds(self) -> list[Ad]:
-        """Return Name, Machine and CondorVersion of the schedds that the collector lists, by name."""
+        """Return name, version and counts of jobs of the schedds that the collector lists, by name."""
         ads = self._call("schedds")
         return sorted((ad for ad in ads if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 

@@ -259,7 +259,8 @@ class ScheddCalls(LoadCalls):
 
     def schedds(self) -> list[Ad]:
         """Return name, machine and version of every schedd that the collector lists."""
-        return self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion"))
+        counts = ("TotalIdleJobs", "TotalRunningJobs", "MaxJobsRunning")
+        return self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion", *counts))
 
     def has_user_record(self, schedd: str, user: str) -> bool:
         """Return True if the schedd has a user record of *user*; a queue super user needs this record."""

@@ -1,8 +1,9 @@
 """Examination of a pool: authorization, schedds and negotiator."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 from hydrator.diagnostics.check.findings import (
     CheckPoolClient,
@@ -17,6 +18,7 @@ from hydrator.diagnostics.daemon_probe import AuthorizationResult
 from hydrator.domain.ads import contract
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import Queues
+from hydrator.domain.untrusted import valid_integer
 from hydrator.submit.pool_config import allow_line
 
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
@@ -146,6 +148,7 @@ def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
                 " schedd if anything evaluates it; pool-config evaluates none, another transform may",
                 f"upgrade the schedd to {'.'.join(map(str, FIRST_WITH_FIX))} or later",
             )
+        yield from _check_budget(ad)
     for schedd, answer in sorted(answers.items()):
         if isinstance(answer, Unseen):
             yield failure(
@@ -167,6 +170,26 @@ def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
         yield from run_guarded(f"schedd {schedd}", _check_schedd_configuration, pool, schedd)
     if not answers:
         yield warning("schedds", "the collector lists no schedd", "check htcondor.collector")
+
+
+def _check_budget(schedd: Mapping[str, Any]) -> Iterator[Finding]:
+    """Warn if waiting jobs use up what the schedd asks the negotiator for, whatever other jobs wait.
+
+    The schedd asks for MAX_JOBS_RUNNING less its running jobs, its first kind of jobs first. If these match
+    nothing, the same user's other jobs get no slot (HTCONDOR-3855, all releases up to 25.14).
+    """
+    idle, running, most = (
+        valid_integer(schedd.get(name)) for name in ("TotalIdleJobs", "TotalRunningJobs", "MaxJobsRunning")
+    )
+    if idle and running is not None and most and idle >= most - running:
+        yield advice(
+            f"schedd {schedd['Name']}",
+            f"{idle} jobs are idle and {running} run, of MAX_JOBS_RUNNING = {most}: if jobs of one kind wait"
+            f" for their data, and {most - running} or more of them are idle, the other jobs of their owner"
+            " get no slot",
+            "raise MAX_JOBS_RUNNING; or give the waiting jobs a lower JobPrio, an accounting_group of their"
+            " own, or max_idle",
+        )
 
 
 def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from hydrator.domain.text import format_count
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
     contract.SOURCE, contract.SITE, contract.AS_OF, contract.GENERATION,
-    contract.ERROR, "LastHeardFrom", contract.AUTO,
+    contract.ERROR, "LastHeardFrom", contract.AUTO, "SlotBrokenReason",
 )  # fmt: skip
 
 
@@ -32,10 +32,12 @@ def check_slots(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> Iterator[Finding]:
     """Examine the slots. Leave out findings that the failure of one of *failed_subjects* explains."""
-    slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
-    if not slots:
+    listed = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
+    if not listed:
         yield warning("slots", "the collector lists no slot", "check htcondor.collector")
         return
+    yield from _check_broken(listed)
+    slots = [slot for slot in listed if not slot.get("SlotBrokenReason")]
     homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
     yield from _check_sites(slots, homeless, inputs, sites, failed_subjects)
     if not (inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)):
@@ -73,11 +75,25 @@ def _check_sites(
         )
     unknown_sites = slot_sites - sites
     if unknown_sites and failed_subjects.isdisjoint(catalogue.name for catalogue in inputs.catalogues):
-        yield warning(
+        yield advice(
             "slots",
-            f"no catalogue covers the sites {name_list(unknown_sites)}",
-            "use the same site name in the catalogue (the RSE's site attribute or [catalogue.rse_sites])"
-            " and in the hook's --site",
+            f"no catalogue lists the sites {name_list(unknown_sites)}: they have slots and no storage, so"
+            " their jobs read from elsewhere",
+            "if one of them has storage, use the same site name in the catalogue (the RSE's site attribute"
+            " or [catalogue.rse_sites]) and in the hook's --site",
+        )
+
+
+def _check_broken(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    broken: dict[str, list[str]] = {}
+    for slot in slots:
+        if reason := slot.get("SlotBrokenReason"):
+            broken.setdefault(str(reason), []).append(str(slot["Name"]))
+    for reason, names in sorted(broken.items()):
+        yield advice(
+            "slots",
+            f"{format_count(len(names), 'slot')} broken, {name_list(names)}: {reason}",
+            "no job can run there: correct the startd's configuration",
         )
 
 

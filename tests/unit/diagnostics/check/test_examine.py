@@ -48,6 +48,7 @@ class Pool:
     denying: frozenset = frozenset()
     ping_answer: Answer | Exception = field(default_factory=Answer)
     version: str = "25.14.1"
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def slots(self, attributes, constraint="true"):
         return self.slots_there
@@ -77,7 +78,9 @@ class Pool:
         return list(self.addresses)
 
     def schedds(self):
-        return [{"Name": "ap1", "CondorVersion": f"$CondorVersion: {self.version} 2026-11-01 $"}]
+        return [
+            {"Name": "ap1", "CondorVersion": f"$CondorVersion: {self.version} 2026-11-01 $", **self.counts}
+        ]
 
 
 @dataclass
@@ -239,9 +242,21 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
         ),
         (
             Pool(slots_there=[slot(site="MARS")]),
-            Level.WARN,
-            "covers the sites MARS",
+            Level.ADVICE,
+            "MARS: they have slots and no storage",
             "--site",
+        ),
+        (
+            Pool(slots_there=[slot(), slot("slot2@a", Start="Owner", SlotBrokenReason="Not enough GPUs")]),
+            Level.ADVICE,
+            "1 slot broken, slot2@a: Not enough GPUs",
+            "correct the startd's configuration",
+        ),
+        (
+            Pool(counts={"TotalIdleJobs": 58, "TotalRunningJobs": 2, "MaxJobsRunning": 60}),
+            Level.ADVICE,
+            "58 or more of them are idle, the other jobs of their owner get no slot",
+            "raise MAX_JOBS_RUNNING",
         ),
         (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
         (
@@ -301,6 +316,11 @@ def test_unreachable_schedd_fails_and_the_others_are_checked():
 def test_schedd_that_an_endless_attribute_stops_is_named_with_its_version(version, is_named):
     found = [f for f in findings(Pool(version=version)) if f"HTCondor {version}: an attribute" in f.message]
     assert [f.level for f in found] == [Level.ADVICE] * is_named
+
+
+def test_schedd_with_room_for_one_more_job_is_not_named():
+    counts = {"TotalIdleJobs": 57, "TotalRunningJobs": 2, "MaxJobsRunning": 60}
+    assert ill(findings(Pool(counts=counts))) == []
 
 
 def test_storage_elements_without_a_site_are_counted_and_named():
