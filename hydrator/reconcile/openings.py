@@ -53,9 +53,13 @@ _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class PacingPolicy:
-    """The settings of the pacing: the time between two queries, and sites that are no source of reads."""
+    """The settings of the pacing: the length of a round, and sites that are no source of reads.
 
-    interval: timedelta = timedelta(seconds=30)
+    The negotiator must have had a cycle before a set whose site has free slots counts as stuck there: so a
+    round is not shorter than a minute, however often the daemon looks.
+    """
+
+    interval: timedelta = timedelta(minutes=1)
     excluded_sources: frozenset[Site] = frozenset()
 
 

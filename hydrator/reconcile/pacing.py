@@ -41,6 +41,8 @@ Holders = tuple[Site, ...]
 
 MAX_OPEN_SETS: Final = 300
 """Open sets up to which sets with small reads are added: 20 kB of an ad."""
+ABSENT_SECONDS: Final = 600.0
+"""Jobs whose data is at no site wait for it for this time; then they may run anywhere."""
 CLOCK_SLACK_SECONDS: Final = 1.0
 """A round may begin this much before its time."""
 
@@ -475,7 +477,13 @@ class _Round:
         return Outlook(Reason.OPEN, tuple(read.site for read in reads))
 
     def _open_everywhere(self, group: Group) -> Outlook:
-        """Open *group*, whose data is at no site, at all sites with slots that are large enough."""
+        """Open *group*, whose data is at no site, at all sites with slots that are large enough.
+
+        It waits for a while: a catalogue may list its data soon.
+        """
+        watch = self._watches.setdefault(group, Watch(self._idle[group], self._now))
+        if self._now - watch.since < ABSENT_SECONDS:
+            return Outlook(Reason.ABSENT)
         sites = [site for site in self._figures.cores if self._figures.is_large_enough(site, group[1])]
         if not sites:
             return Outlook(Reason.NOWHERE)

@@ -47,6 +47,8 @@ class Reason(StrEnum):
     """They may start at the sites now."""
     TURN = "turn"
     """Their turn to read has not come: the link of the site feeds other sets before them."""
+    ABSENT = "absent"
+    """No site has their data on disk; they may run anywhere after some minutes."""
     NOWHERE = "nowhere"
     """No site that could read their data has slots that are large enough."""
 
@@ -130,6 +132,8 @@ def describe_outlook(key: str, made: Openings) -> str:
     if outlook.reason is Reason.TURN:
         link = f"the link of {sites} feeds" if sites else "the daemon opens"
         return f"its turn to read has not come: {link} {format_count(outlook.before, 'set')} before it"
+    if outlook.reason is Reason.ABSENT:
+        return "no site has its data on disk; it may run anywhere ten minutes after the daemon first saw it"
     if outlook.reason is Reason.NOWHERE:
         return "no site that could read its data has slots that are large enough for it"
     reads = [one for site in outlook.sites if (one := made.find(key, site))]

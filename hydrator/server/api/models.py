@@ -203,7 +203,8 @@ class OutlookAnswer(TypedDict):
 
     Attributes:
         reason: beside: its data is at the sites; open: the jobs may start at the sites now by reading; turn:
-            the link of the site feeds other sets before it; nowhere: no site has slots that are large enough.
+            the link of the site feeds other sets before it; absent: no site has its data on disk; nowhere:
+            no site has slots that are large enough.
         sites: the sites.
         before: jobs or sets that come before.
     """

@@ -227,3 +227,18 @@ def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
         memory = made.memory
         tried |= opened(made).get(DE, set())
     assert tried == {*sets, X}
+
+
+@pytest.mark.parametrize(
+    ("sites", "count", "reason", "where"),
+    [
+        ({UK: slots(0, 1), DE: slots(4)}, 10, Reason.ABSENT, {}),
+        ({UK: slots(0, 1), DE: slots(4)}, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
+        ({UK: slots(4, each=SMALL), DE: slots(4, each=BIG)}, 11, Reason.OPEN, {DE: {X}}),
+        ({UK: slots(4, each=SMALL)}, 11, Reason.NOWHERE, {}),
+    ],
+)
+def test_jobs_whose_data_is_at_no_site_may_run_anywhere_after_ten_minutes(sites, count, reason, where):
+    made = rounds(count, sites=sites, jobs={X: 1}, sets={X: SetBytes({})}, request=BIG_JOB)
+    assert (made.outlooks[X].reason, opened(made)) == (reason, where)
+    assert made.backlog == {}
