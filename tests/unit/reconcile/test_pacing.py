@@ -232,8 +232,8 @@ def test_sets_that_no_slot_takes_delay_a_set_by_few_rounds():
 @pytest.mark.parametrize(
     ("sites", "count", "reason", "where"),
     [
-        ({UK: slots(0, 1), DE: slots(4)}, 10, Reason.ABSENT, {}),
-        ({UK: slots(0, 1), DE: slots(4)}, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
+        ({UK: slots(0, 1, BIG), DE: slots(4, 0, BIG)}, 10, Reason.ABSENT, {}),
+        ({UK: slots(0, 1, BIG), DE: slots(4, 0, BIG)}, 11, Reason.OPEN, {UK: {X}, DE: {X}}),
         ({UK: slots(4, each=SMALL), DE: slots(4, each=BIG)}, 11, Reason.OPEN, {DE: {X}}),
         ({UK: slots(4, each=SMALL)}, 11, Reason.NOWHERE, {}),
     ],
