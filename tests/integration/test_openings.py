@@ -59,7 +59,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
         SiteSpec("PL", 4, 1000, extra={"START": REFUSES_LONG_JOBS}),
         *([SiteSpec("NL", 2, extra={"KIND_OF_SLOT": "cpus=2, gpus=1"})] if is_new else []),
         SiteSpec("DE", 4),
-        SiteSpec("CLOUD", 64, 8000),
+        SiteSpec("CLOUD", 64, 16000),
     ]
     with (
         Pool.start(htcondor_release, sites, {"startd": BROKEN} if is_new else {}) as pool,

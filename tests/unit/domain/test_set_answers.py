@@ -11,7 +11,7 @@ from tests.factories import CAM, L1, L2, MINUTE, NOON
 
 ONE, TWO = set_key([L1]), set_key([L1, L2])
 UK = Site("UK")
-OPENINGS = write_openings({TWO: Opening(256, UK, 10**9)}, 512)
+OPENINGS = write_openings({TWO: Opening(240, UK, 10**9)}, 512)
 
 
 def ad(**lines: str) -> SiteAd:
@@ -31,7 +31,7 @@ def test_answers_have_the_share_the_age_and_the_opening():
     answers = read_set_answers(ad(**AGES), NOON)
     assert answers.by_key == {
         ONE: SetAnswer(1.0, to_unix(NOON)),
-        TWO: SetAnswer(0.62, to_unix(NOON) - 60, 256, UK),
+        TWO: SetAnswer(0.62, to_unix(NOON) - 60, 240, UK),
     }
     assert (answers.backlog, answers.open_until) == (512, to_unix(NOON + 10 * MINUTE))
     assert answers.by_key[ONE].is_whole

@@ -131,7 +131,7 @@ def test_sets_and_openings_are_in_the_file_and_stay_when_another_site_changes(tm
 
     def ad(site: str, opened: datetime | None = until) -> SiteAd:
         content = (("DataLocalitySets", f"['{key}'=0.5]"), ("DataLocalityVersion", "1"))
-        openings = write_openings({key: Opening(256, Site("UK"), 10**9)}, 64)
+        openings = write_openings({key: Opening(240, Site("UK"), 10**9)}, 64)
         return SiteAd(Site(site), NOON, to_unix(NOON), content, openings if opened else (), opened)
 
     publisher = SitesFilePublisher(
@@ -141,7 +141,7 @@ def test_sets_and_openings_are_in_the_file_and_stay_when_another_site_changes(tm
     publisher.publish([ad("PL", None)])
     content = json.loads((tmp_path / "sites.json").read_text())
     facts = {"share": 0.5, "as_of": to_unix(NOON)}
-    assert content["sets"] == {key: {"DE": {**facts, "open_seconds": 256, "read_from": "UK"}, "PL": facts}}
+    assert content["sets"] == {key: {"DE": {**facts, "open_seconds": 240, "read_from": "UK"}, "PL": facts}}
     opened = {"backlog": 64, "open_until": to_unix(until)}
     assert content["sites"]["DE"].items() > opened.items()
     assert opened.keys().isdisjoint(content["sites"]["PL"])
