@@ -35,7 +35,7 @@ request_disk = 1
 requirements = TARGET.GLIDEIN_Site == "UK"
 queue
 """
-BROKEN = "SLOT_CONFIG_FAILURE_MODE = CONTINUE\nSLOT_TYPE_1 = $(KIND_OF_SLOT:100%)\n"
+BROKEN = "SLOT_CONFIG_FAILURE_MODE = CONTINUE\nKIND_OF_SLOT = 100%\nSLOT_TYPE_1 = $(KIND_OF_SLOT)\n"
 
 
 class Holdings(ListedCatalogue):
