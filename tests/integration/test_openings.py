@@ -1,7 +1,7 @@
 """Pacing on a real pool: jobs of mode auto start elsewhere by openings, whatever is full, broken or refusing.
 
 UK is full. PL's free slots refuse long jobs and have 1,000 MiB. On 25.14 NL's only slot is broken. CLOUD is
-in no catalogue, and DE has nothing. FAR stores data and has no slots. Each test reads from a site of its own.
+in no catalogue, and DE has a GPU. Both have no data. FAR stores data and has no slots.
 """
 
 import json
@@ -18,8 +18,16 @@ from testbed.pool import Pool, SiteSpec
 pytestmark = [pytest.mark.pool, pytest.mark.older, pytest.mark.timeout(1200)]
 
 GIGABYTE = 10**9
-DATA = {"p:uk": ("UK", 10), "p:pl": ("PL", 10), "p:other": ("PL", 1), "p:nl": ("NL", 10), "p:far": ("FAR", 4)}
-"""Each dataset with its site, and its size in gigabytes: 8 s a gigabyte at 1 Gb/s, less than 1 s at CLOUD."""
+DATA = {
+    "p:uk": ("UK", 10),
+    "p:pl": ("PL", 10),
+    "p:other": ("PL", 1),
+    "p:nl": ("NL", 10),
+    "p:gpu": ("NL", 1),
+    "p:far": ("FAR", 4),
+}
+"""Each dataset with its site, and its size in gigabytes: 8 s a gigabyte at 1 Gb/s, a tenth of that
+from UK and FAR to CLOUD."""
 LINKS = "".join(
     f'[[network.links]]\nsource = "{source}"\ndestination = "CLOUD"\ngbit_per_second = 10\n'
     for source in ("UK", "FAR")
@@ -58,7 +66,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
         SiteSpec("UK", 2),
         SiteSpec("PL", 4, 1000, extra={"START": REFUSES_LONG_JOBS}),
         *([SiteSpec("NL", 2, extra={"KIND_OF_SLOT": "cpus=2, gpus=1"})] if is_new else []),
-        SiteSpec("DE", 4),
+        SiteSpec("DE", 4, gpus=1),
         SiteSpec("CLOUD", 64, 16000),
     ]
     with (
@@ -98,6 +106,10 @@ def test_free_slots_beside_the_data_that_refuse_a_job_do_not_trap_it(installed, 
 
 def test_broken_slot_beside_the_data_does_not_trap_a_job(installed):
     assert installed.ran_at(installed.submit(["p:nl"])) in (["DE"], ["CLOUD"])
+
+
+def test_job_that_asks_for_a_gpu_reads_where_one_is(installed):
+    assert installed.ran_at(installed.submit(["p:gpu"], more="request_gpus = 1\n")) == ["DE"]
 
 
 def test_short_reads_of_a_large_set_start_together(installed):
