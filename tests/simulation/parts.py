@@ -214,7 +214,13 @@ class SimulatedPublisher(Part):
         """See :class:`hydrator.domain.ports.Publisher`."""
         self._raise(self._step())
         return {
-            site: PublishedAd(site, ad.generation, from_unix(to_unix(ad.as_of)), self._world.clock_at(came))
+            site: PublishedAd(
+                site,
+                ad.generation,
+                from_unix(to_unix(ad.as_of)),
+                self._world.clock_at(came),
+                from_unix(to_unix(ad.open_until)) if ad.open_until else None,
+            )
             for site, (ad, came) in sorted(self._shelf.ads.items())
             if self._lifetime is None or self._world.loop.now - came < self._lifetime
         }

@@ -90,10 +90,10 @@ def test_longest_key_and_hashed_keys_are_printed_unchanged_and_these_without_quo
 
 @pytest.mark.parametrize("key", ["a:b~3", f"s{2:020}~10", "x,y~0"])
 def test_key_of_a_lane_is_printed_in_quotes_in_the_block_of_openings(key):
-    ad = read(ad_text(**dict(write_openings({key: Opening(60, Site("AU"), 5)}, 7))))
+    ad = read(ad_text(**dict(write_openings({key: Opening(60, Site("AU"), 5)}, 8))))
     assert hook.openings_block(ad, is_update=True).decode() == (
         f"\nDataLocalityOpen = (['{key}'=60])\nDataLocalityReadFrom = (['{key}'=\"AU\"])\n"
-        f"DataLocalityBacklog = 7\n{UNTIL} = {NOW + 900}\n- openings update:true\n"
+        f"DataLocalityBacklog = 8\n{UNTIL} = {NOW + 900}\n- openings update:true\n"
     )
 
 

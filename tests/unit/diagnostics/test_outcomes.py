@@ -26,7 +26,7 @@ from hydrator.domain.ports import EndedJobs
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, SECOND
 
 LATER = NOON + 2 * HOUR
-LOCAL, READ = "local", "read 240 s from UK, queue 720 s"
+LOCAL, READ = "local", "read 240 s from UK"
 
 
 def row(*datasets: str, site: object = CAM, waits=MINUTE, runs=HOUR, start: object = LOCAL, **more) -> dict:
@@ -63,7 +63,6 @@ NEVER = row(L1, start=None, JobStartDate=None, JobCurrentStartDate=None, JobStat
     [
         (LOCAL, Start.LOCAL),
         (READ, Start.READ),
-        ("queue 720 s", Start.UNKNOWN),
         ("", Start.UNKNOWN),
         (None, Start.UNKNOWN),
         ("read my lips", Start.UNKNOWN),
