@@ -395,13 +395,18 @@ class _CurrentAnswer:
 _current_answer = _CurrentAnswer()
 
 
+def send_part(part: Message) -> None:
+    """Send a part of the current answer, if there is one."""
+    if _current_answer.send_part:
+        _current_answer.send_part(part)
+
+
 def announce(dids: Collection[str] = ()) -> None:
     """Report the next question to the server, and its datasets, so that this process has time for it.
 
     If the process ends at this question, the supervisor knows the datasets.
     """
-    if _current_answer.send_part:
-        _current_answer.send_part({"asks": list(dids)})
+    send_part({"asks": list(dids)})
 
 
 Answer = Callable[[Message, Callable[[Any], None]], Message]
@@ -431,11 +436,11 @@ def serve(build: Callable[[], Answer]) -> NoReturn:
         for line in channel.makefile("rb"):
             request = json.loads(line)
 
-            def send_part(part: Any, request_id: int = request["id"]) -> None:  # noqa: ANN401  (JSON)
+            def send_one(part: Any, request_id: int = request["id"]) -> None:  # noqa: ANN401  (JSON)
                 send({"id": request_id, "part": part})
 
-            _current_answer.send_part = send_part
-            message = answer(request, send_part)
+            _current_answer.send_part = send_one
+            message = answer(request, send_one)
             _current_answer.send_part = None
             send({"id": request["id"], **message})
     except BaseException as error:

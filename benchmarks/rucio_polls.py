@@ -159,7 +159,7 @@ def _catalogue(
         password=server.password, token_dir=folder / "tokens", twins_every=None,
         deadline=timedelta(hours=2), deep_calls=10**6, count_first=count_all,
         verify_every=verify_every or seldom,
-        calls_per_second=10_000, concurrent_calls=2,
+        calls_per_second=10_000,
     )  # fmt: skip
     return RucioCatalogue(settings, lambda: datetime.fromtimestamp(time.time(), UTC))
 

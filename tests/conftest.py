@@ -1,10 +1,12 @@
 """Fixtures for everybody: a real HTCondor pool, on the releases that --htcondor names."""
 
+import atexit
 import gc
 import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,8 +31,14 @@ def pytest_configure() -> None:
     """Restore SIGINT: a shell ignores it in the background, and so would all processes of the tests.
 
     Collect no garbage while tests are collected: there is none, and the search takes ten seconds.
+    Let rucio-clients in this process have a configuration, as in a worker.
     """
     gc.disable()
+    folder = Path(tempfile.mkdtemp(prefix="rucio-clients-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    config = folder / "rucio.cfg"
+    config.write_text(f"[client]\nauth_token_file_path = {folder / 'token'}\n")
+    os.environ["RUCIO_CONFIG"] = str(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -11,7 +11,7 @@ from hydrator.wiring.catalogue_worker import build_answer
 class InlineWorker:
     """In place of :class:`adapters.worker.Worker`, for workers with catalogues."""
 
-    def __init__(self, command: Sequence[str], *, limit_bytes: int, setup: Message) -> None:
+    def __init__(self, command: Sequence[str], *, limit_bytes: int, setup: Message, **_: int) -> None:
         self._setup = setup
         self._answer: Callable[[Message, Callable[[Any], None]], Message] | None = None
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-MAX_PAUSE_SECONDS = 900.0
-"""The longest pause in seconds, even if a server asks for a longer one."""
+MAX_PAUSE_SECONDS = 120.0
+"""The longest pause in seconds, even if a server asks for a longer one, perhaps by mistake."""
 _MAX_HEADER_CHARS = 100
 """The longest time header in characters that is parsed."""
 
@@ -111,7 +111,7 @@ class HttpRateLimiter:
         """Pause all calls for the time that the server asks for, but at least for a minimum time.
 
         The minimum is 0.25 s (2 s without ``Retry-After``) and doubles with each further refusal in a row.
-        No pause is longer than 900 s.
+        No pause is longer than ``MAX_PAUSE_SECONDS``.
 
         Args:
             retry_after_header: the ``Retry-After`` of the response.

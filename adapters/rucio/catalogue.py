@@ -9,10 +9,6 @@ A poll (:meth:`RucioCatalogue.read`) has these steps; each step is a module:
 5. States (:mod:`.conclusions`, :mod:`.states`): the replicas of datasets, then of files and containers.
 6. Survey: one reading for each DID, with its variants in letter case (:mod:`.did_search`).
 
-Steps 3 to 5 overlap: while Rucio answers for one batch of datasets, the daemon computes the states of another
-batch. Methods named ``iter_…`` yield each dataset as soon as its result is known, while other datasets are
-still queried.
-
 Rucio has two answers for step 3. The summary (bulk, "shallow") is a table that Rucio's daemons refresh. It
 has 0 of 0 files before these daemons have counted. It omits replicas without a rule, and ignores files that
 went bad. The count ("deep") is correct, but needs one call for each dataset. So the catalogue uses the
@@ -27,7 +23,6 @@ import queue
 import threading
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -87,9 +82,7 @@ class RucioCatalogue:
         connection = RucioConnection(settings, rate_limiter)
         self._queries = queries = QueryRunner(settings, connection)
         self._background = BackgroundVerifier[TrustedCount, DatasetCount](
-            QueryRunner(
-                replace(settings, concurrent_calls=1), connection.with_own_deadline(settings.concurrent_calls)
-            ),
+            QueryRunner(settings, connection.with_own_deadline()),
             self._verify,
             settings.verify_every,
         )
@@ -209,8 +202,6 @@ class RucioCatalogue:
         is known. Datasets whose ended rules must be queried too come last.
         """
         counts: dict[Did, CountWithRows] = {}
-        settled_by_did: dict[Did, bool] = {}
-        rule_storages: dict[Did, AbstractSet[str]] = {}
         needing_history: dict[Did, frozenset[str]] = {}
         self._datasets.start_poll(dids)
 
@@ -221,20 +212,15 @@ class RucioCatalogue:
             else:
                 self._datasets.conclude(poll, did, counts[did], movements)
 
-        with self._lock_tracker.refresh_rules_in_background(poll, dids):
-            # step 3: replicas
-            for batch in self._counter.iter_counts(poll, dids):
-                counts.update(batch)
-                settled = {did for did, (count, rows) in batch.items() if count.is_settled(rows)}
-                known_movements = self._lock_tracker.cached_movements(poll, settled)
-                for did, movements in known_movements.items():
-                    conclude(did, movements)
-                for did in batch.keys() - known_movements.keys():
-                    settled_by_did[did] = did in settled
-                    rule_storages[did] = {row.storage for row in batch[did][1]}
-            # step 4: locks and rules; then step 5 for each dataset: states
-            for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
-                conclude(did, movements)
+        self._lock_tracker.start_poll(dids)
+        # step 3: replicas
+        for batch in self._counter.iter_counts(poll, dids):
+            counts.update(batch)
+        settled_by_did = {did: count.is_settled(rows) for did, (count, rows) in counts.items()}
+        rule_storages = {did: {row.storage for row in rows} for did, (_, rows) in counts.items()}
+        # step 4: locks and rules; then step 5 for each dataset: states
+        for did, movements in self._lock_tracker.iter_movements(poll, settled_by_did, rule_storages):
+            conclude(did, movements)
         for did, movements in self._lock_tracker.iter_histories(poll, needing_history):
             self._datasets.conclude(poll, did, counts[did], movements)
         self._file_lists.read(poll, self._datasets.shared_counts)

@@ -32,7 +32,7 @@ from .responses import (
     read_time,
     require_record,
 )
-from .session.queries import QueryRunner, SeriesGuard, is_unanswered, split_did
+from .session.queries import MAX_UNANSWERED, QueryRunner, SeriesGuard, is_unanswered, split_did
 from .session.transport import InvalidRequest, NotFound
 
 _MAX_SINGLE_QUERIES = 500  # at most so many names are looked up one by one in one poll
@@ -134,7 +134,7 @@ class DidResolver:
         """Query *todo*, from last to first, until a SeriesGuard ends it; return the number of queries."""
         query_count = 0
         guard = SeriesGuard(self._queries)
-        for did, answer in self._queries.map_concurrently(todo, self.query_one):
+        for did, answer in self._queries.ask_each(todo, self.query_one):
             query_count += 1
             self._tried_at[did] = poll.started_at
             if isinstance(answer, CatalogueError):
@@ -265,7 +265,7 @@ class ContainerLister:
             members[did] = frozenset()
             if self._background and (error := self._background.error_of(("members", did))):
                 poll.errors[did] = error
-            elif unanswered >= self._queries.max_unanswered:
+            elif unanswered >= MAX_UNANSWERED:
                 poll.errors[did] = CatalogueUnreachable(
                     self._queries.name,
                     "its datasets were not listed: Rucio did not answer for other containers",

@@ -88,7 +88,7 @@ class FileLists:
         due = {did for did in shared_counts if did in unknown or self._is_due(did, poll.started_at)}
         jobs = sorted(due, key=lambda did: (self._tried_at.get(did, NEVER), did not in unknown, did))
         jobs = jobs[: max(1, self._queries.settings.deep_calls // 10)][::-1]
-        for did, answer in self._queries.map_concurrently(
+        for did, answer in self._queries.ask_each(
             jobs, lambda each: self._list_files(each, shared_counts[each], poll.started_at)
         ):
             self._tried_at[did] = poll.started_at
@@ -157,8 +157,7 @@ class RucioFileLister:
     def __init__(self, settings: RucioSettings, reporter: StepReporter | None = None) -> None:
         self.name = settings.name
         self._reporter = reporter
-        self._settings = replace(settings, token_dir=settings.token_dir / "files")
-        self._queries = QueryRunner(self._settings, RucioConnection(self._settings))
+        self._queries = QueryRunner(settings, RucioConnection(settings))
         self._one_at_a_time = threading.Lock()
 
     def close(self) -> None:
@@ -176,7 +175,7 @@ class RucioFileLister:
             self._queries.start_poll(),
         ):
             jobs = sorted(dids, reverse=True)
-            for did, answer in self._queries.map_concurrently(
+            for did, answer in self._queries.ask_each(
                 jobs, lambda each: self._list_files_of(each, storages, max_files)
             ):
                 if self._reporter:

@@ -5,7 +5,6 @@
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from .poll import NEVER, DidErrors, Dids, RucioPoll, StoragesByDid, drop_all_but
 from .responses import Rows, iter_records, read_choice, read_did, read_text
 from .rule_cache import RuleCache
 from .session.client import UnreadableAnswer
-from .session.queries import BackgroundQuery, QueryRunner, SeriesGuard, split_did
+from .session.queries import QueryRunner, SeriesGuard, split_did
 from .session.transport import NotFound
 from .states import (
     LOCK_STATES,
@@ -97,7 +96,7 @@ class RuleHistories:
         in_order = sorted(storages_by_did, key=self._turn)
         waiting, jobs = in_order[_MAX_HISTORIES:], in_order[:_MAX_HISTORIES][::-1]
         guard = SeriesGuard(self._queries, reserve=0.2)
-        for did, history in self._queries.map_concurrently(
+        for did, history in self._queries.ask_each(
             jobs, lambda each: self._query(poll, each, storages_by_did[each])
         ):
             if isinstance(history, CatalogueError):
@@ -232,7 +231,7 @@ class LockReader:
             (self._dataset_locks[did].read_at if did in self._dataset_locks else NEVER, did) for did in dids
         )
         failures: DidErrors = {}
-        step = settings.batch * settings.concurrent_calls
+        step = settings.batch
         for start in range(0, len(due), step):
             if self._queries.is_late(0.5):
                 return
@@ -364,40 +363,15 @@ class LockTracker:
         self._histories = RuleHistories(queries, self._rule_cache, self._parents)
         self._ended_storages: dict[Did, frozenset[str]] = {}
         self._cached_movements: dict[Did, _CachedMovements] = {}
-        self._refresh_query = BackgroundQuery[frozenset[Did]](frozenset)
         self._pending_rules: Mapping[Did, list[Rule]] | None = None
 
-    @contextmanager
-    def refresh_rules_in_background(self, poll: RucioPoll, dids: Dids) -> Iterator[None]:
-        """Query the changed rules in a thread during the ``with`` block; forget all datasets but *dids*."""
+    def start_poll(self, dids: Dids) -> None:
+        """Start a poll of *dids*; forget all other datasets."""
         self._lock_reader.forget_all_but(dids)
         self._histories.forget_all_but(dids)
         self._parents.forget_all_but(dids)
         drop_all_but(dids, self._ended_storages, self._cached_movements)
         self._pending_rules = None
-        with self._queries.run_in_background(
-            lambda: self._rule_cache.refresh(poll.started_at)
-        ) as self._refresh_query:
-            yield
-
-    def cached_movements(self, poll: RucioPoll, settled_dids: Iterable[Did]) -> Mapping[Did, Movements]:
-        """Return the movements of the *settled_dids* that need no further query.
-
-        Return no movements until Rucio has answered the query for changed rules.
-        """
-        if not self._refresh_query.is_done:
-            return {}
-        try:
-            changed = self._refresh_query.result()
-        except CatalogueError:
-            changed = frozenset()
-        rules = self._rule_cache.rules_by_id
-        return {
-            did: self._movements_of(poll, did)
-            for did in settled_dids
-            if not self._lock_reader.is_due(poll, did, changed)
-            and all(lock.rule in rules for lock in self._locks_of(did))
-        }
 
     def iter_movements(
         self,
@@ -405,7 +379,7 @@ class LockTracker:
         settled_by_did: Mapping[Did, bool],
         rule_storages: StoragesByDid,
     ) -> Iterator[tuple[Did, Movements]]:
-        """Yield each dataset with its movements by storage element, while other datasets are queried.
+        """Yield each dataset with its movements by storage element.
 
         An unsettled dataset whose locks or rules cannot be read gets into ``poll.errors``.
 
@@ -416,7 +390,7 @@ class LockTracker:
         """
         unsettled = {did for did, is_settled in settled_by_did.items() if not is_settled}
         try:
-            changed = self._refresh_query.result()
+            changed = self._rule_cache.refresh(poll.started_at)
         except CatalogueError as exc:
             changed = frozenset()
             poll.errors.update(dict.fromkeys(unsettled, exc))

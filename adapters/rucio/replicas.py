@@ -208,7 +208,7 @@ class DatasetCounter:
         jobs, waiting = todo[:budget][::-1], todo[budget:]
         guard = SeriesGuard(self._queries, reserve=0.2)
         query_count = 0
-        for did, count in self._queries.map_concurrently(
+        for did, count in self._queries.ask_each(
             jobs,
             lambda each: count_dataset(
                 self._queries, each, versions[each], poll.started_at, self._counts.get(each)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from adapters.bounded_json import Record as Record  # noqa: PLC0414 - other modules import it from here
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, parse_did
 
 T = TypeVar("T")
+Record = Mapping[str, Any]
+"""One JSON object."""
 Rows = Iterable[object]
 """The rows of an answer, as they arrive, before any check."""
 

@@ -15,7 +15,7 @@ from .poll import StoragesByDid
 from .responses import iter_records, read_text
 from .session.queries import QueryRunner, split_did
 from .session.transport import InvalidRequest, NotFound, ServerFault
-from .states import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
+from .states import PENDING_STATES, Lock, Rule, parse_rules
 
 # a query also asks for changes in the 2 minutes before the last query: Rucio commits some changes late
 _OVERLAP = timedelta(minutes=2)
@@ -113,7 +113,7 @@ class RuleCache:
 
         A rule implies its lock if it has no end, is on the dataset itself, and its expression is the name of
         one storage element. Other datasets are skipped: a rule of a container, or with another expression,
-        may hold them. The method yields datasets while the list of rules still arrives.
+        may hold them.
 
         Raises:
             CatalogueError: the rules of a scope cannot be listed.
@@ -124,7 +124,8 @@ class RuleCache:
         for scope, dids in by_scope.items():
             if self._cache and len(dids) >= _MIN_RULES_FOR_SCOPE_QUERY:
                 rules_by_did = {did: dict[str, Rule]() for did in dids if rule_storages[did]}
-                for rule in self._stream_rules({"scope": scope}, _MAX_RULES_PER_DATASET * len(dids)):
+                listed = self._list_rules({"scope": scope}, _MAX_RULES_PER_DATASET * len(dids))
+                for rule in listed.values():
                     rules = rules_by_did.get(rule.did) if rule.did else None
                     if rules is None or rule.did is None or rule.state != "OK" or rule.expires_at is not None:
                         continue
@@ -180,14 +181,6 @@ class RuleCache:
         except NotFound:
             return False
         return True
-
-    def _stream_rules(self, filters: Mapping[str, str], max_rules: int) -> Iterator[Rule]:
-        """Yield at most *max_rules* rules, each as soon as it arrives."""
-        for chunk in self._queries.stream(
-            lambda client: islice(client.list_replication_rules(dict(filters)), max_rules),
-            lambda rows: iter_rules(rows, "list_replication_rules"),
-        ):
-            yield from chunk
 
     def _list_rules(self, filters: Mapping[str, str], max_rules: int | None = None) -> dict[str, Rule]:
         rules = self._queries.ask(

@@ -23,6 +23,14 @@ def locate_bug(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
+def is_from(error: BaseException, *packages: str) -> bool:
+    """Return whether the code that raised *error* belongs to one of *packages*."""
+    last = error.__traceback__
+    while last and last.tb_next:
+        last = last.tb_next
+    return last is not None and str(last.tb_frame.f_globals.get("__name__")).split(".")[0] in packages
+
+
 def format_frames(error: BaseException) -> str:
     """Return the calls that led to *error*, without its text, which may contain secrets or names."""
     return "".join(traceback.format_tb(error.__traceback__))

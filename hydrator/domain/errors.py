@@ -27,8 +27,21 @@ from collections.abc import Sequence
 from .redaction import sanitize
 
 
+def _rebuild(
+    kind: type["HydratorError"], args: tuple[object, ...], facts: dict[str, object]
+) -> "HydratorError":
+    """Return an error of *kind* as it was before it was pickled: its constructor has other arguments."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
+
+
 class HydratorError(Exception):
     """The base class of all errors of this project; its text is one sentence for people."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how to rebuild the error in another process."""
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(HydratorError):

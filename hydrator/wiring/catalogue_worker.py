@@ -5,6 +5,7 @@ imports first are light, for each worker has them; a function imports the client
 """
 
 import base64
+import os
 import pickle
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters.catalogue_server import CatalogueServer, describe_error
-from adapters.worker import Answer, Message, serve
-from hydrator.domain.ports import Catalogue
+from adapters.remote import ObjectServer
+from adapters.worker import Answer, Message, send_part, serve
+from hydrator.domain.ports import Catalogue, FileLister
 from hydrator.domain.sites import MappedCatalogue, SiteMapping
+from hydrator.domain.staging_ports import Stager
 from hydrator.reconcile.intake import CheckedCatalogue, CleanCatalogue
 
 if TYPE_CHECKING:
@@ -30,14 +33,14 @@ Service = Callable[[], "JsonClient"]
 """The function :func:`connect` with its arguments."""
 
 
-def encode_recipe(recipe: Recipe, mapping: SiteMapping) -> Message:
-    """Return the first request to a worker: what it builds, and the names of sites in its answers."""
+def encode_recipe(recipe: Callable[[], object], mapping: SiteMapping | None = None) -> Message:
+    """Return the first request to a worker: what it builds, and for a catalogue the names of sites."""
     return {"call": "open", "recipe": base64.b64encode(pickle.dumps((recipe, mapping))).decode("ascii")}
 
 
 def build_answer() -> Answer:
     """Return the function that answers the daemon; its first request has the recipe."""
-    server: CatalogueServer | None = None
+    server: CatalogueServer | ObjectServer | None = None
 
     def answer(request: Message, send_part: Callable[[Any], None]) -> Message:
         nonlocal server
@@ -46,6 +49,9 @@ def build_answer() -> Answer:
         try:
             recipe, mapping = pickle.loads(base64.b64decode(request["recipe"]))  # noqa: S301 - from the daemon
             bare = recipe()
+            if mapping is None:
+                server = ObjectServer(bare)
+                return {"ok": None}
         except Exception as error:  # noqa: BLE001  (the daemon decides what to do)
             return describe_error(error)
         catalogue: Catalogue = bare if isinstance(bare, CleanCatalogue) else CleanCatalogue(bare)
@@ -137,6 +143,7 @@ def build_rucio(settings: "RucioSettings", mapping: SiteMapping, capabilities: S
     Raises:
         ConfigError: a file with a secret or a certificate cannot be read.
     """
+    _configure_rucio(settings)
     from adapters.rucio.catalogue import RucioCatalogue
 
     return RucioCatalogue(
@@ -145,6 +152,40 @@ def build_rucio(settings: "RucioSettings", mapping: SiteMapping, capabilities: S
         capabilities=_build_capabilities(capabilities),
         group_sites=mapping.shared_storage_groups,
     )
+
+
+class _Steps:
+    """A reporter in the worker: each step is a part of the answer."""
+
+    def set_steps(self, count: int) -> None: ...
+
+    def advance(self) -> None:
+        send_part({"step": 1})
+
+
+def build_rucio_lister(settings: "RucioSettings") -> FileLister:
+    """Build the lister of files of a Rucio server."""
+    _configure_rucio(settings)
+    from adapters.rucio.file_lists import RucioFileLister
+
+    return RucioFileLister(settings, _Steps())
+
+
+def build_rucio_stager(settings: "RucioSettings", options: Mapping[str, Any]) -> Stager:
+    """Build the stager of a Rucio server; *options* are those of RuleOptions."""
+    _configure_rucio(settings)
+    from adapters.rucio.staging.destinations import RuleOptions
+    from adapters.rucio.staging.stager import RucioStager
+
+    return RucioStager(settings, RuleOptions(**options), now)
+
+
+def _configure_rucio(settings: "RucioSettings") -> None:
+    """Let rucio-clients read a configuration of its own; this process has no other thread yet."""
+    settings.token_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    config = settings.token_dir / "rucio.cfg"
+    config.write_text(f"[client]\nauth_token_file_path = {settings.token_dir / 'token'}\n")
+    os.environ["RUCIO_CONFIG"] = str(config)
 
 
 def _build_capabilities(service: Service | None) -> "SiteCapabilities | None":

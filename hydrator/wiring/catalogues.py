@@ -5,21 +5,29 @@ from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from adapters.catalogue_worker import WorkerCatalogue
 from adapters.command_stager import CommandStager
+from adapters.remote import RemoteObject
 from adapters.worker import Worker
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings, parse_row
-from hydrator.domain.errors import CatalogueError, ConfigError, StateError
+from hydrator.domain.errors import (
+    CatalogueError,
+    CatalogueUnreachable,
+    ConfigError,
+    HydratorError,
+    StateError,
+)
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot, to_unix
 from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, TokenValidity
 from hydrator.domain.sites import SiteMapping
-from hydrator.domain.staging_ports import Stager
+from hydrator.domain.staging_ports import Stager, StagingOutcomeUnknown
 from hydrator.reconcile.openings import REPORT_NAME
 from hydrator.state.store import Store
 
@@ -44,6 +52,8 @@ from .catalogue_worker import (
     build_file,
     build_plugin,
     build_rucio,
+    build_rucio_lister,
+    build_rucio_stager,
     connect,
     encode_recipe,
 )
@@ -171,18 +181,47 @@ def build_file_listers(settings: Settings, reporter: StepReporter | None = None)
 
     *reporter* gets each dataset as a step.
     """
-    listers: list[FileLister] = []
-    for source in settings.catalogue:
-        if isinstance(source, RucioSource):
-            from adapters.rucio.file_lists import RucioFileLister  # rucio-clients is slow to import
+    return tuple(
+        cast(
+            "FileLister",
+            _build_remote(
+                source,
+                partial(build_rucio_lister, _settings_in_folder(source, settings, "files")),
+                lambda _, reason, name=source.name: CatalogueUnreachable(name, reason),  # type: ignore[misc]
+                reporter,
+            ),
+        )
+        for source in settings.catalogue
+        if isinstance(source, RucioSource)
+    )
 
-            listers.append(RucioFileLister(rucio_settings(source, settings.daemon.state_dir), reporter))
-    return tuple(listers)
+
+def _settings_in_folder(source: RucioSource, settings: Settings, folder: str) -> "RucioSettings":
+    """Return the settings of a server for one more process, whose token is in *folder*."""
+    own = rucio_settings(source, settings.daemon.state_dir)
+    return replace(own, token_dir=own.token_dir / folder)
+
+
+def _build_remote(
+    source: RucioSource,
+    recipe: Callable[[], object],
+    fail: Callable[[str, str], HydratorError],
+    reporter: StepReporter | None = None,
+) -> RemoteObject:
+    worker = Worker(
+        CATALOGUE_WORKER,
+        limit_bytes=MEMORY_MB["rucio"] * 1_000_000,
+        setup=encode_recipe(recipe),
+        max_line_bytes=_MAX_ANSWER_BYTES,
+    )
+    return RemoteObject(source.name, worker, 4 * source.timeout_seconds, fail, reporter)
 
 
 CATALOGUE_WORKER = (sys.executable, "-P", "-m", "hydrator.wiring.catalogue_worker")
 MEMORY_MB = {"rucio": 1000, "dmapi": 500, "file": 500, "directory": 500, "plugin": 500}
 """The largest size of a worker by the type of its catalogue: 1,000,000 replicas in Rucio need some 900 MB."""
+_MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""The list of 200,000 files, or the rules of an account, in one line."""
 _QUIET_SECONDS = 600.0
 """The longest time in which a file, a directory or a plugin reports nothing; an answer of Rucio has less."""
 
@@ -328,14 +367,22 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
         Site(name): round(site.space_tb * 1e12) for name, site in staging.sites.items() if site.space_tb
     }
     if isinstance(source, RucioSource):
-        from adapters.rucio.staging.destinations import RuleOptions  # rucio-clients is slow to import
-        from adapters.rucio.staging.stager import RucioStager
-
-        aliases = site_mapping(settings.sites).aliases
-        options = RuleOptions(one.activity, storages, aliases, spaces=spaces)
-        return RucioStager(rucio_settings(source, settings.daemon.state_dir), options, clock)
+        options = {
+            "activity": one.activity,
+            "storages": storages,
+            "aliases": dict(site_mapping(settings.sites).aliases),
+            "spaces": spaces,
+        }
+        recipe = partial(build_rucio_stager, _settings_in_folder(source, settings, "staging"), options)
+        return cast("Stager", _build_remote(source, recipe, partial(_stager_error, source.name)))
     reason = f"a catalogue of type {source.type} makes no requests by itself; set command"
     raise ConfigError([f"staging.catalogues.{source.name}: {reason}"])
+
+
+def _stager_error(name: str, method: str, reason: str) -> HydratorError:
+    """Return the error of a call whose worker ended: what it has written is not known."""
+    writes = method in {"ask", "renew", "cancel"}
+    return (StagingOutcomeUnknown if writes else CatalogueUnreachable)(name, reason)
 
 
 def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":

@@ -22,7 +22,7 @@ def seeded(rucio_on_postgres):
 class TestRucioCatalogueOnPostgres(common.RucioTests):
     @pytest.fixture(autouse=True)
     def _opened(self, _scope):
-        self.open = self.catalogue(concurrent_calls=3, batch=1)
+        self.open = self.catalogue(batch=1)
         yield
         self.open.close()
 

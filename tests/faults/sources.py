@@ -212,7 +212,6 @@ def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
         "timeout": timedelta(seconds=1),
         "deadline": timedelta(seconds=4),
         "verify_every": timedelta(0),
-        "concurrent_calls": 2,
         "max_bytes": 4_000_000,
         "max_values": 40_000,
         **more,

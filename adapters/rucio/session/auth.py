@@ -4,13 +4,10 @@ Rucio's own token is issued by the login of ``client.py``.
 """
 
 import subprocess
-import threading
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ClassVar
-from weakref import WeakValueDictionary
 
 from adapters.http.oauth import ClientCredentials, ClientSettings
 from hydrator.domain.errors import CatalogueDenied
@@ -133,27 +130,3 @@ class OidcToken:
         """Close the connections, and forget the token."""
         self._credentials.close()
         self._last_token, self._is_refused = "", False
-
-
-class IssuedToken:
-    """The newest token that Rucio issued for one login; all connections of the process use it.
-
-    So a poll and a step of staging do not both renew their token each hour.
-    """
-
-    _lock: ClassVar = threading.Lock()
-    _by_login: ClassVar[MutableMapping[tuple[object, ...], "IssuedToken"]] = WeakValueDictionary()
-
-    def __init__(self) -> None:
-        self.value: str | None = None
-
-    @classmethod
-    def of_login(cls, settings: RucioSettings) -> "IssuedToken":
-        """Return the token that all connections with this login share while one of them exists."""
-        login = (
-            *(settings.name, settings.url, settings.auth_url, settings.auth_type, settings.account),
-            *(settings.vo, settings.username, settings.password, settings.password_file),
-            *(settings.client_cert, settings.client_key, settings.ca_cert),
-        )
-        with cls._lock:
-            return cls._by_login.setdefault(login, cls())

@@ -1,41 +1,22 @@
-"""Connections to Rucio: each is one logged-in client with a strict deadline; it raises CatalogueErrors.
+"""Connections to Rucio: each is one logged-in client of rucio-clients; it raises CatalogueErrors.
 
-rucio-clients 41.5.1 has properties that do not suit a daemon. This module changes these properties:
-
-* rucio-clients stores its token in a shared file named after the account only. The daemon's token file is
-  private, and a new login never reuses it;
-* rucio-clients reads the first ``rucio.cfg`` that it finds. The daemon gives it an empty configuration, and
-  not through the environment: other threads read that at the same time;
-* rucio-clients searches every text of every record for dates. The daemon decodes the records itself;
-* rucio-clients shortens ``sys.argv[0]`` and writes red log lines. The daemon gives it a copy of ``sys.argv``
-  and silences the logger.
-
-The transport changes these properties:
-
-* the timeout of rucio-clients is for one read, so a slow answer may never end. The transport shuts the
-  sockets at the deadline;
-* after a 401 with a token, rucio-clients asks for input on the terminal. The transport raises an error
-  instead;
-* rucio-clients accepts a web page as an answer, and an answer without a length even if its end is missing.
-  The transport rejects both.
+rucio-clients is used as it is, in a process of its own (:mod:`hydrator.wiring.catalogue_worker`): the kernel
+limits its memory, and the daemon ends the process if an answer takes too long. That process names its
+configuration in RUCIO_CONFIG: without one, rucio-clients would keep its token in a file that all processes
+share. A hook of ``requests`` sees each response before rucio-clients does: after
+a 401 with a token that Rucio did not issue, rucio-clients would ask for input on the terminal.
 """
 
-import configparser
-import http.client
 import logging
 import os
-import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import requests
-import urllib3
-from rucio.client import baseclient
 from rucio.client.didclient import DIDClient
 from rucio.client.lockclient import LockClient
 from rucio.client.replicaclient import ReplicaClient
@@ -43,12 +24,12 @@ from rucio.client.requestclient import RequestClient
 from rucio.client.rseclient import RSEClient
 from rucio.client.ruleclient import RuleClient
 from rucio.client.scopeclient import ScopeClient
-from rucio.common import config as rucio_config
 from rucio.common import exception as rucio_errors
+from rucio.common.config import config_get
 
-from adapters.bounded_json import decode
-from adapters.http.rate_limiter import HttpRateLimiter
+from adapters.http.rate_limiter import HttpRateLimiter, http_date
 from adapters.rucio.responses import BadRow
+from hydrator.domain.bugs import is_from
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -62,45 +43,48 @@ from hydrator.domain.text import reason_of
 from .auth import ExternalToken, OidcToken
 from .settings import RucioSettings
 from .transport import (
-    JSON_STREAM,
     Forbidden,
     InvalidRequest,
     NotFound,
-    SharedSession,
-    Transport,
+    ServerFault,
     WriteRefused,
     WriteUnconfirmed,
-    iter_rows,
+    is_login,
+    query_error,
+    unanswered_write_error,
+    write_error,
 )
 
 T = TypeVar("T")
 
-_SILENT_LOGGER = logging.getLogger("adapters.rucio.catalogue.client")
-_SILENT_LOGGER.addHandler(logging.NullHandler())
-_SILENT_LOGGER.propagate = False
+
+class _LastError(logging.Handler):
+    """The last error that rucio-clients logged: it drops the reason of a connection that failed."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
+
+
+_LAST_ERROR = _LastError(logging.ERROR)
+_LOGGER = logging.getLogger("adapters.rucio.catalogue.client")
+_LOGGER.addHandler(_LAST_ERROR)
+_LOGGER.propagate = False
+_MAX_PAUSE_SECONDS = 10.0
+"""If the server asks for a longer pause, queries fail without a wait."""
+_FAULTS_BEFORE_LOGIN = 3
+"""After so many 500s in a row, log in again once: some servers answer so to an old token (rucio#5986)."""
+
 
 _CLIENTS = (DIDClient, LockClient, ReplicaClient, RequestClient, RSEClient, RuleClient, ScopeClient)
 
 
-class _EmptyConfig:
-    """The configuration for rucio-clients; the section ``client`` says that this process is not a server."""
-
-    def __init__(self) -> None:
-        self.parser = configparser.ConfigParser()
-        self.parser.add_section("client")
-
-
-rucio_config.Config = _EmptyConfig
-rucio_config.clean_cached_config()
-baseclient.sys = SimpleNamespace(argv=list(sys.argv))
-
-
 class RucioClient(*_CLIENTS):  # type: ignore[misc]
-    """The parts of Rucio's client that the daemon uses, with the daemon's transport and token file."""
+    """The parts of Rucio's client that the daemon uses; *receive* gets each response."""
 
-    def __init__(self, transport: Transport, token_file: Path, **kwargs: Any) -> None:  # noqa: ANN401
-        self._transport = transport
-        self._private_token_file = token_file
+    def __init__(self, receive: Callable[..., None], **kwargs: Any) -> None:  # noqa: ANN401
+        self._receive = receive
         super().__init__(**kwargs)
 
     @property
@@ -110,30 +94,15 @@ class RucioClient(*_CLIENTS):  # type: ignore[misc]
 
     @session.setter
     def session(self, session: requests.Session) -> None:
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, self._transport)
+        session.hooks["response"].append(self._receive)
         self._session = session
-
-    def _load_json_data(self, response: requests.Response) -> Iterator[Any]:
-        """Yield the records of an answer; the transport limits its size. See :func:`iter_rows`."""
-        if response.headers.get("Content-Type") == JSON_STREAM:
-            yield from iter_rows(response)
-        elif response.headers.get("Content-Type") == "application/json":
-            yield decode(response.content, self._transport.bounds.quarter())
-        else:
-            yield from super()._load_json_data(response)
-
-    def _get_auth_tokens(self) -> tuple[None, str, str, str]:
-        file = self._private_token_file
-        return None, f"{file}.exp", str(file), str(file.parent)
 
 
 class RucioLogin:
-    """The login of one connection; *number* gives each connection a token file of its own."""
+    """The login of one connection."""
 
-    def __init__(self, settings: RucioSettings, number: int) -> None:
+    def __init__(self, settings: RucioSettings) -> None:
         self._settings = settings
-        self._number = number
         self._password = settings.password
 
     @property
@@ -149,7 +118,7 @@ class RucioLogin:
         """
         return self._settings.password_file is not None and self._read_password() != self._password
 
-    def connect(self, transport: Transport) -> RucioClient:
+    def connect(self, receive: Callable[..., None]) -> RucioClient:
         """Create a client that logs in with the current password, certificate or token.
 
         Raises:
@@ -157,16 +126,14 @@ class RucioLogin:
         """
         settings = self._settings
         self._password = self._read_password()
-        token_file = self._token_file()
-        token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        token_file.unlink(missing_ok=True)  # with an older token, a wrong password would not be noticed
+        self.delete_token_file()  # with an older token, a wrong password would not be noticed
         if self.has_external_token:
+            token_file = _token_file()
             token_file.touch(mode=0o600)
-            token_file.write_text("a placeholder: the transport sends the token")
+            token_file.write_text("a placeholder: each query sends the current token")
         ca_cert = str(settings.ca_cert) if settings.ca_cert else os.environ.get("X509_CERT_DIR") or True
         return RucioClient(
-            transport,
-            token_file,
+            receive,
             rucio_host=settings.url.rstrip("/"),
             auth_host=(settings.auth_url or settings.url).rstrip("/"),
             account=settings.account,
@@ -176,13 +143,13 @@ class RucioLogin:
             timeout=settings.timeout.total_seconds(),
             user_agent="classad-hydrator",
             vo=settings.vo or "def",
-            logger=_SILENT_LOGGER,
+            logger=_LOGGER,
         )
 
     def delete_token_file(self) -> None:
         """Delete the token file; ignore an error."""
         try:
-            self._token_file().unlink(missing_ok=True)
+            _token_file().unlink(missing_ok=True)
         except OSError:
             return
 
@@ -202,11 +169,9 @@ class RucioLogin:
             raise CatalogueDenied(name, f"password_file {file}: the file does not contain a password")
         return password
 
-    def _token_file(self) -> Path:
-        settings = self._settings
-        key = "\0".join([settings.url, settings.account, settings.vo or "", settings.name])
-        suffix = f"-{self._number}" if self._number else ""
-        return settings.token_dir / f"rucio-{sha256(key.encode()).hexdigest()[:16]}{suffix}"
+
+def _token_file() -> Path:
+    return Path(config_get("client", "auth_token_file_path"))
 
 
 def _login_credentials(settings: RucioSettings, password: str | None) -> dict[str, str]:
@@ -225,30 +190,50 @@ _UNREACHABLE_ERRORS = (
     requests.ConnectionError,
     requests.exceptions.ChunkedEncodingError,
     rucio_errors.ServerConnectionException,
-    http.client.HTTPException,
 )
 _DENIED_ERRORS = (
     rucio_errors.CannotAuthenticate,
     rucio_errors.AccessDenied,
     rucio_errors.NoAuthInformation,
 )
-_CLIENT_ERRORS = (
-    rucio_errors.RucioException,
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    configparser.Error,
-    http.client.HTTPException,
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    RuntimeError,  # Python raises this error for a StopIteration inside a generator
-)
 
 
 class UnreadableAnswer(CatalogueGarbled):
     """The DID of an unreadable row is unknown; queries for single DIDs then show which DID it is."""
+
+
+class _Paused(CatalogueUnreachable):
+    """The server asked for a pause that is short enough to wait."""
+
+
+class Deadline:
+    """The end of a poll: no query begins after it. A running query has the time limit of the worker."""
+
+    def __init__(self) -> None:
+        self._ends_at = float("inf")
+        self.seconds = 0.0
+
+    @contextmanager
+    def start(self, seconds: float) -> Iterator[None]:
+        """Limit the ``with`` block to *seconds*."""
+        self.seconds, self._ends_at = seconds, time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._ends_at = float("inf")
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Return the seconds until the deadline; never negative."""
+        return max(0.0, self._ends_at - time.monotonic())
+
+    def has_passed(self) -> bool:
+        """Return whether the deadline has passed."""
+        return self.remaining_seconds <= 0
+
+    def expire_now(self) -> None:
+        """Let no further query begin."""
+        self._ends_at = 0.0
 
 
 class RucioConnection:
@@ -257,77 +242,62 @@ class RucioConnection:
     If *rate_limiter* is None, the connection makes its own, with the rate in *settings*.
     """
 
-    def __init__(
-        self,
-        settings: RucioSettings,
-        rate_limiter: HttpRateLimiter | None = None,
-        *,
-        shared: SharedSession | None = None,
-        number: int = 0,
-    ) -> None:
+    def __init__(self, settings: RucioSettings, rate_limiter: HttpRateLimiter | None = None) -> None:
         self._settings = settings
-        self._shared = shared or SharedSession(
-            rate_limiter or HttpRateLimiter(settings.calls_per_second),
-            OidcToken(settings.name, settings.oidc) if settings.oidc else ExternalToken(settings),
+        self._rate_limiter = rate_limiter or HttpRateLimiter(settings.calls_per_second)
+        self._token_source = (
+            OidcToken(settings.name, settings.oidc) if settings.oidc else ExternalToken(settings)
         )
-        self.deadline = self._shared.deadline
-        self._transport = Transport(settings, self._shared)
-        self._login = RucioLogin(settings, number)
+        self.deadline = Deadline()
+        self._login = RucioLogin(settings)
         self._client: RucioClient | None = None
+        self._token: str | None = None
+        self._status = 0
+        self._is_writing = False
+        self._faults_in_row = 0
+        self.server_time: datetime | None = None
+        """The ``Date`` of the last answer: the server's clock, which also sets the times of rules."""
 
-    def with_shared_deadline(self, number: int) -> "RucioConnection":
-        """Return a connection for another thread; it shares rate limit, deadline and external token.
-
-        Args:
-            number: 1 or more, different for each connection. A connection that logs in has its own token
-                file; all connections of one login send its newest token.
-        """
-        return RucioConnection(self._settings, shared=self._shared, number=number)
-
-    def with_own_deadline(self, number: int) -> "RucioConnection":
-        """Return a connection for queries between polls, with its own deadline, but shared rate and token."""
-        common = SharedSession(self._shared.rate_limiter, self._shared.token_source)
-        return RucioConnection(self._settings, shared=common, number=number)
+    def with_own_deadline(self) -> "RucioConnection":
+        """Return a connection for queries between polls, with its own deadline, but the same rate limit."""
+        return RucioConnection(self._settings, self._rate_limiter)
 
     @property
     def pause_seconds(self) -> float:
         """Return the remaining seconds of the pause that the server asked for."""
-        return self._shared.rate_limiter.pause_seconds
-
-    @property
-    def server_time(self) -> datetime | None:
-        """Return the ``Date`` of the last answer: the server's clock, which also sets the times of rules."""
-        return self._transport.server_time
+        return self._rate_limiter.pause_seconds
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None if the token is from a file."""
-        if self._login.has_external_token:
-            return self._shared.token_source.token_validity
-        return self._transport.token_validity
+        """Return the validity of the current token; None if Rucio issued it, or if it is from a file."""
+        return self._token_source.token_validity if self._login.has_external_token else None
 
     @contextmanager
     def start_poll(self, seconds: float) -> Iterator[None]:
-        """Limit all queries of the ``with`` block to *seconds*; use the current token for them."""
+        """Begin no query of the ``with`` block after *seconds*; use the current token for all."""
         if self._login.has_external_token:
-            self._shared.token = self._shared.token_source.token()
+            self._token = self._token_source.token()
         try:
             with self.deadline.start(seconds):
                 yield
         except CatalogueDenied:
-            self._shared.token_source.forget()
+            self._token_source.forget()
             raise
 
     def ask(self, call: Callable[[RucioClient], T]) -> T:
         """Return the result of *call*; *call* must read its whole answer before it returns.
 
-        After a 401, repeat *call* once if the password or token was renewed meanwhile.
+        Repeat *call* once after a 401, if the password or token was renewed meanwhile, and after a pause that
+        the server asked for.
 
         Raises:
             CatalogueError: the query failed. The class depends on the failure; the message has no secrets.
         """
         try:
             return self._ask_once(call)
+        except _Paused:
+            if self._is_writing:
+                raise
         except CatalogueDenied:
             if not self._has_new_secret():
                 raise
@@ -336,42 +306,51 @@ class RucioConnection:
     def write(self, call: Callable[[RucioClient], T]) -> T:
         """Return the result of *call*, whose requests change something in Rucio; send each at most once.
 
+        rucio-clients sends a request again after a lost connection or a 502, 503 or 504. A server may close
+        an idle connection at any time, so a write uses a new one.
+
         Raises:
             WriteRefused: Rucio changed nothing, and says why.
             WriteUnconfirmed: Rucio may or may not have executed the write.
             CatalogueError: the write was not sent.
         """
-        if self._client is None:
-            self.ask(lambda client: client.account)  # log in first: a login may be repeated
-        with self._transport.write():
-            try:
-                return self.ask(call)
-            except (CatalogueDenied, WriteRefused, WriteUnconfirmed):
-                raise
-            except CatalogueError as error:
-                if self._transport.status in {200, 201} or self.deadline.has_passed():
-                    raise WriteUnconfirmed(error.catalogue, error.reason) from None
-                raise
+        client = self._client or self.ask(lambda client: client)  # log in first: a login may be repeated
+        retries, client.request_retries = client.request_retries, -1
+        client.session.close()
+        self._is_writing = True
+        try:
+            return self.ask(call)
+        except (CatalogueDenied, WriteRefused, WriteUnconfirmed):
+            raise
+        except CatalogueError as error:
+            if self._status in {200, 201}:
+                raise WriteUnconfirmed(error.catalogue, error.reason) from None
+            raise
+        finally:
+            self._is_writing = False
+            client.request_retries = retries
 
     def deadline_error(self) -> CatalogueUnreachable:
-        """Return the error for a query that did not end before the deadline of this poll."""
-        return self._transport.deadline_error()
+        """Return the error for a query that did not begin before the deadline of this poll."""
+        reason = f"no complete answer within {self.deadline.seconds:g} s"
+        return CatalogueUnreachable(self._settings.name, reason)
 
     def close(self) -> None:
         """Close the connections and forget the token."""
+        if self._client:
+            self._client.session.close()
+            self._login.delete_token_file()
         self._client = None
-        self._shared.token_source.close()
-        self._transport.close()
-        self._login.delete_token_file()
+        self._token_source.close()
 
     def _has_new_secret(self) -> bool:
         """Return whether the secret that Rucio refused (401) was renewed; if so, use the new secret."""
-        if self._transport.status != 401:
+        if self._status != 401:
             return False
         try:
             if self._login.has_external_token:
-                self._shared.token = self._shared.token_source.token()
-                return self._shared.token != self._transport.sent_token
+                refused, self._token = self._token, self._token_source.token()
+                return self._token != refused
             is_new = self._login.has_new_password()
         except CatalogueError:
             return False
@@ -380,30 +359,77 @@ class RucioConnection:
         return is_new
 
     def _ask_once(self, call: Callable[[RucioClient], T]) -> T:
+        self._wait_for_turn()
+        self._status = 0
         try:
             if self._client is None:
-                self._client = self._login.connect(self._transport)
+                self._client = self._login.connect(self._receive)
+            if self._token is not None:
+                self._client.auth_token = self._token
             answer = call(self._client)
-        except Forbidden:
-            raise  # the token is valid
-        except CatalogueDenied:
-            self._shared.token_source.forget()
+        except CatalogueError as error:
+            self._note_failure(error)
             raise
         except BadRow as exc:
             raise UnreadableAnswer(self._settings.name, str(exc)) from exc
-        except _CLIENT_ERRORS as exc:
+        except (rucio_errors.RucioException, requests.RequestException, OSError, EOFError) as exc:
             raise self._translate_error(exc) from None
-        finally:
-            self._transport.close_responses()
-        if self.deadline.has_passed():
-            raise self.deadline_error()
+        except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, StopIteration) as exc:
+            if is_from(exc, "adapters", "hydrator"):
+                raise  # a bug of ours
+            raise self._translate_error(exc) from None
+        self._faults_in_row = 0
         return answer
 
-    def _translate_error(self, exc: Exception) -> CatalogueError:
-        name, status = self._settings.name, self._transport.status
-        reason = _describe_error(exc, status, self._transport.last_failure)
+    def _note_failure(self, error: CatalogueError) -> None:
+        """Forget a token that Rucio refused, or that may be the reason of some 500s in a row."""
+        if isinstance(error, ServerFault):
+            self._faults_in_row += 1
+            if self._faults_in_row == _FAULTS_BEFORE_LOGIN and not self._login.has_external_token:
+                self._client = None
+        elif isinstance(error, CatalogueDenied) and not isinstance(error, Forbidden):
+            self._token_source.forget()
+
+    def _wait_for_turn(self) -> None:
+        """Wait until the rate limiter allows a query.
+
+        Raises:
+            CatalogueUnreachable: the deadline has passed, or a pause is too long for this poll.
+        """
         if self.deadline.has_passed():
-            return self.deadline_error()
+            raise self.deadline_error()
+        pause_seconds = self._rate_limiter.pause_seconds
+        if pause_seconds > min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds):
+            raise CatalogueUnreachable(
+                self._settings.name, f"the server asked for a pause; {pause_seconds:.0f} s are left"
+            )
+        self._rate_limiter.wait_for_turn()
+
+    def _receive(self, response: requests.Response, **_: object) -> None:
+        """Look at a response before rucio-clients does; raise the error that it is."""
+        self._status = response.status_code
+        SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
+        self.server_time = http_date(response.headers.get("Date")) or self.server_time
+        after = response.headers.get("Retry-After")
+        is_refusal = self._rate_limiter.record_response(self._status, after, self.server_time)
+        if self._is_writing and not is_login(response):
+            error = write_error(self._settings.name, response)
+        else:
+            can_log_in = not self._login.has_external_token
+            error = query_error(self._settings.name, response, can_log_in=can_log_in)
+        if error is None:
+            return
+        response.close()
+        longest = min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds)
+        if is_refusal and after is not None and self._rate_limiter.pause_seconds <= longest:
+            error = _Paused(error.catalogue, error.reason)
+        raise error
+
+    def _translate_error(self, exc: Exception) -> CatalogueError:
+        name, status = self._settings.name, self._status
+        reason = _describe_error(exc, status)
+        if self._is_writing and isinstance(exc, requests.RequestException) and not status:
+            return unanswered_write_error(name, exc, reason)
         if status == 429 or status >= 500 or isinstance(exc, _UNREACHABLE_ERRORS):
             return CatalogueUnreachable(name, reason)
         if status == 403 or isinstance(exc, rucio_errors.AccessDenied):
@@ -417,10 +443,10 @@ class RucioConnection:
         return CatalogueGarbled(name, reason)
 
 
-def _describe_error(exc: Exception, status: int, failure: str) -> str:
+def _describe_error(exc: Exception, status: int) -> str:
     """Describe *exc* on one line of 300 characters, without secrets; begin with Rucio's exception name."""
-    text = reason_of(exc)
-    words = " ".join(f"{text} {failure if failure not in text else ''}".split())
+    failure = _LAST_ERROR.text if isinstance(exc, rucio_errors.ServerConnectionException) else ""
+    words = " ".join(f"{reason_of(exc)} {failure}".split())
     if status not in {0, 200} and "http status code" not in words:
         words = f"HTTP {status} {words}"
     kind = f"{type(exc).__name__}: " if isinstance(exc, rucio_errors.RucioException) else ""

@@ -18,9 +18,9 @@ class RucioSettings:
     Mapping: ``sites`` maps RSEs to sites. For any other RSE, the RSE attribute ``site_attribute`` has the
     name of the site (None: do not query attributes).
 
-    Time: ``timeout`` limits one read of a socket, ``deadline`` a whole poll.
+    Time: ``timeout`` limits one read of a socket; after ``deadline`` a poll begins no further query.
 
-    Login: ``token_dir`` is a private folder of the daemon, created with mode 0700. With ``auth_type`` token,
+    Login: ``token_dir`` is a private folder of the process, created with mode 0700. With ``auth_type`` token,
     the token is in ``token_file``, or ``token_command`` prints it. With oidc, the provider in ``oidc`` issues
     the token. With x509, the client certificate is ``client_cert``, its key ``client_key`` (None: the key is
     in ``client_cert``, as in a proxy). The daemon reads ``password_file`` for each login. ``password`` is for
@@ -35,10 +35,9 @@ class RucioSettings:
     States: if no rule holds data for ``expiry_margin``, the data may be gone before a job ends.
     ``trust_caches``: a complete dataset in a volatile storage element counts as complete.
 
-    Load: ``calls_per_second`` is the largest rate, ``concurrent_calls`` the number of calls at a time. The
-    daemon also pauses when Rucio asks for it (429, 503). An answer has at most ``max_bytes``,
-    decompressed, and ``max_values`` JSON values. ``twins_every`` is the interval of the search for DIDs that
-    differ in letter case only (None: no search).
+    Load: ``calls_per_second`` is the largest rate of queries. The daemon also pauses when Rucio asks for it
+    (429, 503). ``twins_every`` is the interval of the search for DIDs that differ in letter case only (None:
+    no search).
     """
 
     name: str
@@ -69,10 +68,7 @@ class RucioSettings:
     deep_calls: int = 2000
     count_first: bool = True
     calls_per_second: float = 50
-    concurrent_calls: int = 1
     batch: int = 1000
-    max_bytes: int = 64_000_000
-    max_values: int = 2_000_000
 
     def site_of(self, storage: str) -> Site | None:
         """Return the site that ``sites`` configures for a storage element."""

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from adapters.rucio.conclusions import Sample, estimate_completion
@@ -64,11 +63,7 @@ class RucioStager:
     def __init__(self, settings: RucioSettings, options: RuleOptions, clock: Clock) -> None:
         self.name = settings.name
         self.options = options
-        own = replace(
-            settings,
-            token_dir=settings.token_dir / "staging",
-            concurrent_calls=1,
-        )
+        own = settings
         self._clock = clock
         self._write_seconds = options.call_limit.total_seconds()
         self._read_seconds = own.deadline.total_seconds()

@@ -1,17 +1,14 @@
 """Stagers: which catalogue gets which, with which options, from the configuration."""
 
 import sys
-from datetime import timedelta
 
 import pytest
 
 from adapters.command_stager import CommandStager
-from adapters.rucio.staging.stager import RucioStager
 from hydrator.config import load
-from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import Site
+from hydrator.domain.errors import CatalogueUnreachable, ConfigError
 from hydrator.wiring.catalogues import build_stagers
-from tests.factories import NOON
+from tests.factories import L1, NOON
 
 CATALOGUES = """
 [[catalogue]]
@@ -61,13 +58,12 @@ def test_nothing_is_built_for_a_mode_that_is_off(stagers):
     assert stagers("[staging.catalogues.rucio]", mode="off") == {}
 
 
+@pytest.mark.outside
 def test_a_rucio_catalogue_has_a_stager_of_its_own(stagers):
     built = stagers('[staging.catalogues.rucio]\nactivity = "Production Input"', mode="propose")
     assert set(built) == {"rucio"}
-    assert isinstance(built["rucio"], RucioStager)
-    options = built["rucio"].options
-    assert (options.activity, options.storages) == ("Production Input", {"CAM": "CAM-DISK"})
-    assert (options.spaces, options.call_limit) == ({Site("CAM"): 5 * 10**12}, timedelta(seconds=20))
+    with pytest.raises(CatalogueUnreachable, match=r"127\.0\.0\.1"):
+        built["rucio"].measure({L1})
 
 
 @pytest.mark.parametrize("name", ["file", "dmapi"])

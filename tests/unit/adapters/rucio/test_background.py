@@ -60,7 +60,7 @@ def server() -> Iterator[Spoiling]:
 @pytest.fixture
 def asking(server, tmp_path):
     """Build a catalogue on the stand-in that verifies its counts every second; close it at the end."""
-    usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": SOON, "concurrent_calls": 2}
+    usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": SOON}
     with catalogues(url=server.url, token_dir=tmp_path / "tokens", **usual) as make:
         yield make
 
@@ -139,18 +139,6 @@ def test_the_poll_counts_all_and_has_no_thread_if_verify_every_is_zero(asking, s
         states(catalogue)
         assert len(server.counted()) == len(DIDS)
     assert threads() == []
-
-
-@pytest.mark.outside
-def test_close_ends_the_background_under_a_question_that_hangs(asking, server):
-    catalogue = asking(timeout=timedelta(seconds=60))
-    states(catalogue)
-    server.silent = "/replicas/lofar/"
-    states(catalogue)
-    assert server.held_up.wait(60)
-    closing = threading.Thread(target=catalogue.close)
-    closing.start()
-    wait_for(lambda: not closing.is_alive() and not threads(), 8, "the thread ended")
 
 
 @pytest.mark.outside

@@ -1,7 +1,6 @@
 """Rucio catalogue: parse rows, and report a server that misbehaves (on a stand-in)."""
 
 import json
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -579,24 +578,6 @@ def test_a_rucio_cfg_of_another_user_is_ignored(asking, tmp_path, monkeypatch):
     broken.write_text("no section = here\n")
     monkeypatch.setenv("RUCIO_CONFIG", str(broken))
     assert asking().read(frozenset()).sites == {UK}
-
-
-@pytest.mark.outside
-def test_the_program_keeps_its_name(asking, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/hydrator", "run"])
-    asking().read(frozenset())
-    assert sys.argv == ["/usr/bin/hydrator", "run"]
-
-
-@pytest.mark.outside
-def test_two_virtual_organisations_of_one_server_have_separate_tokens(asking, stand_in, tmp_path):
-    for vo in ("ska", "lofar"):
-        assert asking(name=vo, vo=vo, account=vo).read(frozenset()).catalogue == vo
-    assert [(login["x-rucio-vo"], login["x-rucio-account"]) for login in stand_in.logins] == [
-        ("ska", "ska"),
-        ("lofar", "lofar"),
-    ]
-    assert len(list(tmp_path.glob("rucio-*"))) == 2
 
 
 def half_way(stand_in: StandIn, *names: str) -> None:

@@ -66,13 +66,12 @@ def now() -> list[datetime]:
     return [NOON]
 
 
-@pytest.fixture(params=[(1, 1000), (2, 5)], ids=["one at a time", "two at a time, in batches of five"])
+@pytest.fixture(params=[1000, 5], ids=["in one batch", "in batches of five"])
 def catalogue(request, server, now, tmp_path) -> Iterator[RucioCatalogue]:
-    lines, batch = request.param
     settings = RucioSettings(
         name="rucio", url=server.url, account="hydrator", username="somebody", password="a-secret-word",
         token_dir=tmp_path / "tokens", twins_every=None, calls_per_second=10_000,
-        verify_every=timedelta(minutes=10), concurrent_calls=lines, batch=batch,
+        verify_every=timedelta(minutes=10), batch=request.param,
     )  # fmt: skip
     made = RucioCatalogue(settings, lambda: now[0])
     yield made

@@ -41,11 +41,10 @@ def sees(catalogue: RucioCatalogue) -> bool:
     return bool(catalogue.read(frozenset({DID})).readings[DID].replicas)
 
 
-@pytest.mark.parametrize("lines", [1, 4])
-def test_a_password_changed_in_its_file_is_used_in_the_same_poll(server, secret, rucio, lines):
+def test_a_password_changed_in_its_file_is_used_in_the_same_poll(server, secret, rucio):
     secret.write_text("first\n")
     server.password = "first"
-    catalogue = rucio(username="somebody", password_file=secret, concurrent_calls=lines)
+    catalogue = rucio(username="somebody", password_file=secret)
     assert sees(catalogue)
     server.password = "second"
     secret.write_text("second\n")
@@ -84,11 +83,8 @@ def test_a_missing_password_file_is_reported_and_needed_only_to_log_in(server, s
     assert sees(catalogue)
 
 
-@pytest.mark.parametrize("lines", [1, 4])
 @pytest.mark.parametrize("how", ["file", "command"])
-def test_a_renewed_token_is_used_in_the_poll_that_refused_the_old_one(
-    server, secret, rucio, how, lines, tmp_path
-):
+def test_a_renewed_token_is_used_in_the_poll_that_refused_the_old_one(server, secret, rucio, how, tmp_path):
     server.password = "first"
     first = server.token
     server.password = "second"
@@ -97,11 +93,9 @@ def test_a_renewed_token_is_used_in_the_poll_that_refused_the_old_one(
     read = f"file = __import__('pathlib').Path({str(secret)!r}); print(file.read_text())"
     swap = f"{read}; file.write_text({second!r})"
     if how == "command":
-        catalogue = rucio(
-            auth_type="token", token_command=(sys.executable, "-c", swap), concurrent_calls=lines
-        )
+        catalogue = rucio(auth_type="token", token_command=(sys.executable, "-c", swap))
     else:
-        catalogue = rucio(auth_type="token", token_file=secret, concurrent_calls=lines)
+        catalogue = rucio(auth_type="token", token_file=secret)
         server.on_denial = lambda: secret.write_text(second)  # it is renewed after the poll has read it
     assert sees(catalogue)
 
@@ -113,21 +107,6 @@ def test_a_refused_login_is_reported_after_one_more_attempt(server, secret, ruci
     with pytest.raises(CatalogueDenied, match="401"):
         catalogue.read(frozenset({DID}))
     assert server.refusals <= 2
-
-
-def test_connections_with_one_login_share_a_renewed_token(server, rucio):
-    server.password = "a-word"
-    polls, staging, others = (
-        rucio(username=name, password="a-word") for name in ("somebody", "somebody", "somebody-else")
-    )
-    assert all(sees(each) for each in (polls, staging, others))
-    server.ended_tokens += 1
-    assert sees(polls)
-    before = (server.logins, server.refusals)
-    assert sees(staging)
-    assert (server.logins, server.refusals) == before
-    assert sees(others)
-    assert (server.logins, server.refusals) == (before[0] + 1, before[1] + 1)
 
 
 def test_a_login_without_an_answer_delays_no_other_catalogue(server, rucio):

@@ -80,7 +80,6 @@ def unseen(catalogue: RucioCatalogue, dids=DIDS) -> set[Did]:
 # -- a refusal for one DID
 
 
-@pytest.mark.parametrize("lines", [1, 2, 5])
 @pytest.mark.parametrize(
     ("where", "answer"),
     [
@@ -90,32 +89,31 @@ def unseen(catalogue: RucioCatalogue, dids=DIDS) -> set[Did]:
         ("'name': 'L07'", FORBIDDEN),
     ],
 )
-def test_an_error_about_one_dataset_keeps_no_other_unknown(asking, server, lines, where, answer):
+def test_an_error_about_one_dataset_keeps_no_other_unknown(asking, server, where, answer):
     """Such errors made external-dns (4023) delete all records, and WMCore (11674) lose a location."""
     server.trouble = {where: answer}
-    assert unseen(asking(concurrent_calls=lines)) == {"lofar:L07"}
+    assert unseen(asking()) == {"lofar:L07"}
 
 
 @pytest.mark.parametrize("path", ["/replicas/lofar/", "/replicas/datasets_bulk"])
 def test_an_account_that_may_ask_nothing_is_not_asked_for_long(asking, server, path):
     server.trouble = {path: FORBIDDEN}
-    catalogue = asking(concurrent_calls=2, batch=10)
+    catalogue = asking(batch=10)
     with pytest.raises(CatalogueDenied):
         catalogue.read(frozenset(DIDS))
     assert sum(each.startswith(path) for each in server.asked) <= 6
 
 
-@pytest.mark.parametrize("lines", [1, 2, 3, 5])
-def test_many_refused_datasets_of_a_scope_keep_no_other_unknown(asking, server, lines):
+def test_many_refused_datasets_of_a_scope_keep_no_other_unknown(asking, server):
     server.trouble = {f"/replicas/lofar/{did[6:]}/datasets": FORBIDDEN for did in DIDS[:12]}
-    catalogue = asking(concurrent_calls=lines)
+    catalogue = asking()
     assert unseen(catalogue) == set(DIDS[:12])
 
 
 def test_two_silent_datasets_do_not_come_first_again(asking, server):
     silent = DIDS[:2]
     server.trouble = {f"/replicas/lofar/{did[6:]}/datasets": SILENT for did in silent}
-    catalogue = asking(concurrent_calls=1, timeout=timedelta(seconds=1))
+    catalogue = asking(timeout=timedelta(seconds=1))
     wanted = [*DIDS, Did("lofar:nothing")]  # it has an answer, which no dataset has after two silences
     assert unseen(catalogue, wanted) > set(silent), "the poll gives up counting after two silences"
     for _ in range(2):
@@ -128,13 +126,13 @@ def test_two_silent_datasets_do_not_come_first_again(asking, server):
 
 def test_a_poll_ends_soon_where_many_datasets_are_silent(asking, server):
     server.trouble = {"/replicas/lofar/": SILENT}
-    unseen(asking(concurrent_calls=2, timeout=timedelta(seconds=0.5)), [*DIDS, Did("lofar:nothing")])
+    unseen(asking(timeout=timedelta(seconds=0.5)), [*DIDS, Did("lofar:nothing")])
     assert len(server.counted()) <= 2 * 3 + 2, "rucio-clients asks three times"
 
 
 def test_silent_histories_of_rules_do_not_come_first_again(asking, server):
     server.trouble = {f"/rules/lofar/L{n:02}/history": SILENT for n in range(4)}
-    catalogue = asking(timeout=timedelta(seconds=2), concurrent_calls=2)
+    catalogue = asking(timeout=timedelta(seconds=2))
     left = [unseen(catalogue, [*DIDS, Did("lofar:nothing")]) for _ in range(3)]
     assert left[0] == set(DIDS), "two silences end it"
     assert left[2] <= set(DIDS[:4])
