@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import IO, Any, TypeVar
 
-from adapters.bounded_json import Record, decode_row, is_text, quote_excerpt
+from adapters.untrusted_text import Record, decode_row, is_text, quote_excerpt
 from hydrator.domain.errors import BadDid, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.ports import Clock

@@ -5,7 +5,6 @@ The daemon has facts only about datasets that jobs name. This catalogue reports 
 not as absent, and cannot be searched by patterns.
 """
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
+from adapters.http.client import build_ssl_context
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason
 from hydrator.domain.errors import (
@@ -52,15 +51,11 @@ from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
 from hydrator.domain.untrusted import is_loopback, valid_number
 
-from .bounded_json import Bounds, decode
-
 NOT_IN_DEMAND = "no job has named this dataset to the daemon yet"
 _MAX_QUERY_BYTES = 6000
 """Maximum length of the query in one request's URL; the daemon accepts a URL of 8192 bytes."""
 _MAX_STAGING_TEXTS = 1000
 _TIMEOUT_SECONDS = 15.0
-_DEADLINE_SECONDS = 60.0
-_BOUNDS = Bounds(bytes_setting="the client's own", values_setting="the client's own")
 _REPLICA_STATES = {
     DatasetState.AVAILABLE: ReplicaState.COMPLETE,
     DatasetState.STAGING: ReplicaState.INCOMING,
@@ -173,9 +168,7 @@ class DaemonCatalogue:
         is_local = is_loopback(urlsplit(url).hostname or "")
         if token_file and urlsplit(url).scheme != "https" and not is_local:
             raise ConfigError([f"submit.daemon_url: {url} would send the token unencrypted; use https"])
-        self._http = BoundedHttpClient(
-            self.name,
-            _BOUNDS,
+        self._http = httpx.Client(
             headers={"Authorization": f"Bearer {_read_token(token_file)}"} if token_file else {},
             verify=build_ssl_context(ca_cert, "submit.ca_cert") if ca_cert else True,
             timeout=_TIMEOUT_SECONDS,
@@ -302,9 +295,8 @@ class DaemonCatalogue:
 
     def _get(self, path: str, form: TypeAdapter[_Answer]) -> _Answer:
         """Return the answer to GET *path*; raise ValueError if it does not have this *form*."""
-        deadline = time.monotonic() + _DEADLINE_SECONDS
         try:
-            body = self._http.exchange("GET", self._url + path, deadline, self._decode_response)
+            body = self._decode_response(self._http.get(self._url + path))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CatalogueUnreachable(self.name, reason_of(error)) from None
         try:
@@ -314,16 +306,17 @@ class DaemonCatalogue:
             place = ".".join(map(str, first["loc"])) or "the whole answer"
             raise ValueError(f"{place}: {first['msg']}") from error
 
-    def _decode_response(self, response: RawResponse) -> Any:  # noqa: ANN401 - JSON
-        if response.status == 200:
-            return decode(response.content, _BOUNDS)
+    def _decode_response(self, response: httpx.Response) -> Any:  # noqa: ANN401 - JSON
+        status = response.status_code
+        if status == 200:
+            return response.json()
         detail = "no reason given"
         with suppress(ValueError):
-            body = decode(response.content, _BOUNDS)
+            body = response.json()
             if isinstance(body, dict) and "detail" in body:
                 detail = sanitize(str(body["detail"]), 300)
-        text = f"{detail} (status {response.status})"
-        if response.status in (401, 403):
+        text = f"{detail} (status {status})"
+        if status in (401, 403):
             raise CatalogueDenied(self.name, f"{text}; see submit.token_file")
         raise CatalogueUnreachable(self.name, text)
 

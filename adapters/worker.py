@@ -31,8 +31,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -409,6 +409,23 @@ def announce(dids: Collection[str] = ()) -> None:
     send_part({"asks": list(dids)})
 
 
+_asked: set[str] = set()
+_asked_lock = threading.Lock()
+
+
+@contextmanager
+def asking(did: str) -> Iterator[None]:
+    """Announce the questions of the ``with`` block about *did*, beside those of other threads."""
+    with _asked_lock:
+        _asked.add(did)
+        announce(sorted(_asked))
+    try:
+        yield
+    finally:
+        with _asked_lock:
+            _asked.discard(did)
+
+
 Answer = Callable[[Message, Callable[[Any], None]], Message]
 """Answers a request; the second argument sends a part of the answer."""
 
@@ -426,9 +443,11 @@ def serve(build: Callable[[], Answer]) -> NoReturn:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the supervisor decides when this process ends
         signal.signal(ignored, signal.SIG_IGN)
     channel = _take_channel()
+    sending = threading.Lock()
 
     def send(message: Message) -> None:
-        channel.sendall(json.dumps(message).encode() + b"\n")
+        with sending:
+            channel.sendall(json.dumps(message).encode() + b"\n")
 
     try:
         answer = build()

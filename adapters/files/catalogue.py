@@ -16,7 +16,7 @@ from hydrator.domain.files import file_signature
 from hydrator.domain.model import Did, Seen, Site, Survey
 from hydrator.domain.ports import Clock
 
-from .catalogue_format import BOUNDS, ParsedFile, parse_file
+from .catalogue_format import ParsedFile, parse_file
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """``as_of`` may be ahead of the local clock by this much, and then counts as now."""
@@ -150,7 +150,6 @@ class FileCatalogue:
         Raises:
             OSError: the file cannot be opened or read.
             CatalogueUnreachable: the file changed during each read, or is not a regular file.
-            CatalogueGarbled: the file is too large.
         """
         for _ in range(MAX_READS):
             # if the path is a named pipe, open without O_NONBLOCK would block
@@ -159,8 +158,6 @@ class FileCatalogue:
                 before = os.fstat(descriptor)
                 if not stat.S_ISREG(before.st_mode):
                     raise CatalogueUnreachable(self.name, f"{self._path}: not a regular file")
-                if before.st_size > BOUNDS.max_bytes:
-                    raise CatalogueGarbled(self.name, f"{self._path}: {BOUNDS.too_many_bytes_error()}")
                 data = self._read_all(descriptor)
                 after = os.fstat(descriptor)
             finally:

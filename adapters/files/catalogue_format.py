@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from adapters.bounded_json import Bounds, Record, check_size
 from adapters.did_matching import group_by_lower_case
+from adapters.untrusted_text import Record
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, from_unix, parse_did
 from hydrator.domain.text import format_count, shorten_list
@@ -36,11 +36,6 @@ STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "stuck": ReplicaState.STUCK,
 }
 MAX_PROBLEMS_SHOWN: Final = 10
-
-BOUNDS: Final = Bounds(
-    64_000_000, 2_000_000, bytes_setting="fixed: use two files", values_setting="fixed: use two files"
-)
-"""Limits of one file: some 250,000 datasets."""
 
 
 class DatasetEntry(NamedTuple):
@@ -80,7 +75,6 @@ def parse_file(suffix: str, data: bytes, default_scope: str | None) -> ParsedFil
 
 def _decode(suffix: str, data: bytes) -> dict[str, Any]:
     """Decode the file into a table; raise ValueError or RecursionError."""
-    check_size(data, BOUNDS)
     if not data.strip():
         raise ValueError("the file is empty; if the catalogue has no datasets, write an empty [datasets]")
     text = data.decode("utf-8-sig")

@@ -1,7 +1,9 @@
 """JSON client over HTTP: limit time, size and rate; retry; raise each failure as a CatalogueError."""
 
+import json
 import math
 import re
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,18 +14,17 @@ from typing import Any, NamedTuple, Protocol
 import httpx
 import stamina
 
-from adapters.bounded_json import Bounds, TooLarge, decode
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
     CatalogueGarbled,
     CatalogueUnreachable,
+    ConfigError,
 )
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS
 from hydrator.domain.text import reason_of
 
-from .bounded_exchange import BoundedHttpClient, RawResponse, build_ssl_context
 from .rate_limiter import HttpRateLimiter, http_date, retry_after
 
 _SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
@@ -32,27 +33,31 @@ _MAX_DETAIL_CHARS = 400
 _MAX_ERROR_BYTES = 100_000
 
 
+def build_ssl_context(file: Path, setting: str) -> ssl.SSLContext:
+    """Build a TLS context that trusts the CA certificates in *file*.
+
+    Raises:
+        ConfigError: the file cannot be read; the message has the name of the *setting* for this file.
+    """
+    try:
+        return ssl.create_default_context(cafile=str(file))
+    except OSError as error:  # SSLError among them
+        raise ConfigError([f"{setting} {file}: {error.strerror or error}"]) from error
+
+
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """Limits of the queries to one server, and of its answers.
 
     ``timeout`` limits one read of a socket. ``deadline`` limits one query with all its ``attempts``.
-    ``pause`` is the wait between the first and the second attempt. An answer has at most ``max_bytes``,
-    both before and after it is decompressed, and at most ``max_values`` JSON values.
+    ``pause`` is the wait between the first and the second attempt.
     """
 
     timeout: timedelta = timedelta(seconds=15)
     deadline: timedelta = timedelta(seconds=60)
     attempts: int = 3
     pause: timedelta = timedelta(seconds=0.5)
-    max_bytes: int = 16_000_000
-    max_values: int = 500_000
     calls_per_second: float = 20.0
-
-    @property
-    def bounds(self) -> Bounds:
-        """Return the bounds of one answer."""
-        return Bounds(self.max_bytes, self.max_values)
 
 
 class TokenSource(Protocol):
@@ -140,10 +145,7 @@ class JsonClient:
         self._limits = limits
         self._monotonic = monotonic
         self._rate_limiter = rate_limiter or HttpRateLimiter(limits.calls_per_second, monotonic)
-        self._http = BoundedHttpClient(
-            name,
-            limits.bounds,
-            monotonic,
+        self._http = httpx.Client(
             headers={"Accept": "application/json"},
             verify=build_ssl_context(ca_cert, f"catalogue {name}: ca_cert") if ca_cert else True,
             timeout=limits.timeout.total_seconds(),
@@ -229,20 +231,16 @@ class JsonClient:
             )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            return self._http.exchange(
-                request.method,
-                self._url + request.path,
-                request.deadline_at,
-                lambda response: self._check_response(response, request),
-                headers=headers,
-                **request.options,
+            response = self._http.request(
+                request.method, self._url + request.path, headers=headers, **request.options
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = hide_secrets(reason_of(error))
             raise _RetryableError(CatalogueUnreachable(self.name, reason)) from None
+        return self._check_response(response, request)
 
-    def _check_response(self, response: RawResponse, request: _Request) -> JsonResponse:
-        status, headers = response.status, response.headers
+    def _check_response(self, response: httpx.Response, request: _Request) -> JsonResponse:
+        status, headers = response.status_code, response.headers
         server_time = http_date(headers.get("date"))
         self._rate_limiter.record_response(status, headers.get("retry-after"), server_time)
         if status == 200:
@@ -267,16 +265,10 @@ class JsonClient:
             raise error  # the server asks for a wait that ends after this query's deadline
         raise _RetryableError(error, wait_seconds)
 
-    def _decode_body(self, content: bytearray, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
-        begin = bytes(content[:200])
-        try:
-            body = decode(content, self._limits.bounds)
-        except TooLarge as error:
-            raise CatalogueGarbled(self.name, f"its answer: {error}") from None
-        except ValueError:
-            body = None
+    def _decode_body(self, content: bytes, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
+        body = _parse_json(content)
         if body is None:
-            excerpt = _error_detail(begin)[:80] or "nothing"
+            excerpt = _error_detail(content[:200])[:80] or "nothing"
             raise CatalogueGarbled(self.name, f"its answer is not JSON: {excerpt!r}")
         return read(body)
 
@@ -293,12 +285,17 @@ def hide_secrets(text: str) -> str:
     return _SECRETS.sub(lambda match: f"{match[1] or ''}[secret]", SECRETS.hide(text))
 
 
-def _error_detail(content: bytes | bytearray) -> str:
-    """Return the error message of an answer, on one line, without secrets."""
-    begin = bytes(content[:_MAX_ERROR_BYTES])
+def _parse_json(content: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON of an answer; None if it is not JSON."""
     try:
-        body = decode(begin, Bounds(max_values=1000))
-    except ValueError:
-        body = None
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _error_detail(content: bytes) -> str:
+    """Return the error message of an answer, on one line, without secrets."""
+    begin = content[:_MAX_ERROR_BYTES]
+    body = _parse_json(begin)
     detail = body.get("detail", body) if isinstance(body, dict) else begin.decode("utf-8", "replace")
     return " ".join(hide_secrets(str(detail)).split())[:_MAX_DETAIL_CHARS]

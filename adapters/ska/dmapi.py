@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 from adapters.did_matching import case_variants, filter_by_patterns, group_by_lower_case
 from adapters.http.client import JsonClient
+from adapters.worker import asking
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import (
     Did,
@@ -210,7 +211,8 @@ class DmapiCatalogue:
                 return Unseen(errors[did].reason)
             self._attempts[did] = self._poll_count
             try:
-                return self._query_dataset(poll, did, seconds_left)
+                with asking(did):
+                    return self._query_dataset(poll, did, seconds_left)
             except CatalogueError as error:
                 errors[did] = error
                 budget.failures += 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from adapters.bounded_json import Record, UnreadableValue, is_text, quote_excerpt
+from adapters.untrusted_text import Record, is_text, quote_excerpt
 from hydrator.domain.model import Did
 from hydrator.domain.sites import number_files
 
@@ -110,8 +110,6 @@ def _read_flag(row: Record, key: str, where: str) -> bool | None:
 
 def _describe_value(value: object) -> str:
     """Return the end of an error message, with the wrong *value*; return '' for a list or a record."""
-    if isinstance(value, UnreadableValue):
-        return f": {value.reason}"
     return "" if isinstance(value, dict | list) else f": {quote_excerpt(value)}"
 
 
@@ -160,7 +158,7 @@ def _read_count(body: Record, key: str) -> int | None:
     value = body.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise BadAnswer(f"{key} in the metadata is not a number of files or bytes{_describe_value(value)}")
     return value or None
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from adapters.bounded_json import Record, is_text, quote_excerpt
 from adapters.http.client import JsonClient
+from adapters.untrusted_text import Record, is_text, quote_excerpt
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
 

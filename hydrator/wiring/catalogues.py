@@ -222,6 +222,8 @@ MEMORY_MB = {"rucio": 1000, "dmapi": 500, "file": 500, "directory": 500, "plugin
 """The largest size of a worker by the type of its catalogue: 1,000,000 replicas in Rucio need some 900 MB."""
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The list of 200,000 files, or the rules of an account, in one line."""
+_DMAPI_SECONDS = 120.0
+"""Two times the limit of one question to a DMAPI server."""
 _QUIET_SECONDS = 600.0
 """The longest time in which a file, a directory or a plugin reports nothing; an answer of Rucio has less."""
 
@@ -273,8 +275,8 @@ def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMap
         limit_bytes=MEMORY_MB[kind] * 1_000_000,
         setup=encode_recipe(_choose_recipe(source, settings, mapping), mapping),
     )
-    quiet_seconds = 4 * source.timeout_seconds if isinstance(source, RucioSource) else _QUIET_SECONDS
-    return WorkerCatalogue(source.name, worker, quiet_seconds)
+    quiet_seconds = {"rucio": 4 * getattr(source, "timeout_seconds", 0.0), "dmapi": _DMAPI_SECONDS}
+    return WorkerCatalogue(source.name, worker, quiet_seconds.get(kind, _QUIET_SECONDS))
 
 
 def _choose_recipe(source: Source, settings: Settings, mapping: SiteMapping) -> Recipe:

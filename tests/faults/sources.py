@@ -151,8 +151,6 @@ class DmapiSource(Source):
             deadline=timedelta(seconds=1.5),
             attempts=2,
             pause=timedelta(milliseconds=1),
-            max_bytes=1_000_000,
-            max_values=10_000,
         )
         time = TurnedTime(clock)
         server = JsonClient(

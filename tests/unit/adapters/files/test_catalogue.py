@@ -478,14 +478,3 @@ def test_a_site_without_datasets_is_still_covered_by_the_file(tmp_path):
     fresh.write_text('{"sites": ["UK"], "datasets": {"lofar:L1": {"sites": {"UK": "available"}}}}')
     fresh.rename(path)
     assert catalogue.read(frozenset()).sites == {"UK"}
-
-
-def test_a_file_beyond_its_bounds_is_refused_before_it_fills_the_memory(tmp_path):
-    path = tmp_path / "catalogue.json"
-    path.write_bytes(b'{"datasets": [' + b"{}," * 1_100_000 + b"{}]}")
-    with pytest.raises(CatalogueGarbled, match="more than 2000000 values"):
-        FileCatalogue("file", path, lambda: NOON).read({L1})
-    with path.open("wb") as file:
-        file.truncate(64_000_001)
-    with pytest.raises(CatalogueGarbled, match="larger than 64000000 bytes"):
-        FileCatalogue("file", path, lambda: NOON).read({L1})
