@@ -13,7 +13,7 @@ from .sources import CAM, FULL, RAL, Asked, Source, rucio_catalogue, rucio_setti
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAULTS = (
-    *("connection refused", "timeout in mid-poll", "slow drip", "500 in mid-poll", "401 in mid-poll"),
+    *("connection refused", "timeout in mid-poll", "500 in mid-poll", "401 in mid-poll"),
     *("429 with Retry-After", "empty 200", "truncated stream in mid-poll", "garbage in mid-poll"),
     *("wrong scope in mid-poll", "duplicates", "reordered", "clock ahead"),
 )

@@ -255,6 +255,7 @@ class RucioConnection:
         self._status = 0
         self._is_writing = False
         self._faults_in_row = 0
+        self._issued_validity: TokenValidity | None = None
         self.server_time: datetime | None = None
         """The ``Date`` of the last answer: the server's clock, which also sets the times of rules."""
 
@@ -269,8 +270,8 @@ class RucioConnection:
 
     @property
     def token_validity(self) -> TokenValidity | None:
-        """Return the validity of the current token; None if Rucio issued it, or if it is from a file."""
-        return self._token_source.token_validity if self._login.has_external_token else None
+        """Return the validity of the current token; None if the token is from a file."""
+        return self._token_source.token_validity if self._login.has_external_token else self._issued_validity
 
     @contextmanager
     def start_poll(self, seconds: float) -> Iterator[None]:
@@ -410,6 +411,8 @@ class RucioConnection:
         self._status = response.status_code
         SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
         self.server_time = http_date(response.headers.get("Date")) or self.server_time
+        if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
+            self._issued_validity = TokenValidity(self.server_time, ends)
         after = response.headers.get("Retry-After")
         is_refusal = self._rate_limiter.record_response(self._status, after, self.server_time)
         if self._is_writing and not is_login(response):
