@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from adapters.catalogue_worker import WorkerCatalogue
 from adapters.command_stager import CommandStager
+from adapters.condor.bindings.process import LIMIT_BYTES as BINDINGS_BYTES
 from adapters.remote import RemoteObject
 from adapters.worker import Worker
 from hydrator.domain.ads.dataset_sets import set_key
@@ -266,6 +267,15 @@ def build_catalogues(
         },
         tuple(one.recount for source, one in catalogues.values() if isinstance(source, RucioSource)),
     )
+
+
+_DAEMON_BYTES = 300_000_000
+
+
+def needed_memory(settings: Settings) -> int:
+    """Return the bytes that the daemon and its workers may use at most; the bindings count once."""
+    kinds = [source.type if source.type in MEMORY_MB else "plugin" for source in settings.catalogue]
+    return _DAEMON_BYTES + BINDINGS_BYTES + sum(MEMORY_MB[kind] for kind in kinds) * 1_000_000
 
 
 def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMapping) -> WorkerCatalogue:

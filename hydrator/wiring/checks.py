@@ -1,8 +1,11 @@
 """Checks: build the inputs of ``hydrator check`` from the parts and the daemon's state."""
 
+from pathlib import Path
+
 from hydrator.config import Settings
 from hydrator.config.daemon import DaemonSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
+from hydrator.diagnostics.check.installation import check_memory
 from hydrator.diagnostics.check.last_cycle import (
     check_last_cycle,
     hung_after_seconds,
@@ -16,6 +19,7 @@ from hydrator.state.store import Store
 from hydrator.wiring.secrets import read_credentials
 
 from .assembly import Parts
+from .catalogues import needed_memory
 from .policies import system_clock
 
 
@@ -43,11 +47,23 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
             site: loss.text(parts.policy.breaker_limits.confirming_polls)
             for site, loss in state.held_losses.items()
         },
-        daemon_findings=daemon_findings,
+        daemon_findings=[
+            *daemon_findings,
+            *check_memory(_memory_limit(), needed_memory(settings)),
+        ],
         stagers=tuple(parts.staging.stagers.values()),
         asking_catalogues=parts.staging.asking_catalogues,
         staging_stop_reason=parts.staging.stop_reason,
     )
+
+
+def _memory_limit(file: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
+    """Return the memory limit of this process's control group; None without one."""
+    try:
+        text = file.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isdecimal() else None
 
 
 def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[Finding]]:

@@ -53,6 +53,8 @@ def test_chart_without_a_configuration_is_refused_with_one_sentence():
         ({"files": {"config.toml": ""}}, r"config\.toml"),
         ({"ingress": {"host": "https://hydrator.example.org"}}, "ingress/host"),
         ({"livenessProbe": {"path": "/"}}, "livenessProbe"),
+        ({"resources": {"limits": {"memory": "2000000000"}}}, "resources/limits/memory"),
+        ({"resources": {"limits": {"memory": "1Gi"}}}, r"resources\.limits\.memory is 1Gi.* may use 1800 MB"),
     ],
 )
 def test_invalid_chart_value_is_refused_with_its_key(values, key):

@@ -34,6 +34,22 @@ def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     yield ok("installation", "no other distribution installs the same package names")
 
 
+def check_memory(limit_bytes: int | None, needed_bytes: int) -> Iterator[Finding]:
+    """Compare the memory limit of this process's control group with what the daemon and its workers may use.
+
+    Args:
+        limit_bytes: the limit; None without one.
+        needed_bytes: the limits of the workers, and room for the daemon.
+    """
+    if limit_bytes is not None and limit_bytes < needed_bytes:
+        yield warning(
+            "memory",
+            f"the limit here is {limit_bytes // 1_000_000} MB, but the daemon and its workers may use"
+            f" {needed_bytes // 1_000_000} MB; in a container the kernel would end them all together",
+            "raise the memory limit of the unit or pod: docs/operators/service.md, Memory",
+        )
+
+
 def check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
     survey = catalogue.read(frozenset())
     sites |= survey.sites

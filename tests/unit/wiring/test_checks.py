@@ -5,7 +5,10 @@ from contextlib import closing
 import pytest
 
 from hydrator.config import load
+from hydrator.diagnostics.check.findings import Level
+from hydrator.diagnostics.check.installation import check_memory
 from hydrator.wiring import assemble, build_check_inputs, system_clock
+from hydrator.wiring.catalogues import needed_memory
 
 pytestmark = pytest.mark.outside
 
@@ -60,3 +63,12 @@ def test_no_stager_is_checked_in_the_mode_off(check_inputs):
 
 def test_stop_of_the_operator_is_an_input(check_inputs):
     assert "tape" in str(check_inputs("ask", is_stopped=True).staging_stop_reason)
+
+
+def test_memory_limit_below_the_limits_of_the_workers_is_a_warning(tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text('[[catalogue]]\ntype = "file"\npath = "c.json"\n[daemon]\nstate_dir = "state"\n')
+    needed = needed_memory(load(config))
+    assert needed == 1_800_000_000
+    assert [finding.level for finding in check_memory(needed - 1, needed)] == [Level.WARN]
+    assert not [*check_memory(needed, needed), *check_memory(None, needed)]
