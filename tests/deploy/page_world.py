@@ -96,7 +96,7 @@ def changes() -> list[HistoryEntry]:
 
 def queues() -> PoolLoad:
     """A run with 24 jobs: 18 run beside their data, and 6 wait for 3 datasets."""
-    waiting = tuple(IdleJobs(2, set_key([did]), "ann@example.org", run=RUN) for did in NEW)
+    waiting = tuple(IdleJobs(2, set_key([did]), run=RUN) for did in NEW)
     start = int(NOON.timestamp()) - 1200
     running = (
         RunningJobs((start,) * 11, CAM, set_key([DATASETS[1]]), run=RUN),
