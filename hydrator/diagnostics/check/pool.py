@@ -15,10 +15,10 @@ from hydrator.diagnostics.check.findings import (
     warning,
 )
 from hydrator.diagnostics.daemon_probe import AuthorizationResult
+from hydrator.diagnostics.schedd_budget import CURES, parse_budget
 from hydrator.domain.ads import contract
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import Queues
-from hydrator.domain.untrusted import valid_integer
 from hydrator.submit.pool_config import allow_line
 
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
@@ -173,22 +173,15 @@ def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
 
 
 def _check_budget(schedd: Mapping[str, Any]) -> Iterator[Finding]:
-    """Warn if waiting jobs use up what the schedd asks the negotiator for, whatever other jobs wait.
-
-    The schedd asks for MAX_JOBS_RUNNING less its running jobs, its first kind of jobs first. If these match
-    nothing, the same user's other jobs get no slot (HTCONDOR-3855, all releases up to 25.14).
-    """
-    idle, running, most = (
-        valid_integer(schedd.get(name)) for name in ("TotalIdleJobs", "TotalRunningJobs", "MaxJobsRunning")
-    )
-    if idle and running is not None and most and idle >= most - running:
+    """Advise if waiting jobs can use up what the schedd asks the negotiator for, whatever other jobs wait."""
+    budget = parse_budget(schedd)
+    if budget and budget.can_starve:
         yield advice(
             f"schedd {schedd['Name']}",
-            f"{idle} jobs are idle and {running} run, of MAX_JOBS_RUNNING = {most}: if jobs of one kind wait"
-            f" for their data, and {most - running} or more of them are idle, the other jobs of their owner"
-            " get no slot",
-            "raise MAX_JOBS_RUNNING; or give the waiting jobs a lower JobPrio, an accounting_group of their"
-            " own, or max_idle",
+            f"{budget.idle} jobs are idle and {budget.running} run, of MAX_JOBS_RUNNING = {budget.most}:"
+            f" if jobs of one kind wait for their data, and {budget.room} or more of them are idle, the other"
+            " jobs of their owner get no slot",
+            f"raise MAX_JOBS_RUNNING; or {CURES}",
         )
 
 

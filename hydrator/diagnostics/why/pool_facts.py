@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Annotated, Any
 
+from hydrator.diagnostics.schedd_budget import ScheddBudget
 from hydrator.diagnostics.units import Title, UnixTime
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
@@ -131,6 +132,7 @@ class JobFacts:
         concurrency_limits: ConcurrencyLimits of the job.
         uploads: jobs of the same user at the schedd that send input files or wait to send them.
         max_uploads: limit of uploads: at this number, the schedd requests no slots for the user.
+        budget: jobs of the schedd, and its limit of running jobs; null: not known.
         can_free: true if the caller may free the job with `hydrator run-anywhere`.
         requests: resources that the job requests.
         status_attributes: attributes of the job that explain its status.
@@ -161,6 +163,7 @@ class JobFacts:
     concurrency_limits: str = ""
     uploads: int = 0
     max_uploads: int | None = None
+    budget: ScheddBudget | None = None
     can_free: bool = False
     requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
     status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from hydrator.diagnostics.daemon_probe import ScheddProbe
+from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot, to_unix
 from hydrator.domain.text import format_duration, matches_any
@@ -159,6 +160,7 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
         with_requests(job, match_result),
         max_uploads=facts.max_uploads,
         uploads=_count_uploads(query, schedd, row["ad"], facts),
+        budget=_fetch_budget(query, schedd),
         can_free=query.can_offer_run_anywhere
         and job.is_transformed
         and can_free_jobs(query.pool, schedd, facts),
@@ -186,6 +188,15 @@ def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: S
         return query.pool.count_uploads(schedd, user, facts.queued_bytes)
     except PoolError:
         return 0
+
+
+def _fetch_budget(query: WhyQuery, schedd: str) -> ScheddBudget | None:
+    """Return the budget of *schedd* by its ad; None if the collector does not have the figures."""
+    try:
+        ads = query.pool.schedds()
+    except PoolError:
+        return None
+    return next((parse_budget(ad) for ad in ads if ad.get("Name") == schedd), None)
 
 
 def _explain_ended_job(

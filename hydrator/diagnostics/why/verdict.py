@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from hydrator.diagnostics.schedd_budget import CURES, ScheddBudget
 from hydrator.domain.model import DaemonKnowledge, to_unix
 from hydrator.domain.text import (
     comma_separated,
@@ -46,6 +47,8 @@ def verdict_text(
             return f"{block_reason}; otherwise it would match at {comma_separated(matching_sites)}"
         case _ if block_reason:
             return f"{block_reason}; also, it matches no slot now"
+        case _ if matching_sites and job.budget and job.budget.can_starve:
+            return f"it would match at {comma_separated(matching_sites)}, but {_budget_text(job.budget)}"
         case _ if matching_sites:
             return (
                 f"it would match at {comma_separated(matching_sites)}: it waits for its turn in"
@@ -53,6 +56,18 @@ def verdict_text(
             )
         case _:
             return _no_match_text(sites)
+
+
+def _budget_text(budget: ScheddBudget) -> str:
+    """Return why jobs that wait for their data may keep the job from a slot that takes it."""
+    figures = f"{budget.running} run, MAX_JOBS_RUNNING = {budget.most}"
+    if budget.room == 0:
+        return f"its schedd asks for no further slot: {figures}"
+    return (
+        f"its schedd asks for slots for {format_count(budget.room, 'job')} only ({figures}), and"
+        f" {budget.idle} are idle: if {budget.room} of its owner wait for their data, it gets none"
+        f" (HTCONDOR-3855); {CURES}"
+    )
 
 
 def _no_match_text(sites: Sequence[SiteMatch]) -> str:

@@ -107,6 +107,29 @@ def test_dataset_that_is_never_published_is_explained():
     assert "[publish] never" in lack.text
 
 
+@pytest.mark.parametrize(
+    ("idle", "running", "words"),
+    [
+        (57, 2, "it waits for its turn in the next negotiation cycles"),
+        (58, 2, "for 58 jobs only (2 run, MAX_JOBS_RUNNING = 60), and 58 are idle: if 58 of its owner wait"),
+        (
+            58,
+            2,
+            "(HTCONDOR-3855); give the waiting jobs a lower JobPrio, an accounting_group of their own",
+        ),
+        (1, 60, "its schedd asks for no further slot: 60 run, MAX_JOBS_RUNNING = 60"),
+    ],
+)
+def test_job_that_waiting_jobs_of_its_owner_starve_is_told_so_with_the_cures(idle, running, words):
+    """P5: 52 waiting jobs of a budget of 58 stop no other job, 58 stop all."""
+    pool = FakePool({"a": IDLE})
+    pool.counts = {"TotalIdleJobs": idle, "TotalRunningJobs": running, "MaxJobsRunning": 60}
+    (asked_answer,) = ask_job(asked(pool), 7, None, "a").answers
+    answer = explain(replace(JOB, budget=asked_answer.job.budget), [slots(FINE)], None, now=NOON)
+    assert answer.could_run
+    assert words in answer.verdict
+
+
 def test_claimed_slot_does_not_match():
     answer = explain(JOB, [slots(FINE, state="Claimed")], None, now=NOON)
     assert not answer.could_run
@@ -665,9 +688,10 @@ class FakePool:
         self.judged: list[dict[str, str]] = []
         self.config: dict[str, str] = {}
         self.flocked: tuple[str, ...] = ()
+        self.counts: dict[str, int] = {}
 
     def schedds(self):
-        return [{"Name": name} for name in self.queues]
+        return [{"Name": name, **self.counts} for name in self.queues]
 
     def jobs(self, schedd, cluster, proc=None):
         if isinstance(self.queues[schedd], Exception):
