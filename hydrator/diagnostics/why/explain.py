@@ -6,6 +6,7 @@ This module decides which clauses keep the job away from a site, and which chang
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
@@ -17,7 +18,7 @@ from .missing_data import MissingReason, count_datasets, data_text, is_usable, l
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
-from .sets.reasons import AUTO, add_missing_bytes, set_reason_text, without_room
+from .sets.reasons import AUTO, add_missing_bytes, set_reason_text, sum_bytes, without_room
 from .verdict import find_block_reason, list_notes, verdict_text, wait_text
 
 
@@ -36,7 +37,8 @@ def explain(
         knowledge: the daemon's knowledge; None if the daemon's state is unreadable.
         now: aware UTC time.
     """
-    groups = add_missing_bytes(job, groups, knowledge)
+    job = replace(job, total_bytes=sum_bytes(job, knowledge))
+    groups = add_missing_bytes(job, groups)
     sites = [
         _explain_site(job, site, pool, list(site_groups), knowledge, now)
         for (pool, site), site_groups in _group_by_site(groups)
@@ -80,6 +82,7 @@ def explain_before_submit(
         now: aware UTC time.
         only_site: explain only this site.
     """
+    job = replace(job, total_bytes=sum_bytes(job, knowledge))
     sites = _explain_sites_before_submit(job, groups, knowledge, now, only_site)
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
     problem = (
@@ -176,7 +179,7 @@ def _explain_site(
     matching_slots = sum(group.slots for group in groups if group.can_run_now)
     reasons = tuple(list_reasons(job, site, [g for g in groups if not g.can_run_now], knowledge, now))
     remedies = [find_group_remedy(job, group, reasons, now) for group in groups if not group.can_run_now]
-    cheapest = min((remedy for remedy in remedies if remedy), key=lambda remedy: remedy.cost, default=None)
+    cheapest = min((remedy for remedy in remedies if remedy), key=lambda remedy: remedy.effort, default=None)
     missing = [dataset for reason in reasons for dataset in reason.missing_datasets]
     return SiteMatch(
         site,
@@ -209,7 +212,7 @@ def _explain_site_before_submit(
     set_text = set_reason_text(job, example, missing) if is_published else ""
     text = "; ".join(filter(None, (states, set_text)))
     reason = Reason(MismatchCause.DATA, True, sum(group.slots for group in lacking_groups), text, (), missing)
-    remedy = None if is_coming else find_data_remedy(job, (reason,), now)
+    remedy = None if is_coming else find_data_remedy(job, (reason,), site, now)
     matching = slots if is_coming and is_hydrated else slots - reason.slots
     held_change = knowledge.held_reasons.get(site) if knowledge else None
     return SiteMatch(site, slots, matching, (reason,), remedy, count_datasets(job, missing), held_change)

@@ -6,7 +6,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
+from hydrator.diagnostics.units import Bytes
 from hydrator.domain.model import Site
 
 from .missing_data import (
@@ -66,11 +68,18 @@ class Remedy:
         cost: estimated effort: a small number means little effort or a short wait.
         text: the change.
         is_sure: false: the sites at which the job matches after the change are not known.
+        copy_bytes: bytes that the data manager copies; null: the change is no copy, or the size is unknown.
     """
 
     cost: int
     text: str
     is_sure: bool = True
+    copy_bytes: Bytes | None = None
+
+    @property
+    def effort(self) -> tuple[int, float]:
+        """Return what to order remedies by: the cost, then the bytes of a copy."""
+        return self.cost, inf if self.copy_bytes is None else self.copy_bytes
 
 
 @dataclass(frozen=True, slots=True)

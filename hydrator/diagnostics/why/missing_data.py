@@ -85,6 +85,22 @@ class MissingDataset:
             DatasetState.UNKNOWN,
         }
 
+    @property
+    def copy_bytes(self) -> int | None:
+        """Return the bytes to copy from another site; None if unknown, or if a copy is not the cure."""
+        is_absent = self.state in {None, DatasetState.PARTIAL} and self.reason in _REASONS_FOR_A_COPY
+        return self.missing_bytes if is_absent else None
+
+
+_REASONS_FOR_A_COPY = {MissingReason.STATE, MissingReason.ELSEWHERE, MissingReason.NOT_YET_IN_SLOTS}
+SMALL_PART = 0.1
+"""Share of a job's bytes below which the rest at a site is called small: advice names it."""
+
+
+def is_small_part(missing_bytes: int, total_bytes: int | None) -> bool:
+    """Return True if a site lacks only a small part of a job's bytes."""
+    return total_bytes is not None and missing_bytes < SMALL_PART * total_bytes
+
 
 def has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: datetime) -> bool:
     """Return True if a site has all datasets of *job* on disk, by *facts* that are not too old for it."""

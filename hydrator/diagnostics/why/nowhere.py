@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact
-from hydrator.domain.text import format_percent, shorten_list
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site
+from hydrator.domain.text import format_bytes, format_percent, shorten_list
 from hydrator.submit.nearest_names import find_absent_dids
+
+from .missing_data import is_small_part
 
 MAX_ABSENT_NAMES = 50
 """Names of absent datasets in one answer: a user corrects them all at once."""
@@ -21,7 +23,7 @@ def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -
     looked_for = beliefs.demanded_dids | beliefs.queried_dids
     if not dids or any(did not in looked_for or did in beliefs.snapshot.unseen_reasons for did in dids):
         return ""
-    site_texts = []
+    site_texts, copies = [], []
     for site, site_facts in sorted(beliefs.snapshot.sites.items()):
         facts = {did: site_facts.facts[did] for did in dids if did in site_facts.facts}
         lacking = [did for did in sorted(dids) if not _is_complete(facts.get(did))]
@@ -30,7 +32,24 @@ def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -
         if facts:
             words = shorten_list([f"{did} {_state_text(facts.get(did))}" for did in lacking])
             site_texts.append(f"{site} has {len(dids) - len(lacking)} of {len(dids)} ({words})")
-    return f"no site has all data of the job now: {shorten_list(site_texts, '; ')}"
+        copies += _small_copies(beliefs, dids, site, lacking)
+    best = f"; {min(copies)[1]} would be enough" if copies else ""
+    return f"no site has all data of the job now: {shorten_list(site_texts, '; ')}{best}"
+
+
+def _small_copies(
+    beliefs: DaemonKnowledge, dids: AbstractSet[Did], site: Site, lacking: Sequence[Did]
+) -> list[tuple[int, str]]:
+    """Return the bytes of *lacking* and their copy to *site* in words, if they are a small part of *dids*."""
+    sizes = {did: beliefs.snapshot.bytes_total.get(did) for did in dids}
+    known = {did: size for did, size in sizes.items() if size is not None}
+    facts = beliefs.snapshot.sites[site].facts
+    is_absent = all(did not in facts or facts[did].state is DatasetState.PARTIAL for did in lacking)
+    if len(known) < len(sizes) or not is_absent:
+        return []
+    missing = sum(known[did] for did in lacking)
+    text = f"a copy of {shorten_list(lacking)} ({format_bytes(missing)}) to {site}"
+    return [(missing, text)] if is_small_part(missing, sum(known.values())) else []
 
 
 def _describe_absent(beliefs: DaemonKnowledge, absent: Sequence[Did]) -> str:

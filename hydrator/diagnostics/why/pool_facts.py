@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Annotated, Any
 
 from hydrator.diagnostics.schedd_budget import ScheddBudget
-from hydrator.diagnostics.units import Title, UnixTime
+from hydrator.diagnostics.units import Bytes, Title, UnixTime
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import fits, set_key
@@ -137,6 +137,7 @@ class JobFacts:
         requests: resources that the job requests.
         status_attributes: attributes of the job that explain its status.
         key: key by which the job's expressions look up its datasets; null: the job has no key.
+        total_bytes: bytes of all datasets that the job names; null: a size is unknown.
         start: offer of the slot at the job's last start; null: none, or the job never started.
         has_cron_schedule: true if HTCondor runs the job again and again (cron_minute and others).
         was_held: true if the job is or was on hold.
@@ -168,6 +169,7 @@ class JobFacts:
     requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
     status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
     key: str | None = None
+    total_bytes: Bytes | None = None
     start: StartRecord | None = None
     has_cron_schedule: bool = False
     was_held: bool = False

@@ -1,12 +1,13 @@
 """Remedies: the cheapest changes that let a job match. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from hydrator.domain.model import DatasetState, to_unix
+from hydrator.domain.model import DatasetState, Site, to_unix
 from hydrator.domain.text import (
     deduplicate,
+    format_bytes,
     format_duration,
     format_percent,
     shorten_list,
@@ -17,6 +18,7 @@ from .explanation import MismatchCause, Reason, Remedy, SiteMatch
 from .missing_data import (
     MissingDataset,
     MissingReason,
+    is_small_part,
 )
 from .obstacles import capacity_text, causes_of, has_free_capacity
 from .pool_facts import JobFacts, SlotGroup
@@ -28,7 +30,7 @@ _SHORT_WAIT_SECONDS = 1800
 
 def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
     """Return the cheapest change, and all sites where the job would match after it, if these are known."""
-    best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.cost, default=None)
+    best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.effort, default=None)
     if best is None:
         return None
     if not best.is_sure:
@@ -47,7 +49,8 @@ def find_group_remedy(
     ]
     cost = sum(way.cost for way in ways)
     text = " and ".join(way.text for way in sorted(ways, key=lambda way: -way.cost))
-    return Remedy(cost, text, is_sure=all(way.is_sure for way in ways))
+    copies = [way.copy_bytes for way in ways if way.copy_bytes is not None]
+    return Remedy(cost, text, all(way.is_sure for way in ways), sum(copies) if copies else None)
 
 
 def _cause_remedy(
@@ -57,7 +60,8 @@ def _cause_remedy(
         case MismatchCause.BUSY:
             return Remedy(1, "a slot becomes free")
         case MismatchCause.DATA:
-            return find_data_remedy(job, [reason for reason in reasons if reason.cause is cause], now)
+            data_reasons = [reason for reason in reasons if reason.cause is cause]
+            return find_data_remedy(job, data_reasons, group.site, now)
         case MismatchCause.UNREADABLE_DATA:
             return _misses_remedy(job, now)
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
@@ -83,7 +87,7 @@ def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
     return Remedy(7, "the site's operator finds out why jobs cannot read the data there")
 
 
-def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) -> Remedy:
+def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], site: Site, now: datetime) -> Remedy:
     missing = [one for reason in reasons for one in reason.missing_datasets]
     ways = []
     is_paced = any(reason.set_facts and reason.set_facts.is_paced for reason in reasons)
@@ -98,13 +102,13 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
         cost = 2 if left <= _SHORT_WAIT_SECONDS else 3
         ways.append(Remedy(cost, f"the job's wait for its data ends in {format_duration(left)}"))
     if missing:
-        ways.append(_combine_dataset_remedies(job, missing))
+        ways.append(_combine_dataset_remedies(job, missing, site))
     is_bound = job.is_transformed and not (job.is_freed or job.opens_paths)
     if job.can_free and is_bound and all(one.is_at_site for one in missing):
         cluster = job.name.partition(".")[0]
         text = f"hydrator run-anywhere {cluster} lets the job run anywhere, even without its data"
         ways.append(Remedy(6, text))
-    best = min(ways, key=lambda way: way.cost, default=Remedy(10, _BRING_DATA))
+    best = min(ways, key=lambda way: way.effort, default=Remedy(10, _BRING_DATA))
     equal = [way.text for way in ways if way.cost == best.cost] or [best.text]
     return replace(best, text=" or ".join(equal))
 
@@ -112,18 +116,32 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
 _BRING_DATA = "ask the data manager to bring the data to one site"
 
 
-def _combine_dataset_remedies(job: JobFacts, missing: Sequence[MissingDataset]) -> Remedy:
-    """Return the changes after which the job can use all of *missing* at the site."""
+def _combine_dataset_remedies(job: JobFacts, missing: Sequence[MissingDataset], site: Site) -> Remedy:
+    """Return the changes after which the job can use all of *missing* at *site*."""
     renamed = [one for one in missing if one.replacement]
-    ways = [_dataset_remedy(job, one) for one in missing if not one.replacement]
+    copied = {one.did: one.copy_bytes for one in missing if one.copy_bytes is not None}
+    ways = [_dataset_remedy(job, one) for one in missing if not one.replacement and one.did not in copied]
+    if copied:
+        ways.append(_copy_remedy(job, copied, site))
     if renamed:
         names = shorten_list([f"{one.replacement} instead of {one.did}" for one in renamed])
         cost = 4 if all(one.reason is MissingReason.MISSPELT for one in renamed) else 9
         ways.insert(0, Remedy(cost, f"{_submit_words(job)} with {names}"))
+    has_all_sizes = copied and all(way.text != _BRING_DATA for way in ways)
     return Remedy(
         max(way.cost for way in ways),
         shorten_list(deduplicate(way.text for way in ways), " and "),
-        is_sure=all(way.is_sure for way in ways),
+        all(way.is_sure for way in ways),
+        sum(copied.values()) if has_all_sizes else None,
+    )
+
+
+def _copy_remedy(job: JobFacts, sizes: Mapping[str, int], site: Site) -> Remedy:
+    """Return the copy to *site* of the datasets with these *sizes*: little effort if it is a small part."""
+    size = sum(sizes.values())
+    cost = 3 if is_small_part(size, job.total_bytes) else 10
+    return Remedy(
+        cost, f"ask the data manager to copy {shorten_list(list(sizes))} ({format_bytes(size)}) to {site}"
     )
 
 

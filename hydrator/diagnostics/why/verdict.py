@@ -156,9 +156,10 @@ def wait_text(
 ) -> str | None:
     """Return a sentence: until when the job runs only at sites with its data; None without such a limit.
 
-    In mode auto, the sentence is the prospect of the job.
+    In mode auto, the sentence is the prospect of the job. A job that has started waits for nothing.
     """
-    if not (job.is_transformed and job.has_required_datasets) or job.is_freed:
+    can_wait = job.status in {None, JobStatus.IDLE, JobStatus.HELD}
+    if not (can_wait and job.is_transformed and job.has_required_datasets) or job.is_freed:
         return None
     if job.mode == AUTO and job.key is not None:
         return auto_wait_text(job, groups, knowledge, now)

@@ -66,18 +66,20 @@ def without_room(
     )
 
 
-def add_missing_bytes(
-    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None
-) -> list[SlotGroup]:
-    """Return *groups* with the missing bytes of the job's set, which slot ads do not have."""
+def sum_bytes(job: JobFacts, knowledge: DaemonKnowledge | None) -> int | None:
+    """Return the bytes of all datasets of *job*; None if a size is unknown."""
     sizes = [knowledge.snapshot.bytes_total.get(did) if knowledge else None for did in job.datasets]
     known = [size for size in sizes if size is not None]
-    if job.key is None or not known or len(known) < len(sizes):
+    return sum(known) if known and len(known) == len(sizes) else None
+
+
+def add_missing_bytes(job: JobFacts, groups: Sequence[SlotGroup]) -> list[SlotGroup]:
+    """Return *groups* with the missing bytes of the job's set, which slot ads do not have."""
+    size = job.total_bytes
+    if job.key is None or size is None:
         return list(groups)
     return [
-        replace(
-            group, set_facts=replace(group.set_facts, missing_bytes=_missing(sum(known), group.set_facts))
-        )
+        replace(group, set_facts=replace(group.set_facts, missing_bytes=_missing(size, group.set_facts)))
         for group in groups
     ]
 

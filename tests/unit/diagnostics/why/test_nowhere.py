@@ -35,6 +35,27 @@ def test_sites_are_listed_with_missing_datasets_unless_one_is_complete():
     assert explain_no_complete_site(beliefs(CAM={L1: here, L2: here}), {L1, L2}) == ""
 
 
+@pytest.mark.parametrize(
+    ("size", "state", "is_named"),
+    [
+        (49, None, True),
+        (49, DatasetState.PARTIAL, True),
+        (49, DatasetState.STAGING, False),
+        (51, None, False),
+    ],
+)
+def test_small_part_that_one_site_lacks_is_named(size, state, is_named):
+    """P4: less than a tenth of the bytes is missing at the best site."""
+    here = fact(DatasetState.AVAILABLE)
+    known = beliefs(CAM={L1: here} | ({L2: fact(state)} if state else {}), RAL={L2: here})
+    sizes = {L1: 450 * 10**9, L2: size * 10**9}
+    text = explain_no_complete_site(
+        replace(known, snapshot=replace(known.snapshot, bytes_total=sizes)), {L1, L2}
+    )
+    assert text.endswith(f"; a copy of {L2} (49 GB) to CAM would be enough") == is_named
+    assert ("would be enough" in text) == is_named
+
+
 def test_name_in_no_catalogue_comes_first_and_unseen_datasets_are_skipped():
     right, wrong = Did("lofar:L1234.ms"), Did("lofar:L1243.ms")
     known = beliefs(RAL={right: fact(DatasetState.AVAILABLE)})
