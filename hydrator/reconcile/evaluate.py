@@ -1,7 +1,6 @@
 """Evaluation of one cycle: compute the new state and the ads from state, answers, demand and time.
 
-This module is pure. The time of a cycle grows with the number of changed datasets, not with the number of
-all datasets.
+This module is pure. Each cycle computes all facts and ads from scratch.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -24,23 +23,16 @@ from hydrator.domain.model import (
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
-    DraftSet,
     add_openings,
     assign_generations,
-    build_drafts,
+    draft_site_ads,
     empty_draft,
     facts_of,
     redraft,
 )
-from hydrator.reconcile.snapshot.breaker import (
-    BreakerLimits,
-    BreakerResult,
-    ListedCounts,
-    LossCheck,
-    PreviousCounts,
-)
-from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRows
-from hydrator.reconcile.snapshot.merge import MergedSnapshot, apply_survey, merge_catalogues
+from hydrator.reconcile.snapshot.breaker import BreakerLimits, BreakerResult, LossCheck
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.reconcile.state import ReconcileState
 
 Answer = Survey | Unseen | Pending
@@ -69,22 +61,6 @@ class ReconcilePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ReusableResults:
-    """Intermediate results of one evaluation, from which the next evaluation can start.
-
-    The next evaluation can reuse them only if it has the same memories and policy. ``versions`` has, by
-    catalogue, the version of the rows that the results were computed from.
-    """
-
-    versions: Mapping[str, object]
-    policy: ReconcilePolicy
-    retired: frozenset[Site]
-    listed_counts: ListedCounts | None
-    merged_snapshot: MergedSnapshot
-    draft_set: DraftSet
-
-
-@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The conclusions of one cycle: the new state, the snapshot and the ads to send.
 
@@ -98,7 +74,6 @@ class Evaluation:
     drafts: Mapping[Site, Draft]
     ads: Mapping[Site, SiteAd]
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
-    reusable: ReusableResults | None = field(default=None, compare=False, repr=False)
     withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
     gone_sites: frozenset[Site] = frozenset()
 
@@ -112,7 +87,6 @@ def evaluate(
     policy: ReconcilePolicy,
     now: datetime,
     approved_losses: Mapping[Site, AbstractSet[Did]] | None = None,
-    previous: Evaluation | None = None,
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
     make_openings: Callable[[Snapshot], Openings | None] = lambda _: None,
@@ -124,29 +98,28 @@ def evaluate(
         published_generations: by site, the highest generation read back from any publisher.
         now: aware UTC time at which this cycle began. A reading with a later time gets this time.
         approved_losses: by site, the held datasets whose loss the operator approved.
-        previous: the evaluation of the last cycle. Without *previous*, the result is the same but slower.
         polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
         withheld_reasons: sites whose published ads must stay, each with the reason (``publish.py``).
         make_openings: returns the openings for the snapshot of this cycle; None without a new round.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
-    cycle = _Cycle(state, memories, demand, policy, now, _reusable_results(previous, state, answers, policy))
+    cycle = _Cycle(state, memories, demand, policy, now)
     breaker = cycle.hold_losses(approved_losses or {})
-    merged = cycle.merge(breaker)
-    openings = make_openings(merged.snapshot)
-    draft_set = cycle.draft_ads(merged, openings)
-    gone = cycle.find_gone_sites(draft_set.drafts)
-    drafts = cycle.add_unseen(draft_set.drafts, breaker, gone)
+    snapshot = build_snapshot(
+        breaker.memories, demand.dids, now=now, max_age=policy.max_age, never=policy.never
+    )
+    openings = make_openings(snapshot)
+    seen = cycle.draft_ads(snapshot, openings)
+    gone = cycle.find_gone_sites(seen)
+    drafts = cycle.add_unseen(seen, breaker, gone)
     ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations)
     ads = add_openings(ads, state.ads, openings, now)
-    results = cycle.results_to_reuse(breaker, merged, draft_set)
     return Evaluation(
         cycle.next_state(breaker, ads),
-        merged.snapshot,
-        draft_set.drafts,
+        snapshot,
+        seen,
         ads,
         breaker.released,
-        results,
         withheld_reasons or {},
         gone,
     )
@@ -172,30 +145,6 @@ def _apply_answers(
     }
 
 
-def _reusable_results(
-    previous: Evaluation | None, state: ReconcileState, answers: Collection[str], policy: ReconcilePolicy
-) -> ReusableResults | None:
-    """Return the results of *previous* if catalogues, policy and memories are unchanged, else None."""
-    results = previous.reusable if previous else None
-    if (
-        results is None
-        or results.versions != _versions(state.memories)
-        or results.versions.keys() != set(answers)
-    ):
-        return None
-    return results if results.policy is policy or results.policy == policy else None
-
-
-def _versions(memories: Mapping[str, CatalogueMemory]) -> dict[str, object]:
-    return {name: DatasetRows.wrap(memory.records).version for name, memory in memories.items()}
-
-
-def _changed_dids(memories: Mapping[str, CatalogueMemory]) -> frozenset[Did]:
-    return frozenset[Did]().union(
-        *(DatasetRows.wrap(memory.records).changed_since_base for memory in memories.values())
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Cycle:
     """The steps of :func:`evaluate` in their order, and the inputs that they share.
@@ -208,7 +157,6 @@ class _Cycle:
     demand: Demand
     policy: ReconcilePolicy
     now: datetime
-    reusable: ReusableResults | None
 
     def find_retired_sites(self) -> frozenset[Site]:
         """Return the retired sites that still have an ad or that a catalogue still lists."""
@@ -216,44 +164,24 @@ class _Cycle:
         return frozenset(site for site in sites if self.policy.is_retired(site))
 
     def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> BreakerResult:
-        """Run the shrink breaker; reuse the last counts of datasets if the retired sites are the same."""
-        retired = self.find_retired_sites()
-        counts = self.reusable.listed_counts if self.reusable and self.reusable.retired == retired else None
+        """Run the shrink breaker."""
         return LossCheck(
             {name: self.state.memories.get(name, CatalogueMemory()) for name in self.memories},
             self.memories,
             self.demand.dids,
             self.state.held_losses,
             approved_losses,
-            retired,
+            self.find_retired_sites(),
             self.policy.breaker_limits,
             self.now,
-            PreviousCounts(counts, _changed_dids(self.memories)) if counts else None,
         ).run()
 
-    def merge(self, breaker: BreakerResult) -> MergedSnapshot:
-        """Merge the catalogues into one snapshot.
-
-        Merge a dataset again only if an answer or the breaker changed the dataset.
-        """
-        return merge_catalogues(
-            breaker.memories,
-            self.demand.dids,
-            now=self.now,
-            max_age=self.policy.max_age,
-            previous=self.reusable.merged_snapshot if self.reusable else None,
-            changed_dids=(
-                _changed_dids(self.memories) | _changed_dids(breaker.memories) if self.reusable else None
-            ),
-            never=self.policy.never,
-        )
-
-    def draft_ads(self, merged: MergedSnapshot, openings: Openings | None) -> DraftSet:
+    def draft_ads(self, snapshot: Snapshot, openings: Openings | None) -> Mapping[Site, Draft]:
         """Draft the ad of every site in the snapshot, except the retired sites.
 
         A site with slots that no catalogue lists has an ad, too: its jobs read from elsewhere.
         """
-        known = merged.snapshot.sites
+        known = snapshot.sites
         as_of = max((facts.as_of for facts in known.values()), default=self.now)
         computing = openings.openings.keys() - known.keys() if openings else set()
         facts_by_site = {
@@ -261,13 +189,7 @@ class _Cycle:
             for site, facts in (*known.items(), *((site, SiteFacts(as_of, {})) for site in computing))
             if not self.policy.is_retired(site)
         }
-        return build_drafts(
-            replace(merged.snapshot, sites=facts_by_site),
-            self.demand,
-            budget=self.policy.budget,
-            previous=self.reusable.draft_set if self.reusable else None,
-            changed_dids=merged.changed_dids,
-        )
+        return draft_site_ads(replace(snapshot, sites=facts_by_site), self.demand, budget=self.policy.budget)
 
     def find_gone_sites(self, drafts: Mapping[Site, Draft]) -> frozenset[Site]:
         """Return the sites without an own storage whose slots have gone for longer than ``policy.max_age``.
@@ -320,15 +242,6 @@ class _Cycle:
     def next_state(self, breaker: BreakerResult, ads: Mapping[Site, SiteAd]) -> ReconcileState:
         """Return the state for the next cycle."""
         return replace(self.state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads)
-
-    def results_to_reuse(
-        self, breaker: BreakerResult, merged: MergedSnapshot, draft_set: DraftSet
-    ) -> ReusableResults:
-        """Return the results from which the next evaluation can start."""
-        versions = _versions(breaker.memories)
-        return ReusableResults(
-            versions, self.policy, self.find_retired_sites(), breaker.listed_counts, merged, draft_set
-        )
 
 
 def keep_disputed_matches(

@@ -126,7 +126,6 @@ class Reconciler:
         self._clock = clock
         self._saver = StateSaver(store, commands, self._bugs)
         self.state = _forget_old_patterns(state, policy.patterns)
-        self._previous: Evaluation | None = None
         self._withholding = Withholding(policy)
 
     @property
@@ -288,7 +287,7 @@ class Reconciler:
         shown_sites = set(generations)
         if any(isinstance(ads, PublishError) for ads in published.values()):
             shown_sites |= _named_sites(state, answers)  # any of them may have an ad that could not be read
-        self._previous = evaluate(
+        return evaluate(
             state,
             answers,
             demand,
@@ -296,14 +295,12 @@ class Reconciler:
             policy=self._policy,
             now=now,
             approved_losses=approved_losses(commands),
-            previous=self._previous,
             withheld_reasons=self._withholding.choose_sites(
                 state, answers, shown_sites, sources, demand.dids, now
             ),
             polls_started_at={name: result.started_at for name, result in polls.results.items()},
             make_openings=lambda snapshot: self._pacer.make(snapshot, demand, now),
         )
-        return self._previous
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ class StateWriter:
     def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
         """Return the changes to the rows of ``known``.
 
-        If a catalogue's memory was built from its saved memory, compare only the datasets that changed since.
+        Of a catalogue whose memory was saved before, compare only the rows that are other objects now.
         """
         changes = _RowChanges(
             StateReader(self._db).read_record_rows() if self._stored_rows is None else self._stored_rows,
@@ -202,9 +202,10 @@ class StateWriter:
         for catalogue, memory in memories.items():
             datasets = DatasetRows.wrap(memory.records)
             saved = None if self._stored_rows is None else self._saved_datasets.get(catalogue)
-            dids = _dids_that_may_differ(datasets, saved) if saved else None
-            if dids is None:
-                dids = datasets.keys()
+            dids: AbstractSet[Did] = datasets.keys()
+            if saved:
+                dids = _dids_that_may_differ(datasets, saved)
+            else:
                 changes.deleted_keys.extend(
                     key for key in changes.stored_rows if key[0] == catalogue and key[1] not in datasets
                 )
@@ -243,9 +244,9 @@ class StateWriter:
         return changes
 
 
-def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did] | None:
-    """Return the datasets whose rows may differ from the saved rows; None if any row may differ."""
-    if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
-        return None
+def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did]:
+    """Return the datasets whose rows may differ from the saved rows."""
+    rows, saved = datasets.rows, saved_datasets.rows
+    changed = {did for did, row in rows.items() if saved.get(did) is not row} | (saved.keys() - rows.keys())
     # A dataset with its own time may differ: its row omits this time if the last poll had the same time.
-    return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated
+    return changed | datasets.individually_dated | saved_datasets.individually_dated

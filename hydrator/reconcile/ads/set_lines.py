@@ -12,9 +12,9 @@ and pins: their entry 0.0 says that the daemon knows the set and that nothing is
 all lines of the ad, or in none. A set whose key is withheld has no entry.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, overload
 
@@ -50,18 +50,9 @@ class DemandIndex:
         shortest = min((len(want.key) for want in entries if want.key is not None), default=0)
         return cls(entries, naming, shortest)
 
-    def with_entries(self, entries: Sequence[DemandEntry]) -> "DemandIndex":
-        """Return the index of *entries*, which have the same datasets in the same order as the old ones."""
-        return replace(self, entries=entries)
-
     def positions_of(self, facts: Mapping[Did, Fact]) -> list[int]:
         """Return the positions of the entries that name a dataset of *facts*, most demanded first."""
         return sorted({place for did in facts for place in self.positions_by_did.get(did, ())})
-
-    def keys_with(self, dids: Iterable[Did]) -> set[SetKey | None]:
-        """Return the keys of the sets that contain one of *dids*."""
-        places = {place for did in dids for place in self.positions_by_did.get(did, ())}
-        return {self.entries[place].key for place in places}
 
 
 class OmittedEntries(Sequence[DemandEntry]):
@@ -189,13 +180,11 @@ class SetLines:
     """The lines of the sets, and what they leave out.
 
     ``positions`` are the demand entries with a dataset at the site whose set is in the ad, or withheld.
-    ``entries`` are the sets of these entries, also those without room. ``size_bytes`` is the size of the
-    long lines.
+    ``size_bytes`` is the size of the long lines.
     """
 
     lines: Lines
     positions: AbstractSet[int]
-    entries: Mapping[SetKey, SetEntry]
     is_complete: bool
     size_bytes: int
 
@@ -241,7 +230,6 @@ def write_set_lines(
     positions: Sequence[int],
     budget: Budget,
     as_of: datetime,
-    known_entries: Mapping[SetKey, SetEntry],
 ) -> SetLines:
     """Choose the sets that fit into the ad of a site, and write their lines.
 
@@ -251,37 +239,19 @@ def write_set_lines(
         positions: the entries with a dataset at the site.
         budget: the maximum bytes of a line and of an ad.
         as_of: the time of the site's facts.
-        known_entries: entries of the last cycle whose rows are still valid.
     """
-    site = _Site(facts, to_unix(as_of), known_entries)
-    writer = _SetWriter(site, demanded, budget)
+    writer = _SetWriter(facts, to_unix(as_of), demanded, budget)
     inside = {place for place in positions if writer.add_local(place)}
     is_complete = writer.add_absent(frozenset(positions)) and len(inside) == len(positions)
-    return SetLines(writer.lines(), inside, writer.local_entries, is_complete, writer.size_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """The inputs of the entries of one site."""
-
-    facts: SetFacts
-    as_of: int
-    known_entries: Mapping[SetKey, SetEntry]
-
-    def local_entry(self, key: SetKey, dids: Sequence[Did]) -> SetEntry:
-        known = self.known_entries.get(key)
-        if known is not None and known.row.oldest is None:
-            return known
-        row = known.row if known is not None else self.facts.build_row(dids)
-        return write_entry(key, row, self.as_of)
+    return SetLines(writer.lines(), inside, is_complete, writer.size_bytes)
 
 
 class _SetWriter:
     """A writer of the entries of sets, which counts the bytes of each line."""
 
-    def __init__(self, site: _Site, demanded: DemandedSets, budget: Budget) -> None:
-        self.local_entries: dict[SetKey, SetEntry] = {}
-        self._site = site
+    def __init__(self, facts: SetFacts, as_of: int, demanded: DemandedSets, budget: Budget) -> None:
+        self._facts = facts
+        self._as_of = as_of
         self._demanded = demanded
         self._line_limit = budget.line_bytes
         self._limit = budget.ad_bytes - STATE_LINES_BYTES
@@ -299,8 +269,7 @@ class _SetWriter:
             return True
         if not self._has_room(_MIN_ENTRY_BYTES + len(want.key)):
             return False
-        entry = self.local_entries[want.key] = self._site.local_entry(want.key, want.dids)
-        return self._try_add(entry)
+        return self._try_add(write_entry(want.key, self._facts.build_row(want.dids), self._as_of))
 
     def add_absent(self, local_positions: AbstractSet[int]) -> bool:
         """Add the sets of jobs and pins of which the site has nothing; return False if some have no room.

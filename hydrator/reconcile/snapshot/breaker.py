@@ -12,11 +12,11 @@ retired sites and removed catalogues are not losses either. An answer that is mi
 Unseen, and ``merge.py`` keeps the older facts.
 
 The *listings* below are the sites that have a dataset according to the catalogues, before and after a cycle's
-answers. Only datasets that may have changed are compared.
+answers.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -33,58 +33,29 @@ NO_LISTINGS: Listings = {}
 
 
 @dataclass(frozen=True, slots=True)
-class ListedCounts:
-    """The number of demanded datasets that each site lists, and how many of these are AVAILABLE there."""
-
-    listed_by_site: Mapping[Site, int] = field(default_factory=dict)
-    available_by_site: Mapping[Site, int] = field(default_factory=dict)
-
-    def adjust(self, all_listings: Iterable[Listings], sign: int) -> "ListedCounts":
-        """Return the counts with the datasets of *all_listings* added (sign 1) or subtracted (sign -1)."""
-        listed, available = Counter(self.listed_by_site), Counter(self.available_by_site)
-        for listings in all_listings:
-            for site, fact in listings.items():
-                listed[site] += sign
-                if fact.state is DatasetState.AVAILABLE:
-                    available[site] += sign
-        return ListedCounts(+listed, +available)
-
-
-@dataclass(frozen=True, slots=True)
-class PreviousCounts:
-    """The counts of listed datasets in the last cycle, and the datasets whose records changed since then."""
-
-    counts: ListedCounts
-    changed_dids: AbstractSet[Did]
-
-
-@dataclass(frozen=True, slots=True)
 class ListingChange:
-    """The listings of the datasets that may have changed, before and after the answers of a cycle.
-
-    ``previous_counts`` has the numbers of all listed datasets before the answers.
-    """
+    """The listings of the demanded datasets, before and after the answers of a cycle."""
 
     previous: Mapping[Did, Listings]
     current: Mapping[Did, Listings]
-    previous_counts: ListedCounts
 
     def lists_now(self, did: Did, site: Site) -> bool:
         """Return True if a catalogue lists *did* at *site* after the answers of this cycle."""
         return site in self.current.get(did, NO_LISTINGS)
 
-    def lost_and_available_dids(self) -> tuple[dict[Site, set[Did]], dict[Site, set[Did]]]:
-        """Return, by site, the datasets that the site no longer lists, and those that were AVAILABLE."""
-        lost: dict[Site, set[Did]] = {}
-        available: dict[Site, set[Did]] = {}
+    def group_by_site(self) -> dict[Site, "_Listed"]:
+        """Return, by site, the datasets that it listed before the answers."""
+        listed: dict[Site, _Listed] = {}
         for did, listings in self.previous.items():
             current = self.current.get(did, NO_LISTINGS)
             for site, fact in listings.items():
+                one = listed.setdefault(site, _Listed())
+                one.count += 1
                 if site not in current:
-                    lost.setdefault(site, set()).add(did)
+                    one.lost_dids.add(did)
                 if fact.state is DatasetState.AVAILABLE:
-                    available.setdefault(site, set()).add(did)
-        return lost, available
+                    one.available_dids.add(did)
+        return listed
 
     def new_counts(self) -> Counter[Site]:
         """Return, by site, the number of newly listed datasets; empty in the first cycle."""
@@ -93,54 +64,14 @@ class ListingChange:
             counts.update(listings.keys() - self.previous.get(did, NO_LISTINGS).keys())
         return counts
 
-    def count_listed(
-        self,
-        current: Mapping[str, CatalogueMemory],
-        memories: Mapping[str, CatalogueMemory],
-        retired: AbstractSet[Site],
-    ) -> ListedCounts:
-        """Return the counts of *memories*: the *current* memories plus the facts of held datasets."""
-        held_dids = [
-            did
-            for name, memory in memories.items()
-            if memory is not current[name]
-            for did in {**self.previous, **self.current}
-            if DatasetRows.wrap(memory.records).rows.get(did)
-            is not DatasetRows.wrap(current[name].records).rows.get(did)
-        ]
-        listings = {**self.current, **find_listings(memories, held_dids, retired)}
-        return self.previous_counts.adjust(self.previous.values(), -1).adjust(listings.values(), 1)
 
+@dataclass(slots=True)
+class _Listed:
+    """The number of datasets that a site listed, those of them that it no longer lists, and the AVAILABLE."""
 
-def compare_listings(
-    previous: Mapping[str, CatalogueMemory],
-    current: Mapping[str, CatalogueMemory],
-    demanded_dids: AbstractSet[Did],
-    retired: AbstractSet[Site],
-    previous_counts: PreviousCounts | None,
-    disputed_dids: Iterable[Collection[Did]],
-) -> ListingChange:
-    """Compare the listings of the memories before and after the answers of a cycle.
-
-    Args:
-        previous: the memories before the answers, by catalogue.
-        current: the memories after the answers, by catalogue.
-        demanded_dids: the demanded datasets; only these are compared.
-        retired: sites that the operator removed; the comparison ignores their datasets.
-        previous_counts: the counts of *previous*, and the datasets that changed since; None: compare all.
-        disputed_dids: datasets with a held or approved loss; always compare these.
-    """
-    if previous_counts is None:
-        before = find_listings(previous, demanded_dids, retired)
-        counts = ListedCounts().adjust(before.values(), 1)
-        return ListingChange(before, find_listings(current, demanded_dids, retired), counts)
-    dids = frozenset(previous_counts.changed_dids).union(*disputed_dids)
-    undemanded = find_listings(previous, dids - demanded_dids, retired)
-    return ListingChange(
-        find_listings(previous, dids & demanded_dids, retired),
-        find_listings(current, dids & demanded_dids, retired),
-        previous_counts.counts.adjust(undemanded.values(), -1),
-    )
+    count: int = 0
+    lost_dids: set[Did] = field(default_factory=set)
+    available_dids: set[Did] = field(default_factory=set)
 
 
 def find_listings(
@@ -249,28 +180,25 @@ class HeldLoss:
 class BreakerResult:
     """The result of the breaker: the memories with the facts of held datasets, and the held losses.
 
-    ``released`` has, by site, the datasets whose hold ended, each with the reason. ``listed_counts``
-    has the numbers of datasets in the memories; None if the breaker is off.
+    ``released`` has, by site, the datasets whose hold ended, each with the reason.
     """
 
     memories: Mapping[str, CatalogueMemory]
     held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
-    listed_counts: ListedCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _SiteLoss:
     """The loss at one site before the breaker decides.
 
-    ``listed_count`` and ``available_count`` are the numbers of datasets at the site before this cycle.
-    ``available_dids`` are the AVAILABLE ones of the datasets that may have changed. ``lost_dids`` are
-    missing in this cycle. ``unread_dids`` were held before, and this cycle has no new answer about them.
+    ``listed_count`` is the number of datasets at the site before this cycle, ``available_dids`` the AVAILABLE
+    ones of them. ``lost_dids`` are missing in this cycle. ``unread_dids`` were held before, and this cycle
+    has no new answer about them.
     ``is_site_read`` means that the site also lists a dataset that is neither lost nor unread.
     """
 
     listed_count: int
-    available_count: int
     available_dids: AbstractSet[Did]
     lost_dids: AbstractSet[Did]
     unread_dids: AbstractSet[Did]
@@ -335,7 +263,7 @@ class _DoubtfulLoss:
 
     @property
     def available_count(self) -> int:
-        return self.loss.available_count - len(self.settled_dids & self.loss.available_dids)
+        return len(self.loss.available_dids - self.settled_dids)
 
     @property
     def is_everything_missing(self) -> bool:
@@ -357,7 +285,6 @@ class LossCheck:
         retired: sites that the operator removed.
         limits: the limits above which the breaker holds a loss.
         now: aware UTC time of this cycle.
-        previous_counts: the counts of *previous*, and the datasets that changed since; None if unknown.
     """
 
     previous: Mapping[str, CatalogueMemory]
@@ -368,55 +295,42 @@ class LossCheck:
     retired: AbstractSet[Site]
     limits: BreakerLimits
     now: datetime
-    previous_counts: PreviousCounts | None = None
 
     def run(self) -> BreakerResult:
         """Hold a loss that is too large: the returned memories keep the facts of the missing datasets."""
         if not self.limits.confirming_polls:
             return BreakerResult(self.current)
-        change = self._compare()
+        change = ListingChange(
+            find_listings(self.previous, self.demanded_dids, self.retired),
+            find_listings(self.current, self.demanded_dids, self.retired),
+        )
         doubts = {site: self._doubt(loss) for site, loss in self._find_losses(change).items()}
         causes = _find_causes(doubts, self.limits)
         memories = self._hold_facts(doubts, causes)
-        counts = change.count_listed(self.current, memories, self.retired)
-        unnamed_sites = find_unnamed_sites(memories, self.demanded_dids, counts.listed_by_site.keys())
+        unnamed_sites = find_unnamed_sites(memories, self.demanded_dids, doubts.keys())
         holds = self._hold_unnamed(unnamed_sites, doubts) | {
             site: doubts[site].loss.hold(doubts[site].missing_polls, cause, self.now, self.limits)
             for site, cause in causes.items()
         }
-        return BreakerResult(memories, dict(sorted(holds.items())), self._release_reasons(doubts), counts)
-
-    def _compare(self) -> ListingChange:
-        held_dids = [held.missing_polls.keys() for held in self.held_losses.values()]
-        disputed_dids = [*held_dids, *self.approved_losses.values()]
-        return compare_listings(
-            self.previous,
-            self.current,
-            self.demanded_dids,
-            self.retired,
-            self.previous_counts,
-            disputed_dids,
-        )
+        return BreakerResult(memories, dict(sorted(holds.items())), self._release_reasons(doubts))
 
     def _find_losses(self, change: ListingChange) -> dict[Site, _SiteLoss]:
-        lost_dids, available_dids = change.lost_and_available_dids()
         new_counts = change.new_counts()
         losses = {}
-        for site, listed_count in sorted(change.previous_counts.listed_by_site.items()):
+        for site, listed in sorted(change.group_by_site().items()):
             held = self.held_losses.get(site)
             held_dids = held.missing_polls.keys() if held else frozenset[Did]()
             previous = held if held and held.cause is not HoldCause.UNNAMED else None
-            lost = lost_dids.get(site, set())
+            lost = listed.lost_dids
             same = {did for did in held_dids if change.lists_now(did, site) and self._is_unread(site, did)}
             unread = same if previous else set()
             losses[site] = _SiteLoss(
-                listed_count=listed_count,
-                available_count=change.previous_counts.available_by_site.get(site, 0),
-                available_dids=available_dids.get(site, set()),
+                listed_count=listed.count,
+                available_dids=listed.available_dids,
                 lost_dids=lost,
                 unread_dids=unread,
                 approved_dids=self.approved_losses.get(site, frozenset()) & held_dids & (lost | same),
-                is_site_read=listed_count - len(lost) + new_counts[site] > len(unread),
+                is_site_read=listed.count - len(lost) + new_counts[site] > len(unread),
                 previous=previous,
             )
         return losses
@@ -548,7 +462,8 @@ def _apply_holds(
     ages = {s: age for s in sorted(unread_sites & memory.sites) if (age := previous.read_at(s)) is not None}
     if not changed and not ages:
         return memory
-    records = DatasetRows.wrap(memory.records).with_records(changed)
+    rows = DatasetRows.wrap(memory.records)
+    records = rows.apply_answer(rows.polled_at, changed, ())
     return replace(memory, records=records, last_read_at={**memory.last_read_at, **ages})
 
 

@@ -75,26 +75,19 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
         rows: by dataset. If ``read_at`` of a row is AT_LAST_POLL, the time of its facts is *polled_at*.
         polled_at: the time of the last complete answer.
         individually_dated: the datasets whose rows have a real time, not AT_LAST_POLL.
-        base_version: the ``version`` of the previous rows, from which these rows were made.
-        changed_since_base: the datasets whose rows differ from the previous rows.
     """
 
-    __slots__ = ("base_version", "changed_since_base", "individually_dated", "polled_at", "version")
+    __slots__ = ("individually_dated", "polled_at")
 
     def __init__(
         self,
         rows: Mapping[Did, DatasetRecord],
         polled_at: datetime | None,
         individually_dated: AbstractSet[Did],
-        base_version: object = None,
-        changed_since_base: AbstractSet[Did] = frozenset(),
     ) -> None:
         super().__init__(rows)
         self.polled_at = polled_at
         self.individually_dated = individually_dated
-        self.base_version = base_version
-        self.changed_since_base = changed_since_base
-        self.version = object()
 
     @classmethod
     def wrap(cls, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
@@ -118,36 +111,12 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
 
         Replace the rows of *new_records* and drop *removed_dids*; all other rows are unchanged.
         """
-        if not new_records and not removed_dids:
-            return DatasetRows(self.rows, polled_at, self.individually_dated, self.version)
-        rows = {**self.rows, **new_records}
+        rows = {**self.rows, **new_records} if new_records or removed_dids else self.rows
         for did in removed_dids:
-            rows.pop(did, None)
-        return DatasetRows(
-            rows,
-            polled_at,
-            self._find_individually_dated(new_records, removed_dids),
-            self.version,
-            frozenset((*new_records, *removed_dids)),
-        )
-
-    def with_records(self, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
-        """Return new rows with *records* in place of the old; keep *polled_at* and the base version."""
-        if not records:
-            return self
-        return DatasetRows(
-            {**self.rows, **records},
-            self.polled_at,
-            self._find_individually_dated(records),
-            self.base_version,
-            self.changed_since_base | records.keys(),
-        )
-
-    def _find_individually_dated(
-        self, new_records: Mapping[Did, DatasetRecord], removed_dids: Collection[Did] = ()
-    ) -> AbstractSet[Did]:
+            rows.pop(did, None)  # type: ignore[attr-defined]  # they are a copy
         newly_dated = {did for did, record in new_records.items() if record.read_at is not AT_LAST_POLL}
-        return (self.individually_dated - new_records.keys()).difference(removed_dids) | newly_dated
+        kept = (self.individually_dated - new_records.keys()).difference(removed_dids)
+        return DatasetRows(rows, polled_at, kept | newly_dated)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,6 @@
 
 Merge of the facts of all catalogues into one fact per dataset and site.
 
-A merge starts from the result of the previous merge and recomputes only the changed datasets. The result
-equals that of a full merge if ``shared_inputs`` (the few values that every dataset depends on) are unchanged.
-
 Update of a catalogue's memory with its answer, and the snapshot of all catalogues.
 
 Each catalogue has its own memory. A new reading replaces the catalogue's older reading of the same dataset.
@@ -12,7 +9,7 @@ If the new reading is Unseen, the memory keeps the older reading and its age. So
 facts, and one dataset that cannot be read does not make the whole site look old.
 """
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -39,8 +36,6 @@ from hydrator.domain.text import matches_any
 from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, TimestampedRows
 
 _STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
-_RECENT_AGE = timedelta(seconds=2)
-"""Times in ads are whole seconds: a fact below this age may have this ad's time, but not the next ad's."""
 
 
 class FactRows(TimestampedRows[Fact]):
@@ -90,120 +85,21 @@ class NameIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class MergedSnapshot:
-    """A snapshot, and intermediate results from which the next merge can start.
-
-    ``rows`` are the facts by site; read them through :class:`FactRows`. ``changed_dids`` has, by site, the
-    datasets whose row differs from the previous merge. Every merge recomputes the datasets in
-    ``always_recheck``: the rows of these datasets have a real time, not AT_LAST_POLL. ``recent_sites`` are
-    the sites where one of these datasets has a fact that is less than 2 s older than the cycle.
-    """
-
-    snapshot: Snapshot
-    now: datetime
-    shared_inputs: Hashable
-    rows: Mapping[Site, dict[Did, Fact]]
-    names: NameIndex
-    always_recheck: frozenset[Did]
-    recent_sites: frozenset[Site]
-    changed_dids: Mapping[Site, AbstractSet[Did]] | None = None
-
-    def can_be_continued(self, shared_inputs: Hashable, now: datetime) -> bool:
-        """Return True if a merge of only the changed datasets gives the same result as a full merge."""
-        return shared_inputs == self.shared_inputs and now >= self.now
-
-
-@dataclass(frozen=True, slots=True)
 class _Source:
     """One catalogue's rows; ``is_current`` means that the catalogue's last answer is from this cycle."""
 
     rows: Mapping[Did, DatasetRecord]
     answered_at: datetime
     is_current: bool
-    individually_dated: AbstractSet[Did]
-
-
-def merge_catalogues(
-    memories: Mapping[str, CatalogueMemory],
-    demanded_dids: AbstractSet[Did],
-    *,
-    now: datetime,
-    max_age: timedelta,
-    previous: MergedSnapshot | None = None,
-    changed_dids: AbstractSet[Did] | None = None,
-    never: tuple[str, ...] = (),
-) -> MergedSnapshot:
-    """Merge *memories* into a snapshot of the demanded datasets; ``build_snapshot`` has the rules.
-
-    Args:
-        memories: by catalogue, its last answers.
-        demanded_dids: the demanded datasets.
-        now: aware UTC time of this cycle.
-        max_age: a fact older than this becomes UNKNOWN.
-        previous: the previous merge.
-        changed_dids: the datasets whose records changed since *previous*; None if unknown.
-        never: patterns of names that are never published.
-    """
-    sources = _sources(memories, now)
-    shared_inputs = _shared_inputs(memories, now, max_age)
-    always_recheck = frozenset[Did]().union(*(source.individually_dated for source in sources))
-    dids: Collection[Did]
-    if previous is None or changed_dids is None or not previous.can_be_continued(shared_inputs, now):
-        previous = None
-        dids = dict.fromkeys(did for source in sources for did in source.rows if did in demanded_dids)
-    else:
-        dids = changed_dids | always_recheck | previous.always_recheck
-    facts_by_did = {
-        did: _merge_dataset(did, sources, now, max_age) if did in demanded_dids else {} for did in dids
-    }
-    rows, changed_by_site = _update_rows(facts_by_did, previous.rows if previous else {})
-    names = _index_names(dids, memories, demanded_dids, previous.names if previous else NameIndex())
-    sizes = _update_sizes(dids, memories, previous.snapshot.bytes_total) if previous else sizes_of(memories)
-    recent = _find_recent_sites({did: facts_by_did.get(did, {}) for did in always_recheck}, now)
-    shown_names = names.without(never) if never else names
-    snapshot = _build_snapshot(memories, rows, shown_names, sizes, demanded_dids, now)
-    changed: Mapping[Site, AbstractSet[Did]] | None = None
-    if previous:
-        changed = {**dict.fromkeys(recent | previous.recent_sites, always_recheck), **changed_by_site}
-    return MergedSnapshot(snapshot, now, shared_inputs, rows, names, always_recheck, recent, changed)
 
 
 def _sources(memories: Mapping[str, CatalogueMemory], now: datetime) -> list[_Source]:
     """Return the rows of each catalogue that has answered at least once."""
     return [
-        _Source(records.rows, memory.answered_at, memory.answered_at == now, records.individually_dated)
+        _Source(DatasetRows.wrap(memory.records).rows, memory.answered_at, memory.answered_at == now)
         for memory in memories.values()
-        if memory.answered_at is not None and (records := DatasetRows.wrap(memory.records)) is not None
+        if memory.answered_at is not None
     ]
-
-
-def _find_recent_sites(facts_by_did: Mapping[Did, Mapping[Site, Fact]], now: datetime) -> frozenset[Site]:
-    """Return the sites with a fact that has a real time and is younger than ``_RECENT_AGE``."""
-    return frozenset(
-        site
-        for facts in facts_by_did.values()
-        for site, fact in facts.items()
-        if fact.as_of is not AT_LAST_POLL and now - fact.as_of < _RECENT_AGE
-    )
-
-
-def _build_snapshot(
-    memories: Mapping[str, CatalogueMemory],
-    rows: Mapping[Site, dict[Did, Fact]],
-    names: NameIndex,
-    sizes: Mapping[Did, int],
-    demanded_dids: AbstractSet[Did],
-    now: datetime,
-) -> Snapshot:
-    read_at = _site_read_times(memories, rows)
-    return Snapshot(
-        sites={site: SiteFacts(read_at[site], FactRows(rows.get(site, {}), now)) for site in sorted(read_at)},
-        unseen_reasons=_unseen_reasons(memories),
-        case_collisions=names.case_collisions,
-        misspelt_dids=names.misspellings,
-        bytes_total=sizes,
-        unread_dids=names.unread_dids(demanded_dids),
-    )
 
 
 def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
@@ -228,30 +124,6 @@ def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
             if record.bytes_total is not None:
                 sizes[did] = max(sizes.get(did, 0), record.bytes_total)
     return sizes
-
-
-def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_age: timedelta) -> Hashable:
-    """Return the values, other than the records, on which every fact depends.
-
-    Omit the time of answers of this cycle: this time is new in every cycle but changes no result.
-    """
-    return tuple(
-        (
-            name,
-            memory.sites,
-            tuple(sorted(memory.last_read_at.items())),
-            memory.answered_at and memory.answered_at == now,
-            None
-            if memory.answered_at is None or memory.answered_at == now
-            else _age_key(memory.answered_at, now, max_age),
-        )
-        for name, memory in memories.items()
-    )
-
-
-def _age_key(answered_at: datetime, now: datetime, max_age: timedelta) -> Hashable:
-    """Return a key for the age of an earlier answer: equal keys give equal facts."""
-    return answered_at, now - answered_at > max_age, now if now - answered_at < _RECENT_AGE else None
 
 
 def _merge_dataset(
@@ -296,27 +168,6 @@ def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: ti
     return fact if as_of is fact.as_of else Fact(fact.state, as_of, fact.fraction, fact.provenance)
 
 
-def _update_rows(
-    facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, dict[Did, Fact]]
-) -> tuple[Mapping[Site, dict[Did, Fact]], Mapping[Site, AbstractSet[Did]]]:
-    """Update the *previous* rows with *facts_by_did*; return the new rows and changed datasets, by site."""
-    if not previous:
-        first = _group_by_site(facts_by_did)
-        return first, {site: mine.keys() for site, mine in first.items()}
-    changed_dids = _find_changes(facts_by_did, previous)
-    rows = dict(previous)
-    for site, dids in changed_dids.items():
-        mine = dict(previous.get(site, {}))
-        for did in dids:
-            fact = facts_by_did[did].get(site)
-            if fact is not None:
-                mine[did] = fact
-            else:
-                del mine[did]
-        rows[site] = mine
-    return {site: mine for site, mine in rows.items() if mine}, changed_dids
-
-
 def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site, dict[Did, Fact]]:
     rows: dict[Site, dict[Did, Fact]] = {}
     for did, facts in facts_by_did.items():
@@ -326,20 +177,6 @@ def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site
             else:
                 rows[site] = {did: fact}
     return rows
-
-
-def _find_changes(
-    facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, Mapping[Did, Fact]]
-) -> dict[Site, set[Did]]:
-    changed_dids: dict[Site, set[Did]] = {}
-    for did, facts in facts_by_did.items():
-        for site, mine in previous.items():
-            fact, old = facts.get(site), mine.get(did)
-            if fact is not old and fact != old:
-                changed_dids.setdefault(site, set()).add(did)
-        for site in facts.keys() - previous.keys():
-            changed_dids.setdefault(site, set()).add(did)
-    return changed_dids
 
 
 def _site_read_times(
@@ -372,51 +209,17 @@ def _unseen_reasons(memories: Mapping[str, CatalogueMemory]) -> dict[Did, str]:
     return {did: "; ".join(texts) for did, texts in sorted(reasons.items())}
 
 
-def _update_sizes(
-    dids: Collection[Did], memories: Mapping[str, CatalogueMemory], previous: Mapping[Did, int]
-) -> Mapping[Did, int]:
-    sizes: dict[Did, int] | None = None
-    rows_by_catalogue = [DatasetRows.wrap(memory.records).rows for memory in memories.values()]
-    for did in dids:
-        sizes_of_did = [rows[did].bytes_total for rows in rows_by_catalogue if did in rows]
-        size = max((each for each in sizes_of_did if each is not None), default=None)
-        if size != previous.get(did):
-            sizes = dict(previous) if sizes is None else sizes
-            if size is None:
-                del sizes[did]
-            else:
-                sizes[did] = size
-    return previous if sizes is None else sizes
-
-
-def _index_names(
-    dids: Collection[Did],
-    memories: Mapping[str, CatalogueMemory],
-    demanded_dids: AbstractSet[Did],
-    previous: NameIndex,
-) -> NameIndex:
-    """Update the *previous* index for *dids*; search again for DIDs that differ only in letter case."""
+def _index_names(memories: Mapping[str, CatalogueMemory], demanded_dids: AbstractSet[Did]) -> NameIndex:
+    """Return the index of the names; search for DIDs that differ only in letter case."""
     existing: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
-        rows = DatasetRows.wrap(memory.records).rows
-        for did in dids:
-            if (record := rows.get(did)) is not None and did in demanded_dids:
+        for did, record in DatasetRows.wrap(memory.records).rows.items():
+            if did in demanded_dids:
                 index = existing if record.facts else absent
                 index[did] = index[did] | record.case_variants if did in index else record.case_variants
     for did in existing.keys() & absent.keys():
         del absent[did]
-    if previous.existing_dids or previous.absent_dids:
-        if all(
-            existing.get(did) == previous.existing_dids.get(did)
-            and absent.get(did) == previous.absent_dids.get(did)
-            for did in dids
-        ):
-            return previous
-        existing = {
-            did: variants for did, variants in previous.existing_dids.items() if did not in dids
-        } | existing
-        absent = {did: variants for did, variants in previous.absent_dids.items() if did not in dids} | absent
     return NameIndex(existing, _find_case_collisions(existing), absent, _find_misspellings(existing, absent))
 
 
@@ -546,7 +349,20 @@ def build_snapshot(
         A snapshot with every site that a catalogue lists, also sites without a demanded dataset. The
         ``as_of`` of a site is the time of the newest complete answer about the site.
     """
-    return merge_catalogues(memories, demanded_dids, now=now, max_age=max_age, never=never).snapshot
+    sources = _sources(memories, now)
+    dids = dict.fromkeys(did for source in sources for did in source.rows if did in demanded_dids)
+    rows = _group_by_site({did: _merge_dataset(did, sources, now, max_age) for did in dids})
+    names = _index_names(memories, demanded_dids)
+    shown_names = names.without(never) if never else names
+    read_at = _site_read_times(memories, rows)
+    return Snapshot(
+        sites={site: SiteFacts(read_at[site], FactRows(rows.get(site, {}), now)) for site in sorted(read_at)},
+        unseen_reasons=_unseen_reasons(memories),
+        case_collisions=shown_names.case_collisions,
+        misspelt_dids=shown_names.misspellings,
+        bytes_total=sizes_of(memories),
+        unread_dids=names.unread_dids(demanded_dids),
+    )
 
 
 def _is_repeat(reading: Seen, previous: Seen | None) -> bool:

@@ -4,10 +4,9 @@ import tracemalloc
 from collections import UserList
 from collections.abc import Iterator, Sequence
 
-from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import DemandEntry, Did
 from hydrator.reconcile.ads.set_lines import DemandIndex
-from tests.factories import L1, L2, L3, want
+from tests.factories import want
 
 SHARED = Did("lofar:shared")
 
@@ -53,10 +52,3 @@ def test_positions_of_a_shared_dataset_are_in_the_order_of_the_entries():
     index = DemandIndex.build(share_one_dataset(5))
     assert list(index.positions_by_did[SHARED]) == [0, 1, 2, 3, 4]
     assert list(index.positions_by_did[Did("lofar:L3")]) == [3]
-
-
-def test_sets_of_changed_datasets_are_read_once_each():
-    entries = WatchedEntries([want(L1, L2, L3), want(L1, L2), want(L3)])
-    keys = DemandIndex.build(entries).keys_with([L1, L2])
-    assert keys == {set_key([L1, L2, L3]), set_key([L1, L2])}
-    assert entries.read_count == 2

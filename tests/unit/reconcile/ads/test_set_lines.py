@@ -22,7 +22,6 @@ from hydrator.reconcile.ads.drafts import STATE_LINES_BYTES
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
-    build_drafts,
     dids_without_room,
     draft_site_ads,
     empty_draft,
@@ -122,10 +121,8 @@ def test_set_that_only_matches_a_pattern_is_shown_only_where_some_of_it_is():
 def test_drafts_change_when_the_first_job_names_a_set():
     view = facts(replica(L2), asked=[L1])
     matched = replace(want(L1), origin=Origin.PATTERN)
-    first = build_drafts(view, demand(matched), budget=Budget())
-    again = build_drafts(view, demand(want(L1)), budget=Budget(), previous=first, changed_dids={})
-    assert shares_in(first.drafts[CAM]) == {}
-    assert shares_in(again.drafts[CAM]) == {set_key([L1]): 0.0}
+    assert shares_in(drafts(view, matched)[CAM]) == {}
+    assert shares_in(drafts(view, want(L1))[CAM]) == {set_key([L1]): 0.0}
 
 
 # ---- an ad without new facts: nobody answers, or a clock step

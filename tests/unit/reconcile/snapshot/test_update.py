@@ -6,7 +6,7 @@ import pytest
 
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot, merge_catalogues
+from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from tests.factories import (
     BOUND,
     CAM,
@@ -227,12 +227,9 @@ def test_a_misspelt_name_that_comes_to_exist_is_a_clash():
     wanted = frozenset({L1, LOWER})
     first = memory(holding(replica(L1), asked=[LOWER]))
     then = apply_survey(first, holding(replica(L1), replica(LOWER), at=LATER), wanted, now=LATER)
-    folded = merge_catalogues({"c": first}, wanted, now=NOON, max_age=BOUND)
-    assert folded.snapshot.misspelt_dids == {LOWER: (L1,)}
-    again = merge_catalogues(
-        {"c": then}, wanted, now=LATER, max_age=BOUND, previous=folded, changed_dids=frozenset({LOWER})
-    )
-    assert (again.snapshot.misspelt_dids, again.snapshot.case_collisions) == ({}, ((L1, LOWER),))
+    assert view(first, wanted=wanted).misspelt_dids == {LOWER: (L1,)}
+    again = view(then, wanted=wanted)
+    assert (again.misspelt_dids, again.case_collisions) == ({}, ((L1, LOWER),))
 
 
 def test_undemanded_dataset_collides_with_nothing():
