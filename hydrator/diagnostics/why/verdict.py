@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from hydrator.diagnostics.schedd_budget import CURES, ScheddBudget
+from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.openings import Reason, describe_outlook
 from hydrator.domain.model import DaemonKnowledge, to_unix
 from hydrator.domain.text import (
     comma_separated,
@@ -15,10 +17,11 @@ from hydrator.domain.text import (
 )
 from hydrator.domain.untrusted import nearest_moment, valid_number
 
-from .explanation import SiteMatch
-from .obstacles import ago_text
+from .explanation import MismatchCause, SiteMatch
+from .obstacles import ago_text, causes_of, list_reasons
 from .pool_facts import JobFacts, JobStatus, SlotGroup
-from .sets.reasons import AUTO, WRONG_KEY, auto_wait_text
+from .sets.facts import reading_text
+from .sets.reasons import AUTO, WRONG_KEY
 from .sets.start_record import start_text
 
 
@@ -162,7 +165,7 @@ def wait_text(
     if not (can_wait and job.is_transformed and job.has_required_datasets) or job.is_freed:
         return None
     if job.mode == AUTO and job.key is not None:
-        return auto_wait_text(job, groups, knowledge, now)
+        return _auto_wait_text(job, groups, knowledge, now)
     if job.any_after is None:
         return "the job runs only at sites with all its data (DataLocality = require)"
     at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
@@ -183,3 +186,72 @@ def _spent_wait_text(job: JobFacts) -> str:
     if job.was_held:
         return ": its wait counts from its submission, also while it was on hold"
     return ""
+
+
+def _auto_wait_text(
+    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
+) -> str:
+    """Return one sentence for a job in mode auto: where it may start now, or what it waits for.
+
+    The sentence does not move with the clock: it is one of the daemon's outlooks, see
+    :class:`hydrator.domain.ads.openings.Reason`.
+    """
+    if job.has_wrong_key:
+        return WRONG_KEY
+    if not any(group.set_facts.is_paced for group in groups):
+        return _unpaced_text(job, knowledge, now)
+    open_groups = [one for one in groups if one.set_facts.is_open and not one.set_facts.is_local]
+    if open_groups:
+        reads = {group.site: reading_text(group.set_facts) for group in open_groups}
+        refusal = _refusal_text(job, open_groups, knowledge, now) or _busy_text(open_groups)
+        return f"the job may start now at {comma_separated(sorted(reads))} by {reads[min(reads)]}{refusal}"
+    made = knowledge.openings if knowledge and knowledge.openings else None
+    outlook = made.outlooks.get(SetKey(job.key or "")) if made else None
+    refusal = _refusal_text(job, [one for one in groups if one.set_facts.is_local], knowledge, now)
+    if made and outlook and outlook.reason is Reason.OPEN:
+        return "other jobs of its set may start now; the turn of this job to read has not come"
+    if made and outlook:
+        text = describe_outlook(job.key or "", made)
+        return f"the job waits: {text}{refusal if outlook.reason is Reason.BESIDE else ''}"
+    if all(group.set_facts.share is None for group in groups):
+        return _unpaced_text(job, knowledge, now)
+    return f"the job waits beside its data{refusal}, or until the daemon lets it read from elsewhere"
+
+
+def _refusal_text(
+    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
+) -> str:
+    """Return why the free slots of *groups* do not take the job, whose data keeps it from none of them.
+
+    It is the end of a sentence; empty if some take the job, or if none is free.
+    """
+    free = [group for group in groups if not group.is_busy and MismatchCause.BUSY not in causes_of(group)]
+    if not free or any(group.can_run_now for group in groups):
+        return ""
+    texts = deduplicate(
+        _UNREADABLE if reason.cause is MismatchCause.UNREADABLE_DATA else reason.text
+        for site in sorted({group.site for group in free})
+        for reason in list_reasons(job, site, [one for one in free if one.site == site], knowledge, now)
+    )
+    return f", and the free slots there do not take it because {shorten_list(texts, ' and ')}"
+
+
+_UNREADABLE = "it could not read its data there"
+"""The reason without its age, which moves with the clock."""
+
+
+def _busy_text(groups: Sequence[SlotGroup]) -> str:
+    return "" if any(group.can_run_now for group in groups) else ", and no slot there is free"
+
+
+def _unpaced_text(job: JobFacts, knowledge: DaemonKnowledge | None, now: datetime) -> str:
+    """Return the sentence for a job that no daemon paces: it runs anywhere after its wait."""
+    reason = knowledge.no_openings_reason if knowledge else None
+    head = "no daemon paces the reads of the job" + (f" ({reason})" if reason else "")
+    if job.any_after is None:
+        return head
+    left = job.any_after - to_unix(now)
+    at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
+    if left <= 0:
+        return f"{head}: it may run anywhere since {at} ({format_duration(-left)} ago)"
+    return f"{head}: it needs its data until {at} (for {format_duration(left)}), then it may run anywhere"

@@ -196,16 +196,16 @@ def test_data_that_arrives_is_a_cheaper_remedy_than_a_wait_of_an_hour():
         assert answer.remedy == f"{L1} arrives (STAGING) (then the job matches at CAM)"
 
 
-def big_and_small(big: int = 500 * 10**9, **more) -> tuple[list[SlotGroup], DaemonKnowledge]:
-    """P4: L1, of *big* bytes, is at CAM, L2 with 10 MB at RAL; also the slots of both sites."""
+def big_and_small(big: int = 500 * 10**9) -> tuple[list[SlotGroup], DaemonKnowledge]:
+    """P4: L1, of *big* bytes, is at RAL, L2 with 10 MB at CAM; also the slots of both sites."""
     there, absent = SlotDatasetState(True, "AVAILABLE"), SlotDatasetState(False)
-    known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)}, RAL={L2: fact(DatasetState.AVAILABLE)})
+    known = beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}, CAM={L2: fact(DatasetState.AVAILABLE)})
     known = replace(known, snapshot=replace(known.snapshot, bytes_total={L1: big, L2: 10**7}))
-    ral = slots(MISSING, site=RAL, dataset_states={L1: absent, L2: there})
-    return [ral, slots(MISSING, dataset_states={L1: there, L2: absent}, **more)], known
+    ral = slots(MISSING, site=RAL, dataset_states={L1: there, L2: absent})
+    return [ral, slots(MISSING, dataset_states={L1: absent, L2: there})], known
 
 
-COPY = f"ask the data manager to copy {L2} (10 MB) to CAM"
+COPY = f"ask the data manager to copy {L2} (10 MB) to RAL"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_cheapest_copy_is_that_of_the_fewest_bytes(left, remedy):
     groups, known = big_and_small()
     job = replace(JOB, datasets=(L1, L2), any_after=None if left is None else to_unix(NOON) + left)
     answer = explain(job, groups, known, now=NOON)
-    assert answer.remedy == f"{remedy} (then the job matches at CAM)"
+    assert answer.remedy == f"{remedy} (then the job matches at RAL)"
     before = explain_before_submit(replace(job, name="", status=None), groups, known, now=NOON)
     assert before.remedy == answer.remedy
 
@@ -227,7 +227,7 @@ def test_cheapest_copy_is_that_of_the_fewest_bytes(left, remedy):
 def test_copy_counts_bytes_even_if_neither_part_is_small():
     groups, known = big_and_small(big=10**7 + 1)
     job = replace(JOB, datasets=(L1, L2))
-    assert explain(job, groups, known, now=NOON).remedy == f"{COPY} (then the job matches at CAM)"
+    assert explain(job, groups, known, now=NOON).remedy == f"{COPY} (then the job matches at RAL)"
     unknown = replace(known, snapshot=replace(known.snapshot, bytes_total={}))
     assert "bring the data to one site" in explain(job, groups, unknown, now=NOON).remedy
 

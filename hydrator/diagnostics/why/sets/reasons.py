@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 
-from hydrator.domain.ads.openings import describe_outlook
-from hydrator.domain.model import DaemonKnowledge, DatasetState, to_unix
-from hydrator.domain.text import comma_separated, format_duration, format_percent
-from hydrator.domain.untrusted import nearest_moment
+from hydrator.domain.model import DaemonKnowledge, DatasetState
+from hydrator.domain.text import format_percent
 from hydrator.reconcile.demand import WITHHELD_KEY_TODO
 
 from ..missing_data import MissingDataset, MissingReason
 from ..pool_facts import JobFacts, SlotGroup
-from .facts import SlotSetFacts, reading_text
+from .facts import SlotSetFacts
 
 AUTO = "auto"
 WRONG_KEY = (
@@ -86,46 +83,3 @@ def add_missing_bytes(job: JobFacts, groups: Sequence[SlotGroup]) -> list[SlotGr
 
 def _missing(size: int, facts: SlotSetFacts) -> int:
     return round(size * (1 - (facts.share or 0)))
-
-
-def auto_wait_text(
-    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
-) -> str:
-    """Return one sentence for a job in mode auto: where it may start now, or what it waits for.
-
-    The sentence does not move with the clock: it is one of the daemon's outlooks, see
-    :class:`hydrator.domain.ads.openings.Reason`.
-    """
-    if job.has_wrong_key:
-        return WRONG_KEY
-    if not any(group.set_facts.is_paced for group in groups):
-        return _unpaced_text(job, knowledge, now)
-    reads = {
-        group.site: reading_text(group.set_facts)
-        for group in groups
-        if group.set_facts.is_open and not group.set_facts.is_local
-    }
-    if reads:
-        return f"the job may start now at {comma_separated(sorted(reads))} by {reads[min(reads)]}"
-    made = knowledge.openings if knowledge and knowledge.openings else None
-    outlook = describe_outlook(job.key or "", made) if made else ""
-    if outlook.startswith("it may start now"):
-        return "other jobs of its set may start now; the turn of this job to read has not come"
-    if outlook:
-        return f"the job waits: {outlook}"
-    if all(group.set_facts.share is None for group in groups):
-        return _unpaced_text(job, knowledge, now)
-    return "the job waits beside its data, or until the daemon lets it read from elsewhere"
-
-
-def _unpaced_text(job: JobFacts, knowledge: DaemonKnowledge | None, now: datetime) -> str:
-    """Return the sentence for a job that no daemon paces: it runs anywhere after its wait."""
-    reason = knowledge.no_openings_reason if knowledge else None
-    head = "no daemon paces the reads of the job" + (f" ({reason})" if reason else "")
-    if job.any_after is None:
-        return head
-    left = job.any_after - to_unix(now)
-    at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
-    if left <= 0:
-        return f"{head}: it may run anywhere since {at} ({format_duration(-left)} ago)"
-    return f"{head}: it needs its data until {at} (for {format_duration(left)}), then it may run anywhere"

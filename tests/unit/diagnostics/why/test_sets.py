@@ -72,6 +72,19 @@ def away(site: str, read: int | None, share: float = 0.0) -> ClassAd:
 UNPACED = {"DataLocalityOpenUntil": "0"}
 
 
+def refusing(ad: ClassAd) -> ClassAd:
+    """A slot whose glidein retires in 15 minutes, which is too early for jobs of four hours."""
+    ad["Start"] = ExprTree("RetiresAt - time() > TARGET.DataLocalityExpectedSeconds")
+    ad["RetiresAt"], ad["Requirements"] = NOW + 900, ExprTree("(MY.Cpus > 0) && (START)")
+    return ad
+
+
+def small(ad: ClassAd) -> ClassAd:
+    ad["Cpus"] = ad["TotalSlotCpus"] = 1
+    ad["Requirements"] = ExprTree("TARGET.RequestCpus <= MY.Cpus")
+    return ad
+
+
 def full(ad: ClassAd) -> ClassAd:
     ad["Cpus"] = 0
     return ad
@@ -81,9 +94,11 @@ def explained(
     *slots: ClassAd,
     mode: str = "auto",
     known: DaemonKnowledge | None = None,
+    now: int | None = None,
     **more: str,
 ) -> JobExplanation:
-    now = NOW
+    """Explain a job at *now* (Unix s; None: the start of the test)."""
+    now = NOW if now is None else now
     texts = {
         "ClusterId": "1",
         "ProcId": "0",
@@ -147,6 +162,43 @@ def test_closed_set_waits_for_what_the_daemon_says_and_not_for_a_moment(told, wo
     assert explained(*slots, known=later).wait == answer.wait
     reasons = {at.site: at.reasons[0].text for at in answer.sites}
     assert reasons["DE"].endswith("the job may not read its data from here now")
+
+
+OPEN_AT_DE = "the job may start now at DE by reading 31 GB from UK in 4 min"
+RETIRES = (
+    ", and the free slots there do not take it because the slots refuse the job: "
+    "`RetiresAt - time() > TARGET.DataLocalityExpectedSeconds` is not true in their START or resource limits"
+)
+SMALL = (
+    ", and the free slots there do not take it because it requests 2 cores; the largest slot there has 1 core"
+)
+BESIDE = "the job waits: its data is at UK, with no job of other sets before it"
+
+
+@pytest.mark.parametrize(
+    ("at_home", "elsewhere", "sentence", "of_row"),
+    [
+        (full, refusing, OPEN_AT_DE + RETIRES, ""),
+        (full, small, OPEN_AT_DE + SMALL, ""),
+        (full, full, f"{OPEN_AT_DE}, and no slot there is free", ""),
+        (refusing, None, BESIDE + RETIRES, "the slots refuse the job"),
+        (small, None, BESIDE + SMALL, "it requests 2 cores"),
+        (full, None, BESIDE, "busy"),
+    ],
+)
+def test_auto_job_is_told_why_free_slots_do_not_take_it(at_home, elsewhere, sentence, of_row):
+    """P1: at DE where its set is open, or at home; and the sentence does not move with the clock."""
+    de = elsewhere(away("DE", 240)) if elsewhere else away("DE", None)
+    slots, known = (at_home(slot("UK", 1.0)), de), outlook(Reason.BESIDE, (Site("UK"),), 0)
+    for now in (NOW, NOW + 100):
+        answer = explained(
+            *slots, known=replace(known, now=from_unix(now)), now=now, RequestCpus="2",
+            DataLocalityExpectedSeconds="14400",
+        )  # fmt: skip
+        assert answer.wait == sentence
+        assert not answer.could_run
+    (uk,) = (at for at in answer.sites if at.site == "UK")
+    assert of_row in uk.reasons[0].text
 
 
 def test_job_of_another_lane_is_told_that_others_of_its_set_may_start():
