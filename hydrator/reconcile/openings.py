@@ -43,6 +43,8 @@ LATENESS_SECONDS: Final = 120.0
 """The time until an opening is used, before it was measured: a period of the hook, and a negotiation."""
 MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
 """The bounds of the measured time; a startd of HTCondor 23 shows an opening after UPDATE_INTERVAL, 300 s."""
+PATIENCE_SECONDS: Final = 60.0
+"""HTCondor's NEGOTIATOR_INTERVAL: free slots that started no job for so long count as refusing."""
 MAX_INTERVAL_SECONDS: Final = 600.0
 MAX_READ_SECONDS: Final = 10.0**7
 _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
@@ -53,13 +55,9 @@ _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class PacingPolicy:
-    """The settings of the pacing: the length of a round, and sites that are no source of reads.
+    """The settings of the pacing: the time between two queries, and sites that are no source of reads."""
 
-    The negotiator must have had a cycle before a set whose site has free slots counts as stuck there: so a
-    round is not shorter than a minute, however often the daemon looks.
-    """
-
-    interval: timedelta = timedelta(minutes=1)
+    interval: timedelta = timedelta(seconds=30)
     excluded_sources: frozenset[Site] = frozenset()
 
 
@@ -384,6 +382,7 @@ class Pacer:
             now=to_unix(now),
             interval_seconds=self._measure_interval(now),
             lateness_seconds=self._figures.find_lateness(),
+            patience_seconds=max(PATIENCE_SECONDS, self._policy.interval.total_seconds()),
         )
         self._memory, self._paced_load, self._paced_at = made.memory, load, now
         return PacedCycle(_without_memory(made), None, load, Counter(read.source for read in reads))

@@ -172,7 +172,13 @@ class Pacing(Openings):
 
 
 def pace(
-    pool: PacedPool, memory: PacingMemory, *, now: float, interval_seconds: float, lateness_seconds: float
+    pool: PacedPool,
+    memory: PacingMemory,
+    *,
+    now: float,
+    interval_seconds: float,
+    lateness_seconds: float,
+    patience_seconds: float | None = None,
 ) -> Pacing:
     """Return the openings from *now* until the next round.
 
@@ -182,8 +188,11 @@ def pace(
         now: Unix seconds.
         interval_seconds: the time between two rounds.
         lateness_seconds: the time until a slot shows an opening and the negotiator has used it.
+        patience_seconds: the time without a start after which free slots at home count as refusing; the
+            interval by default. The negotiator must have had a cycle.
     """
-    return _Round(pool, memory, now, interval_seconds, lateness_seconds).run()
+    patience = interval_seconds if patience_seconds is None else patience_seconds
+    return _Round(pool, memory, now, interval_seconds, lateness_seconds, patience).run()
 
 
 class _Read(NamedTuple):
@@ -277,10 +286,17 @@ class _Round:
     """The steps of :func:`pace`, and the values that they share."""
 
     def __init__(
-        self, pool: PacedPool, memory: PacingMemory, now: float, interval: float, lateness: float
+        self,
+        pool: PacedPool,
+        memory: PacingMemory,
+        now: float,
+        interval: float,
+        lateness: float,
+        patience: float,
     ) -> None:
         self._pool, self._memory, self._now = pool, memory, now
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
+        self._patience = patience
         self._round = memory.round + 1
         self._figures = _Figures(pool)
         known = [jobs for jobs in pool.waiting if jobs.key in pool.sets]
@@ -417,7 +433,7 @@ class _Round:
         )
         if watch.idle - idle > away:
             watch = Watch(idle, self._now)
-        elif self._now - watch.since >= self._interval - CLOCK_SLACK_SECONDS:
+        elif self._now - watch.since >= self._patience - CLOCK_SLACK_SECONDS:
             watch = Watch(idle, self._now, is_stuck=True)
         self._watches[group] = watch
         return watch
@@ -519,9 +535,14 @@ class _Round:
         ]
 
     def _is_small(self, seconds: float, sources: Iterable[Site]) -> bool:
-        """Return True if a read is shorter than a round, and so are the running reads of its sources."""
+        """Return True if a read is shorter than a round, so are the running reads of its sources, and those
+        that are allowed leave room.
+        """
         is_short = seconds <= self._interval and len(self._leases) < MAX_OPEN_SETS
-        return is_short and all(self._running[source] < self._interval for source in sources)
+        return is_short and all(
+            self._running[source] < self._interval and self._reserved[source] < self._room
+            for source in sources
+        )
 
     def _open(self, group: Group, reads: Sequence[_Read], slots: int, *, is_whole: bool) -> None:
         """Open *group* for *reads*: whole, or the smallest lanes that fill *slots* and fit the room.

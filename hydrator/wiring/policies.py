@@ -55,7 +55,7 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
 def pacing_policy(settings: Settings) -> PacingPolicy:
     """Build the policy of the pacing."""
     return PacingPolicy(
-        max(timedelta(seconds=settings.daemon.poll_seconds), PacingPolicy().interval),
+        timedelta(seconds=settings.daemon.poll_seconds),
         frozenset(Site(site) for site in settings.network.excluded_sources),
     )
 
