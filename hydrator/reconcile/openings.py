@@ -39,8 +39,11 @@ MAX_WAIT: Final = timedelta(seconds=3)
 DEFAULT_RUN_SECONDS: Final = 3600.0
 DEFAULT_BYTES: Final = 10**9
 """The size of a set of which no catalogue says the size, in a pool without any known size."""
-LATENESS_SECONDS: Final = 120.0
-"""The time until an opening is used, before it was measured: a period of the hook, and a negotiation."""
+LATENESS_INTERVALS: Final = 4
+"""The intervals until an opening is used, before this time was measured: a period of the hook, a negotiation.
+
+A test pool with an interval of seconds has all other times shorter, too, also its jobs and reads.
+"""
 MIN_LATENESS_SECONDS, MAX_LATENESS_SECONDS = 10.0, 300.0
 """The bounds of the measured time; a startd of HTCondor 23 shows an opening after UPDATE_INTERVAL, 300 s."""
 PATIENCE_SECONDS: Final = 60.0
@@ -247,11 +250,11 @@ class _Figures:
                     self.lateness.append(min(after))
         self._used_leases = frozenset(used)
 
-    def find_lateness(self) -> float:
+    def find_lateness(self, interval_seconds: float) -> float:
         """Return the seconds after which an opening is used: the middle one of the last."""
-        if len(self.lateness) < _MIN_SAMPLES:
-            return LATENESS_SECONDS
-        return min(max(median(self.lateness), MIN_LATENESS_SECONDS), MAX_LATENESS_SECONDS)
+        is_measured = len(self.lateness) >= _MIN_SAMPLES
+        seconds = median(self.lateness) if is_measured else LATENESS_INTERVALS * interval_seconds
+        return min(max(seconds, MIN_LATENESS_SECONDS), MAX_LATENESS_SECONDS)
 
 
 _QUERY = "the query of jobs and slots"
@@ -376,13 +379,14 @@ class Pacer:
 
         run_seconds = self._figures.find_run_seconds()
         pool = PacedPool(to_unix(load.as_of), waiting, sets, load.slots, reads, find_rate, run_seconds)
+        interval = self._measure_interval(now)
         made = pace(
             pool,
             self._memory,
             now=to_unix(now),
-            interval_seconds=self._measure_interval(now),
-            lateness_seconds=self._figures.find_lateness(),
-            patience_seconds=max(PATIENCE_SECONDS, self._policy.interval.total_seconds()),
+            interval_seconds=interval,
+            lateness_seconds=self._figures.find_lateness(interval),
+            patience_seconds=max(PATIENCE_SECONDS, interval),
         )
         self._memory, self._paced_load, self._paced_at = made.memory, load, now
         return PacedCycle(_without_memory(made), None, load, Counter(read.source for read in reads))

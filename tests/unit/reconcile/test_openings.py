@@ -25,7 +25,6 @@ from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, RunningJobs, Sc
 from hydrator.reconcile.ads.drafts import add_openings
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.openings import (
-    LATENESS_SECONDS,
     MAX_LOAD_AGE,
     OpeningsSaver,
     Pacer,
@@ -242,7 +241,8 @@ def test_bug_in_the_pacing_costs_the_openings_alone():
 def test_lateness_is_measured_from_the_openings_to_the_first_starts():
     loads = MemoryPoolLoads(load(idle=IDLE, slots=SLOTS))
     pacer = pacer_of(loads)
-    assert pacer._figures.find_lateness() == LATENESS_SECONDS
+    unmeasured = {interval: pacer._figures.find_lateness(interval) for interval in (2, 30, 600)}
+    assert unmeasured == {2: 10, 30: 120, 600: 300}
     for number in range(8):
         now = NOON + number * 2 * MINUTE
         started = (to_unix(now) - 90,) if number % 2 else ()
@@ -250,7 +250,7 @@ def test_lateness_is_measured_from_the_openings_to_the_first_starts():
         loads.load = load(*jobs, idle=IDLE, slots=SLOTS, at=now)
         pacer.begin_query()
         pacer.make(VIEW, WANTED, now)
-    assert pacer._figures.find_lateness() == 30.0
+    assert pacer._figures.find_lateness(600) == 30.0
 
 
 def test_mean_run_time_is_that_of_the_last_ended_jobs():
