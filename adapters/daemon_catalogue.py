@@ -199,10 +199,17 @@ class DaemonCatalogue:
             self.name, answered_at, frozenset(sites), {did: readings.get(did, missing) for did in dids}
         )
 
-    def read_knowledge(self, dids: AbstractSet[Did], now: datetime) -> DaemonKnowledge:
+    def read_knowledge(
+        self, dids: AbstractSet[Did], now: datetime, key: str | None = None
+    ) -> DaemonKnowledge:
         """Return the daemon's facts about *dids*, and why facts are missing; *now* is the time of the result.
 
         If queued jobs need *dids* together, the result has the openings of this set.
+
+        Args:
+            dids: the datasets.
+            now: aware UTC time.
+            key: the ``DataLocalityKey`` of a job that needs them; None for that of ``hydrator submit``.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
@@ -214,7 +221,9 @@ class DaemonCatalogue:
         if not dids:
             return knowledge
         with suppress(CatalogueError), self._translate_errors():  # the states are an answer without them
-            return replace(knowledge, openings=_parse_openings(sites, self._fetch_sets([set_key(dids)])))
+            return replace(
+                knowledge, openings=_parse_openings(sites, self._fetch_sets([key or set_key(dids)]))
+            )
         return knowledge
 
     def read_openings(self, keys: Collection[str]) -> Openings:
@@ -227,16 +236,16 @@ class DaemonCatalogue:
             sites = self._get("/v1/sites", _SITES)["sites"]
             return _parse_openings(sites, self._fetch_sets(keys))
 
-    def read_staging(self, dids: Collection[Did]) -> tuple[str, ...]:
-        """Return the daemon's sentences about its requests for a job that needs exactly *dids*.
+    def read_staging(self, key: str) -> tuple[str, ...]:
+        """Return the daemon's sentences about its requests for the jobs with *key*.
 
-        The result is empty if no queued job needs them together.
+        The result is empty if no queued job has it.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
         """
         with self._translate_errors():
-            texts = [text for row in self._fetch_sets([set_key(dids)]) for text in row["staging"] or ()]
+            texts = [text for row in self._fetch_sets([key]) for text in row["staging"] or ()]
             return tuple(sanitize(text) for text in texts[:_MAX_STAGING_TEXTS])
 
     def read_paths(self, dids: AbstractSet[Did]) -> Mapping[Site, Mapping[Did, str]]:

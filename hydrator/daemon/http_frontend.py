@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -198,7 +197,7 @@ def explain_job(
             settings.daemon.default_scope,
             now,
             add_similar_names=add_similar_names,
-            explain_staging=partial(explain_for_job, staging, now=now) if staging else None,
+            explain_staging=(lambda dids, _: explain_for_job(staging, dids, now)) if staging else None,
         )
         result = ask_job(query, cluster, proc, schedd)
         _check_names(result, settings.publish.never)

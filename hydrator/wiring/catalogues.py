@@ -80,9 +80,9 @@ def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
 
 
 def fetch_daemon_knowledge(
-    settings: Settings, dids: AbstractSet[Did], now: datetime
+    settings: Settings, dids: AbstractSet[Did], now: datetime, key: str | None = None
 ) -> DaemonKnowledge | None:
-    """Fetch the states of *dids* from the daemon at [submit] daemon_url.
+    """Fetch the states of *dids*, and the openings of the set *key*, from the daemon at [submit] daemon_url.
 
     If the daemon does not answer, all *dids* count as unseen. Return None if daemon_url is not set.
 
@@ -93,7 +93,7 @@ def fetch_daemon_knowledge(
     if daemon is None:
         return None
     try:
-        return daemon.read_knowledge(dids, now)
+        return daemon.read_knowledge(dids, now, key)
     except CatalogueError as error:
         return DaemonKnowledge(now, Snapshot({}, dict.fromkeys(dids, f"{daemon.name}: {error.reason}")))
     finally:
@@ -121,8 +121,8 @@ def fetch_storage(settings: Settings, dids: AbstractSet[Did]) -> list[StorageAre
     ]
 
 
-def fetch_staging(settings: Settings, dids: Collection[Did]) -> tuple[str, ...]:
-    """Fetch the sentences about requests for a job with *dids* from the daemon at [submit] daemon_url.
+def fetch_staging(settings: Settings, key: str) -> tuple[str, ...]:
+    """Fetch the sentences about requests for jobs with *key* from the daemon at [submit] daemon_url.
 
     Return none if daemon_url is not set, if the daemon does not answer, or if it has an older version.
 
@@ -130,10 +130,10 @@ def fetch_staging(settings: Settings, dids: Collection[Did]) -> tuple[str, ...]:
         ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
     daemon = _build_daemon_catalogue(settings)
-    if daemon is None or not dids:
+    if daemon is None:
         return ()
     try:
-        return daemon.read_staging(dids)
+        return daemon.read_staging(key)
     except CatalogueError:
         return ()
     finally:

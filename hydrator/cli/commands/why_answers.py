@@ -98,7 +98,7 @@ def _build_query(settings: Settings, client: WhyPoolClient) -> WhyQuery:
         now,
         knowledge_error,
         settings.publish.never,
-        lambda dids: wiring.fetch_daemon_knowledge(settings, dids, now),
+        lambda dids, key: wiring.fetch_daemon_knowledge(settings, dids, now, key),
         _build_name_search(settings),
         _build_staging_explainer(settings, now),
         can_offer_run_anywhere=True,
@@ -108,8 +108,8 @@ def _build_query(settings: Settings, client: WhyPoolClient) -> WhyQuery:
 def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplainer:
     """Return a function that explains requests of data, from the daemon's state, else over HTTP."""
     if staging := _load_staging(settings):
-        return partial(explain_for_job, staging, now=now)
-    return lambda dids: wiring.fetch_staging(settings, dids)
+        return lambda dids, _: explain_for_job(staging, dids, now)
+    return lambda _, key: wiring.fetch_staging(settings, key) if key else ()
 
 
 _MAX_LOOKED_UP = 20
@@ -213,7 +213,7 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
         sites = comma_separated(sorted(known_sites)) or "none"
         raise ConfigError([f"--site {site}: no slot and no catalogue has this site; known sites: {sites}"])
     answer = explain_before_submit(job, groups, query.knowledge, now=query.now, only_site=site)
-    return replace(answer, staging=query.explain_staging(dids) if query.explain_staging else ())
+    return replace(answer, staging=query.explain_staging(dids, key) if query.explain_staging else ())
 
 
 def _build_name_search(settings: Settings) -> "NearNameSearch":

@@ -36,8 +36,8 @@ JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 """The number of a job (``12.0``), or of a cluster for all its jobs (``12``), as a user types it."""
 
 
-StagingExplainer = Callable[[Sequence[Did]], tuple[str, ...]]
-"""Returns sentences about the daemon's requests for the given datasets of one job."""
+StagingExplainer = Callable[[Sequence[Did], str | None], tuple[str, ...]]
+"""Returns sentences about the daemon's requests for the given datasets of one job with the given key."""
 
 
 class WhyPoolClient(ScheddProbe, Protocol):
@@ -70,8 +70,11 @@ class WhyQuery:
     knowledge_error: str | None = None
     never: tuple[str, ...] = ()
     """Patterns of the datasets that are never published."""
-    fetch_knowledge: Callable[[frozenset[Did]], DaemonKnowledge | None] | None = None
-    """Fetches the daemon's knowledge of the given datasets over HTTP; called if ``knowledge`` is None."""
+    fetch_knowledge: Callable[[frozenset[Did], str | None], DaemonKnowledge | None] | None = None
+    """Fetches the daemon's knowledge of the given datasets, and of the set with the given key, over HTTP.
+
+    Called if ``knowledge`` is None.
+    """
     add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
     """Adds similar names that exist, for each given dataset that no catalogue has."""
     explain_staging: StagingExplainer | None = None
@@ -124,11 +127,16 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
     return WhyResult(answers, unreachable, summarize_jobs(other_jobs, _knowledge_for(query, other_jobs)))
 
 
-def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge | None:
-    """Return the daemon's knowledge of the datasets of *jobs*; fetch it if ``query.knowledge`` is None."""
+def _knowledge_for(
+    query: WhyQuery, jobs: Sequence[JobFacts], key: str | None = None
+) -> DaemonKnowledge | None:
+    """Return the daemon's knowledge of the datasets of *jobs* and of the set *key*.
+
+    Fetch it if ``query.knowledge`` is None.
+    """
     wanted_dids = frozenset(did for job in jobs for did in job.datasets)
     knowledge = (
-        query.fetch_knowledge(wanted_dids)
+        query.fetch_knowledge(wanted_dids, key)
         if query.knowledge is None and query.fetch_knowledge and wanted_dids
         else query.knowledge
     )
@@ -165,12 +173,12 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
         and job.is_transformed
         and can_free_jobs(query.pool, schedd, facts),
     )
-    answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now)
+    answer = explain(job, groups, _knowledge_for(query, [job], job.key), now=query.now)
     notes = [
         f"pool {pool}, to which the job's schedd flocks, did not answer: {why}"
         for pool, why in (match_result.get("unreachable_pools") or {}).items()
     ]
-    staging = query.explain_staging(job.datasets) if query.explain_staging else ()
+    staging = query.explain_staging(job.datasets, job.key) if query.explain_staging else ()
     return replace(answer, notes=(*answer.notes, *notes), staging=staging)
 
 

@@ -842,6 +842,19 @@ def test_idle_job_that_ran_before_has_no_sentence_about_its_start():
     assert answer.notes == ()
 
 
+def test_daemon_is_asked_by_the_job_s_own_key():
+    """A list in another order, or a long one, has another key than a set of ``hydrator submit``."""
+    ad = {**IDLE[0]["ad"], "DataLocalityKey": '"c7.8@a"'}
+    keys: list[str | None] = []
+    query = replace(
+        asked(FakePool({"a": [{**IDLE[0], "ad": ad}]})),
+        fetch_knowledge=lambda _, key: keys.append(key),
+        explain_staging=lambda _, key: (f"staged for {key}",),
+    )
+    (answer,) = ask_job(query, 7, None, None).answers
+    assert (keys, answer.staging) == (["c7.8@a"], ("staged for c7.8@a",))
+
+
 def test_schedd_is_queried_for_flocking_uploads_and_super_users():
     ad = {**IDLE[0]["ad"], "User": '"alice@pool"', "DataLocalityTransformed": "true"}
     pool = FakePool({"a": [{**IDLE[0], "ad": ad}]})

@@ -13,7 +13,7 @@ from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState
 from hydrator.diagnostics.why.query import StagingExplainer
 from hydrator.diagnostics.why.render import render_answer
-from hydrator.domain.ads.dataset_sets import quote_key, set_key
+from hydrator.domain.ads.dataset_sets import SetKey, names_key, quote_key, set_key
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
@@ -45,6 +45,9 @@ pytestmark = pytest.mark.outside
 RIGHT, TYPO = Did("lofar:L1234_SB001.ms"), Did("lofar:L1243_SB001.ms")
 CLASHING, TWIN = Did("lofar:Case"), Did("lofar:case")
 BOTH = set_key([L1, L2])
+UNSORTED, OF_CLUSTER = names_key([L2, L1]), SetKey("c7.19@ap.example")
+KEYS = (BOTH, UNSORTED, OF_CLUSTER)
+"""Keys of jobs that need both: of ``hydrator submit``, of a list in another order, of one cluster."""
 SILENT, UNHEARD, OLD, NOWHERE = Did("ska:silent"), Did("ska:unheard"), Did("ska:old"), Did("x:y")
 HELD = "5 of 6 datasets would leave the ad at once; 2 of 20 further polls confirm the loss"
 TOLD = Catalogued("call", "RSE", "its rule waits", "5f3a", "ops", NOON + HOUR, NOON + 3 * HOUR, 5 * MINUTE)
@@ -77,14 +80,14 @@ def view() -> ServerState:
     snapshot = Snapshot(
         facts, {SILENT: "rucio: timed out"}, ((CLASHING, TWIN),), {L1: 400 * 10**9, L2: 7 * 10**9}
     )
-    demand = Demand(
-        tuple(DemandEntry(dids, 1, Origin.JOB, NOON, set_key(dids)) for dids in (wanted, (L1, L2)))
-    )
+    sets = {set_key(wanted): wanted, **dict.fromkeys(KEYS, (L1, L2))}
+    demand = Demand(tuple(DemandEntry(dids, 1, Origin.JOB, NOON, key) for key, dids in sets.items()))
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
-    named = {str(BOTH): Opening(240, RAL, 203_500_000_000)}
-    content = (("DataLocalitySets", f"[{quote_key(BOTH)}=0.5]"),)
+    named = {str(key): Opening(240 + 10 * at, RAL, 203_500_000_000) for at, key in enumerate(KEYS)}
+    shares = ";".join(f"{quote_key(key)}=0.5" for key in KEYS)
+    content = (("DataLocalitySets", f"[{shares}]"),)
     until = NOON + 10 * MINUTE
-    ads[CAM] = replace(ads[CAM], content=content, openings=write_openings(named, 3), open_until=until)
+    ads[CAM] = replace(ads[CAM], content=content, openings=write_openings(named, 4), open_until=until)
     return ServerState(
         ads,
         snapshot,
@@ -93,7 +96,9 @@ def view() -> ServerState:
         NOON,
         held_reasons={CAM: HELD},
         omitted_dids={CAM: frozenset({L2})},
-        openings=Openings({CAM: named}, to_unix(until), {CAM: 3}, {BOTH: Outlook(Reason.OPEN, (CAM,))}),
+        openings=Openings(
+            {CAM: named}, to_unix(until), {CAM: 4}, dict.fromkeys(KEYS, Outlook(Reason.OPEN, (CAM,)))
+        ),
         staging=STAGING,
     )
 
@@ -131,24 +136,23 @@ def test_sites_without_the_job_s_data_are_known_over_http(daemon):
     assert daemon.read_knowledge({NOWHERE}, NOON).snapshot.sites.keys() == set(local.ads)
 
 
-def test_openings_over_http_equal_those_from_the_state(daemon):
-    made, local = daemon.read_knowledge({L1, L2}, NOON).openings, view().openings
-    assert (made.openings, made.open_until, made.outlooks) == (
-        local.openings,
-        local.open_until,
-        local.outlooks,
-    )
-    assert made.backlog[CAM] == 3
+@pytest.mark.parametrize("key", KEYS)
+def test_openings_over_http_are_those_of_the_job_s_own_key(daemon, key):
+    made, local = daemon.read_knowledge({L1, L2}, NOON, key).openings, view().openings
+    assert (made.open_until, made.backlog[CAM]) == (local.open_until, local.backlog[CAM])
+    assert made.outlooks == {key: local.outlooks[key]}
+    assert made.openings[CAM] == {key: local.openings[CAM][key]}
 
 
-def test_staging_over_http_equals_that_from_the_state(daemon):
-    told = daemon.read_staging([L2, L1])
+@pytest.mark.parametrize("key", KEYS)
+def test_staging_over_http_equals_that_from_the_state(daemon, key):
+    told = daemon.read_staging(key)
     assert told == explain_for_job(STAGING, (L1, L2), NOON)
     assert told == (
         f"{L1}: asked 11:00 UTC at CAM, request a1b2c3, 122 of 244 files",
         f"not asked: {REFUSED}",
     )
-    assert daemon.read_staging([L1]) == (), "no queued job needs L1 alone"
+    assert daemon.read_staging(set_key([L1])) == (), "no queued job needs L1 alone"
 
 
 def test_why_asks_the_daemon_about_staging_only_without_its_state(daemon, tmp_path):
@@ -159,10 +163,10 @@ def test_why_asks_the_daemon_about_staging_only_without_its_state(daemon, tmp_pa
         return _build_staging_explainer(settings, NOON)
 
     url = daemon.name.removeprefix("daemon ")
-    assert explainer(url)((L1, L2)) == explain_for_job(STAGING, (L1, L2), NOON)
+    assert explainer(url)((L1, L2), OF_CLUSTER) == explain_for_job(STAGING, (L1, L2), NOON)
     silent = explainer("http://127.0.0.1:9")
-    assert silent((L1, L2)) == ()
-    assert explainer()((L1, L2)) == (), "no daemon_url"
+    assert silent((L1, L2), BOTH) == ()
+    assert explainer()((L1, L2), BOTH) == (), "no daemon_url"
 
 
 def test_answer_that_is_not_a_daemons_is_a_catalogue_error():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 
 from hydrator.diagnostics.why.query import ask_job
 from hydrator.diagnostics.why.render import render_answer
@@ -16,7 +15,10 @@ from tests.unit.diagnostics.test_why import IDLE, FakePool, asked
 
 def explain(world: StagingWorld) -> list[str]:
     """Return what `hydrator why` prints for the idle jobs 7 that need L1."""
-    staging = partial(explain_for_job, world.overview, now=world.clock.now)
+
+    def staging(dids, _):
+        return explain_for_job(world.overview, dids, world.clock.now)
+
     query = replace(asked(FakePool({"a": IDLE})), explain_staging=staging)
     (answer,) = ask_job(query, 7, None, None).answers
     lines = render_answer(answer).lines
