@@ -63,8 +63,10 @@ def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
         if isinstance(value, Path):
             return _find_systemd_credential(value, key) or folder / value.expanduser()
         if isinstance(value, BaseModel):
+            fields = {key: make_absolute(getattr(value, key), key) for key in type(value).model_fields}
+            # only what changes: model_fields_set then has what the operator wrote
             return value.model_copy(
-                update={key: make_absolute(getattr(value, key), key) for key in type(value).model_fields}
+                update={key: it for key, it in fields.items() if it != getattr(value, key)}
             )
         if isinstance(value, list):
             return [make_absolute(item, key) for item in value]

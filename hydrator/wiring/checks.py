@@ -1,11 +1,12 @@
 """Checks: build the inputs of ``hydrator check`` from the parts and the daemon's state."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from hydrator.config import Settings
 from hydrator.config.daemon import DaemonSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
-from hydrator.diagnostics.check.installation import check_memory
+from hydrator.diagnostics.check.installation import check_memory, check_rates
 from hydrator.diagnostics.check.last_cycle import (
     check_last_cycle,
     hung_after_seconds,
@@ -15,12 +16,14 @@ from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
+from hydrator.state.network_rows import NetworkRecord, load_network
 from hydrator.state.store import Store
 from hydrator.wiring.secrets import read_credentials
 
 from .assembly import Parts
 from .catalogues import needed_memory
-from .policies import system_clock
+from .network import build_rate_table
+from .policies import network_policy, system_clock
 
 
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
@@ -50,11 +53,25 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         daemon_findings=[
             *daemon_findings,
             *check_memory(_memory_limit(), needed_memory(settings)),
+            *_examine_rates(settings),
         ],
         stagers=tuple(parts.staging.stagers.values()),
         asking_catalogues=parts.staging.asking_catalogues,
         staging_stop_reason=parts.staging.stop_reason,
     )
+
+
+def _examine_rates(settings: Settings) -> list[Finding]:
+    """Check the rates between sites; return nothing if the state is there, but cannot be read."""
+    record = NetworkRecord()
+    try:
+        with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
+            record = load_network(store)
+    except StateError:
+        return []
+    table = build_rate_table(record, network_policy(settings), system_clock())
+    rates = [table.rate(each.source, each.destination) for each in table.samples]
+    return list(check_rates(settings.network, is_measured=any(rate and rate.samples for rate in rates)))
 
 
 def _memory_limit(file: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:

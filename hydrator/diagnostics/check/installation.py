@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hydrator.diagnostics.check.findings import Finding, failure, name_list, ok, warning
+from hydrator.config.network import NetworkSettings
+from hydrator.diagnostics.check.findings import Finding, advice, failure, name_list, ok, warning
 from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import format_count
@@ -48,6 +49,24 @@ def check_memory(limit_bytes: int | None, needed_bytes: int) -> Iterator[Finding
             f" {needed_bytes // 1_000_000} MB; in a container the kernel would end them all together",
             "raise the memory limit of the unit or pod: docs/operators/service.md, Memory",
         )
+
+
+def check_rates(network: NetworkSettings, *, is_measured: bool) -> Iterator[Finding]:
+    """Advise if the pacing of reads has no other figure than the built-in rate.
+
+    Args:
+        network: the operator's rates.
+        is_measured: True if enough transfers between two sites were measured.
+    """
+    if is_measured or {"default_gbit_per_second", "uplinks", "links"} & network.model_fields_set:
+        return
+    yield advice(
+        "network",
+        f"every link counts as {network.default_gbit_per_second:g} Gb/s, the built-in rate, when jobs are let"
+        " read from elsewhere: nothing was measured yet, and no rate is configured",
+        "set [network] default_gbit_per_second, or uplinks, to what jobs elsewhere can together read from a"
+        " site: docs/operators/placement.md",
+    )
 
 
 def check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:

@@ -253,5 +253,6 @@ def _unpaced_text(job: JobFacts, knowledge: DaemonKnowledge | None, now: datetim
     left = job.any_after - to_unix(now)
     at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
     if left <= 0:
-        return f"{head}: it may run anywhere since {at} ({format_duration(-left)} ago)"
+        ago = format_duration(-left)
+        return f"{head}: it may run anywhere since {at} ({ago} ago){_spent_wait_text(job)}"
     return f"{head}: it needs its data until {at} (for {format_duration(left)}), then it may run anywhere"

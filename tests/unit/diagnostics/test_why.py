@@ -34,6 +34,7 @@ from hydrator.diagnostics.why.render import render_answer
 from hydrator.diagnostics.why.schedd_facts import parse_schedd_facts
 from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
 from hydrator.diagnostics.why.summary import summarize_jobs
+from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -663,6 +664,7 @@ def test_job_without_locality_requirement_has_a_note():
     assert "freed" in freed.notes[0]
 
 
+@pytest.mark.parametrize("mode", ["wait", "auto"])
 @pytest.mark.parametrize(
     ("attributes", "why"),
     [
@@ -673,11 +675,14 @@ def test_job_without_locality_requirement_has_a_note():
         ({"JobStatus": "5", "HoldReason": '"by user"'}, "also while it was on hold"),
     ],
 )
-def test_wait_that_ended_before_the_job_needed_it_says_why(attributes, why):
+def test_wait_that_ended_before_the_job_needed_it_says_why(attributes, why, mode):
+    """P6. A job in mode auto waits so long if no daemon paces its reads."""
     texts = {"JobStatus": "1", "RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
-    waited = {"DataLocality": '"wait"', "DataLocalityAnyAfter": str(to_unix(NOON) - 600)}
-    answer = explain(parse_job({**texts, **waited, **attributes}, [0], "s"), [slots(FINE)], None, now=NOON)
-    ended = "the job may run anywhere since 2026-11-21 11:50 UTC (10 min ago)"
+    waited = {"DataLocality": f'"{mode}"', "DataLocalityAnyAfter": str(to_unix(NOON) - 600)}
+    job = parse_job({**texts, **waited, "DataLocalityKey": f'"{set_key([L1])}"', **attributes}, [0], "s")
+    answer = explain(job, [slots(FINE)], None, now=NOON)
+    head = "the job" if mode == "wait" else "no daemon paces the reads of the job: it"
+    ended = f"{head} may run anywhere since 2026-11-21 11:50 UTC (10 min ago)"
     assert answer.wait == ended + (f": its wait counts from its submission, {why}" if why else "")
 
 
