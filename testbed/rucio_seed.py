@@ -374,6 +374,44 @@ def end_rule(session, rule):
 
 
 @command
+def lock_rule(session, rule):
+    """Lock one rule: Rucio's cleaner does not look at it."""
+    from rucio.core.rule import update_rule
+
+    update_rule(rule, {"locked": True}, session=session)
+
+
+@command
+def deny_rule(session, rule):
+    """Deny a rule that waits for approval: Rucio deletes it."""
+    from rucio.core.rule import deny_rule as deny
+
+    deny(rule, approver=_root(), reason=None, session=session)
+
+
+@command
+def delete_rule(session, rule):
+    """Delete one rule as a client does: it ends in an hour at the latest."""
+    from rucio.core.rule import delete_rule as delete
+
+    delete(rule_id=rule, soft=True, session=session)
+
+
+@command
+def archive(session, did, rse):
+    """Add a file *did* that exists only inside an archive at *rse*; return the DID of the archive."""
+    from rucio.core.did import attach_dids
+    from rucio.core.replica import add_replicas
+
+    inside = {**_split(did), "bytes": 1_000_000_000, "adler32": "0cc737eb"}
+    name = f"{inside['name']}.zip"
+    zipped = {**inside, "name": name}
+    add_replicas(rse_id=_rse_id(session, rse), files=[zipped], account=_root(), session=session)
+    attach_dids(scope=inside["scope"], name=name, dids=[inside], account=_root(), session=session)
+    return f"{did}.zip"
+
+
+@command
 def clean(session):
     """Let Rucio's own judge cleaner delete the rules that have ended."""
     from rucio.daemons.common import HeartbeatHandler

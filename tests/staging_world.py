@@ -7,47 +7,33 @@ rule of a replica ends, the replica goes, as in Rucio; a replica that never had 
 from datetime import timedelta
 from pathlib import Path
 
+from hydrator.config.staging import StagingSettings
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand, Site, Unseen
 from hydrator.domain.ports import DataNeed
-from hydrator.domain.staging_ports import RequestState, SiteSpace, StagingKind, StagingSize
+from hydrator.domain.staging_ports import RequestState, StagingKind
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import PendingCommands, ReconcileState
-from hydrator.staging.commands import StagingCommand
 from hydrator.staging.controller import StagingController
-from hydrator.staging.executor import StagingExecutor
-from hydrator.staging.ledger import Ledger
-from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingPolicy, StagingTimes
-from tests.factories import CAM, HOUR, NOON, OSO, RAL
+from hydrator.staging.table import StagingCommand, Table
+from tests.factories import CAM, HOUR, MINUTE, NOON, OSO, RAL
 from tests.memory import MemoryCatalogue, MemoryQueues
-from tests.memory_stager import MemoryStager
+from tests.memory_stager import FILES, MemoryStager
 
+TERABYTE = 10**12
+DAY = timedelta(days=1)
 SITES = (CAM, OSO, RAL)
 ANN, BOB = "ann@example.org", "bob@example.org"
 SCHEDD = "ap1.example.org"
 MOVING = frozenset({RequestState.MOVING, RequestState.QUEUED})
 
 
-def policy(
-    mode: StagingMode = StagingMode.ASK,
-    *,
-    limits: StagingLimits = StagingLimits(),  # noqa: B008
-    times: StagingTimes = StagingTimes(),  # noqa: B008
-    catalogues=frozenset({"rucio"}),
-    site_modes=None,
-    **more,
-) -> StagingPolicy:
-    """A policy that allows all sites."""
-    return StagingPolicy(
-        mode=mode,
-        default_scope="lofar",
-        catalogues=catalogues,
-        site_modes=site_modes or dict.fromkeys(SITES, StagingMode.ASK),
-        limits=limits,
-        times=times,
-        **more,
-    )
+def policy(mode="request", *, sites=SITES, limits=None, **more) -> StagingSettings:
+    """Settings that allow *sites* (names, or settings by name); *limits* differ from the defaults."""
+    by_site = sites if isinstance(sites, dict) else {site: {} for site in sites}
+    values = {"mode": mode, "catalogues": {"rucio": {}}, "sites": by_site, "limits": limits or {}} | more
+    return StagingSettings.model_validate(values)
 
 
 class Clock:
@@ -58,24 +44,22 @@ class Clock:
         return self.now
 
 
-class MemoryLedgerStore:
-    """A disk that keeps one ledger; ``is_broken`` like a full one."""
+class MemoryStore:
+    """A disk that keeps one table; ``is_broken`` like a full one."""
 
     def __init__(self):
-        self.ledger = Ledger()
+        self.table = Table()
         self.is_broken = False
-        self.saves = 0
         self.on_save = lambda: None
 
-    def save(self, ledger):
+    def save(self, table):
         if self.is_broken:
             raise StateError("the state cannot be written: disk full")
         self.on_save()
-        self.ledger = ledger
-        self.saves += 1
+        self.table = table
 
     def load(self):
-        return self.ledger
+        return self.table
 
 
 class MemoryControl:
@@ -117,25 +101,25 @@ def run(*dids, site=CAM, user=ANN, jobs=1, since=NOON) -> DataNeed:
 class StagingWorld:
     """The parts; a test changes any of them between two steps.
 
-    ``disk`` has the replicas that are there: state and fraction by dataset and site.
+    ``disk`` has the replicas that are there: state and fraction by dataset and site. The cleaner runs before
+    each step unless ``has_cleaner`` is false; while ``is_stale``, the catalogue answers as before.
     """
 
-    def __init__(self, rules: StagingPolicy | None = None, **sizes: float):
+    def __init__(self, settings: StagingSettings | None = None, **sizes: float):
         self.clock = Clock()
-        self.policy = rules or policy()
-        space = SiteSpace(100 * TERABYTE, 200 * TERABYTE, NOON)
-        self.stager = MemoryStager(self.clock, {}, dict.fromkeys(SITES, space), name="rucio")
+        self.settings = settings or policy()
+        self.stager = MemoryStager(self.clock, {}, dict.fromkeys(SITES, 100 * TERABYTE), name="rucio")
         self.catalogue = MemoryCatalogue("rucio", (), SITES, clock=self.clock)
         self.queues = MemoryQueues()
         self.needs = MemoryNeeds()
         self.needs.needs[SCHEDD] = []
-        self.store = MemoryLedgerStore()
+        self.store = MemoryStore()
         self.control = MemoryControl()
         self.disk: dict[tuple[Did, Site], tuple[ReplicaState, float | None]] = {}
-        self.audit: list[tuple[str, dict]] = []
+        self.audit: list[tuple] = []
         self.guard_reason = None
-        self.uses = []
-        self.before_call = lambda: None
+        self.has_cleaner = True
+        self.is_stale = False
         self.overview = None
         self.report = None
         for name, terabytes in sizes.items():
@@ -144,42 +128,43 @@ class StagingWorld:
 
     # the world
 
-    def add_dataset(self, did, terabytes=1.0, files=100):
-        self.stager.sizes[did] = StagingSize(round(terabytes * TERABYTE), files)
+    def add_dataset(self, did, terabytes=1.0):
+        self.stager.sizes[did] = round(terabytes * TERABYTE)
 
     def put(self, did, site, state=ReplicaState.COMPLETE, fraction=None):
         """Put a replica that no rule keeps."""
         self.disk[did, site] = (state, fraction)
+
+    def hold(self, did, site, **rule) -> str:
+        """Put a whole replica, and a rule of another account that keeps it."""
+        self.put(did, site)
+        return self.stager.add_rule(did, site, **rule)
 
     def queue(self, *needs, schedd=SCHEDD):
         self.needs.needs[schedd] = list(needs)
 
     def arrive(self, *dids):
         """Let all moving rules of *dids* (default: all) be done."""
-        for handle, row in self.stager.rules.items():
-            if row.rule.state in MOVING and (not dids or row.rule.did in dids):
-                self.stager.set_state(handle, RequestState.DONE)
-                self.disk[row.rule.did, row.rule.site] = (ReplicaState.COMPLETE, None)
+        for rule in list(self.stager.rules.values()):
+            if rule.state in MOVING and (not dids or rule.did in dids):
+                self.stager.set(rule.id, state=RequestState.DONE)
+                self.disk[rule.did, rule.site] = (ReplicaState.COMPLETE, None)
 
     def restart(self, **more):
-        """Start a new daemon with the ledger on disk."""
-        self.executor = StagingExecutor(
-            {"rucio": self.stager},
-            self.store,
-            self.policy,
-            self.clock,
-            lambda: self.control.stop_reason or self.guard_reason,
-            lambda event, fields: self.audit.append((event, dict(fields))),
-        )
+        """Start a new daemon with the table on disk."""
+        known = {"audit": lambda write, one, error: self.audit.append((write.verb, one, error))}
         self.controller = StagingController(
             {"rucio": self.stager},
             self.needs,
-            self.executor,
             self.store.load,
+            self.store.save,
             self.control,
-            self.policy,
+            self.settings,
             self.clock,
-            **more,
+            guard=lambda: self.control.stop_reason or self.guard_reason,
+            default_scope="lofar",
+            needed={"rucio": timedelta(hours=6)},
+            **known | more,
         )
         self.reconciler = Reconciler(
             catalogues=[self.catalogue],
@@ -193,7 +178,7 @@ class StagingWorld:
 
     # the daemon
 
-    def step(self, after: timedelta = timedelta(seconds=60)):
+    def step(self, after: timedelta = MINUTE):
         """Turn the clock, run a cycle and a step of staging; return the overview."""
         self.clock.now += after
         self._settle()
@@ -207,51 +192,57 @@ class StagingWorld:
         }
         self.reconciler.refresh_demand()
         self.report = self.reconciler.run()
-        self.overview = self.controller.run_once(self.report, uses=self.uses)
-        self.uses = []
+        self.overview = self.controller.run_once(self.report)
         return self.overview
+
+    def step_with(self, *needs: DataNeed, after: timedelta = MINUTE):
+        """Let only *needs* be in the queue, and make a step."""
+        self.queue(*needs)
+        return self.step(after)
 
     def _settle(self):
         """Let ended rules free their replicas, and let the catalogue list what is there."""
-        kept = {(row.rule.did, row.rule.site) for row in self.stager.rules.values()}
-        self.stager.own_rules()  # ends the rules whose lifetime is over
-        left = {(row.rule.did, row.rule.site) for row in self.stager.rules.values()}
-        for key in kept - left:
+        gone = {(rule.did, rule.site) for rule in (self.stager.clean() if self.has_cleaner else ())}
+        for key in gone - {(rule.did, rule.site) for rule in self.stager.rules.values()}:
             self.disk.pop(key, None)
+        if self.is_stale:
+            return
         replicas = [
             Replica(did, site, state, fraction)
             for (did, site), (state, fraction) in sorted(self.disk.items())
         ]
-        moving = [row for row in self.stager.rules.values() if row.rule.state in MOVING]
         replicas += [
-            Replica(one.rule.did, one.rule.site, ReplicaState.INCOMING, one.files_done / one.size.files)
-            for one in moving
-            if (one.rule.did, one.rule.site) not in self.disk
+            Replica(rule.did, rule.site, ReplicaState.INCOMING, rule.files_done / FILES)
+            for rule in self.stager.rules.values()
+            if rule.state in MOVING and (rule.did, rule.site) not in self.disk
         ]
         self.catalogue.replicas = tuple(replicas)
-        self.catalogue.bytes_total = {did: size.bytes for did, size in self.stager.sizes.items()}
+        self.catalogue.bytes_total = dict(self.stager.sizes)
 
     # what the tests look at
 
     @property
-    def ledger(self) -> Ledger:
-        return self.executor.ledger
+    def table(self) -> Table:
+        return self.controller.table
 
     @property
     def stages(self) -> set[tuple[Did, Site]]:
         """The datasets and sites of our rules that bring data."""
-        return {
-            (row.rule.did, row.rule.site) for row in self.stager.own_rules() if row.kind is StagingKind.STAGE
-        }
+        return {(one.did, one.site) for one in self.stager.own_rules() if one.kind is StagingKind.STAGE}
 
     @property
     def pins(self) -> set[tuple[Did, Site]]:
         """The datasets and sites of our pins."""
-        return {
-            (row.rule.did, row.rule.site) for row in self.stager.own_rules() if row.kind is StagingKind.PIN
-        }
+        return {(one.did, one.site) for one in self.stager.own_rules() if one.kind is StagingKind.PIN}
 
     @property
     def reasons(self) -> list[str]:
         """Why jobs' data was not asked for, in the last step."""
         return [one.reason for one in self.overview.not_asked]
+
+
+def world_with(*needs: DataNeed, rules: StagingSettings | None = None, **sizes: float) -> StagingWorld:
+    """Return a world with datasets of these *sizes* (TB), after a step with *needs* in the queue."""
+    world = StagingWorld(rules, **sizes)
+    world.step_with(*needs)
+    return world

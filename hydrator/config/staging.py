@@ -1,14 +1,17 @@
-"""The section [staging] of the configuration: requests for data, their limits and their times."""
+"""The section [staging] of the configuration: requests for data, and their limits."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from .fields import Name, Section, SiteName
 
-Mode = Literal["off", "propose", "ask"]
+Mode = Literal["off", "propose", "request"]
+MODES: Final = ("off", "propose", "request")
+"""The modes, lowest first: of several modes that apply, the lowest decides."""
 Terabytes = Annotated[float, Field(ge=0, le=1_000_000)]
+_TERABYTE: Final = 10**12
 
 
 class StagingCatalogueSettings(Section):
@@ -29,7 +32,7 @@ class StagingCatalogueSettings(Section):
 class StagingSiteSettings(Section):
     """Requests to one site: [staging.sites.NAME], with the name of the site."""
 
-    mode: Mode = Field("ask", description="the mode for this site; of all modes the lowest decides")
+    mode: Mode = Field("request", description="the mode for this site; of all modes the lowest decides")
     storage: str = Field(
         "",
         max_length=255,
@@ -42,31 +45,26 @@ class StagingSiteSettings(Section):
     )
     pins: bool = Field(True, description="pin the data at this site that queued jobs need")
 
+    @property
+    def space_bytes(self) -> int:
+        return round(self.space_tb * _TERABYTE)
 
-class StagingLimitSettings(Section):
-    """Limits of all requests, in 10^12 bytes (TB) and files; the catalogue's own limits come on top."""
+
+class StagingLimits(Section):
+    """Limits of the requests, in 10^12 bytes (TB); the catalogue's own limits come on top."""
 
     request_tb: Terabytes = Field(5, description="size of the datasets that are requested together")
-    user_tb: Terabytes = Field(10, description="in flight because of the jobs of one user")
-    site_tb: Terabytes = Field(20, description="in flight to one site")
-    tape_tb: Terabytes = Field(20, description="in flight from the tape of one site")
-    total_tb: Terabytes = Field(50, description="of all requests that have not ended, complete or not")
+    site_tb: Terabytes = Field(20, description="on its way to one site")
+    total_tb: Terabytes = Field(
+        50, description="of all requests and pins that the catalogue lists, complete or not"
+    )
     hour_requests: int = Field(10, ge=0, le=100_000, description="requests in 60 minutes")
-    pin_tb: Terabytes = Field(50, description="of all pinned datasets")
     floor_tb: Terabytes = Field(3, description="free space that a request leaves at its site at least")
     approval_tb: Terabytes = Field(2, description="a larger request waits for `hydrator staging approve`")
 
-
-class StagingTimeSettings(Section):
-    """The times of requests."""
-
-    wait_minutes: float = Field(
-        10,
-        ge=0,
-        le=10_080,
-        description="a job must have been idle for this long before its data is requested",
-    )
-    max_lifetime_days: float = Field(15, gt=0, le=365, description="longest lifetime of a request")
+    def bytes_of(self, name: Literal["request", "site", "total", "floor", "approval"]) -> int:
+        """Return the limit *name* in bytes."""
+        return round(float(getattr(self, f"{name}_tb")) * _TERABYTE)
 
 
 class StagingSettings(Section):
@@ -74,7 +72,7 @@ class StagingSettings(Section):
 
     mode: Mode = Field(
         "off",
-        description='"propose" shows what would be requested; "ask" requests it; the catalogues and sites'
+        description='"propose" shows what would be requested; "request" requests it; the catalogues and sites'
         " below must be listed, too",
     )
     name: Name = Field(
@@ -82,6 +80,13 @@ class StagingSettings(Section):
         description="name of the pool in the comments of all requests; the same for all daemons of a pool,"
         " another one for each pool",
     )
+    wait_minutes: float = Field(
+        10,
+        ge=0,
+        le=10_080,
+        description="a job must have been idle for this long before its data is requested",
+    )
+    max_lifetime_days: float = Field(15, gt=0, le=365, description="longest lifetime of a request")
     catalogues: dict[Name, StagingCatalogueSettings] = Field(
         default_factory=dict,
         description="[staging.catalogues.rucio]: requests may be made at the catalogue with this name",
@@ -89,8 +94,24 @@ class StagingSettings(Section):
     sites: dict[SiteName, StagingSiteSettings] = Field(
         default_factory=dict, description="[staging.sites.CAM]: data may be requested for this site"
     )
-    limits: StagingLimitSettings = StagingLimitSettings()
-    times: StagingTimeSettings = StagingTimeSettings()
+    limits: StagingLimits = StagingLimits()
+
+    def mode_at(self, catalogue: str, site: str | None = None) -> Mode:
+        """Return the mode for requests at *catalogue* to *site*; without a site the highest of any site."""
+        if catalogue not in self.catalogues:
+            return "off"
+        sites = self.sites.values() if site is None else [one for one in [self.sites.get(site)] if one]
+        highest: Mode = max((one.mode for one in sites), key=MODES.index, default="off")
+        return min(self.mode, highest, key=MODES.index)
+
+    @property
+    def highest_mode(self) -> Mode:
+        """Return the highest mode at any catalogue and site."""
+        return max((self.mode_at(name) for name in self.catalogues), key=MODES.index, default="off")
+
+    def allowed_sites(self, catalogue: str) -> frozenset[str]:
+        """Return the sites to which requests at *catalogue* may go, or would go in the mode propose."""
+        return frozenset(site for site in self.sites if self.mode_at(catalogue, site) != "off")
 
 
 def staging_problems(data: Mapping[str, Any]) -> list[str]:

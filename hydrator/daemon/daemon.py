@@ -220,7 +220,6 @@ class Daemon:
                 self._build_cycle_output,
                 locality,
                 self._context.share_credentials,
-                staging.add_ended_jobs,
                 clock,
             ),
             PoolEdits(metrics, report_bug, self._build_cycle_output),

@@ -1,17 +1,15 @@
 """Port to catalogues that pin and stage datasets: the values, the errors and the protocol ``Stager``.
 
 A *pin* keeps a dataset where it is on disk. A *stage request* brings a dataset to the disk of a site, from
-another site or from tape. Both end by themselves after a finite lifetime. This is the only clean-up that no
-catalogue can refuse.
+another site or from tape. Both are rules of the catalogue that end by themselves after a finite lifetime.
+This is the only clean-up that no catalogue can refuse.
 
-Each request has a *tag* of ours: unique, and written into the catalogue with the request (for Rucio into the
-comment of the rule). After a crash or a lost answer the daemon finds its requests by their tags, so that it
-never asks twice.
+The rules that the catalogue lists are the truth. It has one rule of ours for each dataset and storage
+element: a request for a rule that exists already is a renewal of it, so each call may be repeated.
 """
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -28,7 +26,7 @@ class StagingKind(StrEnum):
 
 
 class RequestState(StrEnum):
-    """The state of one request or rule in its catalogue; an ended request is not listed any more."""
+    """The state of one rule: whether it still moves data; not whether its data is there."""
 
     UNAPPROVED = "waiting for approval"  # a person must approve it in the catalogue
     QUEUED = "queued"  # accepted, nothing moves yet (Rucio: INJECT)
@@ -36,7 +34,7 @@ class RequestState(StrEnum):
     DONE = "done"  # all files are on disk (Rucio: OK)
     STUCK = "stuck"  # the catalogue tries again later
     SUSPENDED = "suspended"  # the catalogue does not try again
-    FAILED = "failed"  # terminal, for example no source has a file; asking again is useless
+    FAILED = "failed"  # terminal: no source has a file; asking again is useless
 
 
 class RefusalKind(StrEnum):
@@ -46,14 +44,14 @@ class RefusalKind(StrEnum):
     QUOTA = "quota"  # an account limit or a limit of the storage
     ACTIVITY = "activity"  # the configured activity is unknown
     CLOSED = "closed"  # the storage takes no data, or does not exist
-    NOT_OURS = "not ours"  # the request to renew or to cancel has another account or another tag
+    NOT_OURS = "not ours"  # the account has such a rule, and the daemon did not make it
     UNKNOWN_DATASET = "unknown dataset"
-    NO_SOURCE = "no source"  # no storage has the data: never asked again
+    NO_SOURCE = "no source"  # no storage has the data
     OTHER = "other"
 
 
 class StagingError(CatalogueError):
-    """A call that changes requests failed; the subclasses say whether the call had an effect."""
+    """A call that changes rules failed; the subclasses say whether the call had an effect."""
 
 
 class StagingRefused(StagingError):
@@ -67,39 +65,30 @@ class StagingRefused(StagingError):
         self.kind = kind
 
 
-class StagingUnavailable(StagingError):
-    """The call had no effect, for example a refused connection: it may be repeated after a backoff."""
+class StagingFailed(StagingError):
+    """The call may have had an effect: a timeout, a 5xx, a cut answer, the end of a worker.
 
-
-class StagingOutcomeUnknown(StagingError):
-    """The call may have had an effect: a timeout, a 5xx, a cut answer.
-
-    The caller must look for the tag before any further call for this request. Raise this error whenever
-    there is a doubt.
+    The caller may repeat the same call, for the same storage element. It must not ask for the dataset at
+    another one. Raise this error whenever there is a doubt.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class StagingOrder:
-    """One request to make: one dataset at one site.
+    """One rule to make or to renew: one dataset at one site.
 
     Args:
-        tag: unique among all requests of all daemons, and stored with the request: 1 to 100 characters of
-            letters, digits and ``. : _ -``. A call with the tag of an existing request must not make a second
-            request.
-        batch: the same text for all orders of one decision, which a catalogue may send as one request.
         kind: pin or stage.
         site: the site whose disk gets or keeps the data.
         did: a dataset or a container.
         bytes: the size of the dataset, 1 or more.
-        lifetime: the catalogue ends the request this long after now; never infinite.
+        lifetime: the catalogue ends the rule this long after now; never infinite.
         storage: the storage element at *site*; empty if the adapter chooses the site's only writable disk.
             A pin names the storage element that has the data.
-        source: the site that has the data on tape or on disk, if one is preferred.
+        source: the site that has the data on tape, if the tape is needed.
+        rule: the id of the rule to renew; empty to make one.
     """
 
-    tag: str
-    batch: str
     kind: StagingKind
     site: Site
     did: Did
@@ -107,75 +96,82 @@ class StagingOrder:
     lifetime: timedelta
     storage: str = ""
     source: Site | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OwnRequest:
-    """A request of ours that the catalogue accepted; ``handle`` is its id there, such as a rule id."""
-
-    tag: str
-    handle: str
-    kind: StagingKind
-    site: Site
-    did: Did
-
-
-@dataclass(frozen=True, slots=True)
-class RequestProgress:
-    """The progress of one request of ours, as of the time of the query.
-
-    ``files_total``, ``bytes_done`` and ``bytes_total`` are None if the catalogue does not report them.
-    ``ready_at`` is the expected end, if known. ``reason`` explains UNAPPROVED, STUCK, SUSPENDED and FAILED.
-    The catalogue ends the request at ``expires_at``; None means never, which is a fault to report.
-    """
-
-    request: OwnRequest
-    state: RequestState
-    files_done: int = 0
-    files_total: int | None = None
-    bytes_done: int | None = None
-    bytes_total: int | None = None
-    expires_at: datetime | None = None
-    ready_at: datetime | None = None
-    reason: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingRule:
-    """A rule or request of any account that keeps or brings one dataset at one site.
+    """A rule of any account that keeps or brings one dataset at one site, as the catalogue lists it.
 
-    ``tag`` is empty unless the rule is ours. ``expires_at`` is None if the rule never ends.
+    Args:
+        id: the rule's name in the catalogue.
+        is_ours: whether a daemon of this pool made it.
+        kind: pin or stage, for a rule of ours.
+        is_whole: whether it holds *did* at *storage*, and all files are there. A rule can move other datasets
+            of its container, or be suspended, while this one is whole.
+        expires_at: the end of the rule; None: never. A catalogue may list a rule after its end.
+        stuck_since: since when it is stuck, if it is.
+        files_done: its files on disk.
+        files: all its files; None: not known.
+        bytes: the size of its data; None: not known.
+        ready_at: the expected end of the transfer, if known.
+        reason: why it is not done, for people.
+        blocked: why the catalogue will not end it at its end, such as "locked"; empty if it will.
     """
 
+    id: str
     did: Did
     site: Site
     storage: str
-    state: RequestState
     account: str
-    handle: str
-    tag: str = ""
+    state: RequestState
+    is_ours: bool = False
+    kind: StagingKind = StagingKind.STAGE
+    is_whole: bool = False
     expires_at: datetime | None = None
+    stuck_since: datetime | None = None
+    files_done: int = 0
+    files: int | None = None
+    bytes: int | None = None
     ready_at: datetime | None = None
+    reason: str = ""
+    blocked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SiteSpace:
-    """The disk of one site to which requests write, or the part of it that this account may use.
+class StagingQuery:
+    """A question to a catalogue.
 
-    ``free_bytes`` already lacks what the catalogue itself has promised, if the catalogue subtracts that.
+    Args:
+        dids: the datasets whose rules and sizes are wanted.
+        sites: the sites at which rules of *dids* count.
+        spaces: the sites whose free space is wanted.
+        rules: rules of ours, by their ids, whatever their dataset is.
+        lists_all: whether all rules of ours are wanted. This may be a slow query.
     """
 
-    free_bytes: int
-    total_bytes: int
-    as_of: datetime
+    dids: frozenset[Did] = frozenset()
+    sites: frozenset[Site] = frozenset()
+    spaces: frozenset[Site] = frozenset()
+    rules: frozenset[str] = frozenset()
+    lists_all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StagingSize:
-    """The size of one dataset; ``files`` is None if the catalogue does not count files."""
+@dataclass(frozen=True)
+class StagingAnswer:
+    """The complete answer to a query.
 
-    bytes: int
-    files: int | None = None
+    ``rules`` has each rule of the query that the catalogue lists, also after its end: a rule that it omits
+    does not exist. A rule whose storage element serves several sites is there once for each of them.
+    ``sizes`` omits a DID whose size is unknown, zero, or still grows. ``spaces`` has the free bytes of a
+    site, or a sentence on why the number cannot be used; it omits a site whose space is unknown. Nothing is
+    known about the datasets in ``unread``, with the reasons: they failed alone.
+    """
+
+    rules: tuple[ExistingRule, ...] = ()
+    sizes: Mapping[Did, int] = field(default_factory=dict)
+    spaces: Mapping[Site, int | str] = field(default_factory=dict)
+    unread: Mapping[Did, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,82 +188,38 @@ class StagingPermissions:
 
 
 class Stager(Protocol):
-    """A catalogue that accepts requests to pin and to stage datasets.
-
-    Methods that read raise CatalogueError if the answer is incomplete. A missing answer never means "not
-    a rule", "not a byte of space" or "not a request".
-    """
+    """A catalogue that accepts requests to pin and to stage datasets."""
 
     @property
     def name(self) -> str:
         """The name of the catalogue in the configuration."""
 
-    def ask(self, orders: Sequence[StagingOrder]) -> Mapping[str, OwnRequest | StagingError]:
-        """Make the requests *orders*, all of one site, one kind and one batch; return the result by tag.
-
-        A refused order does not stop the others. A tag that the answer omits counts as
-        :class:`StagingOutcomeUnknown`. If the catalogue says that the request already exists, read it back:
-        with our tag it is the result; otherwise the order is refused (a rule of another request of ours).
+    def list(self, query: StagingQuery) -> StagingAnswer:
+        """Answer *query* in as few calls as the catalogue allows.
 
         Raises:
-            StagingRefused: no order had an effect.
-            StagingUnavailable: no order had an effect.
-            StagingOutcomeUnknown: any order may have had an effect.
+            CatalogueError: the answer is missing or incomplete. It never means "not a rule" or "no space".
         """
 
-    def renew(self, request: OwnRequest, lifetime: timedelta) -> None:
-        """Let *request* end *lifetime* after now.
+    def request(self, order: StagingOrder) -> str:
+        """Let one rule of ours for *order* end ``order.lifetime`` after now; make it if there is none.
+
+        Return the id of the rule. If the catalogue has a rule of ours for the same dataset and storage
+        element already, also one that has ended, this is a renewal of that rule.
 
         Raises:
-            StagingRefused: the request is not ours, has ended, or this account may not renew it.
-            StagingUnavailable: the call had no effect.
-            StagingOutcomeUnknown: the call may have had an effect; to repeat it does no harm.
+            StagingRefused: the call had no effect.
+            StagingFailed: the call may have had an effect; to repeat it does no harm.
         """
 
-    def cancel(self, request: OwnRequest) -> None:
-        """End *request* as soon as the catalogue can: suspend it where allowed, then shorten its lifetime.
+    def cancel(self, rule: str) -> None:
+        """End the rule of ours *rule* as soon as the catalogue can; never purge replicas.
 
-        Never purge replicas. Verify first that the request has our account and our tag. A request that does
-        not exist any more is not an error. The caller verifies the effect by :meth:`look`.
-
-        Raises:
-            StagingRefused: the request is not ours, or this account may not cancel it.
-            StagingUnavailable: the call had no effect.
-            StagingOutcomeUnknown: the call may have had an effect; to repeat it does no harm.
-        """
-
-    def look(self, tags: AbstractSet[str], prefix: str) -> Mapping[str, RequestProgress]:
-        """Return the progress of our requests by tag, in as few calls as the catalogue allows.
-
-        The answer has every request of *tags* that exists. A tag that it omits has no request: never made,
-        or ended. It also has all other requests whose tags begin with *prefix*, if the catalogue can list
-        these: the daemon has lost its records of them.
+        A rule that does not exist any more is not an error. The caller sees the effect in the next list.
 
         Raises:
-            CatalogueError: the answer is missing or incomplete.
-        """
-
-    def find_rules(self, dids: AbstractSet[Did], sites: AbstractSet[Site]) -> Sequence[ExistingRule]:
-        """Return the rules of every account for *dids*, also by containers of them, at *sites*.
-
-        Omit rules that have ended. Include rules that wait for approval, and our own.
-
-        Raises:
-            CatalogueError: the answer is missing or incomplete.
-        """
-
-    def measure(self, dids: AbstractSet[Did]) -> Mapping[Did, StagingSize]:
-        """Return the sizes of *dids*; omit a DID whose size is unknown, zero, or still grows (open datasets).
-
-        Raises:
-            CatalogueError: the answer is missing or incomplete.
-        """
-
-    def read_space(self, sites: AbstractSet[Site]) -> Mapping[Site, SiteSpace]:
-        """Return the space of the disks that requests to *sites* would use; omit a site if it is unknown.
-
-        Raises:
-            CatalogueError: the answer is missing or incomplete.
+            StagingRefused: the rule is not ours, or this account may not end it.
+            StagingFailed: the call may have had an effect; to repeat it does no harm.
         """
 
     def probe_permissions(self) -> StagingPermissions:

@@ -1,81 +1,89 @@
-"""Controller of staging: one step reads the catalogues and queues, plans, and makes the planned calls.
+"""Controller of staging: each step reads the rules, plans, and makes the calls that are missing.
 
-The daemon runs a step at an interval, beside the reconciler. With the mode off no
-catalogue is ever called.
+The plan is a pure function of the live demand, the rules as read, the table, the limits and the time. The
+loop reads the catalogues, saves the table once before the calls and once after them, and makes the calls.
+With the mode off no catalogue is ever called.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from hydrator.config.staging import StagingSettings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError, StateError
-from hydrator.domain.model import DatasetState, Did, Site, Unseen
+from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import Clock, DataNeed, DataNeeds
-from hydrator.domain.staging_ports import Stager, StagingPermissions
+from hydrator.domain.staging_ports import (
+    ExistingRule,
+    RefusalKind,
+    Stager,
+    StagingError,
+    StagingFailed,
+    StagingQuery,
+    StagingRefused,
+)
 from hydrator.reconcile.result import CycleReport
 
-from .commands import StagingControl, apply_commands
-from .executor import StagingExecutor
-from .ledger import Ledger, forget_old
-from .needs import DataUse, LiveNeed, LiveNeeds, apply_needs, apply_uses, update_needs
+from .needs import LiveNeeds, update_needs
 from .overview import STATE_PROBLEM, StagingOverview, build_overview
-from .pin_plan import PinPlan, PinPlanner, PinSchedule
-from .policy import StagingMode, StagingPolicy
-from .stage_plan import (
-    Candidate,
-    CandidateList,
-    CatalogueFacts,
-    ExpectedSeconds,
-    StagePlan,
-    StagePlanner,
-    find_candidates,
+from .plan import CatalogueFacts, Plan, find_candidates, find_endangered, find_seen, make_plan
+from .table import (
+    DAY,
+    Request,
+    StagingControl,
+    Table,
+    Write,
+    apply_commands,
+    apply_needs,
+    drop_without_effect,
+    follow_rules,
 )
-from .upkeep import Cancellation, Renewal, apply_progress, plan_upkeep
 from .view import DataView, build_view
 
-FACTS_AGE = timedelta(minutes=5)
-"""Age up to which rules, sizes and space serve for plans; before a request they are always read again."""
-KEEP_FAILURES = timedelta(days=7)
-
-
-@dataclass(frozen=True)
-class _Situation:
-    """The inputs of the plans of one step."""
-
-    view: DataView
-    needs: LiveNeeds
-    candidates: CandidateList
-    pin_needs: tuple[LiveNeed, ...]
-    now: datetime
-
-    def stage_dids(self) -> frozenset[Did]:
-        return frozenset(did for one in self.candidates.candidates for did in one.dids)
-
-    def pin_dids(self) -> frozenset[Did]:
-        return frozenset(did for need in self.pin_needs for did in need.dids)
+_RULES_AGE = timedelta(minutes=15)
+"""Age up to which the rules of data that is there serve for a plan; those that end soon are always read."""
+_REFERENCES = DAY
+"""The demand of a schedd that does not answer counts for this long."""
+_HALTING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
+"""Refusals that every other request at this catalogue would get, too."""
+AuditLog = Callable[[Write, Request, StagingError | None], None]
+"""A log for the operator and the data manager: the call, the request after it, and its error."""
 
 
 @dataclass
-class _Plans:
-    stages: StagePlan = field(default_factory=StagePlan)
-    pins: PinPlan = field(default_factory=PinPlan)
+class _Memory:
+    """What the loop knows of one catalogue: its last answers, and since when it refuses everything."""
 
-    @property
-    def has_batches(self) -> bool:
-        return bool(self.stages.batches or self.pins.batches)
+    rules: dict[Did, tuple[datetime, tuple[ExistingRule, ...]]] = field(default_factory=dict)
+    sizes: dict[Did, int] = field(default_factory=dict)
+    spaces: Mapping[Site, int | str] = field(default_factory=dict)
+    listed_at: datetime | None = None
+    halted: str = ""
+
+    def is_due(self, did: Did, now: datetime) -> bool:
+        """Return whether the rules of *did* must be read again: too old, or one of them ends soon."""
+        read_at, rules = self.rules.get(did, (None, ()))
+        if read_at is None or now - read_at >= _RULES_AGE:
+            return True
+        return any(rule.expires_at and rule.expires_at < now + 2 * _RULES_AGE for rule in rules)
 
 
 class StagingController:
-    """A controller with the ledger in memory and on disk.
+    """The loop, with the table in memory and on disk.
 
     Args:
         stagers: the catalogues by name, in the order of the configuration.
-        needs: the queues.
-        executor: makes the calls; it also keeps the ledger.
-        load_ledger: reads the ledger from disk; may raise StateError.
+        queues: the queues.
+        load: reads the table; may raise StateError.
+        save: writes the table; when it returns, the table is on disk. It may raise StateError.
         control: the operator's switch and commands.
+        guard: returns why no call may begin now; None if it may.
+        default_scope: the scope of names without one.
+        never: patterns of datasets that the overview leaves out.
+        fact_age: the age of facts that still count as read in this cycle.
+        needed: by catalogue, for how long jobs need their data after their start.
         is_retired: whether the operator retired a site.
         rates: returns the present rates between sites.
     """
@@ -83,107 +91,85 @@ class StagingController:
     def __init__(
         self,
         stagers: Mapping[str, Stager],
-        needs: DataNeeds,
-        executor: StagingExecutor,
-        load_ledger: Callable[[], Ledger],
+        queues: DataNeeds,
+        load: Callable[[], Table],
+        save: Callable[[Table], None],
         control: StagingControl,
-        policy: StagingPolicy,
+        settings: StagingSettings,
         clock: Clock,
         *,
+        guard: Callable[[], str | None] = lambda: None,
+        audit: AuditLog = lambda _write, _request, _error: None,
+        default_scope: str | None = None,
+        never: tuple[str, ...] = (),
+        fact_age: timedelta = timedelta(minutes=5),
+        needed: Mapping[str, timedelta] | None = None,
         is_retired: Callable[[Site], bool] = lambda _site: False,
         rates: Callable[[], RateLookup | None] = lambda: None,
         bugs: BugReporter | None = None,
     ) -> None:
-        self._stagers = {
-            name: one for name, one in stagers.items() if policy.mode_of_catalogue(name) > StagingMode.OFF
-        }
-        self._queues = needs
-        self._executor = executor
-        self._load_ledger = load_ledger
+        self._stagers = {name: one for name, one in stagers.items() if settings.mode_at(name) != "off"}
+        self._queues = queues
+        self._load = load
+        self._save_table = save
         self._control = control
-        self._policy = policy
+        self._settings = settings
         self._clock = clock
+        self._guard = guard
+        self._audit = audit
+        self._default_scope = default_scope
+        self._never = never
+        self._fact_age = fact_age
+        self._needed = needed or {}
         self._is_retired = is_retired
         self._rates = rates
         self._bugs = bugs or BugReporter()
-        self._is_loaded = False
+        self._memories = {name: _Memory() for name in self._stagers}
+        self._saved: Table | None = None
         self._needs = LiveNeeds()
-        self._facts: dict[str, tuple[datetime, frozenset[Did], CatalogueFacts]] = {}
-        self._permissions: dict[str, StagingPermissions] = {}
-        self._pin_schedule = PinSchedule()
-        self._pins = PinPlan()
+        self.table = Table()
 
-    def run_once(self, report: CycleReport | None, uses: Iterable[DataUse] = ()) -> StagingOverview:
+    def run_once(self, report: CycleReport | None) -> StagingOverview:
         """Run one step with the facts of the last cycle's *report*; return what is to be shown.
 
-        *uses* are the runs of jobs that ended since the last step. With the mode off, no catalogue is
-        called. If the ledger cannot be read or written, no call is made.
+        If the table cannot be read or written, no call is made.
         """
         now = self._clock()
         if not self._stagers:
-            return self._show(now)
+            return self._show(now, Plan(), {}, None)
         try:
-            return self._run(report, now, uses)
+            return self._run(report, now)
         except StateError as error:
-            return self._show(now, {STATE_PROBLEM: str(error)})
+            return self._show(now, Plan(), {STATE_PROBLEM: str(error)}, None)
 
-    def _show(self, now: datetime, problems: Mapping[str, str] | None = None) -> StagingOverview:
-        return build_overview(self._executor.ledger, self._policy, now, problems=problems)
-
-    def _run(self, report: CycleReport | None, now: datetime, uses: Iterable[DataUse]) -> StagingOverview:
-        if not self._is_loaded:
-            # a new configuration may have cured what a catalogue refused: ask once more
-            self._executor.ledger = replace(self._load_ledger(), halts={})
-            self._is_loaded = True
-        problems: dict[str, str] = {}
+    def _run(self, report: CycleReport | None, now: datetime) -> StagingOverview:
+        if self._saved is None:
+            self.table = self._saved = self._load()
         pending = self._control.read_pending()
-        if pending.problems:
-            problems["commands"] = "; ".join(pending.problems)
+        problems = {"commands": "; ".join(pending.problems)} if pending.problems else {}
         commands = [command for _, command in pending.commands]
-        ledger, by_operator = apply_commands(self._executor.ledger, commands, now, self._policy)
-        ledger, seen_names = self._read_progress(ledger, now, problems)
+        for memory in self._memories.values() if any(one.name == "resume" for one in commands) else ():
+            memory.halted = ""
+        table = apply_commands(self.table.forget_old(now, self._memories), commands, now)
         self._read_needs(now, problems)
-        ledger = apply_needs(
-            forget_old(ledger, now, KEEP_FAILURES), self._needs, now, self._policy.times.references
-        )
-        self._executor.save(apply_uses(ledger, uses))
-        self._control.remove_processed(pending)
-        plans, situation = _Plans(), None
+        table = apply_needs(table, self._needs, now, _REFERENCES)
+        view = None
         if report:
-            situation = self._assess(report, now)
-            plans = self._plan(situation, seen_names, problems)
-        self._record_joined(plans.stages)
+            dids = self._needs.by_did.keys()
+            view = build_view(report, dids, self._is_retired, now, self._fact_age)
+        table, catalogues = self._read_catalogues(view, table, now, problems)
+        rates = self._rates()
+        plan = make_plan(view, self._needs, table, catalogues, self._settings, now, rates)
         stop_reason = self._control.stop_reason
-        if stop_reason is None:
-            self._execute(plans, [*by_operator, *self._plan_upkeep(seen_names)])
-        return build_overview(
-            self._executor.ledger,
-            self._policy,
-            now,
-            stages=plans.stages,
-            pins=self._pins,
-            not_asked=situation.candidates.not_asked if situation else (),
-            problems=problems,
-            stop_reason=stop_reason,
-        )
+        if stop_reason:
+            plan = replace(plan, writes=())
+        new = [write.request for write in plan.writes if write.verb == "ask" and not write.request.called_at]
+        self._save(table.put(*(replace(one, called_at=now) for one in new)))
+        self._control.remove_processed(pending)
+        self._make_calls(plan.writes)
+        return self._show(now, plan, problems, stop_reason)
 
-    def _read_progress(
-        self, ledger: Ledger, now: datetime, problems: dict[str, str]
-    ) -> tuple[Ledger, list[str]]:
-        """Compare *ledger* with each catalogue; return it, and the catalogues that answered."""
-        names = []
-        for name, stager in self._stagers.items():
-            tags = frozenset(tag for tag, one in ledger.entries.items() if one.catalogue == name)
-            try:
-                progress = stager.look(tags, self._policy.prefix)
-            except CatalogueError as error:
-                problems[f"catalogue {name}"] = error.reason
-            except Exception as error:  # noqa: BLE001 - a bug of one adapter
-                problems[f"catalogue {name}"] = self._bugs.report(f"staging at {name}", error)
-            else:
-                ledger = apply_progress(ledger, name, progress, now, self._policy)
-                names.append(name)
-        return ledger, names
+    # -- reading
 
     def _read_needs(self, now: datetime, problems: dict[str, str]) -> None:
         answers: Mapping[str, Sequence[DataNeed] | Unseen] | str
@@ -193,122 +179,124 @@ class StagingController:
             answers = error.reason
         except Exception as error:  # noqa: BLE001 - a bug of the adapter
             answers = self._bugs.report("the query of needs", error)
-        times, scope = self._policy.times, self._policy.default_scope
-        self._needs = update_needs(self._needs, answers, now, times.references, scope)
+        self._needs = update_needs(self._needs, answers, now, _REFERENCES, self._default_scope)
         if isinstance(answers, str):
             problems["queues"] = answers
         problems.update({f"schedd {name}": reason for name, reason in self._needs.unseen.items()})
 
-    def _assess(self, report: CycleReport, now: datetime) -> _Situation:
-        dids = self._needs.by_did.keys()
-        view = build_view(report, dids, self._is_retired, now, self._policy.times.fact_age)
-        candidates = find_candidates(view, self._needs, self._policy, now)
-        pin_needs = self._pin_schedule.choose(self._needs, view, self._executor.ledger, now)
-        return _Situation(view, self._needs, candidates, pin_needs, now)
-
-    def _plan(self, situation: _Situation, names: Sequence[str], problems: dict[str, str]) -> _Plans:
-        """Plan with facts that may be some minutes old; before a request, read them again and plan again."""
-        stage_dids, pin_dids = situation.stage_dids(), situation.pin_dids()
-        if not stage_dids and not pin_dids:
-            return self._make_plans(situation, [])
-        facts, is_fresh = self._gather(stage_dids | pin_dids, names, situation, problems, FACTS_AGE)
-        plans = self._make_plans(situation, facts)
-        if plans.has_batches and not is_fresh:
-            facts, _ = self._gather(stage_dids | pin_dids, names, situation, problems, timedelta())
-            plans = self._make_plans(situation, facts)
-        return plans
-
-    def _make_plans(self, situation: _Situation, facts: Sequence[CatalogueFacts]) -> _Plans:
-        view, ledger, now = situation.view, self._executor.ledger, situation.now
-        candidates: Sequence[Candidate] = situation.candidates.candidates
-        planner = StagePlanner(view, ledger, facts, self._policy, now, transfer_seconds(view, self._rates()))
-        stages = planner.plan(candidates)
-        pins = PinPlanner(view, ledger, facts, self._policy, now).plan(situation.pin_needs)
-        self._pins = self._pin_schedule.merge(self._pins, pins, situation.pin_needs)
-        if len(facts) == len(self._stagers):
-            self._pin_schedule.record(situation.pin_needs, view, pins, now)
-        return _Plans(stages, pins)
-
-    def _gather(
-        self,
-        dids: frozenset[Did],
-        names: Sequence[str],
-        situation: _Situation,
-        problems: dict[str, str],
-        max_age: timedelta,
-    ) -> tuple[list[CatalogueFacts], bool]:
-        """Return the facts of each catalogue about *dids*, and whether all of them were read just now."""
-        found: list[CatalogueFacts] = []
-        is_fresh = True
-        for name in names:
-            at, known, facts = self._facts.get(name, (None, frozenset(), None))
-            if facts and at and dids <= known and situation.now - at < max_age:
-                found.append(facts)
-                is_fresh = False
-                continue
+    def _read_catalogues(
+        self, view: DataView | None, table: Table, now: datetime, problems: dict[str, str]
+    ) -> tuple[Table, list[CatalogueFacts]]:
+        """Read the rules of what jobs need and of what was asked; return the facts of those that answered."""
+        wanted, present = frozenset[Did](), frozenset[Did]()
+        if view:
+            candidates, _ = find_candidates(view, self._needs, self._settings, now)
+            wanted = frozenset(did for one in candidates for did in one.dids)
+            present = find_endangered(find_seen(self._needs, view), view, table)
+        catalogues = []
+        for name, memory in self._memories.items():
+            own = [one for one in table.requests if one.catalogue == name]
+            doubtful = {one.did for one in own if not one.rule}
+            due = {did for did in present if memory.is_due(did, now)}
+            allowed = frozenset(map(Site, self._settings.allowed_sites(name)))
+            query = StagingQuery(
+                wanted | doubtful | due,
+                allowed | (frozenset(view.facts) if view else frozenset()),
+                allowed if wanted else frozenset(),
+                frozenset(one.rule for one in own if one.rule),
+                lists_all=memory.listed_at is None or now - memory.listed_at >= DAY,
+            )
             try:
-                facts = self._read_facts(name, dids, situation.view)
+                table = self._query(name, query, table, now)
             except CatalogueError as error:
                 problems[f"catalogue {name}"] = error.reason
+                continue
             except Exception as error:  # noqa: BLE001 - a bug of one adapter
                 problems[f"catalogue {name}"] = self._bugs.report(f"staging at {name}", error)
+                continue
+            rules = {did: rules for did, (_, rules) in memory.rules.items()}
+            needed = self._needed.get(name, CatalogueFacts.needed)
+            catalogues.append(CatalogueFacts(name, rules, memory.sizes, memory.spaces, memory.halted, needed))
+        return table, catalogues
+
+    def _query(self, name: str, query: StagingQuery, table: Table, now: datetime) -> Table:
+        """Read one catalogue; return *table* as it follows from the answer."""
+        if not (query.dids or query.rules or query.lists_all):
+            return table
+        memory, answer = self._memories[name], self._stagers[name].list(query)
+        memory.listed_at = now if query.lists_all else memory.listed_at
+        for did in query.dids - answer.unread.keys():
+            memory.rules[did] = now, tuple(rule for rule in answer.rules if rule.did == did)
+            memory.sizes.pop(did, None)
+        for did in answer.unread:
+            memory.rules.pop(did, None)
+        memory.sizes.update(answer.sizes)
+        memory.spaces = answer.spaces
+        unknown = self._settings.limits.bytes_of("request")
+        table = follow_rules(table, name, answer.rules, query.rules, unknown, now)
+        return drop_without_effect(table, name, query.dids - answer.unread.keys(), now)
+
+    # -- calls
+
+    def _save(self, table: Table) -> None:
+        """Make *table* the present one, and write it to disk if it changed.
+
+        Raises:
+            StateError: the table cannot be written, so no call may be made.
+        """
+        if table != self._saved:
+            self._save_table(table)
+            self._saved = table
+        self.table = table
+
+    def _make_calls(self, writes: Iterable[Write]) -> None:
+        """Make the calls of *writes*; after a call without an answer, none at this catalogue in this step.
+
+        Raises:
+            StateError: the table cannot be written after the calls; then they are in doubt.
+        """
+        silent: set[str] = set()
+        for write in writes:
+            name = write.request.catalogue
+            if self._guard() is None and name not in silent and not self._memories[name].halted:
+                if isinstance(self._call(write), StagingFailed):
+                    silent.add(name)
+            elif write.verb == "ask" and not write.request.called_at:
+                self.table = self.table.drop(write.request)
+        self._save(self.table)
+
+    def _call(self, write: Write) -> StagingError | None:
+        """Make the call of *write*, and put its result into the table."""
+        one, stager, error = write.request, self._stagers[write.request.catalogue], None
+        try:
+            if write.verb == "cancel":
+                stager.cancel(one.rule)
             else:
-                self._facts[name] = situation.now, dids, facts
-                found.append(facts)
-        return found, is_fresh
+                one = replace(one, rule=stager.request(one.order))
+        except StagingError as raised:
+            error = raised
+        except Exception as raised:  # noqa: BLE001 - a bug of one adapter; the call may have had an effect
+            error = StagingFailed(one.catalogue, self._bugs.report(f"staging at {one.catalogue}", raised))
+        now = self._clock()
+        one = replace(one, called_at=now, problem=error.reason if error else "")
+        if error is None:
+            one = replace(one, granted_seconds=None, cancelled_at=now if write.verb == "cancel" else None)
+        elif isinstance(error, StagingRefused) and write.verb == "ask":
+            one = replace(self.table.close(one, now, error.kind, error.reason), ended_at=now)
+            if error.kind in _HALTING_KINDS:
+                self._memories[one.catalogue].halted = error.reason
+        self.table = self.table.put(one)
+        if all(each.rule for each in self.table.requests if each.batch == one.batch) and error is None:
+            rest = {name: each for name, each in self.table.decisions.items() if name != one.batch}
+            self.table = replace(self.table, decisions=rest)
+        self._audit(write, one, error)
+        return error
 
-    def _read_facts(self, name: str, dids: frozenset[Did], view: DataView) -> CatalogueFacts:
-        stager, allowed = self._stagers[name], self._policy.allowed_sites(name)
-        if name not in self._permissions and self._policy.mode_of_catalogue(name) is StagingMode.ASK:
-            self._permissions[name] = stager.probe_permissions()
-        return CatalogueFacts(
-            name,
-            stager.measure(dids),
-            stager.find_rules(dids, allowed | view.facts.keys()),
-            stager.read_space(allowed),
-            self._permissions.get(name, StagingPermissions()),
-        )
-
-    def _plan_upkeep(self, names: Sequence[str]) -> list[Renewal | Cancellation]:
-        ledger = self._executor.ledger
-        actions = plan_upkeep(ledger, self._needs, self._policy, self._clock())
-        return [one for one in actions if ledger.entries[one.tag].catalogue in names]
-
-    def _execute(self, plans: _Plans, upkeep: Sequence[Renewal | Cancellation]) -> None:
-        """Make the calls: renewals and cancellations first, because they may be urgent."""
-        for action in upkeep:
-            if isinstance(action, Renewal):
-                self._executor.renew(action)
-            else:
-                self._executor.cancel(action)
-        for batch in (*plans.pins.batches, *plans.stages.batches):
-            self._executor.ask(batch)
-
-    def _record_joined(self, plan: StagePlan) -> None:
-        """Record which rules of others bring data for our jobs; count each once."""
-        ledger = self._executor.ledger
-        new = len(plan.joined.keys() - ledger.joined.keys())
-        totals = replace(ledger.totals, joined=ledger.totals.joined + new)
-        self._executor.save(replace(ledger, joined=dict(plan.joined), totals=totals))
-
-
-def transfer_seconds(view: DataView, rates: RateLookup | None) -> ExpectedSeconds:
-    """Return a function that estimates the seconds to bring datasets to a site, one after the other.
-
-    The source of a dataset is the site with the best rate, of those that have it on disk, else on tape.
-    """
-
-    def estimate(site: Site, sizes: Mapping[Did, int]) -> float | None:
-        seconds = 0.0
-        for did, size in sizes.items():
-            sources = view.sites_with(did, DatasetState.AVAILABLE) or view.sites_with(
-                did, DatasetState.NEARLINE
-            )
-            known = [rates.rate(source, site) for source in sources] if rates else []
-            best = max((rate.bytes_per_second for rate in known if rate), default=0.0)
-            if best <= 0:
-                return None
-            seconds += size / best
-        return seconds
-
-    return estimate
+    def _show(
+        self, now: datetime, plan: Plan, problems: Mapping[str, str], stop_reason: str | None
+    ) -> StagingOverview:
+        halts = {f"catalogue {name}": one.halted for name, one in self._memories.items() if one.halted}
+        return build_overview(
+            self.table, self._settings, now, plan, problems={**problems, **halts}, stop_reason=stop_reason,
+            needed=self._needed, never=self._never,
+        )  # fmt: skip

@@ -47,9 +47,13 @@ class DataView:
         """Return the sites where *did* has one of *states*, sorted."""
         return tuple(site for site in sorted(self.facts) if self.state(did, site) in states)
 
-    def is_available(self, did: Did, site: Site) -> bool:
-        """Return whether *did* is complete on disk at *site*."""
-        return self.state(did, site) is DatasetState.AVAILABLE
+    def is_whole(self, did: Did, site: Site) -> bool:
+        """Return whether all files of *did* are on disk at *site*, also if its rules end soon."""
+        fact = self.facts.get(site, {}).get(did)
+        if fact is None:
+            return False
+        is_ending = fact.state is DatasetState.PARTIAL and (fact.fraction or 0) >= 1
+        return fact.state is DatasetState.AVAILABLE or is_ending
 
 
 def build_view(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hydrator.domain.errors import StateError, StateMissing
 
-from . import locality_hours, site_history, staging
+from . import locality_hours, site_history
 
 SCHEMA_VERSION = 1
 
@@ -40,7 +40,7 @@ def connect(path: Path) -> sqlite3.Connection:
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
-        schemas = (site_history, locality_hours, staging)
+        schemas = (site_history, locality_hours)
         db.executescript(_SCHEMA + "".join(each.SCHEMA for each in schemas))
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:

@@ -20,6 +20,7 @@ from hydrator.domain.errors import StateDamaged, StateError
 from hydrator.domain.model import PublishedAd, Site
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.state import ReconcileState
+from hydrator.staging.table import Table
 from hydrator.state.database import (
     connect,
     connect_read_only,
@@ -33,7 +34,7 @@ from .locality_hours import LocalityHourTable
 from .rows import decode_published_ad
 from .saved_state import StateReader, StateWriter, insert_rows
 from .site_history import SiteHistory
-from .staging import LedgerTable
+from .staging import load_table, save_table
 
 
 class Store(AbstractContextManager["Store"]):
@@ -55,7 +56,6 @@ class Store(AbstractContextManager["Store"]):
         self._writer = StateWriter(connection)
         self._transaction = partial(self._open_transaction, connection, threading.RLock())
         self.locality_hours = LocalityHourTable(connection, self._transaction)
-        self.staging_ledger = LedgerTable(connection, self._transaction)
         self.site_history = SiteHistory(connection, self._transaction)
 
     @classmethod
@@ -172,6 +172,14 @@ class Store(AbstractContextManager["Store"]):
         """Save a summary for ``hydrator status``."""
         with self._transaction():
             insert_rows(self._db, "report", [(key, json.dumps(body))])
+
+    def save_staging(self, table: Table) -> None:
+        """Save the table of staging; see :func:`hydrator.state.staging.save_table`."""
+        save_table(self.save_report, table)
+
+    def load_staging(self) -> Table:
+        """Return the table of staging; see :func:`hydrator.state.staging.load_table`."""
+        return load_table(self.load_report)
 
     def load_report(self, key: str) -> dict[str, Any]:
         with self._transaction():

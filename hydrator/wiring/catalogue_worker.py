@@ -174,8 +174,8 @@ def build_rucio_lister(settings: "RucioSettings") -> FileLister:
 def build_rucio_stager(settings: "RucioSettings", options: Mapping[str, Any]) -> Stager:
     """Build the stager of a Rucio server; *options* are those of RuleOptions."""
     _configure_rucio(settings)
-    from adapters.rucio.staging.destinations import RuleOptions
     from adapters.rucio.staging.stager import RucioStager
+    from adapters.rucio.staging.storages import RuleOptions
 
     return RucioStager(settings, RuleOptions(**options), now)
 

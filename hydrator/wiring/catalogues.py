@@ -25,10 +25,10 @@ from hydrator.domain.errors import (
     HydratorError,
     StateError,
 )
-from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Site, Snapshot, to_unix
-from hydrator.domain.ports import Catalogue, Clock, FileLister, StepReporter, TokenValidity
+from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot, to_unix
+from hydrator.domain.ports import Catalogue, FileLister, StepReporter, TokenValidity
 from hydrator.domain.sites import SiteMapping
-from hydrator.domain.staging_ports import Stager, StagingOutcomeUnknown
+from hydrator.domain.staging_ports import Stager, StagingFailed
 from hydrator.reconcile.openings import REPORT_NAME
 from hydrator.state.store import Store
 
@@ -350,7 +350,7 @@ def _dmapi_settings(source: DmapiSource) -> "DmapiSettings":
     )
 
 
-def build_stagers(settings: Settings, clock: Clock) -> Mapping[str, Stager]:
+def build_stagers(settings: Settings) -> Mapping[str, Stager]:
     """Build the stager of each catalogue at which requests may be made, by the name of the catalogue.
 
     Raises:
@@ -362,7 +362,7 @@ def build_stagers(settings: Settings, clock: Clock) -> Mapping[str, Stager]:
     for name, one in settings.staging.catalogues.items():
         if settings.staging.mode != "off":
             try:
-                stagers[name] = _build_stager(sources[name], one, settings, clock)
+                stagers[name] = _build_stager(sources[name], one, settings)
             except ConfigError as error:
                 problems += error.problems
     if problems:
@@ -370,20 +370,16 @@ def build_stagers(settings: Settings, clock: Clock) -> Mapping[str, Stager]:
     return stagers
 
 
-def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Settings, clock: Clock) -> Stager:
+def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Settings) -> Stager:
     staging = settings.staging
     if one.command:
-        return CommandStager(source.name, one.command, clock)
-    storages = {name: site.storage for name, site in staging.sites.items() if site.storage}
-    spaces = {
-        Site(name): round(site.space_tb * 1e12) for name, site in staging.sites.items() if site.space_tb
-    }
+        return CommandStager(source.name, one.command)
     if isinstance(source, RucioSource):
         options = {
+            "pool": staging.name,
             "activity": one.activity,
-            "storages": storages,
+            "storages": {name: site.storage for name, site in staging.sites.items() if site.storage},
             "aliases": dict(site_mapping(settings.sites).aliases),
-            "spaces": spaces,
         }
         recipe = partial(build_rucio_stager, _settings_in_folder(source, settings, "staging"), options)
         return cast("Stager", _build_remote(source, recipe, partial(_stager_error, source.name)))
@@ -393,8 +389,8 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
 
 def _stager_error(name: str, method: str, reason: str) -> HydratorError:
     """Return the error of a call whose worker ended: what it has written is not known."""
-    writes = method in {"ask", "renew", "cancel"}
-    return (StagingOutcomeUnknown if writes else CatalogueUnreachable)(name, reason)
+    writes = method in {"request", "cancel"}
+    return (StagingFailed if writes else CatalogueUnreachable)(name, reason)
 
 
 def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":

@@ -8,14 +8,12 @@ from datetime import UTC, datetime, timedelta
 from hydrator.config import Settings
 from hydrator.config.daemon import DaemonSettings, SitesSettings
 from hydrator.config.fields import build_from_section
-from hydrator.config.staging import StagingLimitSettings, StagingTimeSettings
 from hydrator.domain.model import Site, parse_did
 from hydrator.domain.sites import SiteMapping
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.openings import PacingPolicy
 from hydrator.reconcile.rates import BYTES_PER_GBIT, NetworkPolicy
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.staging.policy import TERABYTE, StagingLimits, StagingMode, StagingPolicy, StagingTimes
 from hydrator.submit.pool_config import PoolPolicy
 
 _MAX_AGE_MARGIN = timedelta(minutes=15)
@@ -94,48 +92,4 @@ def network_policy(settings: Settings) -> NetworkPolicy:
         {Site(site): uplink.gbit_per_second * BYTES_PER_GBIT for site, uplink in network.uplinks.items()},
         default * BYTES_PER_GBIT,
         site_mapping(settings.sites).read_costs,
-    )
-
-
-def staging_policy(settings: Settings) -> StagingPolicy:
-    """Build the policy of staging; a catalogue or site that the configuration does not list is off."""
-    staging = settings.staging
-    sites = {Site(name): one for name, one in staging.sites.items()}
-    poll = timedelta(seconds=settings.daemon.poll_seconds)
-    return StagingPolicy(
-        pool=staging.name,
-        mode=StagingMode[staging.mode.upper()],
-        catalogues=frozenset(staging.catalogues),
-        site_modes={site: StagingMode[one.mode.upper()] for site, one in sites.items()},
-        storages={site: one.storage for site, one in sites.items() if one.storage},
-        unpinned_sites=frozenset(site for site, one in sites.items() if not one.pins),
-        default_scope=settings.daemon.default_scope,
-        never=settings.publish.never,
-        limits=_staging_limits(staging.limits),
-        times=_staging_times(staging.times, poll),
-    )
-
-
-def _staging_limits(limits: StagingLimitSettings) -> StagingLimits:
-    def to_bytes(terabytes: float) -> int:
-        return round(terabytes * TERABYTE)
-
-    return StagingLimits(
-        request_bytes=to_bytes(limits.request_tb),
-        user_bytes=to_bytes(limits.user_tb),
-        site_bytes=to_bytes(limits.site_tb),
-        source_bytes=to_bytes(limits.tape_tb),
-        total_bytes=to_bytes(limits.total_tb),
-        hour_requests=limits.hour_requests,
-        pin_bytes=to_bytes(limits.pin_tb),
-        floor_bytes=to_bytes(limits.floor_tb),
-        approval_bytes=to_bytes(limits.approval_tb),
-    )
-
-
-def _staging_times(times: StagingTimeSettings, poll: timedelta) -> StagingTimes:
-    return StagingTimes(
-        wait=timedelta(minutes=times.wait_minutes),
-        max_lifetime=timedelta(days=times.max_lifetime_days),
-        fact_age=max(3 * poll, timedelta(minutes=2)),
     )

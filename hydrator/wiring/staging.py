@@ -2,32 +2,40 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from adapters.condor.pool_load import ScheddNeeds
 from hydrator.config import Settings
+from hydrator.config.catalogues import RucioSource
+from hydrator.config.staging import StagingSettings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import Site
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import Clock, DataNeeds
 from hydrator.domain.staging_ports import Stager
-from hydrator.staging.controller import StagingController
-from hydrator.staging.executor import AuditLog, LedgerStore, StagingExecutor
-from hydrator.staging.policy import StagingMode, StagingPolicy
+from hydrator.staging.controller import AuditLog, StagingController
+from hydrator.staging.table import Table
 from hydrator.state.staging import StagingFiles
 
 from .catalogues import build_stagers
 from .condor import Closable, build_site_rounds
-from .policies import staging_policy
 
 
 @dataclass(frozen=True)
 class StagingParts:
-    """The parts of staging; without a stager, the mode is off and no catalogue is called."""
+    """The parts of staging; without a stager, the mode is off and no catalogue is called.
+
+    ``all_settings`` are those of the daemon, of which staging needs more than its own section.
+    """
 
     stagers: Mapping[str, Stager]
     needs: DataNeeds | None
-    policy: StagingPolicy
+    all_settings: Settings
     files: StagingFiles
+
+    @property
+    def settings(self) -> StagingSettings:
+        return self.all_settings.staging
 
     @property
     def closables(self) -> Iterator[Closable]:
@@ -38,9 +46,8 @@ class StagingParts:
 
     @property
     def asking_catalogues(self) -> frozenset[str]:
-        """Return the catalogues at which the mode is ask."""
-        asking = (name for name in self.stagers if self.policy.mode_of_catalogue(name) is StagingMode.ASK)
-        return frozenset(asking)
+        """Return the catalogues at which the mode is request."""
+        return frozenset(name for name in self.stagers if self.settings.mode_at(name) == "request")
 
     @property
     def stop_reason(self) -> str | None:
@@ -49,7 +56,8 @@ class StagingParts:
 
     def build_controller(
         self,
-        store: LedgerStore,
+        load: Callable[[], Table],
+        save: Callable[[Table], None],
         clock: Clock,
         guard: Callable[[], str | None],
         *,
@@ -66,16 +74,26 @@ class StagingParts:
         if not self.stagers or self.needs is None:
             return None
         self.files.prepare()
-
-        def guard_call() -> str | None:
-            return self.files.stop_reason or guard()
-
-        stagers, policy = self.stagers, self.policy
-        executor = StagingExecutor(stagers, store, policy, clock, guard_call, audit, bugs)
+        daemon = self.all_settings.daemon
+        rucio = [one for one in self.all_settings.catalogue if isinstance(one, RucioSource)]
         return StagingController(
-            stagers, self.needs, executor, store.load, self.files, policy, clock,
-            is_retired=is_retired, rates=rates, bugs=bugs,
-        )  # fmt: skip
+            self.stagers,
+            self.needs,
+            load,
+            save,
+            self.files,
+            self.settings,
+            clock,
+            guard=lambda: self.files.stop_reason or guard(),
+            audit=audit,
+            default_scope=daemon.default_scope,
+            never=self.all_settings.publish.never,
+            fact_age=max(3 * timedelta(seconds=daemon.poll_seconds), timedelta(minutes=2)),
+            needed={one.name: timedelta(hours=one.expiry_margin_hours) for one in rucio},
+            is_retired=is_retired,
+            rates=rates,
+            bugs=bugs,
+        )
 
 
 def build_staging_parts(settings: Settings, clock: Clock) -> StagingParts:
@@ -84,8 +102,7 @@ def build_staging_parts(settings: Settings, clock: Clock) -> StagingParts:
     Raises:
         ConfigError: a stager cannot be built.
     """
-    policy, files = staging_policy(settings), StagingFiles(settings.daemon.state_dir)
     is_off = settings.staging.mode == "off"
-    stagers = {} if is_off else build_stagers(settings, clock)
+    stagers = {} if is_off else build_stagers(settings)
     needs = build_site_rounds(ScheddNeeds, settings, clock) if stagers else None
-    return StagingParts(stagers, needs, policy, files)
+    return StagingParts(stagers, needs, settings, StagingFiles(settings.daemon.state_dir))

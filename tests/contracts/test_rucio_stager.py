@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.staging.destinations import RuleOptions
 from adapters.rucio.staging.stager import RucioStager
+from adapters.rucio.staging.storages import RuleOptions
 from hydrator.domain.model import Did
 from testbed.rucio import RucioServer
 from tests.contracts.stager import FILE_BYTES, FILES, StagerContract
@@ -41,7 +41,8 @@ def add_other_account(server: RucioServer) -> str:
 
 class TestRucioStager(RucioTests, StagerContract):
     def make_stager(self, settings: RucioSettings | None = None, **options) -> RucioStager:
-        return RucioStager(settings or self.settings, RuleOptions(storages=STORAGES, **options), utc_now)
+        known = RuleOptions(pool=self.scope, storages=STORAGES, **options)
+        return RucioStager(settings or self.settings, known, utc_now)
 
     def make_failing_stager(self):
         return self.make_stager(replace(self.settings, url="http://127.0.0.1:1"))
@@ -62,14 +63,7 @@ class TestRucioStager(RucioTests, StagerContract):
         self.server.do("transferred", did=did, rse="CAM-DISK")
 
     def let_time_pass(self, did, seconds):
-        self.server.do("pass_time", did=did, seconds=seconds)
+        self.server.seed(("pass_time", {"did": did, "seconds": seconds}), ("clean", {}))
 
     def add_rule_of_others(self, did, site):
         self.server.do("replicate", did=did, rse=STORAGES[site], account=self.other)
-
-    def add_rule_by_container(self, did, site):
-        container = f"{did}-all"
-        self.server.seed(
-            ("add_container", {"did": container, "children": [did]}),
-            ("replicate", {"did": container, "rse": STORAGES[site], "account": self.other}),
-        )

@@ -9,11 +9,12 @@ from hydrator.diagnostics.overview.parts import PartKind, PartStatus
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot
 from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad
-from hydrator.domain.staging_ports import StagingKind
+from hydrator.domain.staging_ports import RequestState, StagingKind
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.server.view import ServerState
-from hydrator.staging.overview import RequestRow, StagingOverview
+from hydrator.staging.overview import StagingOverview
+from hydrator.staging.table import Request
 from hydrator.state.locality_hours import LocalityHour
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 
@@ -43,31 +44,25 @@ def _facts(number: int) -> SiteFacts:
     return SiteFacts(NOON - (number + 1) * MINUTE / 4, facts)
 
 
-def request(did: Did, site: Site, share: float, *, minutes: int | None, jobs: int = 3) -> RequestRow:
+def request(did: Did, site: Site, share: float, *, minutes: int | None, jobs: int = 3) -> Request:
     """A request of data that is *share* done and ready after *minutes*."""
     ready = None if minutes is None else NOON + minutes * MINUTE
     size = SIZES.get(did, 10**12)
-    return RequestRow(
-        tag=f"tag-{did}",
+    return Request(
         batch=f"b-{did[-4:]}",
         catalogue="rucio",
         kind=StagingKind.STAGE,
         site=site,
         did=did,
-        state="moving",
+        state=RequestState.MOVING,
         bytes=size,
-        bytes_done=int(size * share),
         files=244,
         files_done=int(244 * share),
-        handle="a1b2c3",
-        user="",
+        rule="a1b2c3",
         job_count=jobs,
         asked_at=NOON - HOUR,
-        expires_at=None,
+        lifetime_seconds=1_296_000,
         ready_at=ready,
-        is_complete=False,
-        is_stuck=False,
-        reason="",
         description=f"asked 11:00 UTC at {site}, request a1b2c3, {int(244 * share)} of 244 files",
     )
 
@@ -118,7 +113,7 @@ def world(**changed: object) -> ServerState:
     )
     staging = StagingOverview(
         NOON - MINUTE,
-        "ask",
+        "request",
         requests=(
             request(NEW[0], CAM, 0.81, minutes=25, jobs=2),
             request(NEW[1], CAM, 0.35, minutes=70, jobs=2),

@@ -33,14 +33,13 @@ SETTINGS = """
 [staging]
 mode = "propose"
 name = "{scope}"
+wait_minutes = 0.02
 [staging.catalogues.rucio]
 [staging.sites.UK]
 [staging.sites.AU]
 [staging.sites.NL]
 [staging.limits]
 hour_requests = 100
-[staging.times]
-wait_minutes = 0.02
 """
 
 
@@ -110,10 +109,15 @@ class StagedInstallation(Installation):
             row = store.load_report("staging")
         return overview_from_row(row) if row else None
 
+    def reasons_of(self, did: str) -> list[str]:
+        """Return why nothing is requested for jobs with *did*, by the last step."""
+        view = self.overview()
+        return [one.reason for one in view.not_asked if did in one.dids] if view else []
+
     def set_mode(self, mode: str) -> None:
         """Change the mode in the configuration and let the daemon reload it, as the docs say."""
         text = self.config.read_text("utf-8")
-        old = 'mode = "ask"' if mode == "propose" else 'mode = "propose"'
+        old = 'mode = "request"' if mode == "propose" else 'mode = "propose"'
         self.config.write_text(text.replace(old, f'mode = "{mode}"'), "utf-8")
         self.reload()
         wait_for(lambda: (view := self.overview()) and view.mode == mode, 60, f"the mode {mode}")
@@ -149,33 +153,32 @@ def proposing(htcondor_release, rucio_server) -> Iterator[StagedInstallation]:
 
 @pytest.fixture
 def installed(proposing) -> Iterator[StagedInstallation]:
-    """The installation in the mode ask, with an empty queue."""
-    if 'mode = "ask"' not in proposing.config.read_text("utf-8"):
-        proposing.set_mode("ask")
+    """The installation in the mode request, with an empty queue."""
+    if 'mode = "request"' not in proposing.config.read_text("utf-8"):
+        proposing.set_mode("request")
     yield proposing
     proposing.pool.empty_queue()
 
 
-def test_propose_sends_nothing_and_a_reload_to_ask_brings_the_data_to_the_job(proposing):
+def test_propose_sends_nothing_and_a_reload_to_request_brings_the_data_to_the_job(proposing):
     did = proposing.add("first")
     job = proposing.submit([did], mode="wait")
     planned = wait_for(
-        lambda: [row for row in (proposing.overview() or StagingOverview).planned if did in row.dids],
+        lambda: [row for row in (proposing.overview() or StagingOverview).planned if row.first.did == did],
         60,
         "a proposal",
     )
-    assert [row.needs_approval for row in planned] == [False]
+    assert [row.mode for row in planned] == ["propose"]
     assert planned[0].bytes == 4_000_000_000
-    assert (
-        planned[0].description == f"would ask for 4 GB in 1 dataset at {planned[0].site}; the mode is propose"
-    )
+    at = planned[0].first.site
+    assert planned[0].description == f"would ask for 4 GB in 1 dataset at {at}; the mode is propose"
     look, brake = (block.text for block in blocks("sh staging"))
     assert "the mode is propose" in proposing.type(look, os.environ)
     assert "the tape robot is down" in proposing.type(brake, os.environ)
     assert proposing.rules_on(did) == []
     assert proposing.pool.job(job, "JobStatus") == {"JobStatus": 1}
 
-    proposing.set_mode("ask")
+    proposing.set_mode("request")
     site = proposing.convey(did)
     assert proposing.ran_at(job) == [site]
     assert [(rule["rse"], rule["state"]) for rule in proposing.rules_on(did)] == [(proposing.rse(site), "OK")]
@@ -233,3 +236,59 @@ def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(
     installed.run_clean_up(pinned, "UK", days=2)
     assert installed.rules_on(pinned) == []
     assert installed.files_at(pinned, "UK") == 0
+
+
+def test_jobs_of_two_users_on_one_dataset_have_one_rule(installed):
+    did = installed.add("shared")
+    jobs = [installed.submit([did], mode="wait", count=15, user=user) for user in ("alice", "bob")]
+    site = installed.convey(did)
+    for job in jobs:
+        assert set(installed.ran_at(job, jobs=15, seconds=180)) == {site}
+    assert len(installed.ours(did)) == 1
+
+
+def test_data_on_tape_is_recalled_at_the_site_of_the_tape(installed):
+    did = f"{installed.scope}:recalled"
+    installed.catalogue.put(did, {"NL": "nearline"})
+    installed.server.seed(("close", {"did": did}), ("abacus", {}))
+    job = installed.submit([did], mode="wait")
+    assert installed.convey(did) == "NL"
+    assert installed.ran_at(job) == ["NL"]
+
+
+def test_the_rule_of_another_account_is_joined(installed):
+    did = installed.add("joined")
+    theirs = {"did": did, "rse": installed.rse("AU"), "account": installed.other}
+    installed.server.seed(("replicate", theirs), ("abacus", {}))
+    job = installed.submit([did], mode="wait")
+    wait_for(lambda: installed.reasons_of(did), 60, "a reason")
+    assert installed.ours(did) == []
+    assert installed.convey(did) == "AU"
+    assert installed.ran_at(job) == ["AU"]
+    assert installed.ours(did) == []
+
+
+def test_a_rule_that_an_admin_deletes_is_not_made_again(installed):
+    did = installed.add("deleted")
+    job = installed.submit([did], mode="wait")
+    [rule] = wait_for(lambda: installed.ours(did), 60, "the rule")
+    wait_for(
+        lambda: (
+            (view := installed.overview()) and any(row.expires_at for row in view.requests if row.did == did)
+        ),
+        60,
+        "the end of the rule",
+    )
+    installed.server.seed(("delete_rule", {"rule": rule["id"]}), ("abacus", {}))
+    wait_for(
+        lambda: any("shortened" in row.reason for row in installed.overview().requests if row.did == did),
+        60,
+        "the daemon to see it",
+    )
+    installed.server.seed(("end_rule", {"rule": rule["id"]}), ("clean", {}))
+    [reason] = wait_for(
+        lambda: [one for one in installed.reasons_of(did) if "not asked again" in one], 60, "why"
+    )
+    assert "somebody has shortened its lifetime in the catalogue" in reason
+    assert "not asked again" in installed.run("why", str(job), check=False).stdout
+    assert installed.rules_on(did) == []

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rucio.staging.destinations import RuleOptions
 from adapters.rucio.staging.stager import RucioStager
+from adapters.rucio.staging.storages import RuleOptions
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, ReplicaState, Site
 from hydrator.domain.staging_ports import (
-    OwnRequest,
+    ExistingRule,
     RefusalKind,
     RequestState,
+    StagingFailed,
     StagingKind,
-    StagingOutcomeUnknown,
+    StagingOrder,
+    StagingQuery,
     StagingRefused,
-    StagingUnavailable,
 )
 from testbed.faults import (
     FAULTS,
@@ -58,40 +59,39 @@ class StagingTests(RucioTests):
         for stager in self._opened:
             stager.close()
 
-    def open_stager(self, url: str = "", options: RuleOptions | None = None, **settings) -> RucioStager:
-        known = replace(self.settings, url=url or self.settings.url, **settings)
-        self._opened.append(RucioStager(known, options or RuleOptions(storages=STORAGES), utc_now))
+    def open_stager(self, url: str = "", settings: dict | None = None, **options) -> RucioStager:
+        known = replace(self.settings, url=url or self.settings.url, **(settings or {}))
+        rules = RuleOptions(**({"pool": self.scope, "storages": STORAGES} | options))
+        self._opened.append(RucioStager(known, rules, utc_now))
         return self._opened[-1]
 
-    def open_stager_of_other(self, url: str = "") -> RucioStager:
+    def login_of_other(self) -> dict:
         login = {"account": self.other, "username": self.other, "password": OTHER_PASSWORD}
-        return self.open_stager(url, token_dir=self.settings.token_dir / "other", **login)
+        return {"token_dir": self.settings.token_dir / "other", **login}
 
     def add(self, name: str = "L1", at: str = "ORIGIN", files: int = 4) -> Did:
         did = Did(f"{self.scope}:{name}")
         self.server.seed(("add_dataset", {"did": did, "rse": at, "files": files}), ("close", {"did": did}))
         return did
 
-    def order(self, did: Did, tag: str = "1", site: Site = CAM, **changes):
-        return make_order(f"hydrator:{self.scope}:{tag}", did, site, **changes)
-
-    def pin(self, did: Did, tag: str = "p"):
-        return self.order(did, tag, kind=StagingKind.PIN, storage=DISK)
-
-    def ask(self, stager: RucioStager, order) -> OwnRequest:
-        result = stager.ask([order])[order.tag]
-        assert isinstance(result, OwnRequest), result
-        return result
+    def pin(self, did: Did, storage: str = DISK) -> StagingOrder:
+        return make_order(did, kind=StagingKind.PIN, storage=storage)
 
     def refuse(self, stager: RucioStager, order) -> StagingRefused:
-        result = stager.ask([order])[order.tag]
-        assert isinstance(result, StagingRefused), result
-        assert "\n" not in str(result)
-        return result
+        with pytest.raises(StagingRefused) as raised:
+            stager.request(order)
+        assert "\n" not in str(raised.value)
+        return raised.value
 
-    def state_of(self, stager: RucioStager, request: OwnRequest) -> RequestState | None:
-        progress = stager.look({request.tag}, request.tag).get(request.tag)
-        return progress.state if progress else None
+    def find(self, stager: RucioStager, rule: str) -> ExistingRule | None:
+        found = stager.list(StagingQuery(rules=frozenset({rule}))).rules
+        return found[0] if found else None
+
+    def search(self, stager: RucioStager, did: Did, *sites: Site) -> tuple[ExistingRule, ...]:
+        return stager.list(StagingQuery(frozenset({did}), frozenset(sites or {CAM}))).rules
+
+    def spaces(self, stager: RucioStager, *sites: Site):
+        return stager.list(StagingQuery(spaces=frozenset(sites))).spaces
 
     def rules_on(self, did: Did) -> list[dict]:
         return self.server.do("rules_on", did=did)
@@ -107,31 +107,29 @@ class StagingTests(RucioTests):
 class TestRulesOfOurs(StagingTests):
     def test_a_rule_moves_the_data(self):
         stager, did = self.open_stager(), self.add()
-        request = self.ask(stager, self.order(did))
-        assert self.state_of(stager, request) is RequestState.MOVING
+        rule = stager.request(make_order(did))
+        assert self.find(stager, rule).state is RequestState.MOVING
         self.server.seed(("convey", {"rse": DISK, "most": 1000}))
-        assert self.state_of(stager, request) is RequestState.DONE
+        found = self.find(stager, rule)
+        assert (found.state, found.is_whole) == (RequestState.DONE, True)
         assert self.files_at(did) == 4
         with closing(self.catalogue()) as catalogue:
             [replica] = [each for each in catalogue.read({did}).readings[did].replicas if each.site == CAM]
         assert replica.state is ReplicaState.COMPLETE
-        assert replica.provenance.rule == request.handle
+        assert replica.provenance.rule == rule
 
     def test_a_rule_of_ours_is_modest(self):
         did = self.add()
-        self.ask(self.open_stager(), self.order(did))
+        self.open_stager().request(make_order(did))
         [rule] = self.rules_on(did)
         assert (rule["rse"], rule["activity"], rule["notification"]) == (DISK, "Staging", "PROGRESS")
-        assert rule["copies"] == 1
-        assert not rule["locked"]
-        assert not rule["purge"]
-        assert rule["sources"] is None
-        assert rule["comment"] == f"classad-hydrator stage for jobs at CAM [hydrator:{self.scope}:1]"
+        assert (rule["copies"], rule["locked"], rule["purge"], rule["sources"]) == (1, False, False, None)
+        assert rule["comment"].startswith(f"classad-hydrator stage for jobs at CAM [hydrator:{self.scope}:")
 
     def test_data_on_tape_is_recalled_from_the_tape_of_its_own_site(self):
         stager, did = self.open_stager(), self.add(at="CAM-TAPE")
         self.server.do("replicate", did=did, rse="CAM-TAPE")
-        self.ask(stager, self.order(did, source=CAM))
+        stager.request(make_order(did, source=CAM))
         [rule] = [rule for rule in self.rules_on(did) if rule["rse"] != "CAM-TAPE"]
         assert (rule["rse"], rule["sources"]) == (DISK, "rse_type=DISK|CAM-TAPE")
         self.server.seed(("convey", {"rse": DISK}), ("abacus", {}))
@@ -140,43 +138,70 @@ class TestRulesOfOurs(StagingTests):
     def test_a_dataset_whose_source_is_gone_fails_for_good(self):
         stager, did = self.open_stager(), self.add()
         self.server.do("go_bad", did=did, rse="ORIGIN", files=4, state="BAD")
-        request = self.ask(stager, self.order(did))
+        rule = stager.request(make_order(did))
         self.server.seed(("convey", {"rse": DISK}))
-        progress = stager.look({request.tag}, request.tag)[request.tag]
-        assert progress.state is RequestState.FAILED, progress
-        assert "no storage has the missing files" in progress.reason
+        found = self.find(stager, rule)
+        assert found.state is RequestState.FAILED, found
+        assert "no storage has the missing files" in found.reason
 
     def test_a_cancelled_rule_stops_its_transfers_but_not_those_of_others(self):
         stager, did, shared = self.open_stager(), self.add("L1"), self.add("L2")
         self.server.do("replicate", did=shared, rse=DISK, account=self.other)
-        requests = [self.ask(stager, self.order(each, str(n))) for n, each in enumerate((did, shared))]
-        assert self.server.do("count_requests", rse=DISK) >= 8
+        rules = [stager.request(make_order(each)) for each in (did, shared)]
         before = self.server.do("count_requests", rse=DISK)
-        for request in requests:
-            stager.cancel(request)
-            assert self.state_of(stager, request) in {RequestState.MOVING, None}
+        assert before >= 8
+        for rule in rules:
+            stager.cancel(rule)
         for each in (did, shared):
             self.server.do("pass_time", did=each, seconds=10)
-        assert stager.look({each.tag for each in requests}, f"hydrator:{self.scope}") == {}
+        assert all(
+            self.find(stager, rule).expires_at < utc_now() for rule in rules
+        )  # listed until the clean up
         self.server.do("clean")
-        assert self.rules_on(did) == []
+        assert [self.find(stager, rule) for rule in rules] == [None, None]
         assert [rule["account"] for rule in self.rules_on(shared)] == [self.other]
-        assert [rule["state"] for rule in self.rules_on(shared)] in (["REPLICATING"], [])
         assert self.server.do("count_requests", rse=DISK) == before - 4
 
-    def test_the_progress_of_all_requests_costs_one_call(self):
-        with FaultProxy(self.server.url) as proxy:
-            slow = RuleOptions(storages=STORAGES, call_limit=timedelta(minutes=5))
-            stager = self.open_stager(proxy.url, slow)
-            orders = [self.order(self.add(f"L{number}"), str(number)) for number in range(5)]
-            stager.ask(orders)
-            assert len([path for path in proxy.asked if path == "/rules/"]) == 5
-            proxy.asked.clear()
-            found = stager.look({order.tag for order in orders}, f"hydrator:{self.scope}")
-            assert len(found) == 5
-            assert len(proxy.asked) == 1
-            stager.renew(found[orders[0].tag].request, LIFETIME)
-            assert len(proxy.asked) == 2
+    def test_a_locked_rule_stays_listed_after_its_end(self):
+        stager, did = self.open_stager(), self.add()
+        rule = stager.request(make_order(did))
+        self.server.do("lock_rule", rule=rule)
+        stager.cancel(rule)
+        self.server.seed(("pass_time", {"did": did, "seconds": 10}), ("clean", {}))
+        found = self.find(stager, rule)
+        assert found.expires_at < utc_now()
+        assert found.blocked == "it is locked"
+
+    def test_a_deleted_rule_is_renewed_in_place_until_rucio_has_removed_it(self):
+        stager, did = self.open_stager(), self.add()
+        rule = stager.request(make_order(did))
+        self.server.do("delete_rule", rule=rule)
+        assert self.find(stager, rule).expires_at < utc_now() + timedelta(hours=2)
+        assert stager.request(make_order(did)) == rule
+        self.server.do("pass_time", did=did, seconds=LIFETIME.total_seconds() + 60)
+        assert stager.request(make_order(did)) == rule  # it has ended, and blocks a second one
+        self.server.do("clean")
+        assert self.find(stager, rule)
+        self.server.seed(("end_rule", {"rule": rule}), ("clean", {}))
+        assert stager.request(make_order(did)) != rule
+
+    def test_a_rule_on_a_file_inside_an_archive_is_followed_by_its_id(self):
+        stager, did = self.open_stager(), Did(f"{self.scope}:inside")
+        zipped = self.server.do("archive", did=did, rse="ORIGIN")
+        rule = stager.request(make_order(did))
+        assert self.find(stager, rule).did == zipped
+        assert stager.request(make_order(did)) == rule  # the duplicate is on the archive
+        assert len(self.rules_on(zipped)) == 1
+
+    def test_a_rule_with_a_name_of_another_pool_is_not_ours(self):
+        did = self.add()
+        rule = self.open_stager().request(make_order(did))
+        other = self.open_stager(pool=f"{self.scope}-2")
+        [found] = self.search(other, did)
+        assert (found.id, found.is_ours) == (rule, False)
+        assert self.refuse(other, make_order(did)).kind is RefusalKind.NOT_OURS
+        with pytest.raises(StagingRefused):
+            other.cancel(rule)
 
 
 class TestPins(StagingTests):
@@ -192,8 +217,8 @@ class TestPins(StagingTests):
     def test_a_pin_moves_nothing_and_keeps_the_data_until_it_ends(self):
         stager, pinned, unpinned = self.open_stager(), self.held_by_other("L1"), self.held_by_other("L2")
         before = self.server.do("count_requests", rse=DISK)
-        request = self.ask(stager, self.pin(pinned))
-        assert self.state_of(stager, request) is RequestState.DONE
+        pin = stager.request(self.pin(pinned))
+        assert self.find(stager, pin).is_whole
         assert self.server.do("count_requests", rse=DISK) == before
         self.server.do("pass_time", did=unpinned, seconds=7200)
         for rule in self.rules_on(pinned):
@@ -201,15 +226,15 @@ class TestPins(StagingTests):
                 self.server.do("end_rule", rule=rule["id"])
         self.run_clean_up()
         assert (self.files_at(unpinned), self.files_at(pinned)) == (0, 4)
-        stager.cancel(request)
+        stager.cancel(pin)
         self.server.do("pass_time", did=pinned, seconds=10)
         self.run_clean_up()
         assert self.files_at(pinned) == 0
 
-    def test_data_without_a_rule_is_pinned_before_rucio_deletes_it(self):
+    def test_data_whose_rule_has_ended_is_pinned_before_rucio_deletes_it(self):
         stager, did = self.open_stager(), self.held_by_other()
         self.server.do("end_rules", did=did, rse=DISK)
-        self.ask(stager, self.pin(did))
+        stager.request(self.pin(did))
         self.run_clean_up()
         assert self.files_at(did) == 4
 
@@ -217,19 +242,17 @@ class TestPins(StagingTests):
         stager, did = self.open_stager(), self.held_by_other()
         self.server.do("remove", did=did, rse=DISK)
         before = self.server.do("count_requests", rse=DISK)
-        request = self.ask(stager, self.pin(did))
-        assert self.state_of(stager, request) is RequestState.FAILED
+        pin = stager.request(self.pin(did))
+        assert self.find(stager, pin).state is RequestState.FAILED
         assert self.server.do("count_requests", rse=DISK) == before
 
     @pytest.mark.parametrize("kind", list(StagingKind))
     def test_files_that_never_had_a_rule_get_none(self, kind):
         stager, did = self.open_stager(), self.add()
         self.server.do("place", did=did, rse=DISK, files=2)
-        error = self.refuse(stager, self.order(did, kind=kind, storage=DISK))
+        error = self.refuse(stager, make_order(did, kind=kind, storage=DISK))
         assert "without any rule" in error.reason
         assert self.rules_on(did) == []
-        self.run_clean_up()
-        assert self.files_at(did) == 2
 
     def test_a_closed_storage_still_takes_a_pin(self):
         stager, did = self.open_stager(), self.add()
@@ -239,8 +262,8 @@ class TestPins(StagingTests):
             ("replicate", {"did": did, "rse": "CAM-FULL", "account": self.other}),
             ("set_rse", {"rse": "CAM-FULL", "availability_write": False}),
         )
-        request = self.ask(stager, self.order(did, kind=StagingKind.PIN, storage="CAM-FULL"))
-        assert self.state_of(stager, request) is RequestState.DONE
+        pin = stager.request(self.pin(did, "CAM-FULL"))
+        assert self.find(stager, pin).state is RequestState.DONE
 
 
 RULES_OF_OTHERS = {
@@ -257,25 +280,45 @@ class TestRulesOfOthers(StagingTests):
         stager, did = self.open_stager(), self.add()
         more, state = RULES_OF_OTHERS[how]
         self.server.do("replicate", did=did, rse=DISK, account=self.other, **more)
-        [rule] = stager.find_rules({did}, {CAM})
-        assert (rule.account, rule.state, rule.storage, rule.tag) == (self.other, state, DISK, "")
-        assert rule.expires_at is None
-        assert stager.find_rules({did}, {RAL}) == []
+        [rule] = self.search(stager, did)
+        assert (rule.account, rule.state, rule.storage) == (self.other, state, DISK)
+        assert (rule.is_ours, rule.is_whole, rule.expires_at) == (False, False, None)
+        assert self.search(stager, did, RAL) == ()
+
+    def test_a_suspended_rule_whose_locks_are_ok_keeps_its_data(self):
+        stager, did = self.open_stager(), self.add()
+        self.server.seed(
+            ("place", {"did": did, "rse": DISK}),
+            ("replicate", {"did": did, "rse": DISK, "account": self.other, "lifetime": 28_800}),
+            ("suspend", {"did": did, "rse": DISK}),
+        )
+        [rule] = self.search(stager, did)
+        assert (rule.state, rule.is_whole) == (RequestState.SUSPENDED, True)
+
+    def test_a_container_whose_other_dataset_moves_keeps_the_whole_one(self):
+        stager, whole, moving = self.open_stager(), self.add("L1"), self.add("L2")
+        both = Did(f"{self.scope}:both")
+        self.server.seed(
+            ("place", {"did": whole, "rse": DISK}),
+            ("add_container", {"did": both, "children": [whole, moving]}),
+            ("replicate", {"did": both, "rse": DISK, "account": self.other}),
+        )
+        found = {rule.did: rule for did in (whole, moving) for rule in self.search(stager, did)}
+        assert {did: rule.is_whole for did, rule in found.items()} == {whole: True, moving: False}
+        assert {rule.state for rule in found.values()} == {RequestState.MOVING}
+
+    def test_a_denied_rule_is_not_listed_any_more(self):
+        stager, did = self.open_stager(), self.add()
+        rule = self.server.do("replicate", did=did, rse=DISK, account=self.other, ask_approval=True)[0]
+        assert [one.state for one in self.search(stager, did)] == [RequestState.UNAPPROVED]
+        self.server.do("deny_rule", rule=rule)
+        assert self.search(stager, did) == ()
 
     def test_a_rule_with_an_expression_is_found_where_it_brings_the_data(self):
         stager, did = self.open_stager(), self.add()
         several = "CAM-DISK|CAM-DISK2"
         self.server.do("replicate", did=did, rse=several, account=self.other, lifetime=3600)
-        assert {rule.site for rule in stager.find_rules({did}, {CAM, RAL})} == {CAM}
-
-    def test_a_suspended_rule_is_found_as_suspended(self):
-        stager, did = self.open_stager(), self.add()
-        self.server.seed(
-            ("replicate", {"did": did, "rse": DISK, "account": self.other}),
-            ("suspend", {"did": did, "rse": DISK}),
-        )
-        [rule] = stager.find_rules({did}, {CAM})
-        assert rule.state is RequestState.SUSPENDED
+        assert {rule.site for rule in self.search(stager, did, CAM, RAL)} == {CAM}
 
     def test_a_rule_on_a_container_of_a_container_is_found(self):
         stager, did = self.open_stager(), self.add()
@@ -285,26 +328,24 @@ class TestRulesOfOthers(StagingTests):
             ("add_container", {"did": outer, "children": [inner]}),
             ("replicate", {"did": outer, "rse": DISK, "account": self.other, "ask_approval": True}),
         )
-        assert [rule.did for rule in stager.find_rules({did}, {CAM})] == [did]
-        assert [rule.did for rule in stager.find_rules({inner}, {CAM})] == [inner]
+        assert [rule.did for rule in self.search(stager, did)] == [did]
+        assert [rule.did for rule in self.search(stager, inner)] == [inner]
 
-    def test_our_rules_and_those_of_others_are_untouched_by_forged_requests(self):
+    def test_rules_of_others_and_those_made_by_hand_are_not_touched(self):
         stager, did = self.open_stager(), self.add()
         self.server.seed(
             ("replicate", {"did": did, "rse": DISK, "account": self.other, "lifetime": 3600}),
-            ("replicate", {"did": did, "rse": "RAL-DISK", "lifetime": 3600}),  # ours, by hand: no tag
+            ("replicate", {"did": did, "rse": "RAL-DISK", "lifetime": 3600}),  # ours, by hand: no comment
         )
-        before = {rule.handle: rule.expires_at for rule in stager.find_rules({did}, {CAM, RAL})}
+        before = {rule.id: rule.expires_at for rule in self.search(stager, did, CAM, RAL)}
         assert len(before) == 2
-        for handle in before:
-            forged = OwnRequest("hydrator:x:1", handle, StagingKind.STAGE, CAM, did)
-            for call in (stager.cancel, lambda each: stager.renew(each, LIFETIME)):
+        for rule in before:
+            for call in (stager.cancel, lambda each: stager.request(make_order(did, rule=each))):
                 with pytest.raises(StagingRefused) as raised:
-                    call(forged)
+                    call(rule)
                 assert raised.value.kind is RefusalKind.NOT_OURS
-        error = self.refuse(stager, self.order(did, site=RAL))
-        assert error.kind is RefusalKind.NOT_OURS
-        assert {rule.handle: rule.expires_at for rule in stager.find_rules({did}, {CAM, RAL})} == before
+        assert self.refuse(stager, make_order(did, RAL)).kind is RefusalKind.NOT_OURS
+        assert {rule.id: rule.expires_at for rule in self.search(stager, did, CAM, RAL)} == before
 
 
 LOST_ANSWERS = {
@@ -324,84 +365,65 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.staging.destinations import RuleOptions
 from adapters.rucio.staging.stager import RucioStager
+from adapters.rucio.staging.storages import RuleOptions
 from tests.contracts.stager import make_order
 from tests.rucio_contract import utc_now
 
-url, account, username, password, folder, tag, did = sys.argv[1:]
+url, account, username, password, folder, pool, did = sys.argv[1:]
 settings = RucioSettings("rucio", url, account, Path(folder), username=username, password=password)
-options = RuleOptions(storages={"CAM": "CAM-DISK"}, call_limit=timedelta(seconds=300))
-RucioStager(settings, options, utc_now).ask([make_order(tag, did)])
+options = RuleOptions(pool=pool, storages={"CAM": "CAM-DISK"}, call_limit=timedelta(seconds=300))
+RucioStager(settings, options, utc_now).request(make_order(did))
 """
 
 
 class TestLostAnswers(StagingTests):
     @pytest.mark.parametrize("fault", LOST_ANSWERS)
-    def test_a_lost_answer_leaves_one_rule_that_its_tag_finds(self, fault):
+    def test_a_lost_answer_is_in_doubt_and_its_repeat_finds_the_one_rule(self, fault):
         did = self.add()
-        order = self.order(did)
         with FaultProxy(self.server.url) as proxy:
-            limit = RuleOptions(storages=STORAGES, call_limit=timedelta(seconds=3 * PATIENCE))
-            stager = self.open_stager(proxy.url, limit)
-            stager.look(set(), order.tag)  # logged in
-            stager.find_rules({did}, {CAM})  # knows the sites
+            stager = self.open_stager(proxy.url, call_limit=timedelta(seconds=3 * PATIENCE))
+            self.search(stager, did)  # logged in, and knows the sites
             proxy.fault = replace(LOST_ANSWERS[fault], only=r"/rules/$")
             proxy.asked.clear()
-            result = stager.ask([order])[order.tag]
-            assert isinstance(result, StagingOutcomeUnknown), result
+            with pytest.raises(StagingFailed):
+                stager.request(make_order(did))
             assert len([path for path in proxy.asked if path == "/rules/"]) == 1
             proxy.fault = None
-            found = stager.look({order.tag}, order.tag)[order.tag].request
-        assert self.ask(self.open_stager(), order) == found
+            [found] = self.search(stager, did)
+        assert found.is_ours
+        assert self.open_stager().request(make_order(did)) == found.id
         assert len(self.rules_on(did)) == 1
-
-    def test_the_orders_after_a_lost_answer_are_not_sent(self):
-        dids = [self.add(f"L{number}") for number in range(3)]
-        orders = [self.order(did, str(number)) for number, did in enumerate(dids)]
-        with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(proxy.url)
-            proxy.fault = Fault("", deliver=reset, only="/rules/$")
-            results = list(stager.ask(orders).values())
-        assert [type(each) for each in results] == [
-            StagingOutcomeUnknown, StagingUnavailable, StagingUnavailable
-        ]  # fmt: skip
-        assert [len(self.rules_on(did)) for did in dids] == [1, 0, 0]
 
     @pytest.mark.parametrize("call", ["renew", "cancel"])
     def test_a_lost_answer_to_a_change_may_be_repeated(self, call):
         did = self.add()
         with FaultProxy(self.server.url) as proxy:
             stager = self.open_stager(proxy.url)
-            request = self.ask(stager, self.order(did))
-            change = {
-                "renew": lambda: stager.renew(request, 2 * LIFETIME),
-                "cancel": lambda: stager.cancel(request),
-            }
-            stager.look(set(), request.tag)
-            is_change = r"/rules/\w+$"
-            proxy.fault = Fault("", deliver=reset, only=is_change, after=1 if call == "cancel" else 0)
-            with pytest.raises(StagingOutcomeUnknown):
+            rule = stager.request(make_order(did))
+            longer = make_order(did, lifetime=2 * LIFETIME, rule=rule)
+            change = {"renew": lambda: stager.request(longer), "cancel": lambda: stager.cancel(rule)}
+            self.find(stager, rule)
+            proxy.fault = Fault("", deliver=reset, only=r"/rules/\w+$")
+            with pytest.raises(StagingFailed):
                 change[call]()
             proxy.fault = None
             change[call]()
-            [rule] = stager.look(set(), request.tag).values() or [None]
-            assert rule.expires_at
-            left = rule.expires_at - utc_now()
+            left = self.find(stager, rule).expires_at - utc_now()
             assert left > 1.9 * LIFETIME if call == "renew" else left < timedelta(seconds=10)
 
     @pytest.mark.parametrize("moment", KILL_MOMENTS)
-    def test_a_killed_daemon_finds_its_request_by_the_tag(self, moment):
+    def test_a_killed_daemon_has_one_rule(self, moment):
         did = self.add()
-        order = self.order(did)
         with FaultProxy(self.server.url) as proxy:
             is_held = KILL_MOMENTS[moment] is None
             proxy.fault = Fault(
                 "", deliver=never, hold=hold_until_healed if is_held else None, only=r"/rules/$"
             )
             login = (self.server.account, self.server.username, self.server.password)
-            words = [sys.executable, "-c", ASK_AND_HANG, proxy.url, *login, str(self.settings.token_dir)]
-            daemon = subprocess.Popen([*words, order.tag, did], cwd=Path(__file__).parents[2])
+            given = (proxy.url, *login, str(self.settings.token_dir), self.scope, did)
+            words = [sys.executable, "-c", ASK_AND_HANG, *given]
+            daemon = subprocess.Popen(words, cwd=Path(__file__).parents[2])
             try:
                 wait_for(lambda: "/rules/" in proxy.asked, 60, "the call of the daemon")
                 proxy.over.wait(KILL_MOMENTS[moment] or 0)
@@ -410,68 +432,59 @@ class TestLostAnswers(StagingTests):
                 daemon.wait()
             stager = self.open_stager()
             if is_held:
-                assert stager.look({order.tag}, order.tag) == {}
+                assert self.search(stager, did) == ()
             proxy.fault = None  # a call that was held takes effect now, after the end of its daemon
             wait_for(lambda: self.rules_on(did), 60, "the rule of the daemon")
-        progress = stager.look({order.tag}, order.tag)[order.tag]
-        assert self.ask(stager, order) == progress.request
+        [found] = self.search(stager, did)
+        assert stager.request(make_order(did)) == found.id
         assert len(self.rules_on(did)) == 1
-        assert progress.expires_at
-        assert progress.expires_at - utc_now() <= LIFETIME
 
-    def test_fifty_asks_at_once_with_one_tag_make_one_rule(self):
+    def test_fifty_requests_at_once_make_one_rule(self):
         did = self.add()
-        order = self.order(did)
-        slow = RuleOptions(storages=STORAGES, call_limit=timedelta(minutes=5))
         folders = [self.settings.token_dir / str(number) for number in range(10)]
-        stagers = [self.open_stager(options=slow, token_dir=folder) for folder in folders]
+        slow = {"call_limit": timedelta(minutes=5)}
+        stagers = [self.open_stager(settings={"token_dir": folder}, **slow) for folder in folders]
+
+        def ask(number):
+            try:
+                return stagers[number % 10].request(make_order(did))
+            except StagingFailed:
+                return None
+
         with ThreadPoolExecutor(50) as threads:
-            results = list(threads.map(lambda number: stagers[number % 10].ask([order]), range(50)))
-        assert len(self.rules_on(did)) == 1
-        made = {each[order.tag].handle for each in results if isinstance(each[order.tag], OwnRequest)}
-        assert made == {self.rules_on(did)[0]["id"]}
+            made = set(threads.map(ask, range(50)))
+        [rule] = self.rules_on(did)
+        assert made - {None} == {rule["id"]}
 
 
 class TestFaultyReads(StagingTests):
-    def test_an_empty_answer_is_not_believed_after_a_restart(self):
+    def test_an_empty_answer_is_not_the_end_of_a_rule(self):
         did = self.add()
-        order = self.order(did)
-        self.ask(self.open_stager_of_other(), order)
-        login = {"account": self.other, "username": self.other, "password": OTHER_PASSWORD}
+        rule = self.open_stager().request(make_order(did))
         with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(proxy.url, **login)
-            stager.measure({did})  # logged in
+            stager = self.open_stager(proxy.url)
+            assert self.find(stager, rule)
             proxy.fault = FAULTS["empty 200"]
             with pytest.raises(CatalogueError):
-                stager.look({order.tag}, order.tag)
+                self.find(stager, rule)
 
 
 class TestRefusals(StagingTests):
-    def test_an_unknown_activity_stops_after_one_order(self):
-        dids = [self.add(f"L{number}") for number in range(3)]
-        with FaultProxy(self.server.url) as proxy:
-            stager = self.open_stager(proxy.url, RuleOptions("Carousel", STORAGES))
-            results = stager.ask([self.order(did, str(number)) for number, did in enumerate(dids)])
-            assert len([path for path in proxy.asked if path == "/rules/"]) == 1
-        assert {each.kind for each in results.values()} == {RefusalKind.ACTIVITY}
-        assert {each.reason.partition(";")[0] for each in results.values()} == {
-            "Rucio does not have the activity 'Carousel'"
-        }
+    def test_an_unknown_activity_is_named(self):
+        error = self.refuse(self.open_stager(activity="Carousel"), make_order(self.add()))
+        assert error.kind is RefusalKind.ACTIVITY
+        assert error.reason.startswith("Rucio does not have the activity 'Carousel'")
 
     def test_an_account_without_quota_is_told_where(self):
-        stager, did = self.open_stager_of_other(), self.add()
-        error = self.refuse(stager, self.order(did, storage="CAM-DISK2"))
+        stager, did = self.open_stager(settings=self.login_of_other()), self.add()
+        error = self.refuse(stager, make_order(did, storage="CAM-DISK2"))
         assert error.kind is RefusalKind.QUOTA
         assert "account other has no quota left at CAM-DISK2" in error.reason
-
-    def test_a_closed_storage_takes_nothing(self):
-        error = self.refuse(self.open_stager(), self.order(self.add(), storage="CAM-FULL"))
-        assert error.kind is RefusalKind.CLOSED
-        assert "CAM-FULL takes no data now" in error.reason
 
     @pytest.mark.parametrize(
         ("storage", "words"),
         [
+            ("CAM-FULL", "CAM-FULL takes no data now"),
             ("NOWHERE", "does not have the storage element NOWHERE"),
             ("RAL-DISK", "RAL-DISK is not at the site CAM"),
             ("CAM-TAPE", "CAM-TAPE is not a disk"),
@@ -479,33 +492,32 @@ class TestRefusals(StagingTests):
             ("CAM-DOWN", "jobs cannot read the storage element CAM-DOWN"),
         ],
     )
-    def test_a_storage_that_cannot_be_a_destination_is_refused_before_any_write(self, storage, words):
+    def test_a_storage_that_cannot_be_a_destination_is_refused(self, storage, words):
         did = self.add()
-        error = self.refuse(self.open_stager(), self.order(did, storage=storage))
+        error = self.refuse(self.open_stager(), make_order(did, storage=storage))
         assert error.kind is RefusalKind.CLOSED
         assert words in error.reason
         assert self.rules_on(did) == []
 
     def test_a_site_with_two_disks_needs_a_choice(self):
-        stager, did = self.open_stager(options=RuleOptions()), self.add()
-        assert "the site CAM has 2 disks" in self.refuse(stager, self.order(did)).reason
-        nowhere = self.order(did, site=Site("NOWHERE"))
+        stager, did = self.open_stager(storages={}), self.add()
+        assert "the site CAM has 2 disks" in self.refuse(stager, make_order(did)).reason
+        nowhere = make_order(did, Site("NOWHERE"))
         assert "no disk at the site NOWHERE" in self.refuse(stager, nowhere).reason
-        assert stager.read_space({CAM}) == {}
+        assert self.spaces(stager, CAM) == {}
 
     def test_a_wrong_password_is_a_missing_permission(self):
-        stager, did = self.open_stager(password="a-wrong-word"), self.add()
-        with pytest.raises(StagingRefused) as raised:
-            stager.ask([self.order(did)])
-        assert raised.value.kind is RefusalKind.PERMISSION
-        assert "a-wrong-word" not in str(raised.value)
+        stager, did = self.open_stager(settings={"password": "a-wrong-word"}), self.add()
+        error = self.refuse(stager, make_order(did))
+        assert error.kind is RefusalKind.PERMISSION
+        assert "a-wrong-word" not in str(error)
 
     def test_an_account_without_rights_may_neither_renew_nor_cancel(self):
-        stager, did = self.open_stager_of_other(), self.add()
-        request = self.ask(stager, self.order(did))
-        for call in (stager.cancel, lambda each: stager.renew(each, LIFETIME)):
+        stager, did = self.open_stager(settings=self.login_of_other()), self.add()
+        rule = stager.request(make_order(did))
+        for call in (stager.cancel, lambda each: stager.request(make_order(did, rule=each))):
             with pytest.raises(StagingRefused) as raised:
-                call(request)
+                call(rule)
             assert raised.value.kind is RefusalKind.PERMISSION
             assert "account other may not" in raised.value.reason
         permissions = stager.probe_permissions()
@@ -514,44 +526,55 @@ class TestRefusals(StagingTests):
 
     def test_a_probe_reports_an_unknown_activity_and_full_permissions(self):
         assert self.open_stager().probe_permissions().notes == ()
-        permissions = self.open_stager(options=RuleOptions("Carousel", STORAGES)).probe_permissions()
+        permissions = self.open_stager(activity="Carousel").probe_permissions()
         assert permissions.can_ask is False
         assert "activity 'Carousel'" in permissions.notes[0]
 
 
 class TestCapacity(StagingTests):
+    def sizes(self, *dids: Did):
+        return self.open_stager().list(StagingQuery(frozenset(dids), frozenset({CAM}))).sizes
+
     def test_only_closed_datasets_have_a_size(self):
-        stager, closed = self.open_stager(), self.add("L1")
+        closed = self.add("L1")
         still_open, empty = Did(f"{self.scope}:open"), self.add("empty", files=0)
         self.server.seed(("add_dataset", {"did": still_open, "rse": "ORIGIN"}))
-        assert set(stager.measure({closed, still_open, empty, Did(f"{self.scope}:none")})) == {closed}
+        assert set(self.sizes(closed, still_open, empty, Did(f"{self.scope}:none"))) == {closed}
 
     def test_a_closed_container_of_closed_datasets_has_the_sum_of_their_sizes(self):
-        stager, parts, both = self.open_stager(), [self.add("L1"), self.add("L2")], Did(f"{self.scope}:both")
+        parts, both = [self.add("L1"), self.add("L2")], Did(f"{self.scope}:both")
         self.server.do("add_container", did=both, children=parts)
-        assert stager.measure({both}) == {}
+        assert self.sizes(both) == {}
         self.server.do("close", did=both)
-        [size] = stager.measure({both}).values()
-        assert (size.bytes, size.files) == (8_000_000_000, 8)
+        assert self.sizes(both) == {both: 8_000_000_000}
 
     def test_free_space_is_what_the_storage_reported_less_the_reserve(self):
         self.server.seed(
             ("report_space", {"rse": "RAL-DISK2", "free": 10**13, "used": 10**13}),
             ("set_rse_limit", {"rse": "RAL-DISK2", "name": "MinFreeSpace", "value": 10**12}),
         )
-        second = RuleOptions(storages={"CAM": "CAM-DISK2", "RAL": "RAL-DISK2"})
-        spaces = self.open_stager(options=second).read_space({CAM, RAL})
-        assert set(spaces) == {RAL}
-        assert (spaces[RAL].free_bytes, spaces[RAL].total_bytes) == (9 * 10**12, 2 * 10**13)
-        assert utc_now() - spaces[RAL].as_of < timedelta(hours=1)
+        stager = self.open_stager(storages={"CAM": "CAM-DISK2", "RAL": "RAL-DISK2"})
+        assert self.spaces(stager, CAM, RAL) == {RAL: 9 * 10**12}
 
-    def test_the_space_of_the_operator_counts_where_rucio_knows_none(self):
-        given = {CAM: 10**10, RAL: 10**10}
-        options = RuleOptions(storages={"CAM": "CAM-DISK2", "RAL": "RAL-DISK"}, spaces=given)
+    @pytest.mark.parametrize(
+        ("commands", "words"),
+        [
+            ([("report_space", {"free": -1, "used": 0})], "CAM-DISK2 reports free = -1"),
+            ([("report_space", {"free": 10**13, "used": -5})], "CAM-DISK2 reports used = -5"),
+            (
+                [
+                    ("report_space", {"free": 10**13, "used": 0}),
+                    ("set_rse_limit", {"name": "MinFreeSpace", "value": -1}),
+                ],
+                "CAM-DISK2 reports MinFreeSpace = -1",
+            ),
+        ],
+    )
+    def test_an_odd_number_closes_its_own_site_only(self, commands, words):
+        rses = ("CAM-DISK2", "RAL-DISK")
         self.server.do("report_space", rse="RAL-DISK", free=10**13)
-        stager, did = self.open_stager(options=options), self.add()
-        assert stager.read_space({CAM, RAL})[CAM].free_bytes == 10**10
-        assert stager.read_space({CAM, RAL})[RAL].free_bytes == 10**13
-        self.ask(stager, self.order(did))
-        self.server.do("transferred", did=did, rse="CAM-DISK2")
-        assert stager.read_space({CAM})[CAM].free_bytes == 10**10 - 4 * 10**9
+        self.server.seed(*((name, {"rse": "CAM-DISK2", **values}) for name, values in commands))
+        stager = self.open_stager(storages=dict(zip(("CAM", "RAL"), rses, strict=True)))
+        spaces = self.spaces(stager, CAM, RAL)
+        assert spaces[CAM] == words
+        assert isinstance(spaces[RAL], int)

@@ -1,60 +1,104 @@
 """Rucio stager: pin and stage datasets by replication rules of ours; see the port ``Stager``.
 
 A rule of ours is on one RSE, has one copy and a finite lifetime, is never locked and never purges. Its
-comment names us and has the tag (:mod:`.own_rules`). The stager relies on these properties of Rucio:
+comment names us (:mod:`.rules`). The stager relies on these properties of Rucio:
 
-* Rucio has one rule for each DID, account, RSE and number of copies: a repeated write adds no second rule;
+* Rucio has one rule for each DID, account, RSE expression and number of copies, also for up to an hour after
+  a deletion: it refuses a second one as a duplicate, and the stager then renews the one that exists;
 * at the end of a rule Rucio may delete files that no other rule keeps, also files that were there before the
-  rule. So no rule is added where files have no rule and never had one (:mod:`.rule_search`);
+  rule. So no rule is added where files have no rule and never had one;
 * a rule that is set to SUSPENDED goes on moving files, unless its transfers are cancelled. This would cancel
   them for the rules of other accounts, too. So a rule of ours ends only by its lifetime, or by a deletion.
 """
 
 import threading
 import time
+import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
 
 from adapters.rucio.conclusions import Sample, estimate_completion
-from adapters.rucio.poll import Dids
-from adapters.rucio.session.client import RucioConnection
-from adapters.rucio.session.queries import QueryRunner
+from adapters.rucio.poll import DidErrors
+from adapters.rucio.responses import BadRow
+from adapters.rucio.session.client import RucioClient, RucioConnection
+from adapters.rucio.session.queries import QueryRunner, did_record
 from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.session.transport import WriteRefused
-from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
-from hydrator.domain.model import Did, Site
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.ports import Clock
 from hydrator.domain.staging_ports import (
     ExistingRule,
-    OwnRequest,
     RefusalKind,
-    RequestProgress,
     RequestState,
-    SiteSpace,
+    StagingAnswer,
     StagingError,
+    StagingFailed,
+    StagingKind,
     StagingOrder,
     StagingPermissions,
+    StagingQuery,
     StagingRefused,
-    StagingSize,
-    StagingUnavailable,
 )
 
-from .destinations import DatasetSizes, Destinations, RuleOptions, StorageSpace, remaining_spaces
-from .own_rules import AccountRules, OwnRule
-from .rule_search import RuleSearch
-from .rule_writer import PermissionProbe, RuleWriter
+from .rules import RuleReader, build_comment, make_tag
+from .storages import RuleOptions, Storages, measure
 
-_TRUST_LOOK = timedelta(minutes=10)
-"""A rule that was ours in an answer this young is renewed without another query."""
-_NO_AGE = timedelta()
 _MAX_SAMPLES = 60
-_LEAST_SHARE = 0.25
-"""An order is sent only while at least this share of the call's time is left."""
-_STOPPING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
-"""Refusals that every further order would get, too."""
+_LAST_LIFETIME_SECONDS = 5
+"""The remaining lifetime of a cancelled rule."""
+_NO_RULE = "0" * 32
+_KINDS = {
+    "AccessDenied": RefusalKind.PERMISSION,
+    "InsufficientAccountLimit": RefusalKind.QUOTA,
+    "RSEOverQuota": RefusalKind.QUOTA,
+    "InsufficientTargetRSEs": RefusalKind.CLOSED,
+    "RSEWriteBlocked": RefusalKind.CLOSED,
+    "RSENotFound": RefusalKind.CLOSED,
+    "InvalidRSEExpression": RefusalKind.CLOSED,
+    "DataIdentifierNotFound": RefusalKind.UNKNOWN_DATASET,
+    "InvalidSourceReplicaExpression": RefusalKind.NO_SOURCE,
+}
+_TEMPORARY = "ReplicationRuleCreationTemporaryFailed"
+T = TypeVar("T")
+
+
+def translate_error(
+    error: CatalogueError, *, verb: str, subject: str, account: str, storage: str = "", activity: str = ""
+) -> StagingError:
+    """Return the error of the port for the *error* of a write: one sentence, with what to do about it.
+
+    Args:
+        verb: what the write was to do with rules: add, renew or cancel.
+        subject: the DID or the rule.
+        account: the account that sent the write.
+        storage: the RSE of a new rule.
+        activity: the configured activity of a new rule.
+    """
+    name = error.catalogue
+    if isinstance(error, StagingError):
+        return error
+    if isinstance(error, CatalogueDenied):
+        reason = f"Rucio refuses the login of account {account}: {error.reason}"
+        return StagingRefused(name, reason, RefusalKind.PERMISSION)
+    if not isinstance(error, WriteRefused) or error.kind == _TEMPORARY:
+        return StagingFailed(name, f"no usable answer to {verb} a rule: {error.reason}")
+    kind = _KINDS.get(error.kind, RefusalKind.OTHER)
+    if error.kind == "InvalidObject" and activity and f"'{activity}' is not one of" in error.reason:
+        kind = RefusalKind.ACTIVITY
+    sentences = {
+        RefusalKind.PERMISSION: f"account {account} may not {verb} rules; ask Rucio's administrators for it",
+        RefusalKind.QUOTA: f"account {account} has no quota left at {storage}; ask for a larger limit",
+        RefusalKind.ACTIVITY: f"Rucio does not have the activity {activity!r}; set activity to one it has",
+        RefusalKind.CLOSED: f"{storage} takes no data now ({error.kind})",
+        RefusalKind.UNKNOWN_DATASET: f"Rucio does not have {subject}",
+        RefusalKind.NO_SOURCE: f"no storage element that may send {subject} exists",
+    }
+    sentence = sentences.get(kind, f"Rucio refuses to {verb} a rule for {subject} ({error.kind})")
+    return StagingRefused(name, f"{sentence}: {error.reason}", kind)
 
 
 class RucioStager:
@@ -63,20 +107,14 @@ class RucioStager:
     def __init__(self, settings: RucioSettings, options: RuleOptions, clock: Clock) -> None:
         self.name = settings.name
         self.options = options
-        own = settings
         self._clock = clock
+        self._account = settings.account
         self._write_seconds = options.call_limit.total_seconds()
-        self._read_seconds = own.deadline.total_seconds()
-        self._queries = queries = QueryRunner(own, RucioConnection(own))
-        self._destinations = Destinations(queries, options)
-        self._account_rules = AccountRules(queries, clock)
-        self._writer = RuleWriter(queries, self._destinations, self._account_rules, options.activity)
-        self._search = RuleSearch(queries, self._destinations)
-        self._sizes = DatasetSizes(queries)
-        self._space = StorageSpace(queries, self._destinations)
-        self._probe = PermissionProbe(
-            self.name, own.account, options.activity, self._writer, self._destinations
-        )
+        self._read_seconds = settings.deadline.total_seconds()
+        self._queries = queries = QueryRunner(settings, RucioConnection(settings))
+        self._storages = Storages(queries, options)
+        self._rules = RuleReader(queries, self._storages, options)
+        self._own_rules: frozenset[str] = frozenset()
         self._samples: dict[str, deque[Sample]] = {}
         self._one_at_a_time = threading.Lock()
 
@@ -94,160 +132,190 @@ class RucioStager:
         try:
             remaining = max(0.01, seconds - (time.monotonic() - started_at))
             with self._queries.connection.start_poll(remaining):
-                yield self._clock()
+                now = self._clock()
+                self._storages.refresh(now)
+                yield now
         finally:
             self._one_at_a_time.release()
 
-    # -- calls that change rules
-
-    def ask(self, orders: Sequence[StagingOrder]) -> Mapping[str, OwnRequest | StagingError]:
-        """See :class:`hydrator.domain.staging_ports.Stager`."""
-        try:
-            with self._start_call(self._write_seconds) as now:
-                return self._ask_all(orders, now)
-        except CatalogueError as error:  # nothing was sent
-            raise self._writer.translate(error, "add", "a dataset") from None
-
-    def _ask_all(self, orders: Sequence[StagingOrder], now: datetime) -> dict[str, OwnRequest | StagingError]:
-        """Check all *orders*, then send them one by one until one fails.
-
-        Raises:
-            CatalogueError: no order was sent.
-        """
-        results: dict[str, OwnRequest | StagingError] = {}
-        storages: dict[str, str] = {}
-        self._destinations.refresh(now)
-        for order in orders:
-            try:
-                storages[order.tag] = self._destinations.choose(order)
-            except StagingRefused as error:
-                results[order.tag] = error
-        chosen = [order for order in orders if order.tag in storages]
-        checks = self._search.find_files_without_rule(
-            {order.did: storages[order.tag] for order in chosen}, now
-        )
-        stop: StagingError | None = None
-        for order in chosen:
-            refusal = stop or self._refusal_of(order, storages[order.tag], checks[order.did])
-            results[order.tag] = refusal or self._writer.add(order, storages[order.tag])
-            if stop is None and not isinstance(refusal, StagingUnavailable):
-                stop = self._reason_to_stop(results[order.tag])
-        return results
-
-    def _refusal_of(
-        self, order: StagingOrder, storage: str, check: bool | CatalogueError
-    ) -> StagingError | None:
-        """Return the error of an order that must not be sent; see :meth:`find_files_without_rule`."""
-        if isinstance(check, CatalogueDenied):
-            return self._writer.translate(check, "add", order.did)
-        if isinstance(check, CatalogueError):
-            return StagingUnavailable(self.name, check.reason)
-        if not check:
-            return None
-        reason = (
-            f"files of {order.did} are at {storage} without any rule, now or in the past; after a"
-            " rule of ours Rucio may delete them: ask the data manager for a rule that keeps them"
-        )
-        return StagingRefused(self.name, reason)
-
-    def _reason_to_stop(self, result: OwnRequest | StagingError) -> StagingError | None:
-        """Return the result of all further orders after *result*; None if they should be sent."""
-        if isinstance(result, StagingRefused):
-            return result if result.kind in _STOPPING_KINDS else None
-        if isinstance(result, StagingError):
-            reason = f"not sent, because an order before it failed: {result.reason}"
-            return StagingUnavailable(self.name, reason)
-        if self._queries.connection.deadline.remaining_seconds < _LEAST_SHARE * self._write_seconds:
-            return StagingUnavailable(self.name, "not sent: no time was left")
-        return None
-
-    def renew(self, request: OwnRequest, lifetime: timedelta) -> None:
-        """See :class:`hydrator.domain.staging_ports.Stager`."""
-        ended = StagingRefused(self.name, f"the rule {request.handle} has ended")
-        try:
-            with self._start_call(self._write_seconds):
-                rule = self._account_rules.find(request, _TRUST_LOOK)
-                if rule is None:
-                    raise ended
-                self._writer.renew(rule.id, lifetime)
-        except CatalogueError as error:
-            if isinstance(error, WriteRefused) and error.kind == "RuleNotFound":
-                raise ended from None
-            raise self._writer.translate(error, "renew", request.handle) from None
-        finally:
-            self._account_rules.forget(request.handle)
-
-    def cancel(self, request: OwnRequest) -> None:
-        """See :class:`hydrator.domain.staging_ports.Stager`."""
-        try:
-            with self._start_call(self._write_seconds):
-                rule = self._account_rules.find(request, _NO_AGE)
-                if rule is not None:
-                    self._writer.end(rule.id)
-        except CatalogueError as error:
-            if isinstance(error, WriteRefused) and error.kind == "RuleNotFound":
-                return
-            raise self._writer.translate(error, "cancel", request.handle) from None
-        finally:
-            self._account_rules.forget(request.handle)
-
-    # -- calls that read
-
-    def look(self, tags: AbstractSet[str], prefix: str) -> Mapping[str, RequestProgress]:
+    def list(self, query: StagingQuery) -> StagingAnswer:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
         with self._start_call(self._read_seconds) as now:
-            rules = self._account_rules.list_active()
-            if tags and not rules:  # is the answer empty because Rucio, or something before it, fails?
-                self._destinations.refresh(now, is_forced=True)
-        active = {rule.id for rule in rules}
-        self._samples = {key: each for key, each in self._samples.items() if key in active}
-        return {
-            rule.mark.tag: rule.progress(self._estimate_end(rule, now))
-            for rule in rules
-            if rule.mark.tag in tags or rule.mark.tag.startswith(prefix)
-        }
+            rows = {row.id: row for row in (self._rules.list_own() if query.lists_all else ())}
+            for rule in sorted(query.rules - rows.keys()):
+                if row := self._rules.fetch(rule):
+                    rows[rule] = row
+            own = [each for row in rows.values() if (each := self._rules.own_at(row))]
+            errors: DidErrors = {}
+            found = self._rules.find(query.dids, query.sites, errors, now) if query.dids else []
+            known = {each.id for each in own}
+            own += [each for each in found if each.is_ours and each.id not in known]
+            sizes = measure(self._queries, query.dids - errors.keys()) if query.dids else {}
+            spaces = self._storages.read_spaces(query.spaces)
+        self._own_rules = frozenset(each.id for each in own)
+        self._samples = {key: each for key, each in self._samples.items() if key in self._own_rules}
+        own = [replace(each, ready_at=self._estimate_end(each, now)) for each in own]
+        others = [each for each in found if not each.is_ours]
+        unread = {did: error.reason for did, error in errors.items()}
+        return StagingAnswer((*own, *others), sizes, spaces, unread)
 
-    def _estimate_end(self, rule: OwnRule, now: datetime) -> datetime | None:
-        if rule.state is not RequestState.MOVING or not rule.files_total:
-            self._samples.pop(rule.id, None)
+    def _estimate_end(self, rule: ExistingRule, now: datetime) -> datetime | None:
+        if rule.state is not RequestState.MOVING or not rule.files:
             return None
         samples = self._samples.setdefault(rule.id, deque(maxlen=_MAX_SAMPLES))
-        samples.append((now, rule.files_done / rule.files_total))
+        samples.append((now, rule.files_done / rule.files))
         estimate = estimate_completion(tuple(samples))
         return estimate[0] if estimate else None
 
-    def find_rules(self, dids: Dids, sites: AbstractSet[Site]) -> Sequence[ExistingRule]:
+    def request(self, order: StagingOrder) -> str:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        if not dids or not sites:
-            return ()
-        with self._start_call(self._read_seconds) as now:
-            self._destinations.refresh(now)
-            own = {rule.id: rule for rule in self._account_rules.list_all()}
-            return self._search.find(dids, sites, own, self._account_rules.earlier_time)
+        lifetime, storage = max(1, round(order.lifetime.total_seconds())), ""
+        try:
+            with self._start_call(self._write_seconds) as now:
+                if order.rule:
+                    self._require_ours(order.rule)
+                    self._change(order.rule, {"lifetime": lifetime})
+                    return order.rule
+                storage = self._storages.choose(order)
+                if self._rules.has_bare_files(order.did, storage, now):
+                    reason = (
+                        f"files of {order.did} are at {storage} without any rule, now or in the past; after a"
+                        " rule of ours Rucio may delete them: ask the data manager for a rule that keeps them"
+                    )
+                    raise StagingRefused(self.name, reason)
+                try:
+                    return self._add(order, storage, lifetime)
+                except WriteRefused as error:
+                    if error.kind != "DuplicateRule":
+                        raise
+                return self._renew_duplicate(order, storage, lifetime)
+        except CatalogueError as error:
+            verb = "renew" if order.rule else "add"
+            raise self._translate(error, verb, order.rule or order.did, storage) from None
 
-    def measure(self, dids: Dids) -> Mapping[Did, StagingSize]:
-        """See :class:`hydrator.domain.staging_ports.Stager`."""
-        if not dids:
-            return {}
-        with self._start_call(self._read_seconds):
-            return self._sizes.measure(dids)
+    def _add(self, order: StagingOrder, storage: str, lifetime: int) -> str:
+        rule: dict[str, Any] = {
+            "dids": [did_record(order.did)],
+            "copies": 1,
+            "rse_expression": storage,
+            "lifetime": lifetime,
+            "grouping": "DATASET",
+            "notify": "P",
+            "activity": self.options.activity,
+            "source_replica_expression": self._storages.source_expression(order, storage),
+            "ignore_availability": order.kind is StagingKind.PIN,
+            "comment": build_comment(order, self.options.pool, storage),
+        }
+        return self._send(lambda client: client.add_replication_rule(**rule), _read_rule_id)
 
-    def read_space(self, sites: AbstractSet[Site]) -> Mapping[Site, SiteSpace]:
+    def _renew_duplicate(self, order: StagingOrder, storage: str, lifetime: int) -> str:
+        """Renew the rule of ours that made *order* a duplicate; Rucio may have put it on an archive."""
+        tag = make_tag(self.options.pool, order.did, storage)
+        rows = self._rules.list_own(storage)
+        row = next((row for row in rows if row.tag == tag or row.did == order.did), None)
+        if row is None:
+            reason = (
+                f"account {self._account} has a rule for {order.did} at {storage} that is not the daemon's"
+            )
+            raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
+        self._change(row.id, {"lifetime": lifetime})
+        return row.id
+
+    def cancel(self, rule: str) -> None:
         """See :class:`hydrator.domain.staging_ports.Stager`."""
-        if not sites:
-            return {}
-        with self._start_call(self._read_seconds) as now:
-            self._destinations.refresh(now)
-            spaces = self._space.read(sites, now)
-            unknown = sites & self.options.spaces.keys() - spaces.keys()
-            rules = self._account_rules.list_active() if unknown else []
-            storages = {self._destinations.disk_of(site) for site in unknown}
-        known = {site: self.options.spaces[site] for site in unknown}
-        progress = [rule.progress() for rule in rules if rule.storage in storages]
-        return spaces | remaining_spaces(known, progress, now)
+        try:
+            with self._start_call(self._write_seconds):
+                self._require_ours(rule)
+                try:
+                    self._change(rule, {"lifetime": _LAST_LIFETIME_SECONDS})
+                except WriteRefused as error:
+                    if error.kind != "AccessDenied":
+                        raise
+                    self._send(
+                        lambda client: client.delete_replication_rule(rule, purge_replicas=False), bool
+                    )
+        except CatalogueError as error:
+            if not (isinstance(error, WriteRefused) and error.kind == "RuleNotFound"):
+                raise self._translate(error, "cancel", rule) from None
+
+    def _require_ours(self, rule: str) -> None:
+        """Raise StagingRefused unless *rule* is one of ours, or does not exist."""
+        if rule in self._own_rules:
+            return
+        row = self._rules.fetch(rule)
+        if row is not None and row.kind is None:
+            reason = f"the rule {rule} does not have our account and our comment"
+            raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
+
+    def _change(self, rule: str, options: dict[str, object]) -> None:
+        self._send(lambda client: client.update_replication_rule(rule, options=options), bool)
+
+    def _send(self, call: Callable[[RucioClient], object], read: Callable[[object], T]) -> T:
+        """Send one write; pass its answer to *read*; see :meth:`RucioConnection.write` for the errors."""
+        return self._queries.connection.write(lambda client: read(call(client)))
+
+    def _translate(self, error: CatalogueError, verb: str, subject: str, storage: str = "") -> StagingError:
+        return translate_error(
+            error, verb=verb, subject=subject, account=self._account, storage=storage,
+            activity=self.options.activity,
+        )  # fmt: skip
+
+    # -- permissions
 
     def probe_permissions(self) -> StagingPermissions:
-        """See :class:`hydrator.domain.staging_ports.Stager`."""
-        with self._start_call(self._read_seconds) as now:
-            self._destinations.refresh(now)
-            return self._probe.probe()
+        """See :class:`hydrator.domain.staging_ports.Stager`.
+
+        Add a rule for a DID that does not exist, and change a rule that does not exist. Rucio checks the
+        permission first, then the quota and the RSE, and the DID or the rule last.
+        """
+        with self._start_call(self._read_seconds):
+            can_ask, note = self._probe_add()
+            can_renew = self._probe_change(
+                lambda client: client.update_replication_rule(_NO_RULE, {"lifetime": 60})
+            )
+            can_delete = self._probe_change(lambda client: client.delete_replication_rule(_NO_RULE))
+        account, notes = self._account, [note] if note else []
+        if not can_renew:
+            notes.append(f"account {account} may not renew rules: each request ends by its first lifetime")
+        if not (can_renew or can_delete):
+            notes.append(f"account {account} may not cancel rules: each request ends by its lifetime")
+        return StagingPermissions(can_ask, can_renew, can_renew or can_delete, tuple(notes))
+
+    def _probe_add(self) -> tuple[bool | None, str]:
+        storage = self._storages.any_disk()
+        if storage is None:
+            return None, "no site has just one disk in Rucio, so the permission to add rules is unknown"
+        rule: dict[str, Any] = {
+            "dids": [{"scope": "classad-hydrator", "name": f"no-such-dataset-{uuid.uuid4().hex}"}],
+            "copies": 1,
+            "rse_expression": storage,
+            "lifetime": 60,
+            "activity": self.options.activity,
+            "comment": "classad-hydrator: a test of permissions",
+        }
+        try:
+            self._send(lambda client: client.add_replication_rule(**rule), bool)
+        except WriteRefused as error:
+            if error.kind == "DataIdentifierNotFound":
+                return True, ""
+            return False, self._translate(error, "add", "a dataset", storage).reason
+        raise CatalogueGarbled(self.name, "Rucio accepted a rule for a DID that does not exist")
+
+    def _probe_change(self, call: Callable[[RucioClient], object]) -> bool:
+        """Return whether Rucio refuses *call* only because its rule does not exist."""
+        try:
+            self._send(call, bool)
+        except WriteRefused as error:
+            return error.kind == "RuleNotFound"
+        raise CatalogueGarbled(self.name, "Rucio changed a rule that does not exist")
+
+
+def _read_rule_id(answer: object) -> str:
+    """Return the id of the new rule.
+
+    Raises:
+        BadRow: the answer is not a list with one id, so the outcome is unknown.
+    """
+    if not isinstance(answer, list) or len(answer) != 1 or not isinstance(answer[0], str) or not answer[0]:
+        raise BadRow(f"add_replication_rule: expected one rule id, got {str(answer)[:80]!r}")
+    return answer[0]

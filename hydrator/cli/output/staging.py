@@ -11,11 +11,11 @@ from hydrator.domain.text import (
     format_bytes,
     format_count,
     format_duration,
-    format_percent,
     format_time,
 )
-from hydrator.staging.overview import PlannedRow, RequestRow, StagingOverview
-from hydrator.staging.stage_plan import NotAsked
+from hydrator.staging.overview import StagingOverview
+from hydrator.staging.plan import Batch, NotAsked
+from hydrator.staging.table import Request
 
 _BAR_CHARS = 20
 
@@ -25,7 +25,7 @@ class StagingList:
     """Pins and requests of data.
 
     Attributes:
-        mode: off, propose or ask, in the configuration.
+        mode: off, propose or request, in the configuration.
         stopped: reason why nothing is requested or renewed now; null: the operator has not stopped it.
         last_step: result of the daemon's last step; null: there was none.
     """
@@ -41,7 +41,7 @@ class StagingAnswer:
 
     Attributes:
         command: approve, reject, cancel, stop or resume.
-        target: id of the requests, or a tag; empty for stop and resume.
+        target: id of the requests; empty for stop and resume.
         text: the effect in one sentence.
     """
 
@@ -59,9 +59,12 @@ def print_staging(shown: StagingList, now: datetime) -> None:
     if overview.requests:
         columns = ("request", "kind", "site", "dataset", "progress", "bytes", "ready", "jobs", "state")
         print_table(columns, [_request_cells(row, now) for row in overview.requests])
-    print_lines(f"{row.batch}: {row.description} (for {_jobs_text(row)})" for row in overview.planned)
     print_lines(
-        f"not asked: {comma_separated(row.dids)}: {row.reason} ({_jobs_text(row)})"
+        f"{row.first.batch}: {row.description} (for {_jobs_text(row, row.first.user)})"
+        for row in overview.planned
+    )
+    print_lines(
+        f"not asked: {comma_separated(row.dids)}: {row.reason} ({_jobs_text(row, row.user)})"
         for row in overview.not_asked
     )
     print_lines(f"{where}: {rule} serves the jobs" for where, rule in sorted(overview.joined.items()))
@@ -85,20 +88,19 @@ def _head_lines(shown: StagingList, now: datetime) -> Iterator[str]:
         yield f"nothing is requested or renewed: {reason}"
     for part, problem in sorted(overview.problems.items()) if overview else ():
         yield f"{part}: {problem}"
-    if overview and overview.unused_share:
-        yield f"{format_percent(min(1.0, overview.unused_share))} of the staged bytes ended without use"
 
 
-def _request_cells(row: RequestRow, now: datetime) -> tuple[str, ...]:
+def _request_cells(row: Request, now: datetime) -> tuple[str, ...]:
     ready = format_time(row.ready_at.timestamp(), now) if row.ready_at else ""
-    state = " ".join(filter(None, (row.state, row.reason and f"({row.reason})")))
+    why = row.problem or row.reason
+    state = " ".join(filter(None, (row.status, why and f"({why})")))
     return (
         row.batch, row.kind.value, row.site, row.did, describe_progress(row),
         format_bytes(row.bytes), ready, str(row.job_count), state,
     )  # fmt: skip
 
 
-def describe_progress(row: RequestRow) -> str:
+def describe_progress(row: Request) -> str:
     """Return the progress as a bar and a count, such as ``[########            ] 40/100``."""
     if row.kind is StagingKind.PIN:
         return ""
@@ -110,7 +112,6 @@ def describe_progress(row: RequestRow) -> str:
     return f"[{'#' * filled}{' ' * (_BAR_CHARS - filled)}] {row.files_done:,}/{row.files:,}"
 
 
-def _jobs_text(row: PlannedRow | NotAsked) -> str:
+def _jobs_text(row: Batch | NotAsked, user: str) -> str:
     example = f" such as {row.example}" if row.example else ""
-    user = f" of {row.user}" if row.user else ""
-    return f"{format_count(row.job_count, 'job')}{user}{example}"
+    return f"{format_count(row.job_count, 'job')}{f' of {user}' if user else ''}{example}"

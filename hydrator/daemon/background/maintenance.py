@@ -79,7 +79,6 @@ class MaintenanceTasks(BackgroundWorker):
         get_cycle_output: Callable[[], CycleOutput],
         locality: LocalityKeeper,
         share_credentials: Callable[[Sequence[Credential]], None],
-        share_ended_jobs: Callable[[EndedJobBatch], None] = lambda _batch: None,
         clock: Clock = system_clock,
     ) -> None:
         super().__init__(metrics, report_bug, clock)
@@ -87,7 +86,6 @@ class MaintenanceTasks(BackgroundWorker):
         self._get_cycle_output = get_cycle_output
         self._expiring_credentials = OngoingFailures()
         self._share_credentials = share_credentials
-        self._share_ended_jobs = share_ended_jobs
 
     def schedule(
         self,
@@ -173,4 +171,3 @@ class MaintenanceTasks(BackgroundWorker):
             )
         self._metrics.record_ended_jobs(batch)
         self._locality.add(batch)
-        self._share_ended_jobs(batch)

@@ -1,10 +1,8 @@
 """Staging tasks: run the steps of staging beside the cycles, and share what they show."""
 
 import contextlib
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -12,20 +10,14 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import Turns
-from hydrator.diagnostics.outcomes import EndedJobBatch
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import StateError
 from hydrator.domain.ports import Clock
+from hydrator.domain.staging_ports import StagingError, StagingRefused
 from hydrator.staging.controller import StagingController
-from hydrator.staging.needs import DataUse
-from hydrator.staging.overview import (
-    REPORT_NAME,
-    STATE_PROBLEM,
-    StagingOverview,
-    build_overview,
-    overview_to_row,
-)
-from hydrator.staging.policy import StagingPolicy
+from hydrator.staging.overview import REPORT_NAME, StagingOverview, build_overview, overview_to_row
+from hydrator.staging.plan import Plan
+from hydrator.staging.table import Request, Write
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, system_clock
 
@@ -34,19 +26,17 @@ from .worker import BackgroundWorker, CycleOutput
 _log = structlog.get_logger("hydrator")
 _audit_log = structlog.get_logger("hydrator.staging")
 _FIRST_STEP = timedelta(seconds=10)
-MAX_USES = 100_000
-"""Uses of data by ended jobs that are kept for the next step; the oldest are dropped."""
 
 
 class StagingTasks(BackgroundWorker):
     """Steps of staging, each in the thread ``staging``.
 
     Args:
-        store: keeps the ledger and the overview.
+        store: keeps the table and the overview.
         get_cycle_output: returns the output of the last cycle.
         share_overview: gives the overview to the HTTP server.
         bugs: counts and logs exceptions of adapters.
-        staging_metrics: records the overview.
+        staging_metrics: records the overview and the calls.
     """
 
     EXECUTOR_NAMES = ("staging",)
@@ -68,17 +58,7 @@ class StagingTasks(BackgroundWorker):
         self._share_overview = share_overview
         self._bugs = bugs
         self._staging_metrics = staging_metrics
-        with contextlib.suppress(StateError):  # the first step reports the same reason
-            staging_metrics.begin(store.staging_ledger.load().totals)
         self._problems = OngoingFailures()
-        self._uses: deque[DataUse] = deque(maxlen=MAX_USES)
-
-    def add_ended_jobs(self, batch: EndedJobBatch) -> None:
-        """Give the next step the data that the jobs of *batch* used, also of jobs that no query saw run."""
-        for job in batch.jobs:
-            if job.site and job.last_started_at:
-                site, started_at = job.site, job.last_started_at
-                self._uses.extend(DataUse(did, site, started_at) for did in sorted(job.datasets or ()))
 
     def schedule(
         self, scheduler: BackgroundScheduler, turns: Turns, interval_seconds: float, parts: Parts
@@ -90,10 +70,11 @@ class StagingTasks(BackgroundWorker):
 
         try:
             controller = parts.staging.build_controller(
-                self._store.staging_ledger,
+                self._store.load_staging,
+                self._store.save_staging,
                 self._clock,
                 guard,
-                audit=log_call,
+                audit=self._record_call,
                 rates=parts.network.rates.current,
                 is_retired=parts.policy.is_retired,
                 bugs=self._bugs,
@@ -102,7 +83,9 @@ class StagingTasks(BackgroundWorker):
             _log.error("staging cannot start", why=str(error))
             controller = None
         if controller is None:
-            self._save_off(parts.staging.policy)
+            with contextlib.suppress(StateError):  # the requests of an earlier mode end by themselves
+                table, settings = self._store.load_staging(), parts.staging.settings
+                self._record(build_overview(table, settings, self._clock(), Plan()))
             return
         first = self._clock() + min(_FIRST_STEP, timedelta(seconds=interval_seconds))
         self._schedule_every(
@@ -116,15 +99,10 @@ class StagingTasks(BackgroundWorker):
         )
 
     def _run_step(self, controller: StagingController) -> None:
-        """Run one step; log each problem when it begins and when it ends."""
-        output = self._get_cycle_output()
-        uses = [self._uses.popleft() for _ in range(len(self._uses))]
-        overview = controller.run_once(output.report, uses)
-        if STATE_PROBLEM in overview.problems:
-            self._uses.extendleft(reversed(uses))  # the ledger was not saved
-        self._record(overview)
+        self._record(controller.run_once(self._get_cycle_output().report))
 
     def _record(self, overview: StagingOverview) -> None:
+        """Share the result of one step; log each problem when it begins and when it ends."""
         self._share_overview(overview)
         self._staging_metrics.record(overview)
         with contextlib.suppress(StateError):  # the step reported the same reason
@@ -136,12 +114,25 @@ class StagingTasks(BackgroundWorker):
         for part in ended:
             _log.info("staging has no problem any more", part=part)
 
-    def _save_off(self, policy: StagingPolicy) -> None:
-        """Save that the mode is off, with the requests of the ledger: these end by themselves."""
-        with contextlib.suppress(StateError):
-            self._record(build_overview(self._store.staging_ledger.load(), policy, self._clock()))
-
-
-def log_call(event: str, fields: Mapping[str, Any]) -> None:
-    """Log one call that changed something in a catalogue, for the operator and the data manager."""
-    _audit_log.info(f"staging {event} a request at the catalogue", **fields)
+    def _record_call(self, write: Write, one: Request, error: StagingError | None) -> None:
+        """Count and log one call that changes something in a catalogue, for the data manager."""
+        self._staging_metrics.count_call(write, error)
+        outcome = "done"
+        if error:
+            is_certain = isinstance(error, StagingRefused)
+            outcome = f"{'refused' if is_certain else 'outcome unknown'}: {error.reason}"
+        verb = {"ask": "asked", "renew": "renewed", "cancel": "cancelled"}[write.verb]
+        _audit_log.info(
+            f"staging {verb} a request at the catalogue",
+            catalogue=one.catalogue,
+            kind=one.kind.value,
+            dataset=one.did,
+            site=one.site,
+            bytes=one.bytes,
+            lifetime_seconds=one.lifetime_seconds,
+            request=one.rule,
+            user=one.user,
+            jobs=one.job_count,
+            outcome=outcome,
+            **({"why": write.reason} if write.reason else {}),
+        )

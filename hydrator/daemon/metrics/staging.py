@@ -1,13 +1,14 @@
 """Metrics of staging: requests of data, their bytes and limits. Labels are never datasets or users."""
 
 from collections import Counter as Tally
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from hydrator.domain.model import Site, to_unix
-from hydrator.domain.staging_ports import RefusalKind, StagingKind
-from hydrator.staging.ledger import StagingTotals
-from hydrator.staging.overview import PlannedRow, StagingOverview
+from hydrator.domain.model import Did, Site, to_unix
+from hydrator.domain.staging_ports import RefusalKind, StagingError, StagingKind, StagingRefused
+from hydrator.staging.overview import StagingOverview
+from hydrator.staging.table import Write
 
 _REQUEST_OUTCOMES = ("asked", "joined", "pinned", "renewed", "cancelled", "failed", "ended")
 
@@ -18,8 +19,15 @@ class StagingMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._build_counters(registry)
         self._build_gauges(registry)
-        self._recorded = StagingTotals()
-        self._count(StagingTotals())
+        self._last_ended_at: datetime | None = None
+        self._complete: frozenset[tuple[Did, Site]] | None = None
+        self._joined: frozenset[str] = frozenset()
+        for outcome in _REQUEST_OUTCOMES:
+            self._requests.labels(outcome)
+        for outcome in ("asked", "staged", "unused"):
+            self._bytes.labels(outcome)
+        for kind in RefusalKind:
+            self._refusals.labels(kind.value)
 
     def _build_counters(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -69,13 +77,23 @@ class StagingMetrics:
             "limit",
         )
 
-    def begin(self, totals: StagingTotals) -> None:
-        """Count only what comes after *totals*, which the state had when the daemon started."""
-        self._recorded = totals
+    def count_call(self, write: Write, error: StagingError | None) -> None:
+        """Count one call at a catalogue; any thread may call this."""
+        one = write.request
+        if isinstance(error, StagingRefused):
+            self._refusals.labels(error.kind.value).inc()
+        if error:
+            self._requests.labels("failed").inc()
+            return
+        is_pin = one.kind is StagingKind.PIN
+        asked = "pinned" if is_pin else "asked"
+        self._requests.labels({"renew": "renewed", "cancel": "cancelled"}.get(write.verb, asked)).inc()
+        if write.verb == "ask" and not is_pin:
+            self._bytes.labels("asked").inc(one.bytes)
 
     def record(self, overview: StagingOverview) -> None:
         """Record one step of staging; any thread may call this."""
-        self._count(overview.totals)
+        self._count_ends(overview)
         self._step_at.set(to_unix(overview.as_of))
         self._stopped.set(overview.stop_reason is not None)
         self._problems.set(len(overview.problems))
@@ -84,18 +102,21 @@ class StagingMetrics:
         self._set_plans(overview)
         self._set_limits(overview)
 
-    def _count(self, totals: StagingTotals) -> None:
-        """Count what is new since the last call; a smaller total, after the state was replaced, adds 0."""
-        before, self._recorded = self._recorded, totals
-        for name in _REQUEST_OUTCOMES:
-            self._requests.labels(name).inc(max(0, getattr(totals, name) - getattr(before, name)))
-        for name in ("asked", "staged", "unused"):
-            new = getattr(totals, f"{name}_bytes") - getattr(before, f"{name}_bytes")
-            self._bytes.labels(name).inc(max(0, new))
-        for kind in RefusalKind:
-            self._refusals.labels(kind.value).inc(
-                max(0, totals.refused.get(kind, 0) - before.refused.get(kind, 0))
-            )
+    def _count_ends(self, overview: StagingOverview) -> None:
+        """Count what ended, arrived or was joined since the last step; what was there at the start is not."""
+        last, self._last_ended_at = self._last_ended_at or overview.as_of, overview.as_of
+        new = [row for row in overview.ended if row.ended_at and last < row.ended_at <= overview.as_of]
+        self._requests.labels("ended").inc(len(new))
+        stages = [row for row in (*overview.requests, *new) if row.kind is StagingKind.STAGE]
+        complete = frozenset(row.key for row in stages if row.is_complete)
+        before, self._complete = self._complete, complete
+        arrived = complete - (complete if before is None else before)
+        self._bytes.labels("staged").inc(sum(row.bytes for row in stages if row.key in arrived))
+        unused = (row.bytes for row in new if row in stages and row.is_complete and not row.is_used)
+        self._bytes.labels("unused").inc(sum(unused))
+        joined = frozenset(overview.joined)
+        self._requests.labels("joined").inc(len(joined - self._joined))
+        self._joined = joined
 
     def _set_requests(self, overview: StagingOverview) -> None:
         self._open.clear()
@@ -114,7 +135,7 @@ class StagingMetrics:
         self._planned.clear()
         sums: Tally[tuple[Site, str]] = Tally()
         for row in overview.planned:
-            sums[row.site, _find_reason(row)] += row.bytes
+            sums[row.first.site, "approval" if row.mode == "approve" else "mode"] += row.bytes
         for (site, reason), size in sums.items():
             self._planned.labels(site, reason).set(size)
 
@@ -126,7 +147,3 @@ class StagingMetrics:
             shares[row.name] = max(share, shares.get(row.name, 0.0))
         for name, share in shares.items():
             self._limits.labels(name).set(share)
-
-
-def _find_reason(row: PlannedRow) -> str:
-    return "approval" if row.needs_approval else "mode"

@@ -13,7 +13,7 @@ _WORDS = {True: "yes", False: "no", None: "not known"}
 def check_stager(stager: Stager, *, is_asking: bool) -> Iterator[Finding]:
     """Probe the permissions at one catalogue, and say what follows where one is missing.
 
-    Without the permission to make requests nothing can be staged or pinned: a failure if the mode is ask
+    Without the permission to make requests nothing can be staged or pinned: a failure if the mode is request
     (*is_asking*), else a warning. Without the others, requests end too early or too late: a warning.
 
     Raises:

@@ -141,11 +141,11 @@ def _find_staging_needs(staging: StagingOverview, waiting_reason: str | None) ->
     for part, reason in sorted(staging.problems.items()):
         yield Need("staging", f"staging, {part}: {reason}", "hydrator staging list")
     for planned in staging.planned:
-        if planned.needs_approval:
+        if planned.mode == "approve":
             text = f"a request waits for a person: {planned.description}"
-            yield Need("staging", text, f"hydrator staging approve {planned.batch}")
+            yield Need("staging", text, f"hydrator staging approve {planned.first.batch}")
     stuck = [row for row in staging.requests if row.is_stuck]
     if stuck:
         example = f"{stuck[0].did} at {stuck[0].site}"
         text = f"{format_count(len(stuck), 'request')} of data stuck, such as {example}"
-        yield Need("staging", f"{text}: {stuck[0].reason or stuck[0].state}", "hydrator staging list")
+        yield Need("staging", f"{text}: {stuck[0].reason or stuck[0].status}", "hydrator staging list")

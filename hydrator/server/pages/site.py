@@ -11,7 +11,7 @@ from hydrator.domain.model import DatasetState, Did, Fact, Site, Snapshot
 from hydrator.domain.text import comma_separated, format_count, format_duration
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.view import ServerState
-from hydrator.staging.overview import RequestRow
+from hydrator.staging.table import Request
 
 from .html import SIGNS, PageContext, render_page
 
@@ -194,6 +194,6 @@ def _sort_rows(facts: Mapping[Did, Fact]) -> list[tuple[Did, Fact]]:
     return sorted(facts.items(), key=lambda row: (row[1].state is DatasetState.AVAILABLE, row[0]))
 
 
-def _find_requests(site: Site, server_state: ServerState) -> list[RequestRow]:
+def _find_requests(site: Site, server_state: ServerState) -> list[Request]:
     requests = server_state.staging.requests if server_state.staging else ()
     return [row for row in requests if row.site == site][:MAX_DATASETS]

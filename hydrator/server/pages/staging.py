@@ -7,7 +7,9 @@ from typing import Final
 
 from hydrator.domain.staging_ports import StagingKind
 from hydrator.domain.text import comma_separated, format_bytes, format_time
-from hydrator.staging.overview import PlannedRow, RequestRow, StagingOverview
+from hydrator.staging.overview import StagingOverview
+from hydrator.staging.plan import Batch
+from hydrator.staging.table import Request
 
 MAX_ROWS: Final = 100
 """Largest number of requests, and of planned requests, that the page lists."""
@@ -32,7 +34,7 @@ class RequestLine:
     ready_at: datetime | None = None
 
     @classmethod
-    def of(cls, row: RequestRow, now: datetime) -> "RequestLine":
+    def of(cls, row: Request, now: datetime) -> "RequestLine":
         """Build the table row of one request."""
         is_stage = row.kind is StagingKind.STAGE
         percent = None
@@ -42,7 +44,8 @@ class RequestLine:
         elif is_stage and row.files:
             percent = min(100, 100 * row.files_done // row.files)
             progress = f"{row.files_done:,} of {row.files:,} files"
-        state = f"{row.state}: {row.reason}" if row.reason else row.state
+        why = row.problem or row.reason
+        state = f"{row.status}: {why}" if why else row.status
         ready = format_time(row.ready_at.timestamp(), now) if row.ready_at else ""
         return cls(
             row.did, row.site, row.kind.value, format_bytes(row.bytes), percent, progress, ready,
@@ -62,10 +65,11 @@ class PlannedLine:
     reason: str
 
     @classmethod
-    def of(cls, row: PlannedRow) -> "PlannedLine":
+    def of(cls, row: Batch) -> "PlannedLine":
         """Build the table row of one planned request."""
-        names = comma_separated(row.dids[:3]) + (f" and {len(row.dids) - 3} more" if row.dids[3:] else "")
-        return cls(row.batch, names, row.site, format_bytes(row.bytes), row.job_count, row.description)
+        dids, first = [one.did for one in row.requests], row.first
+        names = comma_separated(dids[:3]) + (f" and {len(dids) - 3} more" if dids[3:] else "")
+        return cls(first.batch, names, first.site, format_bytes(row.bytes), row.job_count, row.description)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class StagingSection:
 class Arrivals:
     """Data on its way, at the top of the page: the requests that end first, and the number of the others."""
 
-    requests: Sequence[RequestRow]
+    requests: Sequence[Request]
     more_count: int
     bytes: int
     bytes_done: int
@@ -104,7 +108,7 @@ def build_arrivals(overview: StagingOverview | None) -> Arrivals | None:
         first[:MAX_ARRIVALS],
         len(rows) - len(first[:MAX_ARRIVALS]),
         sum(row.bytes for row in rows),
-        sum(row.bytes_done for row in rows),
+        sum(round(row.bytes * (row.share_done or 0)) for row in rows),
     )
 
 

@@ -34,7 +34,7 @@ from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview, explain_for_job
-from hydrator.staging.stage_plan import NotAsked
+from hydrator.staging.plan import NotAsked
 from hydrator.submit.nearest_names import add_similar_names
 from tests.deploy.page_world import request
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
@@ -55,7 +55,7 @@ TOLD = Catalogued("call", "RSE", "its rule waits", "5f3a", "ops", NOON + HOUR, N
 REFUSED = "6.1 TB in 2 datasets exceed your 5 TB"
 STAGING = StagingOverview(
     NOON,
-    "ask",
+    "request",
     requests=(request(L1, CAM, 0.5, minutes=20), request(RIGHT, RAL, 0.5, minutes=20)),
     not_asked=(
         NotAsked((L1, L2), "ann", 1, "7.0", REFUSED),

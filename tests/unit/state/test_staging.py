@@ -1,79 +1,34 @@
-"""The state of staging: the ledger survives, and the switch and commands are files."""
-
-import sqlite3
-from dataclasses import replace
-from datetime import timedelta
+"""The state of staging: the table survives, and the switch and commands are files."""
 
 import pytest
 
-from hydrator.domain.errors import StateError
 from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingKind
-from hydrator.staging.commands import StagingCommand
-from hydrator.staging.ledger import (
-    Approval,
-    AskedBatch,
-    EndedEntry,
-    EntryState,
-    FailureRecord,
-    Ledger,
-    LedgerEntry,
-    StagingTotals,
-)
+from hydrator.staging.table import Decision, Request, StagingCommand, Table
 from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
 from tests.factories import CAM, L1, L2, NOON, RAL
 
-ENTRY = LedgerEntry(
-    "t1", "b", "rucio", StagingKind.STAGE, CAM, L1, 10**12, None, EntryState.OPEN, NOON, timedelta(days=3),
-    "ann", RAL, "CAM_DISK", "rule", RequestState.MOVING, False, 3, 4, NOON, NOON, "why", NOON, NOON,
-    NOON, frozenset({"ap1"}), 7, True, NOON, "problem",
+OPEN = Request(
+    L1, CAM, "rucio", StagingKind.STAGE, 10**12, "b", NOON, 1_296_000, "CAM_DISK", RAL, "ann", "rule",
+    RequestState.MOVING, 9, 3, NOON, NOON, True, True, NOON, 3600, NOON, 7, NOON, NOON, NOON, True, "why",
+    "locked", "problem", RefusalKind.QUOTA, NOON, None, "text",
 )  # fmt: skip
-LEDGER = Ledger(
-    {"t1": ENTRY, "t2": replace(ENTRY, tag="t2", did=L2, files=9, source=None, expires_at=None)},
-    {(L1, CAM): FailureRecord(2, NOON, NOON, RefusalKind.QUOTA, "full", True, True)},
-    {CAM: (NOON,)},
-    {"rucio": "no permission"},
-    {RAL: NOON},
-    (AskedBatch("b", NOON, 5),),
-    {"b": Approval("b", NOON, True)},
-    {(L1, RAL): "carl rule9"},
-    StagingTotals(1, 2, 3, refused={"quota": 4}),
-    (EndedEntry("t0", "rucio", StagingKind.PIN, CAM, L1, 1, NOON, NOON, True, False, "over"),),
-)
+ENDED = Request(L2, CAM, "rucio", StagingKind.PIN, 1, "c", NOON, 1, ended_at=NOON)
 
 
-def test_the_ledger_is_the_same_after_a_restart(tmp_path):
+def test_the_table_is_the_same_after_a_restart(tmp_path):
+    table = Table((OPEN,), (ENDED,), {"b": Decision("approve", NOON)})
     with Store.open_to_write(tmp_path) as store:
-        assert store.staging_ledger.load() == Ledger()
-        store.staging_ledger.save(LEDGER)
-    with Store.open_to_write(tmp_path) as store:
-        assert store.staging_ledger.load() == LEDGER
-        store.staging_ledger.save(replace(LEDGER, entries={"t1": ENTRY}, failures={}))
-        store.staging_ledger.save(replace(LEDGER, entries={"t1": replace(ENTRY, handle="x")}, failures={}))
+        assert store.load_staging() == Table()
+        store.save_staging(table)
     with Store.open_to_read(tmp_path) as store:
-        ledger = store.staging_ledger.load()
-        assert ledger == replace(LEDGER, entries={"t1": replace(ENTRY, handle="x")}, failures={})
+        assert store.load_staging() == table
 
 
-def test_a_row_that_cannot_be_decoded_is_skipped(tmp_path):
+def test_a_table_that_cannot_be_decoded_counts_as_lost(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.staging_ledger.save(LEDGER)
-    with sqlite3.connect(tmp_path / "state.sqlite") as db:
-        db.execute("update staging set body = '{' where key = 't1'")
-    with Store.open_to_write(tmp_path) as store:
-        assert store.staging_ledger.load().entries.keys() == {"t2"}
-
-
-def test_a_failed_save_does_not_hide_rows_from_the_next(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        store.staging_ledger.save(LEDGER)
-        store._db.execute("pragma busy_timeout = 10")
-        with sqlite3.connect(tmp_path / "state.sqlite") as other:
-            other.execute("begin immediate")
-            with pytest.raises(StateError):
-                store.staging_ledger.save(Ledger())
-        store.staging_ledger.save(Ledger())
-        assert store.staging_ledger.load() == Ledger()
+        store.save_report("staging table", {"requests": [{"did": 7}]})
+        assert store.load_staging() == Table()
 
 
 def commands(files: StagingFiles) -> list[StagingCommand]:

@@ -53,8 +53,8 @@ def check_inputs(tmp_path):
     return build
 
 
-@pytest.mark.parametrize(("mode", "asking"), [("ask", {"file"}), ("propose", set())])
-def test_stagers_are_checked_in_the_modes_ask_and_propose(check_inputs, mode, asking):
+@pytest.mark.parametrize(("mode", "asking"), [("request", {"file"}), ("propose", set())])
+def test_stagers_are_checked_in_the_modes_request_and_propose(check_inputs, mode, asking):
     inputs = check_inputs(mode)
     assert [one.name for one in inputs.stagers] == ["file"]
     assert inputs.asking_catalogues == asking
@@ -68,7 +68,7 @@ def test_no_stager_is_checked_in_the_mode_off(check_inputs):
 
 
 def test_stop_of_the_operator_is_an_input(check_inputs):
-    assert "tape" in str(check_inputs("ask", is_stopped=True).staging_stop_reason)
+    assert "tape" in str(check_inputs("request", is_stopped=True).staging_stop_reason)
 
 
 UPLINK = "[network.uplinks.CAM]\ngbit_per_second = 10\n"

@@ -7,8 +7,9 @@ import pytest
 from adapters.command_stager import CommandStager
 from hydrator.config import load
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError
+from hydrator.domain.staging_ports import StagingQuery
 from hydrator.wiring.catalogues import build_stagers
-from tests.factories import L1, NOON
+from tests.factories import L1
 
 CATALOGUES = """
 [[catalogue]]
@@ -28,7 +29,6 @@ token_file = "token"
 enabled = false
 [staging.sites.CAM]
 storage = "CAM-DISK"
-space_tb = 5
 [staging.sites.RAL]
 """
 
@@ -41,11 +41,11 @@ def stagers(tmp_path):
         (tmp_path / name).write_text("a-long-secret")
     opened = []
 
-    def build(staging: str, mode: str = "ask"):
+    def build(staging: str, mode: str = "request"):
         file = tmp_path / "config.toml"
         mode_line = f'[staging]\nmode = "{mode}"\n'
         file.write_text(f'[daemon]\nstate_dir = "state"\n{CATALOGUES}{mode_line}{staging}\n')
-        built = build_stagers(load(file), lambda: NOON)
+        built = build_stagers(load(file))
         opened.extend(built.values())
         return built
 
@@ -63,7 +63,7 @@ def test_a_rucio_catalogue_has_a_stager_of_its_own(stagers):
     built = stagers('[staging.catalogues.rucio]\nactivity = "Production Input"', mode="propose")
     assert set(built) == {"rucio"}
     with pytest.raises(CatalogueUnreachable, match=r"127\.0\.0\.1"):
-        built["rucio"].measure({L1})
+        built["rucio"].list(StagingQuery(frozenset({L1})))
 
 
 @pytest.mark.parametrize("name", ["file", "dmapi"])

@@ -7,10 +7,9 @@ import pytest
 from hydrator.config import load
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
-from hydrator.staging.ledger import Ledger
 from hydrator.wiring import assemble
 from tests.factories import NOON
-from tests.staging_world import MemoryLedgerStore
+from tests.staging_world import MemoryStore
 
 BASE = """
 [daemon]
@@ -34,7 +33,7 @@ storage = "CAM_DISK"
 mode = "propose"
 pins = false
 [staging.limits]
-user_tb = 0.5
+site_tb = 0.5
 """
 
 
@@ -66,8 +65,8 @@ def built(loaded):
 
 def build_controller(parts, store):
     return parts.staging.build_controller(
-        store, lambda: NOON, lambda: "not in this test",
-        audit=lambda event, fields: None, rates=lambda: None,
+        store.load, store.save, lambda: NOON, lambda: "not in this test",
+        audit=lambda write, one, error: None, rates=lambda: None,
         is_retired=lambda site: False, bugs=BugReporter(),
     )  # fmt: skip
 
@@ -76,14 +75,14 @@ def test_by_default_nothing_is_built_that_could_call_a_catalogue(built):
     parts = built("")
     assert parts.staging.stagers == {}
     assert parts.staging.needs is None
-    assert build_controller(parts, MemoryLedgerStore()) is None
+    assert build_controller(parts, MemoryStore()) is None
 
 
-@pytest.mark.parametrize("mode", ["propose", "ask"])
+@pytest.mark.parametrize("mode", ["propose", "request"])
 def test_a_mode_builds_the_controller_and_the_folder_of_commands(built, tmp_path, mode):
     parts = built(ON % mode)
     assert parts.staging.stagers.keys() == {"file"}
-    assert build_controller(parts, MemoryLedgerStore()) is not None
+    assert build_controller(parts, MemoryStore()) is not None
     assert (tmp_path / "state" / "staging").is_dir()
     assert parts.staging.needs in parts.closables
 
@@ -91,12 +90,15 @@ def test_a_mode_builds_the_controller_and_the_folder_of_commands(built, tmp_path
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('[staging]\nmode = "ask"\n', "staging.mode: nothing is switched on; add [staging.catalogues.NAME]"),
-        ("[staging.catalogues.rucio]\n", "staging.catalogues.rucio: no [[catalogue]] has this name"),
-        ('[staging]\nmode = "on"\n', "staging.mode: input should be 'off', 'propose' or 'ask'"),
-        ("[staging.limits]\nuser_tb = -1\n", "staging.limits.user_tb: input should be greater than or equal"),
         (
-            ON % "ask" + "[demand]\nask_schedds = false\n",
+            '[staging]\nmode = "request"\n',
+            "staging.mode: nothing is switched on; add [staging.catalogues.NAME]",
+        ),
+        ("[staging.catalogues.rucio]\n", "staging.catalogues.rucio: no [[catalogue]] has this name"),
+        ('[staging]\nmode = "on"\n', "staging.mode: input should be 'off', 'propose' or 'request'"),
+        ("[staging.limits]\nsite_tb = -1\n", "staging.limits.site_tb: input should be greater than or equal"),
+        (
+            ON % "request" + "[demand]\nask_schedds = false\n",
             "staging.mode: the daemon must read the jobs' needs",
         ),
     ],
@@ -105,10 +107,3 @@ def test_a_problem_is_one_sentence_with_its_key(loaded, text, problem):
     with pytest.raises(ConfigError) as caught:
         loaded(text)
     assert any(problem in each for each in caught.value.problems), caught.value.problems
-
-
-def test_the_ledger_of_a_mode_that_was_switched_off_is_kept(built):
-    store = MemoryLedgerStore()
-    store.ledger = Ledger(halts={"file": "why"})
-    assert build_controller(built(""), store) is None
-    assert store.ledger.halts == {"file": "why"}

@@ -13,8 +13,8 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.text import comma_separated, format_bytes, format_count
 
 if TYPE_CHECKING:
-    from hydrator.staging.commands import CommandName
     from hydrator.staging.overview import StagingOverview
+    from hydrator.staging.table import CommandName
     from hydrator.state.staging import StagingFiles
 
 staging = typer.Typer(
@@ -60,14 +60,15 @@ def reject(
 @staging.command()
 def cancel(
     target: Annotated[
-        str, typer.Argument(metavar="ID", help="Id or tag of the request, from `hydrator staging list`.")
+        str,
+        typer.Argument(metavar="ID", help="Id of the request, or of its rule, from `hydrator staging list`."),
     ],
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel requests of the daemon; it requests this data again only after `hydrator staging resume`."""
+    """Cancel requests of the daemon; it makes them again after a week, or after `hydrator staging resume`."""
     overview, files = _load_staging(config)
-    rows = [row for row in (overview.requests if overview else ()) if target in (row.tag, row.batch)]
+    rows = [row for row in (overview.requests if overview else ()) if target in (row.rule, row.batch)]
     if not rows:
         known = {row.batch for row in overview.requests} if overview else ()
         raise ConfigError([f"staging cancel {target}: the daemon has no such request{_list_ids(known)}"])
@@ -122,13 +123,13 @@ def _answer(name: "CommandName", batch: str, config: Path, *, as_json: bool) -> 
     """
     overview, files = _load_staging(config)
     planned = overview.planned if overview else ()
-    waiting = {row.batch: row for row in planned if row.needs_approval}
+    waiting = {row.first.batch: row for row in planned if row.mode == "approve"}
     if batch not in waiting:
-        is_proposed = batch in {row.batch for row in planned}
+        is_proposed = batch in {row.first.batch for row in planned}
         why = "the mode is propose, so nothing is requested" if is_proposed else "no such request waits"
         raise ConfigError([f"staging {name} {batch}: {why}{_list_ids(waiting)}"])
     row = waiting[batch]
-    what = f"{format_bytes(row.bytes)} in {format_count(len(row.dids), 'dataset')} at {row.site}"
+    what = f"{format_bytes(row.bytes)} in {format_count(len(row.requests), 'dataset')} at {row.first.site}"
     effect = "may now request" if name == "approve" else "will not request"
     _submit(files, name, batch, f"the daemon {effect} {what}", as_json=as_json)
 
@@ -139,7 +140,7 @@ def _list_ids(ids: Iterable[str]) -> str:
 
 
 def _submit(files: "StagingFiles", name: "CommandName", target: str, text: str, *, as_json: bool) -> None:
-    from hydrator.staging.commands import StagingCommand
+    from hydrator.staging.table import StagingCommand
 
     files.submit(StagingCommand(name, target))
     _print_command(name, target, text, as_json=as_json)

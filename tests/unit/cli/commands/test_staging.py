@@ -10,10 +10,8 @@ from typer.testing import CliRunner
 from hydrator.cli.app import app
 from hydrator.cli.output.staging import describe_progress
 from hydrator.domain.errors import ConfigError, StateError
-from hydrator.domain.staging_ports import RequestState
-from hydrator.staging.commands import StagingCommand
 from hydrator.staging.overview import REPORT_NAME, overview_to_row
-from hydrator.staging.policy import StagingMode
+from hydrator.staging.table import StagingCommand
 from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
@@ -78,14 +76,14 @@ def world_with(*terabytes: float, rules=None) -> StagingWorld:
 def test_list_shows_the_progress_of_a_request_and_its_jobs(desk):
     world = world_with(1)
     handle = next(iter(world.stager.rules))
-    world.stager.set_state(handle, RequestState.MOVING, files_done=40)
+    world.stager.set(handle, files_done=40)
     world.step()
     desk.save(world)
     (row,) = desk.json("list")["last_step"]["requests"]
     assert (row["did"], row["kind"], row["job_count"]) == (L1, "stage", 1)
-    assert (row["files_done"], row["files"], row["handle"]) == (40, 100, handle)
+    assert (row["files_done"], row["files"], row["rule"]) == (40, 100, handle)
     text = desk.run("list")
-    assert "mode ask" in text
+    assert "mode request" in text
     assert "[########            ] 40/100" in text
     assert row["batch"] in text
 
@@ -117,9 +115,9 @@ def test_answer_to_a_waiting_request_reaches_the_daemon(desk, name):
     world = world_with(3)
     desk.save(world)
     (planned,) = world.overview.planned
-    assert desk.json(name, planned.batch)["target"] == planned.batch
+    assert desk.json(name, planned.first.batch)["target"] == planned.first.batch
     world.control.commands = [command for _, command in desk.files.read_pending().commands]
-    assert world.control.commands == [StagingCommand(name, planned.batch)]
+    assert world.control.commands == [StagingCommand(name, planned.first.batch)]
     world.step()
     assert [did for did, _ in world.stages] == ([L1] if name == "approve" else [])
 
@@ -128,19 +126,19 @@ def test_unknown_id_is_refused_with_the_ids_that_wait(desk):
     world = world_with(3)
     desk.save(world)
     (planned,) = world.overview.planned
-    with pytest.raises(ConfigError, match=f"approve 12: no such request waits; ids: {planned.batch}"):
+    with pytest.raises(ConfigError, match=f"approve 12: no such request waits; ids: {planned.first.batch}"):
         desk.run("approve", "12")
     assert desk.files.read_pending().commands == ()
 
 
 def test_approval_of_a_proposal_says_that_the_mode_is_propose(desk):
-    world = world_with(1, rules=policy(StagingMode.PROPOSE))
+    world = world_with(1, rules=policy("propose"))
     desk.save(world)
     with pytest.raises(ConfigError, match="the mode is propose, so nothing is requested"):
-        desk.run("approve", world.overview.planned[0].batch)
+        desk.run("approve", world.overview.planned[0].first.batch)
 
 
-@pytest.mark.parametrize("key", ["batch", "tag"])
+@pytest.mark.parametrize("key", ["batch", "rule"])
 def test_cancel_ends_the_request_and_does_not_repeat_it(desk, key):
     world = world_with(1)
     desk.save(world)
@@ -196,12 +194,12 @@ def test_progress_is_a_bar_of_files(files_done, files, text):
 
 
 def test_status_shows_what_the_mode_propose_would_request(desk):
-    desk.save(world_with(1, rules=policy(StagingMode.PROPOSE)))
+    desk.save(world_with(1, rules=policy("propose")))
     text = " ".join(desk.run_command("status").split())
     assert "staging: mode propose, 0 requests, 0 B on the way" in text
     assert "staging: would ask for 1 TB in 1 dataset at CAM; the mode is propose" in text
     row = json.loads(desk.run_command("status", "--json"))["staging"]
-    assert [one["bytes"] for one in row["planned"]] == [10**12]
+    assert [one["bytes"] for each in row["planned"] for one in each["requests"]] == [10**12]
 
 
 def test_status_shows_bytes_on_the_way_and_why_staging_stopped(desk):
@@ -210,11 +208,11 @@ def test_status_shows_bytes_on_the_way_and_why_staging_stopped(desk):
     world.step()
     desk.save(world)
     text = " ".join(desk.run_command("status").split())
-    assert "staging: mode ask, 1 request, 1 TB on the way" in text
+    assert "staging: mode request, 1 request, 1 TB on the way" in text
     assert "staging requests and renews nothing: stopped by the operator (tape)" in text
 
 
 def test_status_without_staging_does_not_mention_it(desk):
-    desk.save(world_with(1, rules=policy(StagingMode.OFF)))
+    desk.save(world_with(1, rules=policy("off")))
     assert "staging" not in desk.run_command("status")
     assert json.loads(desk.run_command("status", "--json"))["staging"] is None

@@ -1,8 +1,6 @@
 """The staging tasks of the daemon: steps beside the cycles, the switch and a reload."""
 
-from dataclasses import replace
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -14,24 +12,21 @@ from hydrator.daemon.background.staging import REPORT_NAME
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import Turns
-from hydrator.diagnostics.outcomes import EndedJob, EndedJobBatch
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import StateError
-from hydrator.staging.commands import StagingCommand
 from hydrator.staging.overview import overview_from_row
-from hydrator.staging.policy import StagingMode, StagingTimes
-from hydrator.state.staging import LedgerTable, StagingFiles
+from hydrator.staging.table import StagingCommand
+from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
 from hydrator.wiring import StagingParts, system_clock
-from tests.factories import CAM, HOUR, L1, MINUTE
-from tests.staging_world import SITES, StagingWorld, need, policy
+from tests.factories import CAM, HOUR, L1
+from tests.staging_world import StagingWorld, need, policy
 
 
 class Daemon:
     """The tasks with a real state and the world's catalogue, on the system's clock."""
 
     def __init__(self, folder, store, rules=None):
-        self.world = StagingWorld(rules or policy(times=StagingTimes(fact_age=HOUR)), L1=1)
+        self.world = StagingWorld(rules, L1=1)
         self.world.clock.now = system_clock()
         self.world.queue(need(L1, queued_since=self.world.clock.now - HOUR))
         self.world.step()
@@ -40,9 +35,15 @@ class Daemon:
         self.store, self.turns = store, Turns()
         self.shared = []
         self.files = StagingFiles(folder)
-        stagers = {"rucio": self.world.stager} if self.world.policy.mode else {}
+        stagers = {} if self.world.settings.mode == "off" else {"rucio": self.world.stager}
+        settings = SimpleNamespace(
+            staging=self.world.settings,
+            daemon=SimpleNamespace(default_scope="lofar", poll_seconds=1200),
+            catalogue=(),
+            publish=SimpleNamespace(never=()),
+        )
         self.parts = SimpleNamespace(
-            staging=StagingParts(stagers, self.world.needs, self.world.policy, self.files),
+            staging=StagingParts(stagers, self.world.needs, settings, self.files),
             network=SimpleNamespace(rates=SimpleNamespace(current=lambda: None)),
             policy=SimpleNamespace(is_retired=lambda _: False),
         )
@@ -77,8 +78,8 @@ def test_a_step_asks_saves_and_shares(tmp_path, store):
     daemon = Daemon(tmp_path, store)
     logged = daemon.step()
     assert daemon.world.stages == {(L1, CAM)}
-    [entry] = store.staging_ledger.load().entries.values()
-    assert (entry.did, entry.handle) == (L1, "rule2")
+    [one] = store.load_staging().requests
+    assert (one.did, one.rule) == (L1, "rule2")
     saved = overview_from_row(store.load_report(REPORT_NAME))
     assert saved == daemon.shared[-1]
     assert [row.did for row in saved.requests] == [L1]
@@ -110,7 +111,7 @@ def test_a_command_that_cannot_be_read_is_reported_and_set_aside(tmp_path, store
 
 
 def test_with_the_mode_off_no_step_is_scheduled_and_the_overview_says_so(tmp_path, store):
-    daemon = Daemon(tmp_path, store, policy(StagingMode.OFF))
+    daemon = Daemon(tmp_path, store, policy("off"))
     assert daemon.scheduler.get_jobs() == []
     assert daemon.shared[-1].mode == "off"
     assert overview_from_row(store.load_report(REPORT_NAME)).mode == "off"
@@ -135,7 +136,6 @@ def test_a_daemon_that_ends_asks_nothing(tmp_path, store):
 def test_an_overview_of_another_version_is_none():
     assert overview_from_row({}) is None
     assert overview_from_row({"as_of": 3}) is None
-    assert replace(policy(), site_modes={}).mode_of("rucio", SITES[0]) is StagingMode.OFF
 
 
 def test_a_step_counts_its_requests_once(tmp_path, store):
@@ -145,30 +145,3 @@ def test_a_step_counts_its_requests_once(tmp_path, store):
     sample = daemon.registry.get_sample_value
     assert sample("hydrator_staging_requests_total", {"outcome": "asked"}) == 1
     assert sample("hydrator_staging_in_flight_bytes", {"site": CAM}) == 10**12
-
-
-def test_a_restart_does_not_count_earlier_requests_again(tmp_path, store):
-    Daemon(tmp_path, store).step()
-    again = Daemon(tmp_path, store)
-    again.world.stager.rules.clear()
-    again.step()
-    count = again.registry.get_sample_value("hydrator_staging_bytes_total", {"outcome": "asked"})
-    assert again.shared[-1].totals.asked_bytes >= 10**12
-    assert count == again.shared[-1].totals.asked_bytes - 10**12
-
-
-@pytest.mark.parametrize("is_first_save_lost", [False, True])
-def test_a_step_learns_from_ended_jobs_which_data_was_used(tmp_path, store, monkeypatch, is_first_save_lost):
-    daemon = Daemon(tmp_path, store)
-    daemon.step()
-    daemon.world.arrive()
-    job = EndedJob(last_started_at=system_clock() + MINUTE, site=CAM, datasets=frozenset({L1}))
-    daemon.tasks.add_ended_jobs(EndedJobBatch((EndedJob(), job)))
-    if is_first_save_lost:
-        with monkeypatch.context() as patch:
-            patch.setattr(LedgerTable, "save", Mock(side_effect=StateError("disk full")))
-            daemon.step()
-        assert daemon.shared[-1].problems == {"state": "disk full"}
-    daemon.step()
-    [entry] = store.staging_ledger.load().entries.values()
-    assert (entry.is_complete, entry.is_used) == (True, True)

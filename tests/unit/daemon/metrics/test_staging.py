@@ -9,9 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.domain.staging_ports import RefusalKind, RequestState
 from hydrator.staging.overview import LimitRow
-from hydrator.staging.policy import TERABYTE, StagingMode
 from tests.factories import CAM, L1, L2, OSO
-from tests.staging_world import ANN, StagingWorld, need, policy
+from tests.staging_world import ANN, TERABYTE, StagingWorld, need, policy, run
 
 
 class Recorder:
@@ -21,6 +20,7 @@ class Recorder:
         self.world = world
         self.registry = CollectorRegistry()
         self.metrics = StagingMetrics(self.registry)
+        world.restart(audit=lambda write, _one, error: self.metrics.count_call(write, error))
 
     def step(self, after: timedelta = timedelta(minutes=1)) -> None:
         self.metrics.record(self.world.step(after))
@@ -50,7 +50,7 @@ def test_stuck_request_counts_at_its_site(recorder):
     recorder.world.queue(need(L1))
     recorder.step()
     (handle,) = recorder.world.stager.rules
-    recorder.world.stager.set_state(handle, RequestState.STUCK)
+    recorder.world.stager.set(handle, state=RequestState.STUCK)
     recorder.step()
     assert recorder.value("stuck_requests", site=CAM) == 0
     recorder.step(timedelta(hours=25))
@@ -61,7 +61,7 @@ def test_planned_bytes_have_the_reason(recorder):
     recorder.world.queue(need(L2))
     recorder.step()
     assert recorder.value("planned_bytes", site=CAM, reason="approval") == 3 * TERABYTE
-    proposing = Recorder(StagingWorld(policy(StagingMode.PROPOSE), L1=1))
+    proposing = Recorder(StagingWorld(policy("propose"), L1=1))
     proposing.world.queue(need(L1))
     proposing.step()
     assert proposing.value("planned_bytes", site=CAM, reason="mode") == TERABYTE
@@ -85,12 +85,12 @@ def test_jobs_that_only_wait_are_not_unserved(recorder):
 def test_largest_share_of_a_limit_is_shown_once(recorder):
     overview = recorder.world.step()
     rows = (
-        LimitRow("site_bytes", CAM, 5, 10),
-        LimitRow("site_bytes", OSO, 9, 10),
+        LimitRow("site_tb", CAM, 5, 10),
+        LimitRow("site_tb", OSO, 9, 10),
         LimitRow("pins", "", 0, 0),
     )
     recorder.metrics.record(replace(overview, limits=rows))
-    assert recorder.value("limit_used_ratio", limit="site_bytes") == 0.9
+    assert recorder.value("limit_used_ratio", limit="site_tb") == 0.9
     assert recorder.value("limit_used_ratio", limit="pins") == 0
 
 
@@ -112,3 +112,40 @@ def test_no_label_names_a_dataset_or_a_user(recorder):
     text = generate_latest(recorder.registry).decode()
     assert CAM in text
     assert not [name for name in (L1, L2, ANN) if name in text]
+
+
+def test_outcomes_and_bytes_are_counted_from_the_start_of_the_daemon(recorder):
+    world = recorder.world
+    world.queue(need(L1))
+    recorder.step()
+    assert recorder.value("requests_total", outcome="asked") == 1
+    assert recorder.value("bytes_total", outcome="asked") == TERABYTE
+    world.arrive()
+    recorder.step()
+    world.queue()
+    recorder.step()
+    for _ in range(3):
+        recorder.step(timedelta(days=7))
+    assert recorder.value("requests_total", outcome="ended") == 1
+    assert recorder.value("bytes_total", outcome="unused") == TERABYTE
+    again = Recorder(world)
+    again.step()
+    assert again.value("requests_total", outcome="ended") == 0
+
+
+def test_used_data_and_rules_of_others_are_counted_as_such(recorder):
+    world = recorder.world
+    world.add_dataset(L2, 1)
+    world.stager.add_rule(L2, OSO, state=RequestState.UNAPPROVED)
+    world.queue(need(L1), need(L2, sites=[OSO]))
+    recorder.step()
+    recorder.step()
+    assert recorder.value("requests_total", outcome="joined") == 1
+    world.arrive()
+    world.queue(run(L1, site=CAM))
+    recorder.step()
+    recorder.step()
+    world.queue()
+    for _ in range(3):
+        recorder.step(timedelta(days=7))
+    assert recorder.value("bytes_total", outcome="unused") == 0

@@ -9,10 +9,10 @@ from tests.memory_stager import MemoryStager
 from tests.unit.diagnostics.check.test_examine import findings
 
 
-def check(permissions: StagingPermissions, *, mode="ask", is_broken=False, **more) -> list[Finding]:
+def check(permissions: StagingPermissions, *, mode="request", is_broken=False, **more) -> list[Finding]:
     stager = MemoryStager(lambda: NOON, name="rucio")
     stager.permissions, stager.is_broken = permissions, is_broken
-    asking = frozenset({"rucio"}) if mode == "ask" else frozenset()
+    asking = frozenset({"rucio"}) if mode == "request" else frozenset()
     found = findings(stagers=[stager], asking_catalogues=asking, **more)
     assert set(stager.calls) == {"probe_permissions"}
     return [one for one in found if one.subject.startswith("staging")]
@@ -24,8 +24,8 @@ def test_account_with_all_permissions_is_fine():
     assert found.message == "this account may request: yes, renew: yes, cancel: yes"
 
 
-@pytest.mark.parametrize(("mode", "level"), [("ask", Level.FAIL), ("propose", Level.WARN)])
-def test_account_that_may_not_request_is_a_failure_in_the_mode_ask(mode, level):
+@pytest.mark.parametrize(("mode", "level"), [("request", Level.FAIL), ("propose", Level.WARN)])
+def test_account_that_may_not_request_is_a_failure_in_the_mode_request(mode, level):
     (found,) = check(StagingPermissions(False, True, True), mode=mode)
     assert found.level is level
     assert "request: no" in found.message

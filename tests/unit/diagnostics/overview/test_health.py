@@ -107,11 +107,12 @@ def test_a_request_that_waits_for_approval_has_the_command():
     world.queue(need(Did("lofar:L2")))
     world.step()
     (planned,) = world.overview.planned
-    assert commands(replace(QUIET, staging=world.overview)) == [f"hydrator staging approve {planned.batch}"]
+    command = f"hydrator staging approve {planned.first.batch}"
+    assert commands(replace(QUIET, staging=world.overview)) == [command]
 
 
 def test_staging_that_the_operator_stopped_is_a_need_and_that_before_the_first_cycle_is_not():
-    stopped = StagingOverview(NOON, "ask", "staging is stopped (space)")
+    stopped = StagingOverview(NOON, "request", "staging is stopped (space)")
     assert commands(replace(QUIET, staging=stopped)) == ["hydrator staging resume"]
     assert commands(replace(QUIET, staging=stopped, waiting_reason="the first cycle has not ended yet")) == []
 

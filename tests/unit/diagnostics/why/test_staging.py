@@ -5,9 +5,7 @@ from datetime import timedelta
 
 from hydrator.diagnostics.why.query import ask_job
 from hydrator.diagnostics.why.render import render_answer
-from hydrator.domain.staging_ports import RequestState
 from hydrator.staging.overview import explain_for_job
-from hydrator.staging.policy import StagingMode
 from tests.factories import L1, L2, NOON
 from tests.staging_world import StagingWorld, need, policy
 from tests.unit.diagnostics.test_why import IDLE, FakePool, asked
@@ -36,9 +34,7 @@ def world_with(terabytes: float, *, rules=None, jobs=3) -> StagingWorld:
 def test_why_shows_the_request_its_progress_and_its_jobs():
     world = world_with(1)
     (handle,) = world.stager.rules
-    world.stager.set_state(handle, RequestState.MOVING, files_done=81)
-    row = world.stager.rules[handle]
-    world.stager.rules[handle] = replace(row, rule=replace(row.rule, ready_at=NOON + timedelta(hours=3)))
+    world.stager.set(handle, files_done=81, ready_at=NOON + timedelta(hours=3))
     world.step(timedelta(minutes=5))
     (line,) = explain(world)
     assert line.startswith(f"{L1}: asked ")
@@ -53,7 +49,7 @@ def test_why_shows_the_limit_that_prevents_a_request():
 
 
 def test_why_shows_what_the_mode_propose_would_request():
-    (line,) = explain(world_with(1, rules=policy(StagingMode.PROPOSE)))
+    (line,) = explain(world_with(1, rules=policy("propose")))
     assert "would ask for 1 TB" in line
 
 

@@ -178,7 +178,7 @@ def test_catalogues_and_publishers_have_their_last_error():
 
 def test_data_on_its_way_shows_what_is_ready_first_with_a_bar_and_a_time():
     requests = [request(did, CAM, 0.5, minutes=minutes) for did, minutes in ((L1, 90), (L2, 10), (L3, None))]
-    text = render_overview(view(staging=StagingOverview(NOON, "ask", requests=tuple(requests))))
+    text = render_overview(view(staging=StagingOverview(NOON, "request", requests=tuple(requests))))
     page = Parsed(text)
     arriving = [row for row in page.rows if row[0].endswith(f" to {CAM}") or row[0].endswith(f"to {CAM}")]
     assert [(row[0][: len(L1)], row[2]) for row in arriving] == [

@@ -101,7 +101,7 @@ def test_dataset_page_says_how_many_of_the_jobs_wait():
 
 
 def test_dataset_page_lists_the_requests_and_the_sets_of_the_jobs():
-    staging = StagingOverview(NOON, "ask", requests=(request(L1, RAL, 0.5, minutes=9),))
+    staging = StagingOverview(NOON, "request", requests=(request(L1, RAL, 0.5, minutes=9),))
     text = words(f"/dataset?did={L1}", replace(VIEW, staging=staging))
     assert "RAL : asked 11:00 UTC at RAL, request a1b2c3, 122 of 244 files" in text
     assert set_key([L1]) in text
@@ -118,7 +118,7 @@ def test_a_dataset_that_no_catalogue_could_be_asked_about_says_so():
 
 
 def test_site_page_has_its_state_datasets_requests_and_changes():
-    staging = StagingOverview(NOON, "ask", requests=(request(L3, RAL, 0.5, minutes=9),))
+    staging = StagingOverview(NOON, "request", requests=(request(L3, RAL, 0.5, minutes=9),))
     text = words("/site?site=RAL", replace(VIEW, staging=staging))
     assert "Datasets 1 staging" in text
     assert "Ad not served" in text
@@ -151,7 +151,7 @@ STAGING = replace(
     VIEW,
     demand=demand(want(L1), want(L2), want(L3)),
     staging=StagingOverview(
-        NOON, "ask", requests=(request(L2, CAM, 0.5, minutes=20), request(L3, CAM, 0.5, minutes=190))
+        NOON, "request", requests=(request(L2, CAM, 0.5, minutes=20), request(L3, CAM, 0.5, minutes=190))
     ),
 )
 

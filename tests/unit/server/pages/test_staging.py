@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 from hydrator.domain.model import Did, Snapshot
-from hydrator.domain.staging_ports import RequestState
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.pages.staging import MAX_ARRIVALS, MAX_ROWS
 from hydrator.server.view import ServerState
-from hydrator.staging.policy import StagingMode
 from tests.factories import CAM, L1, L2, L3, demand
 from tests.staging_world import ANN, StagingWorld, need, policy
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
@@ -28,7 +26,7 @@ def world_with(*, rules=None, **sizes: float) -> StagingWorld:
 def test_request_has_a_progress_bar_with_a_name_and_its_files():
     world = world_with(L1=1)
     (handle,) = world.stager.rules
-    world.stager.set_state(handle, RequestState.MOVING, files_done=40)
+    world.stager.set(handle, files_done=40)
     world.step()
     page = Parsed(render(world))
     bars = [each for each in page.attributes if each["tag"] == "progress"]
@@ -49,9 +47,9 @@ def test_expected_end_is_shown_if_it_is_known():
 
 
 def test_proposal_has_its_bytes_and_its_reason():
-    world = world_with(rules=policy(StagingMode.PROPOSE), L1=1)
+    world = world_with(rules=policy("propose"), L1=1)
     (planned,) = world.overview.planned
-    row = Parsed(render(world)).starting(planned.batch)
+    row = Parsed(render(world)).starting(planned.first.batch)
     assert row[1:4] == [L1, CAM, "1 TB"]
     assert "the mode is propose" in row[5]
 
@@ -59,7 +57,10 @@ def test_proposal_has_its_bytes_and_its_reason():
 def test_request_that_waits_for_approval_has_the_command():
     world = world_with(L2=3)
     (planned,) = world.overview.planned
-    assert f"hydrator staging approve {planned.batch}" in Parsed(render(world)).starting(planned.batch)[5]
+    assert (
+        f"hydrator staging approve {planned.first.batch}"
+        in Parsed(render(world)).starting(planned.first.batch)[5]
+    )
 
 
 def test_stuck_requests_come_first():
@@ -82,7 +83,7 @@ def test_stop_and_problems_are_shown():
 
 
 def test_page_without_staging_has_no_section():
-    world = world_with(rules=policy(StagingMode.OFF), L1=1)
+    world = world_with(rules=policy("off"), L1=1)
     assert "Requests of data" not in render(world)
     world.overview = None
     assert "Requests of data" not in render(world)
@@ -97,6 +98,7 @@ def test_page_names_no_user():
 
 def test_long_lists_are_cut_and_say_so():
     world = world_with(L1=1)
+    world.step()
     (request,) = world.overview.requests
     rows = tuple(replace(request, did=Did(f"lofar:X{n}")) for n in range(MAX_ROWS + 7))
     world.overview = replace(world.overview, requests=rows)

@@ -1,6 +1,6 @@
-"""Rules of ours: their comments, their states, and rows that no Rucio should send."""
+"""Rules of Rucio: those of ours by their comments, their states, and rows that no Rucio should send."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from adapters.rucio.responses import BadRow
 from adapters.rucio.session.transport import WriteRefused, WriteUnconfirmed
-from adapters.rucio.staging.own_rules import build_comment, iter_own_rules, parse_comment
-from adapters.rucio.staging.rule_writer import translate_error
+from adapters.rucio.staging.rules import RuleRow, build_comment, parse_rule
+from adapters.rucio.staging.stager import translate_error
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import (
     RefusalKind,
     RequestState,
+    StagingFailed,
     StagingKind,
-    StagingOutcomeUnknown,
     StagingRefused,
-    StagingUnavailable,
 )
 from tests.contracts.stager import make_order
+from tests.factories import CAM, L1
 
 ROW = {
     "id": "r1",
@@ -35,24 +35,29 @@ ROW = {
     "locks_stuck_cnt": 0,
     "bytes": 4000,
     "expires_at": "Mon, 23 Nov 2026 15:01:05 UTC",
+    "created_at": "Mon, 16 Nov 2026 15:01:05 UTC",
     "error": None,
 }
 
 
-def parse(**changes):
-    return list(iter_own_rules([{**ROW, **changes}], "hydrator", "call"))
+def parse(**changes) -> RuleRow:
+    return parse_rule({**ROW, **changes}, "call", "pool", "hydrator")
+
+
+def rule(lock="", **changes):
+    return parse(**changes).at(L1, CAM, "CAM-DISK", lock)
 
 
 @given(
-    tag=st.text("abc0189.:-", min_size=1, max_size=100),
+    pool=st.text("abc0189.-", min_size=1, max_size=64),
     site=st.text(min_size=1, max_size=120).map(Site),
     kind=st.sampled_from(list(StagingKind)),
 )
-def test_a_comment_brings_back_its_tag_kind_and_site(tag, site, kind):
-    comment = build_comment(make_order(tag, Did("lofar:L1"), site, kind=kind))
-    mark = parse_comment(comment)
-    assert mark
-    assert (mark.tag, mark.kind, mark.site) == (tag, kind, site[:100])
+def test_a_comment_brings_back_its_pool_kind_and_site(pool, site, kind):
+    comment = build_comment(make_order(Did("lofar:L1"), site, kind=kind), pool, "CAM-DISK")
+    row = parse_rule({**ROW, "comments": comment}, "call", pool, "hydrator")
+    assert (row.kind, row.site) == (kind, site[:100])
+    assert parse_rule({**ROW, "comments": comment}, "call", f"{pool}-2", "hydrator").kind is None
     assert len(comment) <= 250
 
 
@@ -64,20 +69,20 @@ def test_a_comment_brings_back_its_tag_kind_and_site(tag, site, kind):
         "",
         "my own rule [hydrator:pool:1]",
         "classad-hydrator",
-        "classad-hydrator steal for jobs at CAM [t]",
+        "classad-hydrator steal for jobs at CAM [hydrator:pool:1]",
         "classad-hydrator stage for jobs at CAM []",
-        "classad-hydrator stage for jobs at  [t]",
-        "classad-hydrator stage for jobs at CAM [t] ",
+        "classad-hydrator stage for jobs at  [hydrator:pool:1]",
+        "classad-hydrator stage for jobs at CAM [hydrator:other:1]",
         "classad-hydrator: a test of permissions",
     ],
 )
 def test_any_other_comment_is_not_ours(comment):
-    assert parse_comment(comment) is None
-    assert parse(comments=comment, state="nonsense") == []
+    assert not rule(comments=comment).is_ours
 
 
 def test_a_rule_of_another_account_with_our_comment_is_not_ours():
-    assert parse(account="somebody") == []
+    assert rule().is_ours
+    assert not rule(account="somebody").is_ours
 
 
 @pytest.mark.parametrize(
@@ -94,32 +99,56 @@ def test_a_rule_of_another_account_with_our_comment_is_not_ours():
     ],
 )
 def test_each_state_of_a_rule_is_a_state_of_the_request(state, error, expected):
-    [rule] = parse(state=state, error=error)
-    assert rule.state is expected
+    found = rule(state=state, error=error)
+    assert found.state is expected
     is_explained = expected in {RequestState.STUCK, RequestState.FAILED}
-    assert (str(error) in rule.progress().reason) is is_explained
+    assert (str(error) in found.reason) is is_explained
 
 
-def test_the_bytes_are_the_share_of_the_files():
-    progress = parse()[0].progress()
-    assert (progress.files_done, progress.files_total) == (1, 4)
-    assert (progress.bytes_done, progress.bytes_total) == (1000, 4000)
-    assert progress.expires_at == datetime(2026, 11, 23, 15, 1, 5, tzinfo=UTC)
+@pytest.mark.parametrize(
+    ("lock", "state", "counts", "is_whole"),
+    [
+        ("OK", "SUSPENDED", (4, 0, 0), True),  # suspended, and all of its data is there
+        ("OK", "REPLICATING", (4, 4, 0), True),  # a container's rule that moves another dataset
+        ("OK", "STUCK", (4, 0, 4), True),
+        ("REPLICATING", "REPLICATING", (1, 3, 0), False),
+        ("STUCK", "OK", (4, 0, 0), False),
+        ("", "SUSPENDED", (4, 0, 0), True),
+        ("", "SUSPENDED", (2, 2, 0), False),
+        ("", "INJECT", (0, 0, 0), False),
+        ("", "OK", (4, 0, 0), True),
+    ],
+)
+def test_locks_say_whether_the_data_is_there(lock, state, counts, is_whole):
+    done, moving, stuck = counts
+    numbers = {"locks_ok_cnt": done, "locks_replicating_cnt": moving, "locks_stuck_cnt": stuck}
+    assert rule(lock, state=state, **numbers).is_whole is is_whole
+
+
+def test_a_stuck_rule_without_its_time_is_stuck_since_it_was_made():
+    made, stuck = datetime(2026, 11, 16, 15, 1, 5, tzinfo=UTC), "Tue, 17 Nov 2026 15:01:05 UTC"
+    assert rule(state="STUCK", stuck_at=None).stuck_since == made
+    assert rule(state="STUCK", stuck_at=stuck).stuck_since == datetime(2026, 11, 17, 15, 1, 5, tzinfo=UTC)
+    assert rule(stuck_at=stuck).stuck_since is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "blocked"),
+    [
+        ({}, ""),
+        ({"locked": True}, "it is locked"),
+        ({"child_rule_id": "abc"}, "it has the child rule abc"),
+    ],
+)
+def test_a_rule_that_rucio_does_not_end_says_why(changes, blocked):
+    assert rule(**changes).blocked == blocked
 
 
 def test_negative_counts_and_missing_sizes_are_no_error():
-    progress = parse(locks_ok_cnt=2, locks_replicating_cnt=2, locks_stuck_cnt=-2, bytes=None)[0].progress()
-    assert (progress.files_done, progress.files_total, progress.bytes_done) == (2, 4, None)
-    nothing = parse(locks_ok_cnt=0, locks_replicating_cnt=0, state="INJECT")[0].progress()
-    assert (nothing.files_total, nothing.bytes_done, nothing.bytes_total) == (None, None, 4000)
-
-
-def test_a_rule_has_ended_at_its_end():
-    [rule] = parse()
-    assert rule.expires_at
-    assert rule.has_ended(rule.expires_at)
-    assert not rule.has_ended(rule.expires_at - timedelta(seconds=1))
-    assert not parse(expires_at=None)[0].has_ended(rule.expires_at)
+    found = rule(locks_ok_cnt=2, locks_replicating_cnt=2, locks_stuck_cnt=-2, bytes=None)
+    assert (found.files_done, found.files, found.bytes) == (2, 4, None)
+    assert rule(locks_ok_cnt=0, locks_replicating_cnt=0, state="INJECT").files is None
+    assert found.expires_at == datetime(2026, 11, 23, 15, 1, 5, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +156,6 @@ def test_a_rule_has_ended_at_its_end():
     [
         {"state": "NEW"},
         {"id": None},
-        {"name": "no name\n"},
         {"locks_ok_cnt": "1"},
         {"locks_ok_cnt": True},
         {"rse_expression": ""},
@@ -135,7 +163,7 @@ def test_a_rule_has_ended_at_its_end():
         {"bytes": -1},
     ],
 )
-def test_an_unreadable_row_of_ours_makes_the_answer_incomplete(change):
+def test_an_unreadable_row_makes_the_answer_incomplete(change):
     with pytest.raises(BadRow):
         parse(**change)
 
@@ -171,9 +199,9 @@ def test_a_refused_activity_is_told_from_other_invalid_values():
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (WriteUnconfirmed("rucio", "no answer"), StagingOutcomeUnknown),
-        (CatalogueUnreachable("rucio", "refused"), StagingUnavailable),
-        (WriteRefused("rucio", "ReplicationRuleCreationTemporaryFailed", "again"), StagingUnavailable),
+        (WriteUnconfirmed("rucio", "no answer"), StagingFailed),
+        (CatalogueUnreachable("rucio", "refused"), StagingFailed),
+        (WriteRefused("rucio", "ReplicationRuleCreationTemporaryFailed", "again"), StagingFailed),
         (CatalogueDenied("rucio", "401"), StagingRefused),
         (StagingRefused("rucio", "not ours"), StagingRefused),
     ],

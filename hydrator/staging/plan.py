@@ -1,0 +1,626 @@
+"""Plan of requests: which data is brought where, which data is kept, and why other data is not. Pure.
+
+*Stage requests* are for the datasets that queued jobs wait for and that no site has. All missing datasets of
+a job go to one site that matches the rest of the job: the one where the fewest bytes come from another site's
+tape, then the fewest missing bytes (so a table of 10 MB is copied to the 500 GB), then the fewest seconds,
+then the most free space.
+
+*Pins* are for datasets that would leave a site before their jobs have run. A pin is a rule of ours beside the
+rules of others. It is set only where a rule exists and all rules end: on data without any rule it would do
+harm, because the data may be deleted when the pin ends. *Locks* say whether a rule keeps a dataset: a
+container's rule that still moves another dataset keeps this one, too.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from hydrator.config.staging import StagingSettings
+from hydrator.domain.model import DatasetState, Did, Site
+from hydrator.domain.network import RateLookup
+from hydrator.domain.staging_ports import ExistingRule, RequestState, StagingKind
+from hydrator.domain.text import format_bytes, format_count, format_duration, shorten_list
+
+from .needs import LiveNeed, LiveNeeds
+from .table import DAY, STUCK_AFTER, Request, Table, Usage, Write, make_batch, plan_upkeep
+from .view import DataView
+
+PIN_LIFETIME = 2 * DAY
+"""Lifetime of a pin; a pin is set only if the last rule ends within half of it."""
+_ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
+ExpectedSeconds = Callable[[Site, Mapping[Did, int]], float | None]
+"""The seconds until datasets of these sizes (bytes) could be at a site; None if no rate is known."""
+
+
+@dataclass(frozen=True)
+class CatalogueFacts:
+    """The answers of one catalogue for one plan. What an answer omits is unknown.
+
+    ``rules`` has the rules of every account by dataset; a dataset that it omits was not read. ``halted``
+    says why nothing is asked at this catalogue at all. Jobs need their data for ``needed``.
+    """
+
+    name: str
+    rules: Mapping[Did, Sequence[ExistingRule]] = field(default_factory=dict)
+    sizes: Mapping[Did, int] = field(default_factory=dict)
+    spaces: Mapping[Site, int | str] = field(default_factory=dict)
+    halted: str = ""
+    needed: timedelta = timedelta(hours=6)
+
+    def others_at(self, did: Did, site: Site) -> list[ExistingRule]:
+        """Return the rules of others for *did* at *site*; those of ours are in the table."""
+        return [rule for rule in self.rules.get(did, ()) if rule.site == site and not rule.is_ours]
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """Jobs for whose data nothing is requested now.
+
+    Attributes:
+        dids: datasets of the jobs.
+        user: owner of the oldest job.
+        job_count: these jobs.
+        example: one of them.
+        reason: reason in one sentence.
+        site: site that was considered; null: none.
+        is_waiting: the data is there or on its way, or it is too early; false: a limit or a missing fact
+            prevents it.
+    """
+
+    dids: tuple[Did, ...]
+    user: str
+    job_count: int
+    example: str
+    reason: str
+    site: Site | None = None
+    is_waiting: bool = False
+
+    @classmethod
+    def of(
+        cls, need: LiveNeed, reason: str, site: Site | None = None, *, is_waiting: bool = False
+    ) -> "NotAsked":
+        """Build the refusal for *need*."""
+        jobs = need.jobs
+        return cls(need.dids, jobs.user, jobs.job_count, jobs.example, reason, site, is_waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Datasets to request together, at one site.
+
+    Attributes:
+        requests: the requests, one for each dataset.
+        job_count: jobs that need the datasets.
+        example: one of these jobs.
+        mode: propose: the daemon only shows it; approve: it waits for `hydrator staging approve`; request:
+            the daemon makes it.
+        description: the same in one sentence.
+    """
+
+    requests: tuple[Request, ...]
+    job_count: int
+    example: str
+    mode: str
+    description: str = ""
+
+    @property
+    def first(self) -> Request:
+        return self.requests[0]
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.requests)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The calls to make, in order, and what is only shown; ``joined`` are rules of others that serve jobs."""
+
+    writes: tuple[Write, ...] = ()
+    shown: tuple[Batch, ...] = ()
+    not_asked: tuple[NotAsked, ...] = ()
+    joined: Mapping[tuple[Did, Site], str] = field(default_factory=dict)
+
+
+def make_plan(
+    view: DataView | None,
+    needs: LiveNeeds,
+    table: Table,
+    catalogues: Sequence[CatalogueFacts],
+    settings: StagingSettings,
+    now: datetime,
+    rates: RateLookup | None = None,
+) -> Plan:
+    """Plan the calls of one step: upkeep first, because it may be urgent, then pins, then requests.
+
+    Args:
+        view: the last cycle; None before it, so that nothing new is asked.
+        catalogues: the facts of those that answered in this step; no call is planned at any other.
+    """
+    answered = {one.name for one in catalogues}
+    upkeep = [
+        write
+        for write in plan_upkeep(table, now, is_complete=needs.is_complete)
+        if write.request.catalogue in answered
+        and settings.mode_at(write.request.catalogue, write.request.site) == "request"
+    ]
+    if view is None:
+        return Plan(tuple(upkeep))
+    planner = _Planner(view, table, catalogues, settings, now, transfer_seconds(view, rates))
+    not_pinned = planner.pin(find_seen(needs, view))
+    candidates, not_asked = find_candidates(view, needs, settings, now)
+    not_asked += planner.stage(candidates)
+    new = [one for batch in planner.batches if batch.mode == "request" for one in batch.requests]
+    return Plan(
+        (*upkeep, *(Write(one, "ask") for one in new)),
+        tuple(batch for batch in planner.batches if batch.mode != "request"),
+        (*not_asked, *not_pinned),
+        {key: text for key, text in planner.joined.items() if text.startswith("the rule ")},
+    )
+
+
+def find_seen(needs: LiveNeeds, view: DataView) -> list[LiveNeed]:
+    """Return the needs of the schedds that answered, whose datasets were all seen in this cycle."""
+    if view.problem:
+        return []
+    return [one for one in needs.current_needs if not any(view.unseen_reason(did) for did in one.dids)]
+
+
+def find_candidates(
+    view: DataView, needs: LiveNeeds, settings: StagingSettings, now: datetime
+) -> tuple[list[LiveNeed], list[NotAsked]]:
+    """Find the sets of datasets to request, and the jobs that are no candidates, with the reason.
+
+    Only idle jobs of schedds that answered in this step count, and only if nothing but data is missing. The
+    users take turns: the oldest job of each user, then the second oldest of each.
+    """
+    groups: dict[tuple[Did, ...], list[LiveNeed]] = {}
+    refused: list[NotAsked] = []
+    for need in needs.current_needs:
+        if need.jobs.is_running or need.jobs.is_data_missing is False:
+            continue
+        reason, is_waiting = _explain_exclusion(need, view, settings, now)
+        if reason:
+            refused.append(NotAsked.of(need, reason, is_waiting=is_waiting))
+        else:
+            groups.setdefault(need.dids, []).append(need)
+    turns: Counter[str] = Counter()
+    ordered = []
+    for one in sorted(map(_merge, groups.values()), key=lambda each: (each.jobs.queued_since, each.dids)):
+        ordered.append((turns[one.user], one))
+        turns[one.user] += 1
+    return [one for _, one in sorted(ordered, key=lambda pair: pair[0])], refused
+
+
+def _explain_exclusion(
+    need: LiveNeed, view: DataView, settings: StagingSettings, now: datetime
+) -> tuple[str | None, bool]:
+    """Return why nothing is asked for *need*, and whether time alone helps; (None, False) for a candidate."""
+    jobs = need.jobs
+    if view.problem:
+        return view.problem, False
+    if jobs.is_data_missing is None or jobs.matching_sites is None:
+        return "it is unknown whether the jobs wait for anything but data", False
+    if unseen := next((why for did in need.dids if (why := view.unseen_reason(did))), None):
+        return unseen, False
+    missing = {site: [did for did in need.dids if not view.is_whole(did, site)] for site in view.facts}
+    if site := next((site for site in sorted(missing) if not missing[site]), None):
+        return f"the data is complete at {site}", True
+    for site in sorted(missing):
+        if all(view.state(did, site) is DatasetState.STAGING for did in missing[site]):
+            return f"the data is on its way to {site}", True
+    waited, wait = now - jobs.queued_since, timedelta(minutes=settings.wait_minutes)
+    if waited < wait:
+        left = format_duration((wait - waited).total_seconds())
+        return f"the jobs have waited for {format_duration(waited.total_seconds())}; asked in {left}", True
+    return None, False
+
+
+def _merge(group: list[LiveNeed]) -> LiveNeed:
+    """Return the oldest need of *group* for all its jobs, at the sites that match all if there are any."""
+    oldest = min(group, key=lambda need: (need.jobs.queued_since, need.schedd, need.jobs.example))
+    own_sites = oldest.jobs.matching_sites or frozenset()
+    common = own_sites.intersection(*(need.jobs.matching_sites or () for need in group))
+    count = sum(need.jobs.job_count for need in group)
+    return replace(oldest, jobs=replace(oldest.jobs, job_count=count, matching_sites=common or own_sites))
+
+
+def find_pinnable_sites(need: LiveNeed, view: DataView) -> tuple[Site, ...]:
+    """Return the sites that have all datasets of *need* and where its jobs run, or could run."""
+    jobs = need.jobs
+    if jobs.is_running:
+        sites: Iterable[Site] = [jobs.running_site] if jobs.running_site else []
+    else:
+        sites = (site for site in view.facts if jobs.matching_sites is None or site in jobs.matching_sites)
+    return tuple(site for site in sorted(sites) if all(view.is_whole(did, site) for did in need.dids))
+
+
+def find_endangered(needs: Iterable[LiveNeed], view: DataView, table: Table) -> frozenset[Did]:
+    """Return the datasets whose rules decide on pins: whole at a site of their jobs, not kept by us there."""
+    own = {one.key for one in table.requests if not one.closed_until and not one.is_in_flight}
+    return frozenset(
+        did
+        for need in needs
+        if (sites := find_pinnable_sites(need, view))
+        and not any(all((did, site) in own for did in need.dids) for site in sites)
+        for did in need.dids
+    )
+
+
+def transfer_seconds(view: DataView, rates: RateLookup | None) -> ExpectedSeconds:
+    """Return a function that estimates the seconds to bring datasets to a site, one after the other.
+
+    The source of a dataset is the site with the best rate, of those that have it on disk, else on tape.
+    """
+
+    def estimate(site: Site, sizes: Mapping[Did, int]) -> float | None:
+        seconds = 0.0
+        for did, size in sizes.items():
+            on_disk = view.sites_with(did, DatasetState.AVAILABLE)
+            sources = on_disk or view.sites_with(did, DatasetState.NEARLINE)
+            known = [rates.rate(source, site) for source in sources] if rates else []
+            best = max((rate.bytes_per_second for rate in known if rate), default=0.0)
+            if best <= 0:
+                return None
+            seconds += size / best
+        return seconds
+
+    return estimate
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One site for one candidate: the requests to make there, or why none are made there.
+
+    If ``is_last``, no site of a higher rank is tried: waiting for this one is better.
+    """
+
+    site: Site
+    rank: tuple[float, ...]
+    reason: str = ""
+    batch: Batch | None = None
+    is_last: bool = False
+    is_waiting: bool = False
+    joined: Mapping[tuple[Did, Site], str] = field(default_factory=dict)
+
+
+class _Planner:
+    """A planner for one step. Each request is reserved before the next is looked at, so all keep the limits.
+
+    Afterwards ``batches`` has the requests, ``joined`` the rules of others that bring a missing dataset.
+
+    Args:
+        catalogues: their facts, in the order of the configuration.
+        expected_seconds: estimates transfers.
+    """
+
+    def __init__(
+        self,
+        view: DataView,
+        table: Table,
+        catalogues: Sequence[CatalogueFacts],
+        settings: StagingSettings,
+        now: datetime,
+        expected_seconds: ExpectedSeconds,
+    ) -> None:
+        self._view = view
+        self._table = table
+        self._catalogues = catalogues
+        self._settings = settings
+        self._now = now
+        self._expected_seconds = expected_seconds
+        self._usage = Usage.of(table, now)
+        self._full_sites: set[Site] = set()
+        self._moving = {one.key for one in table.requests if one.is_in_flight}
+        self._brought = {one.key for one in table.requests if one.kind is StagingKind.STAGE}
+        self._kept = {one.key for one in table.requests if not one.closed_until and not one.cancelled_at}
+        self.batches: list[Batch] = []
+        self.joined: dict[tuple[Did, Site], str] = {}
+
+    # -- pins
+
+    def pin(self, needs: Iterable[LiveNeed]) -> list[NotAsked]:
+        """Plan the pins for the jobs of *needs*, the oldest jobs first; return what cannot be pinned.
+
+        Running jobs need their data at their site. For idle jobs one site that keeps the data is enough.
+        """
+        ordered = sorted(needs, key=lambda one: (one.jobs.queued_since, one.schedd, one.dids))
+        return [refusal for need in ordered if (refusal := self._pin_for(need))]
+
+    def _pin_for(self, need: LiveNeed) -> NotAsked | None:
+        options = [
+            (len(ending), site, facts, ending)
+            for facts in self._catalogues
+            for site in find_pinnable_sites(need, self._view)
+            if site in self._settings.allowed_sites(facts.name) and self._settings.sites[site].pins
+            if all(did in facts.rules for did in need.dids)
+            for ending in [[did for did in need.dids if not self._is_safe(did, site, facts)]]
+        ]
+        reasons = []
+        for count, site, facts, ending in sorted(options, key=lambda option: option[:2]):
+            if not count:
+                return None
+            if reason := self._explain_no_pin(facts, site, ending):
+                reasons.append((reason, site))
+                continue
+            storages = {did: rule.storage for did in ending if (rule := self._last_rule(did, site, facts))}
+            self._reserve(self._build(need, facts, site, StagingKind.PIN, ending, storages))
+            return None
+        return NotAsked.of(need, f"not pinned: {reasons[0][0]}", reasons[0][1]) if reasons else None
+
+    def _is_safe(self, did: Did, site: Site, facts: CatalogueFacts) -> bool:
+        """Return whether a rule keeps *did* at *site* for long enough."""
+        if (did, site) in self._kept:
+            return True
+        last = self._last_rule(did, site, facts)
+        return last is not None and (
+            last.expires_at is None or last.expires_at - self._now > PIN_LIFETIME / 2
+        )
+
+    def _last_rule(self, did: Did, site: Site, facts: CatalogueFacts) -> ExistingRule | None:
+        """Return the rule of others that keeps the whole of *did* at *site* for longest."""
+        rules = [rule for rule in facts.others_at(did, site) if rule.is_whole]
+        return max(
+            rules, key=lambda rule: (not rule.expires_at, rule.expires_at or self._now, rule.id), default=None
+        )
+
+    def _explain_no_pin(self, facts: CatalogueFacts, site: Site, ending: Sequence[Did]) -> str:
+        """Return why the datasets *ending* cannot be pinned at *site*; empty if they can."""
+        if facts.halted:
+            return f"catalogue {facts.name} refused: {facts.halted}"
+        if reason := self._explain_own(site, ending):
+            return reason
+        for did in ending:
+            if self._last_rule(did, site, facts) is None:
+                return f"no rule keeps {did} at {site}, so a pin that ends would make it deletable"
+            if did not in facts.sizes:
+                return f"the size of {did} is unknown"
+            if reason := self._table.explain_closed(did, site, StagingKind.PIN, self._now):
+                return reason
+        size, limit = sum(facts.sizes[did] for did in ending), self._settings.limits.bytes_of("total")
+        return self._explain_limit(size, self._usage.total, limit, f"of all requests and pins, at {site}")
+
+    # -- stage requests
+
+    def stage(self, candidates: Sequence[LiveNeed]) -> list[NotAsked]:
+        """Plan the requests for *candidates* in their order; return those without a request, with reasons."""
+        return [refusal for one in candidates if (refusal := self._serve(one))]
+
+    def _serve(self, one: LiveNeed) -> NotAsked | None:
+        """Plan a request for *one*, at the first site in rank order that can take it; return why not."""
+        bound = self._find_bound_sites(one)
+        if len(bound) > 1:
+            places = "; ".join(f"{did} to {site}" for site, did in sorted(bound.items()))
+            return NotAsked.of(one, f"its datasets are on their way to different sites: {places}")
+        options = [
+            self._evaluate(one, facts, Site(site))
+            for facts in self._catalogues
+            for site in sorted(self._settings.allowed_sites(facts.name))
+            if not bound or site in bound
+        ]
+        for site, did in bound.items() if not options else ():
+            return NotAsked.of(one, f"{did} is on its way to {site}, where no data may be requested", site)
+        if not options:
+            return NotAsked.of(one, "no catalogue that answers is switched on for requests")
+        options.sort(key=lambda option: option.rank)
+        for option in options:
+            if option.batch:
+                self._reserve(option.batch)
+            if option.batch or option.is_last:
+                self.joined.update(option.joined)
+                refusal = NotAsked.of(one, option.reason, option.site, is_waiting=option.is_waiting)
+                return None if option.batch else refusal
+        matching = one.jobs.matching_sites or frozenset()
+        best = next((option for option in options if option.site in matching), options[0])
+        return NotAsked.of(one, best.reason, best.site)
+
+    def _find_bound_sites(self, one: LiveNeed) -> dict[Site, Did]:
+        """Return the sites to which a dataset of *one* is on its way; nothing is asked for at other sites."""
+        moving = {
+            (rule.did, rule.site)
+            for facts in self._catalogues
+            for did in one.dids
+            for rule in facts.rules.get(did, ())
+            if not rule.is_ours and not rule.is_whole and rule.state in _ON_THE_WAY
+        }
+        moving |= {
+            (did, site) for did in one.dids for site in self._view.sites_with(did, DatasetState.STAGING)
+        }
+        # a rule may be done before a cycle has seen its data
+        brought = {key for key in self._brought if key in self._moving or not self._view.is_whole(*key)}
+        return {site: did for did, site in sorted(moving | brought) if did in one.dids}
+
+    def _evaluate(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> _Option:
+        """Return the option to bring all missing datasets of *one* to *site*."""
+        missing = [did for did in one.dids if not self._view.is_whole(did, site)]
+        unknown = [did for did in missing if did not in facts.sizes or did not in facts.rules]
+        sizes = {did: facts.sizes[did] for did in missing if did not in unknown}
+        seconds, space = self._expected_seconds(site, sizes), self._space_at(site, facts)
+        rank = (
+            float(bool(unknown)),
+            sum(size for did, size in sizes.items() if self._find_tape(did, site) not in {None, site}),
+            sum(size * (1 - self._view.fraction(did, site)) for did, size in sizes.items()),
+            float("inf") if seconds is None else seconds,
+            self._usage.site[site] - (space if isinstance(space, int) else 0),
+        )
+        if site not in (one.jobs.matching_sites or ()):
+            return _Option(site, rank, f"{site} does not match the rest of the jobs' requirements")
+        if unknown:
+            return _Option(site, rank, f"the size of {shorten_list(unknown)} is unknown")
+        if reason := self._explain_closed(facts, site, missing):
+            return _Option(site, rank, reason)
+        if reason := self._explain_own(site, missing):
+            return _Option(site, rank, reason)
+        joined, wanted, reason = self._split_missing(missing, facts, site)
+        if reason or not wanted:
+            ways = shorten_list(sorted(set(joined.values())))
+            text = reason or f"the data is on its way to {site} by {ways}"
+            return _Option(site, rank, text, is_last=True, is_waiting=not reason, joined=joined)
+        size = sum(facts.sizes[did] for did in wanted)
+        if excess := self._explain_excess(site, size):
+            return _Option(site, rank, excess, is_last=True)
+        if reason := self._explain_lack_of_space(site, size, space):
+            return _Option(site, rank, reason)
+        batch = self._build(one, facts, site, StagingKind.STAGE, wanted)
+        if self._decision_on(batch) == "reject":
+            text = f"the operator rejected the request {batch.first.batch} of {format_bytes(size)} at {site}"
+            return _Option(site, rank, text)
+        return _Option(site, rank, batch=batch, joined=joined)
+
+    def _space_at(self, site: Site, facts: CatalogueFacts) -> int | str | None:
+        """Return the free bytes at *site*, before those on their way arrive; None or a text if unknown."""
+        if site in facts.spaces:
+            return facts.spaces[site]
+        at_site = (one for one in self._table.requests if one.site == site)
+        arrived = sum(one.bytes for one in at_site if one.is_complete and one.kind is StagingKind.STAGE)
+        given = self._settings.sites[site].space_bytes
+        return max(0, given - arrived) if given else None
+
+    def _find_tape(self, did: Did, site: Site) -> Site | None:
+        """Return the site from whose tape *did* must come to *site*; None if it is on disk somewhere."""
+        if any(self._view.is_whole(did, other) for other in self._view.facts):
+            return None
+        tapes = self._view.sites_with(did, DatasetState.NEARLINE)
+        return site if site in tapes else next(iter(tapes), None)
+
+    def _explain_closed(self, facts: CatalogueFacts, site: Site, missing: Sequence[Did]) -> str:
+        """Return why nothing may be asked at *site* now, whatever its size; empty if it may."""
+        if facts.halted:
+            return f"catalogue {facts.name} refused: {facts.halted}"
+        if site in self._full_sites:
+            return f"an older request waits for room at {site}"
+        own = (one.explain_lifetime(facts.needed) for one in self._table.requests if one.site == site)
+        closed = (self._table.explain_closed(did, site, StagingKind.STAGE, self._now) for did in missing)
+        return next(filter(None, (*own, *closed)), "")
+
+    def _explain_own(self, site: Site, dids: Sequence[Did]) -> str:
+        """Return which rule of ours for one of *dids* must end at *site* before a new one; empty if none."""
+        for did in dids:
+            own = self._table.find(did, site)
+            if own and (own.cancelled_at or own.closed_until or own.kind is StagingKind.PIN):
+                return f"the rule of ours for {did} at {site} must end first: {own.reason or own.status}"
+        return ""
+
+    def _split_missing(
+        self, missing: Sequence[Did], facts: CatalogueFacts, site: Site
+    ) -> tuple[dict[tuple[Did, Site], str], list[Did], str]:
+        """Split *missing* into datasets that a rule brings already, and datasets to ask for.
+
+        The third value says why nothing may be asked for now: the catalogue contradicts itself.
+        """
+        joined: dict[tuple[Did, Site], str] = {}
+        wanted: list[Did] = []
+        for did in missing:
+            if (did, site) in self._brought:
+                own = self._table.find(did, site)
+                joined[did, site] = (
+                    f"our request {own.rule or own.batch}" if own else "a request of this step"
+                )
+                continue
+            others = facts.others_at(did, site)
+            is_incoming = self._view.state(did, site) is DatasetState.STAGING
+            if whole := next((rule for rule in others if rule.is_whole and not is_incoming), None):
+                text = f"the rule {whole.id} of {whole.account} says that {did} is complete at {site}"
+                return joined, [], f"{text}, but its replicas are not"
+            if rule := next((each for each in others if self._is_joinable(each)), None):
+                stuck = f", which is stuck ({rule.reason})" if rule.state is RequestState.STUCK else ""
+                joined[did, site] = f"the rule {rule.id} of {rule.account}{stuck}"
+            else:
+                wanted.append(did)
+        return joined, wanted, ""
+
+    def _is_joinable(self, rule: ExistingRule) -> bool:
+        """Return whether *rule* may still bring its data: one that is stuck for a day may not."""
+        if rule.state is RequestState.STUCK:
+            return rule.stuck_since is not None and self._now - rule.stuck_since < STUCK_AFTER
+        return rule.is_whole or rule.state in _ON_THE_WAY or rule.state is RequestState.UNAPPROVED
+
+    def _explain_excess(self, site: Site, size: int) -> str:
+        """Return which limit *size* more bytes at *site* would exceed, in one sentence; empty if none.
+
+        A request that waits for room lets no younger one overtake it at its site, unless it can never fit.
+        """
+        limits, usage = self._settings.limits, self._usage
+        if size > limits.bytes_of("request"):
+            limit = format_bytes(limits.bytes_of("request"))
+            return f"{format_bytes(size)} for {site} exceeds the limit of {limit} for one request"
+        to_site, total = limits.bytes_of("site"), limits.bytes_of("total")
+        excess = self._explain_limit(size, usage.site[site], to_site, f"on the way to {site}")
+        excess = excess or self._explain_limit(size, usage.total, total, "of all requests and pins")
+        if excess and size <= min(to_site, total):
+            self._full_sites.add(site)
+        if not excess and usage.hour >= limits.hour_requests:
+            return f"{format_count(usage.hour, 'request')} were made in the last hour, the limit"
+        return excess
+
+    def _explain_limit(self, size: int, taken: int, limit: int, what: str) -> str:
+        if taken + size <= limit:
+            return ""
+        return (
+            f"{format_bytes(size)} would exceed the limit of {format_bytes(limit)} {what}:"
+            f" {format_bytes(taken)} are taken"
+        )
+
+    def _explain_lack_of_space(self, site: Site, size: int, space: int | str | None) -> str:
+        """Return why *size* bytes do not fit into the free *space* of *site*; empty if they fit.
+
+        All bytes on their way count as if none of them had arrived: the free space may be an old figure.
+        """
+        if not isinstance(space, int):
+            return f"the free space of {site} is unknown" + (f": {space}" if space else "")
+        coming, floor = self._usage.site[site], self._settings.limits.bytes_of("floor")
+        if space - coming - size >= floor:
+            return ""
+        return (
+            f"{format_bytes(size)} would leave less than {format_bytes(floor)} free at {site}:"
+            f" {format_bytes(max(0, space))} are free, {format_bytes(coming)} are on their way"
+        )
+
+    # -- both
+
+    def _decision_on(self, batch: Batch) -> str:
+        decision = self._table.decisions.get(batch.first.batch)
+        return decision.verb if decision else ""
+
+    def _build(
+        self,
+        need: LiveNeed,
+        facts: CatalogueFacts,
+        site: Site,
+        kind: StagingKind,
+        dids: Sequence[Did],
+        storages: Mapping[Did, str] | None = None,
+    ) -> Batch:
+        """Build the requests for *dids* at *site*."""
+        sizes, jobs = {did: facts.sizes[did] for did in sorted(dids)}, need.jobs
+        is_pin = kind is StagingKind.PIN
+        lifetime = PIN_LIFETIME if is_pin else self._settings.max_lifetime_days * DAY
+        requests = tuple(
+            Request(
+                did, site, facts.name, kind, size, make_batch(site, sizes), self._now,
+                int(lifetime.total_seconds()), (storages or {}).get(did, ""),
+                None if is_pin else self._find_tape(did, site), jobs.user, job_count=jobs.job_count,
+                wanted_at=self._now,
+            )
+            for did, size in sizes.items()
+        )  # fmt: skip
+        batch = Batch(requests, jobs.job_count, jobs.example, self._settings.mode_at(facts.name, site))
+        is_large = not is_pin and batch.bytes > self._settings.limits.bytes_of("approval")
+        if batch.mode == "request" and is_large and self._decision_on(batch) != "approve":
+            return replace(batch, mode="approve")
+        return batch
+
+    def _reserve(self, batch: Batch) -> None:
+        """Reserve the bytes of *batch*; one that waits for a person reserves none: others need not wait."""
+        self.batches.append(batch)
+        if batch.mode == "approve":
+            return
+        self._usage.add(batch.requests)
+        keys = {one.key for one in batch.requests}
+        if batch.first.kind is StagingKind.PIN:
+            self._kept |= keys
+        else:
+            self._brought |= keys
+            self._moving |= keys
+            self._usage.hour += 1

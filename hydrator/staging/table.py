@@ -1,0 +1,513 @@
+"""Table of staging: what was asked, what became of it, and what a person decided. Pure.
+
+The catalogue's list of rules is the truth. The table remembers what the list cannot say: where a call in
+doubt must be repeated, which rule vanished before its end, and what was asked in the last hour.
+
+===============================  ==================================================================
+a rule of ours                   what follows
+===============================  ==================================================================
+is listed                        it counts, also after its end: Rucio may keep a locked rule
+is listed with an earlier end    somebody wants it to end: it is not renewed
+is not listed, before its end    an approver denied it, or an admin deleted it: closed for a day
+is not listed, after its end     its lifetime ended
+is listed, and not in the table  the table was lost: it gets a row, and counts
+===============================  ==================================================================
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
+
+from hydrator.domain.model import Did, Site
+from hydrator.domain.staging_ports import (
+    ExistingRule,
+    RefusalKind,
+    RequestState,
+    StagingKind,
+    StagingOrder,
+)
+from hydrator.domain.text import format_count, format_duration
+from hydrator.reconcile.state import PendingCommands
+
+from .needs import LiveNeeds
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+KEEP_ENDED = timedelta(days=7)
+KEEP_COMPLETE = timedelta(days=4)
+"""Complete data stays requested this long after its last job."""
+STUCK_AFTER = DAY
+"""A rule that is stuck for longer is told; one of another account is not waited for any more."""
+REPEAT_AFTER = timedelta(minutes=10)
+"""Least time between two renewals or cancellations of one rule; after a failure an hour."""
+_TOLERANCE = timedelta(minutes=2)
+"""Two ends of a rule that differ by less are the same."""
+_MAX_CALLS = 50
+"""Renewals and cancellations in one step; further ones follow in the next step."""
+_SITE_KINDS = frozenset({RefusalKind.QUOTA, RefusalKind.CLOSED})
+"""Refusals that every other request to this site would get, too."""
+_FINAL_KINDS = frozenset({RefusalKind.NO_SOURCE, RefusalKind.UNKNOWN_DATASET})
+_STUCK_STATES = frozenset({RequestState.STUCK, RequestState.SUSPENDED, RequestState.FAILED})
+SHORTENED = "somebody has shortened its lifetime in the catalogue"
+VANISHED = "the catalogue does not list it any more: it was denied, or deleted before its end"
+BY_OPERATOR = "cancelled by the operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One rule of ours: one dataset at one site.
+
+    Attributes:
+        did: the dataset.
+        site: site whose disk gets or keeps the data.
+        catalogue: catalogue that has the request.
+        kind: pin: keep data that the site has; stage: bring data to the site.
+        bytes: size of the dataset.
+        batch: id of the datasets that were requested together; `hydrator staging cancel` takes it.
+        asked_at: time of the request.
+        lifetime_seconds: lifetime that the last call asked for.
+        storage: storage element of a pin; empty: the catalogue chooses.
+        source: site from whose tape the data comes; null: the data is on disk somewhere.
+        user: owner of the jobs for which the daemon made the request; empty: unknown.
+        rule: id at the catalogue; empty: no call was answered yet.
+        state: state in the catalogue; null: not listed yet.
+        files: files of the dataset; null: unknown.
+        files_done: files on disk.
+        expires_at: end of the rule, as the catalogue lists it; null: not listed yet.
+        ready_at: expected end of the transfer; null: unknown.
+        is_complete: all files are on disk, by the locks of the rule.
+        is_used: a job that needs the dataset ran at the site.
+        called_at: time of the last call.
+        granted_seconds: lifetime that the catalogue gave after the last call; null: not seen yet.
+        cancelled_at: time of the call that ended it; null: none.
+        job_count: jobs that need the dataset.
+        wanted_at: last time at which a schedd listed such a job.
+        unwanted_since: since when no schedd has such a job; null: one has, or a schedd did not answer.
+        stuck_since: since when the rule is stuck; null: it is not.
+        is_stuck: it is stuck for longer than a day.
+        reason: why it is not done, or why it ended; empty: nothing to say.
+        blocked: why the catalogue keeps it after its end, such as "locked"; empty: it does not.
+        problem: failure of the last call; empty: none.
+        refusal: kind of the failure; null: none.
+        closed_until: nothing is asked again before this time; null: no failure.
+        ended_at: time when the catalogue did not list it any more; null: it has not ended.
+        description: the same in one sentence.
+    """
+
+    did: Did
+    site: Site
+    catalogue: str
+    kind: StagingKind
+    bytes: int
+    batch: str
+    asked_at: datetime
+    lifetime_seconds: int
+    storage: str = ""
+    source: Site | None = None
+    user: str = ""
+    rule: str = ""
+    state: RequestState | None = None
+    files: int | None = None
+    files_done: int = 0
+    expires_at: datetime | None = None
+    ready_at: datetime | None = None
+    is_complete: bool = False
+    is_used: bool = False
+    called_at: datetime | None = None
+    granted_seconds: int | None = None
+    cancelled_at: datetime | None = None
+    job_count: int = 0
+    wanted_at: datetime | None = None
+    unwanted_since: datetime | None = None
+    stuck_since: datetime | None = None
+    is_stuck: bool = False
+    reason: str = ""
+    blocked: str = ""
+    problem: str = ""
+    refusal: RefusalKind | None = None
+    closed_until: datetime | None = None
+    ended_at: datetime | None = None
+    description: str = ""
+
+    @property
+    def key(self) -> tuple[Did, Site]:
+        return self.did, self.site
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Return whether its bytes count as on their way."""
+        return self.kind is StagingKind.STAGE and not self.is_complete
+
+    @property
+    def status(self) -> str:
+        """Return its state in a word or two."""
+        if self.cancelled_at:
+            return "cancelling"
+        return self.state.value if self.state else "asking"
+
+    @property
+    def share_done(self) -> float | None:
+        """Return the share of the files that arrived, 0 to 1; None for a pin, or if it is not known."""
+        if self.kind is StagingKind.PIN:
+            return None
+        if self.is_complete:
+            return 1.0
+        return min(1.0, self.files_done / self.files) if self.files else None
+
+    @property
+    def order(self) -> StagingOrder:
+        """Return the call that makes or renews its rule."""
+        lifetime = timedelta(seconds=self.lifetime_seconds)
+        return StagingOrder(
+            self.kind, self.site, self.did, self.bytes, lifetime, self.storage, self.source, self.rule
+        )
+
+    def explain_lifetime(self, needed: timedelta) -> str:
+        """Return that the catalogue gives rules less time than jobs need; empty if it gives enough."""
+        least = min(int(needed.total_seconds()), self.lifetime_seconds) - _TOLERANCE.total_seconds()
+        if self.granted_seconds is None or self.cancelled_at or self.granted_seconds >= least:
+            return ""
+        return (
+            f"the catalogue gives a rule at {self.site} {format_duration(self.granted_seconds)},"
+            f" and jobs need the data for {format_duration(needed.total_seconds())}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's answer to a request; an approval is used up once the catalogue has all of the request."""
+
+    verb: Literal["approve", "reject"]
+    given_at: datetime
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that staging remembers over a restart: open requests, ended ones, decisions by batch."""
+
+    requests: tuple[Request, ...] = ()
+    ended: tuple[Request, ...] = ()
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+
+    def find(self, did: Did, site: Site) -> Request | None:
+        """Return the open request for *did* at *site*."""
+        return next((one for one in self.requests if one.key == (did, site)), None)
+
+    def put(self, *requests: Request) -> "Table":
+        """Return the table with *requests* in the place of those with their keys; ended ones move."""
+        rows = {one.key: one for one in self.requests} | {one.key: one for one in requests}
+        return replace(
+            self,
+            requests=tuple(one for one in rows.values() if not one.ended_at),
+            ended=(*self.ended, *(one for one in rows.values() if one.ended_at)),
+        )
+
+    def drop(self, request: Request) -> "Table":
+        """Return the table without the open *request*: its call was never made."""
+        return replace(self, requests=tuple(one for one in self.requests if one.key != request.key))
+
+    def forget_old(self, now: datetime, catalogues: Container[str]) -> "Table":
+        """Return the table without what no decision needs any more, and ended rules of no catalogue."""
+        return replace(
+            self,
+            requests=tuple(
+                one
+                for one in self.requests
+                if one.catalogue in catalogues or (one.expires_at or one.asked_at + KEEP_ENDED) > now
+            ),
+            ended=tuple(one for one in self.ended if one.ended_at and now - one.ended_at < KEEP_ENDED),
+            decisions={name: one for name, one in self.decisions.items() if now - one.given_at < KEEP_ENDED},
+        )
+
+    def close(self, one: Request, now: datetime, kind: RefusalKind, reason: str) -> Request:
+        """Return *one* after a failure: nothing is asked again for an hour, then two, four … up to a day."""
+        failures = sum(each.key == one.key and each.refusal is not None for each in self.ended)
+        is_final = kind in _FINAL_KINDS or reason in {SHORTENED, VANISHED}
+        pause = DAY if is_final else min(DAY, HOUR * 2 ** min(failures, 5))
+        return replace(one, refusal=kind, reason=reason, closed_until=now + pause)
+
+    def explain_closed(self, did: Did, site: Site, kind: StagingKind, now: datetime) -> str:
+        """Return the failure that forbids a request of *kind* for *did* at *site* now; empty if none does.
+
+        A request that failed closes its dataset at all sites, so that requests do not go from site to site.
+        A refusal of one site closes only that site, for all datasets for an hour; a pin closes only itself.
+        """
+        for one in (*self.requests, *self.ended):
+            is_site = one.refusal in _SITE_KINDS
+            if one.kind is not kind or not one.closed_until or one.closed_until <= now:
+                continue
+            if is_site and one.site == site and now - (one.called_at or now) < HOUR:
+                return f"{site} refused a request less than an hour ago: {one.reason}"
+            if one.did == did and (one.site == site or not (is_site or kind is StagingKind.PIN)):
+                left = format_duration((one.closed_until - now).total_seconds())
+                again = f"not asked again for {left}, or until `hydrator staging resume`"
+                return f"{did} at {one.site}: {one.reason}; {again}"
+        return ""
+
+
+def make_batch(site: Site, sizes: Mapping[Did, int]) -> str:
+    """Return the id of a request for datasets of *sizes* (bytes) at *site*; other sizes give another id."""
+    rows = "\n".join(f"{did} {size}" for did, size in sorted(sizes.items()))
+    return hashlib.sha256(f"{site}\n{rows}".encode()).hexdigest()[:10]
+
+
+@dataclass
+class Usage:
+    """What the requests take of each limit: bytes on their way by site, all bytes, requests in an hour."""
+
+    site: Counter[Site] = field(default_factory=Counter)
+    total: int = 0
+    hour: int = 0
+
+    @classmethod
+    def of(cls, table: Table, now: datetime) -> "Usage":
+        """Return the usage by all open requests, and by the requests of the last hour."""
+        usage = cls()
+        usage.add(table.requests)
+        asked = (one for one in (*table.requests, *table.ended) if one.kind is StagingKind.STAGE)
+        usage.hour = len({(one.batch, one.asked_at) for one in asked if now - one.asked_at < HOUR})
+        return usage
+
+    def add(self, requests: Iterable[Request]) -> None:
+        """Reserve the bytes of *requests*."""
+        for one in requests:
+            self.total += one.bytes
+            self.site[one.site] += one.bytes if one.is_in_flight else 0
+
+
+# -- commands
+
+
+CommandName = Literal["approve", "reject", "cancel", "resume"]
+
+
+@dataclass(frozen=True, slots=True)
+class StagingCommand:
+    """One command. ``target`` is the id of a batch or of a rule; empty for resume.
+
+    *approve* and *reject* answer a request that waits for a person. *cancel* ends requests of ours, and
+    nothing is asked again for their datasets for a week, or until *resume*. *resume* forgets all failures
+    and rejections.
+    """
+
+    name: CommandName
+    target: str = ""
+
+
+class StagingControl(Protocol):
+    """The operator's switch and commands, as the daemon reads them."""
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Return why all asking and renewing is stopped; None if it is not. The switch is read each time."""
+
+    def read_pending(self) -> PendingCommands[StagingCommand]:
+        """Return the commands that are not executed yet, first to last; do not remove them."""
+
+    def remove_processed(self, pending: PendingCommands[StagingCommand]) -> None:
+        """Remove the commands *pending*, and set aside the files that are not commands.
+
+        Raises:
+            StateError: a command cannot be removed, and would be executed again.
+        """
+
+
+def apply_commands(table: Table, commands: Iterable[StagingCommand], now: datetime) -> Table:
+    """Return *table* after *commands*; the next plan makes the cancellations."""
+    for command in commands:
+        if command.name == "resume":
+            table = Table(
+                tuple(replace(one, closed_until=None, refusal=None) for one in table.requests),
+                tuple(replace(one, closed_until=None, refusal=None) for one in table.ended),
+                {name: one for name, one in table.decisions.items() if one.verb == "approve"},
+            )
+        elif command.name == "cancel":
+            named = [one for one in table.requests if command.target in {one.batch, one.rule}]
+            closed = (table.close(one, now, RefusalKind.OTHER, BY_OPERATOR) for one in named)
+            table = table.put(*(replace(one, closed_until=now + KEEP_ENDED) for one in closed))
+        elif command.target:
+            decision = Decision(command.name, now)
+            table = replace(table, decisions={**table.decisions, command.target: decision})
+    return table
+
+
+# -- the rules as the catalogue lists them
+
+
+def follow_rules(
+    table: Table,
+    catalogue: str,
+    rules: Iterable[ExistingRule],
+    asked: frozenset[str],
+    unknown_bytes: int,
+    now: datetime,
+) -> Table:
+    """Return *table* after *catalogue* listed *rules*.
+
+    Args:
+        asked: the rules that the query named: those that *rules* omits do not exist.
+        unknown_bytes: what a rule of ours counts that the table lacks, and whose size is unknown.
+    """
+    by_id = {rule.id: rule for rule in rules if rule.is_ours}
+    by_place = {(rule.did, rule.site): rule for rule in by_id.values()}
+    known = {one.rule for one in table.requests}
+    changed = []
+    for one in table.requests:
+        if one.catalogue != catalogue:
+            continue
+        rule = by_id.get(one.rule) if one.rule else by_place.get(one.key)
+        if rule:
+            known.add(rule.id)
+            changed.append(_update(table, one, rule, now))
+        elif one.rule in asked:
+            changed.append(_end(table, one, now))
+    table = table.put(*changed)
+    for rule in by_id.values():
+        if rule.id not in known and table.find(rule.did, rule.site) is None:
+            size = rule.bytes or unknown_bytes
+            name = make_batch(rule.site, {rule.did: size})
+            row = Request(
+                rule.did, rule.site, catalogue, rule.kind, size, name, now, int(DAY.total_seconds()),
+                rule.storage, wanted_at=now,
+            )  # fmt: skip
+            table = table.put(_update(table, row, rule, now))
+    return table
+
+
+def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Request:
+    granted, was_shortened = one.granted_seconds, False
+    if rule.expires_at and granted is None and one.called_at:
+        granted = max(0, int((rule.expires_at - one.called_at).total_seconds()))
+    elif rule.expires_at and one.expires_at and not one.cancelled_at and granted is not None:
+        was_shortened = rule.expires_at < one.expires_at - _TOLERANCE
+    is_done = rule.state is RequestState.DONE or rule.is_whole
+    new = replace(
+        one,
+        rule=rule.id,
+        state=rule.state,
+        files=one.files if rule.files is None else rule.files,
+        files_done=rule.files_done,
+        expires_at=rule.expires_at,
+        granted_seconds=granted,
+        ready_at=rule.ready_at,
+        is_complete=is_done,
+        stuck_since=(rule.stuck_since or one.stuck_since or now) if rule.state in _STUCK_STATES else None,
+        reason=one.reason if one.closed_until else rule.reason,
+        blocked=rule.blocked,
+    )
+    if one.closed_until:
+        return new
+    if was_shortened:
+        return table.close(new, now, RefusalKind.OTHER, SHORTENED)
+    if rule.state is RequestState.FAILED and not is_done:
+        is_pin = one.kind is StagingKind.PIN
+        reason = f"files left {one.site} before the pin was set" if is_pin else rule.reason
+        return table.close(new, now, RefusalKind.NO_SOURCE, reason or "the catalogue gave up")
+    return new
+
+
+def _end(table: Table, one: Request, now: datetime) -> Request:
+    """Return the request *one*, which the catalogue does not list any more."""
+    ended = replace(one, ended_at=now, ready_at=None)
+    if one.closed_until:
+        return ended
+    if one.cancelled_at or (one.expires_at is not None and one.expires_at <= now + _TOLERANCE):
+        return replace(ended, reason="cancelled" if one.cancelled_at else "its lifetime ended")
+    return table.close(ended, now, RefusalKind.OTHER, VANISHED)
+
+
+def drop_without_effect(table: Table, catalogue: str, seen: frozenset[Did], now: datetime) -> Table:
+    """Return *table* without calls in doubt that had no effect: nobody needs them, and no rule came of them.
+
+    *seen* are the datasets whose rules *catalogue* has just listed.
+    """
+    unused = (
+        one
+        for one in table.requests
+        if one.catalogue == catalogue and one.did in seen and not (one.rule or one.job_count)
+    )
+    late = (one for one in unused if now - (one.called_at or one.asked_at) >= REPEAT_AFTER)
+    return table.put(*(replace(one, ended_at=now, reason="the call had no effect") for one in late))
+
+
+# -- demand and upkeep
+
+
+def apply_needs(table: Table, needs: LiveNeeds, now: datetime, keep_for: timedelta) -> Table:
+    """Return *table* with the live demand of each open request.
+
+    The demand is seen to be gone only if all schedds answered. Else the last demand counts for *keep_for*.
+    """
+    return replace(table, requests=tuple(_count_demand(one, needs, now, keep_for) for one in table.requests))
+
+
+def _count_demand(one: Request, needs: LiveNeeds, now: datetime, keep_for: timedelta) -> Request:
+    wanting = needs.by_did.get(one.did, ())
+    if wanting:
+        ran = any(need.jobs.is_running and need.jobs.running_site == one.site for need in wanting)
+        return replace(
+            one,
+            job_count=sum(need.jobs.job_count for need in wanting),
+            wanted_at=max(needs.read_at[need.schedd] for need in wanting),
+            unwanted_since=None,
+            is_used=one.is_used or (ran and one.is_complete),
+        )
+    if needs.is_complete:
+        return replace(one, job_count=0, unwanted_since=one.unwanted_since or now)
+    is_kept = now - (one.wanted_at or one.asked_at) < keep_for
+    return one if is_kept else replace(one, job_count=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One call to make: *request* as the table has it before the call, and why the call is made."""
+
+    request: Request
+    verb: Literal["ask", "renew", "cancel"]
+    reason: str = ""
+
+
+def plan_upkeep(table: Table, now: datetime, *, is_complete: bool) -> list[Write]:
+    """Plan the repeats, renewals and cancellations of this step; those whose rule ends first come first.
+
+    *is_complete*: whether all schedds answered, so that demand can be seen to be gone.
+    """
+    order = sorted(table.requests, key=lambda one: (not one.rule, one.expires_at or now, one.did, one.site))
+    writes = [write for one in order if (write := _plan_write(one, now, is_complete=is_complete))]
+    return writes[:_MAX_CALLS]
+
+
+def _plan_write(one: Request, now: datetime, *, is_complete: bool) -> Write | None:
+    is_wanted = one.job_count > 0 and not one.closed_until
+    if not one.rule:  # repeated after one minute, then two, four … and at last every ten
+        pause = min(REPEAT_AFTER, (now - one.asked_at) / 2)
+        is_due = is_wanted and now - (one.called_at or one.asked_at) >= pause
+        return Write(one, "ask", "the last call had no answer") if is_due else None
+    if one.called_at and now - one.called_at < (HOUR if one.problem else REPEAT_AFTER):
+        return None
+    left = one.expires_at - now if one.expires_at else timedelta.max
+    if one.closed_until and one.reason != SHORTENED:
+        return _cancel(one, one.reason, left)
+    if one.expires_at is None and not one.closed_until:
+        return Write(one, "renew", "it had no end")
+    if is_wanted:
+        given = min(one.lifetime_seconds, one.granted_seconds or one.lifetime_seconds)
+        is_due = left < timedelta(seconds=given) / 2
+        return Write(one, "renew", f"{format_count(one.job_count, 'job')} need it") if is_due else None
+    is_gone = one.unwanted_since and is_complete and now - one.unwanted_since >= HOUR
+    if not is_gone or one.closed_until or one.kind is StagingKind.PIN:
+        return None  # a pin ends by itself, soon
+    if one.is_in_flight:
+        return _cancel(one, "no job needs it any more", left)
+    if left > KEEP_COMPLETE + HOUR and not one.problem:
+        shorter = replace(one, lifetime_seconds=int(KEEP_COMPLETE.total_seconds()))
+        return Write(shorter, "renew", "no job needs it any more")
+    return None
+
+
+def _cancel(one: Request, reason: str, left: timedelta) -> Write | None:
+    """Return the call that ends *one*; None if it ends soon anyhow."""
+    is_ending = left <= (2 * HOUR if one.cancelled_at else timedelta())
+    return None if is_ending else Write(one, "cancel", reason)

@@ -1,0 +1,244 @@
+"""Cases of a real Rucio with the field's oddities, each by its kind: pins and requests."""
+
+from datetime import timedelta
+
+import pytest
+
+from hydrator.domain.model import ReplicaState
+from hydrator.domain.staging_ports import RefusalKind, RequestState
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
+from tests.staging_world import DAY, StagingWorld, need, run
+
+# R11: an odd number of one site
+
+
+@pytest.mark.parametrize("odd", ["CAM-DISK reports free = -1", "CAM-DISK reports MinFreeSpace = -1", 0, None])
+def test_an_odd_free_space_closes_its_own_site_and_no_other(odd):
+    world = StagingWorld(L1=1, L2=1)
+    world.stager.spaces[CAM] = odd
+    if odd is None:
+        del world.stager.spaces[CAM]
+    world.hold(L2, RAL, expires_at=NOON + HOUR)
+    world.step_with(need(L1, sites=[CAM, RAL]), run(L2, site=RAL), need("L3"))
+    assert world.stages == {(L1, RAL)}
+    assert world.pins == {(L2, RAL)}
+    assert world.overview.problems == {}
+
+
+@pytest.mark.parametrize(("odd", "words"), [("CAM-DISK reports free = -1", "free = -1"), (0, "0 B are free")])
+def test_a_site_that_alone_matches_is_named_with_what_it_lacks(odd, words):
+    world = StagingWorld(L1=1)
+    world.stager.spaces[CAM] = odd
+    world.step_with(need(L1, sites=[CAM]))
+    assert words in world.reasons[0]
+    assert "CAM" in world.reasons[0]
+
+
+# R12: Rucio keeps a rule after its end
+
+
+@pytest.mark.parametrize("blocked", ["it is locked", "it has the child rule abc"])
+def test_a_rule_that_rucio_keeps_counts_until_it_is_not_listed(blocked):
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.stager.set("rule1", blocked=blocked)
+    world.step_with()
+    for _ in range(30):
+        world.step(10 * MINUTE)
+    [one] = world.table.requests
+    assert one.is_in_flight
+    assert world.stager.calls.count("cancel") == 1  # it has ended: there is nothing to repeat
+    assert f"the catalogue keeps it after its end: {blocked}" in world.overview.requests[0].description
+    assert {row.name: row.used for row in world.overview.limits if row.used} == {
+        "total_tb": 10**12, "site_tb": 10**12
+    }  # fmt: skip
+    world.stager.set("rule1", blocked="")
+    world.step()
+    assert world.table.requests == ()
+
+
+# R13: locks say what is there, the state only what moves
+
+
+@pytest.mark.parametrize("state", [RequestState.SUSPENDED, RequestState.MOVING, RequestState.STUCK])
+@pytest.mark.parametrize(("ends_in", "is_pinned"), [(8 * HOUR, True), (None, False)])
+def test_data_whose_locks_are_ok_is_pinned_whatever_the_state_of_the_rule(state, ends_in, is_pinned):
+    world = StagingWorld(L1=1)
+    end = None if ends_in is None else NOON + ends_in
+    world.put(L1, CAM)
+    world.stager.add_rule(L1, CAM, state=state, is_whole=True, expires_at=end)
+    world.step_with(run(L1))
+    assert world.pins == ({(L1, CAM)} if is_pinned else set())
+    assert world.reasons == []
+
+
+# R14: data that is whole is not on its way
+
+
+def test_whole_data_under_a_moving_rule_binds_no_other_dataset_to_its_site():
+    world = StagingWorld(L1=1, L2=1)
+    world.put(L1, CAM)
+    world.stager.add_rule(L1, CAM, state=RequestState.MOVING, is_whole=True)
+    world.step_with(need(L1, L2, sites=[RAL]))
+    assert world.stages == {(L1, RAL), (L2, RAL)}
+
+
+# R15: a rule that will never move
+
+
+@pytest.mark.parametrize(("age", "is_asked"), [(HOUR, False), (30 * DAY, True)])
+def test_a_stuck_rule_of_others_is_joined_for_a_day_only_and_called_stuck(age, is_asked):
+    world = StagingWorld(L1=1)
+    world.stager.add_rule(
+        L1, CAM, "carl", state=RequestState.STUCK, stuck_since=NOON - age, reason="no route"
+    )
+    world.put(L1, CAM, ReplicaState.STUCK, 0.0)
+    world.step_with(need(L1, sites=[CAM]))
+    assert world.stages == ({(L1, CAM)} if is_asked else set())
+    if not is_asked:
+        text = "the data is on its way to CAM by the rule rule1 of carl, which is stuck (no route)"
+        assert world.reasons == [text]
+
+
+# R16: a pin's race
+
+
+def test_a_pin_whose_files_left_closes_only_that_pin():
+    world = StagingWorld(L1=1)
+    theirs = world.hold(L1, RAL, expires_at=NOON + HOUR)
+    world.step_with(run(L1, site=RAL))
+    assert world.pins == {(L1, RAL)}
+    del world.stager.rules[theirs]
+    world.put(L1, RAL, ReplicaState.PARTIAL, 0.5)
+    world.stager.set("rule2", state=RequestState.FAILED, is_whole=False, reason="no storage has the files")
+    world.step_with(need(L1))
+    assert world.stages == {(L1, CAM)}
+    ends = [row.description for row in world.overview.requests if row.site == RAL]
+    assert "files left RAL before the pin was set" in ends[0]
+    world.step(11 * MINUTE)
+    world.step()
+    assert world.pins == set()
+
+
+# R17: what Rucio gave is read back
+
+
+def test_a_policy_that_cuts_lifetimes_is_told_and_not_called_all_the_time():
+    world = StagingWorld(L1=1, L2=1)
+    world.stager.longest = HOUR
+    world.step_with(need(L1, sites=[CAM]))
+    world.arrive()
+    world.disk[L1, CAM] = (ReplicaState.PARTIAL, 1.0)  # whole, but no rule holds it for long enough
+    for _ in range(70):
+        world.step_with(need(L1, sites=[CAM]), need(L2, sites=[CAM]))
+    text = "the catalogue gives a rule at CAM 1 h, and jobs need the data for 6 h"
+    assert text in world.overview.requests[0].description
+    assert world.reasons[-1] == text  # nothing more is brought to where it cannot stay
+    assert world.stages == {(L1, CAM)}
+    assert world.stager.calls.count("request") == 3  # renewed at half of what Rucio gives
+
+
+def test_data_whose_rules_end_too_soon_for_jobs_is_pinned():
+    world = StagingWorld(L1=1)
+    world.put(L1, CAM, ReplicaState.PARTIAL, 1.0)
+    world.stager.add_rule(L1, CAM, expires_at=NOON + 3 * HOUR)
+    world.step_with(need(L1, sites=[CAM]))
+    assert world.pins == {(L1, CAM)}
+    assert world.stages == set()
+
+
+# R18: from Rucio's source
+
+
+def test_a_denied_or_deleted_rule_is_not_asked_again_for_a_day_and_the_list_says_so():
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.step()
+    del world.stager.rules["rule1"]
+    for _ in range(23):
+        world.step(HOUR)
+    assert world.stages == set()
+    assert world.reasons[0].startswith(
+        "lofar:L1 at CAM: the catalogue does not list it any more: it was denied, or deleted before its end"
+    )
+    for _ in range(3):
+        world.step(HOUR)
+    assert world.stages == {(L1, CAM)}
+
+
+def test_a_rule_that_an_admin_deletes_is_not_renewed_until_rucio_has_removed_it():
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.step()
+    world.stager.delete("rule1")
+    for _ in range(12):
+        world.step(10 * MINUTE)
+    assert world.stager.calls.count("request") == 1
+    assert world.stages == set()
+    assert "somebody has shortened its lifetime in the catalogue" in world.reasons[0]
+    for _ in range(25):
+        world.step(HOUR)
+    assert world.stages == {(L1, CAM)}
+
+
+def test_a_rule_that_blocks_its_successor_is_renewed_in_place():
+    """Rucio keeps the ended rule until its cleaner runs, and refuses a second one."""
+    world = StagingWorld(L1=1)
+    world.has_cleaner = False
+    world.step_with(need(L1))
+    world.step_with()
+    for _ in range(8):
+        world.step(10 * MINUTE)  # cancelled, but still listed
+    world.step_with(need(L1), after=10 * MINUTE)
+    assert [rule.id for rule in world.stager.own_rules()] == ["rule1"]
+    assert world.stager.rules["rule1"].expires_at == world.clock.now + 15 * DAY
+
+
+def test_a_cleaner_that_removes_a_renewed_rule_is_not_a_refusal_by_a_person():
+    """The cleaner does not look at a renewed end again."""
+    world = StagingWorld(L1=1)
+    world.has_cleaner = False
+    world.step_with(need(L1))
+    world.step()
+    world.step(16 * DAY)  # ended while the daemon was away, and renewed now
+    del world.stager.rules["rule1"]
+    world.step()
+    world.step()
+    assert world.stages == {(L1, CAM)}
+
+
+def test_a_rule_that_rucio_moved_to_an_archive_is_followed_by_its_id():
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.stager.set("rule1", did=L2)  # the archive that has the file
+    for _ in range(5):
+        world.step()
+    [one] = world.table.requests
+    assert (one.did, one.rule, one.state) == (L1, "rule1", RequestState.MOVING)
+    assert world.stager.calls.count("request") == 1
+
+
+def test_a_rule_without_locks_yet_counts_with_its_whole_size():
+    world = StagingWorld(L1=1)
+    world.step_with(need(L1))
+    world.stager.set("rule1", state=RequestState.QUEUED, files=None, bytes=None)  # INJECT, 0/0/0
+    world.step()
+    assert world.overview.in_flight_bytes == {CAM: 10**12}
+
+
+def test_a_container_of_unknown_size_counts_as_too_much():
+    world = StagingWorld(L1=1)
+    world.stager.add_rule(L2, CAM, "hydrator", is_ours=True, state=RequestState.MOVING, expires_at=NOON + DAY)
+    world.step_with(need(L2))
+    assert world.overview.in_flight_bytes == {CAM: 5 * 10**12}  # the largest request
+    other = StagingWorld()
+    other.step_with(need(L2))
+    assert other.reasons == ["the size of lofar:L2 is unknown"]
+
+
+def test_a_rule_made_by_hand_with_our_account_is_not_touched():
+    world = StagingWorld(L1=1)
+    world.stager.refusals[L1] = (RefusalKind.NOT_OURS, "account hydrator has a rule that is not the daemon's")
+    world.step_with(need(L1))
+    assert world.stager.calls.count("request") == 1
+    assert "not the daemon's" in world.step(timedelta(minutes=1)).not_asked[0].reason

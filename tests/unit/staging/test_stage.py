@@ -1,0 +1,369 @@
+"""Stage requests: which data is asked for, where, in which order, and why not."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hydrator.domain.model import Did, ReplicaState, Site, Unseen
+from hydrator.domain.network import Rate
+from hydrator.domain.staging_ports import RequestState
+from hydrator.staging.table import StagingCommand
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL
+from tests.staging_world import BOB, SCHEDD, TERABYTE, StagingWorld, need, policy, run, world_with
+
+DAY = timedelta(days=1)
+
+
+def test_data_that_no_site_has_is_asked_for_at_one_site():
+    world = world_with(need(L1, L2), L1=0.5, L2=1)
+    assert world.stages == {(L1, CAM), (L2, CAM)}
+    assert {rule.expires_at for rule in world.stager.own_rules()} == {world.clock.now + 15 * DAY}
+    [row, _] = world.overview.requests
+    assert row.description == "asked 12:01 UTC at CAM, request rule1, 1 job needs it"
+
+
+def test_a_job_must_wait_before_its_data_is_asked_for():
+    world = world_with(need(L1, queued_since=NOON), L1=1)
+    assert world.stages == set()
+    assert world.reasons == ["the jobs have waited for 1 min; asked in 9 min"]
+    world.step(9 * MINUTE)
+    assert world.stages == {(L1, CAM)}
+
+
+@pytest.mark.parametrize(
+    ("missing", "reasons"),
+    [(False, []), (None, ["it is unknown whether the jobs wait for anything but data"])],
+)
+def test_only_jobs_that_wait_for_nothing_but_data_count(missing, reasons):
+    world = world_with(need(L1, is_data_missing=missing), L1=1)
+    assert world.stages == set()
+    assert world.reasons == reasons
+
+
+def test_data_that_is_complete_at_one_site_is_never_asked_for():
+    world = StagingWorld(L1=1)
+    world.put(L1, RAL)
+    world.step_with(need(L1, sites=[CAM]))
+    assert world.stages == set()
+    assert world.reasons == ["the data is complete at RAL"]
+
+
+def test_data_on_its_way_to_a_site_is_not_asked_for_again():
+    world = StagingWorld(L1=1)
+    world.stager.add_rule(L1, OSO, state=RequestState.MOVING)
+    world.step_with(need(L1))
+    assert world.stages == set()
+    assert world.reasons == ["the data is on its way to OSO"]
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda world: setattr(world.catalogue, "is_broken", True),
+        lambda world: setattr(world.catalogue, "unseen_reasons", {L1: "timeout"}),
+        lambda world: setattr(world.catalogue, "unreachable_sites", frozenset({RAL})),
+        lambda world: setattr(world.stager, "is_broken", True),
+        lambda world: world.stager.sizes.clear(),
+        lambda world: world.stager.spaces.clear(),
+        lambda world: world.needs.needs.update({SCHEDD: Unseen("timeout")}),
+    ],
+    ids=["catalogue", "dataset", "site", "stager", "size", "space", "schedd"],
+)
+def test_nothing_is_asked_on_what_was_not_seen(break_it):
+    world = StagingWorld(L1=1)
+    world.queue(need(L1))
+    break_it(world)
+    world.step()
+    world.step()
+    assert "request" not in world.stager.calls
+    assert world.overview.not_asked or world.overview.problems
+
+
+def test_jobs_of_a_schedd_that_fell_silent_are_not_asked_for():
+    world = world_with(need(L1, queued_since=NOON), L1=1)
+    world.needs.needs[SCHEDD] = Unseen("timeout")
+    world.step(20 * MINUTE)
+    assert "request" not in world.stager.calls
+
+
+def test_a_site_that_is_not_listed_is_not_chosen():
+    world = StagingWorld(policy(sites=[RAL]), L1=1, L2=1)
+    world.step_with(need(L1), need(L2, sites=[CAM]))
+    assert world.stages == {(L1, RAL)}
+    assert world.reasons == ["RAL does not match the rest of the jobs' requirements"]
+
+
+def test_a_small_dataset_is_copied_to_the_large_one():
+    world = StagingWorld(L1=0.00001, L2=0.5, L3=0.001)
+    world.put(L2, RAL)
+    world.put(L1, CAM)
+    world.put(L3, OSO, ReplicaState.PARTIAL, 0.9)
+    world.step_with(need(L1, L2, L3))
+    assert world.stages == {(L1, RAL), (L3, RAL)}
+
+
+def test_of_equal_sites_the_one_with_the_fastest_transfer_is_chosen_then_the_free_space():
+    class Rates:
+        def rate(self, source, destination):
+            return Rate(1e9 if destination == OSO else 1e8, "test")
+
+    world = StagingWorld(L1=1)
+    world.put(L1, Site("ARCHIVE"), ReplicaState.ON_TAPE)
+    world.restart(rates=Rates)
+    world.step_with(need(L1))
+    assert world.stages == {(L1, OSO)}
+    other = StagingWorld(L1=1)
+    other.stager.spaces[RAL] = 150 * TERABYTE
+    other.step_with(need(L1))
+    assert other.stages == {(L1, RAL)}
+
+
+def test_a_recall_from_the_tape_of_the_same_site_comes_first():
+    world = StagingWorld(L1=1.5, L2=0.5)
+    world.put(L1, RAL, ReplicaState.ON_TAPE)
+    world.put(L2, CAM)
+    world.step_with(need(L1, L2))
+    assert world.stages == {(L1, RAL), (L2, RAL)}
+    assert {one.did: one.source for one in world.table.requests} == {L1: RAL, L2: None}
+
+
+def test_a_thousand_jobs_of_two_users_on_one_dataset_make_one_request():
+    world = StagingWorld(L1=1)
+    world.queue(
+        need(L1, jobs=600), need(L1, jobs=400, user=BOB, queued_since=NOON - 2 * HOUR), need("L1", jobs=1)
+    )
+    for _ in range(5):
+        world.step()
+    assert len(world.stager.rules) == 1
+    assert world.stager.calls.count("request") == 1
+    [one] = world.table.requests
+    assert (one.user, one.job_count) == (BOB, 1001)  # the owner of the oldest job
+
+
+def test_jobs_that_share_a_dataset_get_all_at_one_site():
+    world = StagingWorld(L1=0.5, L2=1.5, L3=0.2)
+    world.put(L3, OSO)
+    world.step_with(need(L1, L2, queued_since=NOON - 2 * HOUR), need(L1, L3))
+    assert world.stages == {(L1, CAM), (L2, CAM), (L3, CAM)}
+
+
+def test_the_rule_of_another_account_is_joined():
+    world = StagingWorld(L1=1, L2=1)
+    world.stager.add_rule(L1, RAL, account="carl", state=RequestState.UNAPPROVED)
+    world.step_with(need(L1, L2, sites=[RAL]))
+    assert world.stages == {(L2, RAL)}
+    assert world.overview.joined == {"lofar:L1 at RAL": "the rule rule1 of carl"}
+
+
+def test_data_whose_rule_is_done_and_that_no_cycle_has_seen_yet_is_not_asked_for_elsewhere():
+    world = world_with(need(L1), L1=1)
+    world.stager.set("rule1", state=RequestState.DONE)
+    world.step()  # the replicas are not in the catalogue's answer yet
+    assert world.stages == {(L1, CAM)}
+    assert world.reasons == ["the data is on its way to CAM by our request rule1"]
+
+
+def test_a_rule_that_claims_completeness_without_replicas_stops_the_request():
+    world = StagingWorld(policy(sites=[CAM]), L1=1)
+    world.stager.add_rule(L1, CAM)
+    world.step_with(need(L1))
+    assert world.stages == set()
+    assert world.reasons == [
+        "the rule rule1 of someone says that lofar:L1 is complete at CAM, but its replicas are not"
+    ]
+
+
+def test_a_dataset_of_two_candidates_is_asked_for_once():
+    world = StagingWorld(L1=0.5, L2=1)
+    world.step_with(need(L1, queued_since=NOON - 2 * HOUR), need(L1, L2))
+    assert world.stages == {(L1, CAM), (L2, CAM)}
+    assert world.stager.calls.count("request") == 2
+    assert {row.name: row.used for row in world.overview.limits} == {
+        "total_tb": 1.5 * TERABYTE, "hour_requests": 2, "site_tb": 1.5 * TERABYTE
+    }  # fmt: skip
+
+
+EXCEEDED = "2 TB would exceed the limit of 1 TB"
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"request_tb": 1}, "2 TB for CAM exceeds the limit of 1 TB for one request"),
+        ({"site_tb": 1}, f"{EXCEEDED} on the way to CAM: 0 B are taken"),
+        ({"total_tb": 1}, f"{EXCEEDED} of all requests and pins: 0 B are taken"),
+        ({"hour_requests": 0}, "0 requests were made in the last hour, the limit"),
+        (
+            {"floor_tb": 99},
+            "2 TB would leave less than 99 TB free at CAM: 100 TB are free, 0 B are on their way",
+        ),
+    ],
+)
+def test_a_request_above_a_limit_is_not_made_and_says_why(limits, reason):
+    world = world_with(need(L1), rules=policy(limits=limits), L1=2)
+    assert world.stages == set()
+    assert world.reasons == [reason]
+
+
+def test_bytes_count_on_the_way_until_they_arrived_and_in_all_until_rucio_lists_them_no_more():
+    world = StagingWorld(policy(limits={"site_tb": 3, "total_tb": 5}), L1=2, L2=2, L3=2)
+    at_cam = [need(did, sites=[CAM]) for did in (L1, L2, L3)]
+    world.step_with(*at_cam)
+    world.step()
+    assert world.stages == {(L1, CAM)}
+    world.arrive()
+    world.step()
+    assert world.stages == {(L1, CAM), (L2, CAM)}
+    world.arrive()
+    for _ in range(70):
+        world.step_with(*at_cam[2:])
+    assert (L3, CAM) not in world.stages
+    world.step_with(*at_cam[2:], after=5 * DAY)  # the two had four days after their last job
+    world.step_with(*at_cam[2:])
+    assert (L3, CAM) in world.stages
+
+
+def test_a_full_site_is_passed_over():
+    world = StagingWorld(L1=2)
+    world.stager.spaces[CAM] = 4 * TERABYTE
+    world.step_with(need(L1))
+    assert world.stages == {(L1, OSO)}
+
+
+def test_the_space_that_the_operator_gives_shrinks_by_what_has_arrived():
+    rules = policy(sites={CAM: {"space_tb": 6}})
+    world = StagingWorld(rules, L1=2, L2=1.5)
+    world.stager.spaces.clear()
+    world.step_with(need(L1))
+    world.arrive()
+    world.step_with(need(L2))
+    assert world.stages == {(L1, CAM)}
+    assert world.reasons == [
+        "1.5 TB would leave less than 3 TB free at CAM: 4 TB are free, 0 B are on their way"
+    ]
+
+
+def test_users_take_turns():
+    world = StagingWorld(policy(limits={"hour_requests": 3}), **{f"D{n}": 1 for n in range(6)})
+    datasets = [Did(f"lofar:D{n}") for n in range(6)]
+    world.step_with(
+        *(need(did, queued_since=NOON - 9 * HOUR + n * MINUTE) for n, did in enumerate(datasets[:4])),
+        *(need(did, user=BOB, queued_since=NOON - HOUR + n * MINUTE) for n, did in enumerate(datasets[4:])),
+    )
+    assert {did for did, _ in world.stages} == {datasets[0], datasets[4], datasets[1]}
+
+
+def test_a_stream_of_small_requests_does_not_starve_a_large_one():
+    limits = {"site_tb": 5, "approval_tb": 10, "hour_requests": 1000}
+    world = StagingWorld(policy(limits=limits), L1=4, L2=3, **{f"S{n}": 1 for n in range(48)})
+    small = [need(f"S{n}", user=BOB, sites=[CAM]) for n in range(48)]
+    world.step_with(need(L2, user=BOB, sites=[CAM]))  # 3 of 5 TB are taken when the large request comes
+    for n in range(20):
+        world.step_with(need(L1, queued_since=NOON - 2 * HOUR, sites=[CAM]), *small[: n + 1])
+        if n % 4 == 3:
+            world.arrive()
+    assert (L1, CAM) in world.stages
+    assert len(world.stages) > 10  # the small ones go on
+
+
+def test_a_request_that_can_never_fit_keeps_no_room():
+    world = StagingWorld(policy(limits={"site_tb": 2, "approval_tb": 10}), L1=3, L2=1)
+    world.step_with(need(L1, queued_since=NOON - 9 * HOUR, sites=[CAM]), need(L2, sites=[CAM]))
+    assert world.stages == {(L2, CAM)}
+
+
+def test_a_large_request_waits_for_a_person_and_its_approval_lasts_until_success():
+    world = world_with(need(L1, jobs=7), L1=3)
+    assert world.stages == set()
+    [row] = world.overview.planned
+    assert (
+        row.description == f"3 TB in 1 dataset at CAM wait for `hydrator staging approve {row.first.batch}`"
+    )
+    world.control.commands.append(StagingCommand("approve", row.first.batch))
+    world.stager.refusals[L1] = ("other", "the database is locked")
+    world.step()
+    assert world.stages == set()
+    world.stager.refusals.clear()
+    world.step(61 * MINUTE)
+    assert world.stages == {(L1, CAM)}
+    assert world.table.decisions == {}
+
+
+def test_an_approval_is_for_exactly_these_bytes():
+    world = world_with(need(L1), L1=3)
+    [row] = world.overview.planned
+    world.control.commands.append(StagingCommand("approve", row.first.batch))
+    world.add_dataset(L1, 4)
+    world.step()
+    assert world.stages == set()
+    assert world.overview.planned[0].first.batch != row.first.batch
+
+
+def test_a_rejected_request_is_not_made_before_the_operator_resumes():
+    world = StagingWorld(policy(sites=[CAM]), L1=3)
+    [row] = world.step_with(need(L1)).planned
+    world.control.commands.append(StagingCommand("reject", row.first.batch))
+    world.step()
+    assert world.overview.planned == ()
+    assert world.reasons == [f"the operator rejected the request {row.first.batch} of 3 TB at CAM"]
+    world.control.commands.append(StagingCommand("resume"))
+    assert [each.first.batch for each in world.step().planned] == [row.first.batch]
+
+
+def test_propose_shows_the_plan_and_sends_nothing():
+    world = world_with(need(L1, jobs=3), rules=policy("propose"), L1=1)
+    [row] = world.overview.planned
+    assert row.description == "would ask for 1 TB in 1 dataset at CAM; the mode is propose"
+    assert (row.bytes, row.job_count, row.mode) == (TERABYTE, 3, "propose")
+    assert set(world.stager.calls) == {"list"}
+    assert world.table.requests == ()
+
+
+@pytest.mark.parametrize(
+    "rules", [policy("off"), policy(sites={CAM: {"mode": "off"}}), policy(catalogues={"other": {}})]
+)
+def test_with_the_mode_off_the_stager_is_never_called(rules):
+    world = StagingWorld(rules, L1=1)
+    world.queue(need(L1), run(L1))
+    for _ in range(3):
+        world.step()
+    assert world.stager.calls == []
+
+
+def test_a_site_in_propose_is_shown_while_another_is_asked():
+    world = StagingWorld(policy(sites={CAM: {"mode": "propose"}, RAL: {}}), L1=1, L2=1)
+    world.step_with(need(L1, sites=[CAM]), need(L2, sites=[RAL]))
+    assert world.stages == {(L2, RAL)}
+    assert [row.first.site for row in world.overview.planned] == [CAM]
+
+
+def test_overview_leaves_out_datasets_that_are_never_published():
+    world = StagingWorld(L1=1, L2=1)
+    world.restart(never=(L2,))
+    world.step_with(need(L1), need(L2))
+    assert {row.did for row in world.overview.requests} == {L1}
+    assert L2 not in str(world.overview)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, "the last cycle began 1 h ago"),
+        ({"rivals": {"collector": "of another daemon"}}, "another daemon publishes on this pool"),
+    ],
+)
+def test_nothing_is_asked_on_an_old_cycle_or_beside_another_daemon(change, reason):
+    world = world_with(need(L1, queued_since=NOON), L1=1)
+    world.clock.now += MINUTE if change else HOUR
+    overview = world.controller.run_once(replace(world.report, **change))
+    assert world.stages == set()
+    assert overview.not_asked[0].reason.startswith(reason)
+
+
+def test_without_a_cycle_nothing_is_asked():
+    world = StagingWorld(L1=1)
+    world.queue(need(L1))
+    world.clock.now += HOUR
+    world.controller.run_once(None)
+    assert "request" not in world.stager.calls
