@@ -1,12 +1,14 @@
-"""A pool for the pictures and the tests of the pages: twenty sites, data on its way, a week of ended jobs."""
+"""A pool for the pictures and the tests of the pages: fifty sites, data on its way, a month of ended jobs."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from hydrator.diagnostics.overview.locality_history import build_overview
 from hydrator.diagnostics.overview.parts import PartKind, PartStatus
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.openings import Openings, Outlook, Reason
 from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot
 from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.domain.staging_ports import RequestState, StagingKind
@@ -23,17 +25,27 @@ RUN = "cygnus-a"
 NEW = tuple(Did(f"lofar:L{number}") for number in (999_983, 999_991, 999_997))
 SITES = (CAM, RAL, OSO, *map(Site, (
     "SURF", "JSC", "PSNC", "LBNL", "CSCS", "INAF-TRIESTE", "IAA-GRANADA", "NAC", "CFHT", "DESY-ZN",
-    "IRFU", "OBSPM", "SARA", "TLS", "UCT-IDIA", "UNIGE", "VIRAC",
+    "IRFU", "OBSPM", "SARA", "TLS", "UCT-IDIA", "UNIGE", "VIRAC", *(f"CESNET-{n:02}" for n in range(30)),
 )))  # fmt: skip
 DATASETS = [Did(f"lofar:L{200_000 + n * 37}") for n in range(250)]
+MANY_DATASETS = [Did(f"lofar:L{200_000 + n * 37}") for n in range(5000)]
 SIZES = {did: 40_000_000_000 + 1_000_000 * n for n, did in enumerate(DATASETS)}
+OUTLOOKS = {
+    set_key([L2, L3]): Outlook(Reason.TURN, (RAL,), 3),
+    set_key([DATASETS[3]]): Outlook(Reason.BESIDE, (CAM,), 12),
+    **{set_key([did]): Outlook(Reason.ABSENT) for did in NEW},
+}
 
 
-def _facts(number: int) -> SiteFacts:
-    """All kinds of facts; most datasets of a site are complete."""
-    states = list(DatasetState)
+def _facts(number: int, dids: Sequence[Did]) -> SiteFacts:
+    """Facts of a site: most datasets are complete; at one site of three some have any other state."""
+    states = (
+        list(DatasetState)
+        if number < 3 or number % 3 == 0
+        else [*[DatasetState.AVAILABLE] * 5, DatasetState.STAGING]
+    )
     facts = {}
-    for n, did in enumerate(DATASETS):
+    for n, did in enumerate(dids):
         if (n + number) % 4 == 0 or (number > 12 and n % number):
             continue
         state = states[0 if n % 4 else (n // 4 + number) % 6]
@@ -91,7 +103,12 @@ def changes() -> list[HistoryEntry]:
 
 def queues() -> PoolLoad:
     """A run with 24 jobs: 18 run beside their data, and 6 wait for 3 datasets."""
-    waiting = tuple(IdleJobs(2, set_key([did]), run=RUN) for did in NEW)
+    waiting = (
+        *(IdleJobs(2, set_key([did]), run=RUN) for did in NEW),
+        IdleJobs(38, set_key([L2, L3])),
+        IdleJobs(5, set_key([DATASETS[3]])),
+        IdleJobs(3, set_key([DATASETS[4]]), is_auto=False),
+    )
     start = int(NOON.timestamp()) - 1200
     running = (
         RunningJobs((start,) * 11, CAM, set_key([DATASETS[1]]), run=RUN),
@@ -100,9 +117,9 @@ def queues() -> PoolLoad:
     return PoolLoad(NOON - MINUTE, {"ap1": ScheddLoad(waiting, running)}, ())
 
 
-def world(**changed: object) -> ServerState:
-    """Twenty sites with all kinds of facts, a change that is held, and a catalogue that fails."""
-    facts = {site: _facts(number) for number, site in enumerate(SITES)}
+def world(dids: Sequence[Did] = DATASETS) -> ServerState:
+    """Fifty sites with all kinds of facts about *dids*, a change that is held, and a catalogue that fails."""
+    facts = {site: _facts(number, dids) for number, site in enumerate(SITES)}
     held = HeldLoss(NOON - HOUR, NOON, dict.fromkeys(DATASETS[:30], 3), 166, HoldCause.SITE)
     error = "no answer within 10 s"
     parts = (
@@ -122,12 +139,12 @@ def world(**changed: object) -> ServerState:
         ),
     )
     wants = [
-        *(want(did, jobs=n % 9 + 1) for n, did in enumerate(DATASETS)),
+        *(want(did, jobs=n % 9 + 1) for n, did in enumerate(dids)),
         *(want(did, jobs=2) for did in NEW),
         want(L2, L3, jobs=40),
     ]
-    state = ServerState(
-        ads={site: ad(L1, site=site, generation=1_700_000_000 + k) for k, site in enumerate(SITES[:19])},
+    return ServerState(
+        ads={site: ad(L1, site=site, generation=1_700_000_000 + k) for k, site in enumerate(SITES[:48])},
         snapshot=Snapshot(
             facts, unseen_reasons={L2: "the catalogue did not answer within 10 s"}, bytes_total=SIZES
         ),
@@ -142,8 +159,8 @@ def world(**changed: object) -> ServerState:
         staging=staging,
         locality=build_overview(_hours(), NOON),
         load=queues(),
+        openings=Openings(outlooks=OUTLOOKS),
     )
-    return replace(state, **changed)
 
 
 @dataclass

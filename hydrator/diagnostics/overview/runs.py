@@ -87,7 +87,7 @@ def find_run(
 ) -> RunProgress | None:
     """Return the progress of the jobs of run *name*, or with the key *name*; None if no job is in a queue."""
     running = tuple(each for each in _running_jobs(load) if name in (each.run, each.key))
-    idle = tuple(each for each in _idle_jobs(load) if name in (each.run, each.key))
+    idle = tuple(each for each in idle_groups(load) if name in (each.run, each.key))
     if not running and not idle:
         return None
     found = ClusterJobs(load.as_of, ScheddLoad(idle, running))
@@ -97,7 +97,7 @@ def find_run(
 def count_idle_jobs(did: Did, load: PoolLoad, demand: Demand) -> int:
     """Count the idle jobs that need *did*."""
     dids_by_key = _index_sets(demand)
-    return sum(jobs.job_count for jobs in _idle_jobs(load) if did in dids_by_key.get(jobs.key, ()))
+    return sum(jobs.job_count for jobs in idle_groups(load) if did in dids_by_key.get(jobs.key, ()))
 
 
 def measure_progress(
@@ -159,7 +159,8 @@ def _running_jobs(load: PoolLoad) -> Iterator[RunningJobs]:
             yield from schedd.running
 
 
-def _idle_jobs(load: PoolLoad) -> Iterator[IdleJobs]:
+def idle_groups(load: PoolLoad) -> Iterator[IdleJobs]:
+    """Yield the idle jobs of all schedds that answered."""
     for schedd in load.schedds.values():
         if not isinstance(schedd, Unseen):
             yield from schedd.idle

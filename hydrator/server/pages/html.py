@@ -41,6 +41,11 @@ def format_age(time: datetime, now: datetime) -> str:
     return f"{format_duration((now - time).total_seconds())} ago"
 
 
+def format_short_age(time: datetime, now: datetime) -> str:
+    """Return how long ago *time* was, in one unit: ``2 min``."""
+    return " ".join(format_duration((now - time).total_seconds()).split()[:2])
+
+
 def format_share(share: float | None) -> str:
     """Return a share, 0 to 1, in percent, rounded down; a question mark if it is not known."""
     return "?" if share is None else f"{int(share * 100 + 1e-9)} %"
@@ -70,11 +75,13 @@ def _build_environment() -> Environment:
     )
     environment.filters |= {
         "age": format_age,
+        "short_age": format_short_age,
         "bytes": format_bytes,
         "count": format_count,
         "duration": format_duration,
         "share": format_share,
         "percent": format_percent,
+        "thousands": "{:,}".format,
         "shell_quote": shlex.quote,
     }
     return environment

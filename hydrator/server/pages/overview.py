@@ -1,18 +1,20 @@
-"""Overview page for people: health, shares, arriving data, sites, search of datasets, last changes.
+"""Overview page for people: what needs a person, shares, sites, arriving data, waiting jobs, datasets.
 
 The functions are pure: they take values and return HTML.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from operator import attrgetter
 from typing import Final
 
 from hydrator.diagnostics.overview.health import Need
 from hydrator.diagnostics.overview.locality_history import LocalityOverview, LocalitySpan
 from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, Snapshot
-from hydrator.domain.text import format_count
+from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.server.view import ServerState
 from hydrator.state.locality_hours import begin_of_hour
@@ -20,7 +22,7 @@ from hydrator.state.locality_hours import begin_of_hour
 from .filters import PER_PAGE, STATES, Selection
 from .html import SIGNS, PageContext, render_page
 from .queued_sets import build_queued_sets
-from .site import SiteTile
+from .site import SiteRow
 from .staging import build_arrivals, build_staging_section
 
 SHOWN_HOURS: Final = 48
@@ -105,8 +107,8 @@ MAX_HELD_DIDS: Final = 20
 """Largest number of datasets that the page names for one held change."""
 MAX_PLACES: Final = 8
 """Largest number of sites that a row of a dataset names."""
-MAX_SET_SITES: Final = 8
-"""With more sites, the table of queued sets has no column for each site."""
+MAX_NEEDS: Final = 5
+"""Largest number of needs at the top of the page; a reader can open the others."""
 
 
 def render_overview(
@@ -120,20 +122,24 @@ def render_overview(
     snapshot = server_state.snapshot or Snapshot({})
     placement = server_state.placement or Placement.of(snapshot)
     selection = selection or Selection()
+    sites = server_state.ads.keys() | snapshot.sites.keys()
+    rows = [SiteRow.of(site, server_state, placement.sites.get(site)) for site in sites]
+    health = server_state.health
     return render_page(
         "overview.html",
-        "Where the data is",
+        f"{health.summary} · classad-hydrator",
         context=context,
         now=server_state.now,
-        **_describe_health(server_state),
-        summary=_summarize(placement, server_state.demand),
+        health=health,
+        needs=[_ShownNeed.of(need, server_state) for need in health.needs],
+        max_needs=MAX_NEEDS,
+        waiting_ads=_group_sites(server_state.withheld_reasons),
+        not_ready_reason=server_state.not_ready_reason,
+        parts=sorted(server_state.parts, key=lambda part: part.error is None),
+        queued_jobs=_count_placed_jobs(placement, server_state.demand),
         can_explain_jobs=can_explain_jobs,
-        sites=[
-            SiteTile.of(site, server_state, placement.sites.get(site))
-            for site in sorted(server_state.ads.keys() | snapshot.sites.keys())
-        ],
+        sites=sorted(rows, key=attrgetter("rank")),
         queued_sets=build_queued_sets(server_state),
-        max_set_sites=MAX_SET_SITES,
         snapshot=snapshot,
         datasets=_select_datasets(placement, server_state.demand, selection),
         selection=selection,
@@ -147,28 +153,19 @@ def render_overview(
     )
 
 
-def _describe_health(server_state: ServerState) -> dict[str, object]:
-    """Return the values of the first section of the page."""
-    health = server_state.health
-    return {
-        "health": health,
-        "needs": [_ShownNeed.of(need, server_state) for need in health.needs],
-        "waiting_ads": sorted(server_state.withheld_reasons.items()),
-        "not_ready_reason": server_state.not_ready_reason,
-        "parts": server_state.parts,
-    }
+def _group_sites(reasons: Mapping[Site, str]) -> list[tuple[str, str]]:
+    """Return each of the *reasons* after the sites that have it, in words."""
+    sites: defaultdict[str, list[Site]] = defaultdict(list)
+    for site, reason in sorted(reasons.items()):
+        sites[reason].append(site)
+    return [(shorten_list(names), reason) for reason, names in sites.items()]
 
 
-def _summarize(placement: Placement, demand: Demand | None) -> list[tuple[str, str]]:
-    """Return numbers and their labels: complete datasets, jobs with all their data at one site."""
-    demanded = demand.dids - demand.kept_dids if demand else frozenset()
-    complete_count = len(demanded & placement.complete)
-    job_count = sum(entry.job_count for entry in demand.entries) if demand else 0
-    placed_count = placement.count_jobs_with_site(demand) if demand else 0
-    return [
-        (f"{complete_count:,} of {len(demanded):,}", "wanted datasets are complete at some site"),
-        (f"{placed_count:,} of {job_count:,}", "jobs have all their data at one site"),
-    ]
+def _count_placed_jobs(placement: Placement, demand: Demand | None) -> tuple[int, int]:
+    """Count the queued and running jobs that have all their data at one site, and all such jobs."""
+    if demand is None:
+        return 0, 0
+    return placement.count_jobs_with_site(demand), sum(entry.job_count for entry in demand.entries)
 
 
 @dataclass(frozen=True, slots=True)

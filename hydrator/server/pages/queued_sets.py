@@ -1,84 +1,73 @@
-"""Table of the sets of datasets that queued jobs need: where each set is, and the prospect of its jobs.
+"""Sets of datasets that waiting jobs need, and the prospect of these jobs. Pure."""
 
-The functions are pure.
-"""
-
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
+from hydrator.diagnostics.overview.runs import idle_groups
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import describe_outlook
-from hydrator.domain.ads.set_answers import SetAnswer, SiteAnswers, read_set_answers
-from hydrator.domain.model import DemandEntry, Site
-from hydrator.domain.text import format_bytes, format_count, format_duration
-from hydrator.server.view import ServerState, select_sets, total_bytes
+from hydrator.domain.model import DemandEntry
+from hydrator.domain.text import format_bytes, format_count
+from hydrator.server.view import ServerState, total_bytes
 
-MAX_ROWS: Final = 20
+MAX_ROWS: Final = 8
+_NOT_AUTO: Final = "waits beside its data only: no job has the mode auto"
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedSet:
-    """One row of the table; ``cells`` has a text for each site of the table.
-
-    ``start`` has the prospect of its waiting jobs in mode auto; empty if there are none.
-    """
+    """One set and the number of its jobs; ``prospect`` is empty if it is not known."""
 
     name: str
     key: SetKey | None
     jobs: int
-    cells: Sequence[str]
-    start: str = ""
+    prospect: str
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedSetTable:
-    """The sets that most jobs need; ``note`` says if reads are not paced, and why."""
+class QueuedSets:
+    """The sets with the most waiting jobs; ``note`` says if reads are not paced, and why."""
 
-    sites: tuple[Site, ...]
     rows: Sequence[QueuedSet]
+    more_count: int
     caption: str
     note: str
 
 
-def build_queued_sets(state: ServerState) -> QueuedSetTable:
-    """Build the table from the ads that the server gives to the hooks."""
-    all_sets = select_sets(state)
-    shown = {entry.key for entry in all_sets[:MAX_ROWS] if entry.key is not None}
-    answers = {site: read_set_answers(ad, state.now, shown) for site, ad in sorted(state.ads.items())}
-    rows = [_build_row(entry, answers, state) for entry in all_sets[:MAX_ROWS]]
-    caption = f"{format_count(len(all_sets), 'set')} of datasets that queued jobs need, most jobs first"
-    if len(all_sets) > MAX_ROWS:
-        caption += f"; the first {MAX_ROWS}"
-    return QueuedSetTable(tuple(answers), rows, caption, _note(answers, state))
+def build_queued_sets(state: ServerState) -> QueuedSets:
+    """Select the sets with idle jobs; while the queues are not known, those with queued or running jobs."""
+    entries = [entry for entry in (state.demand.entries if state.demand else ()) if entry.key]
+    counts: Mapping[str | None, int] = {entry.key: entry.job_count for entry in entries}
+    auto_keys, kind = frozenset(counts), "queued or running job"
+    if state.load:
+        groups = tuple(idle_groups(state.load))
+        counts, kind = Counter(), "job"
+        for group in groups:
+            counts[group.key] += group.job_count
+        auto_keys = frozenset(group.key for group in groups if group.is_auto)
+    named = sorted((entry for entry in entries if counts.get(entry.key)), key=attrgetter("dids"))
+    named.sort(key=lambda entry: counts[entry.key], reverse=True)
+    job_count = sum(counts[entry.key] for entry in named)
+    note = ""
+    if state.openings is None:
+        reason = f": {state.no_openings_reason}" if state.no_openings_reason else ""
+        note = f"The daemon does not pace reads from other sites{reason}."
+    return QueuedSets(
+        [_build_row(entry, counts[entry.key], entry.key in auto_keys, state) for entry in named[:MAX_ROWS]],
+        max(0, len(named) - MAX_ROWS),
+        f"{format_count(job_count, kind)}, {format_count(len(named), 'set')}",
+        note,
+    )
 
 
-def _build_row(entry: DemandEntry, answers: Mapping[Site, SiteAnswers], state: ServerState) -> QueuedSet:
+def _build_row(entry: DemandEntry, job_count: int, is_auto: bool, state: ServerState) -> QueuedSet:
+    others = f" and {len(entry.dids) - 1} more" if entry.dids[1:] else ""
     size = total_bytes(entry.dids, state.snapshot)
-    others = len(entry.dids) - 1
-    parts = [entry.dids[0], *([f"and {others} more"] if others else [])]
-    name = " ".join(parts) + (f", {format_bytes(size)}" if size is not None else "")
-    key = entry.key
-    cells = [_cell(each.by_key.get(key) if key else None) for each in answers.values()]
-    start = describe_outlook(key, state.openings) if key and state.openings else ""
-    return QueuedSet(name, key, entry.job_count, cells, start)
-
-
-def _cell(answer: SetAnswer | None) -> str:
-    """Return one cell, such as ``62 % here; open: read 4 min from UK``."""
-    if answer is None:
-        return "not published"
-    if answer.is_whole:
-        return "all here"
-    share = f"{int(answer.share * 100)} % here" if answer.share else "not here"
-    if answer.open_seconds is None:
-        return share
-    origin = f" from {answer.source}" if answer.source else ""
-    return f"{share}; open: read {format_duration(answer.open_seconds)}{origin}"
-
-
-def _note(answers: Mapping[Site, SiteAnswers], state: ServerState) -> str:
-    if any(each.open_until is not None for each in answers.values()):
-        return ""
-    reason = f": {state.no_openings_reason}" if state.no_openings_reason else ""
-    return f"The daemon does not pace reads from other sites{reason}."
+    name = f"{entry.dids[0]}{others}" + (f", {format_bytes(size)}" if size is not None else "")
+    prospect = "" if is_auto else _NOT_AUTO
+    if is_auto and entry.key and state.openings:
+        prospect = describe_outlook(entry.key, state.openings)
+    return QueuedSet(name, entry.key, job_count, prospect)

@@ -7,12 +7,13 @@ from pydantic import TypeAdapter
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
-from hydrator.domain.model import Site, SiteAd, Snapshot, to_unix
+from hydrator.domain.model import Did, Site, SiteAd, Snapshot, to_unix
+from hydrator.domain.ports import IdleJobs, PoolLoad, ScheddLoad
 from hydrator.server.api import models
 from hydrator.server.api.dataset_query import parse_set_keys
 from hydrator.server.api.rows import build_set_rows, build_site_row
 from hydrator.server.pages.overview import render_overview
-from hydrator.server.pages.queued_sets import build_queued_sets
+from hydrator.server.pages.queued_sets import MAX_ROWS, build_queued_sets
 from hydrator.server.responses import HttpError
 from hydrator.server.view import ServerState
 from tests.factories import L1, L2, MINUTE, NOON, demand, want
@@ -69,29 +70,37 @@ def test_site_row_has_the_backlog_while_openings_are_valid():
     assert (old["backlog"], old["open_until"]) == (None, None)
 
 
-def test_page_says_where_each_set_is_and_the_prospect_of_its_jobs():
-    table = build_queued_sets(STATE)
-    first = table.rows[0]
-    assert (first.name, first.jobs) == ("lofar:L1 and 1 more, 31 GB", 3)
-    assert dict(zip(table.sites, first.cells, strict=True)) == {
-        "DE": "62 % here; open: read 4 min from UK",
-        "NL": "not here",
-        "UK": "all here",
-    }
-    assert first.start == "it may start now at DE by reading 12 GB from UK in 4 min"
-    assert table.rows[1].cells == ["not published"] * 3
-    assert (table.rows[1].start, table.note) == ("", "")
-    page = render_overview(STATE)
-    assert "62 % here; open: read 4 min from UK" in page
-    assert BOTH in page
+def load(*idle: IdleJobs) -> PoolLoad:
+    return PoolLoad(NOON, {"ap1": ScheddLoad(idle, ())}, ())
+
+
+def test_page_has_the_sets_with_the_most_waiting_jobs_and_their_prospect():
+    waiting = load(IdleJobs(2, BOTH), IdleJobs(3, BOTH), IdleJobs(7, set_key([L1]), is_auto=False))
+    table = build_queued_sets(replace(STATE, load=waiting))
+    assert [(row.name, row.jobs) for row in table.rows] == [
+        ("lofar:L1, 20 GB", 7),
+        ("lofar:L1 and 1 more, 31 GB", 5),
+    ]
+    assert table.rows[0].prospect == "waits beside its data only: no job has the mode auto"
+    assert table.rows[1].prospect == "it may start now at DE by reading 12 GB from UK in 4 min"
+    assert (table.caption, table.note) == ("12 jobs, 2 sets", "")
+    assert table.rows[1].prospect in render_overview(replace(STATE, load=waiting))
+
+
+def test_page_counts_running_jobs_too_while_the_queues_are_not_known():
+    assert build_queued_sets(STATE).caption == "4 queued or running jobs, 2 sets"
+    assert build_queued_sets(replace(STATE, load=load())).rows == []
 
 
 def test_page_says_why_reads_are_not_paced():
-    table = build_queued_sets(
-        replace(STATE, ads={site: replace(one, open_until=None) for site, one in ADS.items()})
-    )
-    assert table.note.endswith("does not pace reads from other sites: the pool has no slots that take jobs.")
-    assert table.rows[0].cells[0] == "62 % here"
+    note = build_queued_sets(replace(STATE, openings=None)).note
+    assert note.endswith("does not pace reads from other sites: the pool has no slots that take jobs.")
+
+
+def test_page_says_how_many_sets_it_leaves_out():
+    dids = [Did(f"a:{number:02}") for number in range(MAX_ROWS + 3)]
+    table = build_queued_sets(replace(STATE, demand=demand(*(want(did, jobs=1) for did in dids))))
+    assert (len(table.rows), table.more_count) == (MAX_ROWS, 3)
 
 
 @pytest.mark.parametrize("query", [b"key=true", b"key=s", b"key=lofar:L1&key="])

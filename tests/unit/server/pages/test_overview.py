@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 
 import httpx
@@ -11,19 +12,23 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.diagnostics.overview.parts import PartKind, PartStatus
-from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.filters import PER_PAGE, Selection, parse_selection
-from hydrator.server.pages.overview import MAX_CHANGES, MAX_HELD_DIDS, MAX_PLACES, render_overview
-from hydrator.server.pages.site import COLUMN_COUNT, count_by_age, render_site_page
+from hydrator.server.pages.overview import (
+    MAX_CHANGES,
+    MAX_HELD_DIDS,
+    MAX_NEEDS,
+    MAX_PLACES,
+    render_overview,
+)
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
-from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 
 HOSTILE = "<script>alert('1')</script>\"&"
 
@@ -113,24 +118,49 @@ def test_page_shows_a_state_by_words_and_a_sign_and_not_only_by_colour():
         assert re.fullmatch(rf"{CAM}:\W{state.value.lower()}", cell)
 
 
-def test_it_counts_datasets_and_jobs_that_have_their_place():
-    text = render_overview(view())
-    assert "<b>1 of 2</b>wanted datasets are complete at some site" in text
-    assert "<b>4 of 7</b>jobs have all their data at one site" in text  # three also want L2
-    gone = render_overview(view(demand=demand(want(L1, jobs=4), want(L2, jobs=0))))
-    assert "<b>1 of 1</b>wanted datasets are complete at some site" in gone
+def words(state: ServerState) -> str:
+    """Return what a reader sees of the page, after its style."""
+    return " ".join(re.sub(r"<[^>]*>", " ", render_overview(state).partition("</style>")[2]).split())
 
 
-def tiles(text: str) -> dict[str, str]:
-    """The words of each site in the grid, by its name."""
-    [grid] = re.findall(r'<ul class="sites">(.*?)</ul>', text, re.DOTALL)
-    found = re.findall(r"<li[^>]*><a [^>]*>(.*?)</a>(.*?)</li>", grid, re.DOTALL)
-    return {name: " ".join(re.sub(r"<[^>]*>", " ", rest).split()) for name, rest in found}
+def test_page_counts_the_jobs_that_have_a_site_with_all_their_data():
+    assert "57 % of 7 jobs in the queues have a site with all their data" in words(view())
+    assert "jobs in the queues" not in words(view(demand=demand()))
 
 
-def test_a_site_has_its_age_its_numbers_and_whether_its_ad_is_served():
-    found = tiles(render_overview(view(ads={CAM: ad(L1, generation=42)})))
-    assert found == {CAM: "1 of 1 read 0 s ago", RAL: "0 of 1, 1 staging read 0 s ago , not served"}
+def site_rows(state: ServerState) -> list[str]:
+    """Return the words of each site in the list, with its name first."""
+    [rows] = re.findall(r'<ul class="sites">(.*?)</ul>', render_overview(state), re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in rows.split("</li>")[:-1]]
+
+
+def site_facts(state: DatasetState, *, age=timedelta()) -> SiteFacts:
+    return SiteFacts(NOON - age, {L1: Fact(DatasetState.AVAILABLE, NOON), L2: Fact(state, NOON, 0.5)})
+
+
+def test_sites_have_one_row_each_and_the_worst_comes_first():
+    facts = {
+        "WHOLE": site_facts(DatasetState.AVAILABLE),
+        "STUCK": site_facts(DatasetState.STUCK),
+        "NONE": SiteFacts(NOON, {}),
+        "LATE": site_facts(DatasetState.AVAILABLE, age=2.5 * HOUR),
+        "HALF": site_facts(DatasetState.STAGING, age=2 * HOUR),
+        "HELD": site_facts(DatasetState.AVAILABLE),
+        "NO-AD": site_facts(DatasetState.STAGING),
+    }
+    ads = {Site(site): ad(L1, site=Site(site)) for site in facts if site != "NO-AD"}
+    held = {Site("HELD"): HeldLoss(NOON, NOON, {L1: 1}, 1, HoldCause.SITE)}
+    state = view(snapshot=Snapshot({Site(site): each for site, each in facts.items()}), ads=ads)
+    reasons = {Site("HELD"): "they would leave"}
+    assert site_rows(replace(state, held_losses=held, held_reasons=reasons)) == [
+        "HELD 2/2 held 0 s",
+        "NO-AD 1/2 no ad ↻ 1 staging 0 s",
+        "LATE 2/2 late 2 h",
+        "STUCK 1/2 ✖ 1 stuck 0 s",
+        "HALF 1/2 ↻ 1 staging 2 h",
+        "WHOLE 2/2 0 s",
+        "NONE none wanted 0 s",
+    ]
 
 
 def test_page_shows_a_held_change_with_its_numbers_datasets_and_command():
@@ -150,45 +180,46 @@ def test_page_names_the_first_held_datasets_and_counts_the_rest():
     assert "<li>and 3 more</li>" in text
 
 
-def test_page_names_no_command_for_a_withheld_site():
+def test_page_names_withheld_sites_once_for_each_reason_without_a_command():
     why = "the demand of schedd ap1 is not known yet"
-    text = render_overview(view(held_reasons={CAM: why}, withheld_reasons={CAM: why}))
-    assert f"The ad of CAM waits: {why}." in text
+    text = render_overview(view(held_reasons={CAM: why}, withheld_reasons={RAL: why, CAM: why}))
+    assert f"No ad yet for CAM, RAL: {why}." in text
     assert "hydrator approve" not in text
 
 
-def test_a_catalogue_that_does_not_answer_is_named_at_the_top():
-    text = render_overview(view(troubles=["catalogue <rucio>: no answer within 10 s"]))
-    assert ">1 thing needs you</h2>" in text
-    assert "catalogue &lt;rucio&gt;: no answer within 10 s: <code>hydrator check</code>" in text
-    assert text.index("&lt;rucio&gt;") < text.index("Do jobs find their data?")
-    assert ">All is well</h2>" in render_overview(view())
+def test_the_first_line_says_how_many_things_need_you_and_the_next_ones_say_what():
+    text = words(view(troubles=["catalogue <rucio>: no answer within 10 s"]))
+    assert text.index("1 thing needs you") < text.index(
+        "catalogue &lt;rucio&gt;: no answer within 10 s hydrator check"
+    )
+    assert render_overview(view()).count("<h1>All is well</h1>") == 1
 
 
-def test_catalogues_and_publishers_have_their_last_error():
+def test_many_needs_are_cut_and_a_reader_can_open_the_others():
+    page = shown(troubles=[f"trouble {number}" for number in range(MAX_NEEDS + 2)])
+    assert "<summary>and 2 more</summary>" in page.html
+    assert page.html.count("<code>hydrator check</code>") == MAX_NEEDS + 2
+
+
+def test_failing_catalogues_and_publishers_come_first_and_say_since_when():
     parts = (
         PartStatus(PartKind.CATALOGUE, "rucio", None, None, "HTTP <503>", NOON - HOUR),
         PartStatus(PartKind.PUBLISHER, "http", "no room", NOON - HOUR, "no room", NOON),
     )
-    words = " ".join(re.sub(r"<[^>]*>", " ", render_overview(view(parts=parts))).split())
-    assert "catalogue rucio: ✔ works; last error 1 h ago : HTTP &lt;503&gt;" in words
-    assert "publisher http: ✖ fails since 11:00 UTC" in words
-    assert "publisher http fails for 1 h: no room: hydrator check" in words
+    assert (
+        "publisher http fails since 11:00 UTC catalogue rucio works; last error 1 h ago : HTTP &lt;503&gt;"
+    ) in words(view(parts=parts))
+    assert "publisher http fails for 1 h: no room hydrator check" in words(view(parts=parts))
 
 
 def test_data_on_its_way_shows_what_is_ready_first_with_a_bar_and_a_time():
     requests = [request(did, CAM, 0.5, minutes=minutes) for did, minutes in ((L1, 90), (L2, 10), (L3, None))]
-    text = render_overview(view(staging=StagingOverview(NOON, "request", requests=tuple(requests))))
-    page = Parsed(text)
-    arriving = [row for row in page.rows if row[0].endswith(f" to {CAM}") or row[0].endswith(f"to {CAM}")]
-    assert [(row[0][: len(L1)], row[2]) for row in arriving] == [
-        (L2, "12:10 UTC"),
-        (L1, "13:30 UTC"),
-        (L3, "not known"),
-    ]
-    bars = [each for each in page.attributes if each["tag"] == "progress"]
+    state = view(staging=StagingOverview(NOON, "request", requests=tuple(requests)))
+    text = words(state)
+    assert f"{L2} to CAM 12:10 UTC 50 % {L1} to CAM 13:30 UTC 50 % {L3} to CAM no ETA 50 %" in text
+    bars = [each for each in Parsed(render_overview(state)).attributes if each["tag"] == "progress"]
     assert bars[0]["value"] == "50"
-    assert 'id="arrivals" data-live aria-labelledby="arrivals-title" hidden' in render_overview(view())
+    assert "Nothing is being staged." in words(view())
 
 
 def test_page_lists_the_newest_changes_first_and_not_all():
@@ -214,7 +245,7 @@ def test_page_is_rendered_without_any_state():
         )
     )
     assert "Not ready: no catalogue has been read yet" in text
-    assert "the daemon hangs: a poll: <code>systemctl status hydrator</code>" in text
+    assert "<p>the daemon hangs: a poll</p><code>systemctl status hydrator</code>" in text
     assert "No dataset is wanted yet" in text
 
 
@@ -266,25 +297,6 @@ def test_five_thousand_datasets_make_no_larger_page_than_a_hundred():
     assert len(lots) < len(few) + 1000
 
 
-# how fresh
-
-
-def test_facts_are_counted_by_age_up_to_the_bound_and_beyond():
-    old = [NOON, NOON - BOUND / COLUMN_COUNT * 1.5, NOON - BOUND, NOON - 9 * BOUND, NOON + HOUR]
-    counted = count_by_age([Fact(DatasetState.AVAILABLE, at) for at in old], now=NOON, max_age=BOUND)
-    assert counted == [2, 1, *[0] * (COLUMN_COUNT - 2), 2]
-
-
-def test_age_chart_has_a_text_alternative():
-    snapshot = Snapshot({CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON - 7 * HOUR)})})
-    state = view(snapshot=snapshot)
-    page = Parsed(render_site_page(CAM, state, (), placement=Placement.of(snapshot)))
-    [picture] = [a for a in page.attributes if a["tag"] == "svg"]
-    words = "CAM: the oldest fact is 7 h old; facts are valid for 6 h; too old: 1 fact"
-    assert (picture["role"], picture["aria-label"]) == ("img", words)
-    assert [a["class"] for a in page.attributes if a["tag"] == "rect"] == ["late"]
-
-
 # safe, and for everybody
 
 
@@ -325,7 +337,7 @@ def test_it_needs_nothing_from_outside_and_runs_only_its_own_script():
 
 def test_tables_have_captions_and_headers_with_scope_and_fields_have_labels():
     page = shown(changes=[HistoryEntry(NOON, ad(), ())])
-    assert page.tags.count("table") == page.tags.count("caption") == 2
+    assert page.tags.count("table") == page.tags.count("caption") == 1
     assert {a.get("scope") for a in page.attributes if a["tag"] == "th"} == {"col", "row"}
     labelled = {a["for"] for a in page.attributes if a["tag"] == "label"}
     assert {a["id"] for a in page.attributes if a["tag"] in ("input", "select")} == labelled

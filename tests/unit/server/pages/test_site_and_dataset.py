@@ -124,7 +124,9 @@ def test_site_page_has_its_state_datasets_requests_and_changes():
     assert "Ad not served" in text
     assert f"{L3} : asked 11:00 UTC at RAL" in text
     assert f"11:00 UTC {L1} : not listed to AVAILABLE, why" in text
-    assert "Ad generation 42" in words("/site?site=CAM")
+    old = words("/site?site=RAL", replace(VIEW, now=NOON + 6 * HOUR))
+    assert "Oldest fact 7 h ago , too old: facts are valid for 6 h" in old
+    assert "42" not in words("/site?site=CAM"), "nobody reads the number of a generation"
 
 
 def test_a_site_name_with_a_slash_and_a_space_is_found():
