@@ -207,7 +207,7 @@ class StagingController:
                 lists_all=memory.listed_at is None or now - memory.listed_at >= DAY,
             )
             try:
-                table = self._query(name, query, table, now)
+                table = self._query(name, query, present, table, now)
             except CatalogueError as error:
                 problems[f"catalogue {name}"] = error.reason
                 continue
@@ -219,22 +219,26 @@ class StagingController:
             catalogues.append(CatalogueFacts(name, rules, memory.sizes, memory.spaces, memory.halted, needed))
         return table, catalogues
 
-    def _query(self, name: str, query: StagingQuery, table: Table, now: datetime) -> Table:
-        """Read one catalogue; return *table* as it follows from the answer."""
+    def _query(
+        self, name: str, query: StagingQuery, present: frozenset[Did], table: Table, now: datetime
+    ) -> Table:
+        """Read one catalogue; return *table* as it follows from the answer. Forget all but *present*."""
+        memory = self._memories[name]
+        kept = (present - query.dids) & memory.rules.keys()
+        memory.rules = {did: memory.rules[did] for did in kept}
+        memory.sizes = {did: memory.sizes[did] for did in kept & memory.sizes.keys()}
         if not (query.dids or query.rules or query.lists_all):
             return table
-        memory, answer = self._memories[name], self._stagers[name].list(query)
+        answer = self._stagers[name].list(query)
         memory.listed_at = now if query.lists_all else memory.listed_at
-        for did in query.dids - answer.unread.keys():
+        read = query.dids - answer.unread.keys()
+        for did in read:
             memory.rules[did] = now, tuple(rule for rule in answer.rules if rule.did == did)
-            memory.sizes.pop(did, None)
-        for did in answer.unread:
-            memory.rules.pop(did, None)
         memory.sizes.update(answer.sizes)
         memory.spaces = answer.spaces
         unknown = self._settings.limits.bytes_of("request")
         table = follow_rules(table, name, answer.rules, query.rules, unknown, now)
-        return drop_without_effect(table, name, query.dids - answer.unread.keys(), now)
+        return drop_without_effect(table, name, read, now)
 
     # -- calls
 
