@@ -198,6 +198,7 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     assert answer["verdict"].startswith(
         "it waits for a concurrency limit (license): the negotiator reported this "
     )
+    assert answer["job"]["budget"]["most"] > 0, "the figures of the schedd's ad, for jobs that starve others"
     assert answer["matching_sites"] == ["UK"]
     assert (answer["could_run"], answer["remedy"]) == (False, None)
     assert not [note for note in answer["notes"] if "flock" in note]  # its schedd has no FLOCK_TO
