@@ -6,7 +6,7 @@ With the mode off no catalogue is ever called.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hydrator.config.staging import StagingSettings
@@ -70,6 +70,7 @@ class _Memory:
         return any(rule.expires_at and rule.expires_at < now + 2 * _RULES_AGE for rule in rules)
 
 
+@dataclass
 class StagingController:
     """The loop, with the table in memory and on disk.
 
@@ -88,43 +89,27 @@ class StagingController:
         rates: returns the present rates between sites.
     """
 
-    def __init__(
-        self,
-        stagers: Mapping[str, Stager],
-        queues: DataNeeds,
-        load: Callable[[], Table],
-        save: Callable[[Table], None],
-        control: StagingControl,
-        settings: StagingSettings,
-        clock: Clock,
-        *,
-        guard: Callable[[], str | None] = lambda: None,
-        audit: AuditLog = lambda _write, _request, _error: None,
-        default_scope: str | None = None,
-        never: tuple[str, ...] = (),
-        fact_age: timedelta = timedelta(minutes=5),
-        needed: Mapping[str, timedelta] | None = None,
-        is_retired: Callable[[Site], bool] = lambda _site: False,
-        rates: Callable[[], RateLookup | None] = lambda: None,
-        bugs: BugReporter | None = None,
-    ) -> None:
-        self._stagers = {name: one for name, one in stagers.items() if settings.mode_at(name) != "off"}
-        self._queues = queues
-        self._load = load
-        self._save_table = save
-        self._control = control
-        self._settings = settings
-        self._clock = clock
-        self._guard = guard
-        self._audit = audit
-        self._default_scope = default_scope
-        self._never = never
-        self._fact_age = fact_age
-        self._needed = needed or {}
-        self._is_retired = is_retired
-        self._rates = rates
-        self._bugs = bugs or BugReporter()
-        self._memories = {name: _Memory() for name in self._stagers}
+    stagers: Mapping[str, Stager]
+    queues: DataNeeds
+    load: Callable[[], Table]
+    save: Callable[[Table], None]
+    control: StagingControl
+    settings: StagingSettings
+    clock: Clock
+    _: KW_ONLY
+    guard: Callable[[], str | None] = lambda: None
+    audit: AuditLog = lambda _write, _request, _error: None
+    default_scope: str | None = None
+    never: tuple[str, ...] = ()
+    fact_age: timedelta = timedelta(minutes=5)
+    needed: Mapping[str, timedelta] = field(default_factory=dict)
+    is_retired: Callable[[Site], bool] = lambda _site: False
+    rates: Callable[[], RateLookup | None] = lambda: None
+    bugs: BugReporter = field(default_factory=BugReporter)
+
+    def __post_init__(self) -> None:
+        asked = (name for name in self.stagers if self.settings.mode_at(name) != "off")
+        self._memories = {name: _Memory() for name in asked}
         self._saved: Table | None = None
         self._needs = LiveNeeds()
         self.table = Table()
@@ -134,8 +119,8 @@ class StagingController:
 
         If the table cannot be read or written, no call is made.
         """
-        now = self._clock()
-        if not self._stagers:
+        now = self.clock()
+        if not self._memories:
             return self._show(now, Plan(), {}, None)
         try:
             return self._run(report, now)
@@ -144,8 +129,8 @@ class StagingController:
 
     def _run(self, report: CycleReport | None, now: datetime) -> StagingOverview:
         if self._saved is None:
-            self.table = self._saved = self._load()
-        pending = self._control.read_pending()
+            self.table = self._saved = self.load()
+        pending = self.control.read_pending()
         problems = {"commands": "; ".join(pending.problems)} if pending.problems else {}
         commands = [command for _, command in pending.commands]
         for memory in self._memories.values() if any(one.name == "resume" for one in commands) else ():
@@ -156,16 +141,16 @@ class StagingController:
         view = None
         if report:
             dids = self._needs.by_did.keys()
-            view = build_view(report, dids, self._is_retired, now, self._fact_age)
+            view = build_view(report, dids, self.is_retired, now, self.fact_age)
         table, catalogues = self._read_catalogues(view, table, now, problems)
-        rates = self._rates()
-        plan = make_plan(view, self._needs, table, catalogues, self._settings, now, rates)
-        stop_reason = self._control.stop_reason
+        rates = self.rates()
+        plan = make_plan(view, self._needs, table, catalogues, self.settings, now, rates)
+        stop_reason = self.control.stop_reason
         if stop_reason:
             plan = replace(plan, writes=())
         new = [write.request for write in plan.writes if write.verb == "ask" and not write.request.called_at]
         self._save(table.put(*(replace(one, called_at=now) for one in new)))
-        self._control.remove_processed(pending)
+        self.control.remove_processed(pending)
         self._make_calls(plan.writes)
         return self._show(now, plan, problems, stop_reason)
 
@@ -174,12 +159,12 @@ class StagingController:
     def _read_needs(self, now: datetime, problems: dict[str, str]) -> None:
         answers: Mapping[str, Sequence[DataNeed] | Unseen] | str
         try:
-            answers = self._queues.read_needs()
+            answers = self.queues.read_needs()
         except PoolError as error:
             answers = error.reason
         except Exception as error:  # noqa: BLE001 - a bug of the adapter
-            answers = self._bugs.report("the query of needs", error)
-        self._needs = update_needs(self._needs, answers, now, _REFERENCES, self._default_scope)
+            answers = self.bugs.report("the query of needs", error)
+        self._needs = update_needs(self._needs, answers, now, _REFERENCES, self.default_scope)
         if isinstance(answers, str):
             problems["queues"] = answers
         problems.update({f"schedd {name}": reason for name, reason in self._needs.unseen.items()})
@@ -190,7 +175,7 @@ class StagingController:
         """Read the rules of what jobs need and of what was asked; return the facts of those that answered."""
         wanted, present = frozenset[Did](), frozenset[Did]()
         if view:
-            candidates, _ = find_candidates(view, self._needs, self._settings, now)
+            candidates, _ = find_candidates(view, self._needs, self.settings, now)
             wanted = frozenset(did for one in candidates for did in one.dids)
             present = find_endangered(find_seen(self._needs, view), view, table)
         catalogues = []
@@ -198,7 +183,7 @@ class StagingController:
             own = [one for one in table.requests if one.catalogue == name]
             doubtful = {one.did for one in own if not one.rule}
             due = {did for did in present if memory.is_due(did, now)}
-            allowed = frozenset(map(Site, self._settings.allowed_sites(name)))
+            allowed = frozenset(map(Site, self.settings.allowed_sites(name)))
             query = StagingQuery(
                 wanted | doubtful | due,
                 allowed | (frozenset(view.facts) if view else frozenset()),
@@ -212,10 +197,10 @@ class StagingController:
                 problems[f"catalogue {name}"] = error.reason
                 continue
             except Exception as error:  # noqa: BLE001 - a bug of one adapter
-                problems[f"catalogue {name}"] = self._bugs.report(f"staging at {name}", error)
+                problems[f"catalogue {name}"] = self.bugs.report(f"staging at {name}", error)
                 continue
             rules = {did: rules for did, (_, rules) in memory.rules.items()}
-            needed = self._needed.get(name, CatalogueFacts.needed)
+            needed = self.needed.get(name, CatalogueFacts.needed)
             catalogues.append(CatalogueFacts(name, rules, memory.sizes, memory.spaces, memory.halted, needed))
         return table, catalogues
 
@@ -229,14 +214,14 @@ class StagingController:
         memory.sizes = {did: memory.sizes[did] for did in kept & memory.sizes.keys()}
         if not (query.dids or query.rules or query.lists_all):
             return table
-        answer = self._stagers[name].list(query)
+        answer = self.stagers[name].list(query)
         memory.listed_at = now if query.lists_all else memory.listed_at
         read = query.dids - answer.unread.keys()
         for did in read:
             memory.rules[did] = now, tuple(rule for rule in answer.rules if rule.did == did)
         memory.sizes.update(answer.sizes)
         memory.spaces = answer.spaces
-        unknown = self._settings.limits.bytes_of("request")
+        unknown = self.settings.limits.bytes_of("request")
         table = follow_rules(table, name, answer.rules, query.rules, unknown, now)
         return drop_without_effect(table, name, read, now)
 
@@ -249,7 +234,7 @@ class StagingController:
             StateError: the table cannot be written, so no call may be made.
         """
         if table != self._saved:
-            self._save_table(table)
+            self.save(table)
             self._saved = table
         self.table = table
 
@@ -262,7 +247,7 @@ class StagingController:
         silent: set[str] = set()
         for write in writes:
             name = write.request.catalogue
-            if self._guard() is None and name not in silent and not self._memories[name].halted:
+            if self.guard() is None and name not in silent and not self._memories[name].halted:
                 if isinstance(self._call(write), StagingFailed):
                     silent.add(name)
             elif write.verb == "ask" and not write.request.called_at:
@@ -271,7 +256,7 @@ class StagingController:
 
     def _call(self, write: Write) -> StagingError | None:
         """Make the call of *write*, and put its result into the table."""
-        one, stager, error = write.request, self._stagers[write.request.catalogue], None
+        one, stager, error = write.request, self.stagers[write.request.catalogue], None
         try:
             if write.verb == "cancel":
                 stager.cancel(one.rule)
@@ -280,8 +265,8 @@ class StagingController:
         except StagingError as raised:
             error = raised
         except Exception as raised:  # noqa: BLE001 - a bug of one adapter; the call may have had an effect
-            error = StagingFailed(one.catalogue, self._bugs.report(f"staging at {one.catalogue}", raised))
-        now = self._clock()
+            error = StagingFailed(one.catalogue, self.bugs.report(f"staging at {one.catalogue}", raised))
+        now = self.clock()
         one = replace(one, called_at=now, problem=error.reason if error else "")
         if error is None:
             one = replace(one, granted_seconds=None, cancelled_at=now if write.verb == "cancel" else None)
@@ -293,7 +278,7 @@ class StagingController:
         if all(each.rule for each in self.table.requests if each.batch == one.batch) and error is None:
             rest = {name: each for name, each in self.table.decisions.items() if name != one.batch}
             self.table = replace(self.table, decisions=rest)
-        self._audit(write, one, error)
+        self.audit(write, one, error)
         return error
 
     def _show(
@@ -301,6 +286,6 @@ class StagingController:
     ) -> StagingOverview:
         halts = {f"catalogue {name}": one.halted for name, one in self._memories.items() if one.halted}
         return build_overview(
-            self.table, self._settings, now, plan, problems={**problems, **halts}, stop_reason=stop_reason,
-            needed=self._needed, never=self._never,
+            self.table, self.settings, now, plan, problems={**problems, **halts}, stop_reason=stop_reason,
+            needed=self.needed, never=self.never,
         )  # fmt: skip

@@ -285,6 +285,7 @@ class _Option:
     joined: Mapping[tuple[Did, Site], str] = field(default_factory=dict)
 
 
+@dataclass
 class _Planner:
     """A planner for one step. Each request is reserved before the next is looked at, so all keep the limits.
 
@@ -295,28 +296,22 @@ class _Planner:
         expected_seconds: estimates transfers.
     """
 
-    def __init__(
-        self,
-        view: DataView,
-        table: Table,
-        catalogues: Sequence[CatalogueFacts],
-        settings: StagingSettings,
-        now: datetime,
-        expected_seconds: ExpectedSeconds,
-    ) -> None:
-        self._view = view
-        self._table = table
-        self._catalogues = catalogues
-        self._settings = settings
-        self._now = now
-        self._expected_seconds = expected_seconds
-        self._usage = Usage.of(table, now)
+    view: DataView
+    table: Table
+    catalogues: Sequence[CatalogueFacts]
+    settings: StagingSettings
+    now: datetime
+    expected_seconds: ExpectedSeconds
+    batches: list[Batch] = field(default_factory=list)
+    joined: dict[tuple[Did, Site], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        requests = self.table.requests
+        self._usage = Usage.of(self.table, self.now)
         self._full_sites: set[Site] = set()
-        self._moving = {one.key for one in table.requests if one.is_in_flight}
-        self._brought = {one.key for one in table.requests if one.kind is StagingKind.STAGE}
-        self._kept = {one.key for one in table.requests if not one.closed_until and not one.cancelled_at}
-        self.batches: list[Batch] = []
-        self.joined: dict[tuple[Did, Site], str] = {}
+        self._moving = {one.key for one in requests if one.is_in_flight}
+        self._brought = {one.key for one in requests if one.kind is StagingKind.STAGE}
+        self._kept = {one.key for one in requests if not one.closed_until and not one.cancelled_at}
 
     # -- pins
 
@@ -331,9 +326,9 @@ class _Planner:
     def _pin_for(self, need: LiveNeed) -> NotAsked | None:
         options = [
             (len(ending), site, facts, ending)
-            for facts in self._catalogues
-            for site in find_pinnable_sites(need, self._view)
-            if site in self._settings.allowed_sites(facts.name) and self._settings.sites[site].pins
+            for facts in self.catalogues
+            for site in find_pinnable_sites(need, self.view)
+            if site in self.settings.allowed_sites(facts.name) and self.settings.sites[site].pins
             if all(did in facts.rules for did in need.dids)
             for ending in [[did for did in need.dids if not self._is_safe(did, site, facts)]]
         ]
@@ -354,15 +349,13 @@ class _Planner:
         if (did, site) in self._kept:
             return True
         last = self._last_rule(did, site, facts)
-        return last is not None and (
-            last.expires_at is None or last.expires_at - self._now > PIN_LIFETIME / 2
-        )
+        return last is not None and (last.expires_at is None or last.expires_at - self.now > PIN_LIFETIME / 2)
 
     def _last_rule(self, did: Did, site: Site, facts: CatalogueFacts) -> ExistingRule | None:
         """Return the rule of others that keeps the whole of *did* at *site* for longest."""
         rules = [rule for rule in facts.others_at(did, site) if rule.is_whole]
         return max(
-            rules, key=lambda rule: (not rule.expires_at, rule.expires_at or self._now, rule.id), default=None
+            rules, key=lambda rule: (not rule.expires_at, rule.expires_at or self.now, rule.id), default=None
         )
 
     def _explain_no_pin(self, facts: CatalogueFacts, site: Site, ending: Sequence[Did]) -> str:
@@ -376,9 +369,9 @@ class _Planner:
                 return f"no rule keeps {did} at {site}, so a pin that ends would make it deletable"
             if did not in facts.sizes:
                 return f"the size of {did} is unknown"
-            if reason := self._table.explain_closed(did, site, StagingKind.PIN, self._now):
+            if reason := self.table.explain_closed(did, site, StagingKind.PIN, self.now):
                 return reason
-        size, limit = sum(facts.sizes[did] for did in ending), self._settings.limits.bytes_of("total")
+        size, limit = sum(facts.sizes[did] for did in ending), self.settings.limits.bytes_of("total")
         return self._explain_limit(size, self._usage.total, limit, f"of all requests and pins, at {site}")
 
     # -- stage requests
@@ -395,8 +388,8 @@ class _Planner:
             return NotAsked.of(one, f"its datasets are on their way to different sites: {places}")
         options = [
             self._evaluate(one, facts, Site(site))
-            for facts in self._catalogues
-            for site in sorted(self._settings.allowed_sites(facts.name))
+            for facts in self.catalogues
+            for site in sorted(self.settings.allowed_sites(facts.name))
             if not bound or site in bound
         ]
         for site, did in bound.items() if not options else ():
@@ -419,28 +412,28 @@ class _Planner:
         """Return the sites to which a dataset of *one* is on its way; nothing is asked for at other sites."""
         moving = {
             (rule.did, rule.site)
-            for facts in self._catalogues
+            for facts in self.catalogues
             for did in one.dids
             for rule in facts.rules.get(did, ())
             if not rule.is_ours and not rule.is_whole and rule.state in _ON_THE_WAY
         }
         moving |= {
-            (did, site) for did in one.dids for site in self._view.sites_with(did, DatasetState.STAGING)
+            (did, site) for did in one.dids for site in self.view.sites_with(did, DatasetState.STAGING)
         }
         # a rule may be done before a cycle has seen its data
-        brought = {key for key in self._brought if key in self._moving or not self._view.is_whole(*key)}
+        brought = {key for key in self._brought if key in self._moving or not self.view.is_whole(*key)}
         return {site: did for did, site in sorted(moving | brought) if did in one.dids}
 
     def _evaluate(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> _Option:
         """Return the option to bring all missing datasets of *one* to *site*."""
-        missing = [did for did in one.dids if not self._view.is_whole(did, site)]
+        missing = [did for did in one.dids if not self.view.is_whole(did, site)]
         unknown = [did for did in missing if did not in facts.sizes or did not in facts.rules]
         sizes = {did: facts.sizes[did] for did in missing if did not in unknown}
-        seconds, space = self._expected_seconds(site, sizes), self._space_at(site, facts)
+        seconds, space = self.expected_seconds(site, sizes), self._space_at(site, facts)
         rank = (
             float(bool(unknown)),
             sum(size for did, size in sizes.items() if self._find_tape(did, site) not in {None, site}),
-            sum(size * (1 - self._view.fraction(did, site)) for did, size in sizes.items()),
+            sum(size * (1 - self.view.fraction(did, site)) for did, size in sizes.items()),
             float("inf") if seconds is None else seconds,
             self._usage.site[site] - (space if isinstance(space, int) else 0),
         )
@@ -472,16 +465,16 @@ class _Planner:
         """Return the free bytes at *site*, before those on their way arrive; None or a text if unknown."""
         if site in facts.spaces:
             return facts.spaces[site]
-        at_site = (one for one in self._table.requests if one.site == site)
+        at_site = (one for one in self.table.requests if one.site == site)
         arrived = sum(one.bytes for one in at_site if one.is_complete and one.kind is StagingKind.STAGE)
-        given = self._settings.sites[site].space_bytes
+        given = self.settings.sites[site].space_bytes
         return max(0, given - arrived) if given else None
 
     def _find_tape(self, did: Did, site: Site) -> Site | None:
         """Return the site from whose tape *did* must come to *site*; None if it is on disk somewhere."""
-        if any(self._view.is_whole(did, other) for other in self._view.facts):
+        if any(self.view.is_whole(did, other) for other in self.view.facts):
             return None
-        tapes = self._view.sites_with(did, DatasetState.NEARLINE)
+        tapes = self.view.sites_with(did, DatasetState.NEARLINE)
         return site if site in tapes else next(iter(tapes), None)
 
     def _explain_closed(self, facts: CatalogueFacts, site: Site, missing: Sequence[Did]) -> str:
@@ -490,14 +483,14 @@ class _Planner:
             return f"catalogue {facts.name} refused: {facts.halted}"
         if site in self._full_sites:
             return f"an older request waits for room at {site}"
-        own = (one.explain_lifetime(facts.needed) for one in self._table.requests if one.site == site)
-        closed = (self._table.explain_closed(did, site, StagingKind.STAGE, self._now) for did in missing)
+        own = (one.explain_lifetime(facts.needed) for one in self.table.requests if one.site == site)
+        closed = (self.table.explain_closed(did, site, StagingKind.STAGE, self.now) for did in missing)
         return next(filter(None, (*own, *closed)), "")
 
     def _explain_own(self, site: Site, dids: Sequence[Did]) -> str:
         """Return which rule of ours for one of *dids* must end at *site* before a new one; empty if none."""
         for did in dids:
-            own = self._table.find(did, site)
+            own = self.table.find(did, site)
             if own and (own.cancelled_at or own.closed_until or own.kind is StagingKind.PIN):
                 return f"the rule of ours for {did} at {site} must end first: {own.reason or own.status}"
         return ""
@@ -513,13 +506,13 @@ class _Planner:
         wanted: list[Did] = []
         for did in missing:
             if (did, site) in self._brought:
-                own = self._table.find(did, site)
+                own = self.table.find(did, site)
                 joined[did, site] = (
                     f"our request {own.rule or own.batch}" if own else "a request of this step"
                 )
                 continue
             others = facts.others_at(did, site)
-            is_incoming = self._view.state(did, site) is DatasetState.STAGING
+            is_incoming = self.view.state(did, site) is DatasetState.STAGING
             if whole := next((rule for rule in others if rule.is_whole and not is_incoming), None):
                 text = f"the rule {whole.id} of {whole.account} says that {did} is complete at {site}"
                 return joined, [], f"{text}, but its replicas are not"
@@ -533,7 +526,7 @@ class _Planner:
     def _is_joinable(self, rule: ExistingRule) -> bool:
         """Return whether *rule* may still bring its data: one that is stuck for a day may not."""
         if rule.state is RequestState.STUCK:
-            return rule.stuck_since is not None and self._now - rule.stuck_since < STUCK_AFTER
+            return rule.stuck_since is not None and self.now - rule.stuck_since < STUCK_AFTER
         return rule.is_whole or rule.state in _ON_THE_WAY or rule.state is RequestState.UNAPPROVED
 
     def _explain_excess(self, site: Site, size: int) -> str:
@@ -541,7 +534,7 @@ class _Planner:
 
         A request that waits for room lets no younger one overtake it at its site, unless it can never fit.
         """
-        limits, usage = self._settings.limits, self._usage
+        limits, usage = self.settings.limits, self._usage
         if size > limits.bytes_of("request"):
             limit = format_bytes(limits.bytes_of("request"))
             return f"{format_bytes(size)} for {site} exceeds the limit of {limit} for one request"
@@ -569,7 +562,7 @@ class _Planner:
         """
         if not isinstance(space, int):
             return f"the free space of {site} is unknown" + (f": {space}" if space else "")
-        coming, floor = self._usage.site[site], self._settings.limits.bytes_of("floor")
+        coming, floor = self._usage.site[site], self.settings.limits.bytes_of("floor")
         if space - coming - size >= floor:
             return ""
         return (
@@ -580,7 +573,7 @@ class _Planner:
     # -- both
 
     def _decision_on(self, batch: Batch) -> str:
-        decision = self._table.decisions.get(batch.first.batch)
+        decision = self.table.decisions.get(batch.first.batch)
         return decision.verb if decision else ""
 
     def _build(
@@ -595,18 +588,18 @@ class _Planner:
         """Build the requests for *dids* at *site*."""
         sizes, jobs = {did: facts.sizes[did] for did in sorted(dids)}, need.jobs
         is_pin = kind is StagingKind.PIN
-        lifetime = PIN_LIFETIME if is_pin else self._settings.max_lifetime_days * DAY
+        lifetime = PIN_LIFETIME if is_pin else self.settings.max_lifetime_days * DAY
         requests = tuple(
             Request(
-                did, site, facts.name, kind, size, make_batch(site, sizes), self._now,
+                did, site, facts.name, kind, size, make_batch(site, sizes), self.now,
                 int(lifetime.total_seconds()), (storages or {}).get(did, ""),
                 None if is_pin else self._find_tape(did, site), jobs.user, job_count=jobs.job_count,
-                wanted_at=self._now,
+                wanted_at=self.now,
             )
             for did, size in sizes.items()
         )  # fmt: skip
-        batch = Batch(requests, jobs.job_count, jobs.example, self._settings.mode_at(facts.name, site))
-        is_large = not is_pin and batch.bytes > self._settings.limits.bytes_of("approval")
+        batch = Batch(requests, jobs.job_count, jobs.example, self.settings.mode_at(facts.name, site))
+        is_large = not is_pin and batch.bytes > self.settings.limits.bytes_of("approval")
         if batch.mode == "request" and is_large and self._decision_on(batch) != "approve":
             return replace(batch, mode="approve")
         return batch
