@@ -13,8 +13,8 @@ from typing import Final
 from hydrator.diagnostics.overview.health import Need
 from hydrator.diagnostics.overview.locality_history import LocalityOverview, LocalitySpan
 from hydrator.diagnostics.overview.placement import Placement
-from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, Snapshot
-from hydrator.domain.text import format_count, shorten_list
+from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot
+from hydrator.domain.text import format_count, format_percent, shorten_list
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.server.view import ServerState
 from hydrator.state.locality_hours import begin_of_hour
@@ -105,8 +105,8 @@ def _percent(share: float) -> str:
 MAX_CHANGES: Final = 15
 MAX_HELD_DIDS: Final = 20
 """Largest number of datasets that the page names for one held change."""
-MAX_PLACES: Final = 8
-"""Largest number of sites that a row of a dataset names."""
+MAX_PLACES: Final = 5
+"""Largest number of sites that a row of a dataset names for each state."""
 MAX_NEEDS: Final = 5
 """Largest number of needs at the top of the page; a reader can open the others."""
 
@@ -145,7 +145,6 @@ def render_overview(
         selection=selection,
         states=STATES,
         signs=SIGNS,
-        max_places=MAX_PLACES,
         locality=_Locality.of(server_state.locality, server_state.now),
         arrivals=build_arrivals(server_state.staging),
         staging=build_staging_section(server_state.staging, server_state.now),
@@ -206,11 +205,14 @@ class _ShownNeed:
         return cls(need, need.site, loss, dids[:MAX_HELD_DIDS], len(dids) - MAX_HELD_DIDS)
 
 
-def places_of(snapshot: Snapshot, did: Did, sites: Sequence[Site]) -> list[tuple[Site, Fact]]:
-    """Return the sites that have a fact of *did*, the best state first."""
-    order = {state: number for number, state in enumerate(DatasetState)}
-    found = [(site, fact) for site in sites if (fact := snapshot.sites[site].facts.get(did))]
-    return sorted(found, key=lambda each: order[each[1].state])
+def _list_places(snapshot: Snapshot, did: Did, sites: Sequence[Site]) -> list[tuple[DatasetState, str]]:
+    """Return each state of *did* with the sites that have it, in words; the best state first."""
+    names: defaultdict[DatasetState, list[str]] = defaultdict(list)
+    for site in sites:
+        if fact := snapshot.sites[site].facts.get(did):
+            is_part = fact.fraction is not None and 0 < fact.fraction < 1
+            names[fact.state].append(site + format_percent(fact.fraction) if is_part else site)
+    return [(state, shorten_list(names[state], limit=MAX_PLACES)) for state in DatasetState if names[state]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ class _DatasetTable:
 
     known_count: int
     caption: str
-    rows: Sequence[tuple[Did, list[tuple[Site, Fact]]]]
+    rows: Sequence[tuple[Did, list[tuple[DatasetState, str]]]]
     jobs: Mapping[Did, int]
     all_sites: Sequence[Site]
     page: int
@@ -254,7 +256,7 @@ def _select_datasets(placement: Placement, demand: Demand | None, selection: Sel
     return _DatasetTable(
         known_count=len(dids),
         caption=f"{format_count(len(selected), 'dataset')}{total}, most wanted first{part}",
-        rows=[(did, places_of(snapshot, did, sites)) for did in page_dids],
+        rows=[(did, _list_places(snapshot, did, sites)) for did in page_dids],
         jobs=jobs,
         all_sites=all_sites,
         page=page,
