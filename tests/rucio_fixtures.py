@@ -1,15 +1,15 @@
 """The real Rucio server of a test session, for whichever conftest wants it, and what stands around one."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime
 
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+from hydrator.domain.ports import Clock
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer, server_python
+from tests.memory import system_clock
 from tests.parts import NO_POSTGRES, NO_RUCIO, needs
 
 
@@ -19,9 +19,8 @@ def catalogues(**usual: object) -> Iterator[Callable[..., RucioCatalogue]]:
     account = {"name": "rucio", "account": "hydrator", "username": "somebody", "password": "a-secret-word"}
     with ExitStack() as made:
 
-        def make(**changes: object) -> RucioCatalogue:
+        def make(clock: Clock = system_clock, **changes: object) -> RucioCatalogue:
             settings = RucioSettings(**{**account, **usual, **changes})
-            clock = lambda: datetime.fromtimestamp(time.time(), UTC)  # noqa: E731
             return made.enter_context(closing(RucioCatalogue(settings, clock)))
 
         yield make

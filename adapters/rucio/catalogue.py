@@ -13,10 +13,10 @@ Rucio has two answers for step 3. The summary (bulk, "shallow") is a table that 
 has 0 of 0 files before these daemons have counted. It omits replicas without a rule, and ignores files that
 went bad. The count ("deep") is correct, but needs one call for each dataset. So the catalogue uses the
 summary only to select the datasets to count. If a dataset's summary is incomplete or has changed, every poll
-counts the dataset. All other datasets are counted between polls, once in ``verify_every``; a dataset that a
-job did not find at its site is counted in the next poll. A dataset that was not counted is Unseen, never
-absent and never complete. Neither answer distinguishes an empty dataset from a container, or from a name that
-does not exist, so step 2 looks the names up first.
+counts the dataset. All others are counted again when their count is older than ``verify_every``, a tenth of
+them in one poll; a dataset that a job did not find at its site is counted in the next poll. A dataset that
+was not counted is Unseen, never absent and never complete. Neither answer distinguishes an empty dataset from
+a container, or from a name that does not exist, so step 2 looks the names up first.
 """
 
 import queue
@@ -32,14 +32,14 @@ from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Site, Survey
 from hydrator.domain.ports import Clock, TokenValidity
 
-from .background import BackgroundVerifier
 from .conclusions import ContainerConclusions, DatasetConclusions, SiteGrouping
 from .did_search import CaseVariantFinder, DidSearch
 from .dids import ContainerLister, DidResolver
+from .failed_queries import FailedQueries
 from .file_lists import FileLists
 from .locks import LockTracker
 from .poll import Dids, Replicas, RucioPoll
-from .replicas import CountWithRows, DatasetCount, DatasetCounter, TrustedCount, count_dataset
+from .replicas import CountWithRows, DatasetCounter
 from .responses import DidInfo, GarbledRow, Rows, Rses, parse_rows
 from .rse_directory import RseDirectory
 from .session.client import RucioConnection
@@ -81,18 +81,14 @@ class RucioCatalogue:
         self._capabilities = capabilities
         connection = RucioConnection(settings, rate_limiter)
         self._queries = queries = QueryRunner(settings, connection)
-        self._background = BackgroundVerifier[TrustedCount, DatasetCount](
-            QueryRunner(settings, connection.with_own_deadline()),
-            self._verify,
-            settings.verify_every,
-        )
+        self._failed_queries = FailedQueries()
         self._rses = RseDirectory(queries, capabilities)
-        self._resolver = DidResolver(queries, self._background)
+        self._resolver = DidResolver(queries, self._failed_queries)
         self._member_resolver = DidResolver(queries)
-        self._container_lister = ContainerLister(queries, self._background)
+        self._container_lister = ContainerLister(queries, self._failed_queries)
         self._did_search = DidSearch(queries)
         self._variant_finder = CaseVariantFinder(queries, self._did_search)
-        self._counter = DatasetCounter(queries, self._background)
+        self._counter = DatasetCounter(queries, self._failed_queries)
         self._lock_tracker = LockTracker(queries)
         self._file_lists = FileLists(queries)
         self._datasets = DatasetConclusions(self._rses, self._lock_tracker, group_sites)
@@ -100,7 +96,6 @@ class RucioCatalogue:
             self._container_lister, self._member_resolver, settings.verify_every
         )
         self._last_rses: Rses = {}
-        self._has_polled = False
         self._missed_dids: queue.SimpleQueue[frozenset[Did]] = queue.SimpleQueue()
         self._one_at_a_time = threading.Lock()
 
@@ -110,8 +105,7 @@ class RucioCatalogue:
         return self._queries.connection.token_validity
 
     def close(self) -> None:
-        """End the background queries, close the connections and forget the token."""
-        self._background.close()
+        """Close the connections and forget the token."""
         self._queries.close()
         if self._capabilities:
             self._capabilities.close()
@@ -122,7 +116,7 @@ class RucioCatalogue:
         Raises:
             CatalogueError: Rucio did not answer, or the query failed for every one of *dids*.
         """
-        with self._one_at_a_time, self._background.pause():
+        with self._one_at_a_time:
             now = self._clock()
             with self._queries.start_poll():
                 # step 1: RSEs
@@ -137,8 +131,6 @@ class RucioCatalogue:
             # step 6: the survey
             readings: Mapping[Did, Reading] = {did: poll.build_reading(did) for did in sorted(dids)}
             readings = self._variant_finder.add_case_variants(readings, now)
-            self._background.start_verifying(self._counter.verification_queue() if self._has_polled else ())
-            self._has_polled = True
         return _build_survey(poll, readings)
 
     def recount(self, dids: Dids) -> None:
@@ -151,13 +143,8 @@ class RucioCatalogue:
         Raises:
             CatalogueError: Rucio could not list all matching DIDs.
         """
-        with self._one_at_a_time, self._background.pause(), self._queries.start_poll():
+        with self._one_at_a_time, self._queries.start_poll():
             return self._did_search.find(patterns)
-
-    def _verify(self, queries: QueryRunner, trusted_count: TrustedCount) -> DatasetCount:
-        """Count a dataset again, because a poll used its last count without a new query."""
-        did, counted = trusted_count
-        return count_dataset(queries, did, counted.rows_version, self._clock(), counted)
 
     # -- the steps of a poll
 
@@ -181,7 +168,7 @@ class RucioCatalogue:
         poll.members_by_container = self._container_lister.list_all(poll, containers)
         members = {did for each in poll.members_by_container.values() for did in each}
         poll.did_infos.update(self._member_resolver.resolve(poll, members - dids))
-        self._background.forget_all_but(dids | members)
+        self._failed_queries.forget_all_but(dids | members)
         self._recount_missed(poll)
         self._read_datasets(poll, datasets | members)
         self._resolver.confirm_absent(poll, dids)

@@ -7,12 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from heapq import nsmallest
-from typing import Any
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
-from .background import BackgroundVerifier
+from .failed_queries import FailedQueries
 from .poll import NEVER, DidErrors, Dids, RucioPoll, drop_all_but
 from .responses import (
     ABSENT_DID,
@@ -43,12 +42,12 @@ class DidResolver:
     """A resolver of names: it sends bulk queries; after the poll, single queries for names still missing.
 
     Names that existed before, new names and absent names are in separate batches. So a new name that makes
-    its batch fail does not affect the existing names. If a single query fails, the *background* retries it.
+    its batch fail does not affect the existing names. *failed_queries* says which single queries must wait.
     """
 
-    def __init__(self, queries: QueryRunner, background: BackgroundVerifier[Any, Any] | None = None) -> None:
+    def __init__(self, queries: QueryRunner, failed_queries: FailedQueries | None = None) -> None:
         self._queries = queries
-        self._background = background
+        self._failed_queries = failed_queries or FailedQueries()
         self._dataset_infos: dict[Did, tuple[datetime, DidInfo]] = {}
         self._existing_dids: set[Did] = set()
         self._absent_at: dict[Did, datetime] = {}
@@ -115,7 +114,7 @@ class DidResolver:
         errors, infos = poll.errors, poll.did_infos
         unresolved = [did for did in dids if infos[did].kind == UNRESOLVED.kind and did not in errors]
         for did in unresolved:
-            if self._background and (error := self._background.error_of(("name", did))):
+            if error := self._failed_queries.error_of(("name", did), poll.started_at):
                 errors[did] = error
         in_order = sorted(
             set(unresolved) - errors.keys(), key=lambda did: (self._tried_at.get(did, NEVER), did)
@@ -138,13 +137,15 @@ class DidResolver:
             query_count += 1
             self._tried_at[did] = poll.started_at
             if isinstance(answer, CatalogueError):
-                self._retry_in_background(did, answer)
+                self._failed_queries.add(("name", did), answer, poll.started_at)
                 if did not in self._absent_at:
                     poll.errors[did] = answer
             elif answer.kind == ABSENT_DID.kind:
+                self._failed_queries.remove(("name", did))
                 poll.did_infos[did] = answer
                 self._absent_at[did] = poll.started_at
             else:
+                self._failed_queries.remove(("name", did))
                 self._late_infos[did] = answer
                 poll.errors[did] = CatalogueUnreachable(
                     self._queries.name, "Rucio has this name now; the next poll reads its replicas"
@@ -160,12 +161,6 @@ class DidResolver:
         return nsmallest(
             _MAX_ABSENT_RECHECKS, due, key=lambda did: (max(self._absent_at[did], self._tried_at[did]), did)
         )
-
-    def _retry_in_background(self, did: Did, error: CatalogueError) -> None:
-        if self._background:
-            self._background.retry_later(
-                ("name", did), error, lambda queries: DidResolver(queries).query_one(did)
-            )
 
     def confirm_absent(self, poll: RucioPoll, dids: Dids) -> None:
         """Mark each of *dids* as absent if its query ended with 404 and the bulk call leaves it out, too."""
@@ -248,12 +243,12 @@ _PARENTS_CALL = "list_parent_dids"
 class ContainerLister:
     """A lister of the datasets in containers, at any depth.
 
-    If a listing fails, the *background* retries it, and the container comes last in the next poll.
+    *failed_queries* says which listings must wait; a container whose listing failed comes last.
     """
 
-    def __init__(self, queries: QueryRunner, background: BackgroundVerifier[Any, Any] | None = None) -> None:
+    def __init__(self, queries: QueryRunner, failed_queries: FailedQueries | None = None) -> None:
         self._queries = queries
-        self._background = background
+        self._failed_queries = failed_queries or FailedQueries()
         self._failed_at: dict[Did, datetime] = {}
 
     def list_all(self, poll: RucioPoll, containers: Dids) -> dict[Did, frozenset[Did]]:
@@ -263,7 +258,7 @@ class ContainerLister:
         unanswered = 0
         for did in sorted(containers, key=lambda each: (self._failed_at.get(each, NEVER), each)):
             members[did] = frozenset()
-            if self._background and (error := self._background.error_of(("members", did))):
+            if error := self._failed_queries.error_of(("members", did), poll.started_at):
                 poll.errors[did] = error
             elif unanswered >= MAX_UNANSWERED:
                 poll.errors[did] = CatalogueUnreachable(
@@ -273,11 +268,12 @@ class ContainerLister:
             else:
                 try:
                     members[did] = self.list_members(did)
+                    self._failed_queries.remove(("members", did))
                 except CatalogueError as error:
                     poll.errors[did] = error
                     self._failed_at[did] = poll.started_at
                     unanswered += is_unanswered(error)
-                    self._retry_in_background(did, error)
+                    self._failed_queries.add(("members", did), error, poll.started_at)
         return members
 
     def list_members(self, container: Did) -> frozenset[Did]:
@@ -311,12 +307,6 @@ class ContainerLister:
 
     def _list_children(self, container: Did) -> list[tuple[Did, str]]:
         return self._queries.ask(lambda client: client.list_content(*split_did(container)), _parse_content)
-
-    def _retry_in_background(self, did: Did, error: CatalogueError) -> None:
-        if self._background:
-            self._background.retry_later(
-                ("members", did), error, lambda queries: ContainerLister(queries).list_members(did)
-            )
 
 
 class ParentFinder:

@@ -1,14 +1,14 @@
 """Counts of datasets by storage element. Rucio's summary rows show which datasets to count file by file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from heapq import nsmallest
 
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
-from .background import BackgroundVerifier, QueryKey
+from .failed_queries import FailedQueries
 from .poll import NEVER, Dids, RucioPoll, drop_all_but
 from .responses import (
     Count,
@@ -51,26 +51,23 @@ class DatasetCount:
 
 CountWithRows = tuple[DatasetCount, list[DatasetRow]]
 """The count of a dataset, and its summary rows."""
-TrustedCount = tuple[Did, DatasetCount]
-"""A count that a poll still trusted."""
+_LEAST_VERIFIED = 20
+_VERIFIED_PART = 10
+"""A poll verifies at most a tenth of all counts, the oldest first, but 20 if they are fewer."""
 
 
 class DatasetCounter:
     """The last count of each dataset, and a budget for new counts.
 
-    The poll counts datasets with incomplete or changed summary rows. The *background* verifies all other
-    datasets between polls, so a poll without changes counts nothing. If ``verify_every`` is zero, the poll
-    counts all datasets.
+    The poll counts datasets with incomplete or changed summary rows. Of all others, whose last count is older
+    than ``verify_every``, it counts a tenth. If ``verify_every`` is zero, the poll counts all datasets.
     """
 
-    def __init__(
-        self, queries: QueryRunner, background: BackgroundVerifier[TrustedCount, DatasetCount]
-    ) -> None:
+    def __init__(self, queries: QueryRunner, failed_queries: FailedQueries) -> None:
         self._queries = queries
-        self._background = background
+        self._failed_queries = failed_queries
         self._counts: dict[Did, DatasetCount] = {}
         self._failed_at: dict[Did, datetime] = {}
-        self._trusted_dids: list[Did] = []
         self._missed_dids: set[Did] = set()
 
     def recount(self, dids: Dids) -> None:
@@ -86,8 +83,7 @@ class DatasetCounter:
         dids = dids - poll.errors.keys()
         drop_all_but(dids, self._counts, self._failed_at)
         self._missed_dids &= dids
-        self._adopt_verified()
-        self._trusted_dids = []
+        due = self._choose_due(poll.started_at)
         to_count: dict[Did, list[DatasetRow]] = {}
         for cheap in self._read_cheap_rows(poll, dids):
             if not self._queries.settings.count_first:
@@ -98,41 +94,20 @@ class DatasetCounter:
             trusted = {
                 did: (self._counts[did], rows)
                 for did, rows in cheap.items()
-                if did not in self._missed_dids
-                and self._is_unchanged(did, rows)
-                and self._is_trusted(poll, did)
+                if did not in self._missed_dids and self._is_unchanged(did, rows) and did not in due
             }
-            self._trusted_dids += trusted
             to_count.update((did, rows) for did, rows in cheap.items() if did not in trusted)
             yield trusted
         self._count_due(poll, to_count)
         yield {did: (self._counts[did], rows) for did, rows in to_count.items() if did not in poll.errors}
 
-    def verification_queue(self) -> list[tuple[QueryKey, TrustedCount]]:
-        """Return the datasets whose stored count the last poll used, with this count, the oldest first.
-
-        The background verifies these counts.
-        """
-        counts = [(did, self._counts[did]) for did in self._trusted_dids if did in self._counts]
-        return [
-            (("count", did), (did, count))
-            for did, count in sorted(counts, key=lambda each: each[1].counted_at)
-        ]
-
-    def _adopt_verified(self) -> None:
-        """Store the counts that the background has verified, unless a newer count is stored."""
-        for (did, old), new in self._background.take_verified():
-            if self._counts.get(did) is old:
-                self._counts[did] = replace(new, counts=old.counts) if new.counts == old.counts else new
-
-    def _is_trusted(self, poll: RucioPoll, did: Did) -> bool:
-        """Return whether this poll may use an unchanged count; store the error of a failed verification."""
-        if not self._is_due(did, poll.started_at):
-            return True
-        error = self._background.error_of(("count", did))
-        if error:
-            poll.errors[did] = error
-        return self._background.is_enabled and not error
+    def _choose_due(self, now: datetime) -> frozenset[Did]:
+        """Return the datasets whose count this poll verifies, although nothing about them has changed."""
+        due = [did for did in self._counts if self._is_due(did, now)]
+        if self._queries.settings.verify_every > timedelta():
+            most = max(_LEAST_VERIFIED, len(self._counts) // _VERIFIED_PART)
+            due = nsmallest(most, due, key=lambda did: (self._counts[did].counted_at, did))
+        return frozenset(due)
 
     def _read_cheap_rows(self, poll: RucioPoll, dids: Dids) -> Iterator[Mapping[Did, list[DatasetRow]]]:
         for batch, answer in self._queries.iter_batches(
@@ -182,10 +157,6 @@ class DatasetCounter:
         suspects = sorted(rows_by_did.keys() - unchanged, key=turn)
         missed = sorted(unchanged & self._missed_dids, key=turn)[: max(1, settings.deep_calls // 2)]
         share = settings.deep_calls // 10
-        if self._background.is_enabled:
-            is_crowded = len(suspects) > settings.deep_calls - share
-            waiting = (did for did in self._trusted_dids if is_crowded and self._is_due(did, now))
-            return [*missed, *nsmallest(share, waiting, key=turn), *suspects], unchanged
         due = sorted((did for did in unchanged.difference(missed) if self._is_due(did, now)), key=turn)
         return [*missed, *due[:share], *suspects, *due[share:]], unchanged
 
@@ -215,7 +186,7 @@ class DatasetCounter:
             ),
         ):
             query_count += 1
-            self._store(poll, did, versions[did], count)
+            self._store(poll, did, count)
             if isinstance(count, Forbidden):
                 _skip_neighbours(jobs)
             if guard.should_stop_after(count):
@@ -228,35 +199,23 @@ class DatasetCounter:
             if did not in unchanged:
                 poll.errors[did] = self._not_counted_error(query_count)
 
-    def _store(
-        self, poll: RucioPoll, did: Did, rows_version: RowsVersion, count: DatasetCount | CatalogueError
-    ) -> None:
+    def _store(self, poll: RucioPoll, did: Did, count: DatasetCount | CatalogueError) -> None:
         self._missed_dids.discard(did)
         if isinstance(count, CatalogueError):
             poll.errors[did] = count
-            self._retry_in_background(poll, did, rows_version, count)
+            self._failed_at[did] = poll.started_at
+            self._failed_queries.add(("count", did), count, poll.started_at)
         else:
             self._counts[did] = count
+            self._failed_queries.remove(("count", did))
             self._failed_at.pop(did, None)
 
     def _has_error(self, poll: RucioPoll, did: Did) -> bool:
-        """Return whether *did* has an error in this poll, or a failed query that the background retries."""
-        error = self._background.error_of(("count", did))
+        """Return whether *did* has an error in this poll, or a failed query whose next attempt is not due."""
+        error = self._failed_queries.error_of(("count", did), poll.started_at)
         if error:
             poll.errors.setdefault(did, error)
         return did in poll.errors
-
-    def _retry_in_background(
-        self, poll: RucioPoll, did: Did, rows_version: RowsVersion, error: CatalogueError
-    ) -> None:
-        """Let the background thread count *did*; polls skip *did* until that thread receives an answer."""
-        self._failed_at[did] = poll.started_at
-        previous = self._counts.get(did)
-        self._background.retry_later(
-            ("count", did),
-            error,
-            lambda queries: count_dataset(queries, did, rows_version, poll.started_at, previous),
-        )
 
 
 def count_dataset(

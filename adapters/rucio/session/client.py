@@ -259,15 +259,6 @@ class RucioConnection:
         self.server_time: datetime | None = None
         """The ``Date`` of the last answer: the server's clock, which also sets the times of rules."""
 
-    def with_own_deadline(self) -> "RucioConnection":
-        """Return a connection for queries between polls, with its own deadline, but the same rate limit."""
-        return RucioConnection(self._settings, self._rate_limiter)
-
-    @property
-    def pause_seconds(self) -> float:
-        """Return the remaining seconds of the pause that the server asked for."""
-        return self._rate_limiter.pause_seconds
-
     @property
     def token_validity(self) -> TokenValidity | None:
         """Return the validity of the current token; None if the token is from a file."""

@@ -26,8 +26,8 @@ class RucioSettings:
     in ``client_cert``, as in a proxy). The daemon reads ``password_file`` for each login. ``password`` is for
     a password that is not in a file.
 
-    Counting: while a dataset's summary rows are complete and unchanged, polls use its last count again. This
-    count is verified once in ``verify_every``, between polls (0: every poll counts all datasets).
+    Counting: while a dataset's summary rows are complete and unchanged, polls use its last count again, until
+    it is older than ``verify_every`` (0: every poll counts all datasets).
     ``deep_calls`` is the largest number of counts in one poll. A dataset that must wait for a later poll
     keeps its state; it is Unseen if it was never counted or has changed. ``count_first``: count a new dataset
     even if its summary rows are complete.

@@ -1,0 +1,136 @@
+"""Counts that polls verify in turn, and failed queries that wait (on a stand-in, on a clock of the test)."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from adapters.rucio.catalogue import RucioCatalogue
+from adapters.rucio.failed_queries import FailedQueries
+from adapters.rucio.session.transport import NotFound
+from hydrator.domain.errors import CatalogueUnreachable
+from hydrator.domain.model import Did, ReplicaState, Seen
+from testbed.rucio_standin import FILES, RucioStandIn
+from tests.factories import HOUR, L1, L2, MINUTE, NOON
+from tests.rucio_fixtures import catalogues
+
+DIDS = [Did(f"lofar:L{n:02}") for n in range(40)]
+
+
+class Spoiling(RucioStandIn):
+    """A stand-in whose files go bad without a recount, and that fails for paths with ``sick`` in them."""
+
+    def __init__(self) -> None:
+        super().__init__({"UK-DISK": "UK"})
+        self.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+        self.bad: set[str] = set()
+        self.sick = "nothing"
+        self.asked: list[str] = []
+
+    def answer(self, path, query, body):
+        self.asked.append(path)
+        status, rows = super().answer(path, query, body)
+        if self.sick in path:
+            return 500, rows
+        if path.endswith("/datasets") and path.split("/")[3] in self.bad:
+            rows = [{**row, "available_length": FILES - 1} for row in rows]
+        return status, rows
+
+    def take_counted(self) -> list[str]:
+        """Return the datasets that were counted since the last call."""
+        asked, self.asked = self.asked, []
+        return [path.split("/")[3] for path in asked if path.endswith("/datasets")]
+
+
+class Turned:
+    """A catalogue, whose clock goes on by a minute each poll."""
+
+    def __init__(self, make, **settings) -> None:
+        self.now = NOON
+        self.catalogue: RucioCatalogue = make(lambda: self.now, **settings)
+
+    def states(self) -> dict[Did, ReplicaState | None]:
+        """Return the state of each dataset; None where it is unseen."""
+        self.now += MINUTE
+        readings = self.catalogue.read(frozenset(DIDS)).readings
+        assert {one.as_of for one in readings.values() if isinstance(one, Seen)} == {self.now}
+        return {
+            did: one.replicas[0].state if isinstance(one, Seen) else None for did, one in readings.items()
+        }
+
+
+@pytest.fixture
+def server() -> Iterator[Spoiling]:
+    with Spoiling() as started:
+        yield started
+
+
+@pytest.fixture
+def turned(server, tmp_path):
+    usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": 10 * MINUTE}
+    with catalogues(url=server.url, token_dir=tmp_path / "tokens", **usual) as make:
+        yield lambda **settings: Turned(make, **settings)
+
+
+@pytest.mark.outside
+def test_polls_at_rest_verify_a_part_of_all_counts_once_in_the_time(turned, server):
+    catalogue = turned()
+    catalogue.states()
+    assert len(server.take_counted()) == len(DIDS)
+    counted = []
+    for _ in range(12):
+        catalogue.states()
+        counted.append(server.take_counted())
+    assert [len(each) for each in counted] == [0] * 9 + [20, 20, 0]
+    assert {*counted[9], *counted[10]} == {did[6:] for did in DIDS}
+
+
+@pytest.mark.outside
+def test_file_that_went_bad_without_a_recount_is_found_by_verifying(turned, server):
+    catalogue = turned()
+    catalogue.states()
+    server.bad = {"L07"}
+    found = [catalogue.states()[DIDS[7]] for _ in range(12)]
+    assert found.index(ReplicaState.PARTIAL) == 9
+    server.bad = set()
+    assert set(catalogue.states().values()) == {ReplicaState.COMPLETE}, (
+        "what disagrees is counted in each poll"
+    )
+
+
+@pytest.mark.outside
+def test_poll_counts_all_if_verify_every_is_zero(turned, server):
+    catalogue = turned(verify_every=timedelta(0))
+    for _ in range(3):
+        catalogue.states()
+        assert len(server.take_counted()) == len(DIDS)
+
+
+@pytest.mark.outside
+def test_dataset_whose_count_fails_is_asked_less_and_less_and_is_back_when_another_is(turned, server):
+    server.sick = "/L07/datasets"
+    catalogue, counted = turned(), []
+    for _ in range(12):
+        assert [did for did, state in catalogue.states().items() if state is None] == ["lofar:L07"]
+        counted.append(server.take_counted().count("L07"))
+    assert counted == [1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0]
+    server.sick = "nothing"
+    assert any(catalogue.states()[DIDS[7]] for _ in range(6))
+
+
+def test_failed_queries_wait_longer_each_time_until_one_is_answered():
+    failed, away = FailedQueries(), CatalogueUnreachable("rucio", "away")
+    keys = [("count", L1), ("name", L1), ("count", L2)]
+    for _ in range(9):
+        failed.add(keys[0], away, NOON)
+    failed.add(keys[1], away, NOON)
+    failed.add(keys[2], NotFound("rucio", "no such dataset"), NOON)
+    waits = (timedelta(), timedelta(seconds=31), HOUR - MINUTE, HOUR)
+    assert [failed.error_of(keys[0], NOON + wait) for wait in waits] == [away, away, away, None]
+    assert [failed.error_of(keys[1], NOON + wait) for wait in waits] == [away, None, None, None]
+    assert failed.error_of(keys[2], NOON) is None
+    failed.remove(keys[1])
+    assert failed.error_of(keys[0], NOON) is None
+    failed.forget_all_but({L2})
+    failed.add(keys[0], away, NOON)
+    assert failed.error_of(keys[0], NOON + MINUTE) is None
