@@ -197,7 +197,10 @@ class DatasetConclusions:
         rses = self._add_unlisted_rses(poll, counts.keys() | movements.keys())
         replicas = dataset_replicas(did, counts, movements, rses, held_until=poll.held_until)
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
-        replicas = self._progress.add_estimates(replicas, poll.started_at)
+        if did in poll.did_infos and poll.did_infos[did].is_open:
+            replicas = tuple(map(_mark_open, replicas))
+        else:
+            replicas = self._progress.add_estimates(replicas, poll.started_at)
         parts = self._combinable_storages(poll, counts, movements, rses)
         if parts and (ends_at is None or ends_at > poll.held_until):
             self.shared_counts[did] = {name: counts[name] for name in parts}
@@ -297,6 +300,14 @@ class ContainerConclusions:
             and poll.started_at - last_check[0] < self._verify_every
             and last_check[1] == members
         )
+
+
+def _mark_open(replica: Replica) -> Replica:
+    """Return *replica* of an open dataset: it has no time of completion, for files are still added."""
+    if replica.state is not ReplicaState.INCOMING:
+        return replica
+    provenance = replace(replica.provenance, reason="the dataset is open: it still grows")
+    return replace(replica, provenance=provenance)
 
 
 def _is_on_disk_at_site(poll: RucioPoll, name: str) -> bool:

@@ -125,6 +125,8 @@ class FileLists:
 def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
     """Return the available files of *did* by storage element.
 
+    Omit a storage element of which all files are inside archives: Rucio counts these files, but lists none.
+
     Raises:
         BadRow: a row is unreadable, or the files at a storage element are fewer than its count or more than
             the files of the dataset. The answer may be incomplete.
@@ -136,7 +138,11 @@ def files_at(did: Did, rows: Rows, counts: Counts) -> Mapping[str, FilesOnDisk]:
         for storage in available_storages(read_states(row, _CALL)) & available.keys():
             available[storage].add(file)
             sizes[file] = read_amount(row, "bytes", _CALL)
-    for storage, count in counts.items():
+    archives = {storage for storage, files in available.items() if not files}
+    if len(archives) < len(counts):
+        available = {storage: files for storage, files in available.items() if storage not in archives}
+    for storage in available:
+        count = counts[storage]
         if not count.available_length <= len(available[storage]) <= count.length:
             files = f"{len(available[storage])} files of {did} at {storage}"
             raise BadRow(f"{_CALL} lists {files}, and {count.available_length} were counted")

@@ -336,7 +336,7 @@ def _parse_file_locks(rows: Rows) -> set[tuple[Did | None, str, str]]:
     }
 
 
-_LAST_RULE_ENDED = Provenance(reason="whole, but its last rule has ended")
+_LAST_RULE_ENDED = Provenance(reason="its last rule has ended")
 
 
 class _CachedMovements(NamedTuple):

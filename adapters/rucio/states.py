@@ -184,8 +184,8 @@ def movements(
 ) -> dict[str, Movement]:
     """Return the movements of one dataset by storage element, from its locks *rows* and their *rules*.
 
-    The locks of a suspended rule stay REPLICATING, but its data is not moving. Data whose rule ends before
-    *held_until* does not count as moving either.
+    A suspended rule is stuck, whatever the states of its locks: it brings no file. Data whose rule ends
+    before *held_until* does not count as moving either.
     """
     by_storage: dict[str, list[tuple[Lock, Rule]]] = {}
     for lock in rows:
@@ -203,7 +203,7 @@ def _movement(pairs: list[tuple[Lock, Rule]], held_until: datetime) -> Movement:
         soon_gone = rule.expires_at is not None and rule.expires_at <= held_until
         if lock.state == "REPLICATING" and rule.state != "SUSPENDED":
             moving = moving or (None if soon_gone else rule)
-        elif lock.state in UNFINISHED_STATES:
+        elif lock.state in UNFINISHED_STATES or rule.state == "SUSPENDED":
             stuck = stuck or rule
     ends = [rule.expires_at for _, rule in pairs]
     ends_at = max((end for end in ends if end), default=None) if None not in ends else None
@@ -287,7 +287,7 @@ def _complete_state(rse: Rse, movement: Movement, held_until: datetime) -> RseSt
         return RseState(ReplicaState.PARTIAL, 1.0, replace(provenance, reason=reason))
     if movement.ends_at is not None and movement.ends_at <= held_until:
         ended = "" if provenance.rule else provenance.reason
-        reason = ended or "whole, but no rule holds it for long enough"
+        reason = f"whole, but {ended or 'no rule holds it for long enough'}"
         return RseState(ReplicaState.PARTIAL, 1.0, replace(provenance, reason=reason))
     return RseState(
         ReplicaState.COMPLETE, 1.0, replace(provenance, reason="") if provenance.reason else provenance
