@@ -19,8 +19,6 @@ was not counted is Unseen, never absent and never complete. Neither answer disti
 a container, or from a name that does not exist, so step 2 looks the names up first.
 """
 
-import queue
-import threading
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -96,8 +94,7 @@ class RucioCatalogue:
             self._container_lister, self._member_resolver, settings.verify_every
         )
         self._last_rses: Rses = {}
-        self._missed_dids: queue.SimpleQueue[frozenset[Did]] = queue.SimpleQueue()
-        self._one_at_a_time = threading.Lock()
+        self._missed_dids: set[Did] = set()
 
     @property
     def token_validity(self) -> TokenValidity | None:
@@ -116,26 +113,25 @@ class RucioCatalogue:
         Raises:
             CatalogueError: Rucio did not answer, or the query failed for every one of *dids*.
         """
-        with self._one_at_a_time:
-            now = self._clock()
-            with self._queries.start_poll():
-                # step 1: RSEs
-                poll = RucioPoll(self.name, now, now + self._settings.expiry_margin, self._read_rses(now))
-                # steps 2 to 5
-                self._read_all(poll, dids)
-                _raise_if_all_failed(poll, dids)
-                seconds_left = self._queries.connection.deadline.remaining_seconds
-            # step 2 again, for names that the answer of the bulk call did not contain
-            self._resolver.look_up_unresolved(poll, dids, min(seconds_left, _SINGLE_QUERY_SECONDS))
+        now = self._clock()
+        with self._queries.start_poll():
+            # step 1: RSEs
+            poll = RucioPoll(self.name, now, now + self._settings.expiry_margin, self._read_rses(now))
+            # steps 2 to 5
+            self._read_all(poll, dids)
             _raise_if_all_failed(poll, dids)
-            # step 6: the survey
-            readings: Mapping[Did, Reading] = {did: poll.build_reading(did) for did in sorted(dids)}
-            readings = self._variant_finder.add_case_variants(readings, now)
+            seconds_left = self._queries.connection.deadline.remaining_seconds
+        # step 2 again, for names that the answer of the bulk call did not contain
+        self._resolver.look_up_unresolved(poll, dids, min(seconds_left, _SINGLE_QUERY_SECONDS))
+        _raise_if_all_failed(poll, dids)
+        # step 6: the survey
+        readings: Mapping[Did, Reading] = {did: poll.build_reading(did) for did in sorted(dids)}
+        readings = self._variant_finder.add_case_variants(readings, now)
         return _build_survey(poll, readings)
 
     def recount(self, dids: Dids) -> None:
-        """Let the next poll count those of *dids* again that it asks about; any thread may call this."""
-        self._missed_dids.put(frozenset(dids))
+        """Let the next poll count those of *dids* again that it asks about."""
+        self._missed_dids |= dids
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """Return all datasets and containers whose DIDs match; see ``Catalogue.find``.
@@ -143,7 +139,7 @@ class RucioCatalogue:
         Raises:
             CatalogueError: Rucio could not list all matching DIDs.
         """
-        with self._one_at_a_time, self._queries.start_poll():
+        with self._queries.start_poll():
             return self._did_search.find(patterns)
 
     # -- the steps of a poll
@@ -177,10 +173,9 @@ class RucioCatalogue:
 
     def _recount_missed(self, poll: RucioPoll) -> None:
         """Let the counter count the datasets that jobs missed, and those in containers that jobs missed."""
-        while not self._missed_dids.empty():
-            missed = self._missed_dids.get()
-            containers = missed & poll.members_by_container.keys()
-            self._counter.recount(missed.union(*(poll.members_by_container[each] for each in containers)))
+        missed, self._missed_dids = self._missed_dids, set()
+        containers = missed & poll.members_by_container.keys()
+        self._counter.recount(missed.union(*(poll.members_by_container[each] for each in containers)))
 
     def _read_datasets(self, poll: RucioPoll, dids: Dids) -> None:
         """Run steps 3 to 5 of a poll (see the top of this module) for the datasets *dids*.

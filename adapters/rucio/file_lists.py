@@ -5,7 +5,6 @@ only if its parts may be complete together. It lists the files again if the coun
 ``verify_every``. Jobs get the addresses of files from a lister on a separate connection.
 """
 
-import threading
 from array import array
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -164,7 +163,6 @@ class RucioFileLister:
         self.name = settings.name
         self._reporter = reporter
         self._queries = QueryRunner(settings, RucioConnection(settings))
-        self._one_at_a_time = threading.Lock()
 
     def close(self) -> None:
         """Close connections and forget the token."""
@@ -176,10 +174,7 @@ class RucioFileLister:
         """List files within the time of one poll; see :meth:`hydrator.domain.ports.FileLister.list_files`."""
         files: dict[Did, tuple[DatasetFile, ...] | CatalogueError] = {}
         remaining = max_files
-        with (
-            self._one_at_a_time,
-            self._queries.start_poll(),
-        ):
+        with self._queries.start_poll():
             jobs = sorted(dids, reverse=True)
             for did, answer in self._queries.ask_each(
                 jobs, lambda each: self._list_files_of(each, storages, max_files)
