@@ -28,6 +28,7 @@ Sample = tuple[datetime, float]
 _MIN_SAMPLES = 3
 _MAX_SAMPLES = 60
 _MAX_REMAINING = timedelta(days=365)
+_GROWTH_MEMORY = timedelta(hours=1)
 _ROUNDING_SECONDS = 10  # rounding: small changes of an estimate do not change the ad
 
 
@@ -36,6 +37,16 @@ class ProgressTracker:
 
     def __init__(self) -> None:
         self._samples: dict[tuple[Did, str], deque[Sample]] = {}
+        self._lengths: dict[Did, tuple[int, datetime | None]] = {}
+        """The number of files of each dataset, and the time when it grew."""
+
+    def has_grown(self, did: Did, length: int, now: datetime) -> bool:
+        """Record the number of files of *did*; return whether it grew in the last hour."""
+        last, grew_at = self._lengths.get(did, (length, None))
+        if length > last > 0:
+            grew_at = now
+        self._lengths[did] = length, grew_at
+        return grew_at is not None and now - grew_at < _GROWTH_MEMORY
 
     def add_estimates(self, replicas: Iterable[Replica], now: datetime) -> Replicas:
         """Return the *replicas* of one dataset; moving replicas get an estimate of their completion time."""
@@ -44,6 +55,7 @@ class ProgressTracker:
     def forget_all_but(self, dids: Dids) -> None:
         """Forget the samples of all datasets but *dids*."""
         self._samples = {key: each for key, each in self._samples.items() if key[0] in dids}
+        drop_all_but(dids, self._lengths)
 
     def _add_estimate(self, replica: Replica, now: datetime) -> Replica:
         key = (replica.did, replica.storage)
@@ -197,8 +209,9 @@ class DatasetConclusions:
         rses = self._add_unlisted_rses(poll, counts.keys() | movements.keys())
         replicas = dataset_replicas(did, counts, movements, rses, held_until=poll.held_until)
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
-        if did in poll.did_infos and poll.did_infos[did].is_open:
-            replicas = tuple(map(_mark_open, replicas))
+        length = max((count.length for count in counts.values()), default=0)
+        if self._progress.has_grown(did, length, poll.started_at):
+            replicas = tuple(map(_mark_growing, replicas))
         else:
             replicas = self._progress.add_estimates(replicas, poll.started_at)
         parts = self._combinable_storages(poll, counts, movements, rses)
@@ -302,8 +315,8 @@ class ContainerConclusions:
         )
 
 
-def _mark_open(replica: Replica) -> Replica:
-    """Return *replica* of an open dataset: it has no time of completion, for files are still added."""
+def _mark_growing(replica: Replica) -> Replica:
+    """Return *replica* of a dataset that gets more files: it has no time of completion."""
     if replica.state is not ReplicaState.INCOMING:
         return replica
     provenance = replace(replica.provenance, reason="the dataset is open: it still grows")

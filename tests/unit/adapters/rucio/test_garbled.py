@@ -10,6 +10,7 @@ from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, Reading, ReplicaState, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
+from tests.factories import MINUTE, NOON
 from tests.rucio_fixtures import catalogues
 
 pytestmark = pytest.mark.outside
@@ -198,11 +199,13 @@ def once(cut: Spoil) -> Spoil:
 
 
 def test_a_count_that_was_cut_once_takes_nothing_away(asking, stand_in):
-    catalogue = asking(verify_every=timedelta(0))
+    now = [NOON]
+    catalogue = asking(lambda: now[0], verify_every=timedelta(0))
     assert seen(read(catalogue))[SICK] == HEALTHY
     stand_in.spoil[DEEP] = once(without("UK-DISK"))
     readings = read(catalogue)
     assert isinstance(readings[SICK], Unseen) or seen(readings)[SICK] == HEALTHY
+    now[0] += MINUTE
     assert seen(read(catalogue))[SICK] == HEALTHY
 
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from adapters.http.rate_limiter import MAX_PAUSE_SECONDS, retry_after
-from adapters.rucio.conclusions import _mark_open
+from adapters.rucio.conclusions import ProgressTracker, _mark_growing
 from adapters.rucio.file_lists import files_at
 from adapters.rucio.responses import BadRow, Count, Rse
 from adapters.rucio.states import Lock, Movement, Rule, movements, state_at
 from hydrator.domain.model import Provenance, Replica, ReplicaState
 from testbed.rucio_standin import RucioStandIn
-from tests.factories import CAM, HOUR, L1, NOON, RAL
+from tests.factories import CAM, HOUR, L1, MINUTE, NOON, RAL
 from tests.rucio_fixtures import catalogues
 
 HALF = Count(4, 2, 40, 20)
@@ -47,11 +47,15 @@ def test_some_500s_in_a_row_are_answered_by_one_new_login(server, tmp_path):
         assert catalogue.read({L1}).readings[L1].replicas
 
 
-def test_open_dataset_has_no_time_of_completion_but_grows():
+def test_open_dataset_that_grows_has_no_time_of_completion():
+    tracker = ProgressTracker()
+    grown = [tracker.has_grown(L1, length, NOON + n * MINUTE) for n, length in enumerate((4, 4, 5, 5))]
+    assert grown == [False, False, True, True]
+    assert not tracker.has_grown(L1, 5, NOON + 2 * HOUR)
     incoming = Replica(L1, CAM, ReplicaState.INCOMING, 0.5, provenance=Provenance(rule="r"))
-    assert _mark_open(incoming).provenance.reason == "the dataset is open: it still grows"
+    assert _mark_growing(incoming).provenance.reason == "the dataset is open: it still grows"
     partial = Replica(L1, CAM, ReplicaState.PARTIAL, 0.5)
-    assert _mark_open(partial) is partial
+    assert _mark_growing(partial) is partial
 
 
 def row(name: str, **states: str) -> dict[str, object]:
