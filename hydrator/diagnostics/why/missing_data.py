@@ -93,13 +93,6 @@ class MissingDataset:
 
 
 _REASONS_FOR_A_COPY = {MissingReason.STATE, MissingReason.ELSEWHERE, MissingReason.NOT_YET_IN_SLOTS}
-SMALL_PART = 0.1
-"""Share of a job's bytes below which the rest at a site is called small: advice names it."""
-
-
-def is_small_part(missing_bytes: int, total_bytes: int | None) -> bool:
-    """Return True if a site lacks only a small part of a job's bytes."""
-    return total_bytes is not None and missing_bytes < SMALL_PART * total_bytes
 
 
 def has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: datetime) -> bool:

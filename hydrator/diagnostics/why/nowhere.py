@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site
-from hydrator.domain.text import format_bytes, format_percent, shorten_list
+from hydrator.domain.text import format_percent, shorten_list
 from hydrator.submit.nearest_names import find_absent_dids
-
-from .missing_data import is_small_part
+from hydrator.submit.outlook import describe_small_copy
 
 MAX_ABSENT_NAMES = 50
 """Names of absent datasets in one answer: a user corrects them all at once."""
@@ -33,14 +32,14 @@ def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -
             words = shorten_list([f"{did} {_state_text(facts.get(did))}" for did in lacking])
             site_texts.append(f"{site} has {len(dids) - len(lacking)} of {len(dids)} ({words})")
         copies += _small_copies(beliefs, dids, site, lacking)
-    best = f"; {min(copies)[1]} would be enough" if copies else ""
+    best = min(copies)[1] if copies else ""
     return f"no site has all data of the job now: {shorten_list(site_texts, '; ')}{best}"
 
 
 def _small_copies(
     beliefs: DaemonKnowledge, dids: AbstractSet[Did], site: Site, lacking: Sequence[Did]
 ) -> list[tuple[int, str]]:
-    """Return the bytes of *lacking* and their copy to *site* in words, if they are a small part of *dids*."""
+    """Return the bytes of *lacking*, and their copy to *site* in words, if these are a small part."""
     sizes = {did: beliefs.snapshot.bytes_total.get(did) for did in dids}
     known = {did: size for did, size in sizes.items() if size is not None}
     facts = beliefs.snapshot.sites[site].facts
@@ -48,8 +47,8 @@ def _small_copies(
     if len(known) < len(sizes) or not is_absent:
         return []
     missing = sum(known[did] for did in lacking)
-    text = f"a copy of {shorten_list(lacking)} ({format_bytes(missing)}) to {site}"
-    return [(missing, text)] if is_small_part(missing, sum(known.values())) else []
+    text = describe_small_copy(lacking, missing, sum(known.values()), site)
+    return [(missing, text)] if text else []
 
 
 def _describe_absent(beliefs: DaemonKnowledge, absent: Sequence[Did]) -> str:

@@ -13,12 +13,12 @@ from hydrator.domain.text import (
     shorten_list,
 )
 from hydrator.reconcile.demand import WITHHELD_KEY_TODO
+from hydrator.submit.outlook import is_small_part
 
 from .explanation import MismatchCause, Reason, Remedy, SiteMatch
 from .missing_data import (
     MissingDataset,
     MissingReason,
-    is_small_part,
 )
 from .obstacles import capacity_text, causes_of, has_free_capacity
 from .pool_facts import JobFacts, SlotGroup

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hydrator.domain.model import DatasetState as State
 from hydrator.domain.model import Did, Site, SiteFacts
 from hydrator.domain.text import shorten_list
+from hydrator.submit.outlook import describe_small_copy
 
 from .job import RapthorRun
 
@@ -116,4 +117,13 @@ def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> 
             missing = shorten_list([f"{did} {state}" for did, state in site.missing_states.items()])
             parts.append(f"{site.site} has {site.available_count} of {total} ({missing})")
     where = shorten_list(parts, "; ") or "no site has any dataset of the run"
-    return f"no site has all data of the run now: {where}"
+    return f"no site has all data of the run now: {where}{_describe_best_copy(run, sites)}"
+
+
+def _describe_best_copy(run: RapthorRun, sites: Sequence[SiteOutlook]) -> str:
+    """Return the copy that lets the run start at the site with most of its bytes, if it is small."""
+    best = next((site for site in sites if site.local_bytes and (site.has_paths or site.can_fetch)), None)
+    if best is None or not set(best.missing_states.values()) <= {"absent", str(State.PARTIAL)}:
+        return ""
+    total = sum(run.sizes.values())
+    return describe_small_copy(list(best.missing_states), total - (best.local_bytes or 0), total, best.site)
