@@ -3,7 +3,8 @@
 ``WorkflowRun`` names a run; the key of a set of datasets (``DataLocalityKey``) names the jobs of this set.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,8 +16,9 @@ from hydrator.staging.overview import StagingOverview
 
 @dataclass(frozen=True, slots=True)
 class WaitingSet:
-    """Idle jobs that need the same datasets; ``missing_dids`` are those that the best site lacks."""
+    """Idle jobs with the same key; ``missing_dids`` are the datasets that the best site lacks."""
 
+    key: str
     job_count: int
     dids: tuple[Did, ...]
     site: Site | None
@@ -114,9 +116,13 @@ def measure_progress(
         if group.site and dids:
             has_all = not _missing(dids, group.site, snapshot)
             beside, elsewhere = beside + count * has_all, elsewhere + count * (not has_all)
-    waits, unknown_count = _group_idle_jobs(found.jobs.idle, dids_by_key)
+    idle: Counter[str] = Counter()
+    for jobs in found.jobs.idle:
+        idle[jobs.key or ""] += jobs.job_count
+    unknown_count = sum(idle.pop(key) for key in [*idle] if key not in dids_by_key)
     sets = [
-        WaitingSet(count, dids, *_find_best_site(dids, snapshot)) for dids, count in sorted(waits.items())
+        WaitingSet(key, count, dids_by_key[key], *_find_best_site(dids_by_key[key], snapshot))
+        for key, count in sorted(idle.items())
     ]
     waiting = tuple(each for each in sets if each.missing_dids)
     return RunProgress(
@@ -137,20 +143,6 @@ def measure_progress(
 def _index_sets(demand: Demand) -> dict[str | None, tuple[Did, ...]]:
     """Return the datasets of *demand* by the key of their jobs."""
     return {entry.key: entry.dids for entry in demand.entries if entry.key is not None}
-
-
-def _group_idle_jobs(
-    idle: Sequence[IdleJobs], dids_by_key: Mapping[str | None, tuple[Did, ...]]
-) -> tuple[dict[tuple[Did, ...], int], int]:
-    """Count the idle jobs by datasets, and those whose datasets are unknown."""
-    waits: dict[tuple[Did, ...], int] = {}
-    unknown_count = 0
-    for jobs in idle:
-        if dids := dids_by_key.get(jobs.key):
-            waits[dids] = waits.get(dids, 0) + jobs.job_count
-        else:
-            unknown_count += jobs.job_count
-    return waits, unknown_count
 
 
 def _running_jobs(load: PoolLoad) -> Iterator[RunningJobs]:

@@ -116,7 +116,7 @@ class PageRoutes:
                 " Jobs that have ended are in hydrator report."
             )
             return _missing_response(request, "No such run", sentence, [])
-        return html_response(request, render_run_page(progress, context=context))
+        return html_response(request, render_run_page(progress, state.openings, context=context))
 
     def _cluster(self, request: Request, context: PageContext, state: ServerState) -> Response:
         """Return the page of one cluster; if several schedds have a cluster with this number, list them."""
@@ -143,7 +143,8 @@ class PageRoutes:
         known = (state.demand or Demand(), state.snapshot or _NO_FACTS, state.staging)
         progress = measure_progress(f"{int(text)} at {name}", jobs, *known)
         note = "" if jobs.is_complete else "The cluster has more jobs than are counted here."
-        return html_response(request, render_run_page(progress, note=note, kind="Cluster", context=context))
+        page = render_run_page(progress, state.openings, note=note, kind="Cluster", context=context)
+        return html_response(request, page)
 
     async def script(self, request: Request) -> Response:
         """Return the script of the pages; its address changes with its content."""

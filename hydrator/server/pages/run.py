@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hydrator.diagnostics.overview.runs import RunProgress
+from hydrator.domain.ads.openings import Openings, describe_outlook
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.server.limits import RateLimiter
@@ -72,15 +73,22 @@ class ClusterQuestions:
 
 
 def render_run_page(
-    progress: RunProgress, *, note: str = "", kind: str = "Run", context: PageContext | None = None
+    progress: RunProgress,
+    openings: Openings | None,
+    *,
+    note: str = "",
+    kind: str = "Run",
+    context: PageContext | None = None,
 ) -> str:
     """Render the page of *progress*; *note* is a sentence that limits what it says."""
+    rows = [(each, describe_outlook(each.key, openings) if openings else "") for each in progress.waiting]
     return render_page(
         "run.html",
         f"{kind} {progress.name}",
         context=context,
         now=progress.as_of,
         progress=progress,
+        rows=rows,
         note=note,
         shares=_shares(progress),
     )

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.openings import Openings, Outlook, Reason
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot, Unseen
 from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
@@ -162,6 +163,7 @@ def test_run_page_counts_jobs_beside_their_data_and_what_the_others_wait_for():
     key = set_key([L1])
     state = replace(
         STAGING,
+        openings=Openings(outlooks={set_key([L2]): Outlook(Reason.OPEN, (RAL,))}),
         load=load(
             IdleJobs(4, set_key([L2]), run="r1"),
             IdleJobs(2, set_key([L3]), run="r1"),
@@ -175,6 +177,7 @@ def test_run_page_counts_jobs_beside_their_data_and_what_the_others_wait_for():
         " ready about 15:10 UTC"
     ) in text
     assert "Running at CAM (18), RAL (1)." in text
+    assert f"4 CAM {L2} it may start now at RAL 2 CAM {L3} Jobs that have ended" in text
     assert "9 jobs: 9 wait for a slot beside their data" in words("/run?run=other", state)
     assert "28 jobs:" in words(f"/run?run={key}", state)  # all jobs that need this set
 
