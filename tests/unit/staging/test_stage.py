@@ -159,6 +159,7 @@ def test_the_rule_of_another_account_is_joined():
 def test_data_whose_rule_is_done_and_that_no_cycle_has_seen_yet_is_not_asked_for_elsewhere():
     world = world_with(need(L1), L1=1)
     world.stager.set("rule1", state=RequestState.DONE)
+    world.stager.spaces[CAM] = 50 * TERABYTE  # a new request would go to OSO
     world.step()  # the replicas are not in the catalogue's answer yet
     assert world.stages == {(L1, CAM)}
     assert world.reasons == ["the data is on its way to CAM by our request rule1"]
