@@ -174,12 +174,15 @@ class SiteCapabilitiesSettings(_ServiceSettings):
 
 
 class PluginSource(BaseModel):
-    """A catalogue from a plugin, such as ``directory`` or ``hash``; the plugin checks the section's keys."""
+    """A catalogue from a plugin, such as ``directory``; the plugin checks the section's other keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     type: str
     name: Name
+    memory_mb: int = Field(
+        500, ge=100, le=100_000, description="memory limit of the process in which a plugin runs, in MB"
+    )
 
     @model_validator(mode="before")
     @classmethod

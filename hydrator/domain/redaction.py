@@ -26,6 +26,8 @@ _LONG_FORM_CHARS = 12
 
 A shorter form is hidden only if it is a separate word.
 """
+_PART = re.compile(r"[A-Za-z0-9+/=_~-]{16,}")
+"""A word that is hidden if it is a part of a secret: servers shorten tokens in their messages."""
 _MAX_SECRETS = 100
 _LABELLED_SECRET = re.compile(
     r"(?i)\b((?:bearer|basic)\s+|(?:x-rucio-auth-token|x-rucio-password|authorization|password|passwd|pwd"
@@ -81,6 +83,7 @@ class Secrets:
         self._forms: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._long_forms: tuple[str, ...] = ()
         self._short_forms: re.Pattern[str] | None = None
+        self._joined = ""
 
     def keep(self, *secrets: str | None) -> None:
         """Hide *secrets* from now on: plain, and encoded for a URL, in JSON and in base64."""
@@ -96,6 +99,7 @@ class Secrets:
                 self._forms.popitem(last=False)
             every = sorted({form for forms in self._forms.values() for form in forms}, key=len, reverse=True)
             self._long_forms = tuple(form for form in every if len(form) >= _LONG_FORM_CHARS)
+            self._joined = "\n".join(self._forms)
             either = "|".join(re.escape(form) for form in every if len(form) < _LONG_FORM_CHARS)
             self._short_forms = (
                 re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])") if either else None
@@ -105,12 +109,14 @@ class Secrets:
         """Remove all secrets."""
         with self._lock:
             self._forms.clear()
-            self._long_forms, self._short_forms = (), None
+            self._long_forms, self._short_forms, self._joined = (), None, ""
 
     def hide(self, text: str) -> str:
-        """Return *text* without the secrets."""
+        """Return *text* without the secrets, and without parts of them of 16 characters or more."""
         for form in self._long_forms:  # one pass of str.replace for each form: a long text costs little
             text = text.replace(form, SECRET_PLACEHOLDER)
+        if self._joined:
+            text = _PART.sub(lambda word: SECRET_PLACEHOLDER if word[0] in self._joined else word[0], text)
         return self._short_forms.sub(SECRET_PLACEHOLDER, text) if self._short_forms else text
 
 

@@ -211,7 +211,7 @@ def _build_remote(
 ) -> RemoteObject:
     worker = Worker(
         CATALOGUE_WORKER,
-        limit_bytes=MEMORY_MB["rucio"] * 1_000_000,
+        limit_bytes=_limit_bytes(source),
         setup=encode_recipe(recipe),
         max_line_bytes=_MAX_ANSWER_BYTES,
     )
@@ -219,7 +219,7 @@ def _build_remote(
 
 
 CATALOGUE_WORKER = (sys.executable, "-P", "-m", "hydrator.wiring.catalogue_worker")
-MEMORY_MB = {"rucio": 1000, "dmapi": 500, "file": 500, "directory": 500, "plugin": 500}
+_MEMORY_MB = {"rucio": 1000, "dmapi": 500, "file": 500}
 """The largest size of a worker by the type of its catalogue: 1,000,000 replicas in Rucio need some 900 MB."""
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The list of 200,000 files, or the rules of an account, in one line."""
@@ -274,19 +274,23 @@ _DAEMON_BYTES = 300_000_000
 
 def needed_memory(settings: Settings) -> int:
     """Return the bytes that the daemon and its workers may use at most; the bindings count once."""
-    kinds = [source.type if source.type in MEMORY_MB else "plugin" for source in settings.catalogue]
-    return _DAEMON_BYTES + BINDINGS_BYTES + sum(MEMORY_MB[kind] for kind in kinds) * 1_000_000
+    return _DAEMON_BYTES + BINDINGS_BYTES + sum(map(_limit_bytes, settings.catalogue))
+
+
+def _limit_bytes(source: Source) -> int:
+    """Return the largest size of the worker of *source*."""
+    megabytes = source.memory_mb if isinstance(source, PluginSource) else _MEMORY_MB[source.type]
+    return megabytes * 1_000_000
 
 
 def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMapping) -> WorkerCatalogue:
-    kind = source.type if source.type in MEMORY_MB else "plugin"
     worker = Worker(
         CATALOGUE_WORKER,
-        limit_bytes=MEMORY_MB[kind] * 1_000_000,
+        limit_bytes=_limit_bytes(source),
         setup=encode_recipe(_choose_recipe(source, settings, mapping), mapping),
     )
     quiet_seconds = {"rucio": 4 * getattr(source, "timeout_seconds", 0.0), "dmapi": _DMAPI_SECONDS}
-    return WorkerCatalogue(source.name, worker, quiet_seconds.get(kind, _QUIET_SECONDS))
+    return WorkerCatalogue(source.name, worker, quiet_seconds.get(source.type, _QUIET_SECONDS))
 
 
 def _choose_recipe(source: Source, settings: Settings, mapping: SiteMapping) -> Recipe:

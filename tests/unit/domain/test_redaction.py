@@ -146,6 +146,12 @@ def test_a_secret_is_hidden_before_a_text_is_cut(size):
     assert "c4n" not in sanitize(" " * 99_990 + "c4nary-0123456789-0123456789")
 
 
+def test_part_of_a_secret_is_hidden_but_no_ordinary_word():
+    SECRETS.keep("hydrator-root-0123456789abcdef0123456789abcdef")
+    text = sanitize("token ending in 456789abcdef0123456789 is not that of hydrator-root or ...abcdef")
+    assert text == "token ending in [secret] is not that of hydrator-root or ...abcdef"
+
+
 def test_short_secrets_are_hidden_only_as_separate_words():
     secrets = Secrets()
     secrets.keep("pass1", "abc")

@@ -104,5 +104,7 @@ def test_memory_limit_below_the_limits_of_the_workers_is_a_warning(tmp_path):
     config.write_text('[[catalogue]]\ntype = "file"\npath = "c.json"\n[daemon]\nstate_dir = "state"\n')
     needed = needed_memory(load(config))
     assert needed == 1_800_000_000
+    config.write_text(config.read_text() + '[[catalogue]]\ntype = "directory"\nmemory_mb = 200\n')
+    assert needed_memory(load(config)) == needed + 200_000_000
     assert [finding.level for finding in check_memory(needed - 1, needed)] == [Level.WARN]
     assert not [*check_memory(needed, needed), *check_memory(None, needed)]
