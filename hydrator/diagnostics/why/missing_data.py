@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
-from hydrator.diagnostics.units import Bytes, Share, Title, UnixTime
+from hydrator.diagnostics.units import Bytes, Share, UnixTime
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site, to_unix
 from hydrator.domain.provenance import describe_provenance
 from hydrator.domain.text import (
@@ -335,7 +335,7 @@ class DatasetCounts:
     """
 
     usable_count: int
-    other_counts: Annotated[Mapping[str, int], Title("WORD")]
+    other_counts: Mapping[str, int]
     missing_bytes: Bytes | None = None
     has_all_sizes: bool = True
     ready_at: UnixTime | None = None

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Any
 
 from hydrator.diagnostics.schedd_budget import ScheddBudget
-from hydrator.diagnostics.units import Bytes, Title, UnixTime
+from hydrator.diagnostics.units import Bytes, UnixTime
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import fits, set_key
@@ -150,7 +150,7 @@ class JobFacts:
     job_count: int
     status: JobStatus | None
     datasets: tuple[Did, ...] = ()
-    invalid_names: Annotated[Mapping[str, str], Title("NAME")] = field(default_factory=dict)
+    invalid_names: Mapping[str, str] = field(default_factory=dict)
     never_published: tuple[Did, ...] = ()
     mode: str | None = None
     any_after: UnixTime | None = None
@@ -166,8 +166,8 @@ class JobFacts:
     max_uploads: int | None = None
     budget: ScheddBudget | None = None
     can_free: bool = False
-    requests: Annotated[Mapping[str, float], Title("RESOURCE")] = field(default_factory=dict)
-    status_attributes: Annotated[Mapping[str, Any], Title("ATTRIBUTE")] = field(default_factory=dict)
+    requests: Mapping[str, float] = field(default_factory=dict)
+    status_attributes: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
     total_bytes: Bytes | None = None
     start: StartRecord | None = None

@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated
 
-from hydrator.diagnostics.units import Title
 from hydrator.domain.model import DaemonKnowledge, Did, Fact, Site
 from hydrator.domain.text import format_count, shorten_list
 
@@ -30,8 +28,8 @@ class JobSummary:
 
     job_kinds: int = 0
     jobs: int = 0
-    by_status: Annotated[Mapping[str, int], Title("STATUS")] = field(default_factory=dict)
-    complete_by_site: Annotated[Mapping[Site, int], Title("SITE")] = field(default_factory=dict)
+    by_status: Mapping[str, int] = field(default_factory=dict)
+    complete_by_site: Mapping[Site, int] = field(default_factory=dict)
     complete_nowhere: int = 0
     unknown_jobs: int = 0
     example: str | None = None
