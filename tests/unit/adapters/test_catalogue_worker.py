@@ -138,7 +138,9 @@ def test_row_that_has_not_changed_is_sent_as_a_name_and_is_the_same_object():
     third = Did("lofar:L3")
     assert second.readings[third].replicas is first.readings[third].replicas
     assert second.readings[third].as_of == NOON + 2 * MINUTE
+    catalogue.read(THOUSAND - {L1})
     assert catalogue.read(THOUSAND).readings[L1].replicas == (replica(L1),)
+    assert [request["forget"] for request in worker.requests] == [[], [L1], [], []]
 
 
 def test_recounts_are_of_the_next_poll_alone():

@@ -86,10 +86,17 @@ class Evil:
         return os.system, ("false",)
 
 
-@pytest.mark.parametrize("value", [Evil(), os.getcwd, eval, pickle.loads, [Steps]])
-def test_answer_that_is_no_value_of_the_domain_is_refused(value):
+IMPORTED = b"\x80\x04\x8c\x15hydrator.domain.model\x8c\nre.compile\x93."
+"""The pickle of a function that a module of the domain imports."""
+
+
+@pytest.mark.parametrize(
+    "octets", [*map(pickle.dumps, (Evil(), os.getcwd, eval, pickle.loads, [Steps])), IMPORTED, b"", b"x"]
+)
+def test_answer_that_is_no_value_of_the_domain_is_refused(octets):
+    text = base64.b64encode(octets).decode()
     with pytest.raises(ValueError, match="cannot be read"):
-        decode(base64.b64encode(pickle.dumps(value)).decode())
-    changed = remote(Direct(lambda _: {"ok": base64.b64encode(pickle.dumps(value)).decode()}))
+        decode(text)
+    changed = remote(Direct(lambda _: {"ok": text}))
     with pytest.raises(CatalogueError, match="the answer of its worker"):
         changed.list_files({L1}, max_files=7)
