@@ -62,6 +62,7 @@ _REPLICA_STATES = {
     DatasetState.PARTIAL: ReplicaState.PARTIAL,
     DatasetState.NEARLINE: ReplicaState.ON_TAPE,
     DatasetState.STUCK: ReplicaState.STUCK,
+    DatasetState.UNAVAILABLE: ReplicaState.UNAVAILABLE,
 }
 
 

@@ -210,7 +210,7 @@ class Watch:
                     shown[site, did] = Change(here, now)
 
 
-_UNHELD = "\n[breaker]\nconfirm_polls = 0\n"
+_UNHELD = "\n[removal_guard]\nconfirm_polls = 0\n"
 
 
 def dataset_names(plan: Plan) -> list[str]:

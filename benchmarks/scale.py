@@ -295,7 +295,7 @@ def figures_of(shape: Shape, taken: Mapping[str, Any]) -> list[Figure]:
 
 
 HOW = """\
-A cycle is `evaluate` (memory, breaker, snapshot, drafts inside the default budget, generations) and
+A cycle is `evaluate` (memory, guard, snapshot, drafts inside the default budget, generations) and
 `plan` for one publisher. Full: from an empty state. Later polls read all replicas again; this many
 datasets have changed their state at one of their sites; each cycle computes all facts and ads again. Datasets
 without demand never reach the core. Unchanged readings keep

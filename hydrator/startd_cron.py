@@ -105,7 +105,7 @@ KEY_CHARACTERS = DID_CHARACTERS + ","
 MAX_DID = 500
 MAX_KEY = 500
 """Most characters of a set's key: up to 120 of its names, each with a mark; or a cluster and its schedd."""
-STATES = frozenset(("AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"))
+STATES = frozenset(("AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNAVAILABLE", "UNKNOWN"))
 
 EXPRESSIONS = {
     "DataLocalityLocal": (

@@ -34,6 +34,7 @@ STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "partial": ReplicaState.PARTIAL,
     "nearline": ReplicaState.ON_TAPE,
     "stuck": ReplicaState.STUCK,
+    "unavailable": ReplicaState.UNAVAILABLE,
 }
 MAX_PROBLEMS_SHOWN: Final = 10
 

@@ -265,7 +265,8 @@ def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -
     if not rse.is_readable:
         is_there = count.available_length > 0 or movement.is_moving or movement.is_stuck
         reason = f"{rse.name} cannot be read (availability_read, or a downtime)"
-        return RseState(ReplicaState.STUCK, 0.0, replace(provenance, reason=reason)) if is_there else None
+        state = RseState(ReplicaState.UNAVAILABLE, 0.0, replace(provenance, reason=reason))
+        return state if is_there else None
     if rse.is_tape:
         return RseState(ReplicaState.ON_TAPE, 0.0, provenance)
     if count.is_complete:
@@ -444,7 +445,7 @@ def _container_state(states: list[set[ReplicaState]]) -> ReplicaState | None:
     if all(ReplicaState.COMPLETE in each for each in states):
         return ReplicaState.COMPLETE
     missing = [each for each in states if ReplicaState.COMPLETE not in each]
-    for state in (ReplicaState.INCOMING, ReplicaState.STUCK):
+    for state in (ReplicaState.INCOMING, ReplicaState.STUCK, ReplicaState.UNAVAILABLE):
         if any(state in each for each in missing):
             return state
     on_disk = any(each & {ReplicaState.COMPLETE, ReplicaState.PARTIAL} for each in states)

@@ -245,7 +245,7 @@ class DmapiCatalogue:
             state, fraction = self._location_state(did, location, size)
             provenance = Provenance(_CALL, reason=closure_reason or _state_reason(location, size))
             if closure_reason:  # the location is closed: it still has the files, but no job can read them
-                state, fraction = ReplicaState.STUCK, 0.0
+                state, fraction = ReplicaState.UNAVAILABLE, 0.0
             if state is None:
                 unreachable_sites |= sites
                 continue

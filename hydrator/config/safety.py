@@ -1,11 +1,11 @@
-"""The section [breaker]: limits for sudden losses of datasets."""
+"""The section [removal_guard]: limits for sudden losses of datasets."""
 
 from pydantic import Field
 
 from .fields import Section
 
 
-class BreakerSettings(Section):
+class RemovalGuardSettings(Section):
     """Limits for sudden losses of datasets: after a larger loss, ads still list the missing datasets."""
 
     site_share: float = Field(

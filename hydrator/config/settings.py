@@ -13,7 +13,7 @@ from .daemon import (
 from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
 from .network import NetworkSettings
 from .publishers import PublishSettings
-from .safety import BreakerSettings
+from .safety import RemovalGuardSettings
 from .staging import StagingSettings
 
 
@@ -36,7 +36,7 @@ class Settings(BaseSettings):
     network: NetworkSettings = NetworkSettings()
     staging: StagingSettings = StagingSettings()
     publish: PublishSettings = PublishSettings()
-    breaker: BreakerSettings = BreakerSettings()
+    removal_guard: RemovalGuardSettings = RemovalGuardSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

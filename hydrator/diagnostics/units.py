@@ -12,7 +12,7 @@ Share = float
 """From 0 to 1."""
 Seconds = float
 UnixTime = int
-StateName = Literal["AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"]
+StateName = Literal["AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNAVAILABLE", "UNKNOWN"]
 
 BySite = dict[Site, _Value]
 ByDid = dict[Did, _Value]

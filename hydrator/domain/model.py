@@ -75,6 +75,7 @@ class ReplicaState(StrEnum):
     PARTIAL = "partial"  # some files are on disk, and no transfer is running
     ON_TAPE = "on tape"  # complete on tape, not on disk
     STUCK = "stuck"  # the dataset is incomplete, and its Rucio rule is stuck or suspended
+    UNAVAILABLE = "unavailable"  # it is there, but the storage cannot be read now
 
 
 class DatasetState(StrEnum):
@@ -85,6 +86,7 @@ class DatasetState(StrEnum):
     PARTIAL = "PARTIAL"
     NEARLINE = "NEARLINE"
     STUCK = "STUCK"
+    UNAVAILABLE = "UNAVAILABLE"
     UNKNOWN = "UNKNOWN"
 
 

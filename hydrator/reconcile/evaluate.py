@@ -30,9 +30,9 @@ from hydrator.reconcile.ads.site_ads import (
     facts_of,
     redraft,
 )
-from hydrator.reconcile.snapshot.breaker import BreakerLimits, BreakerResult, LossCheck
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.removal_guard import GuardLimits, GuardResult, LossCheck
 from hydrator.reconcile.state import ReconcileState
 
 Answer = Survey | Unseen | Pending
@@ -51,7 +51,7 @@ class ReconcilePolicy:
     max_age: timedelta = timedelta(hours=6)
     budget: Budget = field(default_factory=Budget)
     retired: frozenset[Site] = frozenset()
-    breaker_limits: BreakerLimits = field(default_factory=BreakerLimits)
+    guard_limits: GuardLimits = field(default_factory=GuardLimits)
     max_withhold: timedelta = timedelta(minutes=10)
     never: tuple[str, ...] = ()
 
@@ -66,7 +66,7 @@ class Evaluation:
 
     ``withheld_reasons`` has the sites whose published ads the daemon does not replace yet, each with the
     reason. ``gone_sites`` have no ad any more. ``released`` has, by site, the datasets that the shrink
-    breaker kept in the ad until now, each with the reason why it leaves the ad now.
+    guard kept in the ad until now, each with the reason why it leaves the ad now.
     """
 
     state: ReconcileState
@@ -104,22 +104,22 @@ def evaluate(
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
     cycle = _Cycle(state, memories, demand, policy, now)
-    breaker = cycle.hold_losses(approved_losses or {})
+    guard = cycle.hold_losses(approved_losses or {})
     snapshot = build_snapshot(
-        breaker.memories, demand.dids, now=now, max_age=policy.max_age, never=policy.never
+        guard.memories, demand.dids, now=now, max_age=policy.max_age, never=policy.never
     )
     openings = make_openings(snapshot)
     seen = cycle.draft_ads(snapshot, openings)
     gone = cycle.find_gone_sites(seen)
-    drafts = cycle.add_unseen(seen, breaker, gone)
+    drafts = cycle.add_unseen(seen, guard, gone)
     ads = cycle.number_ads(drafts, withheld_reasons or {}, published_generations)
     ads = add_openings(ads, state.ads, openings, now)
     return Evaluation(
-        cycle.next_state(breaker, ads),
+        cycle.next_state(guard, ads),
         snapshot,
         seen,
         ads,
-        breaker.released,
+        guard.released,
         withheld_reasons or {},
         gone,
     )
@@ -163,8 +163,8 @@ class _Cycle:
         sites = self.state.ads.keys() | {site for memory in self.memories.values() for site in memory.sites}
         return frozenset(site for site in sites if self.policy.is_retired(site))
 
-    def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> BreakerResult:
-        """Run the shrink breaker."""
+    def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> GuardResult:
+        """Run the removal guard."""
         return LossCheck(
             {name: self.state.memories.get(name, CatalogueMemory()) for name in self.memories},
             self.memories,
@@ -172,7 +172,7 @@ class _Cycle:
             self.state.held_losses,
             approved_losses,
             self.find_retired_sites(),
-            self.policy.breaker_limits,
+            self.policy.guard_limits,
             self.now,
         ).run()
 
@@ -207,19 +207,19 @@ class _Cycle:
         )
 
     def add_unseen(
-        self, drafts: Mapping[Site, Draft], breaker: BreakerResult, gone: frozenset[Site]
+        self, drafts: Mapping[Site, Draft], guard: GuardResult, gone: frozenset[Site]
     ) -> dict[Site, Draft]:
         """Add to *drafts* the sites without an answer of any catalogue.
 
         Such a site keeps its last ad, with the age of the facts. This ad becomes empty when the facts are
-        older than ``policy.max_age``, or when the breaker releases datasets of the site.
+        older than ``policy.max_age``, or when the guard releases datasets of the site.
         """
         now, max_age = self.now, self.policy.max_age
         all_drafts = dict(drafts)
         for site, ad in self.state.ads.items():
             if site in drafts or site in gone or self.policy.is_retired(site):
                 continue
-            is_over = now - ad.as_of > max_age or site in breaker.released
+            is_over = now - ad.as_of > max_age or site in guard.released
             all_drafts[site] = (
                 empty_draft(ad) if is_over else redraft(ad, now=now, max_age=max_age, never=self.policy.never)
             )
@@ -239,9 +239,9 @@ class _Cycle:
             now=self.now,
         )
 
-    def next_state(self, breaker: BreakerResult, ads: Mapping[Site, SiteAd]) -> ReconcileState:
+    def next_state(self, guard: GuardResult, ads: Mapping[Site, SiteAd]) -> ReconcileState:
         """Return the state for the next cycle."""
-        return replace(self.state, memories=breaker.memories, held_losses=breaker.held_losses, ads=ads)
+        return replace(self.state, memories=guard.memories, held_losses=guard.held_losses, ads=ads)
 
 
 def keep_disputed_matches(
@@ -250,7 +250,7 @@ def keep_disputed_matches(
     """Return *matches* plus earlier matches that the search no longer finds but that may still exist.
 
     If a search finds nothing, the catalogue may have lost its datasets, or it may be broken. So a dataset of
-    an earlier match stays demanded while the shrink breaker holds the dataset, or while a catalogue does not
+    an earlier match stays demanded while the removal guard holds the dataset, or while a catalogue does not
     answer for the dataset.
     """
     doubtful = {did for held in state.held_losses.values() for did in held.missing_polls}

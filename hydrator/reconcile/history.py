@@ -50,7 +50,7 @@ class HistoryEntry:
 class ChangeContext:
     """The values that explain a change of an ad.
 
-    ``released`` has the datasets that the shrink breaker no longer keeps in the ad, each with the reason.
+    ``released`` has the datasets that the removal guard no longer keeps in the ad, each with the reason.
     ``colliding_dids`` are the datasets whose DIDs differ only in letter case. ``never`` has the patterns of
     names that are never published: an earlier ad may still have such a name.
     """

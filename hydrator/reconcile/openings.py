@@ -52,8 +52,8 @@ MAX_INTERVAL_SECONDS: Final = 600.0
 MAX_READ_SECONDS: Final = 10.0**7
 _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
 _OFFER = re.compile(r"read ([0-9]{1,8}) s(?: from (.{1,60}))?\Z")
-_MOVING = frozenset({DatasetState.STAGING, DatasetState.UNKNOWN})
-"""States of a dataset that may soon be on disk: a set with such a dataset waits for it."""
+_MOVING = frozenset({DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN})
+"""States of a dataset that may soon be readable: a set with such a dataset waits for it."""
 
 
 @dataclass(frozen=True, slots=True)

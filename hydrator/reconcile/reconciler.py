@@ -260,7 +260,7 @@ class Reconciler:
             tuple(_planned_result(name, actions) for name, actions in plans.items()),
             {name: memory.failure for name, memory in evaluation.state.memories.items()},
             commands=commands,
-            held_reasons=_held_reasons(evaluation, self._policy.breaker_limits.confirming_polls),
+            held_reasons=_held_reasons(evaluation, self._policy.guard_limits.confirming_polls),
             poll_durations=polls.durations(now),
             pending_since=polls.pending_since,
             rejected=rejected,
@@ -359,7 +359,7 @@ def _planned_result(name: str, actions: PlanOrError) -> PublishResult:
 
 
 def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, str]:
-    """Return, by site, the reason why the ad does not change: shrink breaker or lost state."""
+    """Return, by site, the reason why the ad does not change: removal guard or lost state."""
     reasons = {site: held.text(confirming_polls) for site, held in evaluation.state.held_losses.items()}
     return {**reasons, **evaluation.withheld_reasons}
 

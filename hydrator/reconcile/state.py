@@ -13,13 +13,13 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.history import HistoryEntry
-from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Let ``datasets`` leave the ad of the site, although the shrink breaker holds them."""
+    """Let ``datasets`` leave the ad of the site, although the removal guard holds them."""
 
     site: Site
     datasets: frozenset[Did]

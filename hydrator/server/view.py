@@ -19,7 +19,7 @@ from hydrator.domain.ports import PoolLoad
 from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.snapshot.breaker import HeldLoss
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 from hydrator.staging.overview import StagingOverview
 
 
@@ -37,7 +37,7 @@ class ServerState:
         published_at: time of the last publication of each ad. An ad without a time
             counts as published *now*: hooks fetch the ad from the server, so the ad cannot expire.
         held_reasons: by site, why the daemon does not change the site's ad. The shrink
-            breaker holds the ads of the sites in ``held_losses``. The sites in ``withheld_reasons`` have
+            guard holds the ads of the sites in ``held_losses``. The sites in ``withheld_reasons`` have
             no ad of this daemon yet.
         hang_reason: why the server reports that the daemon hangs; None if the daemon's cycles go on.
         max_age: largest age at which a fact is valid.

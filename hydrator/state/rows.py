@@ -22,8 +22,8 @@ from hydrator.domain.model import (
 from hydrator.domain.provenance import provenance_from_row, provenance_to_row
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.demand import RememberedJobs
-from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 
 DECODE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
 """The errors that a decoder can raise for a row that another program or a bug has changed."""

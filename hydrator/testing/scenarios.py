@@ -60,7 +60,7 @@ SCENARIOS = (
     Scenario("it exists without any file", {}),
     Scenario("it is at no site", {}, None, ()),
     Scenario("a quarter of its files went bad", {CAM: "PARTIAL"}, 0.75),
-    Scenario("its storage cannot be read", {CAM: "STUCK"}),
+    Scenario("its storage cannot be read", {CAM: "UNAVAILABLE"}),
     Scenario("whole in a cache only", {CAM: "PARTIAL"}),
     Scenario("whole and about to be deleted", {CAM: "PARTIAL"}),
     Scenario("a container of two, both whole", {CAM: "AVAILABLE"}),

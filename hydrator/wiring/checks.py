@@ -47,7 +47,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
             *examine_credentials(read_credentials(settings, parts), system_clock()),
         ],
         held_changes={
-            site: loss.text(parts.policy.breaker_limits.confirming_polls)
+            site: loss.text(parts.policy.guard_limits.confirming_polls)
             for site, loss in state.held_losses.items()
         },
         daemon_findings=[

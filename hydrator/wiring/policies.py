@@ -13,7 +13,7 @@ from hydrator.domain.sites import SiteMapping
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.openings import PacingPolicy
 from hydrator.reconcile.rates import BYTES_PER_GBIT, NetworkPolicy
-from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.reconcile.snapshot.removal_guard import GuardLimits
 from hydrator.submit.pool_config import PoolPolicy
 
 _MAX_AGE_MARGIN = timedelta(minutes=15)
@@ -38,9 +38,9 @@ def reconcile_policy(settings: Settings) -> ReconcilePolicy:
         pins=frozenset(parse_did(pin, scope) for pin in settings.demand.pins),
         patterns=tuple(settings.demand.patterns),
         max_age=settings.daemon.max_age,
-        breaker_limits=BreakerLimits(
-            settings.breaker.site_share,
-            confirming_polls=settings.breaker.confirm_polls,
+        guard_limits=GuardLimits(
+            settings.removal_guard.site_share,
+            confirming_polls=settings.removal_guard.confirm_polls,
             poll_spacing=timedelta(
                 seconds=settings.daemon.poll_seconds / 2
             ),  # a cycle for new demand follows sooner and must not confirm a loss

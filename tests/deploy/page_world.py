@@ -13,7 +13,7 @@ from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, Sit
 from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.domain.staging_ports import RequestState, StagingKind
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
-from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request

@@ -73,7 +73,7 @@ def run_hour() -> World:
     )
     settings = {
         "daemon": {"poll_seconds": 60},
-        "breaker": {},
+        "removal_guard": {},
         "publish": {"http": {"enabled": True}},
         "demand": {"pins": [], "patterns": ["*"]},
     }

@@ -295,7 +295,7 @@ class _Maker:
         chance = self._numbers("configurations")
         first: dict[str, Any] = {
             "daemon": {"poll_seconds": POLL_SECONDS, "max_age_hours": MAX_AGE_SECONDS / 3600},
-            "breaker": {"confirm_polls": CONFIRM_POLLS},
+            "removal_guard": {"confirm_polls": CONFIRM_POLLS},
             "publish": {"http": {"enabled": True}},
             "demand": {
                 "pins": chance.choice(([], [self.dids[0]])),

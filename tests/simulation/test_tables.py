@@ -18,7 +18,7 @@ def test_tables_are_as_long_after_three_days_as_after_two():
     scenario = make(1)
     settings = {
         "daemon": {"poll_seconds": 600},
-        "breaker": {"confirm_polls": 3},
+        "removal_guard": {"confirm_polls": 3},
         "publish": {"http": {"enabled": True}},
         "demand": {"pins": [], "patterns": []},
     }

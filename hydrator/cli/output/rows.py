@@ -32,9 +32,9 @@ from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.openings import REPORT_NAME
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import build_snapshot
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.staging.overview import REPORT_NAME as STAGING_REPORT
 from hydrator.staging.overview import StagingOverview, overview_from_row
 from hydrator.state.store import Store
@@ -66,7 +66,7 @@ class StateView:
     def change_texts_by_site(self) -> dict[Site, str]:
         """Return a text for each site where the daemon holds back a change."""
         return {
-            site: one.text(self.policy.breaker_limits.confirming_polls)
+            site: one.text(self.policy.guard_limits.confirming_polls)
             for site, one in self.held_losses.items()
         }
 
@@ -152,7 +152,7 @@ def _version_row(ad: PublishedAd) -> ReadBackJson:
 
 
 def _held_rows(view: StateView) -> list[HeldLossJson]:
-    needed_polls = view.policy.breaker_limits.confirming_polls
+    needed_polls = view.policy.guard_limits.confirming_polls
     return [
         {
             "site": site,

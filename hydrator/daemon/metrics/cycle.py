@@ -4,7 +4,7 @@ from collections import Counter
 
 from hydrator.domain.model import DatasetState, Origin, SiteAd, to_unix
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.snapshot.breaker import HoldCause
+from hydrator.reconcile.snapshot.removal_guard import HoldCause
 
 from .table import Instruments
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import format_count, format_duration
-from hydrator.reconcile.snapshot.breaker import HeldLoss
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 from hydrator.staging.overview import StagingOverview
 
 from .parts import PartStatus
@@ -34,7 +34,7 @@ class HealthStatus(StrEnum):
 class Need:
     """One thing that needs a person: its subject, one sentence, and the command to run.
 
-    ``site`` is the site that it is about, if any. If ``is_held_loss``, the breaker holds a loss there.
+    ``site`` is the site that it is about, if any. If ``is_held_loss``, the guard holds a loss there.
     """
 
     subject: str

@@ -252,6 +252,7 @@ def _state_text(state: str, fraction: float | None) -> str:
         DatasetState.PARTIAL: "the site has some files only, and no transfer runs",
         DatasetState.NEARLINE: "on tape only",
         DatasetState.STUCK: "its rule is stuck: ask the rule's owner",
+        DatasetState.UNAVAILABLE: "it is there, but its storage cannot be read now",
         DatasetState.UNKNOWN: "for too long, no catalogue has answered",
     }
     words = next((text for other, text in meaning.items() if other == state), "")

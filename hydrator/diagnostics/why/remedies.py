@@ -193,6 +193,8 @@ def _state_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
             return Remedy(10, "ask the data manager to bring the data from tape to disk")
         case DatasetState.STUCK:
             return Remedy(10, "the owner of the stuck rule repairs the rule")
+        case DatasetState.UNAVAILABLE:
+            return Remedy(7, "the storage can be read again: ask the site")
         case _ if missing.reason is MissingReason.NOT_IN_DEMAND:
             return Remedy(3, f"the daemon finds {did} {soon}", is_sure=False)
         case _:

@@ -59,7 +59,7 @@ ON_SLOTS: Final = {
         "nested ad, DID to string",
         (
             "state of each demanded dataset, as far as there is room: `AVAILABLE`, `STAGING`, `PARTIAL`,"
-            " `NEARLINE`, `STUCK`, `UNKNOWN`"
+            " `NEARLINE`, `STUCK`, `UNAVAILABLE` (there, but its storage cannot be read now), `UNKNOWN`"
         ),
     ),
     DATASET_FRACTIONS: (

@@ -252,6 +252,7 @@ _STATE_OF_REPLICA = {
     ReplicaState.PARTIAL: DatasetState.PARTIAL,
     ReplicaState.ON_TAPE: DatasetState.NEARLINE,
     ReplicaState.STUCK: DatasetState.STUCK,
+    ReplicaState.UNAVAILABLE: DatasetState.UNAVAILABLE,
 }
 _MISSING_READING = Unseen("the catalogue's answer does not have this dataset")
 _PENDING_REASON = "the query of the catalogue is still running"

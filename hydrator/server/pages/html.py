@@ -30,6 +30,7 @@ SIGNS: Final = {
     DatasetState.PARTIAL: "◐",
     DatasetState.NEARLINE: "▤",
     DatasetState.STUCK: "✖",
+    DatasetState.UNAVAILABLE: "⊘",
     DatasetState.UNKNOWN: "?",
 }
 REFRESH_SECONDS: Final = 60

@@ -15,7 +15,7 @@ from hydrator.diagnostics.overview.locality_history import LocalityOverview, Loc
 from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot
 from hydrator.domain.text import format_count, format_percent, shorten_list
-from hydrator.reconcile.snapshot.breaker import HeldLoss
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 from hydrator.server.view import ServerState
 from hydrator.state.locality_hours import begin_of_hour
 

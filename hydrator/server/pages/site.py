@@ -16,7 +16,12 @@ from hydrator.staging.table import Request
 from .html import SIGNS, PageContext, render_page
 
 _WIDTH: Final = 100.0
-_KIND: Final = {DatasetState.AVAILABLE: "bar", DatasetState.STAGING: "move", DatasetState.STUCK: "late"}
+_KIND: Final = {
+    DatasetState.AVAILABLE: "bar",
+    DatasetState.STAGING: "move",
+    DatasetState.STUCK: "late",
+    DatasetState.UNAVAILABLE: "late",
+}
 
 
 def build_state_bar(counts: Mapping[DatasetState, int]) -> list[tuple[str, float, float]]:
@@ -75,6 +80,7 @@ class SiteRow:
             "held": site in server_state.held_losses,
             "no ad": ad is None,
             "late": as_of is None or server_state.now - as_of > server_state.max_age / LATE_PART,
+            "unreadable": DatasetState.UNAVAILABLE in by_state,
         }
         severity = [*troubles.values(), stuck_count > 0, True].index(True)
         datasets, share = "none wanted" if counts else "not read", math.inf

@@ -33,7 +33,7 @@ class Place:
             directory = "{ads}"
             [publish.http]
             enabled = false
-            [breaker]
+            [removal_guard]
             confirm_polls = 2
             """
         )

@@ -9,7 +9,7 @@ from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.reconcile.snapshot.removal_guard import GuardLimits
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.site_history import MAX_AGE, MAX_CHANGES_PER_SITE
@@ -106,7 +106,7 @@ def test_history_says_why_a_dataset_left(world, tmp_path):
 
 
 def test_history_names_unknown_and_released_datasets_as_such(world):
-    world.restart(breaker_limits=BreakerLimits(confirming_polls=1, min_datasets=1))
+    world.restart(guard_limits=GuardLimits(confirming_polls=1, min_datasets=1))
     world.run()
     world.run()
     assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll said that it is gone")]

@@ -67,7 +67,7 @@ class OpeningsStatusJson(TypedDict):
 
 
 class HeldLossJson(TypedDict):
-    """Datasets that are missing at a site, and that the shrink breaker still publishes there.
+    """Datasets that are missing at a site, and that the removal guard still publishes there.
 
     Attributes:
         site: site of the held change.

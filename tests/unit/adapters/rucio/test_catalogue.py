@@ -46,12 +46,13 @@ UK, AU = Site("UK"), Site("AU")
 DISK, TAPE = Rse("UK-DISK", UK, is_tape=False), Rse("UK-TAPE", UK, is_tape=True)
 HOMELESS, GONE = Rse("X", None, is_tape=False), Rse("Y", None, is_tape=False, is_deleted=True)
 STORAGES = {each.name: each for each in (DISK, TAPE, HOMELESS, GONE)}
-COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK = (
+COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK, UNAVAILABLE = (
     ReplicaState.COMPLETE,
     ReplicaState.INCOMING,
     ReplicaState.PARTIAL,
     ReplicaState.ON_TAPE,
     ReplicaState.STUCK,
+    ReplicaState.UNAVAILABLE,
 )
 MOVING, JAMMED, BOTH_WAYS, STILL = (
     Movement(is_moving=True),
@@ -109,10 +110,10 @@ def test_only_a_complete_copy_counts_on_tape(movement):
 @pytest.mark.parametrize(
     ("storage", "count", "movement", "found"),
     [
-        (replace(DISK, is_readable=False), files(4), STILL, (STUCK, 0.0)),
-        (replace(DISK, is_readable=False), files(0), MOVING, (STUCK, 0.0)),
+        (replace(DISK, is_readable=False), files(4), STILL, (UNAVAILABLE, 0.0)),
+        (replace(DISK, is_readable=False), files(0), MOVING, (UNAVAILABLE, 0.0)),
         (replace(DISK, is_readable=False), files(0), STILL, None),
-        (replace(TAPE, is_readable=False), files(4), STILL, (STUCK, 0.0)),
+        (replace(TAPE, is_readable=False), files(4), STILL, (UNAVAILABLE, 0.0)),
         (replace(TAPE, is_readable=False), files(3), MOVING, None),
         (replace(DISK, is_writable=False), files(4), STILL, (COMPLETE, 1.0)),
         (replace(DISK, is_writable=False), files(1), MOVING, (STUCK, 0.25)),

@@ -151,7 +151,7 @@ def test_a_rule_whose_end_moves_forward_is_noticed(catalogue, server, now):
 
 
 def test_a_cached_conclusion_is_renewed_when_its_storage_closes_or_opens(catalogue, server):
-    for readable, state in [(True, "COMPLETE"), (False, "STUCK"), (True, "COMPLETE")]:
+    for readable, state in [(True, "COMPLETE"), (False, "UNAVAILABLE"), (True, "COMPLETE")]:
         row = {"rse": "UK-DISK", "rse_type": "DISK", "deleted": False, "availability_read": readable}
         server.instead["/rses"] = (200, [row])
         assert {each.name for each in states(catalogue).values()} == {state}

@@ -18,7 +18,8 @@ from tests.contracts.test_dmapi_catalogue import FAST, dmapi
 from tests.factories import HOUR, MINUTE, NOON
 
 L1, L2 = Did("testing:L1"), Did("testing:L2")
-COMPLETE, PARTIAL, STUCK = ReplicaState.COMPLETE, ReplicaState.PARTIAL, ReplicaState.STUCK
+COMPLETE, PARTIAL = ReplicaState.COMPLETE, ReplicaState.PARTIAL
+UNAVAILABLE = ReplicaState.UNAVAILABLE
 RECORDED_2025 = [
     {
         "identifier": "SPSRC_STORM",

@@ -9,7 +9,7 @@ from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.diagnostics.overview.health import HealthFacts, HealthStatus, assess_health
 from hydrator.diagnostics.overview.parts import PartKind, PartStatus
 from hydrator.domain.model import Did, Site
-from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview

@@ -13,7 +13,7 @@ from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen,
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import CycleTimeouts
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.reconcile.snapshot.removal_guard import GuardLimits
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
 from tests.memory import MemoryCatalogue, MemoryPublisher
@@ -150,10 +150,10 @@ def test_late_answer_starts_a_cycle_without_polls_and_has_its_polls_age(world):
     assert world.cycle.state.ads[CAM].as_of == NOON + 2 * MINUTE
 
 
-def test_one_answer_is_one_poll_for_the_breaker_however_many_cycles_follow():
+def test_one_answer_is_one_poll_for_the_guard_however_many_cycles_follow():
     many = [Did(f"lofar:M{n}") for n in range(6)]
-    limits = BreakerLimits(confirming_polls=2)
-    world = World(ReconcilePolicy(pins=frozenset(many), breaker_limits=limits))
+    limits = GuardLimits(confirming_polls=2)
+    world = World(ReconcilePolicy(pins=frozenset(many), guard_limits=limits))
     world.sick.replicas = tuple(replica(did, RAL) for did in many)
     world.run()
     world.sick.replicas = ()

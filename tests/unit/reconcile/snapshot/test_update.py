@@ -42,6 +42,7 @@ def view(*memories: CatalogueMemory, now=NOON, wanted=frozenset({L1, L2, L3}), b
         (ReplicaState.PARTIAL, DatasetState.PARTIAL),
         (ReplicaState.ON_TAPE, DatasetState.NEARLINE),
         (ReplicaState.STUCK, DatasetState.STUCK),
+        (ReplicaState.UNAVAILABLE, DatasetState.UNAVAILABLE),
     ],
 )
 def test_dataset_state_follows_from_the_replica_state(state, concluded):
@@ -54,10 +55,11 @@ BEST_FIRST = [
     ReplicaState.PARTIAL,
     ReplicaState.ON_TAPE,
     ReplicaState.STUCK,
+    ReplicaState.UNAVAILABLE,
 ]
 
 
-@pytest.mark.parametrize("better", range(4))
+@pytest.mark.parametrize("better", range(5))
 def test_storage_elements_and_catalogues_fold_best_first_in_any_order(better):
     for worse in BEST_FIRST[better + 1 :]:
         for one, other in permutations([BEST_FIRST[better], worse]):

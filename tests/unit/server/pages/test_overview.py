@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from hydrator.diagnostics.overview.parts import PartKind, PartStatus
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
-from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.filters import PER_PAGE, Selection, parse_selection

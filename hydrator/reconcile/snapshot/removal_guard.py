@@ -1,11 +1,11 @@
-"""Shrink breaker: if too many datasets vanish at once, keep their facts until further polls confirm the loss.
+"""Removal guard: if too many datasets vanish at once, keep their facts until further polls confirm the loss.
 
 A broken catalogue (an emptied file, a missing page, a lost permission) looks like a catalogue without data.
 So if more than a share of the datasets at one site, or at all sites together, would vanish, the daemon
 holds the loss: it keeps the facts of these datasets in the ads, each with its age. The ages still grow, so
 a held dataset becomes UNKNOWN at the age limit.
 
-The breaker cannot distinguish a fault from a real loss by the answers: an emptied list, and a storage
+The guard cannot distinguish a fault from a real loss by the answers: an emptied list, and a storage
 element that belongs to no site any more, look like deleted data. But if the
 site still lists a dataset, in another state, this is not a loss. Datasets that are no longer demanded,
 retired sites and removed catalogues are not losses either. An answer that is missing is no loss: it is
@@ -119,13 +119,13 @@ _MIN_TOTAL_LOSS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class BreakerLimits:
-    """The limits of the breaker: it holds a larger loss of datasets, so the ads keep the facts.
+class GuardLimits:
+    """The limits of the guard: it holds a larger loss of datasets, so the ads keep the facts.
 
     ``site_share`` (at one site) and ``all_share`` (at all sites) are shares, 0 to 1, of the listed and of
-    the AVAILABLE datasets. The breaker does not hold a loss of fewer than ``min_datasets``, unless no dataset
+    the AVAILABLE datasets. The guard does not hold a loss of fewer than ``min_datasets``, unless no dataset
     is left. A hold ends after ``confirming_polls`` further polls with the same loss, each at least
-    ``poll_spacing`` after the previous one. ``confirming_polls`` = 0 turns the breaker off.
+    ``poll_spacing`` after the previous one. ``confirming_polls`` = 0 turns the guard off.
     """
 
     site_share: float = 0.5
@@ -136,7 +136,7 @@ class BreakerLimits:
 
 
 class HoldCause(StrEnum):
-    """The reason why the breaker holds the loss at a site."""
+    """The reason why the guard holds the loss at a site."""
 
     SITE = "site"  # too many datasets of this site would vanish at once
     ALL = "all"  # too many datasets of all sites together would vanish at once
@@ -177,8 +177,8 @@ class HeldLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class BreakerResult:
-    """The result of the breaker: the memories with the facts of held datasets, and the held losses.
+class GuardResult:
+    """The result of the guard: the memories with the facts of held datasets, and the held losses.
 
     ``released`` has, by site, the datasets whose hold ended, each with the reason.
     """
@@ -190,7 +190,7 @@ class BreakerResult:
 
 @dataclass(frozen=True, slots=True)
 class _SiteLoss:
-    """The loss at one site before the breaker decides.
+    """The loss at one site before the guard decides.
 
     ``listed_count`` is the number of datasets at the site before this cycle, ``available_dids`` the AVAILABLE
     ones of them. ``lost_dids`` are missing in this cycle. ``unread_dids`` were held before, and this cycle
@@ -206,13 +206,13 @@ class _SiteLoss:
     is_site_read: bool
     previous: HeldLoss | None
 
-    def is_confirmation(self, now: datetime, limits: BreakerLimits) -> bool:
+    def is_confirmation(self, now: datetime, limits: GuardLimits) -> bool:
         """Return True if the poll of this cycle counts as one more confirmation of the loss."""
         return bool(self.lost_dids) and (
             self.previous is None or now - self.previous.last_confirmed_at >= limits.poll_spacing
         )
 
-    def count_confirmations(self, now: datetime, limits: BreakerLimits) -> dict[Did, int]:
+    def count_confirmations(self, now: datetime, limits: GuardLimits) -> dict[Did, int]:
         """Return, by missing dataset, the number of further polls that confirmed its loss."""
         last = self.previous.missing_polls if self.previous else {}
         more = int(self.is_confirmation(now, limits))
@@ -221,7 +221,7 @@ class _SiteLoss:
         return {did: polls for did, polls in sorted(counts.items()) if did not in self.approved_dids}
 
     def hold(
-        self, missing_polls: Mapping[Did, int], cause: HoldCause, now: datetime, limits: BreakerLimits
+        self, missing_polls: Mapping[Did, int], cause: HoldCause, now: datetime, limits: GuardLimits
     ) -> HeldLoss:
         """Return the held loss. The previous hold continues if one of its datasets is still missing."""
         last = self.previous
@@ -283,7 +283,7 @@ class LossCheck:
         held_losses: the losses that the last cycle held.
         approved_losses: by site, the held datasets whose loss the operator approved.
         retired: sites that the operator removed.
-        limits: the limits above which the breaker holds a loss.
+        limits: the limits above which the guard holds a loss.
         now: aware UTC time of this cycle.
     """
 
@@ -293,13 +293,13 @@ class LossCheck:
     held_losses: Mapping[Site, HeldLoss]
     approved_losses: Mapping[Site, AbstractSet[Did]]
     retired: AbstractSet[Site]
-    limits: BreakerLimits
+    limits: GuardLimits
     now: datetime
 
-    def run(self) -> BreakerResult:
+    def run(self) -> GuardResult:
         """Hold a loss that is too large: the returned memories keep the facts of the missing datasets."""
         if not self.limits.confirming_polls:
-            return BreakerResult(self.current)
+            return GuardResult(self.current)
         change = ListingChange(
             find_listings(self.previous, self.demanded_dids, self.retired),
             find_listings(self.current, self.demanded_dids, self.retired),
@@ -312,7 +312,7 @@ class LossCheck:
             site: doubts[site].loss.hold(doubts[site].missing_polls, cause, self.now, self.limits)
             for site, cause in causes.items()
         }
-        return BreakerResult(memories, dict(sorted(holds.items())), self._release_reasons(doubts))
+        return GuardResult(memories, dict(sorted(holds.items())), self._release_reasons(doubts))
 
     def _find_losses(self, change: ListingChange) -> dict[Site, _SiteLoss]:
         new_counts = change.new_counts()
@@ -392,8 +392,8 @@ def _fact_at(memory: CatalogueMemory, site: Site, did: Did) -> Fact | None:
     return record.facts.get(site) if record else None
 
 
-def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) -> dict[Site, HoldCause]:
-    """Return the sites whose loss the breaker holds, each with the cause.
+def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: GuardLimits) -> dict[Site, HoldCause]:
+    """Return the sites whose loss the guard holds, each with the cause.
 
     A site that alone loses too many datasets is not part of the sum for ``all_share``.
     """
@@ -406,7 +406,7 @@ def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) ->
         others, limits.all_share, limits.min_datasets
     )
     causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
-    # If the breaker holds the loss of another site, it also holds the loss of a site that lost all its
+    # If the guard holds the loss of another site, it also holds the loss of a site that lost all its
     # datasets, even if these are few.
     emptied = {site for site in losing if alone and doubts[site].is_everything_missing}
     return causes if is_total_shrink else {s: cause for s, cause in causes.items() if s in alone | emptied}

@@ -1,4 +1,4 @@
-"""The shrink breaker: what is held, what passes, what ends a hold; and incidents of others, by name."""
+"""The removal guard: what is held, what passes, what ends a hold; and incidents of others, by name."""
 
 from dataclasses import replace
 
@@ -6,12 +6,12 @@ import pytest
 
 from hydrator.domain.model import DatasetState, Did, ReplicaState, Unseen, to_unix
 from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
-from hydrator.reconcile.snapshot.breaker import BreakerLimits, HoldCause
+from hydrator.reconcile.snapshot.removal_guard import GuardLimits, HoldCause
 from hydrator.reconcile.state import ReconcileState
 from tests.factories import CAM, MINUTE, NOON, OSO, RAL, demand, holding, replica, seen, survey
 
 MANY = [Did(f"lofar:M{n:02}") for n in range(10)]
-LIMITS = BreakerLimits(site_share=0.5, all_share=0.3, min_datasets=5, confirming_polls=3, poll_spacing=MINUTE)
+LIMITS = GuardLimits(site_share=0.5, all_share=0.3, min_datasets=5, confirming_polls=3, poll_spacing=MINUTE)
 HERE = {CAM: MANY, RAL: MANY}
 
 
@@ -19,7 +19,7 @@ class Site:
     """Cycles over one catalogue, poll by poll; ``ads`` and ``held`` are what the last one left."""
 
     def __init__(self, *, limits=LIMITS, wanted=MANY, retired=(), **here):
-        self.rules = ReconcilePolicy(breaker_limits=limits, retired=frozenset(retired))
+        self.rules = ReconcilePolicy(guard_limits=limits, retired=frozenset(retired))
         self.wanted, self.now, self.state = list(wanted), NOON, ReconcileState()
         self.thought: Evaluation | None = None
         self.poll(HERE | here, after=0 * MINUTE)
@@ -53,7 +53,7 @@ class Site:
         return {site: (len(held.missing_polls), held.cause) for site, held in self.state.held_losses.items()}
 
 
-def test_breaker_holds_a_site_that_loses_more_than_its_share_with_its_age():
+def test_guard_holds_a_site_that_loses_more_than_its_share_with_its_age():
     pool = Site()
     before = pool.ad()
     pool.poll({CAM: MANY[:3], RAL: MANY})
@@ -117,7 +117,7 @@ def test_a_dataset_that_is_listed_in_another_state_was_looked_at_and_is_no_loss(
     assert DatasetState.AVAILABLE not in {f.state for f in pool.thought.snapshot.sites[CAM].facts.values()}
 
 
-def test_available_datasets_are_counted_apart_by_the_breaker():
+def test_available_datasets_are_counted_apart_by_the_guard():
     """Ten datasets on tape do not hide that all five on disk vanish."""
     tape = [replica(did, CAM, ReplicaState.ON_TAPE) for did in MANY]
     disk = [Did(f"lofar:D{n}") for n in range(5)]
@@ -215,7 +215,7 @@ def test_an_approval_takes_nothing_that_is_there_again_or_was_never_held():
     assert pool.thought.released == {}
 
 
-def test_breaker_without_confirming_polls_holds_nothing():
+def test_guard_without_confirming_polls_holds_nothing():
     pool = Site(limits=replace(LIMITS, confirming_polls=0))
     pool.poll({})
     assert (pool.held, pool.listed(), pool.listed(RAL)) == ({}, set(), set())
