@@ -211,7 +211,7 @@ class World:
     @property
     def confirming_polls(self) -> int:
         """Return how many polls must confirm a sudden loss."""
-        return int(self.section("guard")["confirm_polls"])
+        return int(self.section("removal_guard")["confirm_polls"])
 
     def shown_as(self, site: Site) -> Site:
         """Return the name that *site* has in slots."""
