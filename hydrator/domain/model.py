@@ -386,7 +386,7 @@ class Refresh:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Keep:
     """Keep the site's published ad and its age. If *ad* is known, send it again unchanged."""
 
     site: Site
@@ -409,7 +409,7 @@ class NoOp:
     site: Site
 
 
-Action = Publish | Refresh | Hold | Withdraw | NoOp
+Action = Publish | Refresh | Keep | Withdraw | NoOp
 Plan = tuple[Action, ...]
 
 

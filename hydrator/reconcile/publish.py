@@ -11,9 +11,9 @@ desired  published           newer as_of  due   action
 yes      no                  -            -     Publish
 yes      another generation  -            -     Publish
 yes      same generation     yes          yes   Refresh
-yes      same generation     no           yes   Hold: send the ad again, with its age
+yes      same generation     no           yes   Keep: send the ad again, with its age
 yes      same generation     -            no    NoOp
-no       yes                 -            -     Hold
+no       yes                 -            -     Keep
 retired  yes                 -            -     Withdraw
 
 Withheld sites: do not replace published ads while a daemon without state collects its data again.
@@ -36,7 +36,7 @@ from hydrator.domain.errors import PublishError
 from hydrator.domain.model import (
     Action,
     Did,
-    Hold,
+    Keep,
     NoOp,
     Plan,
     Publish,
@@ -118,7 +118,7 @@ def _action(
     if site in retired:
         return Withdraw(site, "the site is retired in the configuration")
     if ad is None:
-        return Hold(
+        return Keep(
             site,
             withheld_reasons.get(
                 site, "the daemon has no facts about the site; add the site to sites.retired to remove its ad"
@@ -139,7 +139,7 @@ def _action(
         return NoOp(site)
     if to_unix(ad.as_of) > to_unix(published_ad.as_of):
         return Refresh(ad)
-    return Hold(site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
+    return Keep(site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
 
 
 class Withholding:
@@ -374,7 +374,7 @@ def apply_plan(actions: Plan, publisher: Publisher, bugs: BugReporter | None = N
 
 def ads_to_send(actions: Plan) -> list[SiteAd]:
     """Return the ads that the publisher must receive for *actions*."""
-    sending = (action for action in actions if isinstance(action, Publish | Refresh | Hold))
+    sending = (action for action in actions if isinstance(action, Publish | Refresh | Keep))
     return [action.ad for action in sending if action.ad is not None]
 
 

@@ -14,7 +14,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import CatalogueUnreachable, StateError
 from hydrator.domain.model import (
     Did,
-    Hold,
+    Keep,
     NoOp,
     Publish,
     PublishedAd,
@@ -167,7 +167,7 @@ def test_read_back_ignores_fractions_of_a_second():
 def test_a_plan_that_sends_nothing_only_looks():
     there = MemoryPublisher(clock=lambda: NOON)
     there.publish([ad(L1)])
-    outcome = apply_plan((NoOp(CAM), Hold(RAL, "nothing is known")), there)
+    outcome = apply_plan((NoOp(CAM), Keep(RAL, "nothing is known")), there)
     assert (set(outcome.published), outcome.unconfirmed_sites) == ({CAM}, ())
 
 
@@ -387,7 +387,7 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     world = wanted_by_two
     before = dict(world.collector.ads)
     report = world.ask_and_run()
-    assert actions(report) == [Hold, Hold]
+    assert actions(report) == [Keep, Keep]
     assert world.collector.ads == world.file.ads == before
     why = "the demand of schedd ap1 is not known yet; until then the published ad is unchanged"
     assert report.held_reasons == {CAM: why, RAL: why}
@@ -410,7 +410,7 @@ def test_a_saved_state_that_cannot_be_read_withdraws_nothing(tmp_path):
         lost(world, state=store.load(), store=store, rules=ReconcilePolicy(pins=frozenset({L1})))
         assert "state.sqlite.damaged-1" in store.damage_report
         world.catalogue.is_broken = True
-        assert actions(world.run(MINUTE)) == [Hold, Hold]
+        assert actions(world.run(MINUTE)) == [Keep, Keep]
         assert world.collector.ads == before
 
 
@@ -464,7 +464,7 @@ def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by
     world = wanted_by_two
     for publisher in (world.collector, world.file):
         publisher.withdraw({RAL})
-    assert actions(world.ask_and_run()) == [Hold, Publish]
+    assert actions(world.ask_and_run()) == [Keep, Publish]
 
 
 def test_lost_state_withholds_ads_that_only_a_publisher_has_that_cannot_be_read_now(wanted_by_two):

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
-from hydrator.domain.model import Hold, NoOp, PublishedAd, to_unix
+from hydrator.domain.model import Keep, NoOp, PublishedAd, to_unix
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey
@@ -87,7 +87,7 @@ def test_a_published_ad_that_is_dated_in_the_future_is_sent_again_at_once():
         there = {CAM: PublishedAd(CAM, ours.generation, as_of, NOON)}
         return plan(there, {CAM: ours}, retired=frozenset(), now=NOON, policy=policy)[0]
 
-    assert isinstance(action(NOON + HOUR), Hold)
+    assert isinstance(action(NOON + HOUR), Keep)
     assert isinstance(action(NOON - MINUTE), NoOp)
 
 

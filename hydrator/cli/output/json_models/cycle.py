@@ -21,7 +21,7 @@ class ActionJson(TypedDict):
 
     publisher: str | None
     site: str
-    action: Literal["publish", "refresh", "hold", "withdraw", "noop", "held"]
+    action: Literal["publish", "refresh", "keep", "withdraw", "noop", "held"]
     why: str
     generation: Count | None
     as_of: UnixTime | None

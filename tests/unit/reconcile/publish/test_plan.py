@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import Hold, NoOp, Publish, Refresh, Withdraw
+from hydrator.domain.model import Keep, NoOp, Publish, Refresh, Withdraw
 from hydrator.reconcile.publish import Policy, apply_plan, plan
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, published
 from tests.memory import MemoryPublisher
@@ -49,7 +49,7 @@ def opened(*dids, until=LATER, **more):
 def test_ad_with_openings_that_are_not_there_is_sent_at_once(policy, at):
     """With and without newer facts: jobs that may read from elsewhere now must not wait for a refresh."""
     (action,) = decide(published(ad(L1)), [opened(L1, at=at)], now=NOON + SECOND, policy=policy)
-    assert isinstance(action, Hold if at == NOON else Refresh)
+    assert isinstance(action, Keep if at == NOON else Refresh)
     assert action.ad.open_until == LATER
 
 
@@ -71,13 +71,13 @@ def test_openings_that_were_not_read_back_are_unconfirmed():
 
 def test_an_ad_without_news_is_held_with_the_age_it_has_before_it_expires():
     action = decide(published(ad(L1)), [ad(L1)], now=LATER)
-    assert action == (Hold(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", ad(L1)),)
+    assert action == (Keep(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", ad(L1)),)
 
 
 def test_part_of_a_second_is_no_news():
     read = ad(L1, at=NOON + HALF)
     (action,) = decide(published(ad(L1, at=NOON)), [read], now=LATER)
-    assert action == Hold(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", read)
+    assert action == Keep(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", read)
 
 
 @pytest.mark.parametrize("now", [NOON, LATER, NOON + 1000 * HOUR])
@@ -88,13 +88,13 @@ def test_ad_without_news_is_not_sent_again_where_ads_do_not_expire(now):
 def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
     old = ad(L1)
     there = published(ad(L1, at=NOON + MINUTE))
-    hold = Hold(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", old)
+    hold = Keep(CAM, "no newer facts since 2026-11-21 12:00:00 UTC", old)
     assert decide(there, [old], now=LATER) == (hold,)
 
 
 def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
     (action,) = decide(published(ad(L1)), [], now=NOON + 1000 * HOUR)
-    assert action == Hold(
+    assert action == Keep(
         CAM, "the daemon has no facts about the site; add the site to sites.retired to remove its ad", None
     )
 
