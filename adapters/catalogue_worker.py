@@ -198,9 +198,10 @@ class WorkerCatalogue:
         try:
             self._worker.start()
         except WorkerRefused as refusal:
-            raise_error(self.name, refusal.error)
+            if refusal.error.get("kind") == "config":
+                raise_error(self.name, refusal.error)
         except WorkerFailed:
-            return  # the first poll starts it again, and reports the reason
+            return  # as after another refusal: the first poll starts it again, and reports the reason
 
     def recount(self, dids: AbstractSet[Did]) -> None:
         """Let the next poll count those of *dids* again that it asks about; any thread may call this."""

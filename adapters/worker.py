@@ -48,6 +48,7 @@ MAX_PAUSE_SECONDS = 5.0
 """The longest pause before a worker is started again; the first is 0.1 s, and each failure doubles it."""
 END_SECONDS = 5.0
 """Seconds after SIGKILL; a process that has not ended then waits for a file server or a broken device."""
+_FAREWELL_SECONDS = 1.0
 _WATCH_SECONDS = 0.5
 _MAX_STDERR_BYTES = 8192
 _F_SETSIG = 10
@@ -199,6 +200,12 @@ class _Process:
         tail = os.pread(self._stderr.fileno(), _MAX_STDERR_BYTES, max(0, size - _MAX_STDERR_BYTES))
         return tail.decode("utf-8", "replace")
 
+    def ask_to_end(self) -> None:
+        """Let the process end by itself: it gets no further request. Wait a moment."""
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+            self._wait(_FAREWELL_SECONDS)
+
     def kill(self) -> None:
         """Kill the process group; :meth:`end` waits for it."""
         if self._process.returncode is None:
@@ -328,11 +335,19 @@ class Worker:
                 raise
 
     def close(self) -> None:
-        """End the process, also while an exchange waits for its answer; closing twice is not an error."""
+        """End the process, also while an exchange waits for its answer; closing twice is not an error.
+
+        A process without a request may first remove its files.
+        """
         self._close_event.set()
-        if process := self._process:
+        is_idle = self._lock.acquire(blocking=False)
+        if is_idle:
+            self._lock.release()
+        elif process := self._process:
             process.kill()
         with self._lock:
+            if self._process:
+                self._process.ask_to_end()
             self._discard()
 
     def _ensure_process(self) -> _Process:

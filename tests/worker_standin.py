@@ -4,6 +4,7 @@ The first argument is a file to which each start adds its process id; ``stillbor
 before it is ready. The ``call`` of a request, or its ``name``, selects what happens.
 """
 
+import atexit
 import ctypes
 import mmap
 import os
@@ -45,10 +46,15 @@ def share() -> None:
     time.sleep(3600)
 
 
+def note_end() -> None:
+    atexit.register(Path(sys.argv[1] + ".end").touch)
+
+
 ACTS: dict[str, Callable[[], object]] = {
     "hang": lambda: time.sleep(3600),
     "hang, ignoring signals": hang_deaf,
     "start a process": lambda: subprocess.Popen(["sleep", "3600"]).pid,
+    "note the end": note_end,
     "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "exit": sys.exit,
     "fatal": fail_fatally,

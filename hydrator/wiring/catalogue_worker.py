@@ -4,9 +4,11 @@ The daemon sends a *recipe*: one of the functions below with its arguments, pick
 imports first are light, for each worker has them; a function imports the client that it needs.
 """
 
+import atexit
 import base64
 import os
 import pickle
+import tempfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -181,10 +183,20 @@ def build_rucio_stager(settings: "RucioSettings", options: Mapping[str, Any]) ->
 
 
 def _configure_rucio(settings: "RucioSettings") -> None:
-    """Let rucio-clients read a configuration of its own; this process has no other thread yet."""
-    settings.token_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    config = settings.token_dir / "rucio.cfg"
-    config.write_text(f"[client]\nauth_token_file_path = {settings.token_dir / 'token'}\n")
+    """Let rucio-clients read a configuration of its own; this process has no other thread yet.
+
+    A user who submits jobs may not write into the daemon's state; then a temporary folder has the token.
+    """
+    folder = settings.token_dir
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "rucio.cfg").touch(mode=0o600)
+    except OSError:
+        temporary = tempfile.TemporaryDirectory(prefix="hydrator-rucio-")
+        atexit.register(temporary.cleanup)
+        folder = Path(temporary.name)
+    config = folder / "rucio.cfg"
+    config.write_text(f"[client]\nauth_token_file_path = {folder / 'token'}\n")
     os.environ["RUCIO_CONFIG"] = str(config)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,9 +13,15 @@ from hypothesis import strategies as st
 
 from adapters.catalogue_server import CatalogueServer, best_by_site
 from adapters.catalogue_worker import WorkerCatalogue
-from adapters.worker import Message, WorkerFailed
+from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.bugs import WorkerBug, describe_bug
-from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+    ConfigError,
+)
 from hydrator.domain.model import Did, Provenance, Replica, ReplicaState, Seen, Survey, Unseen
 from hydrator.domain.ports import TokenValidity
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, facts, replica
@@ -248,6 +255,22 @@ def test_worker_that_ends_before_any_question_is_a_catalogue_that_does_not_answe
         catalogue.read(frozenset())
     with pytest.raises(CatalogueUnreachable):
         catalogue.find(["*"])
+
+
+@pytest.mark.parametrize(("kind", "error"), [("config", ConfigError), ("bug", None)])
+def test_catalogue_that_cannot_be_built_stops_a_command_if_its_configuration_is_wrong(kind, error):
+    class Refusing(Fragile):
+        def start(self) -> None:
+            raise WorkerRefused({"kind": kind, "reason": "no", "problems": ["no such file"]})
+
+        def exchange(self, request: Message, seconds: float, on_part=None) -> Message:
+            raise WorkerRefused({"kind": kind, "reason": "no"})
+
+    catalogue = WorkerCatalogue("told", Refusing(Told({})), 60)
+    with pytest.raises(error, match="no such file") if error else nullcontext():
+        catalogue.start()
+    with pytest.raises(CatalogueUnreachable, match="no"):
+        catalogue.read({L1})
 
 
 def raise_failure() -> None:

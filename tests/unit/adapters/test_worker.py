@@ -213,6 +213,15 @@ def test_closing_does_not_wait_for_a_call_that_hangs(bench: Bench):
         ask(one, "fine")
 
 
+@pytest.mark.outside
+def test_idle_worker_removes_its_files_when_it_is_closed(bench: Bench, tmp_path: Path):
+    one = bench.worker()
+    ask(one, "note the end")
+    one.close()
+    assert (tmp_path / "starts.end").exists()
+    assert not exists(bench.started[0])
+
+
 PARENT = """
 import sys, time
 from adapters.worker import Worker
