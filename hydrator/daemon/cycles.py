@@ -162,7 +162,7 @@ class CycleRecorder:
         self.guard.run_isolated("the pages", lambda: self._build_cycle_state(report))
         context.part_statuses = update_parts(context.part_statuses, report)
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
-        # last, because open pages load again when there is another report
+        # after the pages' state, because open pages load again when there is another report
         context.state, context.report = reconciler.state, report
         self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
         self.saved_reports.save_credentials(context.credentials)

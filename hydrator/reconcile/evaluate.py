@@ -1,6 +1,7 @@
 """Evaluation of one cycle: compute the new state and the ads from state, answers, demand and time.
 
-This module is pure. Each cycle computes all facts and ads from scratch.
+This module is pure except for its callback ``make_openings``. Each cycle computes all facts and ads from
+scratch.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -65,7 +66,7 @@ class Evaluation:
     """The conclusions of one cycle: the new state, the snapshot and the ads to send.
 
     ``withheld_reasons`` has the sites whose published ads the daemon does not replace yet, each with the
-    reason. ``gone_sites`` have no ad any more. ``released`` has, by site, the datasets that the shrink
+    reason. ``gone_sites`` have no ad any more. ``released`` has, by site, the datasets that the removal
     guard kept in the ad until now, each with the reason why it leaves the ad now.
     """
 

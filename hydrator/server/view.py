@@ -36,7 +36,7 @@ class ServerState:
         now: time of this state.
         published_at: time of the last publication of each ad. An ad without a time
             counts as published *now*: hooks fetch the ad from the server, so the ad cannot expire.
-        held_reasons: by site, why the daemon does not change the site's ad. The shrink
+        held_reasons: by site, why the daemon does not change the site's ad. The removal
             guard holds the ads of the sites in ``held_losses``. The sites in ``withheld_reasons`` have
             no ad of this daemon yet.
         hang_reason: why the server reports that the daemon hangs; None if the daemon's cycles go on.

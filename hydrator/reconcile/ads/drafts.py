@@ -2,7 +2,7 @@
 
 The datasets whose states fit into the ad are chosen, most demanded first. The demanded sets come before
 (``set_lines.py``): jobs look up their set. The choice ends when the ad is full, so it does not read all
-demand entries. The daemon repeats the choice only for sites with changes.
+demand entries. The daemon repeats the choice for every site in each cycle.
 
 An ad gets a new generation if, and only if, its content changes.
 """
