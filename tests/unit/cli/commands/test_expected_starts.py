@@ -104,7 +104,7 @@ def test_submission_of_a_set_that_queued_jobs_need_says_where_and_when_its_jobs_
     status, said = client.run("filter", "job.sub", "-d", "t:a,t:b")
     assert (status, said) == (
         0,
-        "hydrator: 1 job: it may start now at DE by reading 11 GB from UK in 4 min 16 s\n",
+        "hydrator: 1 job: it may start now at DE by reading 11 GB from UK in 4 min 20 s\n",
     )
 
 
