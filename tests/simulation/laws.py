@@ -20,6 +20,7 @@ EVENTS: Final = (
     "a job (auto) started beside its data",
     "a job (require) started beside its data",
     "a job (wait) started beside its data",
+    "a job started away from its data because its set was open",
     "a job started on a reused claim",
     "a job started without its data because its time was over",
     "a kill at a step of catalogue",
