@@ -1,7 +1,7 @@
 """A catalogue in its worker: reduce a survey to one row for each dataset and site, and send it in parts.
 
 A part has the rows of some 500 datasets. A row without a change since the last poll is sent as a name only.
-:mod:`adapters.catalogue_worker` is the other end. This module imports little, for each worker has it.
+:mod:`adapters.catalogue_client` is the other end. This module imports little, for each worker has it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator

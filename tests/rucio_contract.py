@@ -14,12 +14,13 @@ from testbed.rucio import RucioServer
 
 FILES = 4
 SCOPES = (f"test-{n}" for n in itertools.count())
-COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK = (
+COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK, UNAVAILABLE = (
     ReplicaState.COMPLETE,
     ReplicaState.INCOMING,
     ReplicaState.PARTIAL,
     ReplicaState.ON_TAPE,
     ReplicaState.STUCK,
+    ReplicaState.UNAVAILABLE,
 )
 
 
@@ -51,7 +52,8 @@ def utc_now() -> datetime:
 
 
 def storage(site: Site, state: ReplicaState) -> str:
-    return f"{site}-{'TAPE' if state is ON_TAPE else 'DISK'}"
+    kind = {ON_TAPE: "TAPE", UNAVAILABLE: "DOWN"}.get(state, "DISK")
+    return f"{site}-{kind}"
 
 
 def seeds(replica: Replica) -> list[tuple[str, dict]]:
@@ -64,6 +66,7 @@ def seeds(replica: Replica) -> list[tuple[str, dict]]:
         PARTIAL: [("place", some)],
         INCOMING: [("replicate", where), ("transferred", some)],
         STUCK: [("replicate", where), ("transferred", some), ("fail", where)],
+        UNAVAILABLE: [("place", where), ("replicate", where)],
     }[replica.state]
 
 

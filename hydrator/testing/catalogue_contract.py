@@ -28,7 +28,7 @@ from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 
 from .scenarios import CAM, RAL, SCENARIOS, Scenario
 
-COMPLETE_STATES = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
+STATES_WITHOUT_FRACTION = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE, ReplicaState.UNAVAILABLE}
 
 
 class CatalogueContract(ABC):
@@ -127,7 +127,7 @@ class CatalogueContract(ABC):
 
     @pytest.mark.parametrize("state", ReplicaState)
     def test_each_replica_state_is_read_back(self, state: ReplicaState) -> None:
-        fraction = 0.5 if self.has_fractions and state not in COMPLETE_STATES else None
+        fraction = 0.5 if self.has_fractions and state not in STATES_WITHOUT_FRACTION else None
         catalogue = self.open_catalogue(self.replica_at("L1", state=state, fraction=fraction))
         reading = catalogue.read({self.did("L1")}).readings[self.did("L1")]
         assert isinstance(reading, Seen)

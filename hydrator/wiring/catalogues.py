@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from adapters.catalogue_worker import WorkerCatalogue
+from adapters.catalogue_client import WorkerCatalogue
 from adapters.command_stager import CommandStager
 from adapters.condor.bindings.process import LIMIT_BYTES as BINDINGS_BYTES
 from adapters.remote import RemoteObject

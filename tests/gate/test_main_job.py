@@ -9,6 +9,8 @@ from tests.gate.early import begin_early
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.older, pytest.mark.timeout(900)]
 
 SMALL = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
+FAR_TOO_LARGE = 10**15
+"""So many bytes are not worth a read from elsewhere, however long the queue of a site."""
 
 
 @begin_early
@@ -62,7 +64,7 @@ def test_dataset_names_with_slashes_and_of_250_characters_work(installed, begun)
 
 @begin_early
 def burst(installed):
-    installed.catalogue.add("burst:six", UK="available")
+    installed.catalogue.add("burst:six", FAR_TOO_LARGE, UK="available")
     go = installed.pool.shared / "burst"
     return installed.submit_waiting(["burst:six"], go, count=6), go
 
@@ -90,7 +92,7 @@ def test_first_job_for_a_dataset_does_not_race_its_publication(installed, begun)
     installed.until_states("first:later", NL="AVAILABLE")
     installed.until_rejected(job)
     assert installed.is_idle(job)
-    installed.catalogue.add("first:ever", UK="available")
+    installed.catalogue.add("first:ever", FAR_TOO_LARGE, UK="available")
     assert installed.ran_at(job) == ["UK"]
     installed.remove(later)
 

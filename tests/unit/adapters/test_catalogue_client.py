@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.catalogue_server import CatalogueServer, best_by_site
-from adapters.catalogue_worker import WorkerCatalogue
+from adapters.catalogue_client import WorkerCatalogue
 from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.bugs import WorkerBug, describe_bug
 from hydrator.domain.errors import (
@@ -176,7 +176,7 @@ def test_error_of_the_catalogue_is_the_same_error_here(error, kind):
         catalogue.read({L1})
     assert "a secret name" not in str(caught.value)
     if kind is WorkerBug:
-        assert "KeyError at adapters/test_catalogue_worker.py" in describe_bug("catalogue told", caught.value)
+        assert "KeyError at adapters/test_catalogue_client.py" in describe_bug("catalogue told", caught.value)
 
 
 def with_row(change: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
