@@ -10,8 +10,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from adapters.catalogue_server import describe_error
 from adapters.catalogue_client import Supervised, raise_error
+from adapters.catalogue_server import describe_error
 from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.errors import CatalogueGarbled, HydratorError
 from hydrator.domain.ports import StepReporter

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.catalogue_server import CatalogueServer, best_by_site
 from adapters.catalogue_client import WorkerCatalogue
+from adapters.catalogue_server import CatalogueServer, best_by_site
 from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.bugs import WorkerBug, describe_bug
 from hydrator.domain.errors import (
