@@ -141,6 +141,7 @@ def test_sites_have_one_row_each_and_the_worst_comes_first():
     facts = {
         "WHOLE": site_facts(DatasetState.AVAILABLE),
         "STUCK": site_facts(DatasetState.STUCK),
+        "DOWN": site_facts(DatasetState.UNAVAILABLE),
         "NONE": SiteFacts(NOON, {}),
         "LATE": site_facts(DatasetState.AVAILABLE, age=2.5 * HOUR),
         "HALF": site_facts(DatasetState.STAGING, age=2 * HOUR),
@@ -155,6 +156,7 @@ def test_sites_have_one_row_each_and_the_worst_comes_first():
         "HELD 2/2 held 0 s",
         "NO-AD 1/2 no ad ↻ 1 staging 0 s",
         "LATE 2/2 late 2 h",
+        "DOWN 1/2 unreadable 0 s",
         "STUCK 1/2 ✖ 1 stuck 0 s",
         "HALF 1/2 ↻ 1 staging 2 h",
         "WHOLE 2/2 0 s",
