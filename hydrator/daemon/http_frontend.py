@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine
-from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job, datasets_over_budget
+from hydrator.diagnostics.why.query import WhyQuery, WhyResult, ask_job
 from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError, StateError
 from hydrator.domain.model import DaemonKnowledge, Site, Unseen
@@ -18,7 +18,6 @@ from hydrator.domain.ports import ClusterJobs
 from hydrator.domain.redaction import escape_unprintable, redact
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange
-from hydrator.reconcile.result import CycleReport
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.routes import ChangeReader, read_no_changes
 from hydrator.server.view import ServerState
@@ -28,7 +27,6 @@ from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import (
     build_cluster_queues,
     build_condor_client,
-    reconcile_policy,
     system_clock,
 )
 
@@ -136,7 +134,8 @@ class HttpFrontend:
     def _explain_job(self, cluster: int, proc: int | None, schedd: str | None) -> list[RenderedAnswer]:
         """Explain a job; called by threads of the HTTP server."""
         context = self.context
-        return explain_job(context.settings, context.report, context.staging, cluster, proc, schedd)
+        knowledge = context.cycle_state.knowledge if context.cycle_state else None
+        return explain_job(context.settings, knowledge, context.staging, cluster, proc, schedd)
 
 
 def read_changes(store: Store, site: Site) -> Sequence[tuple[datetime, DatasetChange]]:
@@ -174,13 +173,13 @@ def _hide(text: str) -> str:
 
 def explain_job(
     settings: Settings,
-    report: CycleReport | None,
+    knowledge: DaemonKnowledge | None,
     staging: StagingOverview | None,
     cluster: int,
     proc: int | None,
     schedd: str | None,
 ) -> list[RenderedAnswer]:
-    """Explain why a job is idle; *staging* has the requests of data.
+    """Explain why a job is idle, with the daemon's *knowledge*; *staging* has the requests of data.
 
     The queries run in a new child process with the rights of the daemon, so that no cycle waits.
 
@@ -193,7 +192,7 @@ def explain_job(
         query = WhyQuery(
             client,
             settings.sites.slot_attributes,
-            _knowledge_from_report(settings, report) if report else None,
+            knowledge,
             settings.daemon.default_scope,
             now,
             add_similar_names=add_similar_names,
@@ -214,18 +213,3 @@ def _check_names(result: WhyResult, never: tuple[str, ...]) -> None:
     """Raise ConfigError if a job in *result* has a dataset that matches *never*: many can read the page."""
     if any(matches_any(did, never) for answer in result.answers for did in answer.job.datasets):
         raise ConfigError(["the job names a dataset that is never published: run hydrator why as its owner"])
-
-
-def _knowledge_from_report(settings: Settings, report: CycleReport) -> DaemonKnowledge:
-    """Return the dataset states of the last cycle."""
-    snapshot, demand = report.evaluation.snapshot, report.demand
-    budget = reconcile_policy(settings).budget
-    return DaemonKnowledge(
-        report.started_at,
-        snapshot,
-        demand.dids,
-        dids_without_room=datasets_over_budget(snapshot, demand, budget),
-        held_reasons=report.held_reasons,
-        openings=report.paced.openings,
-        no_openings_reason=report.paced.none_reason,
-    )

@@ -137,6 +137,7 @@ class ServerState:
             held_reasons=self.held_reasons,
             openings=self.openings,
             no_openings_reason=self.no_openings_reason,
+            withheld_keys=frozenset(self.demand.withheld_keys if self.demand else ()),
         )
 
 

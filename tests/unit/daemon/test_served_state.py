@@ -12,12 +12,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.http.publisher import ServedAds
+from hydrator.daemon import http_frontend
 from hydrator.daemon.cycles import CycleRecorder
 from hydrator.daemon.http_frontend import HttpFrontend
 from hydrator.daemon.runtime import DaemonContext, Machine
 from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.model import Demand, DemandEntry, Origin, Replica, ReplicaState, Snapshot
+from hydrator.domain.model import DatasetState, Demand, DemandEntry, Origin, Replica, ReplicaState, Snapshot
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
@@ -202,3 +203,19 @@ def test_a_daemon_without_pages_counts_nothing():
     cycles = Cycles(has_http=False)
     cycles.run()
     assert cycles.context.cycle_state is None
+
+
+def test_a_job_is_explained_with_the_facts_of_the_last_cycle(cycles, monkeypatch):
+    known = []
+    monkeypatch.setattr(http_frontend, "explain_job", lambda _, knowledge, *__: known.append(knowledge))
+    cycles.frontend._explain_job(7, None, None)
+    cycles.run((DemandEntry((L1,), 1, Origin.JOB, NOON, set_key((L1,))),))
+    cycles.now += timedelta(minutes=5)
+    state = cycles.context.cycle_state
+    cycles.context.cycle_state = replace(state, demand=replace(state.demand, withheld_keys={"x": 2}))
+    cycles.frontend._explain_job(7, None, None)
+    before, after = known
+    assert before is None
+    assert after.snapshot.sites[CAM].facts[L1].state is DatasetState.AVAILABLE
+    assert after.dids_without_room == {CAM: {L1}}
+    assert (after.now, after.withheld_keys) == (NOON, {"x"})
