@@ -128,7 +128,7 @@ def raise_error(name: str, error: Mapping[str, Any]) -> None:
     Raises:
         CatalogueError: the catalogue failed.
         ConfigError: the catalogue cannot be built.
-        WorkerBug: the worker met an exception that nobody had translated.
+        WorkerBug: the worker met an exception that it does not translate into an error of the catalogue.
     """
     kind, reason = error.get("kind"), str(error.get("reason"))
     if kind == "config":

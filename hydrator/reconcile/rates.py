@@ -1,7 +1,5 @@
 """Rates between sites, and the samples of transfers that they come from.
 
-Samples of transfers between sites: which ones the daemon keeps, and how many readers each had.
-
 Any user can invent samples in the ads of his jobs. So a sample must be plausible, a user has only a few
 samples for each link and hour, and his samples count only his own readers (see :func:`count_readers`).
 
@@ -24,7 +22,6 @@ bound.
 This module is pure: no socket, no clock.
 """
 
-import threading
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -280,18 +277,18 @@ def _median_over_users(samples: Sequence[TransferSample]) -> float:
 
 
 class RateSource:
-    """The present table of rates: a background worker replaces it, and each cycle reads it. Thread-safe."""
+    """The present table of rates: a background worker replaces it, and each cycle reads it.
+
+    Thread-safe: a table never changes, and Python replaces a reference at once.
+    """
 
     def __init__(self, table: RateTable) -> None:
-        self._lock = threading.Lock()
         self._table = table
 
     def current(self) -> RateTable:
         """Return the newest table."""
-        with self._lock:
-            return self._table
+        return self._table
 
     def replace(self, table: RateTable) -> None:
         """Replace the table."""
-        with self._lock:
-            self._table = table
+        self._table = table

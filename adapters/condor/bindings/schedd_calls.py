@@ -161,7 +161,7 @@ class LoadCalls(Bindings):
         rows.setdefault(group, []).append(int(started_at))
 
     def _needs(self, ad: Any) -> tuple[Any, ...]:
-        """Return lane, mode and request of an idle job; a request that is no plain number is 0."""
+        """Return lane, mode and request of an idle job; a request that is not a number is 0."""
         lane = read_plain(ad, contract.LANE)
         requests = (read_plain(ad, name) for name in REQUESTS)
         return (
