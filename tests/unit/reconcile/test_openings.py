@@ -70,10 +70,21 @@ WHOLE = {L1: HERE, L2: HERE}
         ({UK: WHOLE, DE: {L2: (DatasetState.STAGING, 0.5)}}, SetBytes({(UK,): 4 * GB}, {DE: 1.5 * GB})),
         ({UK: {L1: HERE}, DE: {L2: (DatasetState.STAGING, 0.5)}}, None),
         ({UK: {L1: HERE}, DE: {L2: (DatasetState.UNKNOWN, None)}}, None),
+        ({UK: {L1: HERE}, DE: {L2: (DatasetState.UNAVAILABLE, None)}}, None),
         ({UK: {L1: HERE}, DE: {L2: (DatasetState.NEARLINE, None)}}, SetBytes({(UK,): GB})),
         ({UK: {}}, SetBytes({})),
     ],
-    ids=["shared", "nowhere whole", "partial", "staging", "on its way", "unknown", "on tape", "at no site"],
+    ids=[
+        "shared",
+        "nowhere whole",
+        "partial",
+        "staging",
+        "on its way",
+        "unknown",
+        "unreadable",
+        "on tape",
+        "at no site",
+    ],
 )  # fmt: skip
 def test_bytes_of_a_set_are_those_on_disk_by_their_sites(sites, bytes_of_both):
     """A set waits for a dataset that is on its way or unknown; one that is nowhere is left out."""
