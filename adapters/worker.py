@@ -271,7 +271,7 @@ class Worker:
         max_line_bytes: int = 1 << 20,
     ) -> None:
         self._command = tuple(command)
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._env = env
         self._setup = setup
         self._max_answers = max_answers
@@ -373,7 +373,7 @@ class Worker:
     def _start(self) -> _Process:
         self._start_count += 1
         try:
-            process = _Process(self._command, self._env(), self._limit_bytes, self._max_line_bytes)
+            process = _Process(self._command, self._env(), self.limit_bytes, self._max_line_bytes)
         except OSError as exc:
             raise WorkerFailed(f"its process could not be started: {exc}") from None
         self._process = process

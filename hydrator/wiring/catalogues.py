@@ -58,6 +58,7 @@ from .catalogue_worker import (
     connect,
     encode_recipe,
 )
+from .condor import count_condor_clients
 from .policies import site_mapping
 
 if TYPE_CHECKING:
@@ -272,9 +273,20 @@ def build_catalogues(
 _DAEMON_BYTES = 300_000_000
 
 
-def needed_memory(settings: Settings) -> int:
-    """Return the bytes that the daemon and its workers may use at most; the bindings count once."""
-    return _DAEMON_BYTES + BINDINGS_BYTES + sum(map(_limit_bytes, settings.catalogue))
+def needed_memory(settings: Settings, collectors: int = 0) -> int:
+    """Return the bytes that the daemon and its workers may use at most.
+
+    *collectors* is the number of collectors that have a worker of their own. The workers that a schedd
+    without an answer, or a question on the page, adds for a short time do not count.
+    """
+    stagers = [source for source in settings.catalogue if _has_stager_worker(source, settings)]
+    bindings = count_condor_clients(settings, collectors) * BINDINGS_BYTES
+    return _DAEMON_BYTES + bindings + sum(map(_limit_bytes, [*settings.catalogue, *stagers]))
+
+
+def _has_stager_worker(source: Source, settings: Settings) -> bool:
+    one = settings.staging.catalogues.get(source.name)
+    return settings.staging.mode != "off" and one is not None and not one.command
 
 
 def _limit_bytes(source: Source) -> int:

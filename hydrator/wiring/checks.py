@@ -52,7 +52,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         },
         daemon_findings=[
             *daemon_findings,
-            *check_memory(_memory_limit(), needed_memory(settings)),
+            *check_memory(_memory_limit(), needed_memory(settings, len(parts.pool.collectors))),
             *_examine_rates(settings),
         ],
         stagers=tuple(parts.staging.stagers.values()),

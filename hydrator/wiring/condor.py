@@ -90,6 +90,22 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     )
 
 
+def count_condor_clients(settings: Settings, collectors: int) -> int:
+    """Return the number of child processes with HTCondor's bindings that the daemon uses all the time.
+
+    They are one for the pool, four for questions about jobs (queues, loads, transfers, and all others), one
+    for the needs of staging, one for the merge, and *collectors*, if there are several collectors.
+    """
+    needs = settings.staging.mode != "off" and bool(settings.staging.catalogues)
+    return (
+        _needs_pool(settings)
+        + 4 * settings.demand.ask_schedds
+        + needs
+        + settings.publish.slot_merge
+        + collectors
+    )
+
+
 def _needs_pool(settings: Settings) -> bool:
     publish = settings.publish
     return settings.demand.ask_schedds or publish.collector.enabled or publish.slot_merge

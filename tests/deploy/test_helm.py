@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hydrator.config import load
+from hydrator.wiring.catalogues import needed_memory
 from testbed import helm
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, objects, pod
 from tests.parts import NO_HELM, needs
@@ -54,12 +56,46 @@ def test_chart_without_a_configuration_is_refused_with_one_sentence():
         ({"ingress": {"host": "https://hydrator.example.org"}}, "ingress/host"),
         ({"livenessProbe": {"path": "/"}}, "livenessProbe"),
         ({"resources": {"limits": {"memory": "2000000000"}}}, "resources/limits/memory"),
-        ({"resources": {"limits": {"memory": "1Gi"}}}, r"resources\.limits\.memory is 1Gi.* may use 1800 MB"),
     ],
 )
 def test_invalid_chart_value_is_refused_with_its_key(values, key):
     with pytest.raises(helm.Refused, match=key):
         helm.render(CHART, MINIMAL | values)
+
+
+POOL = '[htcondor]\ncollector = "cm:9618"\n'
+RUCIO = """
+[[catalogue]]
+type = "rucio"
+url = "https://rucio.example.org"
+account = "hydrator"
+username = "hydrator"
+password_file = "password"
+"""
+STAGING = '[staging]\nmode = "{}"\n[staging.sites.CAM]\n[staging.catalogues.rucio]\n'
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        POOL + MINIMAL["config"],
+        POOL + RUCIO + MINIMAL["config"],
+        POOL + RUCIO + '[[catalogue]]\ntype = "directory"\nmemory_mb = 900\nscope = "a"\nroots = {CAM = "/"}',
+        POOL + RUCIO + STAGING.format("request") + 'activity = "A"',
+        POOL + RUCIO + STAGING.format("propose") + 'activity = "A"\ncommand = ["a"]',
+        POOL + RUCIO + STAGING.format("off"),
+        POOL + RUCIO + "[demand]\nask_schedds = false",
+        "[publish]\nslot_merge = true\n" + POOL + RUCIO,
+        '[htcondor]\ncollector = "a,b,c"\n' + RUCIO,
+    ],
+)
+def test_chart_refuses_a_memory_limit_below_what_check_adds_up(config, tmp_path):
+    (tmp_path / "config.toml").write_text(config)
+    collectors = config.count('"a,b,c"') * 3
+    needed = needed_memory(load(tmp_path / "config.toml"), collectors) // 1_000_000
+    with pytest.raises(helm.Refused, match=rf"resources\.limits\.memory is 1Gi.* may use {needed} MB"):
+        helm.render(CHART, {"config": config, "resources": {"limits": {"memory": "1Gi"}}})
+    helm.render(CHART, {"config": config, "resources": {"limits": {"memory": f"{needed}Mi"}}})
 
 
 def test_chart_versions_equal_the_project_version():

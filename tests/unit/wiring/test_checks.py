@@ -1,11 +1,13 @@
 """Inputs of `hydrator check`, built from a configuration."""
 
+import gc
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
+from adapters.worker import Worker
 from hydrator.config import load
 from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.check.installation import check_memory
@@ -99,12 +101,73 @@ def test_rates_that_are_only_the_default_are_named(check_inputs, tmp_path, more,
     assert [one.level for one in found] == [Level.ADVICE] * is_named
 
 
-def test_memory_limit_below_the_limits_of_the_workers_is_a_warning(tmp_path):
-    config = tmp_path / "config.toml"
-    config.write_text('[[catalogue]]\ntype = "file"\npath = "c.json"\n[daemon]\nstate_dir = "state"\n')
-    needed = needed_memory(load(config))
-    assert needed == 1_800_000_000
-    config.write_text(config.read_text() + '[[catalogue]]\ntype = "directory"\nmemory_mb = 200\n')
-    assert needed_memory(load(config)) == needed + 200_000_000
-    assert [finding.level for finding in check_memory(needed - 1, needed)] == [Level.WARN]
-    assert not [*check_memory(needed, needed), *check_memory(None, needed)]
+POOL = """
+[daemon]
+state_dir = "state"
+[htcondor]
+collector = "127.0.0.1:1"
+[publish.collector]
+enabled = true
+"""
+RUCIO = """
+[[catalogue]]
+type = "rucio"
+url = "http://127.0.0.1:1"
+account = "hydrator"
+username = "hydrator"
+password_file = "password"
+"""
+BARE = """
+[[catalogue]]
+type = "file"
+path = "catalogue.toml"
+"""
+STAGING = """
+[staging]
+mode = "propose"
+[staging.sites.CAM]
+"""
+SEVERAL = POOL.replace("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
+
+
+@pytest.mark.parametrize(
+    ("config", "megabytes"),
+    [
+        (POOL + BARE, 300 + 5000 + 500),
+        (
+            POOL
+            + BARE
+            + '[[catalogue]]\ntype = "directory"\nmemory_mb = 200\nscope = "a"\nroots = {CAM = "/"}',
+            300 + 5000 + 700,
+        ),
+        (POOL.replace("true", "false") + RUCIO + "[demand]\nask_schedds = false", 300 + 1000),
+        (POOL + RUCIO + BARE, 300 + 5000 + 1500),
+        (POOL + RUCIO + STAGING + "[staging.catalogues.rucio]", 300 + 6000 + 2000),
+        (POOL + RUCIO + STAGING + '[staging.catalogues.rucio]\ncommand = ["true"]', 300 + 6000 + 1000),
+        (POOL + RUCIO + STAGING.replace("propose", "off") + "[staging.catalogues.rucio]", 300 + 5000 + 1000),
+        ("[publish]\nslot_merge = true" + POOL + BARE, 300 + 6000 + 500),
+        (SEVERAL + BARE, 300 + 8000 + 500),
+    ],
+)
+def test_needed_memory_is_the_sum_of_the_limits_of_all_workers(tmp_path, config, megabytes):
+    (tmp_path / "catalogue.toml").write_text('sites = ["CAM"]\n[datasets]\n')
+    (tmp_path / "password").write_text("a-long-secret")
+    (tmp_path / "password").chmod(0o600)
+    (tmp_path / "config.toml").write_text(config)
+    settings = load(tmp_path / "config.toml")
+    before = set(map(id, all_workers()))
+    with closing(assemble(settings, system_clock)) as parts:
+        workers = [one for one in all_workers() if id(one) not in before]
+        assert needed_memory(settings, len(parts.pool.collectors)) == megabytes * 1_000_000
+        assert sum(one.limit_bytes for one in workers) == (megabytes - 300) * 1_000_000
+
+
+def all_workers() -> list[Worker]:
+    """Return all workers of this process."""
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, Worker)]
+
+
+@pytest.mark.parametrize(("limit", "levels"), [(99, [Level.WARN]), (100, []), (None, [])])
+def test_memory_limit_below_the_needed_memory_is_a_warning(limit, levels):
+    assert [finding.level for finding in check_memory(limit, 100)] == levels

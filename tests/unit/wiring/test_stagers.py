@@ -1,14 +1,17 @@
 """Stagers: which catalogue gets which, with which options, from the configuration."""
 
 import sys
+from functools import partial
 
 import pytest
 
 from adapters.command_stager import CommandStager
+from adapters.remote import RemoteObject
+from adapters.worker import WorkerFailed
 from hydrator.config import load
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError
-from hydrator.domain.staging_ports import StagingQuery
-from hydrator.wiring.catalogues import build_stagers
+from hydrator.domain.staging_ports import StagingFailed, StagingQuery
+from hydrator.wiring.catalogues import _stager_error, build_stagers
 from tests.factories import L1
 
 CATALOGUES = """
@@ -64,6 +67,32 @@ def test_a_rucio_catalogue_has_a_stager_of_its_own(stagers):
     assert set(built) == {"rucio"}
     with pytest.raises(CatalogueUnreachable, match=r"127\.0\.0\.1"):
         built["rucio"].list(StagingQuery(frozenset({L1})))
+
+
+class Ending:
+    """A worker that ends at each request."""
+
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+
+    def exchange(self, request, seconds, on_part=None):
+        raise WorkerFailed("its process was killed by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [
+        ("request", StagingFailed),
+        ("cancel", StagingFailed),
+        ("list", CatalogueUnreachable),
+        ("probe_permissions", CatalogueUnreachable),
+    ],
+)
+def test_write_in_which_the_worker_ends_may_have_happened(method, error):
+    stager = RemoteObject("rucio", Ending(), 60, partial(_stager_error, "rucio"))
+    with pytest.raises(error, match="killed by SIGKILL") as caught:
+        getattr(stager, method)("rule")
+    assert type(caught.value) is error
 
 
 @pytest.mark.parametrize("name", ["file", "dmapi"])
