@@ -36,7 +36,7 @@ class MissingReason(StrEnum):
     MISSPELT = "case"  # the catalogue has this name in another letter case
     INVALID_NAME = "refused"  # the name is not a DID
     NEVER = "never"  # [publish] never keeps the name out of every ad
-    UNSEEN = "unseen"  # no catalogue answered about the dataset
+    UNSEEN = "unseen"  # no catalogue answered about the dataset, or nobody asked one
     UNHYDRATED = "unhydrated"  # the slot has no DataLocality attributes
     ELSEWHERE = "elsewhere"  # the dataset is at other sites only
     NOWHERE = "nowhere"  # no catalogue has the dataset
@@ -264,8 +264,8 @@ def _explain_absent_from_slots(
 ) -> MissingDataset:
     """Explain why the slots of *site* do not list *did*. The answer has the daemon's state of *did*."""
     if knowledge is None:
-        text = f"{did} is not listed in the slot ads of this site"
-        return MissingDataset(did, MissingReason.ELSEWHERE, text)
+        text = f"{did} is not listed in the slot ads of this site, and no daemon was asked about it"
+        return MissingDataset(did, MissingReason.UNSEEN, text)
     fact = _find_fact(did, site, knowledge)
     if clash := knowledge.collisions_by_lower_name.get(did.lower()):
         other = comma_separated([one for one in clash if one != did])

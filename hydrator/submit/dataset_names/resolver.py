@@ -33,8 +33,9 @@ class Resolution:
     """The DIDs of ``names``, in the order of the names, and the problems with the names.
 
     ``dids`` has None for a name without a DID: see ``unknown_names`` and ``ambiguous_names``.
-    ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unchecked_dids`` has
-    the DIDs that may not exist: no catalogue confirmed them, but at least one catalogue did not answer.
+    ``unreachable_catalogues`` has the reason for each catalogue that did not answer. ``unanswered_dids`` has
+    the DIDs about which at least one catalogue did not answer, ``unchecked_dids`` those of them that may not
+    exist, because no other catalogue confirmed them.
     ``placeless_dids`` are at no site, by the answers of all catalogues. ``answers`` has each catalogue's
     answers about the DIDs.
     """
@@ -44,6 +45,7 @@ class Resolution:
     unknown_names: Mapping[str, str] = field(default_factory=dict)
     ambiguous_names: Mapping[str, tuple[Did, ...]] = field(default_factory=dict)
     unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
+    unanswered_dids: frozenset[Did] = frozenset()
     unchecked_dids: frozenset[Did] = frozenset()
     placeless_dids: frozenset[Did] = frozenset()
     sizes: Mapping[Did, int] = field(default_factory=dict)
@@ -121,11 +123,11 @@ def resolve_names(
     deciding_names = {catalogue.name for catalogue in catalogues or daemon_catalogues}
     deciding = {name: answer for name, answer in answers.items() if name in deciding_names}
     failures |= {name: answer.reason for name, answer in deciding.items() if isinstance(answer, Unseen)}
-    readings = _group_readings(answers)
+    readings, decisive = _group_readings(answers), _group_readings(deciding)
     absent = {name: did for name, did in chosen.items() if not _is_in_catalogues(did, readings)}
-    unchecked = _find_unanswered(absent.values(), _group_readings(deciding))
+    unanswered = _find_unanswered(chosen.values(), decisive)
     unknown |= _absent_reasons(
-        {name: did for name, did in absent.items() if did not in unchecked}, catalogues
+        {name: did for name, did in absent.items() if did not in unanswered}, catalogues
     )
     return Resolution(
         names=tuple(names),
@@ -133,8 +135,9 @@ def resolve_names(
         unknown_names=unknown,
         ambiguous_names=ambiguous,
         unreachable_catalogues=dict(sorted(failures.items())),
-        unchecked_dids=unchecked,
-        placeless_dids=_find_placeless(chosen.values(), _group_readings(deciding)),
+        unanswered_dids=unanswered,
+        unchecked_dids=unanswered.intersection(absent.values()),
+        placeless_dids=_find_placeless(chosen.values(), decisive),
         sizes=_largest_sizes(chosen.values(), readings),
         answers=answers,
     )
@@ -156,26 +159,31 @@ def _choose_dids(
     )
     chosen |= in_catalogues
     by_scope, unknown = _apply_default_scope(
-        [name for name in names if name not in chosen and name not in ambiguous], scope, failures
+        [name for name in names if name not in chosen and name not in ambiguous],
+        scope,
+        failures if catalogues else None,
     )
     return chosen | by_scope, ambiguous, unknown, failures
 
 
 def _apply_default_scope(
-    names: Iterable[str], scope: str | None, failures: Collection[str]
+    names: Iterable[str], scope: str | None, failures: Collection[str] | None
 ) -> tuple[dict[str, Did], dict[str, str]]:
-    """Return ``scope:name`` for each of *names*, and the reason for each name that gives no valid DID."""
+    """Return ``scope:name`` for each of *names*, and the reason for each name that gives no valid DID.
+
+    *failures* are the catalogues that did not answer; None if there is no catalogue to search.
+    """
     dids: dict[str, Did] = {}
     reasons: dict[str, str] = {}
     failed = f"; {' and '.join(sorted(failures))} did not answer" if failures else ""
+    searched = f"no catalogue has a dataset of that name{failed}"
+    if failures is None:
+        searched = "it is not known which dataset this is, because a daemon cannot be searched"
     for name in names:
         try:
             dids[name] = parse_did(base_name(name), scope)
         except BadDid:
-            reasons[name] = (
-                f"no catalogue has a dataset of that name{failed};"
-                " add the name to [submit].names, or a pattern to [submit].patterns"
-            )
+            reasons[name] = f"{searched}; add the name to [submit].names, or a pattern to [submit].patterns"
     return dids, reasons
 
 

@@ -10,6 +10,8 @@ from hydrator.submit.outlook import describe_small_copy
 
 from .job import RapthorRun
 
+_ABSENT, _NOT_KNOWN = "absent", "not known"
+
 
 @dataclass(frozen=True, slots=True)
 class SiteOutlook:
@@ -18,7 +20,7 @@ class SiteOutlook:
     Attributes:
         site: its name.
         available_count: datasets of the run that are there.
-        missing_states: datasets that are not there, with their state.
+        missing_states: datasets that are not known to be there, with their state.
         local_bytes: bytes of the datasets there; null: sizes unknown.
         oldest_age_seconds: age of the oldest fact; null: no dataset is there.
         has_paths: a [[storage]] names the data's path there.
@@ -60,6 +62,7 @@ def rank_sites(
     *,
     now: float,
     can_fetch: bool = False,
+    unanswered_dids: Collection[Did] = (),
 ) -> tuple[SiteOutlook, ...]:
     """Return an outlook for each site; the site with most bytes of the run's data on disk comes first.
 
@@ -71,23 +74,32 @@ def rank_sites(
         paths: for each site, the datasets that have a local path at this site.
         now: Unix s.
         can_fetch: the job has a stage-in command.
+        unanswered_dids: the datasets about which a catalogue did not answer: they may be at any site.
     """
     outlooks = [
-        _site_outlook(site, facts, run, paths.get(site, ()), now=now, can_fetch=can_fetch)
+        _site_outlook(site, facts, run, paths.get(site, ()), unanswered_dids, now=now, can_fetch=can_fetch)
         for site, facts in sites.items()
     ]
     return tuple(sorted(outlooks, key=lambda o: (-(o.local_bytes or 0), -o.available_count, o.site)))
 
 
 def _site_outlook(
-    site: Site, site_facts: SiteFacts, run: RapthorRun, paths: Collection[Did], *, now: float, can_fetch: bool
+    site: Site,
+    site_facts: SiteFacts,
+    run: RapthorRun,
+    paths: Collection[Did],
+    unanswered_dids: Collection[Did],
+    *,
+    now: float,
+    can_fetch: bool,
 ) -> SiteOutlook:
     dids = sorted(set(run.dids))
-    states = {did: site_facts.facts[did].state for did in dids if did in site_facts.facts}
-    available = [did for did in dids if states.get(did) is State.AVAILABLE]
+    unlisted = {did: _NOT_KNOWN if did in unanswered_dids else _ABSENT for did in dids}
+    states = unlisted | {did: str(site_facts.facts[did].state) for did in dids if did in site_facts.facts}
+    available = [did for did in dids if states[did] == State.AVAILABLE]
     times = [site_facts.facts[did].as_of.timestamp() for did in available]
     has_all_sizes = all(did in run.sizes for did in dids)
-    missing = {did: str(states.get(did, "absent")) for did in dids if did not in available}
+    missing = {did: states[did] for did in dids if did not in available}
     has_paths = all(did in paths for did in dids)
     return SiteOutlook(
         site,
@@ -113,7 +125,7 @@ def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> 
     total = len(set(run.dids))
     parts = []
     for site in sites:
-        if site.available_count or any(state != "absent" for state in site.missing_states.values()):
+        if site.available_count or set(site.missing_states.values()) != {_ABSENT}:
             missing = shorten_list([f"{did} {state}" for did, state in site.missing_states.items()])
             parts.append(f"{site.site} has {site.available_count} of {total} ({missing})")
     where = shorten_list(parts, "; ") or "no site has any dataset of the run"
@@ -123,7 +135,7 @@ def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> 
 def _describe_best_copy(run: RapthorRun, sites: Sequence[SiteOutlook]) -> str:
     """Return the copy that lets the run start at the site with most of its bytes, if it is small."""
     best = next((site for site in sites if site.local_bytes and (site.has_paths or site.can_fetch)), None)
-    if best is None or not set(best.missing_states.values()) <= {"absent", str(State.PARTIAL)}:
+    if best is None or not set(best.missing_states.values()) <= {_ABSENT, str(State.PARTIAL)}:
         return ""
     total = sum(run.sizes.values())
     return describe_small_copy(list(best.missing_states), total - (best.local_bytes or 0), total, best.site)

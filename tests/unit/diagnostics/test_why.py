@@ -587,7 +587,7 @@ def test_dataset_absent_from_slots_is_explained_by_the_daemons_knowledge():
         "no room": MissingReason.OVER_BUDGET,
         "clash": MissingReason.CASE_COLLISION,
         "unseen": MissingReason.UNSEEN,
-        "no state": MissingReason.ELSEWHERE,
+        "no state": MissingReason.UNSEEN,
     }
     assert "RAL (STAGING 50 %)" in lacking(known=elsewhere).text
     assert "lofar:l1" in lacking(known=clash).text

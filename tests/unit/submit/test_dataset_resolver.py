@@ -107,6 +107,7 @@ def test_unreachable_catalogue_leaves_datasets_unchecked_not_unknown():
     resolution = resolve_names(["L1.ms", "L2.ms"], settings("a"), [up, down])
     assert resolution.dids == ("a:L1.ms", "a:L2.ms")
     assert resolution.unchecked_dids == {"a:L2.ms"}
+    assert resolution.unanswered_dids == {"a:L1.ms", "a:L2.ms"}, "the other catalogue may have more replicas"
     assert list(resolution.unreachable_catalogues) == ["dmapi"]
     assert resolution.unknown_names == {}
 
@@ -115,6 +116,11 @@ def test_unresolved_name_lists_the_catalogues_that_did_not_answer():
     resolution = resolve_names(["L2.ms"], settings(), [catalogue(name="dmapi", is_broken=True)])
     assert resolution.dids == (None,)
     assert "dmapi did not answer" in resolution.unknown_names["L2.ms"]
+
+
+def test_name_that_no_catalogue_was_asked_for_is_not_known():
+    resolution = resolve_names(["L2.ms"], settings(), [], [catalogue(name="daemon")])
+    assert resolution.unknown_names["L2.ms"].startswith("it is not known which dataset this is")
 
 
 def test_resolved_size_is_the_largest_of_all_catalogues():

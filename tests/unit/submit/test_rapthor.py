@@ -382,6 +382,13 @@ def test_outlook_ranks_sites_by_bytes_and_lists_missing_datasets():
     ]
     assert found[0].missing_states == {L1: "STAGING"}
     assert found[2].missing_states == {L1: "absent", L2: "absent"}
+    unasked = rank_sites(asked, view.sites, {}, now=NOON.timestamp(), unanswered_dids={L1})
+    assert [o.missing_states for o in unasked] == [
+        {L1: "STAGING"},
+        {L2: "absent"},
+        {L1: "not known", L2: "absent"},
+    ]
+    assert f"OSO has 0 of 2 ({L1} not known, {L2} absent)" in explain_no_qualified_site(asked, unasked)
     assert [o.oldest_age_seconds for o in found] == [60, 60, None]
     assert not any(o.can_run for o in found)
 

@@ -3,7 +3,7 @@
 import glob
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import ReportingCatalogue, show_progress
 from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError, StateError
-from hydrator.domain.model import Did, Site, SiteFacts, Snapshot
+from hydrator.domain.model import Did, Site, SiteFacts
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
@@ -48,12 +48,6 @@ class PreparedRun:
     paths: Paths
     sites: tuple[SiteOutlook, ...]
     now: datetime
-    site_facts: Mapping[Site, SiteFacts] = field(default_factory=dict)
-
-    @property
-    def facts(self) -> Snapshot:
-        """The catalogues' facts about the datasets."""
-        return Snapshot(self.site_facts, bytes_total=self.run.sizes)
 
     @property
     def dids(self) -> list[Did]:
@@ -98,9 +92,15 @@ def prepare_run(
     label = run_name(name or file.stem)
     unique_name = label if name else f"{label}-{int(now.timestamp())}"
     run = RapthorRun(unique_name, tuple(dids), resolution.sizes, options, label)
-    can_fetch = settings.submit.stage_in is not None
-    sites = rank_sites(run, facts, paths, now=now.timestamp(), can_fetch=can_fetch)
-    return PreparedRun(run, parset, settings, resolution, listing, paths, sites, now, site_facts=facts)
+    sites = rank_sites(
+        run,
+        facts,
+        paths,
+        now=now.timestamp(),
+        can_fetch=settings.submit.stage_in is not None,
+        unanswered_dids=resolution.unanswered_dids,
+    )
+    return PreparedRun(run, parset, settings, resolution, listing, paths, sites, now)
 
 
 def _read_parset(file: Path) -> bytes:
