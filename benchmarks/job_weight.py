@@ -42,8 +42,8 @@ JOB_TRANSFORM_BenchmarkClause @=end
 @end
 """,
 )
-KEYED = Arm("keyed, by hydrator submit", schedd_config(PoolPolicy(), {}), keys=True)
-PLAINLY = Arm("plain", schedd_config(PoolPolicy(), {}))
+KEYED = Arm("keyed, by hydrator submit", schedd_config(PoolPolicy()), keys=True)
+PLAINLY = Arm("plain", schedd_config(PoolPolicy()))
 ARMS = (PLAIN, LIST, WRAPPED, KEYED, PLAINLY)
 ROUNDS = {LIST: 5, KEYED: 5, PLAINLY: 5}
 """Each form is weighed once, and those of the goals in turn so many times; medians count."""

@@ -135,9 +135,9 @@ def start(stack: ExitStack, arm: Arm, slots: int) -> Running:
     if arm.jobs in _CLAUSES:
         extra["schedd"] += clause_at_the_end(_CLAUSES[arm.jobs])
     if arm.ours:
-        extra["schedd"] += schedd_config(PoolPolicy(), {})
-        extra["startd"] = startd_config({})
-        extra["negotiator"] += negotiator_config({})
+        extra["schedd"] += schedd_config(PoolPolicy())
+        extra["startd"] = startd_config()
+        extra["negotiator"] += negotiator_config()
     pool = stack.enter_context(
         Pool.start(os.environ.get("HYDRATOR_TEST_HTCONDOR"), [SiteSpec(SITES[0], cpus=8)], extra)
     )

@@ -62,10 +62,10 @@ class Located:
         self.pool.reconfig(
             read_by=daemons,
             schedd=QUICK
-            + schedd_config(policy, {}, rank_only=rank_only, job_rank=job_rank)
+            + schedd_config(policy, rank_only=rank_only, job_rank=job_rank)
             + more.get("schedd", ""),
-            startd=self._cron + startd_config({}, rank_only=rank_only) + more.get("startd", ""),
-            negotiator=negotiator_config({}, rank_only=rank_only, policy=policy) + more.get("negotiator", ""),
+            startd=self._cron + startd_config(rank_only=rank_only) + more.get("startd", ""),
+            negotiator=negotiator_config(rank_only=rank_only, policy=policy) + more.get("negotiator", ""),
         )
 
     def holds(self, age: int = 0, **sites: Mapping[str, float | str]) -> None:

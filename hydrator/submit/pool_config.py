@@ -32,19 +32,6 @@ from hydrator.domain.ads.expressions import (
 )
 from hydrator.domain.model import MAX_DID_CHARS
 
-SCHEDD_PARAMETERS: Final = (
-    "JOB_TRANSFORM_NAMES",
-    "SUBMIT_REQUIREMENT_NAMES",
-    "IMMUTABLE_JOB_ATTRS",
-    "PROTECTED_JOB_ATTRS",
-    "SYSTEM_JOB_MACHINE_ATTRS",
-    "ADD_SIGNIFICANT_ATTRIBUTES",
-    "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
-)
-STARTD_PARAMETERS: Final = ("START",)
-NEGOTIATOR_PARAMETERS: Final = ("NEGOTIATOR_PRE_JOB_RANK",)
-"""The parameters of schedds, startds and the negotiator whose current values the texts show."""
-
 TRANSFORM_NAME: Final = "DataLocality"
 START_CLAUSE: Final = "(TARGET.DataLocalityHere =!= false)"
 REFUSED: Final = "DataLocalityRefused"
@@ -118,9 +105,8 @@ class PoolPolicy:
 _HEAD = """\
 # DataLocality for {where} ({form}), printed by `hydrator pool-config --role {role}`.
 # Put it into a file of its own that HTCondor reads last, such as /etc/condor/config.d/99-datalocality.conf, then run
-# condor_reconfig. To remove it, delete the file and run condor_reconfig; `hydrator run-anywhere` then frees queued jobs.
-# It extends these values, which {where} have now:
-{values}
+# condor_reconfig. It extends your values. To remove it, delete the file and run condor_reconfig: every value is then as
+# before, and jobs already queued keep their clause until `hydrator run-anywhere` frees them.
 """
 
 _KNOBS = {
@@ -309,49 +295,22 @@ DATALOCALITY_OTHERS_WEIGHT = {others_weight}
 DATALOCALITY_READ = [R = TARGET.DataLocalityRank; V = R < -850000.0 ? (R + 1800000.0) / 900.0 - 2000.0 : 1000.0 * R / (600.0 - R)].V
 DATALOCALITY_BACKLOG = (time() < MY.DataLocalityOpenUntil && MY.DataLocalityBacklog > 0) =?= true ? min({{MY.DataLocalityBacklog, 1000}}) : 0
 DATALOCALITY_TERM = isUndefined(TARGET.DataLocalityRank) ? -1.0 * $(DATALOCALITY_OTHERS_WEIGHT) * ($(DATALOCALITY_BACKLOG)) : 1e9 * $(DATALOCALITY_READ)
-NEGOTIATOR_PRE_JOB_RANK = ($(DATALOCALITY_TERM)) + 1e8 * (TARGET.GPUPreference ?: 0.0) + (MY.Offline =?= true ? -4e12 : 0.0){previous}
-"""
-_REMOVAL = """\
-# To remove DataLocality from {where}: delete the file that `hydrator pool-config` printed, then run condor_reconfig.
-# Every parameter that the file extended then has its former value. Jobs already queued keep their clause;
-# `hydrator run-anywhere` lets them run anywhere.
-# {remaining}
+NEGOTIATOR_PRE_JOB_RANK = ($(DATALOCALITY_TERM)) + 1e8 * (TARGET.GPUPreference ?: 0.0) + (MY.Offline =?= true ? -4e12 : 0.0) + ($(NEGOTIATOR_PRE_JOB_RANK:0.0))
 """
 _WHERE = {
     "schedd": "the schedds",
     "startd": "the startds that run the hook",
     "negotiator": "the negotiator",
 }
-_PARAMETERS = {
-    "schedd": SCHEDD_PARAMETERS[:-1],
-    "startd": STARTD_PARAMETERS,
-    "negotiator": NEGOTIATOR_PARAMETERS,
-}
-_OUR_LIST_ITEMS: Mapping[str, Sequence[str]] = {
-    "JOB_TRANSFORM_NAMES": (TRANSFORM_NAME,),
-    "SUBMIT_REQUIREMENT_NAMES": SUBMIT_REQUIREMENTS,
-    "IMMUTABLE_JOB_ATTRS": IMMUTABLE_ATTRIBUTES,
-    "PROTECTED_JOB_ATTRS": PROTECTED_ATTRIBUTES,
-    "SYSTEM_JOB_MACHINE_ATTRS": MACHINE_ATTRIBUTES,
-    "ADD_SIGNIFICANT_ATTRIBUTES": SIGNIFICANT_ATTRIBUTES,
-}
-_OUR_TERM = "DataLocalityRank"
 
 
-def schedd_config(
-    policy: PoolPolicy,
-    current_values: Mapping[str, str | None],
-    *,
-    rank_only: bool = False,
-    job_rank: bool = False,
-) -> str:
+def schedd_config(policy: PoolPolicy, *, rank_only: bool = False, job_rank: bool = False) -> str:
     """Return the text for schedds: macros, the job transform, submit requirements, immutable attributes.
+
+    The settings extend the schedd's values by ``X = $(X) …``, which also works for compiled-in defaults.
 
     Args:
         policy: the operator's choices.
-        current_values: the present values of SCHEDD_PARAMETERS at this schedd; a value that could not be read
-            is None or absent. The text shows these values as comments, without the hydrator's own parts. The
-            settings in the text extend the values by ``X = $(X) …``, which also works for compiled-in defaults.
         rank_only: the text only ranks slots for the jobs; it changes no Requirements and refuses no job.
         job_rank: the jobs' Rank has a term too, for a schedd whose negotiator is not configured.
     """
@@ -371,7 +330,7 @@ def schedd_config(
         transform = transform.replace(f"<{name}>", part)
     return "".join(
         (
-            _format_header("schedd", current_values, rank_only),
+            _format_header("schedd", rank_only),
             "" if rank_only else _format_knobs(policy),
             _MACROS.replace("<joined>", joined),
             transform,
@@ -382,46 +341,20 @@ def schedd_config(
     )
 
 
-def startd_config(current_values: Mapping[str, str | None], *, rank_only: bool = False) -> str:
+def startd_config(*, rank_only: bool = False) -> str:
     """Return the text for startds that run the hook.
 
     With this text, a startd without the hook would refuse every job with datasets.
     """
     clause = f"START = ($(START)) && {START_CLAUSE}\n"
     clause = f"# (left out with --rank-only) {clause}" if rank_only else clause
-    return _format_header("startd", current_values, rank_only) + _STARTD + clause
+    return _format_header("startd", rank_only) + _STARTD + clause
 
 
-def negotiator_config(
-    current_values: Mapping[str, str | None],
-    *,
-    rank_only: bool = False,
-    policy: PoolPolicy = PoolPolicy(),
-) -> str:
+def negotiator_config(policy: PoolPolicy = PoolPolicy(), *, rank_only: bool = False) -> str:
     """Return the text for the negotiator: data locality counts more than the size of a slot."""
-    value = current_values.get("NEGOTIATOR_PRE_JOB_RANK")
-    is_empty = value is not None and not remove_our_parts("NEGOTIATOR_PRE_JOB_RANK", value).strip()
-    return _format_header("negotiator", current_values, rank_only) + _NEGOTIATOR.format(
-        previous="" if is_empty else " + ($(NEGOTIATOR_PRE_JOB_RANK))",
-        others_weight=f"{policy.others_weight:.17g}",
-    )
-
-
-def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
-    """Return for ``schedd``, ``startd`` and ``negotiator`` comments on how to remove the pool configuration.
-
-    The comments name the parameters that still have the hydrator's parts. The comments have no setting: if the
-    operator deletes the printed text, every parameter has its earlier value again.
-
-    Args:
-        current_values: the present values by role, as for :func:`schedd_config`.
-    """
-    return {
-        role: _REMOVAL.format(
-            where=where, remaining=_describe_remaining_parts(_PARAMETERS[role], current_values.get(role, {}))
-        )
-        for role, where in _WHERE.items()
-    }
+    weight = f"{policy.others_weight:.17g}"
+    return _format_header("negotiator", rank_only) + _NEGOTIATOR.format(others_weight=weight)
 
 
 def allow_line(daemon: str, level: str, identity: str) -> str:
@@ -435,34 +368,11 @@ def allow_line(daemon: str, level: str, identity: str) -> str:
     return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
 
 
-def remove_our_parts(name: str, value: str) -> str:
-    """Return the *value* of parameter *name* without the hydrator's parts."""
-    if name == "START":
-        return _unwrap(value, rf"\((.*)\) && {re.escape(START_CLAUSE)}")
-    if name == "NEGOTIATOR_PRE_JOB_RANK":
-        term = rf"\((?:\$\(DATALOCALITY_TERM\)|[^\n]*?{_OUR_TERM}[^\n]*?)\) \+ 1e8 \* \(TARGET\.GPUPreference \?: 0\.0\)"
-        return _unwrap(value, rf"{term} \+ \(MY\.Offline =\?= true \? -4e12 : 0\.0\)(?: \+ \((.*)\))?")
-    if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
-        return ""  # empty is HTCondor's default
-    words = re.split(r"[\s,]+", value.strip())
-    our_words = {word.lower() for word in _OUR_LIST_ITEMS.get(name, ())}
-    if our_words.isdisjoint(word.lower() for word in words):
-        return value
-    return " ".join(word for word in words if word.lower() not in our_words)
-
-
 # --- parts of the texts ----------------------------------------------------------------------------
 
 
 def _seconds(span: timedelta) -> int:
     return int(span.total_seconds())
-
-
-def _unwrap(value: str, layer: str) -> str:
-    """Remove the layers around *value* that match the regex *layer*; its first group is the inner value."""
-    while wrapped := re.fullmatch(layer, value.strip(), re.DOTALL):
-        value = wrapped[1] or ""
-    return value
 
 
 def _names_pattern(patterns: Sequence[str]) -> str:
@@ -472,33 +382,13 @@ def _names_pattern(patterns: Sequence[str]) -> str:
     return string_literal(f"(?:^|,)(?:{'|'.join(each)})(?:,|$)")
 
 
-def _format_header(role: str, current_values: Mapping[str, str | None], rank_only: bool) -> str:
+def _format_header(role: str, rank_only: bool) -> str:
     form = (
         "rank only: it ranks slots for jobs; every job may use every slot, and the schedd refuses no job"
         if rank_only
         else "in force"
     )
-    values = "\n".join(_comment_current_values(_PARAMETERS[role], current_values))
-    return _HEAD.format(where=_WHERE[role], form=form, role=role, values=values)
-
-
-def _comment_current_values(names: Sequence[str], current_values: Mapping[str, str | None]) -> list[str]:
-    """Return a comment line for each of *names* with its value, but without the hydrator's parts."""
-    lines = []
-    for name in names:
-        value = current_values.get(name)
-        text = "(could not be read)" if value is None else " ".join(remove_our_parts(name, value).split())
-        lines.append(f"#   {name} = {text}".rstrip())
-    return lines
-
-
-def _describe_remaining_parts(names: Sequence[str], current_values: Mapping[str, str | None]) -> str:
-    """Return a sentence with the parameters *names* whose current value has parts of the hydrator."""
-    values = {name: value for name in names if (value := current_values.get(name)) is not None}
-    names_with_parts = [name for name, value in values.items() if remove_our_parts(name, value) != value]
-    if names_with_parts:
-        return f"Parameters that still have parts of DataLocality: {', '.join(names_with_parts)}."
-    return "No parameter has a part of DataLocality." if values else "The current values could not be read."
+    return _HEAD.format(where=_WHERE[role], form=form, role=role)
 
 
 def _format_knobs(policy: PoolPolicy) -> str:

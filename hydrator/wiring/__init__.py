@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         build_cluster_queues,
         build_condor_client,
         build_job_history,
-        fetch_config_values,
     )
     from .network import NetworkParts, build_rate_table
     from .policies import (
@@ -49,7 +48,6 @@ __all__ = [
     "build_job_history",
     "build_rate_table",
     "daemon_catalogues",
-    "fetch_config_values",
     "fetch_daemon_knowledge",
     "fetch_openings",
     "fetch_staging",
@@ -70,7 +68,7 @@ _MODULES = {
     "catalogues": "build_file_listers daemon_catalogues fetch_daemon_knowledge fetch_openings fetch_staging"
     " fetch_storage",
     "checks": "build_check_inputs",
-    "condor": ("build_cluster_queues build_condor_client build_job_history fetch_config_values"),
+    "condor": ("build_cluster_queues build_condor_client build_job_history"),
     "network": "NetworkParts build_rate_table",
     "policies": ("pacing_policy network_policy pool_policy reconcile_policy site_mapping system_clock"),
     "secrets": "find_unreadable_secrets read_credentials register_secrets",

@@ -21,7 +21,6 @@ from hydrator.config.fields import build_from_section
 from hydrator.domain.ads import contract
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Clock, JobHistory, StepReporter
-from hydrator.submit.pool_config import NEGOTIATOR_PARAMETERS, SCHEDD_PARAMETERS, STARTD_PARAMETERS
 
 _T = TypeVar("_T")
 
@@ -188,29 +187,3 @@ def build_client_job_history(
     """Build the query of ended jobs that uses *client*."""
     site_attributes = dict.fromkeys((contract.SITE, *sites.slot_attributes))
     return ScheddHistory(client, clock, tuple(site_attributes), reporter=reporter)
-
-
-def fetch_config_values(
-    settings: Settings, roles: Sequence[str], name: str | None
-) -> tuple[dict[str, dict[str, str | None]], list[str]]:
-    """Return the pool's present configuration values, by daemon role, and a message for each failed query."""
-    parameters = {
-        "schedd": SCHEDD_PARAMETERS,
-        "startd": STARTD_PARAMETERS,
-        "negotiator": NEGOTIATOR_PARAMETERS,
-    }
-    present: dict[str, dict[str, str | None]] = {role: {} for role in parameters}
-    problems = []
-    client = build_condor_client(settings.htcondor)
-    try:
-        for role in roles:
-            try:
-                present[role] = client.config_of(role, parameters[role], name)  # type: ignore[arg-type]
-            except PoolError as error:
-                problems.append(
-                    f"cannot read the present configuration values of the {role};"
-                    f" the printed text does not include them: {error}"
-                )
-    finally:
-        client.close()
-    return present, problems

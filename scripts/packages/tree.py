@@ -47,10 +47,10 @@ def build_tree(package: Package, target: Target, root: Path) -> None:
         startd_text = _read_own("60-datalocality-startd.conf")
         _add_condor_configuration(root, package, "60-datalocality-startd.conf", startd_text)
     elif package is SUBMIT:
-        schedd_text = schedd_config(PoolPolicy(), {})
+        schedd_text = schedd_config(PoolPolicy())
         _add_condor_configuration(root, package, "60-datalocality-schedd.conf", schedd_text)
     elif package is POOL:
-        _add_condor_configuration(root, package, "60-datalocality-negotiator.conf", negotiator_config({}))
+        _add_condor_configuration(root, package, "60-datalocality-negotiator.conf", negotiator_config())
     license_file = root / "usr/share/doc" / package.name / "copyright"
     _add(license_file, _read("LICENSE"))
 

@@ -126,7 +126,7 @@ def world(htcondor_release: str) -> Iterator[World]:
     config = {
         "all": DAEMONS.format(far=far, far_port=port) + (CE / ROUTER).read_text("utf-8"),
         "collector": f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}",
-        "schedd": schedd_config(PoolPolicy(rounding_floor=timedelta(seconds=5)), {}),
+        "schedd": schedd_config(PoolPolicy(rounding_floor=timedelta(seconds=5))),
     }
     with Pool.start(htcondor_release, sites, config) as pool:
         made = World(pool, far)
@@ -268,7 +268,7 @@ def summary_config(pool: Pool, folder: Path) -> str:
     ):
         assert text.count(shipped) == 1
         text = text.replace(shipped, ours)
-    return schedd_config(PoolPolicy(), {}) + "SCHEDD_INTERVAL = 3\nSCHEDD_CRON_MAX_JOB_LOAD = 1\n" + text
+    return schedd_config(PoolPolicy()) + "SCHEDD_INTERVAL = 3\nSCHEDD_CRON_MAX_JOB_LOAD = 1\n" + text
 
 
 def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):

@@ -39,7 +39,7 @@ REMOTE = '+remote_RequiredDatasets = {"lofar:L1"}\n+remote_DataLocality = "requi
 
 @pytest.fixture(scope="module")
 def pool(htcondor_release: str) -> Iterator[Pool]:
-    config = {"all": FAR, "schedd": schedd_config(PoolPolicy(rounding_floor=timedelta(seconds=5)), {})}
+    config = {"all": FAR, "schedd": schedd_config(PoolPolicy(rounding_floor=timedelta(seconds=5)))}
     with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), config) as running:
         give_token(running, "alice")
         running.wait(lambda: running.ads('MyType == "Scheduler" && Name == "far@"', "Name"), 60, "far@")

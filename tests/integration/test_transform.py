@@ -159,7 +159,7 @@ CORPUS = (
 )
 def test_condor_transform_ads_makes_what_classad2_makes(located, tmp_path, policy, how):
     """The corpus of jobs through HTCondor's own engine, and through the imitation that the gate uses."""
-    text = schedd_config(policy, {}, **how)
+    text = schedd_config(policy, **how)
     schedd = ScheddText(text)
     ads = [f"Number = {number}\n{schedd_ad(given)}" for number, given in enumerate(CORPUS)]
     file = located.pool.shared / "corpus.ads"
@@ -193,7 +193,7 @@ def schedd_ad(given: Mapping[str, str]) -> str:
 
 def test_configuration_read_twice_makes_the_same_jobs(located):
     once = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
-    with configured(located, more={"schedd": schedd_config(POLICY, {}), "negotiator": negotiator_config({})}):
+    with configured(located, more={"schedd": schedd_config(POLICY), "negotiator": negotiator_config()}):
         twice = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
     for name in ("Requirements", "Rank", "DataLocalityHere", "DataLocalityRank"):
         assert str(twice.lookup(name)) == str(once.lookup(name)), name

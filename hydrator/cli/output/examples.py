@@ -54,7 +54,6 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
     "pool-config": [
         ("hydrator pool-config --role schedd > 60-hydrator.conf", "for the schedds"),
-        ("hydrator pool-config --remove", "print the steps to remove it, and the parts that remain"),
     ],
     "submit rapthor": [
         ("hydrator submit rapthor field.parset --dry-run", "show the job and its sites without submitting")

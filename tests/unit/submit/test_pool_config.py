@@ -12,13 +12,10 @@ from classad2 import ClassAd, ExprTree
 from hydrator.domain.ads.expressions import SIGNIFICANT_ATTRIBUTES
 from hydrator.domain.model import MAX_DID_CHARS, Did
 from hydrator.submit.pool_config import (
-    IMMUTABLE_ATTRIBUTES,
     START_CLAUSE,
     SUBMIT_REQUIREMENTS,
     PoolPolicy,
     negotiator_config,
-    removal_texts,
-    remove_our_parts,
     schedd_config,
     startd_config,
 )
@@ -27,7 +24,7 @@ A, B = Did("ska:a"), Did("ska:b")
 DEFAULT_PRE_JOB_RANK = (
     "(10000000 * My.Rank) + (1000000 * (RemoteOwner =?= UNDEFINED)) - (100000 * Cpus) - Memory"
 )
-NEGOTIATOR = dict(re.findall(r"^(\w+) = ?(.*)$", negotiator_config({}), re.MULTILINE))
+NEGOTIATOR = dict(re.findall(r"^(\w+) = ?(.*)$", negotiator_config(), re.MULTILINE))
 
 
 def expanded(weight: str = "1000000000", previous: str = DEFAULT_PRE_JOB_RANK) -> str:
@@ -36,7 +33,7 @@ def expanded(weight: str = "1000000000", previous: str = DEFAULT_PRE_JOB_RANK) -
     text = known.pop("NEGOTIATOR_PRE_JOB_RANK")
     known["NEGOTIATOR_PRE_JOB_RANK"] = previous
     while "$(" in text:
-        text = re.sub(r"\$\((\w+)\)", lambda macro: known[macro[1]], text)
+        text = re.sub(r"\$\((\w+)(?::[\d.]+)?\)", lambda macro: known[macro[1]], text)
     return text
 
 
@@ -128,11 +125,11 @@ EVERYTHING = PoolPolicy(default_scope="x", glideinwms=True, never=("embargo:*", 
 @pytest.mark.parametrize(
     ("text", "most"),
     [
-        (schedd_config(PoolPolicy(), {}), 90),
-        (schedd_config(EVERYTHING, {}, job_rank=True), 97),
-        (schedd_config(PoolPolicy(), {}, rank_only=True), 66),
-        (negotiator_config({}), 5),
-        (startd_config({}), 1),
+        (schedd_config(PoolPolicy()), 90),
+        (schedd_config(EVERYTHING, job_rank=True), 97),
+        (schedd_config(PoolPolicy(), rank_only=True), 66),
+        (negotiator_config(), 5),
+        (startd_config(), 1),
     ],
     ids=["schedd", "schedd with all options", "rank only", "negotiator", "startd"],
 )
@@ -144,14 +141,14 @@ def test_text_is_short_enough_to_be_reviewed(text, most):
 
 
 def test_texts_of_all_roles_on_one_host_share_no_macro():
-    texts = (schedd_config(EVERYTHING, {}), startd_config({}), negotiator_config({}))
+    texts = (schedd_config(EVERYTHING), startd_config(), negotiator_config())
     names = [set(re.findall(r"^(DATALOCALITY_\w+) =", text, re.MULTILINE)) for text in texts]
     assert not names[0] & names[2]
 
 
 def test_text_has_the_operators_choices():
     policy = PoolPolicy("require", "lofar", timedelta(hours=1), timedelta(hours=2))
-    text = schedd_config(policy, {})
+    text = schedd_config(policy)
     for part in (
         "DATALOCALITY_DEFAULT_MODE = require\n",
         "DATALOCALITY_WAIT = 7200\n",
@@ -161,7 +158,7 @@ def test_text_has_the_operators_choices():
         "? 300 : max(",
     ):
         assert part in text, part
-    lines = negotiator_config({}, policy=PoolPolicy(others_weight=2.5)).splitlines()
+    lines = negotiator_config(policy=PoolPolicy(others_weight=2.5)).splitlines()
     assert "DATALOCALITY_OTHERS_WEIGHT = 2.5" in lines
 
 
@@ -183,7 +180,7 @@ def test_invalid_policy_value_is_rejected_with_its_name(field, wrong):
 
 @pytest.mark.parametrize("rank_only", [False, True])
 def test_every_text_extends_the_pools_current_values(rank_only):
-    text = schedd_config(PoolPolicy(), {}, rank_only=rank_only)
+    text = schedd_config(PoolPolicy(), rank_only=rank_only)
     for name in (
         "JOB_TRANSFORM_NAMES",
         "SUBMIT_REQUIREMENT_NAMES",
@@ -192,99 +189,26 @@ def test_every_text_extends_the_pools_current_values(rank_only):
     ):
         assert re.search(rf"^{name} = \$\({name}\) ", text, re.MULTILINE)
     [rank] = re.findall(
-        r"^NEGOTIATOR_PRE_JOB_RANK = (.*)", negotiator_config({}, rank_only=rank_only), re.MULTILINE
+        r"^NEGOTIATOR_PRE_JOB_RANK = (.*)", negotiator_config(rank_only=rank_only), re.MULTILINE
     )
-    assert rank.endswith(" + ($(NEGOTIATOR_PRE_JOB_RANK))")
+    assert rank.endswith(" + ($(NEGOTIATOR_PRE_JOB_RANK:0.0))"), "also if it is empty"
 
 
 def test_schedd_sends_the_attributes_that_slots_look_at():
     """Else a job with a key matches no slot, and jobs with other keys are one autocluster."""
-    [line] = re.findall(r"^ADD_SIGNIFICANT_ATTRIBUTES = (.*)", schedd_config(PoolPolicy(), {}), re.MULTILINE)
+    [line] = re.findall(r"^ADD_SIGNIFICANT_ATTRIBUTES = (.*)", schedd_config(PoolPolicy()), re.MULTILINE)
     assert line.split() == ["$(ADD_SIGNIFICANT_ATTRIBUTES)", *SIGNIFICANT_ATTRIBUTES]
 
 
-def test_negotiator_term_has_no_addend_without_a_previous_rank():
-    lines = negotiator_config({"NEGOTIATOR_PRE_JOB_RANK": ""}).splitlines()
-    [line] = [line for line in lines if line.startswith("NEGOTIATOR_PRE_JOB_RANK = ")]
-    assert line.endswith(" + (MY.Offline =?= true ? -4e12 : 0.0)")
-
-
 def test_rank_only_changes_no_requirements_no_start_and_refuses_no_job():
-    text = schedd_config(PoolPolicy(), {}, rank_only=True)
+    text = schedd_config(PoolPolicy(), rank_only=True)
     assert "SET Requirements" not in text
     assert "SET DataLocalityHere" not in text
     for name in SUBMIT_REQUIREMENTS:
         asked = f"SUBMIT_REQUIREMENT_{name} = " in text
         assert asked is (f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true" in text.splitlines())
-    assert not any(line.startswith("START") for line in startd_config({}, rank_only=True).splitlines())
-
-
-def test_texts_are_equal_before_and_after_their_installation():
-    before = {
-        "JOB_TRANSFORM_NAMES": "Site Group",
-        "SUBMIT_REQUIREMENT_NAMES": "",
-        "IMMUTABLE_JOB_ATTRS": "Owner",
-        "PROTECTED_JOB_ATTRS": "",
-        "START": "Cpus > 1 && (X)",
-        "NEGOTIATOR_PRE_JOB_RANK": DEFAULT_PRE_JOB_RANK,
-    }
-    after = {
-        "JOB_TRANSFORM_NAMES": "Site Group DataLocality",
-        "SUBMIT_REQUIREMENT_NAMES": " " + " ".join(SUBMIT_REQUIREMENTS),
-        "IMMUTABLE_JOB_ATTRS": f"Owner {' '.join(IMMUTABLE_ATTRIBUTES)}",
-        "PROTECTED_JOB_ATTRS": " DataLocalityHere",
-        "START": f"(Cpus > 1 && (X)) && {START_CLAUSE}",
-        "NEGOTIATOR_PRE_JOB_RANK": expanded("0.5"),
-    }
-    assert schedd_config(PoolPolicy(), after) == schedd_config(PoolPolicy(), before)
-    assert startd_config(after) == startd_config(before)
-    assert negotiator_config(after) == negotiator_config(before)
-
-
-def test_current_value_with_a_line_break_stays_in_its_comment():
-    for line in startd_config({"START": "A &&\nFOO = 1"}).splitlines():
-        assert not line.startswith("FOO")
-
-
-# --- taking it out again
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "left"),
-    [
-        ("START", f"(True) && {START_CLAUSE}", "True"),
-        ("NEGOTIATOR_PRE_JOB_RANK", expanded("0.5"), DEFAULT_PRE_JOB_RANK),
-        ("NEGOTIATOR_PRE_JOB_RANK", expanded(previous=expanded()), DEFAULT_PRE_JOB_RANK),
-        ("NEGOTIATOR_PRE_JOB_RANK", NEGOTIATOR["NEGOTIATOR_PRE_JOB_RANK"], "$(NEGOTIATOR_PRE_JOB_RANK)"),
-        ("NEGOTIATOR_PRE_JOB_RANK", TERM, ""),
-        ("JOB_TRANSFORM_NAMES", "X, DataLocality,Y", "X Y"),
-        ("JOB_TRANSFORM_NAMES", "DataLocalityOfOthers", "DataLocalityOfOthers"),
-        ("IMMUTABLE_JOB_ATTRS", f"Foo {' '.join(IMMUTABLE_ATTRIBUTES)}", "Foo"),
-    ],
-)
-def test_removal_of_our_parts_gives_the_former_value(name, value, left):
-    assert remove_our_parts(name, value) == left
-
-
-def test_removal_text_sets_nothing_and_lists_parameters_with_our_parts():
-    texts = removal_texts(
-        {
-            "schedd": {
-                "JOB_TRANSFORM_NAMES": "X DataLocality",
-                "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "False",
-            },
-            "startd": {"START": f"(A) && {START_CLAUSE}"},
-        }
-    )
-    assert set(texts) == {"schedd", "startd", "negotiator"}
-    assert [line for text in texts.values() for line in text.splitlines() if not line.startswith("#")] == []
-    assert (
-        "# Parameters that still have parts of DataLocality: JOB_TRANSFORM_NAMES."
-        in texts["schedd"].splitlines()
-    )
-    assert "# Parameters that still have parts of DataLocality: START." in texts["startd"].splitlines()
-    assert "# The current values could not be read." in texts["negotiator"].splitlines()
+    assert not any(line.startswith("START") for line in startd_config(rank_only=True).splitlines())
 
 
 def test_schedd_and_model_accept_the_same_longest_did():
-    assert f"{{1,{MAX_DID_CHARS}}}" in schedd_config(PoolPolicy(), {})
+    assert f"{{1,{MAX_DID_CHARS}}}" in schedd_config(PoolPolicy())

@@ -13,7 +13,7 @@ from hydrator.domain.model import Did
 from hydrator.submit.pool_config import HOLD_SUBCODE, PoolPolicy, schedd_config
 from tests.schedd_text import ScheddText, job_ad
 
-SCHEDD = ScheddText(schedd_config(PoolPolicy(), {}))
+SCHEDD = ScheddText(schedd_config(PoolPolicy()))
 A, B = Did("ska:a"), Did("ska:B@c")
 BOTH = f'{{"{A}", "{B}"}}'
 LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
@@ -169,7 +169,7 @@ def test_job_without_datasets_stays_as_it_is():
 
 
 def test_names_get_the_default_scope_before_the_key_is_made():
-    scoped = ScheddText(schedd_config(PoolPolicy(default_scope="2lofar"), {}))
+    scoped = ScheddText(schedd_config(PoolPolicy(default_scope="2lofar")))
     for datasets in ('{"L1", "ska:a"}', '"L1,ska:a"'):
         ad = made(datasets, scoped)
         assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
@@ -215,7 +215,7 @@ def test_key_that_did_not_come_with_its_list_is_not_kept(change):
 
 
 def test_names_that_must_not_be_published_are_no_part_of_a_key():
-    schedd = ScheddText(schedd_config(PoolPolicy(never=("embargo:*", "*.priv?te")), {}))
+    schedd = ScheddText(schedd_config(PoolPolicy(never=("embargo:*", "*.priv?te"))))
     for did in ("embargo:x", "ska:a.private"):
         assert made(f'{{"ska:z", "{did}"}}', schedd)["DataLocalityKey"].startswith("c12.")
         assert made(LISTED, schedd, **submitted(LONG))["DataLocalityKey"] == hash_key(LONG)
@@ -327,7 +327,7 @@ def test_late_job_with_a_bad_list_is_held_and_no_rule_drops_it():
 
 
 def test_rank_only_gives_key_and_rank_and_changes_no_requirements():
-    schedd = ScheddText(schedd_config(PoolPolicy(), {}, rank_only=True))
+    schedd = ScheddText(schedd_config(PoolPolicy(), rank_only=True))
     ad = made(schedd=schedd)
     assert (ad["DataLocalityKey"], "DataLocalityRank" in ad) == (names_key([A, B]), True)
     assert not {"DataLocalityHere", "DataLocality", "DataLocalityAnyAfter"} & set(ad)
@@ -336,7 +336,7 @@ def test_rank_only_gives_key_and_rank_and_changes_no_requirements():
 
 
 def test_job_rank_adds_the_rank_to_the_jobs_own():
-    schedd = ScheddText(schedd_config(PoolPolicy(), {}, job_rank=True))
+    schedd = ScheddText(schedd_config(PoolPolicy(), job_rank=True))
     assert (
         str(made(schedd=schedd, Rank="TARGET.Mips").lookup("Rank")) == "(TARGET.Mips) + MY.DataLocalityRank"
     )
@@ -344,5 +344,5 @@ def test_job_rank_adds_the_rank_to_the_jobs_own():
 
 
 def test_frontend_of_glideinwms_gets_the_names_as_one_text():
-    schedd = ScheddText(schedd_config(PoolPolicy(glideinwms=True), {}))
+    schedd = ScheddText(schedd_config(PoolPolicy(glideinwms=True)))
     assert made(schedd=schedd)["RequiredDatasetsCSV"] == f"{A},{B}"

@@ -1,10 +1,9 @@
-"""For all Rapthor runs: equal attributes. For all START: our clause goes."""
+"""For all Rapthor runs: equal attributes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import Did
-from hydrator.submit.pool_config import START_CLAUSE, remove_our_parts
 from hydrator.submit.rapthor.job import RapthorRun
 
 DIDS = [Did(f"ska:d{number}") for number in range(6)]
@@ -24,12 +23,3 @@ def test_equal_runs_say_the_same_in_whatever_order_they_name_their_datasets(name
         RapthorRun("r", tuple(shuffled), backwards).attributes
         == RapthorRun("r", tuple(names), known).attributes
     )
-
-
-@given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"])).map(str.strip), st.integers(0, 3))
-def test_taking_our_clause_out_of_start_leaves_what_was_there(start, times):
-    bare = remove_our_parts("START", start)
-    text = bare
-    for _ in range(times):
-        text = f"({text}) && {START_CLAUSE}"
-    assert remove_our_parts("START", text) == bare
