@@ -203,18 +203,6 @@ class RucioHoldings:
         """Let the transfer that :meth:`send` began end well."""
         self._server.do("transferred", did=did, rse=self._disks[site])
 
-    def fail(self, did: str, site: str, error: str = "testbed") -> None:
-        """Let the transfer that :meth:`send` began fail with *error*."""
-        self._server.do("fail", did=did, rse=self._disks[site], error=error)
-
-    def archive(self, did: str, site: str) -> None:
-        """Add a dataset that is on tape at *site* and nowhere else."""
-        self._dids.append(did)
-        tape = {"did": did, "rse": self._tapes[site]}
-        self._server.seed(
-            ("add_dataset", {**tape, "files": self._files}), ("replicate", tape), ("abacus", {})
-        )
-
     def promise(self, did: str, site: str) -> None:
         """Add a rule for *did* on disk at *site*; nothing is transferred before :meth:`convey`."""
         self._server.do("replicate", did=did, rse=self._disks[site])
@@ -222,10 +210,6 @@ class RucioHoldings:
     def convey(self, site: str, files: int) -> None:
         """Let Rucio's conveyor transfer the next *files* files that rules require at *site* (mocked)."""
         self._server.do("convey", rse=self._disks[site], most=files)
-
-    def expire(self, did: str, site: str, seconds: float) -> None:
-        """Let the rules for the disk of *site* end in so many *seconds*."""
-        self._server.do("end_rules_in", did=did, rse=self._disks[site], seconds=seconds)
 
     def leave(self, did: str, site: str) -> None:
         self._server.do("remove", did=did, rse=self._disks[site])

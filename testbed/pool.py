@@ -1,8 +1,5 @@
 """A real HTCondor pool on this machine: central manager, schedd and a startd for each site.
 
-    python -m testbed.pool up --sites UK:8,AU:4,NL:2 --release 25.14     until Ctrl-C or SIGTERM
-    python -m testbed.pool run --user alice condor_submit job.sub        a tool inside the pool that is up
-
     with Pool.start(release="23.9", sites=[SiteSpec("UK", cpus=8)], extra={"negotiator": "…"}) as pool:
         pool.submit("executable = /bin/true\\nqueue")
 
@@ -13,7 +10,6 @@ levels closed, `hydrator@pool.test` allowed READ everywhere and DAEMON at the co
 With ``recommended=True`` it is what HTCondor's own package sets up, and nothing else.
 """
 
-import argparse
 import contextlib
 import fcntl
 import json
@@ -27,7 +23,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,24 +107,6 @@ SEC_USE_FAMILY_SESSION = False
 THREE_SITES = (SiteSpec("UK", cpus=8), SiteSpec("AU", cpus=4), SiteSpec("NL", cpus=2))
 
 
-def sites_from(text: str) -> tuple[SiteSpec, ...]:
-    """Parse sites from ``UK:8,AU:4``: a name and its cores, each.
-
-    Raises:
-        ValueError: an empty name, a repeated name, or cores that are not a whole number above 0.
-    """
-    found: dict[str, SiteSpec] = {}
-    for item in text.split(","):
-        name, _, cpus = item.strip().partition(":")
-        if not (name and cpus.isdecimal() and int(cpus)):
-            raise ValueError(f"{item!r} is not a site: write NAME:CORES, as in UK:8,AU:4")
-        site = SiteSpec(name, int(cpus))
-        if site.daemon in found:
-            raise ValueError(f"site {name} is there twice")
-        found[site.daemon] = site
-    return tuple(found.values())
-
-
 @dataclass(slots=True)
 class Pool:
     """A pool that is up; :meth:`start` makes one, and leaving the ``with`` block removes it."""
@@ -193,7 +170,6 @@ class Pool:
             pool._launch(spec)
             pool.token("condor")
             pool.wait_ready()
-            pool._leave_card()
         except BaseException:
             pool.stop()
             raise
@@ -207,15 +183,6 @@ class Pool:
             Unavailable: there can be no pool on this machine, with the reason.
         """
         return _place(release, say).version
-
-    @classmethod
-    def attach(cls, home: Path) -> Self:
-        """Return a pool that another process runs, by its run folder; leaving it does not stop it."""
-        facts = json.loads((home / "pool.json").read_text("utf-8"))
-        sites = tuple(SiteSpec(*site) for site in facts["sites"])
-        return cls(
-            facts["version"], facts["collector"], home, sites, facts["init"], facts["inside"], facts["tools"]
-        )
 
     def __enter__(self) -> Self:
         return self
@@ -546,18 +513,6 @@ class Pool:
         if "error" in reply:
             raise Unavailable(f"HTCondor cannot be started here: {reply['error']}")
         self._init = reply["init"]
-
-    def _leave_card(self) -> None:
-        """Write the file that :meth:`attach` reads."""
-        facts = {
-            "version": self.version,
-            "collector": self.collector,
-            "init": self._init,
-            "inside": self._inside,
-            "tools": self._tools,
-            "sites": [[site.name, site.cpus, site.memory, site.gpus] for site in self.sites],
-        }
-        (self.home / "pool.json").write_text(json.dumps(facts), "utf-8")
 
     def _exec(
         self,
@@ -927,71 +882,3 @@ def _check_kinds(extra: Mapping[str, str]) -> dict[str, str]:
 def _write_extra(home: Path, extra: Mapping[str, str]) -> None:
     for kind in KINDS:
         (home / "etc" / f"{kind}.conf").write_text(extra.get(kind, "") + "\n", "utf-8")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; exit status 0, 1 where there can be no pool, 2 for wrong usage."""
-    parser = argparse.ArgumentParser(
-        prog="python -m testbed.pool", description="A real HTCondor pool for tests."
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start a pool and keep it until Ctrl-C or SIGTERM")
-    up.add_argument("--sites", default="UK:8,AU:4,NL:2", help="NAME:CORES, … (%(default)s)")
-    up.add_argument("--release", help="25.14, 23.9 or path; without it PATH, else 25.14")
-    up.add_argument("--extra", type=Path, help="a file with more configuration for all daemons")
-    run = commands.add_parser("run", help="run a tool inside the pool that is up")
-    run.add_argument("--pool", type=Path, help="its run folder, where more than one is up")
-    run.add_argument("--user", default="root", help="root, alice, bob or hydrator (%(default)s)")
-    run.add_argument("tool", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
-    try:
-        return _up(options) if options.command == "up" else _run(options)
-    except ValueError as wrong:
-        print(wrong, file=sys.stderr)
-        return 2
-    except (Unavailable, OSError) as failure:
-        print(failure, file=sys.stderr)
-        return 1
-
-
-def _up(options: argparse.Namespace) -> int:
-    extra = {"all": options.extra.read_text("utf-8")} if options.extra else {}
-    begun = time.monotonic()
-    stopping: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        stopping.append(number)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        with Pool.start(options.release, sites_from(options.sites), extra) as pool:
-            took = time.monotonic() - begun
-            print(
-                f"HTCondor {pool.version}, collector {pool.collector}, "
-                f"sites {' '.join(f'{s.name}:{s.cpus}' for s in pool.sites)}, up in {took:.1f} s\n"
-                f"  tools inside:    python -m testbed.pool run --pool {pool.home} --user alice condor_q\n"
-                f"  clients outside: CONDOR_CONFIG={pool.client_config}   (as hydrator@{DOMAIN})\n"
-                f"  shared folder:   {pool.shared}   logs: {pool.home / 'log'}\n"
-                "Ctrl-C or SIGTERM stops it without a trace.",
-                flush=True,
-            )
-            signal.pause()
-    except KeyboardInterrupt:
-        print("stopped", flush=True)
-    return 0
-
-
-def _run(options: argparse.Namespace) -> int:
-    homes = [options.pool] if options.pool else [file.parent for file in _runs().glob("*/pool.json")]
-    if len(homes) != 1 or not options.tool:
-        found = f"{len(homes)} pools are up: {' '.join(map(str, homes))}" if options.tool else "which tool?"
-        raise ValueError(f"{found} (python -m testbed.pool run [--pool FOLDER] [--user alice] TOOL …)")
-    done = Pool.attach(homes[0]).run(*options.tool, user=options.user, check=False, timeout=3600)
-    print(done.stdout, end="")
-    print(done.stderr, end="", file=sys.stderr)
-    return done.returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())

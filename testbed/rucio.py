@@ -5,21 +5,17 @@
 
 The server has a virtual environment of its own (``rucio`` and ``rucio-clients``
 share a package name), built once into the cache folder from
-``rucio-server.lock``. ``python -m testbed.rucio up`` runs one in the foreground.
+``rucio-server.lock``.
 """
 
-import argparse
 import json
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,7 +107,6 @@ class RucioServer(Served):
     username: str = "testbed"
     password: str = field(default="", repr=False)
     key: str = field(default="", repr=False)
-    start_seconds: float = 0.0
 
     @classmethod
     def start(cls, folder: Path, database: str | None = None) -> Self:
@@ -126,7 +121,6 @@ class RucioServer(Served):
             RuntimeError: it did not answer within 60 s; the text has the end of its log.
         """
         python = server_python(postgresql=database is not None)
-        began = time.monotonic()
         folder = folder.resolve()
         password, key = secrets.token_hex(8), secrets.token_hex(16)
         site_packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
@@ -139,7 +133,6 @@ class RucioServer(Served):
             process = _serve(python, folder, environment, listener.fileno())
         server = cls(folder, url, process, password=password, key=key)
         server._wait_until_it_answers()
-        server.start_seconds = time.monotonic() - began
         return server
 
     def _wait_until_it_answers(self) -> None:
@@ -226,26 +219,3 @@ def _serve(
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
         )  # fmt: skip
-
-
-def main() -> None:
-    """Run a server in the foreground until it is interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m testbed.rucio", description=__doc__)
-    parser.add_argument("command", choices=["up", "install"])
-    if parser.parse_args().command == "install":
-        print(server_python())
-        return
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    with RucioServer.start(Path(tempfile.mkdtemp(prefix="rucio-"))) as rucio:
-        print(f"Rucio {VERSION} at {rucio.url} after {rucio.start_seconds:.1f} s; Ctrl-C ends it")
-        print(f"account {rucio.account}, username {rucio.username}, password {rucio.password}", flush=True)
-        try:
-            while not stopped.wait(0.5) and rucio.process.poll() is None:
-                pass
-        except KeyboardInterrupt:
-            print()
-
-
-if __name__ == "__main__":
-    main()

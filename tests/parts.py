@@ -11,7 +11,6 @@ from testbed.cached import Unavailable
 
 NO_POOL = "no HTCondor pool"
 NO_RUCIO = "no real Rucio server"
-NO_APACHE = "no Apache before Rucio"
 NO_NGINX = "no nginx"
 NO_POSTGRES = "no PostgreSQL under Rucio"
 NO_RAPTHOR = "no Rapthor"
@@ -30,7 +29,6 @@ NO_PYTHON = "no other Python"
 MISSED = {
     NO_POOL: "A REAL POOL",
     NO_RUCIO: "A REAL RUCIO SERVER",
-    NO_APACHE: "AN APACHE BEFORE RUCIO",
     NO_NGINX: "AN NGINX BEFORE OUR SERVER",
     NO_POSTGRES: "A POSTGRESQL UNDER RUCIO",
     NO_RAPTHOR: "A REAL RAPTHOR",

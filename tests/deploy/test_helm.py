@@ -1,13 +1,8 @@
 """The chart, rendered and linted by the real Helm engine; it is not installed in a cluster here."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 import textwrap
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -177,36 +172,6 @@ def test_chart_readme_values_render():
     [daemon] = deployment["spec"]["template"]["spec"]["containers"]
     assert daemon["image"] == "registry.example.org/classad-hydrator:0.1.0"
     assert "No condorToken" not in notes
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_daemon_accepts_the_configuration_and_environment_of_the_pod(path, tmp_path):
-    found = objects(helm.load_values(path))
-    for name, text in found["ConfigMap"]["data"].items():
-        (tmp_path / name).write_text(text)
-    given = {item["name"]: item["value"] for item in container(found)["env"]}
-    own = {name: value for name, value in os.environ.items() if not name.startswith("HYDRATOR_")}
-    program = (
-        "import pathlib, sys; from hydrator.config import load\n"
-        "print(load(pathlib.Path(sys.argv[1])).model_dump_json())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "config.toml")],
-        env=own | given, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    settings = json.loads(done.stdout)
-    [port] = container(found)["ports"]
-    assert settings["publish"]["http"]["port"] == port["containerPort"]
-    assert settings["publish"]["http"]["host"] == "0.0.0.0"
-    mounts = {mount["mountPath"] for mount in container(found)["volumeMounts"]}
-    assert settings["daemon"]["state_dir"] in mounts
-    assert (settings["htcondor"]["token_directory"] or "/tmp") in mounts
-    assert str(Path(settings["publish"]["file"]["directory"]).parent) in mounts
-    assert container(found)["args"] == ["run", "--config", "/etc/classad-hydrator/config.toml"]
-    assert "/etc/classad-hydrator" in mounts
-    secrets = [source["password_file"] for source in settings["catalogue"] if source.get("password_file")]
-    assert all(str(Path(secret).parent) in mounts for secret in secrets)
 
 
 def test_chart_has_the_alerts_of_deploy_prometheus():

@@ -136,43 +136,6 @@ def test_limits_of_the_token_hold_in_a_pool_that_is_open_to_all(strict, installe
     strict.wait(levels, 20, "WRITE to be allowed")
 
 
-MACHINE = 'MyType = "Machine"\nName = "slot1@evil"\nMachine = "evil"\nMyAddress = "<127.0.0.1:1>"\n'
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("condor_drain", "ADDRESS"),
-        ("condor_submit", "-"),
-        ("condor_off", "-addr", "ADDRESS"),
-        ("condor_advertise", "UPDATE_STARTD_AD", "-"),
-        ("condor_advertise", "INVALIDATE_STARTD_ADS", "-"),
-        ("condor_advertise", "MERGE_STARTD_AD", "-"),
-        ("condor_rm", "JOB"),
-        ("condor_qedit", "JOB", "RequiredDatasets", "{}"),
-        ("condor_userprio", "-setfactor", f"alice@{DOMAIN}", "99"),
-        ("condor_config_val", "-schedd", "-rset", "MAX_JOBS_RUNNING = 0"),
-    ],
-    ids=lambda words: "-".join(words[:2]).strip("-"),
-)
-def test_intruder_with_the_daemon_token_cannot_change_the_pool(strict, words):
-    job = strict.submit("executable = /bin/sleep\narguments = 60\nhold = true\nqueue")
-    (machine,) = strict.slots("MyAddress", constraint="PartitionableSlot")
-    before = strict.slots("Name", constraint="PartitionableSlot")
-    means = {"ADDRESS": str(machine["MyAddress"]), "JOB": str(job)}
-    filled = [means.get(word, word) for word in words]
-    text = MACHINE if "advertise" in words[0] else "executable = /bin/true\nqueue\n"
-    env = {**as_us(strict), "_CONDOR_TOOL_DEBUG": "D_ALWAYS"}
-    done = strict.run(*filled, user="hydrator", env=env, input=text, check=False)
-    assert done.returncode != 0
-    assert "find address" not in done.stderr  # it was refused, and not by us
-    assert [ad["JobStatus"] for ad in strict.jobs(f"ClusterId == {job}", "JobStatus")] == [5]
-    assert {ad["Owner"] for ad in strict.jobs("true", "Owner")} == {"alice"}
-    assert strict.slots("Name", constraint="PartitionableSlot") == before
-    assert strict.slots("Draining", constraint="Draining =?= true") == []
-    strict.run("condor_rm", str(job))
-
-
 @pytest.mark.parametrize(
     ("right", "subject", "said"),
     [

@@ -1,8 +1,6 @@
 """Mode auto and ranks on a real pool, with openings that a test sets. Site UK has the data, and is full."""
 
-import statistics
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -11,7 +9,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.model import Did, Site
 from testbed.pool import Pool, SiteSpec
-from tests.located import HELD, Located, record
+from tests.located import Located, record
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -123,37 +121,3 @@ def test_job_without_datasets_leaves_slots_to_the_jobs_with_data_there(located):
     assert located.ran_at(located.submit(None)) == ["NL"]
     advertise(located, {}, dict.fromkeys(("AU", "NL"), 64))
     assert located.ran_at(located.submit(None)) == ["UK"]
-
-
-def test_no_slot_stays_empty_for_jobs_with_data(located):
-    advertise(located, {}, dict.fromkeys(("UK", "AU", "NL"), 10**9))
-    cluster = located.submit(None, queue="queue 10", run="/bin/sleep 600")
-    running = f"ClusterId == {cluster} && JobStatus == 2"
-    located.pool.wait(lambda: len(located.pool.jobs(running, "ProcId")) == 10, 60, "all ten cores to be busy")
-
-
-def test_jobs_without_data_are_not_overtaken_by_the_users_other_jobs(located):
-    """A claim goes only to jobs that rank its slot as high as the last job did, so Rank must not change.
-
-    30 jobs share 4 cores; the 6 jobs without data are in the middle of the queue.
-    """
-    advertise(located, {})
-    strict, here = '+DataLocality = "require"', 'requirements = TARGET.GLIDEIN_Site == "UK"'
-    with_data = (HELD, strict, here)
-    first = located.submit(listed(SMALL), *with_data, queue="queue 12", run="/bin/sleep 3")
-    plain = located.submit(None, HELD, here, queue="queue 6", run="/bin/sleep 3")
-    last = located.submit(listed(SMALL), *with_data, queue="queue 12", run="/bin/sleep 3")
-    located.pool.run("condor_release", *map(str, (first, plain, last)))
-    for cluster, jobs in ((first, 12), (plain, 6), (last, 12)):
-        located.ran_at(cluster, jobs, 180)
-    constraint = f"ClusterId >= {first} && ClusterId <= {last}"
-    ended = located.pool.history(constraint, "ClusterId", "JobStartDate")
-    starts = sorted(job["JobStartDate"] for job in ended)
-
-    def place(start: int) -> float:
-        """Return the place of a start among all starts, from 0 to 1."""
-        return (bisect_left(starts, start) + bisect_right(starts, start) - 1) / 2 / (len(starts) - 1)
-
-    middle = statistics.mean(place(job["JobStartDate"]) for job in ended if job["ClusterId"] == plain)
-    delay = middle - 0.5  # in the order of the queue they start half way
-    assert abs(delay) <= 0.1

@@ -92,10 +92,6 @@ class World:
         ).stdout.strip()
         return json.loads(output)[0] if output else {}
 
-    def rejected(self, cluster: int) -> bool:
-        """Return True if the second pool's negotiator considered this job and found no slot for it."""
-        return f"Rejected {cluster}.0" in self.home.logs("NegotiatorLog.FAR")
-
     def ended_at(self, cluster: int) -> str:
         """Return the slot where a job ran, once it has ended."""
 
@@ -142,26 +138,6 @@ def clear(world: World) -> Iterator[None]:
 
 
 # --- flocking
-
-
-@pytest.mark.usefixtures("clear")
-def test_in_a_pool_that_nobody_hydrates_no_expression_of_ours_errs_or_matches_falsely(world):
-    held = world.home.submit(JOB + '+DataLocality = "require"\nqueue')
-    free = world.home.submit(
-        JOB + '+DataLocality = "wait"\n+DataLocalityMaxWait = 0\nrequirements = GLIDEIN_Site == "FAR"\nqueue'
-    )
-    assert "@FAR@" in world.ended_at(free)
-    world.home.wait(lambda: world.rejected(held), 60, "the other negotiator to have looked at the job")
-    (job,) = world.home.jobs(f"ClusterId == {held}", "JobStatus", "NumJobStarts")
-    assert (job["JobStatus"], job.get("NumJobStarts", 0)) == (1, 0)
-    ad = classad2.parseOne(world.home.run("condor_q", f"{held}.0", "-long").stdout)
-    output = world.home.run("condor_status", "-pool", world.far, "-long", "-constraint", "PartitionableSlot")
-    slot = classad2.parseOne(output.stdout)
-    values = {
-        name: classad2.ExprTree(str(ad.lookup(name))).eval(ad, slot)
-        for name in ("Requirements", "DataLocalityHere", "Rank")
-    }
-    assert values == {"Requirements": False, "DataLocalityHere": False, "Rank": 0}
 
 
 @pytest.mark.usefixtures("clear")

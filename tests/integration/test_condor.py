@@ -94,22 +94,6 @@ def keyed(client: CondorClient, unique: str) -> dict[str | None, int]:
 # demand
 
 
-@pytest.mark.older
-def test_jobs_are_counted_by_their_datasets(pool: "Pool", connect: Connect, unique: str):
-    two, one = f'{{"ska:{unique}b","ska:{unique}a"}}', f'{{"ska:{unique}c"}}'
-    with queued(
-        pool,
-        f"{NEVER_RUNS}\n+RequiredDatasets = {two}\nqueue 3",
-        f"{NEVER_RUNS}\n+RequiredDatasets = {one}\nqueue",
-        f"{NEVER_RUNS}\n+RequiredDatasets = {two}\nqueue 2",
-        f"{NEVER_RUNS}\nqueue 2",
-    ):
-        assert wanted(connect(), unique) == {
-            (f"ska:{unique}b", f"ska:{unique}a"): 5,
-            (f"ska:{unique}c",): 1,
-        }
-
-
 def test_held_jobs_count_and_removed_ones_do_not(pool: "Pool", connect: Connect, unique: str):
     description = f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nleave_in_queue = true\nqueue 3'
     client = connect()
@@ -157,13 +141,6 @@ def test_value_that_is_not_a_list_of_strings_is_returned_as_its_text(
     assert datasets == (f"RequiredDatasets = {nonsense.format(unique)}",)
 
 
-def test_empty_list_of_datasets_is_reported_as_its_text(pool: "Pool", connect: Connect, unique: str):
-    client = connect()
-    with queued(pool, f"{NEVER_RUNS}\n+RequiredDatasets = {{}}\nqueue"):
-        found = client.count_queued_datasets(the_schedd(client))
-    assert sum(jobs for datasets, jobs, _ in found if datasets == ("RequiredDatasets = { }",)) >= 1
-
-
 def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(
     pool: "Pool", connect: Connect, unique: str
 ):
@@ -187,11 +164,6 @@ def test_misses_of_jobs_are_read_from_the_queue_and_from_the_history(
 
 
 # site ads
-
-
-def test_text_that_is_not_a_classad_is_rejected_with_its_attribute(connect: Connect):
-    with pytest.raises(ConfigError, match="DatasetStates of site CAM is not a ClassAd expression"):
-        connect().advertise([("CAM", "DatasetStates = [\n")], LIFETIME)
 
 
 # what we are denied
@@ -283,17 +255,6 @@ def test_a_setting_without_a_value_is_none(connect: Connect):
     assert connect().config_of("schedd", ["FLOCK_COLLECTOR_HOSTS"]) == {"FLOCK_COLLECTOR_HOSTS": None}
 
 
-def test_slots_have_start_as_text_and_numbers_as_numbers(connect: Connect):
-    slots = connect().slots(["Name", "Cpus", "Start", "Requirements", "NoSuchAttribute"])
-    assert slots
-    for slot in slots:
-        assert "@" in slot["Name"] or slot["Name"]
-        assert isinstance(slot["Cpus"], int)
-        assert slot["Start"] is not None
-        assert "start" in slot["Requirements"].lower()
-        assert slot["NoSuchAttribute"] is None
-
-
 def test_slots_are_counted_by_the_first_name_of_their_site(connect: Connect, pool: "Pool"):
     client = connect()
     sites = {site.name for site in pool.sites}
@@ -334,14 +295,6 @@ def test_run_anywhere_lets_transformed_jobs_go_anywhere_and_counts_them_once(
         assert client.run_anywhere(the_schedd(client), constraint) == 0
 
 
-def test_freeing_jobs_of_another_user_is_denied(pool: "Pool", connect: Connect, unique: str):
-    with queued(pool, tied(unique, 2)) as (cluster,):
-        other = connect("hydrator")
-        with pytest.raises(PoolDenied, match="queue super user"):
-            other.run_anywhere(the_schedd(other), f"ClusterId == {cluster}")
-        assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
-
-
 @pytest.mark.older
 def test_protected_clause_needs_a_queue_super_user_and_an_immutable_one_stays(
     pool: "Pool", connect: Connect, unique: str
@@ -378,13 +331,3 @@ def wait_for_config(pool: "Pool", client: CondorClient, knob: str) -> None:
         return "DataLocalityHere" in (client.config_of("schedd", [knob])[knob] or "")
 
     pool.wait(known, 20, f"the schedd to know {knob}")
-
-
-def test_names_of_a_constraint_and_a_match_in_the_queue_are_found(
-    pool: "Pool", connect: Connect, unique: str
-):
-    client = connect()
-    with queued(pool, tied(unique, 1)) as (cluster,):
-        assert client.has_queued_job(the_schedd(client), f"ClusterId == {cluster}")
-        assert not client.has_queued_job(the_schedd(client), f"ClusterId == {cluster} && Owner == alice")
-    assert client.read_constraint_names("MY.Owner == alice") == ["Owner", "alice"]

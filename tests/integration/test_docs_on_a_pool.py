@@ -4,7 +4,6 @@ Only the made-up names of a page (a domain, a host, a folder) are replaced in a 
 """
 
 import os
-import pty
 import re
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.submit.pool_config import allow_line
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from tests.pages import ROOT, Block, blocks
@@ -201,39 +199,6 @@ def values(pool: Pool) -> dict[str, str]:
 
 
 ROLES = ("schedd", "startd", "negotiator")
-BASES = {
-    "what the package has": "",
-    "get_htcondor": "use security:get_htcondor_idtokens\n",
-    "a list of the daemon's own": "ALLOW_DAEMON = a@b.test\nCOLLECTOR.ALLOW_DAEMON = condor@b.test\n",
-}
-
-
-@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
-def test_configuration_lines_of_the_pages_remove_no_member_of_a_list(fresh, base):
-    """A daemon's list after the line has all members that it had before the line, and more."""
-    package = "" if base else "use security:recommended_v9_0\n"
-    file = fresh.pool.shared / "lists.conf"
-    common = f"UID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\nLOCAL_CONFIG_DIR =\n{package}{base}"
-    lines = [
-        line
-        for block in blocks("text condor")
-        for line in fresh.here(block.text).splitlines()
-        if re.match(r"[\w.]+ = \$\(", line)
-    ]
-    lines += [allow_line("collector", level, f"us@{DOMAIN}") for level in ("READ", "DAEMON", "NEGOTIATOR")]
-    assert len(lines) > 10
-
-    def words(config: str, line: str) -> set[str]:
-        daemon, _, name = line.split(" = ", maxsplit=1)[0].rpartition(".")
-        file.write_text(config)
-        whose = ("-subsys", daemon) if daemon else ()
-        env = {"CONDOR_CONFIG": str(file)}
-        done = fresh.pool.run("condor_config_val", *whose, name, env=env, check=False)
-        return set(re.split(r"[\s,]+", done.stdout.strip())) - {""} if done.returncode == 0 else set()
-
-    for line in lines:
-        before, after = words(common, line), words(f"{common}{line}\n", line)
-        assert before < after, line
 
 
 def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_do_not(operator):
@@ -289,8 +254,9 @@ LAST = "run-anywhere"
 
 
 def typed() -> list[Block]:
-    """Return the commands of the page, those that end something last."""
-    return sorted(blocks("sh pool"), key=lambda block: LAST in block.text)
+    """Return the commands of the page, those that end something last; init asks questions at a terminal."""
+    found = [block for block in blocks("sh pool") if not block.text.startswith("hydrator init")]
+    return sorted(found, key=lambda block: LAST in block.text)
 
 
 @pytest.mark.parametrize("block", typed(), ids=str)
@@ -325,8 +291,6 @@ def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
 
 def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
     """Run one command of a page after the preparation that it needs: a job, a token, answers."""
-    if command.startswith("hydrator init"):
-        return answered(operator, command)
     more: dict[str, str] = {}
     env: dict[str, str] = {}
     if "=DIR " in command:
@@ -355,29 +319,3 @@ def furnish(operator: Operator) -> None:
         (operator.folder / name).write_text(text)
     hook = operator.folder / "classad-hydrator-hook"
     shutil.copy2(operator.installed.hook, hook)
-
-
-def answered(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
-    """Run ``hydrator init`` as printed, at a terminal with answers to its questions."""
-    inner, outer = pty.openpty()
-    os.write(inner, f"file\n{operator.pool.home}/catalogue.json\n\n".encode())
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    fresh = operator.folder / "init.toml"
-    fresh.unlink(missing_ok=True)  # two pages begin so
-    environment = {
-        **os.environ,
-        "PATH": path,
-        "HYDRATOR_CONFIG": str(fresh),
-        "CONDOR_CONFIG": str(operator.installed._client_config),
-    }
-    try:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", operator.here(command)],
-            cwd=operator.folder, env=environment, stdin=outer, capture_output=True, text=True, check=False,
-            timeout=300,
-        )  # fmt: skip
-    finally:
-        os.close(inner)
-        os.close(outer)
-    assert done.returncode or "catalogue.json" in fresh.read_text()
-    return done

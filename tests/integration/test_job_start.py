@@ -14,11 +14,10 @@ import pytest
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.reconcile.misses import parse_misses
-from hydrator.submit.dataset_paths import hash_path, local_paths, paths_file_text
+from hydrator.submit.dataset_paths import local_paths, paths_file_text
 from hydrator.submit.retry import retry_elsewhere
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
-from tests.archives import tar_of
 
 BRISK = {
     "startd": "UPDATE_INTERVAL = 5\n",  # a 23.9 startd sends its slots at this pace only
@@ -70,14 +69,6 @@ class Storage:
             folder = self.path(site, did)
             folder.mkdir(parents=True)
             (folder / "table.dat").write_text(f"{did} at {site}\n")
-
-    def put_files(self, files: Mapping[str, bytes], *sites: str) -> tuple[DatasetFile, ...]:
-        """Put *files* where Rucio does by hash at *sites*; return their rows in a catalogue."""
-        for site, (did, content) in itertools.product(sites, files.items()):
-            path = self.folder / site / hash_path(did)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        return tuple(DatasetFile(did, len(content)) for did, content in files.items())
 
     def submit(
         self,
@@ -159,24 +150,6 @@ def test_a_replica_that_the_disk_does_not_have_ends_in_a_second_try_at_another_s
     assert (storage.home / "result.txt").read_text() == "made\n"
 
 
-def test_files_by_hash_become_one_folder_and_a_site_that_lacks_one_is_left(storage):
-    storage.say("files:k", "NL", "UK")
-    plain = {"files:k/one": b"1\n", "files:k/two": b"2\n"}
-    archive = {"files:L1.ms.tar": tar_of({"L1.MS/table.dat": b"unpacked\n"})}
-    listed = storage.put_files({**plain, **archive}, "NL", "UK")
-    (storage.folder / "NL" / hash_path("files:k/two")).unlink()
-    cluster = storage.submit(
-        ["files:k"],
-        ["sh", "-c", 'cd "$INPUT_1" && cat one two L1.MS/table.dat && echo $HYDRATOR_SITE'],
-        more='rank = TARGET.DataLocalitySite == "NL"',
-        contents={Did("files:k"): listed},
-    )
-    assert storage.end(cluster) == "1\n2\nunpacked\nUK\n"
-    ad = storage.ended(cluster, *MISS_ATTRIBUTES)
-    assert [(miss.site, miss.did) for miss in parse_misses(ad)] == [("NL", "files:k")]
-    assert not (storage.home / "hydrator-inputs").exists()
-
-
 def test_job_is_held_after_its_tries_and_the_hold_reason_names_the_sites(storage):
     storage.say("nowhere:c", "NL", "UK", "AU")
     cluster = storage.submit(["nowhere:c"], ["true"], tries=3)
@@ -206,15 +179,6 @@ def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_releas
     storage.put("gone:n", "NL", "UK")
     storage.pool.run("condor_release", str(cluster), user="alice")
     assert storage.end(cluster).startswith("gone:n at ")
-
-
-def test_max_retries_of_the_user_repeats_a_failed_command(storage):
-    storage.say("retried:r", "UK")
-    storage.put("retried:r", "UK")
-    cluster = storage.submit(["retried:r"], ["sh", "-c", "exit 7"], more="max_retries = 2")
-    storage.end(cluster)
-    ended = storage.ended(cluster, "NumJobCompletions")
-    assert (ended["ExitCode"], ended["NumJobCompletions"]) == (7, 3)
 
 
 def test_a_miss_after_the_last_of_the_users_retries_holds_the_job(storage):

@@ -2,8 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,20 +34,14 @@ def traces(home: Path) -> list[str]:
     return found
 
 
-@contextmanager
-def by_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """Start ``python -m testbed.pool up``; return it with its run folder, once it is up."""
-    command = [sys.executable, "-m", "testbed.pool", "up", *arguments]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    ) as process:
-        try:
-            assert process.stdout is not None
-            lines = [process.stdout.readline() for _ in range(5)]
-            shared = next(line.split()[2] for line in lines if "shared folder:" in line)
-            yield process, Path(shared).parent
-        finally:
-            process.terminate()
+OWNER = """
+import sys
+from testbed.pool import Pool, SiteSpec
+
+with Pool.start(sys.argv[1], [SiteSpec("UK")]) as pool:
+    print(pool.home, flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_stops_without_a_trace_while_a_job_runs(pool_factory: Callable[..., Pool]):
@@ -62,7 +55,9 @@ def test_stops_without_a_trace_while_a_job_runs(pool_factory: Callable[..., Pool
 
 
 def test_pool_ends_when_its_owner_is_killed(htcondor_release: str):
-    with by_command("--sites", "UK:2", "--release", htcondor_release) as (owner, home):
+    words = [sys.executable, "-c", OWNER, htcondor_release]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        home = Path(owner.stdout.readline().strip())
         assert traces(home) != []
         owner.kill()
         wait_for(lambda: traces(home) == [], 15, "nothing to be left")

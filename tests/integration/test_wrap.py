@@ -95,28 +95,6 @@ def test_list_on_the_command_line_of_condor_submit_has_no_key_of_another(desk, w
         assert job.get("DataLocalityKey") is None, "the schedd's transform makes the key of a short list"
 
 
-def test_items_of_a_file_keep_their_own_lists_in_wrap_and_in_filter(desk):
-    """A line with a hash is an item in a file; macro functions are those of condor_submit."""
-    desk.write("i.txt", "#x y\na 1\nb 2\n")
-    desk.write(
-        "x.sub", f'{NODE}hold = true\n+RequiredDatasets={{"x:$(b)","x:$INT(b)"}}\nqueue a,b from i.txt\n'
-    )
-    desk.write("n.sub", f'{NODE}hold = true\n+RequiredDatasets={{"x:SB$INT(Process,%03d)"}}\nqueue 3\n')
-    desk.write("i.txt", "#x 7\na 1\nb 2\n")
-    lists = [["x:7", "x:7"], ["x:1", "x:1"], ["x:2", "x:2"]]
-    done = desk.hydrator("wrap", "--", "condor_submit", "-terse", "x.sub")
-    assert [job["RequiredDatasets"] for job in queued(desk, done.stdout)] == lists, done.stderr
-    desk.write("y.sub", desk.hydrator("filter", "x.sub").stdout)
-    output = desk.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=desk.folder).stdout
-    assert [job["RequiredDatasets"] for job in queued(desk, output)] == lists
-    done = desk.hydrator("wrap", "--", "condor_submit", "-terse", "n.sub")
-    assert [job["RequiredDatasets"] for job in queued(desk, done.stdout)] == [
-        ["x:SB000"],
-        ["x:SB001"],
-        ["x:SB002"],
-    ]
-
-
 def test_no_node_of_a_splice_has_the_key_of_another_list(desk):
     """DAGMan 25 takes the description of the higher file. DAGMan 23 takes that of the splice, and lets VARS
     override it; it refuses a description that only the higher file has.
@@ -194,17 +172,6 @@ def test_dagman_reads_what_was_written_for_every_form_of_a_node(desk):
     done = desk.hydrator("wrap", *words, "--", "condor_submit_dag", "-f", "x.dag")
     assert done.returncode == 0, done.stderr
     assert ran_with(desk, len(nodes)) == {node: [f"lofar:{node}"] for node in nodes}
-
-
-def test_the_nodes_of_several_dag_files_run_with_their_own_datasets(desk):
-    """DAGMan 23.9 itself does not read inline descriptions and VARS of all nodes there."""
-    desk.write("node.sub", NODE + "queue\n")
-    desk.write("one.dag", "JOB A node.sub\nJOB B node.sub\n")
-    desk.write("two.dag", "JOB A node.sub\n")
-    words = [word for node in ("0.A", "B", "1.A") for word in ("-d", f"{node}=lofar:{node}")]
-    done = desk.hydrator("wrap", *words, "--", "condor_submit_dag", "-f", "one.dag", "two.dag")
-    assert done.returncode == 0, done.stderr
-    assert ran_with(desk, 3) == {"0.A": ["lofar:0.A"], "0.B": ["lofar:B"], "1.A": ["lofar:1.A"]}
 
 
 @pytest.mark.parametrize("first", ["PRE_SKIP A 3", "DONE A", "WEAK PARENT A CHILD B", "// a", "NODE C a.sub"])

@@ -195,6 +195,7 @@ _DENIED_ERRORS = (
     rucio_errors.CannotAuthenticate,
     rucio_errors.AccessDenied,
     rucio_errors.NoAuthInformation,
+    rucio_errors.MissingClientParameter,  # the certificate is not there, or others can read its key
 )
 
 

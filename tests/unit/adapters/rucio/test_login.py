@@ -51,6 +51,15 @@ def test_a_password_changed_in_its_file_is_used_in_the_same_poll(server, secret,
     assert sees(catalogue)
 
 
+def test_a_certificate_whose_file_is_there_is_enough(server, tmp_path, rucio):
+    certificate = tmp_path / "certificate"
+    certificate.touch(mode=0o600)
+    server.password = "nobody knows it"
+    assert sees(rucio(auth_type="x509", client_cert=certificate))
+    with pytest.raises(CatalogueDenied):
+        sees(rucio(auth_type="x509", client_cert=tmp_path / "none"))
+
+
 def test_a_password_file_that_changes_later_than_the_server_is_used_then(server, secret, rucio):
     secret.write_text("first")
     server.password = "first"
