@@ -109,7 +109,7 @@ wheels: $(READY) ## dist/: the project's wheel and those that it needs, for depl
 packages: $(READY) ## dist/packages: .deb for Debian 12 and 13, .rpm for Enterprise Linux 9 and 10, from the lock, reproducibly
 	$(BIN)/python -m scripts.packages dist/packages
 
-demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default), rucio or dmapi (a stand-in)
+demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default) or rucio
 	$(BIN)/python -m testbed.demo --catalogue $(CATALOGUE)
 
 playground: $(READY) ## a shell on a pool of three sites with the daemon; POOL=bare for one site without it

@@ -84,13 +84,9 @@ class Running:
         except httpx.TransportError:
             return False
 
-    def get(self, path: str) -> httpx.Response:
-        return httpx.get(
-            f"{self.scheme}://127.0.0.1:{self.port}{path}",
-            trust_env=False,
-            timeout=LIMIT_SECONDS,
-            verify=False,
-        )
+    def get(self, path: str, **more) -> httpx.Response:
+        url = f"{self.scheme}://127.0.0.1:{self.port}{path}"
+        return httpx.get(url, trust_env=False, timeout=LIMIT_SECONDS, verify=False, **more)
 
     def ad(self, site: str = "CAM") -> str:
         return self.get(f"/v1/sites/{site}/ad").text

@@ -35,10 +35,7 @@ def rows(output: str) -> dict[str, list[str]]:
 @pytest.mark.pool
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "catalogue",
-    ["file", pytest.param("rucio", marks=pytest.mark.rucio), pytest.param("dmapi", id="dmapi-stand-in")],
-)
+@pytest.mark.parametrize("catalogue", ["file", pytest.param("rucio", marks=pytest.mark.rucio)])
 def test_every_job_runs_where_its_data_is(htcondor_release, catalogue, request):
     if catalogue == "rucio":
         request.getfixturevalue("rucio_server")  # says why where there can be none

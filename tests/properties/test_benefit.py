@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.benefit.intervals import bootstrap_interval
 from benchmarks.benefit.schedule import best_found, lower_bound
 from benchmarks.benefit.workload import (
     COMPUTE_SECONDS,
@@ -28,13 +27,6 @@ cells = st.builds(
     st.sampled_from([0.05, 0.5, 1.0, 4.0]),
 )
 seeds = st.integers(1, 50)
-values = st.lists(st.floats(0.01, 100), min_size=1, max_size=12)
-
-
-@given(values, seeds)
-def test_interval_contains_the_median_and_stays_inside_the_values(found, seed):
-    low, high = bootstrap_interval(found, seed=seed, rounds=200)
-    assert min(found) <= low <= statistics.median(found) <= high <= max(found)
 
 
 @given(cells, seeds, st.integers(6, 60))

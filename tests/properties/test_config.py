@@ -122,18 +122,6 @@ def test_a_damaged_text_is_settings_or_sentences(file, data):
         sentences(refused)
 
 
-@usual
-@given(
-    file=st.none(),
-    name=st.sampled_from(["DAEMON__POLL_SECONDS", "SITES__INCLUDE", "PUBLISH__HTTP", "CATALOGUE", "LOG"]),
-    text=st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20),
-)
-def test_any_variable_is_settings_or_sentences(file, name, text):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(f"HYDRATOR_{name}", text)
-        judged(copy.deepcopy(DATA), Path("/folder"))
-
-
 BROKEN = {
     "no TOML": b"[daemon\n",
     "no text": b"\xff\xfe\x00",

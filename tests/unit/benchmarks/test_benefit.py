@@ -8,8 +8,7 @@ import pytest
 
 from benchmarks.benefit import figures
 from benchmarks.benefit import map as benefit_map
-from benchmarks.benefit.cells import CellFigures, summarize
-from benchmarks.benefit.goals import judge
+from benchmarks.benefit.cells import summarize
 from benchmarks.benefit.runs import BenefitRun, JobSample, RunKey, outcome
 from benchmarks.benefit.schedule import best_found, least_remote_bytes, lower_bound
 from benchmarks.benefit.workload import (
@@ -39,24 +38,6 @@ def run_of(arm: str, seed: int, seconds: float, *, count: int = 12, cell: Cell =
         begun = end - seconds / count
         samples[job.number] = JobSample(workload.homes(job)[0], begun, (begun + end) / 2, end)
     return BenefitRun(RunKey(cell, arm, seed, count), samples, MACHINE)
-
-
-def figures_of(arm: str, speedup: float, **more: object) -> CellFigures:
-    usual: dict[str, object] = {
-        "turnaround_mean_ratio": 0.8,
-        "turnaround_p95_ratio": 0.8,
-        "bytes_local": 0.95,
-        "remote_bytes_ratio": 0.1,
-        "slots_idle": 0.1,
-        "slots_reading": 0.1,
-        "load": 1.0,
-        "speedups": {1: speedup, 2: speedup},
-        "commits": ("abc",),
-    }
-    cell = more.pop("cell", HERE)
-    return CellFigures(
-        cell, arm, (1, 2), 120, 100 / speedup, speedup, (speedup, speedup), **{**usual, **more}
-    )
 
 
 # --- schedules, by hand -------------------------------------------------------------------------------
@@ -103,49 +84,7 @@ def test_speedups_are_of_paired_seeds():
     assert by_arm["best"].bound_s <= by_arm["best"].makespan_s
 
 
-def test_arm_is_compared_with_the_stock_run_that_ran_beside_it():
-    runs = [run_of("off", 1, 100), run_of("require", 1, 50), run_of("off", 1, 300), run_of("auto", 1, 50)]
-    times = (10, 11, 9000, 9001)
-    later = [replace(run, machine={**MACHINE, "at": at}) for run, at in zip(runs, times, strict=True)]
-    found = {each.arm: each.speedup for each in summarize(later)}
-    assert (found["require"], found["auto"], found["off"]) == (2.0, 6.0, 1.0)
-
-
 # --- goals --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("goal", "speedup", "more"),
-    [
-        ("auto against the stock pool", 0.96, {}),
-        ("auto against the best fixed wait (wait 30), 2 seeds of both", 1.61, {}),
-        ("headline speed-up of auto", 1.59, {}),
-        ("p95 turnaround of auto", 1.7, {"turnaround_p95_ratio": 1.11}),
-        ("jobs without data under auto", 1.7, {"no_data_ratio": 1.06}),
-        ("remote bytes under auto", 1.7, {"remote_bytes_ratio": 0.21}),
-    ],
-)
-def test_missed_goal_is_reported_with_a_reason(goal, speedup, more):
-    auto, wait = figures_of("auto", speedup, **more), figures_of("wait 30", 1.8)
-    missed = [each for each in judge([figures_of("off", 1.0), auto, wait]) if not each.is_met]
-    assert goal in [each.goal for each in missed]
-    assert all(each.reason for each in missed)
-
-
-def test_auto_and_the_best_fixed_wait_are_compared_over_their_common_seeds():
-    """Other seeds are other jobs, and ran at another time under another load."""
-    auto = figures_of("auto", 1.0, speedups={1: 1.0, 2: 2.0, 3: 0.5, 4: 0.5})
-    wait = figures_of("wait 30", 1.6, speedups={1: 1.25, 2: 2.0, 9: 9.0}, commits=("def",))
-    faster_elsewhere = figures_of("wait 6", 5.0, speedups={8: 5.0})
-    found = judge([figures_of("off", 1.0), auto, wait, faster_elsewhere])
-    (verdict,) = [each for each in found if "fixed" in each.goal]
-    assert verdict.goal == "auto against the best fixed wait (wait 30), 2 seeds of both"
-    assert verdict.value == pytest.approx(0.9)  # of 0.8 and 1
-    slow = figures_of("auto", 1.0, speedups={1: 0.5})
-    (missed,) = [each for each in judge([figures_of("off", 1.0), slow, wait]) if "fixed" in each.goal]
-    assert (missed.value, missed.is_met) == (0.4, False)
-    assert missed.goal.endswith(", 1 seed of both")
-    assert missed.reason.endswith("different commits")
 
 
 def pool_job(number: int, seconds: float, *datasets: int) -> BenefitJob:

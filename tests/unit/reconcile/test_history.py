@@ -157,12 +157,6 @@ def test_history_forgets_a_dataset_that_is_not_published_any_more(tmp_path):
         assert store.site_history.load_changes(CAM) == [(NOON, change(1))]
 
 
-def test_a_retired_site_is_withdrawn(world):
-    world.restart(retired=frozenset({CAM}))
-    world.run(replica(L1))
-    assert CAM not in world.publisher.ads
-
-
 def test_an_order_is_followed_once_and_planning_follows_none(world):
     world.orders.submit(Approve(CAM, frozenset({L1})))
     world.cycle.plan()

@@ -9,8 +9,7 @@ from hydrator.config import parse
 from hydrator.domain.model import Did, Seen
 from hydrator.wiring import assemble
 from hydrator.wiring.catalogues import rucio_settings
-from testbed.dmapi_holdings import DmapiHoldings
-from testbed.dmapi_standin import DmapiStandIn
+from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 
 OFF = {"demand": {"ask_schedds": False}, "publish": {"collector": {"enabled": False}}}
 IDP = "https://iam.example.org/token"
@@ -29,13 +28,11 @@ def standin():
 
 @pytest.mark.outside
 def test_dmapi_and_site_capabilities_let_us_in_as_the_client_that_is_configured(standin, tmp_path):
-    holdings = DmapiHoldings(standin, tmp_path, ["UK"])
-    holdings.put("testing:L1", {"UK": "available"})
-    client = {
-        "token_url": standin.token_url,
-        "client_id": "hydrator",
-        "client_secret_file": str(tmp_path / "dmapi-secret"),
-    }
+    standin.add_area("UK", "UK-DISK")
+    standin.put("testing:L1", 4, {"UK-DISK": 4})
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    client = {"token_url": standin.token_url, "client_id": CLIENT, "client_secret_file": str(secret)}
     source = {"type": "dmapi", "name": "dmapi", "url": standin.url, **client}
     capabilities = {"url": standin.capabilities_url, **client}
     told = {"catalogue": [source], "site_capabilities": capabilities, **OFF}

@@ -200,14 +200,6 @@ def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
     assert len(world.sick.asked) == calls
 
 
-def test_poll_without_timeout_waits_for_every_answer():
-    world = World(timeouts=CycleTimeouts())
-    world.sick.replicas, world.sick.hangs = (replica(L2, RAL),), {"read"}
-    threading.Timer(0.3, world.sick.goes_on.set).start()
-    assert world.run().pending_since == {}
-    assert available(world.shows(RAL)) == f'{{"{L2}"}}'
-
-
 # ---- bugs
 
 
