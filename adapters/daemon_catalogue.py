@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from adapters.http.client import build_ssl_context
-from hydrator.domain.ads.dataset_sets import SetKey, set_key
+from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason
 from hydrator.domain.errors import (
     CatalogueDenied,
@@ -201,16 +201,14 @@ class DaemonCatalogue:
         )
 
     def read_knowledge(
-        self, dids: AbstractSet[Did], now: datetime, key: str | None = None
+        self, dids: AbstractSet[Did], now: datetime, keys: Collection[str] = ()
     ) -> DaemonKnowledge:
         """Return the daemon's facts about *dids*, and why facts are missing; *now* is the time of the result.
-
-        If queued jobs need *dids* together, the result has the openings of this set.
 
         Args:
             dids: the datasets.
             now: aware UTC time.
-            key: the ``DataLocalityKey`` of a job that needs them; None for that of ``hydrator submit``.
+            keys: the ``DataLocalityKey`` of jobs; the result has the openings of their sets.
 
         Raises:
             CatalogueError: the daemon did not answer, or its answer is not from a hydrator daemon.
@@ -219,12 +217,10 @@ class DaemonCatalogue:
             sites = self._get("/v1/sites", _SITES)["sites"]
             rows, _ = self._fetch_rows(dids)
             knowledge = _parse_knowledge(rows, sites, now)
-        if not dids:
+        if not keys:
             return knowledge
         with suppress(CatalogueError), self._translate_errors():  # the states are an answer without them
-            return replace(
-                knowledge, openings=_parse_openings(sites, self._fetch_sets([key or set_key(dids)]))
-            )
+            return replace(knowledge, openings=_parse_openings(sites, self._fetch_sets(keys)))
         return knowledge
 
     def read_openings(self, keys: Collection[str]) -> Openings:

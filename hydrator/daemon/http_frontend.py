@@ -192,15 +192,15 @@ def explain_job(
         query = WhyQuery(
             client,
             settings.sites.slot_attributes,
-            knowledge,
+            lambda dids, _: add_similar_names(knowledge, dids) if knowledge else None,
             settings.daemon.default_scope,
             now,
-            add_similar_names=add_similar_names,
             explain_staging=(lambda dids, _: explain_for_job(staging, dids, now)) if staging else None,
         )
         result = ask_job(query, cluster, proc, schedd)
         _check_names(result, settings.publish.never)
-        return render_result(result, _hide)
+        failures = [RenderedAnswer(tuple(map(_hide, result.failures)))] if result.failures else []
+        return [*render_result(result, _hide), *failures]
     except PoolError as error:
         raise type(error)(error.daemon, _hide(error.reason)) from None
     except ConfigError as error:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from heapq import nlargest
 from typing import Any, Final
 
-from hydrator.diagnostics.why.sets.start_record import parse_start_record
+from hydrator.diagnostics.start_record import parse_start_record
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, Site, Unseen, parse_did
 from hydrator.domain.ports import EndedJobs

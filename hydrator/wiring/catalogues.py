@@ -81,9 +81,9 @@ def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
 
 
 def fetch_daemon_knowledge(
-    settings: Settings, dids: AbstractSet[Did], now: datetime, key: str | None = None
+    settings: Settings, dids: AbstractSet[Did], now: datetime, keys: Collection[str] = ()
 ) -> DaemonKnowledge | None:
-    """Fetch the states of *dids*, and the openings of the set *key*, from the daemon at [submit] daemon_url.
+    """Fetch the states of *dids*, and the openings of *keys*, from the daemon at [submit] daemon_url.
 
     If the daemon does not answer, all *dids* count as unseen. Return None if daemon_url is not set.
 
@@ -94,7 +94,7 @@ def fetch_daemon_knowledge(
     if daemon is None:
         return None
     try:
-        return daemon.read_knowledge(dids, now, key)
+        return daemon.read_knowledge(dids, now, keys)
     except CatalogueError as error:
         return DaemonKnowledge(now, Snapshot({}, dict.fromkeys(dids, f"{daemon.name}: {error.reason}")))
     finally:

@@ -57,7 +57,7 @@ def run_at(located: Located, site: str) -> dict[str, object]:
 def notes_of(located: Located, cluster: int) -> str:
     settings = CondorSettings(located.pool.collector, token_directory=located.pool.token("hydrator"))
     with CondorClient(settings) as client:
-        query = WhyQuery(client, ["DataLocalitySite"], None, None, system_clock())
+        query = WhyQuery(client, ["DataLocalitySite"], lambda *_: None, None, system_clock())
         return "; ".join(ask_job(query, cluster, 0, None).answers[0].notes)
 
 

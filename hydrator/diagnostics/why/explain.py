@@ -4,21 +4,19 @@ The ClassAd library of the negotiator evaluates each clause of the job's and the
 This module decides which clauses keep the job away from a site, and which change is cheapest.
 """
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-from hydrator.domain.model import DaemonKnowledge, DatasetState, Site, to_unix
+from hydrator.domain.model import DaemonKnowledge, Site, to_unix
 from hydrator.domain.text import comma_separated, format_count
 
-from .explanation import JobExplanation, MismatchCause, Reason, SiteMatch
-from .missing_data import MissingReason, count_datasets, data_text, is_usable, list_missing_datasets
+from .explanation import JobExplanation, MismatchCause, SiteMatch
+from .missing_data import AUTO, count_datasets, data_text, is_usable
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
-from .pool_facts import JobFacts, JobStatus, SlotGroup
-from .remedies import cheapest_remedy_text, find_data_remedy, find_group_remedy
-from .sets.reasons import AUTO, add_missing_bytes, set_reason_text, sum_bytes, without_room
+from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, JobStatus, SlotGroup
+from .remedies import cheapest_remedy_text, find_group_remedy
 from .verdict import find_block_reason, list_notes, verdict_text, wait_text
 
 
@@ -37,13 +35,8 @@ def explain(
         knowledge: the daemon's knowledge; None if the daemon's state is unreadable.
         now: aware UTC time.
     """
-    job = replace(job, total_bytes=sum_bytes(job, knowledge))
-    groups = add_missing_bytes(job, groups)
-    sites = [
-        _explain_site(job, site, pool, list(site_groups), knowledge, now)
-        for (pool, site), site_groups in _group_by_site(groups)
-    ]
-    sites += _sites_without_slots(job, {at.site for at in sites}, knowledge, now)
+    job = replace(job, total_bytes=_sum_bytes(job, knowledge))
+    sites = _explain_sites(job, groups, knowledge, now)
     matches = tuple(at.display_name for at in sites if at.matching_slots)
     is_idle = job.status in {None, JobStatus.IDLE}
     block_reason = find_block_reason(job, matches, now)
@@ -82,8 +75,12 @@ def explain_before_submit(
         now: aware UTC time.
         only_site: explain only this site.
     """
-    job = replace(job, total_bytes=sum_bytes(job, knowledge))
-    sites = _explain_sites_before_submit(job, groups, knowledge, now, only_site)
+    job = replace(job, total_bytes=_sum_bytes(job, knowledge))
+    groups = [_only_data(group, knowledge) for group in groups if only_site in {None, group.site}]
+    sites = [_count_coming_data(job, at, groups, now) for at in _explain_sites(job, groups, knowledge, now)]
+    sites = [at for at in sites if only_site in {None, at.site}]
+    if only_site and not sites:
+        sites = [SiteMatch(only_site, 0, 0, (no_slot_reason(job, only_site, knowledge, now),))]
     complete_sites = tuple(at.site for at in sites if at.matching_slots)
     problem = (
         f"{only_site} lacks some of the job's data now, or has no slots"
@@ -100,25 +97,35 @@ def explain_before_submit(
     )
 
 
-def _explain_sites_before_submit(
-    job: JobFacts,
-    groups: Sequence[SlotGroup],
-    knowledge: DaemonKnowledge | None,
-    now: datetime,
-    only_site: Site | None,
-) -> list[SiteMatch]:
-    """Explain the sites with slots, then the sites with data but no slots. Always explain *only_site*."""
-    sites = [
-        _explain_site_before_submit(job, site, list(site_groups), knowledge, now)
-        for (_, site), site_groups in _group_by_site(groups)
-        if only_site in {None, site}
-    ]
-    known_sites = {at.site for at in sites}
-    if only_site not in known_sites:
-        sites += _sites_without_slots(job, known_sites, knowledge, now, only_site)
-    if only_site and not sites:
-        return [SiteMatch(only_site, 0, 0, (no_slot_reason(job, only_site, knowledge, now),))]
-    return sites
+def _only_data(group: SlotGroup, knowledge: DaemonKnowledge | None) -> SlotGroup:
+    """Return *group* as if only the data decided: by the entry of the job's set, if there is one.
+
+    The expressions of the job look up this entry alone. Without the entry the states of the datasets decide.
+    """
+    has_data = (
+        group.set_facts.is_local
+        if group.set_facts.share is not None
+        else all(is_usable(group, did, knowledge) for did in group.dataset_states)
+    )
+    value = "true" if has_data else "false"
+    clause = Clause(f"MY.{HERE_ATTRIBUTE}", value, value)
+    return replace(group, state=None, is_match=has_data, job_clauses=(clause,), slot_clauses=())
+
+
+def _count_coming_data(job: JobFacts, at: SiteMatch, groups: Sequence[SlotGroup], now: datetime) -> SiteMatch:
+    """Return *at* as a match if slot ads will list all data of the job soon after its submission.
+
+    A slot without attributes needs its hook first.
+    """
+    reason = at.reasons[0] if at.reasons else None
+    if not (reason and reason.set_facts and reason.set_facts.share is None and reason.missing_datasets):
+        return at
+    if not all(one.ends_with_next_cycle for one in reason.missing_datasets):
+        return at
+    is_hydrated = all(group.generation is not None for group in groups if group.site == at.site)
+    text = data_text(job, reason.missing_datasets, now)
+    matching = at.slots if is_hydrated else at.matching_slots
+    return replace(at, matching_slots=matching, reasons=(replace(reason, text=text),), remedy=None)
 
 
 def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
@@ -159,13 +166,22 @@ def _insists_on_data(job: JobFacts, now: datetime) -> bool:
     return not job.is_freed and job.mode != AUTO and is_waiting
 
 
-def _group_by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[tuple[str, Site], Iterable[SlotGroup]]]:
-    """Group slots by their pool and site, the pool of the job first."""
-
-    def place(group: SlotGroup) -> tuple[str, Site]:
-        return group.pool, group.site
-
-    return groupby(sorted(groups, key=place), key=place)
+def _explain_sites(
+    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
+) -> list[SiteMatch]:
+    """Explain the sites with slots, the job's own pool first; then the sites with its data, but no slot."""
+    ordered = sorted(groups, key=lambda group: (group.pool, group.site))
+    sites = [
+        _explain_site(job, site, pool, list(site_groups), knowledge, now)
+        for (pool, site), site_groups in groupby(ordered, key=lambda group: (group.pool, group.site))
+    ]
+    with_slots = {at.site for at in sites}
+    others = knowledge.snapshot.sites.items() if knowledge else ()
+    return sites + [
+        SiteMatch(site, 0, 0, (no_slot_reason(job, site, knowledge, now),))
+        for site, facts in others
+        if site not in with_slots and any(did in facts.facts for did in job.datasets)
+    ]
 
 
 def _explain_site(
@@ -193,62 +209,8 @@ def _explain_site(
     )
 
 
-def _explain_site_before_submit(
-    job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
-) -> SiteMatch:
-    slots = sum(group.slots for group in groups)
-    lacking_groups = [group for group in groups if not _has_all_data(group, knowledge)]
-    if not lacking_groups and not job.invalid_names:
-        return SiteMatch(site, slots, slots)
-    example = (lacking_groups or groups)[0]
-    is_published = any(group.set_facts.share is not None for group in lacking_groups)
-    missing = list_missing_datasets(job, site, lacking_groups or groups, knowledge, now)
-    missing = without_room(job, example, missing)
-    is_coming = not is_published and all(
-        one.reason in _REASONS_THAT_A_JOB_ENDS and one.state == DatasetState.AVAILABLE for one in missing
-    )
-    is_hydrated = all(group.generation is not None for group in lacking_groups)
-    states = data_text(job, missing, now) if missing else ""
-    set_text = set_reason_text(job, example, missing) if is_published else ""
-    text = "; ".join(filter(None, (states, set_text)))
-    reason = Reason(MismatchCause.DATA, True, sum(group.slots for group in lacking_groups), text, (), missing)
-    remedy = None if is_coming else find_data_remedy(job, (reason,), site, now)
-    matching = slots if is_coming and is_hydrated else slots - reason.slots
-    held_change = knowledge.held_reasons.get(site) if knowledge else None
-    return SiteMatch(site, slots, matching, (reason,), remedy, count_datasets(job, missing), held_change)
-
-
-_REASONS_THAT_A_JOB_ENDS = {MissingReason.NOT_IN_DEMAND, MissingReason.NOT_YET_IN_SLOTS}
-"""Reasons that end once a job names the set, because ads have room for sets before single datasets.
-
-The ad of a site with many datasets may never list a dataset of other sets, which then is NOT_YET_IN_SLOTS.
-"""
-
-
-def _has_all_data(group: SlotGroup, knowledge: DaemonKnowledge | None) -> bool:
-    """Return True if the job could use all its data at the slots: by the entry of its set, if there is one.
-
-    The expressions of the job look up this entry alone. Without the entry the states of the datasets decide.
-    """
-    if group.set_facts.share is not None:
-        return group.set_facts.is_local
-    return all(is_usable(group, did, knowledge) for did in group.dataset_states)
-
-
-def _sites_without_slots(
-    job: JobFacts,
-    known_sites: AbstractSet[Site],
-    knowledge: DaemonKnowledge | None,
-    now: datetime,
-    only_site: Site | None = None,
-) -> list[SiteMatch]:
-    """Return the sites that have some of the job's data but no slot in the pool."""
-    if knowledge is None or not job.datasets:
-        return []
-    return [
-        SiteMatch(site, 0, 0, (no_slot_reason(job, site, knowledge, now),))
-        for site, facts in knowledge.snapshot.sites.items()
-        if site not in known_sites
-        and only_site in {None, site}
-        and any(did in facts.facts for did in job.datasets)
-    ]
+def _sum_bytes(job: JobFacts, knowledge: DaemonKnowledge | None) -> int | None:
+    """Return the bytes of all datasets of *job*; None if a size is unknown."""
+    sizes = [knowledge.snapshot.bytes_total.get(did) if knowledge else None for did in job.datasets]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known and len(known) == len(sizes) else None

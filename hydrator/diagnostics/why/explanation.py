@@ -11,12 +11,8 @@ from math import inf
 from hydrator.diagnostics.units import Bytes
 from hydrator.domain.model import Site
 
-from .missing_data import (
-    DatasetCounts,
-    MissingDataset,
-)
-from .pool_facts import JobFacts
-from .sets.facts import SlotSetFacts
+from .missing_data import DatasetCounts, MissingDataset
+from .pool_facts import JobFacts, SlotSetFacts
 
 
 class MismatchCause(StrEnum):

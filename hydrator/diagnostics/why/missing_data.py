@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from hydrator.diagnostics.units import Bytes, Share, UnixTime
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site, to_unix
@@ -19,8 +18,16 @@ from hydrator.domain.text import (
     shorten,
     shorten_list,
 )
+from hydrator.reconcile.demand import WITHHELD_KEY_TODO
 
 from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
+
+AUTO = "auto"
+WRONG_KEY = (
+    "no site answers for the job's DataLocalityKey, which does not stand for its list alone:"
+    f" submit it again, {WITHHELD_KEY_TODO}"
+)
+NO_ENTRY = "the slot ads have no entry for the job's set of datasets yet"
 
 
 class MissingReason(StrEnum):
@@ -36,7 +43,7 @@ class MissingReason(StrEnum):
     MISSPELT = "case"  # the catalogue has this name in another letter case
     INVALID_NAME = "refused"  # the name is not a DID
     NEVER = "never"  # [publish] never keeps the name out of every ad
-    UNSEEN = "unseen"  # no catalogue answered about the dataset, or nobody asked one
+    UNSEEN = "unseen"  # no catalogue answered about the dataset, or none was asked
     UNHYDRATED = "unhydrated"  # the slot has no DataLocality attributes
     ELSEWHERE = "elsewhere"  # the dataset is at other sites only
     NOWHERE = "nowhere"  # no catalogue has the dataset
@@ -86,6 +93,15 @@ class MissingDataset:
         }
 
     @property
+    def ends_with_next_cycle(self) -> bool:
+        """Return True if the dataset is complete at the site, and slot ads will list it or its set soon.
+
+        The ad of a site with many datasets may never list it alone: then it stays NOT_YET_IN_SLOTS.
+        """
+        reasons = {MissingReason.NOT_YET_IN_SLOTS, MissingReason.NOT_IN_DEMAND}
+        return self.reason in reasons and self.state == DatasetState.AVAILABLE
+
+    @property
     def copy_bytes(self) -> int | None:
         """Return the bytes to copy from another site; None if unknown, or if a copy is not the cure."""
         is_absent = self.state in {None, DatasetState.PARTIAL} and self.reason in _REASONS_FOR_A_COPY
@@ -121,89 +137,61 @@ def list_missing_datasets(
 ) -> tuple[MissingDataset, ...]:
     """Return every dataset that *job* cannot use at one or more of the slot *groups*.
 
-    If several groups lack a dataset, the result has the reason at the first of these groups.
+    If several groups lack a dataset, the result has the reason at the first of these groups. The ad of a site
+    with many datasets has room for the job's set, and not for each dataset: a dataset without a state of its
+    own is not missing if it is complete at the site.
     """
     missing = [
         MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
         for text, reason in job.invalid_names.items()
     ]
+    has_entry = job.key is not None and groups[0].set_facts.share is not None
+    no_room = {MissingReason.NOT_YET_IN_SLOTS, MissingReason.OVER_BUDGET} if has_entry else set()
     for did in job.datasets:
-        lacking_groups = [group for group in groups if not is_usable(group, did, knowledge)]
-        if lacking_groups:
-            first_missing = _explain_missing(job, did, site, lacking_groups[0], knowledge, now)
-            replacement = _find_replacement(first_missing.similar_names, site, knowledge)
-            arrival = _arrival_fields(first_missing, did, site, knowledge)
-            missing.append(replace(first_missing, replacement=replacement, **arrival))
+        lacking_group = next((group for group in groups if not is_usable(group, did, knowledge)), None)
+        if lacking_group:
+            one = _explain_missing(job, did, site, lacking_group, knowledge, now)
+            if not (one.reason in no_room and one.state == DatasetState.AVAILABLE):
+                missing.append(one)
     return tuple(missing)
-
-
-def _find_replacement(names: Sequence[Did], site: Site, knowledge: DaemonKnowledge | None) -> Did | None:
-    """Return the first of *names* that is complete at *site*."""
-    facts = {name: _find_fact(name, site, knowledge) for name in names}
-    return next((name for name, one in facts.items() if one and one.state is DatasetState.AVAILABLE), None)
-
-
-def _arrival_fields(
-    missing: MissingDataset, did: Did, site: Site, knowledge: DaemonKnowledge | None
-) -> dict[str, Any]:
-    """Return the bytes of *did* that must still arrive at *site*, and the expected time of their arrival."""
-    total = knowledge.snapshot.bytes_total.get(did) if knowledge else None
-    if missing.is_at_site or total is None:
-        missing_bytes = 0 if missing.is_at_site else None
-    else:
-        missing_bytes = round(total * (1 - (missing.fraction or 0)))
-    fact = _find_fact(did, site, knowledge)
-    ready_at = (
-        fact.provenance.ready_at if fact and missing.state == fact.state == DatasetState.STAGING else None
-    )
-    return {"missing_bytes": missing_bytes, "ready_at": to_unix(ready_at) if ready_at else None}
 
 
 def _explain_missing(
     job: JobFacts, did: Did, site: Site, group: SlotGroup, knowledge: DaemonKnowledge | None, now: datetime
 ) -> MissingDataset:
-    if did in job.never_published:
-        text = f"{did} is never published, by [publish] never: the job runs as in a pool without this daemon"
-        return MissingDataset(did, MissingReason.NEVER, text)
+    """Explain why *job* cannot use *did* at the slots of *group*, and what would have to arrive there."""
     slot_state = group.dataset_states.get(did, SlotDatasetState(False))
-    values: dict[str, Any] = {
-        "state": slot_state.state,
-        "fraction": slot_state.fraction,
-        "as_of": slot_state.as_of,
-    }
-    if group.generation is None and slot_state.state is None:
-        text = "the slots have no DataLocality attributes: no hook runs there (docs/operators/glideins.md)"
-        return MissingDataset(
-            did, MissingReason.UNHYDRATED, f"{did}: {text}", **_state_fields(_find_fact(did, site, knowledge))
-        )
-    if knowledge and did in knowledge.snapshot.misspelt_dids:
-        return _explain_misspelling(did, knowledge.snapshot.misspelt_dids[did])
-    if slot_state.state == DatasetState.AVAILABLE:
-        return _explain_stale(job, did, slot_state, values, now)
     fact = _find_fact(did, site, knowledge)
-    provenance = _provenance_fields(fact, now)
-    if slot_state.state is not None:
-        state = _state_text(slot_state.state, slot_state.fraction)
-        text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}"
-        if (
-            fact and fact.state != slot_state.state
-        ):  # the provenance explains the daemon's state, not the slot's
-            provenance = {}
-        return MissingDataset(
-            did, MissingReason.STATE, text + _provenance_suffix(provenance), **values, **provenance
-        )
-    return _explain_absent_from_slots(did, site, knowledge, provenance)
-
-
-def _explain_misspelling(did: Did, spellings: Sequence[Did]) -> MissingDataset:
-    """Explain that *did* has the wrong letter case: the catalogue has only *spellings*."""
-    return MissingDataset(
+    # the provenance explains the daemon's state, not another one in the slot
+    has_cause = fact is not None and slot_state.state in {None, fact.state}
+    how = describe_provenance(fact.provenance, now) if fact and has_cause else ""
+    reason, text, names = _find_reason(job, did, site, group, knowledge, how, now)
+    is_named = reason not in {MissingReason.NEVER, MissingReason.MISSPELT}
+    seen = (slot_state if slot_state.state is not None else fact) if is_named else None
+    total = knowledge.snapshot.bytes_total.get(did) if knowledge else None
+    missing = MissingDataset(
         did,
-        MissingReason.MISSPELT,
-        f"{did} is written with another letter case: the catalogue has {comma_separated(spellings)};"
-        " names are case-sensitive",
-        similar_names=tuple(spellings),
+        reason,
+        text,
+        state=seen.state if seen else None,
+        fraction=seen.fraction if seen else None,
+        as_of=_unix_time(seen.as_of) if seen else None,
+        rule=fact.provenance.rule or None if fact and how else None,
+        explanation=how or None,
+        missing_bytes=None if total is None else round(total * (1 - ((seen and seen.fraction) or 0))),
+        similar_names=names,
+        replacement=next((name for name in names if is_complete(_find_fact(name, site, knowledge))), None),
     )
+    if missing.is_at_site:
+        return replace(missing, missing_bytes=0)
+    ends_at = (
+        fact.provenance.ready_at if fact and fact.state == missing.state == DatasetState.STAGING else None
+    )
+    return replace(missing, ready_at=_unix_time(ends_at))
+
+
+def _unix_time(at: datetime | int | None) -> int | None:
+    return to_unix(at) if isinstance(at, datetime) else at
 
 
 def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact | None:
@@ -212,42 +200,90 @@ def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact 
     return facts.facts.get(did) if facts else None
 
 
-def _provenance_fields(fact: Fact | None, now: datetime) -> dict[str, Any]:
-    """Return the provenance of *fact* as fields of a MissingDataset; no fields without provenance."""
-    why = describe_provenance(fact.provenance, now) if fact else ""
-    return {"rule": fact.provenance.rule or None, "explanation": why} if fact and why else {}
-
-
-def _provenance_suffix(provenance_fields: Mapping[str, Any]) -> str:
-    return f"; {provenance_fields['explanation']}" if provenance_fields else ""
-
-
-def _age_suffix(as_of: int | None, now: datetime) -> str:
-    return "" if as_of is None else f", read {format_duration(to_unix(now) - as_of)} ago"
-
-
-def _explain_stale(
-    job: JobFacts, did: Did, slot_state: SlotDatasetState, values: dict[str, Any], now: datetime
-) -> MissingDataset:
-    if slot_state.as_of is None:
-        return MissingDataset(
-            did,
-            MissingReason.NO_AGE,
-            f"the slot ads list {did} as AVAILABLE, but without the time of this fact",
-            **values,
-        )
-    limit = (
-        ""
-        if job.max_age_seconds is None
-        else f"; the job accepts no fact older than {format_duration(job.max_age_seconds)}"
-    )
-    age = format_duration(to_unix(now) - slot_state.as_of)
+def _find_reason(
+    job: JobFacts,
+    did: Did,
+    site: Site,
+    group: SlotGroup,
+    knowledge: DaemonKnowledge | None,
+    how: str,
+    now: datetime,
+) -> tuple[MissingReason, str, tuple[Did, ...]]:
+    """Return the reason, its sentence, and names to use instead; *how* says how the state came about."""
+    state = group.dataset_states.get(did, SlotDatasetState(False))
+    spellings = knowledge.snapshot.misspelt_dids.get(did, ()) if knowledge else ()
+    if did in job.never_published:
+        text = f"{did} is never published, by [publish] never: the job runs as in a pool without this daemon"
+        return MissingReason.NEVER, text, ()
+    if group.generation is None and state.state is None:
+        text = "the slots have no DataLocality attributes: no hook runs there (docs/operators/glideins.md)"
+        return MissingReason.UNHYDRATED, f"{did}: {text}", ()
+    if spellings:
+        text = f"{did} is written with another letter case: the catalogue has {comma_separated(spellings)}"
+        return MissingReason.MISSPELT, f"{text}; names are case-sensitive", tuple(spellings)
+    if state.state is None:
+        return _find_reason_of_absence(did, site, knowledge, how)
+    if state.state != DatasetState.AVAILABLE:
+        age = "" if state.as_of is None else f", read {format_duration(to_unix(now) - state.as_of)} ago"
+        words = _state_text(state.state, state.fraction)
+        return MissingReason.STATE, f"{did} is {words}{age}{how and f'; {how}'}", ()
+    if state.as_of is None:
+        text = f"the slot ads list {did} as AVAILABLE, but without the time of this fact"
+        return MissingReason.NO_AGE, text, ()
+    most = job.max_age_seconds
+    limit = "" if most is None else f"; the job accepts no fact older than {format_duration(most)}"
+    age = format_duration(to_unix(now) - state.as_of)
     text = f"{did} was AVAILABLE {age} ago{limit}: find the cause with hydrator status and hydrator check"
-    return MissingDataset(did, MissingReason.STALE, text, **values)
+    return MissingReason.STALE, text, ()
+
+
+def _find_reason_of_absence(
+    did: Did, site: Site, knowledge: DaemonKnowledge | None, how: str
+) -> tuple[MissingReason, str, tuple[Did, ...]]:
+    """Return why the slot ads of *site* do not list *did*."""
+    if knowledge is None:
+        text = f"{did} is not listed in the slot ads of this site, and no daemon was asked about it"
+        return MissingReason.UNSEEN, text, ()
+    if clash := knowledge.collisions_by_lower_name.get(did.lower()):
+        other = comma_separated([one for one in clash if one != did])
+        text = f"{did} is not advertised: only letter case distinguishes it from {other}"
+        return MissingReason.CASE_COLLISION, text, ()
+    if did in knowledge.dids_without_room.get(site, ()):
+        text = f"{did} is left out of the site's ad, which has no room for all wanted datasets"
+        return MissingReason.OVER_BUDGET, text, ()
+    if fact := _find_fact(did, site, knowledge):
+        state = _state_text(fact.state, fact.fraction) + (how and f"; {how}")
+        if did in knowledge.demanded_dids:
+            text = f"{did} is {state} at this site according to the daemon; the slot ads do not list it yet"
+            return MissingReason.NOT_YET_IN_SLOTS, text, ()
+        text = f"{did} is {state} at this site according to the catalogue; the daemon publishes the dataset"
+        return MissingReason.NOT_IN_DEMAND, f"{text} once a job names it", ()
+    if unseen := knowledge.snapshot.unseen_reasons.get(did):
+        return MissingReason.UNSEEN, f"{did}: no catalogue answered ({shorten(unseen)})", ()
+    sites = knowledge.snapshot.sites.items()
+    elsewhere = [f"{name} ({state_words(at.facts[did])})" for name, at in sites if did in at.facts]
+    if elsewhere:
+        text = f"{did} is not at this site; it is at {shorten_list(elsewhere)}"
+        return MissingReason.ELSEWHERE, text, ()
+    if did not in knowledge.demanded_dids | knowledge.queried_dids:
+        text = "the daemon does not poll this dataset yet; its next cycle finds the datasets of new jobs"
+        return MissingReason.NOT_IN_DEMAND, f"{did}: {text}", ()
+    near = knowledge.similar_names.get(did, ())
+    advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
+    return MissingReason.NOWHERE, f"{did} is not in any catalogue; {advice}", near
+
+
+def is_complete(fact: Fact | None) -> bool:
+    return fact is not None and fact.state is DatasetState.AVAILABLE
+
+
+def state_words(fact: Fact | None) -> str:
+    """Return the state of a dataset at a site: ``STAGING 40 %``, or ``absent``."""
+    return f"{fact.state}{format_percent(fact.fraction)}" if fact else "absent"
 
 
 def _state_text(state: str, fraction: float | None) -> str:
-    meaning = {
+    meaning: Mapping[str, str] = {
         DatasetState.STAGING: "on its way",
         DatasetState.PARTIAL: "the site has some files only, and no transfer runs",
         DatasetState.NEARLINE: "on tape only",
@@ -255,66 +291,34 @@ def _state_text(state: str, fraction: float | None) -> str:
         DatasetState.UNAVAILABLE: "it is there, but its storage cannot be read now",
         DatasetState.UNKNOWN: "for too long, no catalogue has answered",
     }
-    words = next((text for other, text in meaning.items() if other == state), "")
+    words = meaning.get(state)
     return f"{state}{format_percent(fraction)}" + (f" ({words})" if words else "")
 
 
-def _explain_absent_from_slots(
-    did: Did, site: Site, knowledge: DaemonKnowledge | None, provenance_fields: dict[str, Any]
-) -> MissingDataset:
-    """Explain why the slots of *site* do not list *did*. The answer has the daemon's state of *did*."""
-    if knowledge is None:
-        text = f"{did} is not listed in the slot ads of this site, and no daemon was asked about it"
-        return MissingDataset(did, MissingReason.UNSEEN, text)
-    fact = _find_fact(did, site, knowledge)
-    if clash := knowledge.collisions_by_lower_name.get(did.lower()):
-        other = comma_separated([one for one in clash if one != did])
-        text = f"{did} is not advertised: only letter case distinguishes it from {other}"
-        return MissingDataset(did, MissingReason.CASE_COLLISION, text, **_state_fields(fact))
-    if did in knowledge.dids_without_room.get(site, ()):
-        text = f"{did} is left out of the site's ad, which has no room for all wanted datasets"
-        return MissingDataset(did, MissingReason.OVER_BUDGET, text, **_state_fields(fact))
-    if fact is None:
-        return _explain_absent_from_site(did, knowledge)
-    state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
-    if did in knowledge.demanded_dids:
-        reason = MissingReason.NOT_YET_IN_SLOTS
-        text = f"{did} is {state} at this site according to the daemon; the slot ads do not list it yet"
-    else:
-        reason = MissingReason.NOT_IN_DEMAND
-        text = (
-            f"{did} is {state} at this site according to the catalogue;"
-            " the daemon publishes the dataset once a job names it"
-        )
-    return MissingDataset(did, reason, text, **provenance_fields, **_state_fields(fact))
+# --- the job's whole set ------------------------------------------------------------------------------
 
 
-def _explain_absent_from_site(did: Did, knowledge: DaemonKnowledge) -> MissingDataset:
-    """Explain why *did* is missing at a site, if the daemon has no fact about *did* at this site."""
-    if reason := knowledge.snapshot.unseen_reasons.get(did):
-        return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue answered ({shorten(reason)})")
-    elsewhere = [
-        f"{site} ({facts.facts[did].state}{format_percent(facts.facts[did].fraction)})"
-        for site, facts in knowledge.snapshot.sites.items()
-        if did in facts.facts
-    ]
-    if elsewhere:
-        text = f"{did} is not at this site; it is at {shorten_list(elsewhere)}"
-        return MissingDataset(did, MissingReason.ELSEWHERE, text)
-    if did not in knowledge.demanded_dids | knowledge.queried_dids:
-        text = "the daemon does not poll this dataset yet; its next cycle finds the datasets of new jobs"
-        return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
-    near = knowledge.similar_names.get(did, ())
-    advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
-    text = f"{did} is not in any catalogue; {advice}"
-    return MissingDataset(did, MissingReason.NOWHERE, text, similar_names=near)
+def set_reason_text(job: JobFacts, group: SlotGroup, missing: Sequence[MissingDataset]) -> str:
+    """Return one sentence on the job's set of datasets at a slot where the data keeps the job away.
 
-
-def _state_fields(fact: Fact | None) -> dict[str, Any]:
-    """Return the fields of a MissingDataset with the daemon's fact."""
-    if fact is None:
-        return {}
-    return {"state": str(fact.state), "fraction": fact.fraction, "as_of": to_unix(fact.as_of)}
+    Return an empty text if the states of the datasets say all.
+    """
+    facts = group.set_facts
+    if group.generation is None:
+        return ""
+    if job.has_wrong_key:
+        return WRONG_KEY
+    if job.key is not None and facts.share is None:
+        # a job that insists on its data would not match with an entry either, unless all data is there
+        is_all_there = all(one.ends_with_next_cycle for one in missing)
+        return NO_ENTRY if job.mode == AUTO or is_all_there else ""
+    if facts.is_local:
+        return ""
+    here = f"{format_percent(facts.share).strip() or '0 %'} of the job's data is here"
+    parts = [here] if facts.share or (not missing and facts.share is not None) else []
+    if job.mode == AUTO and facts.is_paced:
+        parts.append("the job may not read its data from here now")
+    return "; ".join(parts)
 
 
 # --- counts ------------------------------------------------------------------------------------------
@@ -355,23 +359,20 @@ class DatasetCounts:
 
 def count_datasets(job: JobFacts, missing: Sequence[MissingDataset]) -> DatasetCounts:
     """Count the datasets of *job* at a site by condition, the most frequent first."""
-    counts = Counter(_status_word(one) for one in missing)
-    sizes = [one.missing_bytes for one in missing]
-    known_sizes = [size for size in sizes if size is not None]
+    known_sizes = [one.missing_bytes for one in missing if one.missing_bytes is not None]
     staging_ends = [one.ready_at for one in missing if _status_word(one) == "staging"]
-    known_ends = [at for at in staging_ends if at is not None]
     return DatasetCounts(
         usable_count=len(job.datasets) + len(job.invalid_names) - len(missing),
-        other_counts=dict(counts.most_common()),
+        other_counts=dict(Counter(map(_status_word, missing)).most_common()),
         missing_bytes=sum(known_sizes) if known_sizes else None,
-        has_all_sizes=len(known_sizes) == len(sizes),
-        ready_at=max(known_ends) if known_ends and len(known_ends) == len(staging_ends) else None,
+        has_all_sizes=len(known_sizes) == len(missing),
+        ready_at=None if None in staging_ends else max(filter(None, staging_ends), default=None),
     )
 
 
 def _status_word(missing: MissingDataset) -> str:
     """Return the condition of a dataset at a site, in a word or two."""
-    words = {
+    reasons = {
         MissingReason.STALE: "not confirmed lately",
         MissingReason.NO_AGE: "of unknown age",
         MissingReason.OVER_BUDGET: "left out",
@@ -383,13 +384,12 @@ def _status_word(missing: MissingDataset) -> str:
         MissingReason.ELSEWHERE: "absent",
         MissingReason.NOWHERE: "in no catalogue",
     }
-    if word := words.get(missing.reason):
-        return word
-    states = {DatasetState.NEARLINE: "on tape", DatasetState.AVAILABLE: "not in slot ads yet"}
-    return next(
-        (states.get(state, state.lower()) for state in DatasetState if state == missing.state),
-        "not polled yet",
-    )
+    states: Mapping[str, str] = {
+        DatasetState.NEARLINE: "on tape",
+        DatasetState.AVAILABLE: "not in slot ads yet",
+    }
+    state = missing.state or "not polled yet"
+    return reasons.get(missing.reason) or states.get(state, state.lower())
 
 
 def data_text(job: JobFacts, missing: Sequence[MissingDataset], now: datetime) -> str:

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site
-from hydrator.domain.text import format_percent, shorten_list
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Site
+from hydrator.domain.text import shorten_list
 from hydrator.submit.nearest_names import find_absent_dids
 from hydrator.submit.outlook import describe_small_copy
+
+from .missing_data import is_complete, state_words
 
 MAX_ABSENT_NAMES = 50
 """Names of absent datasets in one answer: a user corrects them all at once."""
@@ -25,11 +27,11 @@ def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -
     site_texts, copies = [], []
     for site, site_facts in sorted(beliefs.snapshot.sites.items()):
         facts = {did: site_facts.facts[did] for did in dids if did in site_facts.facts}
-        lacking = [did for did in sorted(dids) if not _is_complete(facts.get(did))]
+        lacking = [did for did in sorted(dids) if not is_complete(facts.get(did))]
         if not lacking:
             return ""
         if facts:
-            words = shorten_list([f"{did} {_state_text(facts.get(did))}" for did in lacking])
+            words = shorten_list([f"{did} {state_words(facts.get(did))}" for did in lacking])
             site_texts.append(f"{site} has {len(dids) - len(lacking)} of {len(dids)} ({words})")
         copies += _small_copies(beliefs, dids, site, lacking)
     best = min(copies)[1] if copies else ""
@@ -62,11 +64,3 @@ def _describe_absent(beliefs: DaemonKnowledge, absent: Sequence[Did]) -> str:
         if (near := beliefs.similar_names.get(did))
     ]
     return "; ".join(texts)
-
-
-def _is_complete(fact: Fact | None) -> bool:
-    return fact is not None and fact.state is DatasetState.AVAILABLE
-
-
-def _state_text(fact: Fact | None) -> str:
-    return f"{fact.state}{format_percent(fact.fraction)}" if fact else "absent"

@@ -10,7 +10,6 @@ from hydrator.domain.text import (
     deduplicate,
     format_count,
     format_duration,
-    format_percent,
     format_time,
     shorten,
     shorten_list,
@@ -19,13 +18,13 @@ from hydrator.reconcile.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE, SITES
 
 from .explanation import MismatchCause, Reason
 from .missing_data import (
-    MissingDataset,
     data_text,
     has_all_data,
     list_missing_datasets,
+    set_reason_text,
+    state_words,
 )
 from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, SlotGroup
-from .sets.reasons import set_reason_text, without_room
 
 
 def _failing_clauses(group: SlotGroup) -> list[tuple[Clause, MismatchCause]]:
@@ -33,17 +32,13 @@ def _failing_clauses(group: SlotGroup) -> list[tuple[Clause, MismatchCause]]:
 
     The cause is BUSY if the clause would be true for the slot without its running jobs.
     """
-    failing = [
-        (clause, _cause_of(clause, MismatchCause.REQUIREMENT))
-        for clause in group.job_clauses
+    sides = ((group.job_clauses, MismatchCause.REQUIREMENT), (group.slot_clauses, MismatchCause.START))
+    return [
+        (clause, _cause_of(clause, default))
+        for clauses, default in sides
+        for clause in clauses
         if not clause.is_true
     ]
-    failing += [
-        (clause, _cause_of(clause, MismatchCause.START))
-        for clause in group.slot_clauses
-        if not clause.is_true
-    ]
-    return failing
 
 
 def _cause_of(clause: Clause, default: MismatchCause) -> MismatchCause:
@@ -224,51 +219,38 @@ def _amount_with_unit(cause: MismatchCause, amount: float) -> str:
 def list_reasons(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> Iterable[Reason]:
+    """Yield the reasons why *job* does not match the slots of *groups*, which are all at *site*."""
     for cause in MismatchCause:
         affected_groups = [group for group in groups if cause in causes_of(group)]
         if not affected_groups:
             continue
+        slots = sum(group.slots for group in affected_groups)
         failing = deduplicate(
             clause.text
             for group in affected_groups
             for clause, clause_cause in _failing_clauses(group)
             if clause_cause is cause
         )
-        missing: tuple[MissingDataset, ...] = ()
-        set_text = ""
         if cause is MismatchCause.DATA:
             missing = list_missing_datasets(job, site, affected_groups, knowledge, now)
-            missing = without_room(job, affected_groups[0], missing)
-            set_text = set_reason_text(job, affected_groups[0], missing)
-        if missing or set_text:
             states = data_text(job, missing, now) if missing else ""
-            text = "; ".join(filter(None, (states, set_text)))
+            text = "; ".join(filter(None, (states, set_reason_text(job, affected_groups[0], missing))))
+            facts = affected_groups[0].set_facts if job.datasets else None
+            yield Reason(cause, True, slots, text, tuple(failing), missing, facts)
         elif cause is MismatchCause.UNREADABLE_DATA:
-            text = _misses_text(job, site, now)
+            yield Reason(cause, False, slots, _misses_text(job, site, now), tuple(failing))
         else:
             text = _reason_text(cause, job, affected_groups, failing)
-        yield Reason(
-            cause,
-            cause is MismatchCause.DATA,
-            sum(group.slots for group in affected_groups),
-            text,
-            tuple(failing),
-            missing,
-            affected_groups[0].set_facts if cause is MismatchCause.DATA and job.datasets else None,
-        )
+            yield Reason(cause, False, slots, text, tuple(failing))
 
 
 def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None, now: datetime) -> Reason:
-    snapshot_facts = knowledge.snapshot.sites.get(site) if knowledge else None
-    site_facts = {
-        did: snapshot_facts.facts[did]
-        for did in job.datasets
-        if snapshot_facts and did in snapshot_facts.facts
-    }
+    """Return the reason of a site without slots, with the states of the job's datasets there."""
+    at = knowledge.snapshot.sites.get(site) if knowledge else None
+    facts = {did: at.facts[did] for did in job.datasets if did in at.facts} if at else {}
     text = "the pool has no slot of this site"
-    if site_facts:
-        states = [f"{did} {fact.state}{format_percent(fact.fraction)}" for did, fact in site_facts.items()]
-        text += f"; the site has {shorten_list(states)}"
-    if job.datasets and has_all_data(job, site_facts, now):
+    if facts:
+        text += f"; the site has {shorten_list([f'{did} {state_words(one)}' for did, one in facts.items()])}"
+    if job.datasets and has_all_data(job, facts, now):
         text += ": the site has all data of the job, so the job could run on a glidein there"
     return Reason(MismatchCause.SLOTS, False, 0, text)

@@ -11,11 +11,19 @@ from enum import IntEnum
 from typing import Any
 
 from hydrator.diagnostics.schedd_budget import ScheddBudget
-from hydrator.diagnostics.units import Bytes, UnixTime
+from hydrator.diagnostics.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
+from hydrator.diagnostics.units import Bytes, Share, UnixTime
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import fits, set_key
-from hydrator.domain.ads.expressions import LOCAL_EXPRESSION, swap_sides
+from hydrator.domain.ads.expressions import (
+    LOCAL_EXPRESSION,
+    OPEN_EXPRESSION,
+    OPEN_SECONDS,
+    OPEN_SOURCE,
+    PACED_EXPRESSION,
+    swap_sides,
+)
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.text import shorten
@@ -28,9 +36,6 @@ from hydrator.reconcile.misses import (
     Miss,
     parse_misses,
 )
-
-from .sets.facts import NO_SLOT_SET_FACTS, SET_EXPRESSIONS, SlotSetFacts, parse_set_facts
-from .sets.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
 
 HERE_ATTRIBUTE = contract.HERE
 NO_SITE = Site("(no site)")
@@ -65,6 +70,38 @@ class SlotDatasetState:
     as_of: int | None = None
 
 
+SET_EXPRESSIONS = (
+    *map(swap_sides, (LOCAL_EXPRESSION, PACED_EXPRESSION, OPEN_EXPRESSION)),
+    "TARGET.DataLocalitySets[MY.DataLocalityKey]",
+    *map(swap_sides, (OPEN_SECONDS, OPEN_SOURCE)),
+)
+"""The expressions whose values :func:`_parse_set_facts` reads: the same look-ups as in the slot's own."""
+_MAX_READ_SECONDS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSetFacts:
+    """A slot's entries for the job's whole set, by its DataLocalityKey; None for an absent or invalid value.
+
+    ``is_local``, ``is_paced`` and ``is_open`` are values of parts of the slot's ``DataLocalityAuto``.
+
+    Attributes:
+        is_local: true if the site has all data of the job.
+        is_paced: true if the daemon paces the reads of the site's jobs now.
+        is_open: true if a job in mode auto may start here now by reading from elsewhere.
+        share: share of the job's data that is on disk at the site.
+        open_seconds: seconds that the job would read its missing data; null: it may not.
+        source: site from which the job would read.
+    """
+
+    is_local: bool = False
+    is_paced: bool = False
+    is_open: bool = False
+    share: Share | None = None
+    open_seconds: int | None = None
+    source: Site | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Clause:
     """One clause of an expression: its text, its value now, and its value if the slot were unused."""
@@ -97,7 +134,7 @@ class SlotGroup:
     dataset_states: Mapping[Did, SlotDatasetState] = field(default_factory=dict)
     pool: str = ""  # the collector of another pool if the schedd flocks there; else empty
     largest_resources: Mapping[str, float] = field(default_factory=dict)
-    set_facts: SlotSetFacts = NO_SLOT_SET_FACTS
+    set_facts: SlotSetFacts = SlotSetFacts()
 
     @property
     def can_run_now(self) -> bool:
@@ -179,6 +216,11 @@ class JobFacts:
     @property
     def has_required_datasets(self) -> bool:
         return bool(self.datasets or self.invalid_names)
+
+    @property
+    def can_wait(self) -> bool:
+        """Return True if the job may still wait for a slot: it does not run, and has not ended."""
+        return self.status in {None, JobStatus.IDLE, JobStatus.HELD}
 
     @property
     def has_wrong_key(self) -> bool:
@@ -306,7 +348,7 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
         dataset_states=states,
         pool=str(row.get("pool") or ""),
         largest_resources=row["largest_resources"],
-        set_facts=parse_set_facts(facts[4 * len(dids) :]),
+        set_facts=_parse_set_facts(facts[4 * len(dids) :]),
     )
 
 
@@ -314,6 +356,20 @@ def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
     """Parse the values of the four expressions of :func:`fact_expressions` for one dataset."""
     is_usable, state, share, as_of = values
     return SlotDatasetState(is_usable is True, _valid_state(state), _valid_share(share), _to_integer(as_of))
+
+
+def _parse_set_facts(values: Sequence[object]) -> SlotSetFacts:
+    """Parse the values of ``SET_EXPRESSIONS`` at one slot; a startd can write any value."""
+    is_local, is_paced, is_open, share, seconds, source = values
+    number = valid_number(seconds) if is_open is True else None
+    return SlotSetFacts(
+        is_local is True,
+        is_paced is True,
+        is_open is True,
+        _valid_share(share),
+        int(number) if number is not None and 0 <= number <= _MAX_READ_SECONDS else None,
+        Site(shorten(source)) if isinstance(source, str) and source else None,
+    )
 
 
 def parse_string_literal(text: str | None) -> str | None:

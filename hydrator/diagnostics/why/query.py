@@ -4,17 +4,17 @@
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
 from hydrator.diagnostics.daemon_probe import ScheddProbe
 from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
+from hydrator.diagnostics.start_record import START_ATTRIBUTE, parse_start_record, start_text
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot, to_unix
+from hydrator.domain.model import DaemonKnowledge, Did, to_unix
 from hydrator.domain.text import format_duration, matches_any
-from hydrator.reconcile.ads.site_ads import Budget, dids_without_room, draft_site_ads
 
 from .explain import explain
 from .explanation import JobExplanation
@@ -29,7 +29,6 @@ from .pool_facts import (
     with_requests,
 )
 from .schedd_facts import ScheddFacts, can_free_jobs, fetch_schedd_facts
-from .sets.start_record import START_ATTRIBUTE, parse_start_record, start_text
 from .summary import JobSummary, summarize_jobs
 
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
@@ -38,6 +37,8 @@ JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 
 StagingExplainer = Callable[[Sequence[Did], str | None], tuple[str, ...]]
 """Returns sentences about the daemon's requests for the given datasets of one job with the given key."""
+KnowledgeGetter = Callable[[frozenset[Did], frozenset[str]], DaemonKnowledge | None]
+"""Returns what the daemon knows of the given datasets and of the sets with the given keys."""
 
 
 class WhyPoolClient(ScheddProbe, Protocol):
@@ -60,23 +61,15 @@ class WhyPoolClient(ScheddProbe, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WhyQuery:
-    """Inputs of a query; ``knowledge_error`` is the reason why ``knowledge`` is None."""
+    """Inputs of a query."""
 
     pool: WhyPoolClient
     site_attributes: Sequence[str]
-    knowledge: DaemonKnowledge | None
+    get_knowledge: KnowledgeGetter
     default_scope: str | None
     now: datetime
-    knowledge_error: str | None = None
     never: tuple[str, ...] = ()
     """Patterns of the datasets that are never published."""
-    fetch_knowledge: Callable[[frozenset[Did], str | None], DaemonKnowledge | None] | None = None
-    """Fetches the daemon's knowledge of the given datasets, and of the set with the given key, over HTTP.
-
-    Called if ``knowledge`` is None.
-    """
-    add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
-    """Adds similar names that exist, for each given dataset that no catalogue has."""
     explain_staging: StagingExplainer | None = None
     can_offer_run_anywhere: bool = False
     """True if the answer may propose `hydrator run-anywhere`; the schedd must allow it too."""
@@ -95,6 +88,11 @@ class WhyResult:
     answers: tuple[JobExplanation, ...]
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
     summary: JobSummary = field(default_factory=JobSummary)
+
+    @property
+    def failures(self) -> list[str]:
+        """Return a sentence for each schedd that did not answer."""
+        return [f"schedd {name} did not answer: {why}" for name, why in self.unreachable_schedds.items()]
 
 
 def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None) -> WhyResult:
@@ -119,61 +117,49 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
     if len(queued) > 1:
         raise ConfigError([f"job {job_number} is at {', '.join(queued)}: choose one with --schedd"])
     if not queued:
-        return WhyResult((_explain_ended_job(query, names, cluster, proc, unreachable),), unreachable)
+        answer = _explain_ended_job(query, names, cluster, proc, unreachable)
+        return WhyResult((answer,), unreachable)
     ((name, rows),) = queued.items()
-    brief_rows = [row for row in rows if row.get("brief")]
-    other_jobs = [parse_job(row["ad"], row["procs"], name, query.default_scope) for row in brief_rows]
-    answers = tuple(_explain_queued_job(query, name, row) for row in rows if not row.get("brief"))
-    return WhyResult(answers, unreachable, summarize_jobs(other_jobs, _knowledge_for(query, other_jobs)))
-
-
-def _knowledge_for(
-    query: WhyQuery, jobs: Sequence[JobFacts], key: str | None = None
-) -> DaemonKnowledge | None:
-    """Return the daemon's knowledge of the datasets of *jobs* and of the set *key*.
-
-    Fetch it if ``query.knowledge`` is None.
-    """
-    wanted_dids = frozenset(did for job in jobs for did in job.datasets)
-    knowledge = (
-        query.fetch_knowledge(wanted_dids, key)
-        if query.knowledge is None and query.fetch_knowledge and wanted_dids
-        else query.knowledge
+    jobs = [(row, parse_job(row["ad"], row["procs"], name, query.default_scope)) for row in rows]
+    waiting = [job for _, job in jobs if job.can_wait and job.datasets]
+    knowledge = query.get_knowledge(
+        frozenset(did for job in waiting for did in job.datasets),
+        frozenset(job.key for job in waiting if job.key),
     )
-    return (
-        query.add_similar_names(knowledge, wanted_dids)
-        if knowledge and query.add_similar_names
-        else knowledge
+    answers = tuple(_explain(query, row["ad"], job, knowledge) for row, job in jobs if not row.get("brief"))
+    summary = summarize_jobs([job for row, job in jobs if row.get("brief")], knowledge)
+    return WhyResult(answers, unreachable, summary)
+
+
+def _explain(
+    query: WhyQuery, ad: Mapping[str, str], job: JobFacts, knowledge: DaemonKnowledge | None
+) -> JobExplanation:
+    """Explain the queued *job*, whose attributes are the texts in *ad*."""
+    job = replace(
+        job,
+        never_published=tuple(did for did in job.datasets if matches_any(did, query.never)),
+        has_withheld_key=knowledge is not None and job.key in knowledge.withheld_keys,
     )
-
-
-def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) -> JobExplanation:
-    job = parse_job(row["ad"], row["procs"], schedd, query.default_scope)
-    unpublished = tuple(did for did in job.datasets if matches_any(did, query.never))
-    withheld = query.knowledge.withheld_keys if query.knowledge else frozenset()
-    job = replace(job, never_published=unpublished, has_withheld_key=job.key in withheld)
-    if job.status not in {None, JobStatus.IDLE, JobStatus.HELD}:
+    if not job.can_wait:
         return explain(job, (), None, now=query.now)
-    facts = fetch_schedd_facts(query.pool, schedd)
-    flock = facts.pools_of(parse_string_literal(_attribute_text(row["ad"], "FlockTo")))
+    facts = fetch_schedd_facts(query.pool, job.schedd)
     match_result = query.pool.evaluate_match(
-        row["ad"],
+        ad,
         fact_expressions(job.datasets),
         query.site_attributes,
         atomic_attributes=[HERE_ATTRIBUTE],
-        flock=flock,
+        flock=facts.pools_of(parse_string_literal(_attribute_text(ad, "FlockTo"))),
     )
-    groups = parse_slot_groups(match_result, job.datasets)
     job = replace(
         with_requests(job, match_result),
         max_uploads=facts.max_uploads,
-        uploads=_count_uploads(query, schedd, row["ad"], facts),
-        budget=_fetch_budget(query, schedd),
+        uploads=_count_uploads(query, job.schedd, ad, facts),
+        budget=_fetch_budget(query, job.schedd),
         can_free=query.can_offer_run_anywhere
         and job.is_transformed
-        and can_free_jobs(query.pool, schedd, facts),
+        and can_free_jobs(query.pool, job.schedd, facts),
     )
-    answer = explain(job, groups, _knowledge_for(query, [job], job.key), now=query.now)
+    answer = explain(job, parse_slot_groups(match_result, job.datasets), knowledge, now=query.now)
     notes = [
         f"pool {pool}, to which the job's schedd flocks, did not answer: {why}"
         for pool, why in (match_result.get("unreachable_pools") or {}).items()
@@ -208,7 +194,7 @@ def _fetch_budget(query: WhyQuery, schedd: str) -> ScheddBudget | None:
 
 
 def _explain_ended_job(
-    query: WhyQuery, names: Iterable[str], cluster: int, proc: int | None, unreachable_schedds: dict[str, str]
+    query: WhyQuery, names: Sequence[str], cluster: int, proc: int | None, unreachable_schedds: dict[str, str]
 ) -> JobExplanation:
     """Find a job that left its queue: search the schedds' histories, and return how the job ended."""
     for name in names:
@@ -242,8 +228,3 @@ def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExp
     job = JobFacts(f"{ad['ClusterId']}.{ad['ProcId']}", schedd, 1, status, start=start)
     started = start_text(start)
     return JobExplanation(job, verdict, (), could_run=is_completed, notes=(started,) if started else ())
-
-
-def datasets_over_budget(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:
-    """Return for each site the datasets that the size budget leaves out of the site's ad."""
-    return dids_without_room(draft_site_ads(snapshot, demand, budget=budget))

@@ -16,13 +16,9 @@ from hydrator.reconcile.demand import WITHHELD_KEY_TODO
 from hydrator.submit.outlook import is_small_part
 
 from .explanation import MismatchCause, Reason, Remedy, SiteMatch
-from .missing_data import (
-    MissingDataset,
-    MissingReason,
-)
+from .missing_data import AUTO, MissingDataset, MissingReason
 from .obstacles import capacity_text, causes_of, has_free_capacity
 from .pool_facts import JobFacts, SlotGroup
-from .sets.reasons import AUTO
 
 _SHORT_WAIT_SECONDS = 1800
 """A longer wait is advised only if nothing else helps: data that is on its way usually arrives before."""

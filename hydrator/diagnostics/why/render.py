@@ -49,9 +49,6 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
 
 
 def render_result(result: WhyResult, hide: Callable[[str], str] = str) -> list[RenderedAnswer]:
-    """Return all answers as text."""
+    """Return all answers as text, and the summary of the other jobs."""
     answers = [render_answer(answer, hide) for answer in result.answers]
-    if result.summary.jobs:
-        answers.append(RenderedAnswer((hide(result.summary.text),)))
-    failures = [f"schedd {name} did not answer: {why}" for name, why in result.unreachable_schedds.items()]
-    return [*answers, *([RenderedAnswer(tuple(map(hide, failures)))] if failures else [])]
+    return [*answers, *([RenderedAnswer((hide(result.summary.text),))] if result.summary.jobs else [])]

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from hydrator.diagnostics.schedd_budget import CURES, ScheddBudget
+from hydrator.diagnostics.start_record import start_text
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Reason, describe_outlook
 from hydrator.domain.model import DaemonKnowledge, to_unix
 from hydrator.domain.text import (
     comma_separated,
     deduplicate,
+    format_bytes,
     format_count,
     format_duration,
     shorten_list,
@@ -18,11 +20,9 @@ from hydrator.domain.text import (
 from hydrator.domain.untrusted import nearest_moment, valid_number
 
 from .explanation import MismatchCause, SiteMatch
+from .missing_data import AUTO, WRONG_KEY
 from .obstacles import ago_text, causes_of, list_reasons
-from .pool_facts import JobFacts, JobStatus, SlotGroup
-from .sets.facts import reading_text
-from .sets.reasons import AUTO, WRONG_KEY
-from .sets.start_record import start_text
+from .pool_facts import JobFacts, JobStatus, SlotGroup, SlotSetFacts
 
 
 def verdict_text(
@@ -161,8 +161,7 @@ def wait_text(
 
     In mode auto, the sentence is the prospect of the job. A job that has started waits for nothing.
     """
-    can_wait = job.status in {None, JobStatus.IDLE, JobStatus.HELD}
-    if not (can_wait and job.is_transformed and job.has_required_datasets) or job.is_freed:
+    if not (job.can_wait and job.is_transformed and job.has_required_datasets) or job.is_freed:
         return None
     if job.mode == AUTO and job.key is not None:
         return _auto_wait_text(job, groups, knowledge, now)
@@ -202,7 +201,7 @@ def _auto_wait_text(
         return _unpaced_text(job, knowledge, now)
     open_groups = [one for one in groups if one.set_facts.is_open and not one.set_facts.is_local]
     if open_groups:
-        reads = {group.site: reading_text(group.set_facts) for group in open_groups}
+        reads = {group.site: _reading_text(job, group.set_facts) for group in open_groups}
         refusal = _refusal_text(job, open_groups, knowledge, now) or _busy_text(open_groups)
         return f"the job may start now at {comma_separated(sorted(reads))} by {reads[min(reads)]}{refusal}"
     made = knowledge.openings if knowledge and knowledge.openings else None
@@ -216,6 +215,14 @@ def _auto_wait_text(
     if all(group.set_facts.share is None for group in groups):
         return _unpaced_text(job, knowledge, now)
     return f"the job waits beside its data{refusal}, or until the daemon lets it read from elsewhere"
+
+
+def _reading_text(job: JobFacts, facts: SlotSetFacts) -> str:
+    """Return what a job would read at a slot where its set is open: ``reading 31 GB from UK in 4 min``."""
+    missing_bytes = round((job.total_bytes or 0) * (1 - (facts.share or 0)))
+    amount = format_bytes(missing_bytes) if missing_bytes else "its missing data"
+    origin = f" from {facts.source}" if facts.source else ""
+    return f"reading {amount}{origin} in {format_duration(facts.open_seconds or 0)}"
 
 
 def _refusal_text(

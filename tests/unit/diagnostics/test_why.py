@@ -18,6 +18,7 @@ from hydrator.cli.commands.why_answers import (
 )
 from hydrator.cli.output.printing import json_value
 from hydrator.config import parse
+from hydrator.diagnostics.start_record import START_ATTRIBUTE
 from hydrator.diagnostics.why.explain import explain, explain_before_submit
 from hydrator.diagnostics.why.explanation import MismatchCause
 from hydrator.diagnostics.why.missing_data import MissingReason
@@ -32,7 +33,6 @@ from hydrator.diagnostics.why.pool_facts import (
 )
 from hydrator.diagnostics.why.render import render_answer
 from hydrator.diagnostics.why.schedd_facts import parse_schedd_facts
-from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
 from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
@@ -776,7 +776,7 @@ DENIED = PoolDenied("schedd b", "it authenticated the client as eve")
 
 
 def asked(pool: FakePool, known: DaemonKnowledge | None = None) -> WhyQuery:
-    return WhyQuery(pool, ["GLIDEIN_Site"], known, None, NOON)
+    return WhyQuery(pool, ["GLIDEIN_Site"], lambda *_: known, None, NOON)
 
 
 def test_denying_schedd_does_not_hide_a_job_of_another_schedd():
@@ -853,7 +853,7 @@ def test_daemon_is_asked_by_the_job_s_own_key():
     keys: list[str | None] = []
     query = replace(
         asked(FakePool({"a": [{**IDLE[0], "ad": ad}]})),
-        fetch_knowledge=lambda _, key: keys.append(key),
+        get_knowledge=lambda _, of_jobs: keys.extend(of_jobs),
         explain_staging=lambda _, key: (f"staged for {key}",),
     )
     (answer,) = ask_job(query, 7, None, None).answers

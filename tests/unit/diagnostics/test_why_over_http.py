@@ -138,7 +138,7 @@ def test_sites_without_the_job_s_data_are_known_over_http(daemon):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_openings_over_http_are_those_of_the_job_s_own_key(daemon, key):
-    made, local = daemon.read_knowledge({L1, L2}, NOON, key).openings, view().openings
+    made, local = daemon.read_knowledge({L1, L2}, NOON, [key]).openings, view().openings
     assert (made.open_until, made.backlog[CAM]) == (local.open_until, local.backlog[CAM])
     assert made.outlooks == {key: local.outlooks[key]}
     assert made.openings[CAM] == {key: local.openings[CAM][key]}

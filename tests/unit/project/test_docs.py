@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import load
-from hydrator.diagnostics.why.sets.start_record import START_ATTRIBUTE
+from hydrator.diagnostics.start_record import START_ATTRIBUTE
 from hydrator.domain.ads import contract
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs

@@ -68,10 +68,15 @@ def _describe_unanswered(knowledge: "DaemonKnowledge | None", dids: "Iterable[Di
 
 def _reasons(knowledge: "DaemonKnowledge | None", jobs: "Sequence[JobsOfSet]") -> dict[str, str]:
     """Return, by the name of each set of jobs, why no site has all its datasets now."""
-    from hydrator.cli.commands.why_answers import explain_groups_without_site
+    from hydrator.diagnostics.why.nowhere import explain_no_complete_site
 
-    groups = {each.identity: each.dids for each in jobs if each.dids}
-    return explain_groups_without_site(knowledge, groups) if knowledge else {}
+    groups = {each.identity: each.dids for each in jobs if each.dids} if knowledge else {}
+    texts = {
+        name: explain_no_complete_site(knowledge, frozenset(dids))
+        for name, dids in groups.items()
+        if knowledge
+    }
+    return {name: text for name, text in texts.items() if text}
 
 
 def describe_expected_starts(

@@ -284,7 +284,7 @@ class Slots:
 
 
 def explained_before(*slots: ClassAd, known: DaemonKnowledge | None = None) -> JobExplanation:
-    query = WhyQuery(cast("Any", Slots(*slots)), ["Site"], known, None, from_unix(NOW))
+    query = WhyQuery(cast("Any", Slots(*slots)), ["Site"], lambda *_: known, None, from_unix(NOW))
     return explain_dids(query, [L1, L2], None, max_age=20700)
 
 

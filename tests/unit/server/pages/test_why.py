@@ -82,7 +82,7 @@ def get(pool):
 def test_why_page_has_the_text_of_the_command(get, pool, capsys):
     answer = get("/why?job=7.1&schedd=a")
     found = ask_job(asked(FakePool({"a": IDLE})), 7, 1, "a")
-    command.print_result(found, asked(FakePool()), as_json=False)
+    command.print_rendered(render_result(found))
     said = capsys.readouterr().out.splitlines()
     page = Parsed(answer.text)
     assert answer.status_code == 200
