@@ -18,7 +18,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
 from hydrator.state.network_rows import NetworkRecord, load_network
 from hydrator.state.store import Store
-from hydrator.wiring.secrets import read_credentials
+from hydrator.wiring.secrets import find_files, read_credentials
 
 from .assembly import Parts
 from .catalogues import needed_memory
@@ -43,7 +43,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         merge_interval_seconds=settings.daemon.step_seconds,
         now=to_unix(system_clock()),
         secret_findings=[
-            *examine_secrets(settings),
+            *examine_secrets(find_files(settings)),
             *examine_credentials(read_credentials(settings, parts), system_clock()),
         ],
         held_changes={
@@ -87,13 +87,13 @@ def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[F
     """Load the daemon's state and check its last cycle; use an empty state if the state cannot be read."""
     try:
         with Store.open_to_read(settings.state_dir) as store:
-            hung_after = hung_after_seconds(settings.poll_seconds)
-            state, now = store.load(), system_clock()
-            is_running = owner_of(settings.state_dir) is not None
             cycle_findings = check_last_cycle(
-                store.load_report("cycle"), now, hung_after, is_running=is_running
+                store.load_report("cycle"),
+                system_clock(),
+                hung_after_seconds(settings.poll_seconds),
+                owner_of(settings.state_dir),
             )
-            return state, list(cycle_findings)
+            return store.load(), list(cycle_findings)
     except StateMissing:
         return ReconcileState(), []
     except StateError as error:

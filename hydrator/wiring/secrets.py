@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
@@ -120,23 +120,23 @@ def find_unreadable_secrets(settings: Settings) -> dict[Path, str]:
 
     A file is missing during a renewal, between the removal of the old file and the creation of the new file.
     """
-    sections = {key: getattr(settings, key) for key in type(settings).model_fields if key != "submit"}
-    return {file: why for key, section in sections.items() for file, why in _find_problems(section, key)}
+    return {
+        file: f"{key} {file}: {why}"
+        for key, file in find_files(settings)
+        if not key.startswith("submit.") and (why := _unreadable_reason(file, key))
+    }
 
 
-def _find_problems(value: Any, key: str) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - any value of the configuration
-    if isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _find_problems(getattr(value, name), f"{key}.{name}")
-    elif isinstance(value, dict):
-        for name, each in value.items():
-            yield from _find_problems(each, f"{key}.{name}")
-    elif isinstance(value, list):
+def find_files(value: object, key: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield each path in *value*, a part of the settings, with its key: ``catalogue rucio.token_file``."""
+    if isinstance(value, BaseModel | Mapping):
+        for name, each in value.items() if isinstance(value, Mapping) else value:
+            yield from find_files(each, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
         for each in value:
-            name = getattr(each, "name", "") if isinstance(each, BaseModel) else ""
-            yield from _find_problems(each, f"{key} {name}".rstrip())
-    elif isinstance(value, Path) and (why := _unreadable_reason(value, key)):
-        yield value, f"{key} {value}: {why}"
+            yield from find_files(each, f"{key} {getattr(each, 'name', '')}".rstrip())
+    elif isinstance(value, Path):
+        yield key, value
 
 
 def _unreadable_reason(path: Path, key: str) -> str | None:

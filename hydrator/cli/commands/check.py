@@ -17,18 +17,16 @@ def check(
     """Examine an installation and give advice on each problem. Exits 1 if any finding is a failure."""
     from hydrator.cli.output import tables as show
     from hydrator.config import load
-    from hydrator.diagnostics.check.examine import count_steps, examine
+    from hydrator.diagnostics.check.examine import examine
     from hydrator.diagnostics.check.findings import Level
     from hydrator.wiring import assemble, build_check_inputs, system_clock
 
     settings = load(config)
     with (
         closing(assemble(settings, system_clock)) as parts,
-        show_progress("asking the pool and the catalogues", has_steps=True, as_json=as_json) as bar,
+        show_progress("asking the pool and the catalogues", as_json=as_json),
     ):
-        inputs = build_check_inputs(settings, parts)
-        bar.set_steps(count_steps(inputs))
-        findings = examine(inputs, bar.advance)
+        findings = examine(build_check_inputs(settings, parts))
     print_result(as_json, findings, lambda: show.print_findings(findings))
     if not as_json:
         print_problems(docs_folder_note(*(finding.todo for finding in findings)))

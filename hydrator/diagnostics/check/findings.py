@@ -96,7 +96,7 @@ class CheckInputs:
     stagers: Sequence[Stager] = ()
     """The catalogues that accept requests; none if staging is off."""
     asking_catalogues: frozenset[str] = frozenset()
-    """Names of the catalogues at which the mode of staging is ask."""
+    """Names of the catalogues at which the mode of staging is request."""
     staging_stop_reason: str | None = None
     """Reason why the operator stopped staging."""
 

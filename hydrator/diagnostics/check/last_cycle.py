@@ -15,8 +15,6 @@ from hydrator.reconcile.demand import WITHHELD_KEY_TODO, describe_withheld_key
 
 _CHECK_SERVICE_TODO = "run systemctl status hydrator, or kubectl get pods; the daemon's log has the reason"
 
-_NO_DAEMON_TODO = f"{_CHECK_SERVICE_TODO}; this is normal if a timer runs `hydrator once`"
-
 _SKEW_SECONDS = 60
 
 
@@ -36,58 +34,43 @@ def silence_reason(
         now: current time.
         max_silence_seconds: largest age of the last cycle.
     """
+    age = None if last_cycle_at is None else to_unix(now) - last_cycle_at
     ago = (
         "no cycle has ended yet"
-        if last_cycle_at is None
-        else f"the last cycle was {format_duration(max(0, to_unix(now) - last_cycle_at))} ago"
+        if age is None
+        else f"the last cycle was {format_duration(age)} ago"
+        if age >= -_SKEW_SECONDS
+        else f"the last cycle is {format_duration(-age)} in the future: the clock was set back"
     )
     if owner is None:
         return f"no daemon runs here; {ago}"
-    if last_cycle_at is not None and to_unix(now) - last_cycle_at > max_silence_seconds:
+    if age is not None and not -_SKEW_SECONDS <= age <= max_silence_seconds:
         return f"process {owner} holds the lock of the state but completes no cycle; {ago}"
     return None
 
 
 def check_last_cycle(
-    report: Mapping[str, Any], now: datetime, max_silence_seconds: float, *, is_running: bool = True
+    report: Mapping[str, Any], now: datetime, max_silence_seconds: float, owner: str | None
 ) -> Iterator[Finding]:
     """Yield findings from the last cycle's *report*; none before the first cycle.
 
     Args:
         report: the last report that the daemon saved (:func:`hydrator.reconcile.result.summary`).
         now: time of the check.
-        max_silence_seconds: if the last cycle is older, the daemon counts as stopped.
-        is_running: False if no process holds the lock of the state.
+        max_silence_seconds: if the last cycle is older, the daemon counts as hung.
+        owner: the process that holds the lock of the daemon's state; None without such a process.
     """
     if not report:
         return
-    age = to_unix(now) - report["at"]
-    if problem := _find_old_cycle(age, max_silence_seconds, is_running=is_running):
-        yield problem
+    if problem := silence_reason(report["at"], owner, now, max_silence_seconds):
+        timer = "" if owner else "; this is normal if a timer runs `hydrator once`"
+        yield warning("daemon", problem, f"{_CHECK_SERVICE_TODO}{timer}")
         return
-    part_findings = list(_check_parts(report, age))
-    publisher_findings = list(_check_publishers(report, age))
-    yield from [*part_findings, *_check_letter_case(report), *publisher_findings]
-    yield from _check_keys(report)
-    yield from _check_rejected_ads(report)
-    if not (part_findings or publisher_findings):
+    age = to_unix(now) - report["at"]
+    failures = [*_check_parts(report, age), *_check_publishers(report, age)]
+    yield from [*failures, *_check_names(report)]
+    if not failures:
         yield ok("daemon", f"its last cycle was {format_duration(age)} ago")
-
-
-def _find_old_cycle(age_seconds: float, max_silence_seconds: float, *, is_running: bool) -> Finding | None:
-    """Return a finding if the last cycle is too old or in the future, or if no daemon runs; else None."""
-    if not is_running:
-        message = f"no daemon runs here; the last cycle was {format_duration(max(0, age_seconds))} ago"
-        return warning("daemon", message, _NO_DAEMON_TODO)
-    if age_seconds < -_SKEW_SECONDS:
-        ahead = f"its last cycle is {format_duration(-age_seconds)} in the future"
-        message = f"{ahead}: the clock was set back, and no cycle ended since"
-        return warning("daemon", message, _CHECK_SERVICE_TODO)
-    if age_seconds > max_silence_seconds:
-        return warning(
-            "daemon", f"its last cycle was {format_duration(age_seconds)} ago", _CHECK_SERVICE_TODO
-        )
-    return None
 
 
 def _check_parts(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
@@ -101,18 +84,8 @@ def _check_parts(report: Mapping[str, Any], age_seconds: float) -> Iterator[Find
             yield failure("daemon", message, todo, name)
 
 
-def _check_rejected_ads(report: Mapping[str, Any]) -> Iterator[Finding]:
-    for publisher, ads in report.get("rejected", {}).items():
-        for name, why in ads.items():
-            message = (
-                f"publisher {publisher} shows an ad that the daemon does not accept as its own, {name}: {why}"
-            )
-            todo = "find the program that wrote this ad: docs/operators/security.md"
-            yield warning("daemon", message, todo)
-
-
-def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings for names that differ from another name in letter case only."""
+def _check_names(report: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield findings for datasets, keys of sets, and ads that the daemon does not publish or accept."""
     for did, spellings in report.get("misspelt", {}).items():
         message = (
             f"no catalogue has the wanted dataset {did}, but one has the name in another letter case:"
@@ -123,12 +96,13 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
     for clash in report.get("clashes", []):
         message = f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
         yield warning("letter case", message, "rename one of these datasets in the catalogue")
-
-
-def _check_keys(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings for keys of two lists of datasets."""
     for key, jobs in report.get("withheld_keys", {}).items():
         yield warning("keys", describe_withheld_key(key, jobs), f"submit them again, {WITHHELD_KEY_TODO}")
+    for publisher, ads in report.get("rejected", {}).items():
+        for name, why in ads.items():
+            message = f"publisher {publisher} shows an ad that the daemon does not accept, {name}: {why}"
+            todo = "find the program that wrote this ad: docs/operators/security.md"
+            yield warning("daemon", message, todo)
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
@@ -137,9 +111,8 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
         if one.get("not_read_back") and not one["error"]:
             message = (
                 f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} accepted"
-                " these ads and does not show them: "
+                f" these ads and does not show them: {', '.join(one['not_read_back'])}"
             )
-            message += ", ".join(one["not_read_back"])
             todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
             yield warning("daemon", message, todo)
     for name, why in report.get("rivals", {}).items():

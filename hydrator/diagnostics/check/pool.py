@@ -22,11 +22,6 @@ from hydrator.domain.ports import Queues
 from hydrator.submit.pool_config import allow_line
 
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
-
-
-RANK_TERM = contract.RANK
-
-
 _UNNEEDED_LEVELS = {
     "ADVERTISE_STARTD": "replace slot ads",
     "NEGOTIATOR": "read the claim ids of all slots, and so use any slot",
@@ -203,7 +198,7 @@ def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[
 
 def check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
     config = pool.config_of("negotiator", ["NEGOTIATOR_PRE_JOB_RANK"])
-    if RANK_TERM in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
+    if contract.RANK in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
         yield ok("negotiator", "ranks locality first")
     else:
         yield warning(

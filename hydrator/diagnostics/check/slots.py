@@ -24,10 +24,6 @@ SLOT_ATTRIBUTES = (
 )  # fmt: skip
 
 
-HERE_ATTRIBUTE = contract.HERE
-AUTO_ATTRIBUTE = contract.AUTO
-
-
 def check_slots(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> Iterator[Finding]:
@@ -36,7 +32,12 @@ def check_slots(
     if not listed:
         yield warning("slots", "the collector lists no slot", "check htcondor.collector")
         return
-    yield from _check_broken(listed)
+    for reason, names in _group_by(listed, "SlotBrokenReason").items():
+        yield advice(
+            "slots",
+            f"{format_count(len(names), 'slot')} broken, {name_list(names)}: {reason}",
+            "no job can run there: correct the startd's configuration",
+        )
     slots = [slot for slot in listed if not slot.get("SlotBrokenReason")]
     homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
     yield from _check_sites(slots, homeless, inputs, sites, failed_subjects)
@@ -49,7 +50,12 @@ def check_slots(
             f" sent an update: {name_list(wiped)}",
             "if most runs of this check show this, install the hook: docs/operators/other-pools.md",
         )
-    yield from _check_hooks(slots)
+    for trouble, names in _group_by(slots, contract.ERROR).items():  # the startd's log does not show them
+        yield warning(
+            "slots",
+            f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
+            'see the section "When nothing arrives" of docs/operators/glideins.md',
+        )
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
     if inputs.is_merging:
         yield from _check_merge_only_slots(
@@ -84,17 +90,13 @@ def _check_sites(
         )
 
 
-def _check_broken(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    broken: dict[str, list[str]] = {}
+def _group_by(slots: Sequence[Mapping[str, Any]], attribute: str) -> dict[str, list[str]]:
+    """Return the names of *slots* by the value of *attribute*, of those that have it."""
+    names: dict[str, list[str]] = {}
     for slot in slots:
-        if reason := slot.get("SlotBrokenReason"):
-            broken.setdefault(str(reason), []).append(str(slot["Name"]))
-    for reason, names in sorted(broken.items()):
-        yield advice(
-            "slots",
-            f"{format_count(len(names), 'slot')} broken, {name_list(names)}: {reason}",
-            "no job can run there: correct the startd's configuration",
-        )
+        if value := slot.get(attribute):
+            names.setdefault(str(value), []).append(str(slot["Name"]))
+    return dict(sorted(names.items()))
 
 
 def _check_unhydrated(names: Sequence[str], *, is_merging: bool) -> Iterator[Finding]:
@@ -140,27 +142,13 @@ def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
     )
 
 
-def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report problems that hooks publish in their slots; the startd's log does not show these problems."""
-    failing: dict[str, list[str]] = {}
-    for slot in slots:
-        if trouble := slot.get(contract.ERROR):
-            failing.setdefault(str(trouble), []).append(str(slot["Name"]))
-    for trouble, names in sorted(failing.items()):
-        yield warning(
-            "slots",
-            f"the hook fails at {format_count(len(names), 'slot')}, {name_list(names)}: {trouble}",
-            'see the section "When nothing arrives" of docs/operators/glideins.md',
-        )
-
-
 def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
     """Check that START has the locality clause on all slots with a hook, and on no other slots.
 
     A startd without a hook has no dataset attributes. If *is_merging* is True, a slot without
     ``DataLocalitySource`` counts as a slot without a hook, into which the daemon merges attributes.
     """
-    has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
+    has_clause = {str(slot["Name"]): contract.HERE in str(slot.get("Start")) for slot in slots}
     via = {str(slot["Name"]): slot.get(contract.SOURCE) for slot in slots}
     unhooked = {"merge", None} if is_merging else {"merge"}
     refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
@@ -168,14 +156,14 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
     if refusing:
         yield warning(
             "slots",
-            f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds have no"
+            f"{len(refusing)} slots have a START with {contract.HERE} and no hook: their startds have no"
             f" dataset attributes and refuse every job with datasets: {name_list(refusing)}",
             "remove the clause from START there, or install the hook: docs/operators/other-pools.md",
         )
     if without_clause:
         yield warning(
             "slots",
-            f"{len(without_clause)} slots with a hook have a START without {HERE_ATTRIBUTE}:"
+            f"{len(without_clause)} slots with a hook have a START without {contract.HERE}:"
             " after the data left the site, a claimed slot may still start jobs for CLAIM_WORKLIFE:"
             f" {name_list(without_clause)}",
             "install the output of hydrator pool-config --role startd",

@@ -301,7 +301,7 @@ def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_c
     registry = CollectorRegistry()
     Metrics(registry, "1").record_cycle(report, 1.0)
     assert registry.get_sample_value("hydrator_rejected_ads", {"publisher": "collector"}) == 1
-    (finding,) = [one for one in check_last_cycle(told, NOON, 60) if "EVIL" in one.message]
+    (finding,) = [one for one in check_last_cycle(told, NOON, 60, "7") if "EVIL" in one.message]
     assert finding.todo
 
 

@@ -93,6 +93,6 @@ def test_a_published_ad_that_is_dated_in_the_future_is_sent_again_at_once():
 
 def test_a_last_cycle_in_the_future_is_no_sign_of_life():
     told = {"at": to_unix(NOON + HOUR), "catalogues": {}, "publishers": {}}
-    (finding,) = check_last_cycle(told, NOON, 600)
+    (finding,) = check_last_cycle(told, NOON, 600, "7")
     assert finding.level == "warn"
     assert "1 h in the future" in finding.message

@@ -3,7 +3,9 @@
 import pytest
 
 from hydrator.config import parse
+from hydrator.diagnostics.check.secrets import examine_secrets
 from hydrator.wiring import find_unreadable_secrets
+from hydrator.wiring.secrets import find_files
 
 
 @pytest.fixture
@@ -46,3 +48,15 @@ def test_an_empty_secret_is_missing_but_a_list_of_tokens_may_be_empty(settings, 
 def test_secrets_of_the_submit_section_are_not_checked(settings, tmp_path):
     made = settings(submit={"daemon_url": "https://daemon", "token_file": "nowhere"})
     assert find_unreadable_secrets(made) == {}
+
+
+@pytest.mark.parametrize(("mode", "is_named"), [(0o600, False), (0o604, True), (0o620, True)])
+def test_secret_that_other_users_may_read_or_write_is_a_finding(settings, tmp_path, mode, is_named):
+    """A certificate is public, and the key of another catalogue is as secret as its password."""
+    x509 = {"auth": "x509", "client_cert": "password", "client_key": "token"}
+    made = settings(catalogue=[{**CATALOGUE, **x509}])
+    for name, its_mode in (("password", 0o644), ("tokens", 0o600), ("token", mode)):
+        (tmp_path / name).chmod(its_mode)
+    found = [one.message for one in examine_secrets(find_files(made))]
+    named = f"other users may read or write catalogue rucio.client_key {tmp_path / 'token'}"
+    assert found == [named] * is_named

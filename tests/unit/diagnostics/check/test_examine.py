@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.diagnostics.check.examine import count_steps, examine
+from hydrator.diagnostics.check.examine import examine
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.installation import PACKAGES, check_packages
 from hydrator.diagnostics.check.slots import site_of
@@ -143,15 +143,6 @@ def inputs(pool=None, **more) -> CheckInputs:
     always = {"policy": ReconcilePolicy(), "slot_attributes": SLOT_ATTRIBUTES, "is_advertising": True}
     nothing = {"catalogues": (), "queues": None, "ad_folder": None}
     return CheckInputs(pool=pool, collectors=each_of(pool), **{**always, **nothing, **more})
-
-
-def test_check_calls_back_after_each_service():
-    catalogues = [MemoryCatalogue(name, sites=[CAM], clock=lambda: NOON) for name in ("rucio", "file")]
-    examined = inputs(Pool(), catalogues=catalogues)
-    steps = []
-    examine(examined, lambda: steps.append(1))
-    assert len(steps) == count_steps(examined) == 6
-    assert count_steps(inputs()) == 0
 
 
 def ill(found: list[Finding]) -> list[Finding]:

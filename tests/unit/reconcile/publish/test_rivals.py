@@ -68,7 +68,7 @@ def test_rival_is_in_log_metrics_check_and_status(pool):
     metrics.record_cycle(report, 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 1
     (found,) = [
-        one for one in check_last_cycle(summary(report), pool.now, 60) if "another daemon" in one.message
+        one for one in check_last_cycle(summary(report), pool.now, 60, "7") if "another daemon" in one.message
     ]
     assert "docs/operators/monitoring.md#hydratorrival" in found.todo
     metrics.record_cycle(pool.turns(Pool().daemon(), polls=1)[0], 1.0)
