@@ -17,90 +17,27 @@ class _Commands(LazyGroup):
     """The command line."""
 
     table: ClassVar = {
-        "run": (
-            ".commands.run:run",
-            "Run the daemon: SIGTERM ends the daemon, SIGHUP makes the daemon read the configuration again.",
-        ),
-        "once": (
-            ".commands.run:once",
-            (
-                "Run one cycle: read catalogues, publish ads, read them back. Exits 1 if a part of the"
-                " cycle failed."
-            ),
-        ),
-        "plan": (
-            ".commands.run:plan",
-            "Print the actions that `once` would take, without publishing or saving anything.",
-        ),
-        "status": (
-            ".commands.inspect:status",
-            "Print the daemon's state: catalogues, publishers, demand, held changes and credentials.",
-        ),
-        "sites": (
-            ".commands.inspect:sites",
-            (
-                "Print every site: datasets by state, age of the facts, generation, and publishers that"
-                " have its ad."
-            ),
-        ),
-        "datasets": (
-            ".commands.inspect:datasets",
-            (
-                "Print every wanted dataset: its state and age at each site, and the number of jobs that"
-                " name it."
-            ),
-        ),
-        "network": (
-            ".commands.inspect:network",
-            "Print the rate from each site to each other site, and where the figure comes from.",
-        ),
-        "check": (
-            ".commands.check:check",
-            "Examine an installation and give advice on each problem. Exits 1 if any finding is a failure.",
-        ),
+        "run": (".commands.run:run", "Run the daemon until SIGTERM; SIGHUP makes it read its configuration."),
+        "once": (".commands.run:once", "Run one cycle: read catalogues, publish ads, read them back."),
+        "plan": (".commands.run:plan", "Print the actions that `once` would take, and take none."),
+        "status": (".commands.inspect:status", "Print the daemon's state, and what needs attention."),
+        "sites": (".commands.inspect:sites", "Print every site, or one site with the changes of its ad."),
+        "datasets": (".commands.inspect:datasets", "Print the state of every wanted dataset at each site."),
+        "network": (".commands.inspect:network", "Print the rate between sites, and where it comes from."),
+        "check": (".commands.check:check", "Examine an installation and give advice on each problem."),
         "pool-config": (
             ".commands.pool_config:pool_config",
             "Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK.",
         ),
-        "run-anywhere": (
-            ".commands.control.run_anywhere:run_anywhere",
-            "Let queued jobs run anywhere: set their locality requirement to true.",
-        ),
-        "hook": (
-            ".app:hook",
-            "Print the STARTD_CRON hook, one Python file for worker nodes.",
-        ),
-        "why": (
-            ".commands.why:why",
-            "Explain why a job is idle at each site and what would help; or where a job with DIDs could run.",
-        ),
-        "approve": (
-            ".commands.control.approve:approve",
-            (
-                "Approve the held changes that `hydrator status` shows now; the daemon's next cycle"
-                " applies them."
-            ),
-        ),
-        "init": (
-            ".commands.init:init_command",
-            "Write a first configuration: query the pool and the catalogue, and prompt for the rest.",
-        ),
-        "report": (
-            ".commands.report:report",
-            ("Report whether jobs started beside their data. Exits 1 if a schedd's history is incomplete."),
-        ),
-        "submit": (
-            ".app:submit",
-            "Prepare jobs for data locality.",
-        ),
-        "token": (
-            ".commands.token:token",
-            "Create, list and revoke tokens of the HTTP API.",
-        ),
-        "staging": (
-            ".commands.control.staging:staging",
-            "List, approve, cancel and stop the daemon's requests of data.",
-        ),
+        "run-anywhere": (".commands.control.run_anywhere:run_anywhere", "Let queued jobs run anywhere."),
+        "hook": (".app:hook", "Print the STARTD_CRON hook, one Python file for worker nodes."),
+        "why": (".commands.why:why", "Explain why a job is idle, or where a job with DIDs could run."),
+        "approve": (".commands.control.approve:approve", "Approve the changes that the daemon holds back."),
+        "init": (".commands.init:init_command", "Write a first configuration, with answers or by options."),
+        "report": (".commands.report:report", "Report whether jobs started beside their data."),
+        "submit": (".app:submit", "Prepare jobs for data locality."),
+        "token": (".commands.token:token", "Create, list and revoke tokens of the HTTP API."),
+        "staging": (".commands.control.staging:staging", "List, approve, cancel and stop requests of data."),
     }
 
 

@@ -14,7 +14,10 @@ def check(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Examine an installation and give advice on each problem. Exits 1 if any finding is a failure."""
+    """Examine an installation and give advice on each problem.
+
+    Exits 1 if any finding is a failure.
+    """
     from hydrator.cli.output import tables as show
     from hydrator.config import load
     from hydrator.diagnostics.check.examine import examine

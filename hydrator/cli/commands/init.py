@@ -188,9 +188,10 @@ class InitOptions:
 
 
 def init(options: InitOptions) -> None:
-    """Write a first configuration: query the pool and the catalogue, and prompt for the rest.
+    """Write a first configuration, with answers or by options.
 
-    The command never overwrites a file. `hydrator check` lists what else the installation needs.
+    The command queries the pool and the catalogue, prompts for the rest, and never overwrites a file.
+    `hydrator check` lists what else the installation needs.
     """
     from hydrator.config import parse
 

@@ -15,7 +15,10 @@ from hydrator.domain.errors import ConfigError
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print the daemon's state: catalogues, publishers, demand, held changes and credentials."""
+    """Print the daemon's state, and what needs attention.
+
+    It has the catalogues, the publishers, the demand, the held changes and the credentials.
+    """
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import status_rows
 
@@ -30,7 +33,10 @@ def sites(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every site: datasets by state, age of the facts, generation, and publishers that have its ad."""
+    """Print every site, or one site with the changes of its ad.
+
+    A row has datasets by state, the age of the facts, the generation, and the publishers that have the ad.
+    """
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import site_change_rows, site_rows
     from hydrator.config import load
@@ -69,7 +75,7 @@ def datasets(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every wanted dataset: its state and age at each site, and the number of jobs that name it."""
+    """Print the state of every wanted dataset at each site."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import dataset_rows
     from hydrator.reconcile.snapshot.memory import provenance_rows
@@ -84,7 +90,7 @@ def datasets(
 
 
 def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print the rate from each site to each other site, and where the figure comes from."""
+    """Print the rate between sites, and where it comes from."""
     from hydrator.cli.output.network import build_network, print_network
     from hydrator.config import load
     from hydrator.state.network_rows import load_network

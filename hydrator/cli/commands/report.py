@@ -68,9 +68,9 @@ def report(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Report whether jobs started beside their data. Exits 1 if a schedd's history is incomplete.
+    """Report whether jobs started beside their data.
 
-    The command reads the jobs' own records from the histories of the schedds.
+    The command reads the jobs' own records from the histories of the schedds. Exits 1 if one is incomplete.
     """
     settings, now = load(config), system_clock()
     oldest = parse_since(since, now)

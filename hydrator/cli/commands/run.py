@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 
 def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
-    """Run the daemon: SIGTERM ends the daemon, SIGHUP makes the daemon read the configuration again."""
+    """Run the daemon until SIGTERM; SIGHUP makes it read its configuration."""
     from hydrator.daemon.daemon import run as run_daemon
 
     run_daemon(config)
 
 
 def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Run one cycle: read catalogues, publish ads, read them back. Exits 1 if a part of the cycle failed.
+    """Run one cycle: read catalogues, publish ads, read them back.
 
-    Exits 1 too if another daemon has just published there: the cycle replaces the ads of that daemon.
+    Exits 1 if a part of the cycle failed, or if another daemon has just published there: the cycle replaces
+    the ads of that daemon.
     """
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
@@ -63,7 +64,7 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
 
 
 def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print the actions that `once` would take, without publishing or saving anything.
+    """Print the actions that `once` would take, and take none.
 
     The list has no publisher http: only the running daemon has an HTTP server. It also has no requests for
     data: `staging list` shows those that the daemon would make.

@@ -25,8 +25,9 @@ def why(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain why a job is idle at each site and what would help; or where a job with DIDs could run.
+    """Explain why a job is idle, or where a job with DIDs could run.
 
+    The answer has the reasons at each site, and what would help.
     Exits 0 if the job would match now, runs, or has run; 3 if it would not match now; 1 if this is unknown.
     """
     from .why_answers import print_answers

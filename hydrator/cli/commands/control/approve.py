@@ -18,7 +18,10 @@ def approve(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Approve the held changes that `hydrator status` shows now; the daemon's next cycle applies them."""
+    """Approve the changes that the daemon holds back.
+
+    `hydrator status` shows them; the daemon's next cycle applies them.
+    """
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.domain.text import comma_separated, format_count

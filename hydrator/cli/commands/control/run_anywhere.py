@@ -29,9 +29,10 @@ def run_anywhere(
     all_jobs: Annotated[bool, typer.Option("--all", help="Every queued job, of all users.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let queued jobs run anywhere: set their locality requirement to true.
+    """Let queued jobs run anywhere.
 
-    The schedd allows this only to a queue super user. Exits 1 if no queued job matches.
+    The command sets their locality requirement to true; the schedd allows this only to a queue super user.
+    Exits 1 if no queued job matches.
     """
     constraint = select_jobs(jobs or (), all_jobs=all_jobs)
     from hydrator.config import load

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 staging = typer.Typer(
     cls=PlainGroup,
     add_completion=False,
-    help="List, approve, cancel and stop the daemon's requests of data.",
+    help="List, approve, cancel and stop requests of data.",
     no_args_is_help=True,
 )
 _MAX_REASON_CHARS = 190
