@@ -15,6 +15,7 @@ from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, with_requests
 from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain import untrusted as numbers
+from hydrator.domain.ads.dataset_sets import names_key
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.domain.ports import EndedJobs
 from hydrator.domain.text import format_duration
@@ -102,16 +103,23 @@ def group(**given: Any) -> dict[str, Any]:
         "site": "CAM", "advertised_site": "CAM", "generation": 7, "as_of": 7, "via": "hook", "slots": 1,
         "state": "Unclaimed", "example": "slot1@a", "dynamic": False, "partitionable": False,
         "matches": False, "theirs": [], "job_values": [], "slot_values": [], "largest_resources": {},
-        "facts": [False, "PARTIAL", 0.5, 7], **given,
+        "facts": [*FACTS.values()], **given,
     }  # fmt: skip
 
 
+FACTS = {"usable": False, "state": "PARTIAL", "fraction": 0.5, "read": 7}
+FACTS |= {"local": False, "paced": True, "open": True, "share": 0.5, "seconds": 240, "source": "UK"}
+"""The values of the job's dataset, then of its set."""
+
+
 @pytest.mark.parametrize("value", [one for one in ODD if not isinstance(one, (list, dict))])
-@pytest.mark.parametrize("name", ["generation", "as_of", "advertised_site", "state", "fraction", "read"])
-def test_why_survives_any_value_in_a_slot(name, value):
-    facts = {"state": "PARTIAL", "fraction": 0.5, "read": 7}
-    odd = group(facts=[False, *{**facts, name: value}.values()]) if name in facts else group(**{name: value})
+@pytest.mark.parametrize("name", ["generation", "as_of", "advertised_site", "state", *FACTS])
+@pytest.mark.parametrize("mode", ["require", "auto"])
+def test_why_survives_any_value_in_a_slot(name, value, mode):
+    facts = {"facts": [*{**FACTS, name: value}.values()]}
+    odd = group(**(facts if name in FACTS else {name: value}))
     texts = {"RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
+    texts |= {"DataLocality": f'"{mode}"', "DataLocalityKey": f'"{names_key([L1])}"'}
     assert explained(texts, odd, group(advertised_site="RAL"))
 
 
