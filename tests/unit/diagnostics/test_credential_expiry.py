@@ -161,7 +161,7 @@ def test_check_advises_to_renew_expired_and_expiring_credentials():
             "publish.http.tls_certificate", "tls", Renewer.OPERATOR, NOON + left, NOON - 90 * DAY
         )
 
-    found = examine_credentials([one(-HOUR), one(HOUR), one(80 * DAY)], NOON)
+    found = list(examine_credentials([one(-HOUR), one(HOUR), one(80 * DAY)], NOON))
     assert [finding.level for finding in found] == [Level.FAIL, Level.WARN, Level.OK]
     assert found[0].message == "ended 2026-11-21 11:00 UTC, 1 h ago"
     assert {finding.todo for finding in found} == {"renew it: docs/operators/credentials.md#tls", ""}
