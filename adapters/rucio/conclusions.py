@@ -191,6 +191,9 @@ class DatasetConclusions:
         else:
             size = did_info.bytes_total if did_info else None
         poll.conclude(did, size, partial(self._build_replicas, poll, did, dataset_count, movements, ends_at))
+        if dataset_count.doubtful_storages and did in poll.conclusions:
+            doubtful = (poll.rses[name].sites for name in dataset_count.doubtful_storages & poll.rses.keys())
+            poll.conclusions[did] = _leave_open(poll.conclusions[did], frozenset().union(*doubtful))
         if dataset_count.is_empty:
             poll.empty_datasets.add(did)
 
@@ -206,6 +209,8 @@ class DatasetConclusions:
         cached = self._cached_replicas.get(did)
         if cached and ends_at is None and cached.is_valid_for(counts, movements, poll.rses):
             return cached.replicas
+        if doubtful := dataset_count.doubtful_storages:
+            movements = {name: each for name, each in movements.items() if name not in doubtful}
         rses = self._add_unlisted_rses(poll, counts.keys() | movements.keys())
         replicas = dataset_replicas(did, counts, movements, rses, held_until=poll.held_until)
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
@@ -283,7 +288,8 @@ class ContainerConclusions:
         total = sum(size for size in sizes if size is not None) if None not in sizes else None
         replicas = container_replicas(container, parts) if parts else ()
         replicas = apply_did_expiry(replicas, ends_at, poll.held_until)
-        poll.conclusions[container] = Seen(poll.started_at, replicas, total)
+        doubtful = frozenset[Site]().union(*(part.unreachable_sites for part in parts))
+        poll.conclusions[container] = _leave_open(Seen(poll.started_at, replicas, total), doubtful)
 
     def _check_members(self, poll: RucioPoll, container: Did, members: Dids) -> None:
         """Store an error of *container* in ``poll.errors`` if its list of datasets is incomplete.
@@ -313,6 +319,14 @@ class ContainerConclusions:
             and poll.started_at - last_check[0] < self._verify_every
             and last_check[1] == members
         )
+
+
+def _leave_open(seen: Seen, sites: AbstractSet[Site]) -> Seen:
+    """Return *seen*, which concludes nothing at those of *sites* where no replica is complete."""
+    complete = {replica.site for replica in seen.replicas if replica.state is ReplicaState.COMPLETE}
+    doubtful = frozenset(sites - complete)
+    replicas = tuple(replica for replica in seen.replicas if replica.site not in doubtful)
+    return replace(seen, replicas=replicas, unreachable_sites=doubtful) if doubtful else seen
 
 
 def _mark_growing(replica: Replica) -> Replica:

@@ -33,6 +33,8 @@ class DatasetCount:
     """The count of a dataset.
 
     *has_matching_rows* is true if the dataset's summary rows (*rows_version*) had the same counts.
+    *doubtful_storages* have files by the summary rows, but the count does not mention them: Rucio's summary
+    may be late after a deletion, or the count may be incomplete. Nothing is concluded there.
     """
 
     counted_at: datetime
@@ -40,6 +42,7 @@ class DatasetCount:
     has_matching_rows: bool
     counts: Counts
     is_empty: bool
+    doubtful_storages: frozenset[str] = frozenset()
 
     def is_settled(self, rows: Sequence[DatasetRow]) -> bool:
         """Return True if no transfer is possible: all storage elements with a rule or files are complete."""
@@ -239,16 +242,16 @@ def count_dataset(
         raise CatalogueGarbled(queries.name, f"list_dataset_replicas has two different counts of {did}")
     has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
     is_empty = not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, did)
-    return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty)
+    doubtful = frozenset(shallow.keys() - counts.keys())
+    return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty, doubtful)
 
 
 def _count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
-    return largest_counts(
-        queries.ask(
-            lambda client: client.list_dataset_replicas(*split_did(did), deep=True),
-            lambda answer: parse_deep_rows(did, answer),
-        )
+    counts = queries.ask(
+        lambda client: client.list_dataset_replicas(*split_did(did), deep=True),
+        lambda answer: largest_counts(parse_deep_rows(did, answer)),
     )
+    return {storage: count for storage, count in counts.items() if count.length}
 
 
 def _is_empty(queries: QueryRunner, did: Did) -> bool:

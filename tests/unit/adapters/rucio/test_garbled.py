@@ -221,6 +221,44 @@ def test_a_smaller_count_is_accepted_after_two_equal_answers(asking, stand_in):
     assert stand_in.asked.count(DEEP) == 1
 
 
+def no_files(rows: list[dict]) -> list[dict]:
+    return [{**row, "length": 0, "available_length": 0} for row in rows]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("cut", [lambda _: [], no_files, without("UK-DISK")], ids=["none", "0 of 0", "one site"])
+def test_storage_that_every_count_lacks_but_the_summary_has_is_in_doubt(asking, stand_in, is_first, cut):
+    """Case R4: after two equal answers the dataset counted as deleted."""
+    stand_in.holdings[SICK] = {"UK-DISK": "available"}
+    catalogue = asking(verify_every=timedelta(0))
+    if not is_first:
+        read(catalogue)
+    stand_in.spoil[DEEP] = cut
+    for _ in range(3):
+        readings = catalogue.read({*DIDS, BOX}).readings
+        for did in (SICK, BOX):
+            assert not isinstance(readings[did], Unseen)
+            assert readings[did].unreachable_sites == {"UK"}
+            assert not any(each.site == "UK" for each in readings[did].replicas)
+    del stand_in.spoil[DEEP]
+    assert seen(read(catalogue))[SICK] == {("UK", COMPLETE)}
+    stand_in.spoil[DEEP] = cut
+    stand_in.spoil[CHEAP] = without("L2")
+    assert seen(read(catalogue))[SICK] == set(), "both answers agree now"
+
+
+def test_doubt_about_one_storage_leaves_the_others_as_they_are(asking, stand_in):
+    stand_in.holdings[SICK] = {"UK-DISK": "available", "AU-DISK": "available"}
+    stand_in.storages["UK-DISK2"] = "UK"
+    catalogue = asking()
+    stand_in.spoil[DEEP] = without("UK-DISK")
+    reading = catalogue.read({SICK}).readings[SICK]
+    assert (reading.unreachable_sites, [each.site for each in reading.replicas]) == ({"UK"}, ["AU"])
+    stand_in.holdings[SICK] = {"UK-DISK": "available", "UK-DISK2": "available"}
+    reading = catalogue.read({SICK}).readings[SICK]
+    assert (reading.unreachable_sites, [each.site for each in reading.replicas]) == (set(), ["UK"])
+
+
 def test_the_first_count_is_compared_with_the_cheap_row(asking, stand_in):
     stand_in.spoil[DEEP] = once(without("UK-DISK"))
     readings = read(asking())
