@@ -165,6 +165,7 @@ class RucioCatalogue:
         members = {did for each in poll.members_by_container.values() for did in each}
         poll.did_infos.update(self._member_resolver.resolve(poll, members - dids))
         self._failed_queries.forget_all_but(dids | members)
+        self._queries.forget_all_but(dids | members)
         self._recount_missed(poll)
         self._read_datasets(poll, datasets | members)
         self._resolver.confirm_absent(poll, dids)

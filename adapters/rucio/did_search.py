@@ -89,6 +89,11 @@ class CaseVariantFinder:
         self._did_search = search
         self._variants: dict[Did, frozenset[Did]] = {}
         self._due_at: dict[Did, datetime] = {}
+        self._retry_at: dict[str, datetime] = {}
+        """By scope in lower case, "" for the list of scopes: the end of the pause after a failed query.
+
+        It holds for new DIDs, too: otherwise a new DID in each poll would repeat the query in each poll.
+        """
 
     def add_case_variants(self, readings: Mapping[Did, Reading], now: datetime) -> dict[Did, Reading]:
         """Return *readings*, each with its case variants from the last search."""
@@ -112,22 +117,27 @@ class CaseVariantFinder:
         """Search scope by scope until the 20 s are over; first the scope that has been due for longest."""
         groups = defaultdict[str, list[Did]](list)
         for did in sorted(due_dids):
-            groups[split_did(did)[0].casefold()].append(did)
+            folded = split_did(did)[0].casefold()
+            if max(self._retry_at.get(folded, now), self._retry_at.get("", now)) <= now:
+                groups[folded].append(did)
         waiting = sorted(groups, key=lambda folded: (self._first_due_at(groups[folded]), folded))
+        if not waiting:
+            return
+        retry_at = now + min(search_every, _RETRY_AFTER)
         try:
             with self._queries.connection.start_poll(_SEARCH_SECONDS):
                 scopes = self._did_search.list_scopes()
                 for folded in waiting:
+                    self._retry_at[folded] = retry_at
                     dids = groups.pop(folded)
-                    self._due_at.update(dict.fromkeys(dids, now + min(search_every, _RETRY_AFTER)))
                     with suppress(CatalogueError):
                         self._search(dids, [scope for scope in scopes if scope.casefold() == folded])
                         self._due_at.update(dict.fromkeys(dids, now + search_every))
+                        del self._retry_at[folded]
                     if self._queries.connection.deadline.has_passed():
                         return
         except CatalogueError:
-            rest = (did for dids in groups.values() for did in dids)
-            self._due_at.update(dict.fromkeys(rest, now + min(search_every, _RETRY_AFTER)))
+            self._retry_at[""] = retry_at
 
     def _first_due_at(self, dids: Sequence[Did]) -> datetime:
         return min(self._due_at.get(did, NEVER) for did in dids)

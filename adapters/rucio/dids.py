@@ -31,7 +31,7 @@ from .responses import (
     read_time,
     require_record,
 )
-from .session.queries import MAX_UNANSWERED, QueryRunner, SeriesGuard, is_unanswered, split_did
+from .session.queries import QueryRunner, SeriesGuard, split_did
 from .session.transport import InvalidRequest, NotFound
 
 _MAX_SINGLE_QUERIES = 500  # at most so many names are looked up one by one in one poll
@@ -254,26 +254,26 @@ class ContainerLister:
     def list_all(self, poll: RucioPoll, containers: Dids) -> dict[Did, frozenset[Did]]:
         """Return the datasets in each of *containers*; store errors in ``poll.errors``."""
         drop_all_but(containers, self._failed_at)
-        members: dict[Did, frozenset[Did]] = {}
-        unanswered = 0
-        for did in sorted(containers, key=lambda each: (self._failed_at.get(each, NEVER), each)):
-            members[did] = frozenset()
+        members = dict.fromkeys(containers, frozenset[Did]())
+        for did in containers:
             if error := self._failed_queries.error_of(("members", did), poll.started_at):
                 poll.errors[did] = error
-            elif unanswered >= MAX_UNANSWERED:
-                poll.errors[did] = CatalogueUnreachable(
-                    self._queries.name,
-                    "its datasets were not listed: Rucio did not answer for other containers",
-                )
+        in_order = sorted(
+            containers - poll.errors.keys(), key=lambda did: (self._failed_at.get(did, NEVER), did)
+        )
+        jobs, guard = in_order[::-1], SeriesGuard(self._queries)
+        for did, answer in self._queries.ask_each(jobs, self.list_members):
+            if isinstance(answer, CatalogueError):
+                poll.errors[did] = answer
+                self._failed_at[did] = poll.started_at
+                self._failed_queries.add(("members", did), answer, poll.started_at)
             else:
-                try:
-                    members[did] = self.list_members(did)
-                    self._failed_queries.remove(("members", did))
-                except CatalogueError as error:
-                    poll.errors[did] = error
-                    self._failed_at[did] = poll.started_at
-                    unanswered += is_unanswered(error)
-                    self._failed_queries.add(("members", did), error, poll.started_at)
+                members[did] = answer
+                self._failed_queries.remove(("members", did))
+            if guard.should_stop_after(answer):
+                reason = "its datasets were not listed: Rucio did not answer for other containers"
+                poll.errors.update(dict.fromkeys(jobs, CatalogueUnreachable(self._queries.name, reason)))
+                jobs.clear()
         return members
 
     def list_members(self, container: Did) -> frozenset[Did]:

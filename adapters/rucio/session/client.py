@@ -257,6 +257,8 @@ class RucioConnection:
         self._is_writing = False
         self._faults_in_row = 0
         self._issued_validity: TokenValidity | None = None
+        self.answer_seconds = settings.timeout.total_seconds()
+        """The longest time without a byte of an answer."""
         self.server_time: datetime | None = None
         """The ``Date`` of the last answer: the server's clock, which also sets the times of rules."""
 
@@ -359,6 +361,7 @@ class RucioConnection:
                 self._client = self._login.connect(self._receive)
             if self._token is not None:
                 self._client.auth_token = self._token
+            self._client.timeout = self.answer_seconds
             answer = call(self._client)
         except CatalogueError as error:
             self._note_failure(error)

@@ -226,7 +226,9 @@ def no_files(rows: list[dict]) -> list[dict]:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-@pytest.mark.parametrize("cut", [lambda _: [], no_files, without("UK-DISK")], ids=["none", "0 of 0", "one site"])
+@pytest.mark.parametrize(
+    "cut", [lambda _: [], no_files, without("UK-DISK")], ids=["none", "0 of 0", "one site"]
+)
 def test_storage_that_every_count_lacks_but_the_summary_has_is_in_doubt(asking, stand_in, is_first, cut):
     """Case R4: after two equal answers the dataset counted as deleted."""
     stand_in.holdings[SICK] = {"UK-DISK": "available"}

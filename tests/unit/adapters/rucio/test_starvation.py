@@ -1,14 +1,16 @@
 """Names that Rucio refuses, fails over or does not have: all other datasets are read (on a stand-in)."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from hydrator.domain.errors import CatalogueDenied
+from adapters.rucio.session.client import Deadline
+from adapters.rucio.session.queries import QueryRunner, SeriesGuard
+from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.patience import wait_for
 from testbed.rucio_standin import RucioStandIn
@@ -138,6 +140,41 @@ def test_silent_histories_of_rules_do_not_come_first_again(asking, server):
     assert left[2] <= set(DIDS[:4])
 
 
+class Slow:
+    """A connection that has no answer for ``silent`` names; it adds up the seconds that they take."""
+
+    def __init__(self, silent: Collection[Did], settings: RucioSettings) -> None:
+        self.deadline = Deadline()
+        self.answer_seconds = settings.timeout.total_seconds()
+        self.lost_seconds = 0.0
+        self.silent = silent
+
+    def count(self, did: Did) -> str:
+        if did not in self.silent:
+            return "counted"
+        self.lost_seconds += self.answer_seconds
+        raise CatalogueUnreachable("rucio", "timed out")
+
+
+@pytest.mark.parametrize("part", [1, 2, 5])
+def test_hundreds_of_silent_datasets_delay_the_others_by_a_few_polls(tmp_path, part):
+    """Case R9: two silent datasets ended the counts of a poll, so 300 took 150 polls."""
+    settings = RucioSettings("rucio", "https://r", "me", tmp_path)
+    dids = [Did(f"lofar:L{n:04}") for n in range(600 // part)]
+    slow = Slow(frozenset(dids[:300:part]), settings)
+    queries, tried = QueryRunner(settings, slow), {}
+    for poll in range(1, 17):
+        slow.lost_seconds = 0.0
+        jobs = sorted(dids, key=lambda did: (tried.get(did, 0), did), reverse=True)
+        guard = SeriesGuard(queries)
+        for did, answer in queries.ask_each(jobs, slow.count):
+            tried[did] = poll
+            if guard.should_stop_after(answer):
+                jobs.clear()
+        assert slow.lost_seconds <= 2 * settings.timeout.total_seconds()
+    assert tried.keys() == set(dids)
+
+
 # -- names
 
 
@@ -218,6 +255,19 @@ def test_a_failed_search_for_case_variants_is_not_repeated_in_every_poll(server,
             now[0] = datetime(2026, 11, 22, 12 + hours, tzinfo=UTC)
             assert unseen(catalogue) == set()
             assert sum(path.endswith("/dids/search") for path in server.asked) == searches
+
+
+@pytest.mark.parametrize("path", ["/dids/search", "/scopes"])
+def test_new_names_do_not_repeat_a_search_that_fails(asking, server, path):
+    """Case R9: one newly wanted dataset a poll made the search run in each poll."""
+    server.trouble = {path: BROKEN}
+    catalogue = asking(twins_every=timedelta(hours=1))
+    server.holdings = {**server.holdings, **{f"new{n}:A": {"UK-DISK": "available"} for n in range(4)}}
+    for n in range(4):
+        catalogue.read({*DIDS[: n + 1], Did(f"new{n}:A")})
+    assert sum(f"{asked}".rstrip("/").endswith(path) for asked in server.asked) == (
+        1 if path == "/scopes" else 5
+    )
 
 
 def test_a_scope_that_cannot_be_searched_hides_no_variant_of_others(asking, server):
