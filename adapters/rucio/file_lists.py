@@ -5,6 +5,7 @@ only if its parts may be complete together. It lists the files again if the coun
 ``verify_every``. Jobs get the addresses of files from a lister on a separate connection.
 """
 
+import contextlib
 from array import array
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -29,6 +30,8 @@ from .responses import (
     Counts,
     Rows,
     iter_records,
+    largest_counts,
+    parse_deep_rows,
     read_amount,
     read_file,
     read_number,
@@ -202,7 +205,22 @@ class RucioFileLister:
         if len(sizes) > length or (len(sizes) < length and not self._is_container(did)):
             raise CatalogueGarbled(self.name, f"list_files lists {len(sizes)} of the {length} files of {did}")
         addresses = self._list_addresses(did, storages) if storages and sizes else {}
+        if storages and sizes and not any(addresses.values()):
+            self._check_archives(did, storages)
         return tuple(DatasetFile(file, sizes[file], addresses.get(file, {})) for file in sorted(sizes))
+
+    def _check_archives(self, did: Did, storages: AbstractSet[str]) -> None:
+        """Raise CatalogueGarbled if Rucio counts files of *did* at one of *storages*; none has an address."""
+        with contextlib.suppress(NotFound):  # a file or a container
+            counts = self._queries.ask(
+                lambda client: client.list_dataset_replicas(*split_did(did), deep=True),
+                lambda rows: largest_counts(parse_deep_rows(did, rows)),
+            )
+            if inside := sorted(name for name in storages & counts.keys() if counts[name].available_length):
+                reason = (
+                    f"its files at {', '.join(inside)} are inside archives, and Rucio has no address for any"
+                )
+                raise CatalogueGarbled(self._queries.name, f"{reason}: a job would find no file of it there")
 
     def _is_container(self, did: Did) -> bool:
         """Return whether *did* is a container; a container's length counts a file in two datasets twice."""

@@ -3,10 +3,14 @@
 from contextlib import suppress
 from pathlib import Path
 
-from hydrator.config import Settings
+from hydrator.config import RucioSource, Settings
 from hydrator.config.daemon import DaemonSettings
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
-from hydrator.diagnostics.check.installation import check_memory, check_rates
+from hydrator.diagnostics.check.installation import (
+    check_memory,
+    check_rates,
+    check_virtual_organisations,
+)
 from hydrator.diagnostics.check.last_cycle import (
     check_last_cycle,
     hung_after_seconds,
@@ -53,6 +57,13 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         daemon_findings=[
             *daemon_findings,
             *check_memory(_memory_limit(), needed_memory(settings, len(parts.pool.collectors))),
+            *check_virtual_organisations(
+                {
+                    one.name: (one.url, one.vo or "")
+                    for one in settings.catalogue
+                    if isinstance(one, RucioSource)
+                }
+            ),
             *_examine_rates(settings),
         ],
         stagers=tuple(parts.staging.stagers.values()),

@@ -51,6 +51,27 @@ def check_memory(limit_bytes: int | None, needed_bytes: int) -> Iterator[Finding
         )
 
 
+def check_virtual_organisations(servers: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:
+    """Warn about catalogues of one Rucio server for several VOs.
+
+    Each VO has names of its own, but jobs name a dataset without the VO.
+
+    Args:
+        servers: the address and the VO of each Rucio catalogue, by its name.
+    """
+    by_url: dict[str, dict[str, str]] = {}
+    for name, (url, vo) in servers.items():
+        by_url.setdefault(url.rstrip("/").casefold(), {})[vo] = name
+    for names in by_url.values():
+        if len(names) > 1:
+            yield warning(
+                "catalogue",
+                f"{', '.join(sorted(names.values()))} are VOs of one Rucio: a name that several of them"
+                " have counts as one dataset, with the best state of all",
+                "run one daemon for each VO, or make sure that their scopes differ",
+            )
+
+
 def check_rates(network: NetworkSettings, *, is_measured: bool) -> Iterator[Finding]:
     """Advise if the pacing of reads has no other figure than the built-in rate.
 

@@ -10,7 +10,7 @@ import pytest
 from adapters.worker import Worker
 from hydrator.config import load
 from hydrator.diagnostics.check.findings import Level
-from hydrator.diagnostics.check.installation import check_memory
+from hydrator.diagnostics.check.installation import check_memory, check_virtual_organisations
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.state.network_rows import NetworkRecord, save_network
 from hydrator.state.store import Store
@@ -171,3 +171,18 @@ def all_workers() -> list[Worker]:
 @pytest.mark.parametrize(("limit", "levels"), [(99, [Level.WARN]), (100, []), (None, [])])
 def test_memory_limit_below_the_needed_memory_is_a_warning(limit, levels):
     assert [finding.level for finding in check_memory(limit, 100)] == levels
+
+
+@pytest.mark.parametrize(
+    ("servers", "is_named"),
+    [
+        ({"a": ("https://rucio/", "ska"), "b": ("https://Rucio", "lofar")}, True),
+        ({"a": ("https://rucio", "ska"), "b": ("https://rucio", "")}, True),
+        ({"a": ("https://rucio", "ska"), "b": ("https://other", "lofar")}, False),
+        ({"a": ("https://rucio", "ska"), "b": ("https://rucio", "ska")}, False),
+    ],
+)
+def test_virtual_organisations_of_one_rucio_are_named(servers, is_named):
+    """Case R10: a DID of two VOs has the best state of both."""
+    found = [*check_virtual_organisations(servers)]
+    assert [(one.level, "a, b" in one.message) for one in found] == [(Level.WARN, True)] * is_named

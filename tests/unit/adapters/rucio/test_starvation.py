@@ -171,7 +171,7 @@ def test_hundreds_of_silent_datasets_delay_the_others_by_a_few_polls(tmp_path, p
             tried[did] = poll
             if guard.should_stop_after(answer):
                 jobs.clear()
-        assert slow.lost_seconds <= 2 * settings.timeout.total_seconds()
+        assert slow.lost_seconds < 3 * settings.timeout.total_seconds()
     assert tried.keys() == set(dids)
 
 

@@ -83,6 +83,17 @@ def test_files_are_listed_with_sizes_and_requested_addresses(lister, stand_in):
     assert stand_in.asked == [("AU-DISK|UK-DISK", "all")]
 
 
+def test_dataset_whose_files_are_all_inside_archives_says_what_a_job_would_find(lister, stand_in):
+    """Case R3: it is complete at UK-DISK by every count, but no file has an address."""
+    stand_in.rows = []
+    assert lister.list_files({DID}, {"UK-DISK"}, 9)[DID][0].addresses == {}, "it is not at UK-DISK"
+    stand_in.holdings = {DID: {"UK-DISK": "available"}}
+    reason = lister.list_files({DID}, {"UK-DISK"}, 9)[DID].reason
+    assert "its files at UK-DISK are inside archives" in reason
+    assert "a job would find no file" in reason
+    assert len(lister.list_files({DID}, {"AU-DISK"}, 9)[DID]) == 2
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_list_that_was_cut_is_an_error_of_its_dataset(lister, stand_in, kept):
     stand_in.list_files = stand_in.list_files[:kept]
