@@ -195,6 +195,8 @@ class JobMatch:
             "generation": self._evaluate_scalar(contract.GENERATION, slot),
             "via": self._evaluate_scalar(contract.SOURCE, slot),
             "state": self._evaluate_scalar("State", slot),
+            "broken_reason": self._evaluate_scalar("SlotBrokenReason", slot),
+            "hook_error": self._evaluate_scalar(contract.ERROR, slot),
             "partitionable": self._evaluate_scalar("PartitionableSlot", slot) is True,
             "dynamic": self._evaluate_scalar("DynamicSlot", slot) is True,
             "requirements": text,
@@ -343,6 +345,8 @@ MATCH_SLOT_ATTRIBUTES = (
     contract.GENERATION,
     contract.VERSION,
     contract.SOURCE,
+    contract.ERROR,
+    "SlotBrokenReason",
 )
 MAX_JOB_GROUPS = 20
 JOB_KIND_ATTRIBUTES = (

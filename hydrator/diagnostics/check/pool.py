@@ -149,8 +149,8 @@ def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
             yield failure(
                 f"schedd {schedd}",
                 f"the query failed: {answer.reason}",
-                "grant the daemon's identity READ at the schedd: docs/operators/security.md has the"
-                " line for SCHEDD.ALLOW_READ",
+                "check that the schedd runs, and grants the daemon's identity READ:"
+                " docs/operators/security.md has the line for SCHEDD.ALLOW_READ",
             )
             continue
         if pool.ping("schedd", "WRITE", schedd).is_allowed:
@@ -170,7 +170,14 @@ def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
 def _check_budget(schedd: Mapping[str, Any]) -> Iterator[Finding]:
     """Advise if waiting jobs can use up what the schedd asks the negotiator for, whatever other jobs wait."""
     budget = parse_budget(schedd)
-    if budget and budget.can_starve:
+    if budget and budget.idle > 0 and budget.room == 0:
+        yield advice(
+            f"schedd {schedd['Name']}",
+            f"{budget.running} jobs run, of MAX_JOBS_RUNNING = {budget.most}: none of the {budget.idle} idle"
+            " jobs can start",
+            "raise MAX_JOBS_RUNNING, unless the machine of the schedd can run no more shadows",
+        )
+    elif budget and budget.can_starve:
         yield advice(
             f"schedd {schedd['Name']}",
             f"{budget.idle} jobs are idle and {budget.running} run, of MAX_JOBS_RUNNING = {budget.most}:"

@@ -157,6 +157,8 @@ def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
             return "that meet the job's requirements"
         case MismatchCause.START:
             return "whose START accepts the job"
+        case MismatchCause.BROKEN:
+            return "not broken"
         case _:
             return "free now"
 

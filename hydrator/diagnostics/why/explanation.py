@@ -28,6 +28,7 @@ class MismatchCause(StrEnum):
     PATH = "path"
     REQUIREMENT = "requirement"
     START = "start"
+    BROKEN = "broken"  # the startd says that the slot cannot be used
     BUSY = "busy"
     SLOTS = "slots"  # the site has no slots
 
@@ -37,7 +38,7 @@ class Reason:
     """One reason why the job does not match some slots of a site.
 
     Attributes:
-        cause: data, missed, cores, memory, disk, gpus, platform, path, requirement, start…
+        cause: data, missed, cores, memory, disk, gpus, platform, path, requirement, start, broken…
         is_about_data: true if the cause is data.
         slots: slots that this reason excludes.
         text: the reason in one sentence.

@@ -160,7 +160,7 @@ def _explain_missing(
     job: JobFacts, did: Did, site: Site, group: SlotGroup, knowledge: DaemonKnowledge | None, now: datetime
 ) -> MissingDataset:
     """Explain why *job* cannot use *did* at the slots of *group*, and what would have to arrive there."""
-    slot_state = group.dataset_states.get(did, SlotDatasetState(False))
+    slot_state = _state_at(group, did)
     fact = _find_fact(did, site, knowledge)
     # the provenance explains the daemon's state, not another one in the slot
     has_cause = fact is not None and slot_state.state in {None, fact.state}
@@ -182,7 +182,7 @@ def _explain_missing(
         similar_names=names,
         replacement=next((name for name in names if is_complete(_find_fact(name, site, knowledge))), None),
     )
-    if missing.is_at_site:
+    if missing.is_at_site or missing.state == DatasetState.UNAVAILABLE:
         return replace(missing, missing_bytes=0)
     ends_at = (
         fact.provenance.ready_at if fact and fact.state == missing.state == DatasetState.STAGING else None
@@ -200,6 +200,14 @@ def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact 
     return facts.facts.get(did) if facts else None
 
 
+def _state_at(group: SlotGroup, did: Did) -> SlotDatasetState:
+    """Return the state of *did* in the slot ad, or what the entry of the whole set says of it."""
+    state = group.dataset_states.get(did, SlotDatasetState(False))
+    if state.state is None and group.set_facts.share == 1:
+        return SlotDatasetState(False, DatasetState.AVAILABLE, None, group.set_facts.as_of)
+    return state
+
+
 def _find_reason(
     job: JobFacts,
     did: Did,
@@ -210,13 +218,14 @@ def _find_reason(
     now: datetime,
 ) -> tuple[MissingReason, str, tuple[Did, ...]]:
     """Return the reason, its sentence, and names to use instead; *how* says how the state came about."""
-    state = group.dataset_states.get(did, SlotDatasetState(False))
+    state = _state_at(group, did)
     spellings = knowledge.snapshot.misspelt_dids.get(did, ()) if knowledge else ()
     if did in job.never_published:
         text = f"{did} is never published, by [publish] never: the job runs as in a pool without this daemon"
         return MissingReason.NEVER, text, ()
     if group.generation is None and state.state is None:
-        text = "the slots have no DataLocality attributes: no hook runs there (docs/operators/glideins.md)"
+        hook = f"the hook there fails: {group.hook_error}" if group.hook_error else "no hook runs there"
+        text = f"the slots have no DataLocality attributes: {hook} (docs/operators/glideins.md)"
         return MissingReason.UNHYDRATED, f"{did}: {text}", ()
     if spellings:
         text = f"{did} is written with another letter case: the catalogue has {comma_separated(spellings)}"
@@ -231,10 +240,14 @@ def _find_reason(
         text = f"the slot ads list {did} as AVAILABLE, but without the time of this fact"
         return MissingReason.NO_AGE, text, ()
     most = job.max_age_seconds
-    limit = "" if most is None else f"; the job accepts no fact older than {format_duration(most)}"
+    limit = (
+        f"accepts no fact older than {format_duration(most)}"
+        if most is not None
+        else "has no DataLocalityMaxAge"
+    )
     age = format_duration(to_unix(now) - state.as_of)
-    text = f"{did} was AVAILABLE {age} ago{limit}: find the cause with hydrator status and hydrator check"
-    return MissingReason.STALE, text, ()
+    text = f"{did} was AVAILABLE {age} ago; the job {limit}"
+    return MissingReason.STALE, f"{text}: find the cause with hydrator status and hydrator check", ()
 
 
 def _find_reason_of_absence(
@@ -315,7 +328,8 @@ def set_reason_text(job: JobFacts, group: SlotGroup, missing: Sequence[MissingDa
     if facts.is_local:
         return ""
     here = f"{format_percent(facts.share).strip() or '0 %'} of the job's data is here"
-    parts = [here] if facts.share or (not missing and facts.share is not None) else []
+    is_part = facts.share is not None and facts.share < 1
+    parts = [here] if is_part and (facts.share or not missing) else []
     if job.mode == AUTO and facts.is_paced:
         parts.append("the job may not read its data from here now")
     return "; ".join(parts)

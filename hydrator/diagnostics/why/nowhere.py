@@ -48,7 +48,8 @@ def _small_copies(
     is_absent = all(did not in facts or facts[did].state is DatasetState.PARTIAL for did in lacking)
     if len(known) < len(sizes) or not is_absent:
         return []
-    missing = sum(known[did] for did in lacking)
+    fractions = {did: facts[did].fraction or 0 for did in lacking if did in facts}
+    missing = round(sum(known[did] * (1 - fractions.get(did, 0)) for did in lacking))
     text = describe_small_copy(lacking, missing, sum(known.values()), site)
     return [(missing, text)] if text else []
 

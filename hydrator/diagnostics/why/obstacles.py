@@ -8,7 +8,6 @@ from datetime import datetime
 from hydrator.domain.model import DaemonKnowledge, Site, to_unix
 from hydrator.domain.text import (
     deduplicate,
-    format_count,
     format_duration,
     format_time,
     shorten,
@@ -75,6 +74,8 @@ _GENERATED_WORDS = frozenset().union(*_RESOURCE_ATTRIBUTES.values()) | {
 def causes_of(group: SlotGroup) -> set[MismatchCause]:
     if group.can_run_now:
         return set()
+    if group.broken_reason:
+        return {MismatchCause.BROKEN}
     causes = {cause for _, cause in _failing_clauses(group)}
     if group.is_match:  # the slot matches, but is not free
         causes.add(MismatchCause.BUSY)
@@ -95,16 +96,13 @@ def _reason_text(
 ) -> str:
     clause_list = shorten_list([f"`{shorten(text)}`" for text in failing_clauses])
     match cause:
-        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS if (
-            _RESOURCE[cause] not in job.requests
-        ):
-            capacity = capacity_text(cause, groups)
-            return f"its request depends on the slot, and exceeds the {capacity} of the largest slot there"
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
-            return (
-                f"it requests {requested_amount(cause, job)}; the largest slot there has"
-                f" {capacity_text(cause, groups)}"
-            )
+            return _resource_text(cause, job, groups)
+        case MismatchCause.BROKEN:
+            reasons = deduplicate(group.broken_reason for group in groups)
+            return f"broken, so no job can run there: {shorten_list(reasons, '; ')}"
+        case MismatchCause.BUSY if all(group.state == "Drained" for group in groups):
+            return "busy: they drain, and take no new job"
         case MismatchCause.BUSY:
             return f"busy: {_resource_use_text(job, groups)}"
         case MismatchCause.PLATFORM:
@@ -179,13 +177,38 @@ _RESOURCE = {
 }
 
 
+def _resource_text(cause: MismatchCause, job: JobFacts, groups: Sequence[SlotGroup]) -> str:
+    """Return why the job's request for a resource fits none of *groups*."""
+    name, most = _RESOURCE[cause], capacity_text(cause, groups)
+    if has_bad_request(cause, job, groups):
+        return f"its {request_attribute(cause)} is not a number"
+    if name in job.requests:
+        largest = f"the largest slot there has {most}" if most else "the slots there have none"
+        return f"it requests {requested_amount(cause, job)}; {largest}"
+    largest = f"exceeds the {most} of the largest slot there" if most else "the slots there have none"
+    return f"its request depends on the slot, and {largest}"
+
+
+def has_bad_request(cause: MismatchCause, job: JobFacts, groups: Sequence[SlotGroup]) -> bool:
+    """Return True if the job's request for the resource of *cause* is a number at none of *groups*."""
+    values = {clause.value for group in groups for clause, its in _failing_clauses(group) if its is cause}
+    return _RESOURCE[cause] not in job.requests and values <= {"undefined", "error"}
+
+
+def request_attribute(cause: MismatchCause) -> str:
+    """Return the attribute with the job's request for the resource of *cause*."""
+    return f"Request{_RESOURCE[cause]}"
+
+
 def requested_amount(cause: MismatchCause, job: JobFacts) -> str:
     amount = job.requests.get(_RESOURCE[cause])
     return f"the {cause} that the job requests" if amount is None else _amount_with_unit(cause, amount)
 
 
 def capacity_text(cause: MismatchCause, groups: Sequence[SlotGroup]) -> str:
-    return _amount_with_unit(cause, _capacity(cause, groups))
+    """Return the largest amount of the resource that a slot has in all; empty if none has any."""
+    amount = _capacity(cause, groups)
+    return _amount_with_unit(cause, amount) if amount > 0 else ""
 
 
 def _capacity(cause: MismatchCause, groups: Sequence[SlotGroup]) -> float:
@@ -205,15 +228,18 @@ def has_free_capacity(cause: MismatchCause, group: SlotGroup) -> bool:
 def _amount_with_unit(cause: MismatchCause, amount: float) -> str:
     match cause:
         case MismatchCause.MEMORY:
-            return f"{amount:.0f} MiB of memory" if amount < 10_240 else f"{amount / 1024:.0f} GiB of memory"
+            mebibytes, unit = amount, " of memory"
         case MismatchCause.DISK:
-            return (
-                f"{amount / 1024:.0f} MiB of disk" if amount < 2**24 else f"{amount / 2**20:.0f} GiB of disk"
-            )
-        case MismatchCause.GPUS:
-            return format_count(round(amount), "GPU")
+            mebibytes, unit = amount / 1024, " of disk"
         case _:
-            return format_count(round(amount), "core")
+            word = "GPU" if cause is MismatchCause.GPUS else "core"
+            return f"{_digits(amount)} {word}{'' if round(amount) == 1 else 's'}"
+    size = f"{_digits(mebibytes)} MiB" if mebibytes < 10_240 else f"{_digits(mebibytes / 1024)} GiB"
+    return f"{size}{unit}"
+
+
+def _digits(amount: float) -> str:
+    return f"{amount:.0f}" if abs(amount) < 1e12 else f"{amount:.3g}"
 
 
 def list_reasons(

@@ -74,6 +74,7 @@ SET_EXPRESSIONS = (
     *map(swap_sides, (LOCAL_EXPRESSION, PACED_EXPRESSION, OPEN_EXPRESSION)),
     "TARGET.DataLocalitySets[MY.DataLocalityKey]",
     *map(swap_sides, (OPEN_SECONDS, OPEN_SOURCE)),
+    "TARGET.DataLocalitySetsAsOf[MY.DataLocalityKey] ?: TARGET.DataLocalityAsOf",
 )
 """The expressions whose values :func:`_parse_set_facts` reads: the same look-ups as in the slot's own."""
 _MAX_READ_SECONDS = 10**9
@@ -92,6 +93,7 @@ class SlotSetFacts:
         share: share of the job's data that is on disk at the site.
         open_seconds: seconds that the job would read its missing data; null: it may not.
         source: site from which the job would read.
+        as_of: time of the facts about the job's data.
     """
 
     is_local: bool = False
@@ -100,6 +102,7 @@ class SlotSetFacts:
     share: Share | None = None
     open_seconds: int | None = None
     source: Site | None = None
+    as_of: UnixTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ class SlotGroup:
     """Slots of one site that are equal for the job.
 
     ``largest_resources`` has the largest amount of each resource that one of these slots has.
+    ``broken_reason`` is the startd's reason why no job can run there, ``hook_error`` the hook's last error.
     """
 
     site: Site
@@ -135,6 +139,8 @@ class SlotGroup:
     pool: str = ""  # the collector of another pool if the schedd flocks there; else empty
     largest_resources: Mapping[str, float] = field(default_factory=dict)
     set_facts: SlotSetFacts = SlotSetFacts()
+    broken_reason: str = ""
+    hook_error: str = ""
 
     @property
     def can_run_now(self) -> bool:
@@ -142,7 +148,8 @@ class SlotGroup:
 
     @property
     def is_busy(self) -> bool:
-        return self.state in _BUSY_STATES
+        """Return True if the slot takes no job now, whatever the job is."""
+        return self.state in _BUSY_STATES or bool(self.broken_reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +356,8 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
         pool=str(row.get("pool") or ""),
         largest_resources=row["largest_resources"],
         set_facts=_parse_set_facts(facts[4 * len(dids) :]),
+        broken_reason=shorten(str(row.get("broken_reason") or "")),
+        hook_error=shorten(str(row.get("hook_error") or "")),
     )
 
 
@@ -360,7 +369,7 @@ def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
 
 def _parse_set_facts(values: Sequence[object]) -> SlotSetFacts:
     """Parse the values of ``SET_EXPRESSIONS`` at one slot; a startd can write any value."""
-    is_local, is_paced, is_open, share, seconds, source = values
+    is_local, is_paced, is_open, share, seconds, source, as_of = values
     number = valid_number(seconds) if is_open is True else None
     return SlotSetFacts(
         is_local is True,
@@ -369,6 +378,7 @@ def _parse_set_facts(values: Sequence[object]) -> SlotSetFacts:
         _valid_share(share),
         int(number) if number is not None and 0 <= number <= _MAX_READ_SECONDS else None,
         Site(shorten(source)) if isinstance(source, str) and source else None,
+        _to_integer(as_of),
     )
 
 

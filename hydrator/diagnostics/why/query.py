@@ -208,6 +208,8 @@ def _explain_ended_job(
         if ad:
             return _history_answer(ad, name, query.now)
     job_number = f"{cluster}" if proc is None else f"{cluster}.{proc}"
+    if not names:
+        raise PoolError(f"job {job_number}", "the collector lists no schedd")
     failures = [f"{name} did not answer: {reason}" for name, reason in unreachable_schedds.items()]
     where = "no schedd that answered has the job" if failures else "no schedd has the job"
     raise PoolError(f"job {job_number}", "; ".join([f"{where}, in its queue or its history", *failures]))

@@ -17,7 +17,7 @@ from hydrator.submit.outlook import is_small_part
 
 from .explanation import MismatchCause, Reason, Remedy, SiteMatch
 from .missing_data import AUTO, MissingDataset, MissingReason
-from .obstacles import capacity_text, causes_of, has_free_capacity
+from .obstacles import capacity_text, causes_of, has_bad_request, has_free_capacity, request_attribute
 from .pool_facts import JobFacts, SlotGroup
 
 _SHORT_WAIT_SECONDS = 1800
@@ -49,30 +49,39 @@ def find_group_remedy(
     return Remedy(cost, text, all(way.is_sure for way in ways), sum(copies) if copies else None)
 
 
+_REMEDIES = {
+    MismatchCause.BUSY: Remedy(1, "a slot becomes free"),
+    MismatchCause.PATH: Remedy(7, "submit the job again after adding a [[storage]] table for the site"),
+    MismatchCause.REQUIREMENT: Remedy(
+        7, "change the job's own requirements (with condor_qedit, or submit the job again)"
+    ),
+    MismatchCause.START: Remedy(8, "the site's operator changes START"),
+    MismatchCause.BROKEN: Remedy(8, "the site's operator corrects the startd's configuration"),
+    MismatchCause.PLATFORM: Remedy(9, "build the job for the platform of these slots"),
+}
+
+
 def _cause_remedy(
     cause: MismatchCause, job: JobFacts, group: SlotGroup, reasons: Sequence[Reason], now: datetime
 ) -> Remedy:
-    match cause:
-        case MismatchCause.BUSY:
-            return Remedy(1, "a slot becomes free")
-        case MismatchCause.DATA:
-            data_reasons = [reason for reason in reasons if reason.cause is cause]
-            return find_data_remedy(job, data_reasons, group.site, now)
-        case MismatchCause.UNREADABLE_DATA:
-            return _misses_remedy(job, now)
-        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
-            text = f"ask for {capacity_text(cause, [group])} or less"
-            if has_free_capacity(cause, group):
-                return Remedy(4, text)
-            return Remedy(5, f"{text}, and a slot becomes free")
-        case MismatchCause.PATH:
-            return Remedy(7, "submit the job again after adding a [[storage]] table for the site")
-        case MismatchCause.REQUIREMENT:
-            return Remedy(7, "change the job's own requirements (with condor_qedit, or submit the job again)")
-        case MismatchCause.START:
-            return Remedy(8, "the site's operator changes START")
-        case _:
-            return Remedy(9, "build the job for the platform of these slots")
+    if cause is MismatchCause.DATA:
+        return find_data_remedy(job, [each for each in reasons if each.cause is cause], group.site, now)
+    if cause is MismatchCause.UNREADABLE_DATA:
+        return _misses_remedy(job, now)
+    return _REMEDIES.get(cause) or _resource_remedy(cause, job, group)
+
+
+def _resource_remedy(cause: MismatchCause, job: JobFacts, group: SlotGroup) -> Remedy:
+    """Return the change for a request for cores, memory, disk or GPUs that is too large for the slot."""
+    attribute, most = request_attribute(cause), capacity_text(cause, [group])
+    if has_bad_request(cause, job, [group]):
+        return Remedy(4, f"give {attribute} a number")
+    if not most:
+        return Remedy(7, f"submit the job again without {attribute}")
+    text = f"ask for {most} or less"
+    if has_free_capacity(cause, group):
+        return Remedy(4, text)
+    return Remedy(5, f"{text}, and a slot becomes free")
 
 
 def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
@@ -161,7 +170,7 @@ def _dataset_remedy(job: JobFacts, missing: MissingDataset) -> Remedy:
             text = f"the data manager renames {did}, or the dataset whose name differs in letter case only"
             return Remedy(10, text, is_sure=is_there)
         case MissingReason.UNHYDRATED if is_there:
-            return Remedy(8, "install the hook at the site")
+            return Remedy(8, "install the hook at the site, or repair it")
         case MissingReason.UNHYDRATED:
             return Remedy(9, "install the hook at the sites that have the data", is_sure=False)
         case MissingReason.OVER_BUDGET:

@@ -17,7 +17,7 @@ from hydrator.domain.text import (
     format_duration,
     shorten_list,
 )
-from hydrator.domain.untrusted import nearest_moment, valid_number
+from hydrator.domain.untrusted import nearest_moment, valid_number, valid_time
 
 from .explanation import MismatchCause, SiteMatch
 from .missing_data import AUTO, WRONG_KEY
@@ -32,8 +32,8 @@ def verdict_text(
     block_reason: str | None,
     now: datetime,
 ) -> str:
-    since = valid_number(job.status_attributes.get("EnteredCurrentStatus"))
-    duration = f" for {format_duration(to_unix(now) - since)}" if since else ""
+    since = valid_time(job.status_attributes.get("EnteredCurrentStatus") or None)
+    duration = f" for {format_duration((now - since).total_seconds())}" if since else ""
     match job.status:
         case JobStatus.RUNNING | JobStatus.TRANSFERRING:
             return f"it runs{duration} at {job.status_attributes.get('RemoteHost', 'a slot')}"
@@ -197,6 +197,9 @@ def _auto_wait_text(
     """
     if job.has_wrong_key:
         return WRONG_KEY
+    home = deduplicate(one.site for one in groups if one.set_facts.is_local and one.can_run_now)
+    if home:
+        return f"the job may start now at {comma_separated(sorted(home))}, beside its data"
     if not any(group.set_facts.is_paced for group in groups):
         return _unpaced_text(job, knowledge, now)
     open_groups = [one for one in groups if one.set_facts.is_open and not one.set_facts.is_local]
@@ -222,7 +225,8 @@ def _reading_text(job: JobFacts, facts: SlotSetFacts) -> str:
     missing_bytes = round((job.total_bytes or 0) * (1 - (facts.share or 0)))
     amount = format_bytes(missing_bytes) if missing_bytes else "its missing data"
     origin = f" from {facts.source}" if facts.source else ""
-    return f"reading {amount}{origin} in {format_duration(facts.open_seconds or 0)}"
+    duration = "" if facts.open_seconds is None else f" in {format_duration(facts.open_seconds)}"
+    return f"reading {amount}{origin}{duration}"
 
 
 def _refusal_text(

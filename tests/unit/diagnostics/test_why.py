@@ -796,6 +796,11 @@ def test_unknown_job_names_the_unreachable_schedds():
         ask_job(asked(FakePool({"a": []})), 7, None, None)
 
 
+def test_collector_without_a_schedd_is_not_called_a_missing_job():
+    with pytest.raises(PoolError, match="job 7: the collector lists no schedd"):
+        ask_job(asked(FakePool()), 7, None, None)
+
+
 def test_job_number_at_two_schedds_needs_the_option_schedd():
     with pytest.raises(ConfigError, match="job 7 is at a, b: choose one with --schedd"):
         ask_job(asked(FakePool({"a": IDLE, "b": IDLE})), 7, None, None)

@@ -108,7 +108,15 @@ def group(**given: Any) -> dict[str, Any]:
 
 
 FACTS = {"usable": False, "state": "PARTIAL", "fraction": 0.5, "read": 7}
-FACTS |= {"local": False, "paced": True, "open": True, "share": 0.5, "seconds": 240, "source": "UK"}
+FACTS |= {
+    "local": False,
+    "paced": True,
+    "open": True,
+    "share": 0.5,
+    "seconds": 240,
+    "source": "UK",
+    "set_as_of": 7,
+}
 """The values of the job's dataset, then of its set."""
 
 

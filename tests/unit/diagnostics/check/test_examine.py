@@ -249,6 +249,12 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             "58 or more of them are idle, the other jobs of their owner get no slot",
             "raise MAX_JOBS_RUNNING",
         ),
+        (
+            Pool(counts={"TotalIdleJobs": 9, "TotalRunningJobs": 70, "MaxJobsRunning": 60}),
+            Level.ADVICE,
+            "70 jobs run, of MAX_JOBS_RUNNING = 60: none of the 9 idle jobs can start",
+            "raise MAX_JOBS_RUNNING",
+        ),
         (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
         (
             Pool(slots_there=[slot(DataLocalityError="UK denies access (401): check --token-file")]),
@@ -297,6 +303,7 @@ def test_slots_are_not_called_slow_if_merging_is_off():
 def test_unreachable_schedd_fails_and_the_others_are_checked():
     queues = Queues({"ap1": Unseen("denied"), "ap2": ScheddDemand(NOON, ())})
     found = findings(Pool(), queues=queues)
+    assert "check that the schedd runs" in ill(found)[0].todo, "it may be silent, and not only deny"
     assert [(f.subject, f.message) for f in ill(found)] == [("schedd ap1", "the query failed: denied")]
     assert any(f.subject == "schedd ap2" and f.level is Level.OK for f in found)
 

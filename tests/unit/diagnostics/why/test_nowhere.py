@@ -36,18 +36,20 @@ def test_sites_are_listed_with_missing_datasets_unless_one_is_complete():
 
 
 @pytest.mark.parametrize(
-    ("size", "state", "is_named"),
+    ("size", "state", "fraction", "is_named"),
     [
-        (49, None, True),
-        (49, DatasetState.PARTIAL, True),
-        (49, DatasetState.STAGING, False),
-        (51, None, False),
+        (49, None, None, True),
+        (49, DatasetState.PARTIAL, None, True),
+        (490, DatasetState.PARTIAL, 0.9, True),
+        (49, DatasetState.STAGING, None, False),
+        (51, None, None, False),
+        (490, DatasetState.PARTIAL, 0.5, False),
     ],
 )
-def test_small_part_that_one_site_lacks_is_named(size, state, is_named):
+def test_small_part_that_one_site_lacks_is_named(size, state, fraction, is_named):
     """P4: less than a tenth of the bytes is missing at the best site."""
     here = fact(DatasetState.AVAILABLE)
-    known = beliefs(CAM={L1: here} | ({L2: fact(state)} if state else {}), RAL={L2: here})
+    known = beliefs(CAM={L1: here} | ({L2: fact(state, fraction)} if state else {}), RAL={L2: here})
     sizes = {L1: 450 * 10**9, L2: size * 10**9}
     text = explain_no_complete_site(
         replace(known, snapshot=replace(known.snapshot, bytes_total=sizes)), {L1, L2}

@@ -13,7 +13,7 @@ from classad2 import ClassAd, ExprTree
 from adapters.condor.bindings.match_calls import JobMatch
 from hydrator.cli.commands.why_answers import explain_dids
 from hydrator.diagnostics.why.explain import explain
-from hydrator.diagnostics.why.explanation import JobExplanation
+from hydrator.diagnostics.why.explanation import JobExplanation, MismatchCause
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,
     fact_expressions,
@@ -95,9 +95,10 @@ def explained(
     mode: str = "auto",
     known: DaemonKnowledge | None = None,
     now: int | None = None,
+    is_free: bool = True,
     **more: str,
 ) -> JobExplanation:
-    """Explain a job at *now* (Unix s; None: the start of the test)."""
+    """Explain a job at *now* (Unix s; None: the start of the test); *is_free*: slots that match are free."""
     now = NOW if now is None else now
     texts = {
         "ClusterId": "1",
@@ -123,7 +124,7 @@ def explained(
     judged = match.evaluate_slots([(one, None) for one in slots])
     groups = parse_slot_groups(judged, job.datasets)
     answer = explain(with_requests(job, judged), groups, known, now=from_unix(now))
-    here = {str(one["DataLocalitySite"]) for one in slots if ad.symmetricMatch(one)}
+    here = {str(one["DataLocalitySite"]) for one in slots if is_free and ad.symmetricMatch(one)}
     assert set(answer.matching_sites) == here
     return answer
 
@@ -265,6 +266,132 @@ def test_share_is_named_if_the_ad_has_no_room_for_each_dataset():
 @pytest.mark.parametrize("age", [0, 30000])
 def test_set_with_facts_too_old_does_not_match(age):
     assert explained(slot("UK", 1.0, age=age), mode="require").could_run == (age == 0)
+
+
+# figures, slots and states that are out of the ordinary
+
+
+@pytest.mark.parametrize("mode", ["require", "auto"])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    ("age", "most", "limit"),
+    [
+        (30000, "20700", "the job accepts no fact older than 5 h 45 min"),
+        (0, "-5", "the job accepts no fact older than 0 s"),
+        (0, "undefined", "the job has no DataLocalityMaxAge"),
+    ],
+)
+def test_whole_set_with_facts_too_old_is_not_called_absent_or_here(mode, known, age, most, limit):
+    """An ad with room for the set alone has no states of its datasets."""
+    facts = {"DataLocalityMaxAge": most, "DataLocalityAnyAfter": "undefined"}
+    answer = explained(slot("UK", 1.0, age=age), mode=mode, known=known_at("UK") if known else None, **facts)
+    text = answer.sites[0].reasons[0].text
+    assert text.startswith(f"0 here, 2 not confirmed lately: {L1} was AVAILABLE ")
+    assert limit in text
+    assert "100 %" not in text
+    if mode == "require":
+        assert answer.remedy.startswith(f"the daemon gets fresh facts about {L1}")
+
+
+@pytest.mark.parametrize(
+    ("state", "missing"),
+    [(DatasetState.UNAVAILABLE, ""), (DatasetState.STUCK, "6.6 GB"), (DatasetState.NEARLINE, "6.6 GB")],
+)
+def test_data_in_unreadable_storage_need_not_arrive(state, missing):
+    facts = {L1: Fact(DatasetState.AVAILABLE, from_unix(NOW)), L2: Fact(state, from_unix(NOW), 0.4)}
+    snapshot = replace(knowledge().snapshot, sites={Site("UK"): SiteFacts(from_unix(NOW), facts)})
+    answer = explained(slot("UK", 0.6), mode="require", known=replace(knowledge(), snapshot=snapshot))
+    assert (f"{missing} missing" in answer.sites[0].reasons[0].text) == bool(missing)
+    assert (" missing: " in answer.sites[0].reasons[0].text) == bool(missing)
+
+
+@pytest.mark.parametrize(
+    ("name", "request_text", "reason", "remedy"),
+    [
+        ("Cpus", "8", "it requests 8 cores; the largest slot there has 4 cores", "ask for 4 cores or less"),
+        ("Cpus", "1e300", "it requests 1e+300 cores; the largest", "ask for 4 cores or less"),
+        ("Cpus", "TARGET.Cpus * 2", "its request depends on the slot, and exceeds the 4 cores", "ask for 4 "),
+        ("Cpus", "undefined", "its RequestCpus is not a number", "give RequestCpus a number"),
+        ("Cpus", '"many"', "its RequestCpus is not a number", "give RequestCpus a number"),
+        ("Cpus", "1 / 0", "its RequestCpus is not a number", "give RequestCpus a number"),
+        (
+            "GPUs",
+            "1",
+            "it requests 1 GPU; the slots there have none",
+            "submit the job again without RequestGPUs",
+        ),
+        (
+            "Memory",
+            "1e300",
+            "it requests 9.77e+296 GiB of memory; the slots there have none",
+            "submit the job",
+        ),
+    ],
+)
+def test_request_that_no_slot_fits_is_named_with_a_possible_amount(name, request_text, reason, remedy):
+    clause = f"(TARGET.{name} >= Request{name}) && MY.{HERE_ATTRIBUTE}"
+    uk = slot("UK", 1.0)
+    uk["Requirements"] = ExprTree("MY.Cpus > 0")
+    answer = explained(uk, mode="require", Requirements=clause, **{f"Request{name}": request_text})
+    assert answer.sites[0].reasons[0].text.startswith(reason)
+    assert answer.remedy.startswith(remedy)
+    assert len(answer.funnel) < 200
+
+
+@pytest.mark.parametrize("known", [None, outlook(Reason.BESIDE, (Site("UK"),), 0)])
+@pytest.mark.parametrize("elsewhere", [None, 240])
+def test_auto_job_that_a_free_slot_beside_its_data_takes_waits_for_nothing(known, elsewhere):
+    answer = explained(slot("UK", 1.0), away("DE", elsewhere), known=known)
+    assert answer.wait == "the job may start now at UK, beside its data"
+
+
+def test_opening_without_a_valid_time_names_no_time():
+    de = slot("DE", 0.0, DataLocalityOpen="99999999999", DataLocalityReadFrom='"UK"')
+    answer = explained(full(slot("UK", 1.0)), de, known=knowledge())
+    assert answer.wait == "the job may start now at DE by reading 31 GB from UK"
+
+
+@pytest.mark.parametrize(
+    ("values", "cause", "text", "remedy"),
+    [
+        (
+            {"SlotBrokenReason": "Not enough GPUs", "Cpus": 0, "Start": "SlotBroken"},
+            MismatchCause.BROKEN,
+            "broken, so no job can run there: Not enough GPUs",
+            "the site's operator corrects the startd's configuration",
+        ),
+        ({"State": "Drained"}, MismatchCause.BUSY, "busy: they drain, and take no new job", "a slot becomes"),
+        ({"State": "Claimed"}, MismatchCause.BUSY, "busy: other jobs use these slots", "a slot becomes free"),
+    ],
+)
+def test_slot_that_takes_no_job_says_why(values, cause, text, remedy):
+    """P2: the START of a broken slot of 25.14 is a text."""
+    uk = slot("UK", 1.0)
+    uk["Requirements"] = ExprTree("START")
+    uk["Start"] = True
+    uk.update(values)
+    answer = explained(uk, mode="require", is_free=False)
+    (reason,) = answer.sites[0].reasons
+    assert (reason.cause, reason.text) == (cause, text)
+    assert answer.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize("is_failing", [True, False])
+def test_hook_that_fails_is_not_called_absent(is_failing):
+    """P3: its slots have no attributes, but the hook's own error."""
+    ad = ClassAd({"Name": "slot1@CLOUD", "Cpus": 4, "Site": "CLOUD", "Requirements": True})
+    if is_failing:
+        ad["DataLocalityError"] = "CLOUD denies access (401)"
+    answer = explained(ad, mode="require")
+    text = answer.sites[0].reasons[0].text
+    assert ("the hook there fails: CLOUD denies access (401)" in text) == is_failing
+    assert ("no hook runs there" in text) != is_failing
+
+
+@pytest.mark.parametrize("since", ["-5", "0", "1e300"])
+def test_impossible_time_of_a_status_is_left_out(since):
+    held = explained(slot("UK", 1.0), mode="require", JobStatus="5", EnteredCurrentStatus=since, is_free=True)
+    assert held.verdict.startswith("it is held: no reason given")
 
 
 # before the submission
