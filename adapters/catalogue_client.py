@@ -6,9 +6,13 @@ uses it, because the worker runs foreign code.
 The worker reports each question before it asks its server (:func:`adapters.worker.announce`). If the worker
 ends at a question, the datasets of the question become suspects: the others are asked again without them, and
 then the suspects alone, halved until one dataset is found. That one is asked again after 1, 3, 7, … polls.
+
+A new worker of Rucio counts all datasets, which takes minutes. So it is asked about 500 datasets first, those
+with the oldest answers, then about these and more: what it answered before it ended, or before Rucio failed,
+stays fresh.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol
@@ -16,7 +20,15 @@ from typing import Annotated, Any, Protocol
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as model
 
-from adapters.catalogue_server import ERRORS, MAX_SITES, MICROSECOND, STATES, from_micros, from_micros_or_none
+from adapters.catalogue_server import (
+    ERRORS,
+    MAX_SITES,
+    MICROSECOND,
+    STATES,
+    from_micros,
+    from_micros_or_none,
+    to_micros,
+)
 from adapters.worker import Message, WorkerFailed, WorkerRefused
 from hydrator.domain.bugs import WorkerBug
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable, ConfigError
@@ -37,6 +49,9 @@ _MAX_FOUND = 500_000
 _MAX_ENDS = 16
 """A poll starts its worker again at most so often: ten halvings find one dataset in a thousand."""
 _MAX_SKIPPED_POLLS = 63
+_FIRST_PORTION = 500
+"""The datasets in the first request to a new worker; each further one has half as many more, at least 500. So
+the requests repeat little, and the end of a worker costs at most a third of what it has done."""
 
 
 # -- rows, as the worker sends them and this process reads them
@@ -176,10 +191,13 @@ class WorkerCatalogue:
     """A catalogue whose client runs in *worker*; see :class:`hydrator.domain.ports.Catalogue`.
 
     *quiet_seconds* is the longest time without a line of the worker: a longer answer of the server ends it.
-    A poll has no limit, for it makes progress.
+    A poll has no limit, for it makes progress. A new worker that *is_slow_at_first* is asked in portions; it
+    keeps what it has asked.
     """
 
-    def __init__(self, name: str, worker: Supervised, quiet_seconds: float) -> None:
+    def __init__(
+        self, name: str, worker: Supervised, quiet_seconds: float, *, is_slow_at_first: bool = False
+    ) -> None:
         self.name = name
         self._worker = worker
         self._quiet_seconds = quiet_seconds
@@ -187,6 +205,9 @@ class WorkerCatalogue:
         self._suspects: dict[frozenset[Did], _Suspect] = {}
         self._recounts: set[Did] = set()
         self._ends_left = 0
+        self._is_slow_at_first = is_slow_at_first
+        self._is_new = True
+        self._last: Survey | None = None
         self.token_validity: TokenValidity | None = None
 
     def start(self) -> None:
@@ -230,19 +251,35 @@ class WorkerCatalogue:
         for did in forgotten:
             del self._rows[did]
         recounted, self._recounts = self._recounts & dids, set()
-        first = {"forget": sorted(forgotten), "recount": sorted(recounted)}
-        survey = self._read_without_suspects(dids, first)
-        return replace(survey, readings={**survey.readings, **self._read_suspects()})
+        readings: dict[Did, Reading] = {}
+        try:
+            survey = self._read_sound(dids, readings, sorted(forgotten), recounted)
+        except CatalogueError as error:
+            if not readings or self._last is None:
+                raise
+            survey = replace(self._last, readings=dict.fromkeys(dids, Unseen(error.reason)))
+        return replace(survey, readings={**survey.readings, **readings, **self._read_suspects()})
 
     def close(self) -> None:
         self._worker.close()
 
-    def _read_without_suspects(self, dids: AbstractSet[Did], first: Mapping[str, Any]) -> Survey:
+    def _read_sound(
+        self,
+        dids: AbstractSet[Did],
+        readings: dict[Did, Reading],
+        forget: Sequence[Did],
+        recount: AbstractSet[Did],
+    ) -> Survey:
+        """Ask all but the suspects, and add what is answered to *readings*; return the last survey."""
         while True:
-            sound = dids - frozenset[Did]().union(*self._suspects)
+            sound = dids - readings.keys() - frozenset[Did]().union(*self._suspects)
             try:
-                return self._ask(sound, **first)
+                for portion in self._split(sound):
+                    wanted = sorted(recount) if portion == sound else []
+                    survey = self._last = self._ask(portion, forget=forget, recount=wanted)
+                    readings.update(survey.readings)
             except _WorkerEnded as end:
+                self._is_new = True
                 self._ends_left -= 1
                 is_general = not end.dids or (not end.has_ended_itself and end.dids >= sound)
                 if is_general or not self._ends_left:
@@ -250,6 +287,20 @@ class WorkerCatalogue:
                 if not end.has_ended_itself:
                     self._ends_left = 1  # a slow server takes a whole limit each time
                 self._suspects.update({half: _Suspect(str(end)) for half in _halve(end.dids & sound)})
+            else:
+                self._is_new = False
+                return survey
+
+    def _split(self, dids: AbstractSet[Did]) -> Iterator[AbstractSet[Did]]:
+        """Yield what to ask in turn: for a new worker first the datasets with the oldest answers."""
+        if self._is_new and self._is_slow_at_first:
+            times = {did: to_micros(self._rows[did].as_of) if did in self._rows else 0 for did in dids}
+            in_order = sorted(dids, key=lambda did: (times[did], did))
+            size = _FIRST_PORTION
+            while size < len(in_order):
+                yield frozenset(in_order[:size])
+                size += max(_FIRST_PORTION, size // 2)
+        yield dids
 
     def _read_suspects(self) -> dict[Did, Reading]:
         """Ask each group of suspects alone, and halve the groups at which the worker ends."""

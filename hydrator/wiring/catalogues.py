@@ -302,7 +302,12 @@ def _build_worker_catalogue(source: Source, settings: Settings, mapping: SiteMap
         setup=encode_recipe(_choose_recipe(source, settings, mapping), mapping),
     )
     quiet_seconds = {"rucio": 4 * getattr(source, "timeout_seconds", 0.0), "dmapi": _DMAPI_SECONDS}
-    return WorkerCatalogue(source.name, worker, quiet_seconds.get(source.type, _QUIET_SECONDS))
+    return WorkerCatalogue(
+        source.name,
+        worker,
+        quiet_seconds.get(source.type, _QUIET_SECONDS),
+        is_slow_at_first=source.type == "rucio",
+    )
 
 
 def _choose_recipe(source: Source, settings: Settings, mapping: SiteMapping) -> Recipe:

@@ -69,7 +69,8 @@ class Fragile:
         self.slow: frozenset[Did] = frozenset()
         self.requests: list[Message] = []
         self.parts: list[Message] = []
-        self._garble = garble
+        self.garble = garble
+        self.before_request: Callable[[int], None] = lambda number: None
         self._server = CatalogueServer(catalogue, catalogue)
 
     def start(self) -> None: ...
@@ -80,24 +81,30 @@ class Fragile:
     ) -> Message:
         assert on_part
         self.requests.append(request)
+        self.before_request(len(self.requests))
+        try:
+            return self._answer(request, on_part)
+        except WorkerFailed:
+            self._server = CatalogueServer(self.catalogue, self.catalogue)
+            raise
+
+    def _answer(self, request: Message, on_part: Callable[[Any], None]) -> Message:
         dids = request.get("dids", [])
         for batch in (dids[start : start + 100] for start in range(0, len(dids), 100)):
             on_part({"asks": batch})
             if not self.poison.isdisjoint(batch) or not self.slow.isdisjoint(batch):
-                self._server = CatalogueServer(self.catalogue, self.catalogue)
                 raise WorkerFailed("its process needs too much", has_ended_itself=self.slow.isdisjoint(batch))
-
         parts: list[Message] = []
         answer: Message = json.loads(json.dumps(self._server.answer(request, parts.append)))
         self.parts += parts
         for part in parts:
-            on_part(json.loads(json.dumps(self._garble(part))))
+            on_part(json.loads(json.dumps(self.garble(part))))
         return answer
 
 
-def proxy(told: Told, **more: Any) -> tuple[WorkerCatalogue, Fragile]:
+def proxy(told: Told, *, is_slow_at_first=False, **more: Any) -> tuple[WorkerCatalogue, Fragile]:
     worker = Fragile(told, **more)
-    return WorkerCatalogue("told", worker, 60), worker
+    return WorkerCatalogue("told", worker, 60, is_slow_at_first=is_slow_at_first), worker
 
 
 STATES = st.sampled_from(ReplicaState)
@@ -228,6 +235,47 @@ def test_dataset_at_which_the_worker_ends_is_found_named_and_asked_seldom():
     for _ in range(8):
         last = catalogue.read(THOUSAND)
     assert not stale(last)
+
+
+MANY = frozenset(Did(f"lofar:L{n:04}") for n in range(3000))
+OLD = sorted(MANY)[-300:]
+
+
+def test_new_worker_is_asked_about_more_and_more_and_then_about_all():
+    catalogue, worker = proxy(Told({did: Seen(NOON) for did in MANY}), is_slow_at_first=True)
+    catalogue.recount(set(OLD))
+    survey = catalogue.read(MANY)
+    assert [len(request["dids"]) for request in worker.requests] == [500, 1000, 1500, 2250, 3000]
+    assert {one.as_of for one in survey.readings.values()} == {survey.started_at}
+    assert [len(request["recount"]) for request in worker.requests] == [0, 0, 0, 0, 300]
+    catalogue.read(MANY)
+    assert len(worker.requests) == 6
+
+
+def test_answers_before_the_end_of_a_worker_are_kept_and_the_oldest_come_first():
+    told = Told({did: Seen(NOON) for did in MANY})
+    catalogue, worker = proxy(told, is_slow_at_first=True)
+    worker.slow = frozenset(OLD)
+    unread = [did for did, one in catalogue.read(MANY).readings.items() if isinstance(one, Unseen)]
+    assert set(OLD) <= set(unread)
+    assert len(unread) <= 1000
+    worker.requests.clear()
+    worker.slow = frozenset()
+    assert not any(isinstance(one, Unseen) for one in catalogue.read(MANY).readings.values())
+    assert set(worker.requests[0]["dids"]) <= set(unread)
+
+
+def test_error_after_some_answers_keeps_these():
+    told = Told({did: Seen(NOON) for did in MANY})
+    catalogue, worker = proxy(told, is_slow_at_first=True)
+    worker.before_request = lambda number: setattr(
+        told, "error", CatalogueUnreachable("told", "502") if number > 2 else None
+    )
+    readings = catalogue.read(MANY).readings
+    assert sum(isinstance(one, Seen) for one in readings.values()) == 1000
+    assert readings[OLD[0]] == Unseen("502")
+    with pytest.raises(CatalogueUnreachable, match="502"):
+        catalogue.read(MANY)
 
 
 def test_sick_catalogue_ends_its_worker_so_often_and_is_back_at_once():
