@@ -1,6 +1,6 @@
 """Demo: jobs with only ``+RequiredDatasets`` run where their data is (``make demo``).
 
-    python -m testbed.demo [--catalogue file|rucio] [--release 25.14|23.9|path]
+    python -m testbed.demo [--catalogue file|rucio] [--release 25.14|23.9]
 
 Sets up a pool of three sites and the daemon, submits jobs, and checks each against the catalogue's content
 when the job started. Then a dataset arrives at one site and another one leaves, and the checks are
@@ -636,7 +636,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m testbed.demo", description="Jobs follow their data on a real HTCondor pool."
     )
     parser.add_argument("--catalogue", choices=["file", "rucio"], default="file", help="(%(default)s)")
-    parser.add_argument("--release", help="25.14, 23.9 or path; without it HTCondor from PATH, else 25.14")
+    parser.add_argument("--release", default="25.14", help="25.14 or 23.9 (%(default)s)")
     options = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_by_signal)

@@ -4,8 +4,7 @@
 pipe as standard input. The owner has the only write end, so the end of the file means that the owner
 stopped the pool or died, also by kill -9. The daemons run in mount and pid namespaces of their own:
 when the keeper kills their process 1, the kernel ends every process and removes every mount, and the
-keeper removes the run folder. Without namespaces (HTCondor from PATH, not root) the keeper is the
-subreaper of all daemons instead and kills them one by one.
+keeper removes the run folder.
 
 Standard library only, and no import of the project: it must outlive any failure of its owner.
 """
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import NoReturn, TypedDict
 
 CLONE_NEWNS, CLONE_NEWPID = 0x00020000, 0x20000000
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -32,8 +31,7 @@ class KeeperSpec(TypedDict):
     """The orders for the keeper; all paths are absolute."""
 
     run: str  # the run folder, removed at the end
-    tree: str | None  # a private Debian tree; None: the machine's own files
-    private: bool  # namespaces of its own
+    tree: str  # a private Debian tree
     command: list[str]  # condor_master and its arguments, as seen inside
     environment: dict[str, str]
 
@@ -49,12 +47,14 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     first = 0
     try:
-        first = _in_namespaces(spec) if spec["private"] else _as_subreaper(spec)
+        first = _in_namespaces(spec)
         select.select([sys.stdin, ended[0]], [], [])
     except OSError as failure:
         _say({"error": f"{failure.strerror or failure}"})
     finally:
-        _end(first, private=spec["private"])
+        if first:
+            os.kill(first, signal.SIGKILL)
+            os.waitpid(first, 0)
         remove(Path(spec["run"]))
 
 
@@ -83,7 +83,7 @@ def _process_one(spec: KeeperSpec) -> NoReturn:
     try:
         _check(LIBC.unshare(CLONE_NEWNS))
         _mount("--make-rprivate", "/")
-        _arrange(Path(spec["run"]), Path(spec["tree"]) if spec["tree"] else None)
+        _arrange(Path(spec["run"]), Path(spec["tree"]))
         master = _start(spec)
     except (OSError, subprocess.CalledProcessError) as failure:
         reason = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else failure.strerror
@@ -98,7 +98,7 @@ def _process_one(spec: KeeperSpec) -> NoReturn:
             time.sleep(0.2)  # the master was stopped; tools may still come in
 
 
-def _arrange(run: Path, tree: Path | None) -> None:
+def _arrange(run: Path, tree: Path) -> None:
     """Put the root folder together: the tree below a layer that is thrown away, and the run folder in it.
 
     The tree is never written to. The layer is a tmpfs, because overlayfs does not take a
@@ -106,21 +106,19 @@ def _arrange(run: Path, tree: Path | None) -> None:
     that no daemon makes a cgroup that would stay behind; /proc/sys is read-only, because a
     condor_master that is root tunes the machine's kernel when it starts.
     """
-    root = Path("/")
-    if tree is not None:
-        layer, root = run / "layer", run / "root"
-        _mount("-t", "tmpfs", "-o", "mode=755", "testbed", str(layer))
-        for name in ("upper", "work"):
-            (layer / name).mkdir(mode=0o755)
-        folders = f"lowerdir={tree},upperdir={layer}/upper,workdir={layer}/work"
-        _mount("-t", "overlay", "-o", folders, "testbed", str(root))
-        _mount("--rbind", "/dev", str(root / "dev"))
-        inside = root / run.relative_to("/")
-        inside.mkdir(parents=True)
-        for folder in [inside, *inside.parents]:
-            if folder != root and root in folder.parents:
-                folder.chmod(0o755)
-        _mount("--bind", str(run), str(inside))
+    layer, root = run / "layer", run / "root"
+    _mount("-t", "tmpfs", "-o", "mode=755", "testbed", str(layer))
+    for name in ("upper", "work"):
+        (layer / name).mkdir(mode=0o755)
+    folders = f"lowerdir={tree},upperdir={layer}/upper,workdir={layer}/work"
+    _mount("-t", "overlay", "-o", folders, "testbed", str(root))
+    _mount("--rbind", "/dev", str(root / "dev"))
+    inside = root / run.relative_to("/")
+    inside.mkdir(parents=True)
+    for folder in [inside, *inside.parents]:
+        if folder != root and root in folder.parents:
+            folder.chmod(0o755)
+    _mount("--bind", str(run), str(inside))
     _mount("--bind", "/sys", str(root / "sys"))
     _mount("-o", "remount,bind,ro", str(root / "sys"))
     _mount("-t", "proc", "proc", str(root / "proc"))
@@ -133,14 +131,6 @@ def _arrange(run: Path, tree: Path | None) -> None:
     os.chdir("/")
 
 
-def _as_subreaper(spec: KeeperSpec) -> int:
-    """Start the daemons in this namespace; their orphans become children of this process."""
-    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    master = _start(spec)
-    _say({"init": None, "master": master})
-    return master
-
-
 def _start(spec: KeeperSpec) -> int:
     with Path(spec["run"], "log", "start.log").open("ab") as log:
         return subprocess.Popen(
@@ -151,33 +141,6 @@ def _start(spec: KeeperSpec) -> int:
             stderr=log,
             start_new_session=True,
         ).pid
-
-
-def _end(first: int, *, private: bool) -> None:
-    """Kill everything: process 1 and with it its namespace, or else every descendant there is."""
-    if first and private:
-        os.kill(first, signal.SIGKILL)
-        os.waitpid(first, 0)
-        return
-    while children := _children():
-        for pid in children:
-            try:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            except (ProcessLookupError, ChildProcessError):
-                pass
-
-
-def _children() -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (process / "stat").read_text("utf-8", "replace")
-        except OSError:
-            continue
-        if int(stat.rpartition(")")[2].split()[1]) == os.getpid():
-            found.append(int(process.name))
-    return found
 
 
 def _mount(*arguments: str) -> None:

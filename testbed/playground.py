@@ -1,6 +1,6 @@
 """Playground: a small HTCondor pool with a shell, as docs/try.md and operators/install.md use it.
 
-    python -m testbed.playground [--bare] [--release 25.14|23.9|path]
+    python -m testbed.playground [--bare] [--release 25.14|23.9]
 
 The shell's commands of HTCondor and of ``hydrator`` act on this pool. Without ``--bare`` the pool has three
 sites and the daemon. With ``--bare`` it has one site and nothing of this project. All ends with the shell.
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; exit status of the shell, 1 where there can be no pool, 2 wrong usage."""
     parser = argparse.ArgumentParser(prog="python -m testbed.playground", description="A pool with a shell.")
     parser.add_argument("--bare", action="store_true", help="one site, and nothing of this project")
-    parser.add_argument("--release", help="25.14, 23.9 or path; without it HTCondor from PATH, else 25.14")
+    parser.add_argument("--release", default="25.14", help="25.14 or 23.9 (%(default)s)")
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)

@@ -3,10 +3,10 @@
     with Pool.start(release="23.9", sites=[SiteSpec("UK", cpus=8)], extra={"negotiator": "…"}) as pool:
         pool.submit("executable = /bin/true\\nqueue")
 
-HTCondor comes from PATH where there is one and no release is asked for, else from Debian in a private
-tree (`testbed.debian`). The daemons run in namespaces of their own under `testbed.keeper`, so several
-pools run side by side and nothing stays behind. Security is a production pool's: IDTOKENS only, all
-levels closed, `hydrator@pool.test` allowed READ everywhere and DAEMON at the collector, nothing more.
+HTCondor comes from Debian in a private tree (`testbed.debian`), so a pool needs root. The daemons run in
+namespaces of their own under `testbed.keeper`, so several pools run side by side and nothing stays behind.
+Security is a production pool's: IDTOKENS only, all levels closed, `hydrator@pool.test` allowed READ
+everywhere and DAEMON at the collector, nothing more.
 With ``recommended=True`` it is what HTCondor's own package sets up, and nothing else.
 """
 
@@ -32,7 +32,7 @@ from typing import IO, Any, Self, TypeVar
 import classad2
 
 from . import debian, keeper, processes
-from .cached import Unavailable, cache_folder
+from .cached import Unavailable
 from .patience import LIMIT_SECONDS, PATIENCE, polls
 from .ports import free_port
 
@@ -119,8 +119,6 @@ class Pool:
     """The run folder, the same path inside and outside; removed with the pool."""
     sites: tuple[SiteSpec, ...]
     _init: int | None
-    _inside: bool
-    _tools: str
     _keeper: subprocess.Popen[str] | None = None
     _alive: IO[str] | None = None
     _extra: dict[str, str] = field(default_factory=dict)
@@ -139,7 +137,7 @@ class Pool:
         """Start a pool and wait until its slots are in the collector: 5 s, a minute more to build its tree.
 
         Args:
-            release: ``25.14``/``sid``, ``23.9``/``trixie``, ``path``, or None for the one on PATH, if any.
+            release: ``25.14``/``sid``, which is the default, or ``23.9``/``trixie``.
             sites: a startd for each, with different names.
             extra: configuration text by kind (``all``, ``collector``, ``negotiator``, ``schedd``,
                 ``startd``), read after the pool's own, so it overrides. All daemons see all of it.
@@ -150,24 +148,22 @@ class Pool:
         Raises:
             Unavailable: there can be no pool on this machine, with the reason.
         """
-        spec = _place(release, say)
+        tree = _find_tree(release, say)
         home, alive = _run_folder()
         port = free_port()
         pool = cls(
-            version=spec.version,
+            version=debian.version(tree),
             collector=f"127.0.0.1:{port}",
             home=home,
             sites=tuple(sites),
             _init=None,
-            _inside=spec.private,
-            _tools=spec.tools,
             _alive=alive,
             _extra=_check_kinds(extra or {}),
             _recommended=recommended,
         )
         try:
-            _furnish(pool, spec)
-            pool._launch(spec)
+            _furnish(pool, tree)
+            pool._launch(tree)
             pool.token("condor")
             pool.wait_ready()
         except BaseException:
@@ -182,7 +178,7 @@ class Pool:
         Raises:
             Unavailable: there can be no pool on this machine, with the reason.
         """
-        return _place(release, say).version
+        return debian.version(_find_tree(release, say))
 
     def __enter__(self) -> Self:
         return self
@@ -239,10 +235,10 @@ class Pool:
         Args:
             identity: ``hydrator`` or ``hydrator@pool.test``.
             authz: the levels the token is limited to (``condor_token_create -authz``), or None for no limit.
-            uid: who owns it; by default who asks, as a client needs it.
+            uid: who owns it; by default root.
         """
         name = identity if "@" in identity else f"{identity}@{DOMAIN}"
-        owner = os.geteuid() if uid is None else uid
+        owner = uid or 0
         folder = self.home / "tokens" / "-".join([name, *(authz or ()), str(owner)])
         if folder.exists():
             return folder
@@ -254,9 +250,8 @@ class Pool:
         fresh = Path(tempfile.mkdtemp(dir=folder.parent))
         (fresh / "token").touch(mode=0o600)
         (fresh / "token").write_text(made.stdout, "utf-8")
-        if os.geteuid() == 0:
-            for path in (fresh / "token", fresh):
-                os.chown(path, owner, -1)
+        for path in (fresh / "token", fresh):
+            os.chown(path, owner, -1)
         try:
             fresh.rename(folder)
         except OSError:
@@ -482,20 +477,17 @@ class Pool:
             tokens = self.home / "tokens" / "none"
             tokens.mkdir(mode=0o700, exist_ok=True)
         else:
-            uid = UIDS.get(user, 0) if os.geteuid() == 0 else os.geteuid()
-            tokens = self.token("condor" if user == "root" else user, uid=uid)
+            tokens = self.token("condor" if user == "root" else user, uid=UIDS.get(user, 0))
         names = ("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY")
         # the recommended security also accepts the Unix user's name, which is root for most of these users
         methods = {"_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS": "IDTOKENS"} if self._recommended else {}
         return {**methods, **dict.fromkeys(names, str(tokens))}
 
-    def _launch(self, spec: "_Place") -> None:
-        master = f"{spec.tools}/condor_master"
+    def _launch(self, tree: Path) -> None:
         what = {
             "run": str(self.home),
-            "tree": str(spec.tree) if spec.tree else None,
-            "private": spec.private,
-            "command": [master, "-f"],
+            "tree": str(tree),
+            "command": ["/usr/sbin/condor_master", "-f"],
             "environment": {"CONDOR_CONFIG": str(self.home / "etc" / "condor_config"), "PATH": _PATH},
         }
         file = self.home / "keeper.json"
@@ -544,7 +536,7 @@ class Pool:
         uid = UIDS.get(user, 0)
         environment = {
             "CONDOR_CONFIG": str(self.home / "etc" / "condor_config"),
-            "PATH": f"{self._tools}:{_PATH}",
+            "PATH": _PATH,
             "HOME": str(self._home_of(user)),
             "USER": user,
             "LOGNAME": user,
@@ -553,10 +545,8 @@ class Pool:
         }
         words = ["/usr/bin/env", "-i", f"--chdir={folder}"]
         words += [f"{name}={value}" for name, value in environment.items()]
-        if self._inside:
-            who = [f"--setuid={uid}", f"--setgid={uid}"]
-            words = ["nsenter", f"--target={self._init}", "--mount", "--pid", "--root", *who, *words]
-        return words
+        who = [f"--setuid={uid}", f"--setgid={uid}"]
+        return ["nsenter", f"--target={self._init}", "--mount", "--pid", "--root", *who, *words]
 
     def _ads(self, tool: str, options: Sequence[str], attributes: Sequence[str]) -> list[dict[str, Any]]:
         chosen = ["-attributes", ",".join(attributes)] if attributes else []
@@ -590,87 +580,31 @@ class Pool:
         return "\n".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Location of HTCondor: in a tree of its own, or on the machine."""
-
-    version: str
-    tree: Path | None
-    private: bool
-    tools: str
-    layout: Mapping[str, str]
-
-
-def _place(release: str | None, say: Callable[[str], None]) -> _Place:
-    """Choose HTCondor for *release*, and report it if it is not the requested one."""
-    master = shutil.which("condor_master")
-    if release == "path" or (release is None and master):
-        if not master:
-            raise Unavailable("HTCondor from PATH was asked for, and there is no condor_master on PATH")
-        return _on_path(Path(master))
+def _find_tree(release: str | None, say: Callable[[str], None]) -> Path:
+    """Return the tree with HTCondor *release*; report it if it has another one."""
     suite = debian.SUITES.get(release or "25.14", release or "25.14")
     if suite not in debian.SUITES.values():
-        known = ", ".join([*debian.SUITES, *debian.SUITES.values(), "path"])
+        known = ", ".join([*debian.SUITES, *debian.SUITES.values()])
         raise Unavailable(f"no release {release!r} of HTCondor is known here: choose one of {known}")
-    if os.geteuid() != 0:
+    probe = ["unshare", "--mount", "--pid", "--fork", "true"]
+    if os.geteuid() != 0 or subprocess.run(probe, capture_output=True, check=False).returncode:
         raise Unavailable(
-            "a test pool needs HTCondor on PATH, or root to install one into a private tree; here is neither"
-        )
-    if not _may_unshare():
-        raise Unavailable(
-            "this root may not make mount and pid namespaces (a container without CAP_SYS_ADMIN?), "
-            "and a test pool in a private tree needs them; put HTCondor on PATH instead"
+            "a test pool needs root, and its right to make mount and pid namespaces (CAP_SYS_ADMIN)"
         )
     tree = debian.tree(suite, say)
-    version = debian.version(tree)
     asked = next((number for number, name in debian.SUITES.items() if name == suite), "")
-    if not f"{version}.".startswith(f"{asked}."):
-        say(f"HTCondor {asked} was asked for; Debian {suite} has {version}")
-    layout = {
-        "RELEASE_DIR": "/usr",
-        "BIN": "/usr/bin",
-        "SBIN": "/usr/sbin",
-        "LIB": "/usr/lib/condor",
-        "LIBEXEC": "/usr/libexec/condor",
-    }
-    return _Place(version, tree, private=True, tools="/usr/sbin", layout=layout)
-
-
-def _on_path(master: Path) -> _Place:
-    """Return HTCondor as this machine has it: a package, or an unpacked tarball."""
-    output = subprocess.run(
-        ["condor_version"],
-        env={**os.environ, "CONDOR_CONFIG": "ONLY_ENV"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    prefix = master.parent.parent
-    places = [prefix / "libexec" / "condor", prefix / "lib" / "condor" / "libexec", prefix / "libexec"]
-    libraries = [prefix / "lib" / "condor", prefix / "lib64" / "condor", prefix / "lib"]
-    layout = {
-        "RELEASE_DIR": str(prefix),
-        "BIN": str(Path(shutil.which("condor_submit") or prefix / "bin" / "x").parent),
-        "SBIN": str(master.parent),
-        "LIB": str(next(folder for folder in libraries if folder.is_dir())),
-        "LIBEXEC": str(next((folder for folder in places if (folder / "condor_chirp").exists()), places[0])),
-    }
-    private = os.geteuid() == 0 and _may_unshare()
-    return _Place(debian.parse_version(output.stdout), None, private, str(master.parent), layout)
-
-
-def _may_unshare() -> bool:
-    probe = ["unshare", "--mount", "--pid", "--fork", "true"]
-    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    if not f"{debian.version(tree)}.".startswith(f"{asked}."):
+        say(f"HTCondor {asked} was asked for; Debian {suite} has {debian.version(tree)}")
+    return tree
 
 
 def _run_folder() -> tuple[Path, IO[str]]:
     """Create a run folder, with the lock by which other processes see that it is in use.
 
     Not below /tmp or /var/tmp, which jobs do not see, nor /run, which may be noexec, nor a home,
-    which other users cannot enter; without root there are no other users.
+    which other users cannot enter.
     """
-    base = _runs()
+    base = Path("/var/lib/classad-hydrator-testbed")
     for _ in range(100):
         base.mkdir(parents=True, exist_ok=True)
         _sweep(base)
@@ -686,11 +620,6 @@ def _run_folder() -> tuple[Path, IO[str]]:
     raise Unavailable(f"cannot make a folder in {base}")
 
 
-def _runs() -> Path:
-    """Return the parent of all run folders."""
-    return Path("/var/lib/classad-hydrator-testbed") if os.geteuid() == 0 else cache_folder() / "run"
-
-
 def _sweep(base: Path) -> None:
     """Remove run folders whose keeper was killed: neither it nor its owner has the lock any more."""
     for file in base.glob("*/alive"):
@@ -699,9 +628,9 @@ def _sweep(base: Path) -> None:
             shutil.rmtree(file.parent, ignore_errors=True)
 
 
-def _furnish(pool: Pool, spec: _Place) -> None:
+def _furnish(pool: Pool, tree: Path) -> None:
     """Fill the run folder: configuration, key, users, folders."""
-    home, root = pool.home, os.geteuid() == 0
+    home = pool.home
     for name in ("etc", "log", "spool", "execute", "lock", "tokens", "clients", "shared", "layer", "root"):
         (home / name).mkdir()
     for site in pool.sites:
@@ -714,14 +643,12 @@ def _furnish(pool: Pool, spec: _Place) -> None:
     for user, uid in UIDS.items():
         folder = pool.user_home(user)
         folder.mkdir(parents=True)
-        if root:
-            os.chown(folder, uid, uid)
+        os.chown(folder, uid, uid)
     pool.shared.chmod(0o1777)
-    if root:
-        for name in ("log", "spool", "execute", "lock", *(f"execute/{site.local}" for site in pool.sites)):
-            os.chown(home / name, _CONDOR_UID, _CONDOR_UID)
-    _write_users(home, spec.tree or Path("/"))
-    (home / "etc" / "condor_config").write_text(_config(pool, spec), "utf-8")
+    for name in ("log", "spool", "execute", "lock", *(f"execute/{site.local}" for site in pool.sites)):
+        os.chown(home / name, _CONDOR_UID, _CONDOR_UID)
+    _write_users(home, tree)
+    (home / "etc" / "condor_config").write_text(_config(pool), "utf-8")
     if any(site.gpus for site in pool.sites):
         (home / "etc" / "gpus").write_text(_gpu_inventory(pool.sites), "utf-8")
         (home / "etc" / "gpus").chmod(0o755)
@@ -744,20 +671,22 @@ def _write_users(home: Path, root: Path) -> None:
     (home / "etc" / "hosts").write_text(f"127.0.0.1 {socket.gethostname()} localhost\n", "utf-8")
 
 
-def _config(pool: Pool, spec: _Place) -> str:
+def _config(pool: Pool) -> str:
     """Return the pool's configuration: fast, on loopback, and as closed as a production pool."""
     home, port = pool.home, pool.collector.rpartition(":")[2]
     startds = " ".join(site.daemon for site in pool.sites)
-    layout = "\n".join(f"{name} = {value}" for name, value in spec.layout.items())
-    condor_ids = f"CONDOR_IDS = {_CONDOR_UID}.{_CONDOR_UID}" if os.geteuid() == 0 else ""
     return f"""\
 if version >= 23.10.0
     use security:recommended
 else
     use security:recommended_v9_0
 endif
-{layout}
-{condor_ids}
+RELEASE_DIR = /usr
+BIN = /usr/bin
+SBIN = /usr/sbin
+LIB = /usr/lib/condor
+LIBEXEC = /usr/libexec/condor
+CONDOR_IDS = {_CONDOR_UID}.{_CONDOR_UID}
 LOCAL_DIR = {home}
 LOG = {home}/log
 SPOOL = {home}/spool

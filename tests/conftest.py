@@ -47,18 +47,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--htcondor",
         default=os.environ.get("HYDRATOR_TEST_HTCONDOR"),
-        help="releases for tests on a pool: 25.14, 23.9, path, or several with commas "
-        "(default: HYDRATOR_TEST_HTCONDOR, else HTCondor from PATH, else 25.14)",
+        help="releases for tests on a pool: 25.14, 23.9, or both with a comma "
+        "(default: HYDRATOR_TEST_HTCONDOR, else 25.14)",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "htcondor_release" in metafunc.fixturenames:
-        chosen = metafunc.config.getoption("--htcondor") or (
-            "path" if shutil.which("condor_master") else "25.14"
-        )
+        chosen = metafunc.config.getoption("--htcondor") or "25.14"
         releases = [release.strip() for release in chosen.split(",")]
-        known = ["path", *debian.SUITES, *debian.SUITES.values()]
+        known = [*debian.SUITES, *debian.SUITES.values()]
         if unknown := [release for release in releases if release not in known]:
             raise pytest.UsageError(
                 f"--htcondor: {unknown[0]!r} is no release: choose from {', '.join(known)}"

@@ -123,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--jobs", type=int, help="jobs of a run")
     made.add_argument("--minutes", type=float, help="begin no run that would not end in this time")
     made.add_argument("--pools", type=int, default=3, help="pools side by side (%(default)s)")
-    made.add_argument("--release", help="25.14, 23.9 or path")
+    made.add_argument("--release", help="25.14 or 23.9")
     made.add_argument("--results", type=Path, default=RESULTS, help="folder of benefit.json and its runs")
     made.add_argument("--fresh", action="store_true", help="set the stored runs aside and begin again")
     made.add_argument("--again", action="store_true", help="repeat stored runs; the last one of each counts")

@@ -5,10 +5,9 @@ Only the made-up names of a page (a domain, a host, a folder) are replaced in a 
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
-from tests.pages import ROOT, Block, blocks
+from tests.pages import blocks
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -29,17 +28,6 @@ TOOLS = {
 }
 """Who types what."""
 DATASETS = ("lofar:L1", "lofar:L2", "lofar:L667526_SB001", "lofar:L667526_SB002")
-SETTINGS = """
-[submit]
-cpus = 1
-memory_gb = 1
-disk_gb = 1
-names = { "L1.ms" = "lofar:L1" }
-[[storage]]
-site = "UK"
-prefix = "/data"
-rule = "name"
-"""
 LEVELS = ("DAEMON", "NEGOTIATOR", "WRITE", "ADVERTISE_STARTD")
 
 
@@ -51,14 +39,12 @@ class Operator:
     folder: Path
     before: dict[str, str] = field(default_factory=dict)
     """What the pool's daemons were configured with before our texts, see `values`."""
-    typed: set[str] = field(default_factory=set)
-    """The commands that were run: several pages have the same."""
 
     @property
     def pool(self) -> Pool:
         return self.installed.pool
 
-    def here(self, text: str, more: Mapping[str, str] | None = None) -> str:
+    def here(self, text: str) -> str:
         """Return *text* with this folder's names instead of the made-up ones of the pages."""
         names = {
             "/opt/classad-hydrator/bin/": "",
@@ -72,26 +58,22 @@ class Operator:
             "YOUR.DOMAIN": DOMAIN,
             "CE:9619": self.pool.collector,
             "cm.example.org": self.pool.collector,
-            **(more or {}),
         }
         for there, instead in names.items():
             text = text.replace(there, instead)
         return text
 
-    def type(
-        self, text: str, more: Mapping[str, str] | None = None, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def type(self, text: str) -> subprocess.CompletedProcess[str]:
         """Run *text* in a shell in the folder."""
         path = f"{self.folder}/bin{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self.here(text, more)],
+            ["bash", "-euo", "pipefail", "-c", self.here(text)],
             cwd=self.folder,
             env={
                 **os.environ,
                 "PATH": path,
                 "HYDRATOR_CONFIG": str(self.installed.config),
                 "CONDOR_CONFIG": str(self.installed._client_config),
-                **environment,
             },
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -113,17 +95,15 @@ def fresh(htcondor_release: str) -> Iterator[Operator]:
     """Start a pool as HTCondor's package sets it up, with the daemon's configuration beside it."""
     with Pool.start(htcondor_release, (SiteSpec("UK", cpus=4),), recommended=True) as pool:
         folder = pool.shared / "operator"
-        for name in ("bin", "config.d", "tokens.d", "editor-tokens.d"):
+        for name in ("bin", "config.d", "tokens.d"):
             (folder / name).mkdir(parents=True)
         folder.chmod(0o755)
         (folder / "tokens.d").chmod(0o700)
-        shutil.copytree(ROOT / "deploy" / "condor", folder / "deploy" / "condor")
         for tool, user in TOOLS.items():
             pool.tool(tool, user, folder / "bin")
         catalogue = ListedCatalogue(pool.home, ("UK",))
         catalogue.hold({did: {"UK": "available"} for did in DATASETS})
-        http = f'tokens_file = "{folder}/tokens"\n'
-        installation = Installation(pool, catalogue, settings=http + SETTINGS)
+        installation = Installation(pool, catalogue, settings=f'tokens_file = "{folder}/tokens"\n')
         installation._client_config = pool.client("hydrator", ("READ", "DAEMON"))
         installation.install()
         yield Operator(installation, folder)
@@ -242,41 +222,6 @@ def test_submit_file_lines_of_a_page_are_accepted_and_transformed(operator, bloc
     assert ad["DataLocalityHere"]
 
 
-ODD = {
-    "hydrator check": {0, 1},  # the pool may lack what the pages advise
-    "hydrator why 1234": {0, 3},
-    "HYDRATOR_HTCONDOR__TOKEN_DIRECTORY=DIR hydrator run-anywhere 1234": {0, 1},  # no such job
-    "hydrator pool-config --role schedd > new": {0, 1},  # diff: the text may differ by now
-}
-"""By the beginning of a command, the exit statuses that are none of its faults."""
-LAST = "run-anywhere"
-"""The command that ends something: it is typed after all others."""
-
-
-def typed() -> list[Block]:
-    """Return the commands of the page, those that end something last; init asks questions at a terminal."""
-    found = [block for block in blocks("sh pool") if not block.text.startswith("hydrator init")]
-    return sorted(found, key=lambda block: LAST in block.text)
-
-
-@pytest.mark.parametrize("block", typed(), ids=str)
-def test_the_commands_of_a_page_run_as_printed(operator, block):
-    commands = re.sub(r" \\\n +", " ", block.text).splitlines()
-    for command in commands:
-        if bare(command) in operator.typed:
-            continue
-        operator.typed.add(bare(command))
-        done = prepared(operator, command)
-        allowed = next((codes for begin, codes in ODD.items() if command.startswith(begin)), {0})
-        assert done.returncode in allowed, f"{command}: {done.returncode}: {done.stderr}{done.stdout[-2000:]}"
-        assert "Traceback" not in done.stderr
-
-
-def bare(command: str) -> str:
-    """Return *command* without its comment and the name of its configuration."""
-    return re.sub(r" -c \S+|\s+#.*", "", command)
-
-
 def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
     """The steps of docs/operators/operate.md; the daemons return their own configuration."""
     pool = operator.pool
@@ -287,35 +232,3 @@ def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
     pool.wait(lambda: values(pool) == operator.before, 60, "the daemons to have their values again")
     job = pool.submit('executable = /bin/true\n+RequiredDatasets = {"lofar:L1"}\nhold = true\nqueue\n')
     assert "DataLocalityTransformed" not in (pool.job(job) or {})
-
-
-def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
-    """Run one command of a page after the preparation that it needs: a job, a token, answers."""
-    more: dict[str, str] = {}
-    env: dict[str, str] = {}
-    if "=DIR " in command:
-        more["=DIR "] = f"={operator.pool.token('condor')} "
-    if " why " in command:
-        more["1234"] = str(operator.installed.submit(["lofar:L1"], more="requirements = false"))
-    furnish(operator)
-    if not command.startswith("hydrator once"):
-        return operator.type(command, more, **env)
-    operator.installed.stop_daemon()  # on the page it does not run yet
-    try:
-        return operator.type(command)
-    finally:
-        operator.installed.start_daemon()
-
-
-def furnish(operator: Operator) -> None:
-    """Create the files that the pages assume."""
-    files = {
-        "job.sub": "executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nhold = true\nqueue\n",
-        "two.sub": "executable = /bin/true\narguments = lofar:L1\nqueue\n",
-        "two.dag": "JOB A two.sub\n",
-        "run.parset": "[global]\ndir_working = /scratch\ninput_ms = /data/L1.ms\n",
-    }
-    for name, text in files.items():
-        (operator.folder / name).write_text(text)
-    hook = operator.folder / "classad-hydrator-hook"
-    shutil.copy2(operator.installed.hook, hook)

@@ -85,12 +85,6 @@ def filled(two: Two) -> bool:
     return there[0] == there[1] and there[0].keys() == {"UK"}
 
 
-def test_each_collector_is_a_publisher_that_status_names(two):
-    two.pool.wait(lambda: filled(two), 60, "both collectors to have the ad")
-    names = {f"collector {two.first}", f"collector {two.second}"}
-    two.pool.wait(lambda: two.troubles() == dict.fromkeys(names), 60, "status to name both without trouble")
-
-
 def test_a_collector_that_restarts_empty_is_filled_at_the_next_poll(two):
     two.pool.wait(lambda: filled(two), 60, "both collectors to have the ad")
     before = two.pool.pids("collector")
