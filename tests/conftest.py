@@ -7,7 +7,8 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from testbed import debian
 from testbed.cached import Unavailable
 from testbed.pool import Pool
 from tests.daemon import Running
-from tests.parts import MISSED, NO_POOL, without
+from tests.parts import without
 from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 
 pytest_plugins = ["tests.inside"]
@@ -113,11 +114,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in red what could not be tested on real parts; told by the skips, which workers report too."""
-    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    for mark, what in MISSED.items():
-        if missed := sum(f"{mark}: " in reason for reason in skipped):
-            line = f"{missed} TESTS DID NOT RUN, BECAUSE THERE IS NOT {what} HERE; their skips say why"
-            terminalreporter.write_line(line, red=True, bold=True)
+    skipped = " ".join(str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    for what, count in Counter(re.findall(r"no ([\w ,'-]+) here: ", skipped)).items():
+        line = f"{count} TESTS DID NOT RUN, BECAUSE THERE IS NO {what.upper()} HERE; their skips say why"
+        terminalreporter.write_line(line, red=True, bold=True)
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +125,7 @@ def htcondor_release(request: pytest.FixtureRequest) -> str:
     """The release to test on; tests that need it are skipped, and in CI fail, where it cannot be had."""
     reason = request.config.stash[_MISSING].get(request.param)
     if reason:
-        without(NO_POOL, reason)
+        without("HTCondor pool", reason)
     return request.param
 
 
@@ -162,17 +162,3 @@ def own_pool(htcondor_release: str) -> Iterator[Pool]:
     """A pool like the shared one for one module, whose tests may configure it and leave things in it."""
     with Pool.start(htcondor_release) as running:
         yield running
-
-
-@pytest.fixture
-def pool_factory(htcondor_release: str) -> Iterator[Callable[..., Pool]]:
-    """Starts pools of a test's own: the arguments are those of `Pool.start` without the release."""
-    started: list[Pool] = []
-
-    def start(**arguments: object) -> Pool:
-        started.append(Pool.start(htcondor_release, **arguments))  # type: ignore[arg-type]
-        return started[-1]
-
-    yield start
-    for running in started:
-        running.stop()

@@ -10,7 +10,7 @@ from hydrator.domain.ports import Clock
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer, server_python
 from tests.memory import system_clock
-from tests.parts import NO_POSTGRES, NO_RUCIO, needs
+from tests.parts import needs
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def catalogues(**usual: object) -> Iterator[Callable[..., RucioCatalogue]]:
 @pytest.fixture(scope="session")
 def rucio_server(tmp_path_factory):
     """A running server, shared; tests keep apart by scopes. The first build takes half a minute."""
-    with needs(NO_RUCIO):
+    with needs("real Rucio server"):
         server_python()
     with RucioServer.start(tmp_path_factory.mktemp("rucio") / "server") as server:
         yield server
@@ -38,7 +38,7 @@ def rucio_server(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rucio_on_postgres(tmp_path_factory):
     """A running server of a module's own whose database is PostgreSQL, which takes several writers."""
-    with needs(NO_POSTGRES):
+    with needs("PostgreSQL under Rucio"):
         server_python(postgresql=True)
         postgres = Postgres.start()
     with postgres, RucioServer.start(tmp_path_factory.mktemp("rucio") / "server", postgres.url) as server:

@@ -12,7 +12,7 @@ from testbed.pool import Pool
 from testbed.ports import free_port
 from tests.deploy.service import write_configuration
 from tests.pages import blocks
-from tests.parts import NO_SYSTEMD, needs
+from tests.parts import needs
 
 DEBIAN_12, DEBIAN_13, EL9, EL10 = TARGETS
 NOON = 1_790_000_000
@@ -41,7 +41,7 @@ def booted(pool: Pool, packages: Iterable[Path], folder: Path, lower: str | None
     (srv / "hydrator.token").write_bytes((pool.token("hydrator", ("READ", "DAEMON")) / "token").read_bytes())
     write_configuration(srv, pool, free_port())
     with ExitStack() as until_then:
-        with needs(NO_SYSTEMD):
+        with needs("systemd"):
             machine = until_then.enter_context(boot(own, furniture, lower))
         yield machine
 

@@ -19,7 +19,7 @@ from testbed.wheelhouse import ROOT, our_wheel
 from tests.deploy.packages import read_ads
 from tests.deploy.service import write_configuration
 from tests.pages import blocks
-from tests.parts import NO_SYSTEMD, needs
+from tests.parts import needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1200)]
 
@@ -72,7 +72,7 @@ def installed(own_pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Instal
     _furnish(furniture, own_pool, wheels, port)
     machines = boot(tmp_path_factory.mktemp("machine"), furniture)
     with ExitStack() as until_then:
-        with needs(NO_SYSTEMD):
+        with needs("systemd"):
             machine = until_then.enter_context(machines)
         [ours] = wheels.glob("classad_hydrator-0*.whl")
         for block in PRINTED[:-1]:

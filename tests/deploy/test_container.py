@@ -12,7 +12,7 @@ from testbed.patience import wait_for
 from testbed.ports import free_port
 from tests.deploy.chart import container as of_the_chart
 from tests.deploy.chart import example, objects
-from tests.parts import NO_IMAGE, needs
+from tests.parts import needs
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -22,7 +22,7 @@ def image(tmp_path_factory) -> tuple[Path, dict]:
     """Return the folder of the image and its configuration; CI must have it."""
     store = tmp_path_factory.mktemp("image")
     store.chmod(0o755)
-    with needs(NO_IMAGE):
+    with needs("container image"):
         return store, container.build(store)
 
 

@@ -10,7 +10,7 @@ from hydrator.config import load
 from hydrator.wiring.catalogues import needed_memory
 from testbed import helm
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, objects, pod
-from tests.parts import NO_HELM, needs
+from tests.parts import needs
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)  # the first run fetches the engine
 
 @pytest.fixture(scope="module", autouse=True)
 def engine() -> None:
-    with needs(NO_HELM):
+    with needs("Helm"):
         helm.engine()
 
 

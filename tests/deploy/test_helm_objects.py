@@ -9,7 +9,7 @@ import pytest
 
 from testbed import helm, kubernetes
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
-from tests.parts import NO_HELM, needs
+from tests.parts import needs
 
 pytestmark = pytest.mark.timeout(900)  # the first run fetches the engines and the schemas
 
@@ -20,7 +20,7 @@ CUSTOM = "monitoring.coreos.com"
 @pytest.fixture(scope="module", autouse=True)
 def helm_and_schemas() -> None:
     """Return Helm 4 and the schemas of Kubernetes."""
-    with needs(NO_HELM):
+    with needs("Helm"):
         helm.engine()
         kubernetes.schemas()
 

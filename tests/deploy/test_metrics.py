@@ -20,7 +20,7 @@ from hydrator.server.metrics import HttpMetrics
 from testbed.prometheus import promtool
 from tests.factories import CAM, replica
 from tests.pages import blocks
-from tests.parts import NO_PROMETHEUS, needs
+from tests.parts import needs
 from tests.unit.reconcile.test_reconciler import World
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def names() -> set[str]:
 
 
 def checked(*arguments: str | Path, given: bytes = b"") -> tuple[int, str]:
-    with needs(NO_PROMETHEUS):
+    with needs("Prometheus"):
         program = promtool()
     done = subprocess.run([program, *map(str, arguments)], input=given, capture_output=True, check=False)
     return done.returncode, (done.stdout + done.stderr).decode()

@@ -26,7 +26,7 @@ from tests.deploy.packages import (
     make,
     read_ads,
 )
-from tests.parts import NO_POOL, needs
+from tests.parts import needs
 from tests.umask import umask
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1800)]
@@ -149,7 +149,7 @@ def debian(tmp_path) -> Callable[..., set[str]]:
     (tmp_path / "upper").chmod(0o755)
 
     def run(script: str, suite: str = SUITES["23.9"], **environment: str) -> set[str]:
-        with needs(NO_POOL):
+        with needs("HTCondor pool"):
             files = tree(suite, print)
         words = ["sh", "-c", f"{OVERLAY}{script}{COMPARE}", "sh", str(files), str(tmp_path)]
         env = {**os.environ, **environment}

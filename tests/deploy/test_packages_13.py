@@ -36,7 +36,7 @@ from tests.deploy.packages import (
     make,
     read_ads,
 )
-from tests.parts import NO_PYTHON, NO_SYSTEMD, needs, without
+from tests.parts import needs, without
 from tests.pythons import copy_python, pythons
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1800)]
@@ -129,7 +129,7 @@ def machine(own_pool: Pool, rpms: Path, tmp_path_factory) -> Iterator[Machine]:
     deb = make(DAEMON, target=DEBIAN_13, folder=folder)
     if python := find_python():
         copy_python(python, folder / "furniture")
-    with needs(NO_SYSTEMD):
+    with needs("systemd"):
         lower = layers()
     with booted(own_pool, [*deb, *rpms.glob("*.rpm")], folder, lower) as machine:
         yield machine
@@ -174,7 +174,7 @@ def test_a_fresh_debian_13_publishes_after_apt_install(machine, own_pool):
 def test_the_real_rpm_installs_upgrades_and_erases_the_running_daemon(machine, own_pool):
     """The packages of Enterprise Linux 10 are a later release of those of 9, so they are the upgrade."""
     if not find_python():
-        without(NO_PYTHON, f"the RPMs need Python {EL9.python}")
+        without("other Python", f"the RPMs need Python {EL9.python}")
     before = list_files(machine)
     rpm(machine, f"--install /srv/*.{EL9.tag}.*.rpm")
     assert machine.run("hydrator", "--version") == __version__

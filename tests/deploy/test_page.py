@@ -28,7 +28,7 @@ from tests.deploy.page_world import (
     world,
 )
 from tests.factories import NOON
-from tests.parts import NO_BROWSER, needs
+from tests.parts import needs
 from tests.unit.server.pages.test_why import READ_TOKEN
 from tests.unit.server.pages.test_why import Pool as Jobs
 
@@ -80,7 +80,7 @@ def served(pool: LivePool, live: LiveUpdates) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser():
-    with needs(NO_BROWSER):
+    with needs("browser"):
         program, environment = chromium()
         folder = str(driver())
     sys.path.append(folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import NO_SYSTEMD, without
+from tests.parts import without
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "hydrator.service"
@@ -23,7 +23,7 @@ needs_systemd = pytest.mark.usefixtures("analyzer")
 @pytest.fixture
 def analyzer() -> None:
     if shutil.which("systemd-analyze") is None:
-        without(NO_SYSTEMD, "systemd-analyze is not installed (apt-get install systemd)")
+        without("systemd", "systemd-analyze is not installed (apt-get install systemd)")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.faults import Answer, Fault, FaultProxy, dripping, never
+from testbed.faults import Answer, Fault, FaultProxy, dripping
 from testbed.installation import wait_for
 from testbed.rucio_standin import RucioStandIn
 
@@ -62,13 +62,11 @@ def continued(_: Answer, request) -> None:
 ROW = b'{"rse": "CAM-DISK", "scope": "lofar", "name": "sick", "length": 4, "available_length": 4}'
 FAULTS = {
     "lists": Fault("lists", filled(b"[]"), only=DATASETS),
-    "records": Fault("records", filled(b"{}"), only=DATASETS),
     "rows": Fault("rows", filled(ROW, lines=True), only=DATASETS),
     "a stream of a gigabyte": Fault("stream", deliver=endless, only=DATASETS),
     "100 Continue": Fault("continue", deliver=continued, only=DATASETS),
     "a gzip bomb": Fault("bomb", bomb, only=DATASETS),
     "a drip": Fault("drip", deliver=dripping, only=DATASETS),
-    "a hang": Fault("hang", deliver=never, only=DATASETS),
 }
 PLUGIN = """
 import os, signal, sys, time

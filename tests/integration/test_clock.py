@@ -7,14 +7,14 @@ import pytest
 from testbed.installation import wait_for
 from testbed.stepped import SteppedClock
 from tests.daemon import Running
-from tests.parts import NO_FAKE_CLOCK, needs
+from tests.parts import needs
 
 HOUR = 3600
 
 
 @pytest.fixture
 def clock(tmp_path):
-    with needs(NO_FAKE_CLOCK):
+    with needs("libfaketime"):
         return SteppedClock(tmp_path)
 
 

@@ -10,7 +10,7 @@ import pytest
 from testbed import neighbours
 from testbed.installation import wait_for
 from tests.pages import blocks
-from tests.parts import NO_PANDA, needs
+from tests.parts import needs
 
 HERE = Path(__file__).parent
 CONTRIB = HERE.parents[1] / "contrib"
@@ -35,7 +35,7 @@ def daemon(daemon):
 
 @pytest.fixture(scope="module")
 def panda() -> tuple[Path, str]:
-    with needs(NO_PANDA):
+    with needs("PanDA"):
         return neighbours.panda_python()
 
 

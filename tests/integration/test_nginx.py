@@ -20,7 +20,7 @@ from hydrator.server.view import ServerState
 from testbed.nginx import Nginx
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, ad, demand
-from tests.parts import NO_NGINX, needs
+from tests.parts import needs
 
 
 class Behind:
@@ -76,7 +76,7 @@ def ask(behind, keys, tmp_path_factory):
     issued.cert_chain_pems[0].write_to_path(str(pem))
     trust = ssl.create_default_context()
     ca.configure_trust(trust)
-    with HttpServer(behind) as server, needs(NO_NGINX):
+    with HttpServer(behind) as server, needs("nginx"):
         nginx = Nginx.start(folder / "run", server.url.removeprefix("http://"), pem, key, keeps=1)
         with nginx, httpx.Client(base_url=nginx.url, verify=trust, trust_env=False, timeout=30) as client:
 

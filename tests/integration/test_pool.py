@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,8 +43,8 @@ with Pool.start(sys.argv[1], [SiteSpec("UK")]) as pool:
 """
 
 
-def test_stops_without_a_trace_while_a_job_runs(pool_factory: Callable[..., Pool]):
-    pool = pool_factory(sites=[SiteSpec("UK")])
+def test_stops_without_a_trace_while_a_job_runs(htcondor_release: str):
+    pool = Pool.start(htcondor_release, [SiteSpec("UK")])
     cluster = pool.submit(SLEEPER.format(seconds=600) + "queue")
     pool.wait(lambda: pool.jobs(f"ClusterId == {cluster} && JobStatus == 2"), 60, "the job to run")
     assert [trace for trace in traces(pool.home) if "condor_procd" in trace]

@@ -13,7 +13,7 @@ from hydrator.domain.errors import ConfigError
 from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import parse_parset
 from testbed.rapthor import RapthorReader, Refused
-from tests.parts import NO_RAPTHOR, needs
+from tests.parts import needs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -71,7 +71,7 @@ WHOLE = (
 
 @pytest.fixture(scope="module")
 def rapthor() -> Iterator[RapthorReader]:
-    with needs(NO_RAPTHOR):
+    with needs("Rapthor"):
         reader = RapthorReader.start()
     with reader:
         yield reader

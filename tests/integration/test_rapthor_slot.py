@@ -18,7 +18,7 @@ from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.rapthor.machine import job_parset
 from hydrator.submit.rapthor.parset import parse_parset
 from testbed.rapthor import examples, python
-from tests.parts import NO_RAPTHOR, needs
+from tests.parts import needs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -100,13 +100,13 @@ class Slot:
 
 @pytest.fixture(params=[(1, 2048), (16, 65536)], ids=["1 core", "16 cores"])
 def slot(tmp_path, request) -> Slot:
-    with needs(NO_RAPTHOR):
+    with needs("Rapthor"):
         return Slot(tmp_path, *request.param)
 
 
 def made_for_another_machine(name: str) -> str:
     """Return one of Rapthor's own parsets as for a cluster of 96 cores a node."""
-    with needs(NO_RAPTHOR):
+    with needs("Rapthor"):
         text = examples()[name]
     for option, value in {"dir_working": "/data/run1", "input_ms": "*.ms", **ANOTHER_MACHINE}.items():
         text, times = re.subn(rf"^{option} = .*$", f"{option} = {value}", text, flags=re.MULTILINE)
@@ -115,7 +115,7 @@ def made_for_another_machine(name: str) -> str:
 
 
 def test_parsets_are_those_that_rapthor_ships():
-    with needs(NO_RAPTHOR):
+    with needs("Rapthor"):
         assert set(NAMES) <= set(examples())
 
 

@@ -16,7 +16,7 @@ from testbed import recipes
 from testbed.pool import Pool
 from tests.located import Located, record
 from tests.pages import blocks
-from tests.parts import NO_RECIPES, needs
+from tests.parts import needs
 from tests.pythons import copy_python
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -40,7 +40,7 @@ def shared_located(htcondor_release: str) -> Iterator[Located]:
 def python(shared_located: Located) -> Path:
     """A Python that the pool's users and jobs can run, with the tools and this project."""
     usr = shared_located.pool.shared / "tools" / "usr"
-    with needs(NO_RECIPES):
+    with needs("dask-jobqueue or Snakemake"):
         (installed,) = recipes.python().parents[1].glob("lib/python3*/site-packages")
     copy_python(sys.executable, usr.parent)
     (library,) = usr.glob("lib/python3*")

@@ -15,7 +15,7 @@ from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 from testbed.rapthor import python as rapthor_python
 from testbed.toil import Toil, as_user, own
-from tests.parts import NO_RAPTHOR, NO_TOIL, needs
+from tests.parts import needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 CANARY = "canary-4f1c0"
@@ -46,7 +46,7 @@ def installed(htcondor_release) -> Iterator[Installation]:
 
 @pytest.fixture
 def toil(installed) -> Toil:
-    with needs(NO_TOIL):
+    with needs("Toil"):
         return Toil.place(installed.pool)
 
 
@@ -171,7 +171,7 @@ def rapthor_runs(installed: Installation, toil: Toil, folder: Path, front: Path)
         PATH=f"{front}:{front.parent}/shim:{toil.bin}:/usr/bin:/bin", SECRET=CANARY,
         _CONDOR_RequiredDatasets=BOTH, _CONDOR_SUBMIT_ATTRS="RequiredDatasets",
     )  # fmt: skip
-    with needs(NO_RAPTHOR):
+    with needs("Rapthor"):
         python = rapthor_python()
     with (folder / "stderr").open("wb") as err:
         return subprocess.Popen(
@@ -219,7 +219,7 @@ def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(
 
 
 def test_patch_for_rapthor_applies_and_lets_it_use_htcondor(tmp_path):
-    with needs(NO_RAPTHOR):
+    with needs("Rapthor"):
         python = rapthor_python()
     source = next((python.parents[1] / "lib").glob("python3*/site-packages/rapthor"))
     shutil.copytree(source, tmp_path / "rapthor")

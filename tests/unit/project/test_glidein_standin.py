@@ -11,7 +11,7 @@ import pytest
 from hydrator import startd_cron
 from testbed.debs import program
 from testbed.glidein_standin import PATH, Glidein, Ran
-from tests.parts import NO_READER, needs
+from tests.parts import needs
 
 pytestmark = pytest.mark.outside
 
@@ -166,7 +166,7 @@ def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, setti
 
 def reader(name: str, package: str, places: str) -> str:
     """Return the program that reads the script: the machine's own, else that of Debian's package."""
-    with needs(NO_READER):
+    with needs("reader of shell scripts"):
         return shutil.which(name) or str(program(name, package, places)[0])
 
 
