@@ -101,7 +101,11 @@ def fresh(behind):
 
 def current(ask, site, who, generation, path="/v1/sites/{}/ad"):
     """Request until nginx no longer answers from the cache of an earlier test."""
-    wait_for(lambda: ask(site, who, path).headers.get("ETag") == f'"{generation}"', 30, "the ad of now")
+
+    def is_now() -> bool:
+        return ask(site, who, path).headers.get("ETag", "").startswith(f'"{generation}-')
+
+    wait_for(is_now, 30, "the ad of now")
     return ask(site, who, path)
 
 
@@ -129,9 +133,9 @@ def test_nginx_and_the_daemon_use_the_same_of_two_tokens_in_a_request(ask, keys,
 
 
 def test_cached_ad_is_answered_without_a_request_to_the_daemon_with_its_age(ask, behind, fresh):
-    current(ask, CAM, "CAM", fresh)
+    known = current(ask, CAM, "CAM", fresh).headers["ETag"]
     before = behind.asked.total()
-    many = [ask(CAM, "CAM", **{"If-None-Match": f'"{fresh}"'}) for _ in range(40)]
+    many = [ask(CAM, "CAM", **{"If-None-Match": known}) for _ in range(40)]
     assert {one.status_code for one in many} == {304}
     assert {one.headers[AS_OF_HEADER] for one in many} == {str(to_unix(NOON))}
     assert all(one.content == b"" for one in many)

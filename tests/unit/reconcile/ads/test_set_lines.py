@@ -226,6 +226,15 @@ def test_set_that_is_too_large_leaves_room_for_others():
     assert (shares_in(drafted[CAM]), drafted[CAM].omitted_entries) == ({small.key: 1.0}, (large,))
 
 
+def test_line_of_the_times_of_sets_has_the_same_bound():
+    wants = [want(*hashed(number)) for number in range(3)]
+    rows = {did: Fact(DatasetState.AVAILABLE, NOON - MINUTE) for one in wants for did in one.dids}
+    budget = room_for(3)
+    drafted = drafts(Snapshot({CAM: SiteFacts(NOON, rows)}), *wants, budget=budget)[CAM]
+    assert max(len(f"{name} = {text}") for name, text in drafted.content) <= budget.line_bytes
+    assert drafted.omitted_entries
+
+
 def test_sets_have_room_before_states():
     wants = [want("x:a", "x:b", jobs=9), want("x:c")]
     view = facts(*(replica(did) for one in wants for did in one.dids))
