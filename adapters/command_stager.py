@@ -106,8 +106,7 @@ def _parse_rule(row: Record) -> ExistingRule:
         _text(row, "rule"), _did(row), Site(_text(row, "site")), str(row.get("storage") or ""),
         str(row.get("account") or ""), state, is_ours, StagingKind(kind), state is RequestState.DONE,
         expires_at, _moment(row, "stuck_since"), _number(row, "files_done") or 0, _number(row, "files"),
-        _number(row, "bytes"), _moment(row, "ready_at"),
-        sanitize(str(row.get("reason") or ""), _MAX_TEXT_CHARS),
+        _number(row, "bytes"), sanitize(str(row.get("reason") or ""), _MAX_TEXT_CHARS),
     )  # fmt: skip
 
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 from hydrator.config.staging import StagingSettings
 from hydrator.domain.errors import StateError
-from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand, Site, Unseen
+from hydrator.domain.model import (
+    Did,
+    Provenance,
+    QueuedJobs,
+    Replica,
+    ReplicaState,
+    ScheddDemand,
+    Site,
+    Unseen,
+)
 from hydrator.domain.ports import DataNeed
 from hydrator.domain.staging_ports import RequestState, StagingKind
 from hydrator.reconcile.evaluate import ReconcilePolicy
@@ -102,7 +111,8 @@ class StagingWorld:
     """The parts; a test changes any of them between two steps.
 
     ``disk`` has the replicas that are there: state and fraction by dataset and site. The cleaner runs before
-    each step unless ``has_cleaner`` is false; while ``is_stale``, the catalogue answers as before.
+    each step unless ``has_cleaner`` is false; while ``is_stale``, the catalogue answers as before. It expects
+    data on its way at ``ready_at``.
     """
 
     def __init__(self, settings: StagingSettings | None = None, **sizes: float):
@@ -120,6 +130,7 @@ class StagingWorld:
         self.guard_reason = None
         self.has_cleaner = True
         self.is_stale = False
+        self.ready_at = None
         self.overview = None
         self.report = None
         for name, terabytes in sizes.items():
@@ -152,7 +163,10 @@ class StagingWorld:
 
     def restart(self, **more):
         """Start a new daemon with the table on disk."""
-        known = {"audit": lambda write, one, error: self.audit.append((write.verb, one, error))}
+        known = {
+            "audit": lambda write, one, error: self.audit.append((write.verb, one, error)),
+            "needed": {"rucio": timedelta(hours=6)},
+        }
         self.controller = StagingController(
             {"rucio": self.stager},
             self.needs,
@@ -163,7 +177,6 @@ class StagingWorld:
             self.clock,
             guard=lambda: self.control.stop_reason or self.guard_reason,
             default_scope="lofar",
-            needed={"rucio": timedelta(hours=6)},
             **known | more,
         )
         self.reconciler = Reconciler(
@@ -212,7 +225,13 @@ class StagingWorld:
             for (did, site), (state, fraction) in sorted(self.disk.items())
         ]
         replicas += [
-            Replica(rule.did, rule.site, ReplicaState.INCOMING, rule.files_done / FILES)
+            Replica(
+                rule.did,
+                rule.site,
+                ReplicaState.INCOMING,
+                rule.files_done / FILES,
+                provenance=Provenance(ready_at=self.ready_at),
+            )
             for rule in self.stager.rules.values()
             if rule.state in MOVING and (rule.did, rule.site) not in self.disk
         ]

@@ -232,13 +232,13 @@ def count_dataset(
     Raises:
         CatalogueError: the query failed, or the two counts differ.
     """
-    counts = _count_files(queries, did)
+    counts = count_files(queries, did)
     shallow: dict[str, int] = {}
     for storage, _, available, _ in rows_version:
         if available:
             shallow[storage] = max(available, shallow.get(storage, 0))
     last = {k: v.available_length for k, v in previous.counts.items()} if previous else shallow
-    if has_shrunk(counts, last) and _count_files(queries, did) != counts:
+    if has_shrunk(counts, last) and count_files(queries, did) != counts:
         raise CatalogueGarbled(queries.name, f"list_dataset_replicas has two different counts of {did}")
     has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
     is_empty = not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, did)
@@ -246,7 +246,8 @@ def count_dataset(
     return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty, doubtful)
 
 
-def _count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
+def count_files(queries: QueryRunner, did: Did) -> dict[str, Count]:
+    """Return the files of *did* by storage element, as Rucio counts them now."""
     counts = queries.ask(
         lambda client: client.list_dataset_replicas(*split_did(did), deep=True),
         lambda answer: largest_counts(parse_deep_rows(did, answer)),

@@ -114,7 +114,6 @@ class ExistingRule:
         files_done: its files on disk.
         files: all its files; None: not known.
         bytes: the size of its data; None: not known.
-        ready_at: the expected end of the transfer, if known.
         reason: why it is not done, for people.
         blocked: why the catalogue will not end it at its end, such as "locked"; empty if it will.
     """
@@ -133,7 +132,6 @@ class ExistingRule:
     files_done: int = 0
     files: int | None = None
     bytes: int | None = None
-    ready_at: datetime | None = None
     reason: str = ""
     blocked: str = ""
 

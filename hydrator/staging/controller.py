@@ -16,7 +16,6 @@ from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import Clock, DataNeed, DataNeeds
 from hydrator.domain.staging_ports import (
-    ExistingRule,
     RefusalKind,
     Stager,
     StagingError,
@@ -26,48 +25,17 @@ from hydrator.domain.staging_ports import (
 )
 from hydrator.reconcile.result import CycleReport
 
-from .needs import LiveNeeds, update_needs
 from .overview import STATE_PROBLEM, StagingOverview, build_overview
 from .plan import CatalogueFacts, Plan, find_candidates, find_endangered, find_seen, make_plan
-from .table import (
-    DAY,
-    Request,
-    StagingControl,
-    Table,
-    Write,
-    apply_commands,
-    apply_needs,
-    drop_without_effect,
-    follow_rules,
-)
-from .view import DataView, build_view
+from .table import DAY, Request, StagingControl, Table, Write, apply_commands, apply_needs, follow_rules
+from .view import DataView, LiveNeeds, build_view, update_needs
 
-_RULES_AGE = timedelta(minutes=15)
-"""Age up to which the rules of data that is there serve for a plan; those that end soon are always read."""
 _REFERENCES = DAY
 """The demand of a schedd that does not answer counts for this long."""
 _HALTING_KINDS = frozenset({RefusalKind.PERMISSION, RefusalKind.ACTIVITY})
 """Refusals that every other request at this catalogue would get, too."""
 AuditLog = Callable[[Write, Request, StagingError | None], None]
 """A log for the operator and the data manager: the call, the request after it, and its error."""
-
-
-@dataclass
-class _Memory:
-    """What the loop knows of one catalogue: its last answers, and since when it refuses everything."""
-
-    rules: dict[Did, tuple[datetime, tuple[ExistingRule, ...]]] = field(default_factory=dict)
-    sizes: dict[Did, int] = field(default_factory=dict)
-    spaces: Mapping[Site, int | str] = field(default_factory=dict)
-    listed_at: datetime | None = None
-    halted: str = ""
-
-    def is_due(self, did: Did, now: datetime) -> bool:
-        """Return whether the rules of *did* must be read again: too old, or one of them ends soon."""
-        read_at, rules = self.rules.get(did, (None, ()))
-        if read_at is None or now - read_at >= _RULES_AGE:
-            return True
-        return any(rule.expires_at and rule.expires_at < now + 2 * _RULES_AGE for rule in rules)
 
 
 @dataclass
@@ -109,7 +77,8 @@ class StagingController:
 
     def __post_init__(self) -> None:
         asked = (name for name in self.stagers if self.settings.mode_at(name) != "off")
-        self._memories = {name: _Memory() for name in asked}
+        least = CatalogueFacts.needed
+        self._catalogues = {name: CatalogueFacts(name, self.needed.get(name, least)) for name in asked}
         self._saved: Table | None = None
         self._needs = LiveNeeds()
         self.table = Table()
@@ -120,12 +89,12 @@ class StagingController:
         If the table cannot be read or written, no call is made.
         """
         now = self.clock()
-        if not self._memories:
-            return self._show(now, Plan(), {}, None)
+        if not self._catalogues:
+            return self._show(now, Plan(), {})
         try:
             return self._run(report, now)
         except StateError as error:
-            return self._show(now, Plan(), {STATE_PROBLEM: str(error)}, None)
+            return self._show(now, Plan(), {STATE_PROBLEM: str(error)})
 
     def _run(self, report: CycleReport | None, now: datetime) -> StagingOverview:
         if self._saved is None:
@@ -133,18 +102,17 @@ class StagingController:
         pending = self.control.read_pending()
         problems = {"commands": "; ".join(pending.problems)} if pending.problems else {}
         commands = [command for _, command in pending.commands]
-        for memory in self._memories.values() if any(one.name == "resume" for one in commands) else ():
-            memory.halted = ""
-        table = apply_commands(self.table.forget_old(now, self._memories), commands, now)
+        if any(one.name == "resume" for one in commands):
+            for facts in self._catalogues.values():
+                facts.halted = ""
+        table = apply_commands(self.table.forget_old(now, self._catalogues), commands, now)
         self._read_needs(now, problems)
         table = apply_needs(table, self._needs, now, _REFERENCES)
         view = None
         if report:
-            dids = self._needs.by_did.keys()
-            view = build_view(report, dids, self.is_retired, now, self.fact_age)
-        table, catalogues = self._read_catalogues(view, table, now, problems)
-        rates = self.rates()
-        plan = make_plan(view, self._needs, table, catalogues, self.settings, now, rates)
+            view = build_view(report, self._needs.by_did.keys(), self.is_retired, now, self.fact_age)
+        table, answered = self._read_catalogues(view, table, now, problems)
+        plan = make_plan(view, self._needs, table, answered, self.settings, now, self.rates())
         stop_reason = self.control.stop_reason
         if stop_reason:
             plan = replace(plan, writes=())
@@ -152,7 +120,7 @@ class StagingController:
         self._save(table.put(*(replace(one, called_at=now) for one in new)))
         self.control.remove_processed(pending)
         self._make_calls(plan.writes)
-        return self._show(now, plan, problems, stop_reason)
+        return self._show(now, plan, problems, stop_reason, view)
 
     # -- reading
 
@@ -178,52 +146,31 @@ class StagingController:
             candidates, _ = find_candidates(view, self._needs, self.settings, now)
             wanted = frozenset(did for one in candidates for did in one.dids)
             present = find_endangered(find_seen(self._needs, view), view, table)
-        catalogues = []
-        for name, memory in self._memories.items():
+        answered = []
+        for name, facts in self._catalogues.items():
             own = [one for one in table.requests if one.catalogue == name]
-            doubtful = {one.did for one in own if not one.rule}
-            due = {did for did in present if memory.is_due(did, now)}
+            due = {did for did in present if facts.is_due(did, now)}
             allowed = frozenset(map(Site, self.settings.allowed_sites(name)))
             query = StagingQuery(
-                wanted | doubtful | due,
+                wanted | due | {one.did for one in own if not one.rule},
                 allowed | (frozenset(view.facts) if view else frozenset()),
                 allowed if wanted else frozenset(),
                 frozenset(one.rule for one in own if one.rule),
-                lists_all=memory.listed_at is None or now - memory.listed_at >= DAY,
+                lists_all=facts.listed_at is None or now - facts.listed_at >= DAY,
             )
+            facts.forget_all_but(present - query.dids)
             try:
-                table = self._query(name, query, present, table, now)
+                if query.dids or query.rules or query.lists_all:
+                    answer = self.stagers[name].list(query)
+                    facts.keep(query, answer, now)
+                    unknown = self.settings.limits.bytes_of("request")
+                    table = follow_rules(table, name, query, answer, unknown, now)
+                answered.append(facts)
             except CatalogueError as error:
                 problems[f"catalogue {name}"] = error.reason
-                continue
             except Exception as error:  # noqa: BLE001 - a bug of one adapter
                 problems[f"catalogue {name}"] = self.bugs.report(f"staging at {name}", error)
-                continue
-            rules = {did: rules for did, (_, rules) in memory.rules.items()}
-            needed = self.needed.get(name, CatalogueFacts.needed)
-            catalogues.append(CatalogueFacts(name, rules, memory.sizes, memory.spaces, memory.halted, needed))
-        return table, catalogues
-
-    def _query(
-        self, name: str, query: StagingQuery, present: frozenset[Did], table: Table, now: datetime
-    ) -> Table:
-        """Read one catalogue; return *table* as it follows from the answer. Forget all but *present*."""
-        memory = self._memories[name]
-        kept = (present - query.dids) & memory.rules.keys()
-        memory.rules = {did: memory.rules[did] for did in kept}
-        memory.sizes = {did: memory.sizes[did] for did in kept & memory.sizes.keys()}
-        if not (query.dids or query.rules or query.lists_all):
-            return table
-        answer = self.stagers[name].list(query)
-        memory.listed_at = now if query.lists_all else memory.listed_at
-        read = query.dids - answer.unread.keys()
-        for did in read:
-            memory.rules[did] = now, tuple(rule for rule in answer.rules if rule.did == did)
-        memory.sizes.update(answer.sizes)
-        memory.spaces = answer.spaces
-        unknown = self.settings.limits.bytes_of("request")
-        table = follow_rules(table, name, answer.rules, query.rules, unknown, now)
-        return drop_without_effect(table, name, read, now)
+        return table, answered
 
     # -- calls
 
@@ -247,7 +194,7 @@ class StagingController:
         silent: set[str] = set()
         for write in writes:
             name = write.request.catalogue
-            if self.guard() is None and name not in silent and not self._memories[name].halted:
+            if self.guard() is None and name not in silent and not self._catalogues[name].halted:
                 if isinstance(self._call(write), StagingFailed):
                     silent.add(name)
             elif write.verb == "ask" and not write.request.called_at:
@@ -273,7 +220,7 @@ class StagingController:
         elif isinstance(error, StagingRefused) and write.verb == "ask":
             one = replace(self.table.close(one, now, error.kind, error.reason), ended_at=now)
             if error.kind in _HALTING_KINDS:
-                self._memories[one.catalogue].halted = error.reason
+                self._catalogues[one.catalogue].halted = error.reason
         self.table = self.table.put(one)
         if all(each.rule for each in self.table.requests if each.batch == one.batch) and error is None:
             rest = {name: each for name, each in self.table.decisions.items() if name != one.batch}
@@ -282,10 +229,15 @@ class StagingController:
         return error
 
     def _show(
-        self, now: datetime, plan: Plan, problems: Mapping[str, str], stop_reason: str | None
+        self,
+        now: datetime,
+        plan: Plan,
+        problems: Mapping[str, str],
+        stop_reason: str | None = None,
+        view: DataView | None = None,
     ) -> StagingOverview:
-        halts = {f"catalogue {name}": one.halted for name, one in self._memories.items() if one.halted}
+        halts = {f"catalogue {name}": one.halted for name, one in self._catalogues.items() if one.halted}
         return build_overview(
             self.table, self.settings, now, plan, problems={**problems, **halts}, stop_reason=stop_reason,
-            needed=self.needed, never=self.never,
+            needed=self.needed, never=self.never, view=view,
         )  # fmt: skip

@@ -15,6 +15,7 @@ from hydrator.domain.text import format_bytes, format_count, format_duration, fo
 
 from .plan import Batch, NotAsked, Plan
 from .table import STUCK_AFTER, Request, Table, Usage
+from .view import DataView
 
 REPORT_NAME = "staging"
 """Key of the overview in the saved reports."""
@@ -110,8 +111,12 @@ def build_overview(
     stop_reason: str | None = None,
     needed: Mapping[str, timedelta] | None = None,
     never: tuple[str, ...] = (),
+    view: DataView | None = None,
 ) -> StagingOverview:
-    """Build the overview of *table* and of this step's *plan*, without names that are never published."""
+    """Build the overview of *table* and of this step's *plan*, without names that are never published.
+
+    *view* says when data on its way is expected.
+    """
 
     def is_shown(*dids: Did) -> bool:
         return not any(matches_any(did, never) for did in dids)
@@ -119,8 +124,9 @@ def build_overview(
     def describe(one: Request) -> Request:
         is_stuck = one.stuck_since is not None and now - one.stuck_since >= STUCK_AFTER
         hold = (needed or {}).get(one.catalogue)
-        text = _describe(one, now, one.explain_lifetime(hold) if hold else "")
-        return replace(one, is_stuck=is_stuck, description=text)
+        fact = view.facts.get(one.site, {}).get(one.did) if view else None
+        one = replace(one, is_stuck=is_stuck, ready_at=fact.provenance.ready_at if fact else None)
+        return replace(one, description=_describe(one, now, one.explain_lifetime(hold) if hold else ""))
 
     usage, limits = Usage.of(table, now), settings.limits
     requests = sorted(table.requests, key=lambda one: (one.asked_at, one.did, one.site))

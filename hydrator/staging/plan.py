@@ -13,40 +13,72 @@ container's rule that still moves another dataset keeps this one, too.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hydrator.config.staging import StagingSettings
 from hydrator.domain.model import DatasetState, Did, Site
 from hydrator.domain.network import RateLookup
-from hydrator.domain.staging_ports import ExistingRule, RequestState, StagingKind
+from hydrator.domain.staging_ports import (
+    ExistingRule,
+    RequestState,
+    StagingAnswer,
+    StagingKind,
+    StagingQuery,
+)
 from hydrator.domain.text import format_bytes, format_count, format_duration, shorten_list
 
-from .needs import LiveNeed, LiveNeeds
 from .table import DAY, STUCK_AFTER, Request, Table, Usage, Write, make_batch, plan_upkeep
-from .view import DataView
+from .view import DataView, LiveNeed, LiveNeeds
 
 PIN_LIFETIME = 2 * DAY
 """Lifetime of a pin; a pin is set only if the last rule ends within half of it."""
+_RULES_AGE = timedelta(minutes=15)
+"""Age up to which the rules of data that is there serve for a plan; those that end soon are always read."""
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
 ExpectedSeconds = Callable[[Site, Mapping[Did, int]], float | None]
 """The seconds until datasets of these sizes (bytes) could be at a site; None if no rate is known."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class CatalogueFacts:
-    """The answers of one catalogue for one plan. What an answer omits is unknown.
+    """The last answers of one catalogue. What an answer omits is unknown.
 
-    ``rules`` has the rules of every account by dataset; a dataset that it omits was not read. ``halted``
-    says why nothing is asked at this catalogue at all. Jobs need their data for ``needed``.
+    ``rules`` has the rules of every account by dataset, and ``read_at`` when they were read; a dataset that
+    they omit was not read. ``halted`` says why nothing is asked at this catalogue at all. Jobs need their
+    data for ``needed``.
     """
 
     name: str
-    rules: Mapping[Did, Sequence[ExistingRule]] = field(default_factory=dict)
-    sizes: Mapping[Did, int] = field(default_factory=dict)
-    spaces: Mapping[Site, int | str] = field(default_factory=dict)
-    halted: str = ""
     needed: timedelta = timedelta(hours=6)
+    rules: dict[Did, tuple[ExistingRule, ...]] = field(default_factory=dict)
+    read_at: dict[Did, datetime] = field(default_factory=dict)
+    sizes: dict[Did, int] = field(default_factory=dict)
+    spaces: Mapping[Site, int | str] = field(default_factory=dict)
+    listed_at: datetime | None = None
+    halted: str = ""
+
+    def is_due(self, did: Did, now: datetime) -> bool:
+        """Return whether the rules of *did* must be read again: too old, or one of them ends soon."""
+        if did not in self.rules or now - self.read_at[did] >= _RULES_AGE:
+            return True
+        return any(one.expires_at and one.expires_at < now + 2 * _RULES_AGE for one in self.rules[did])
+
+    def forget_all_but(self, dids: AbstractSet[Did]) -> None:
+        """Forget the rules and sizes of all datasets but *dids*."""
+        self.rules = {did: rules for did, rules in self.rules.items() if did in dids}
+        self.read_at = {did: at for did, at in self.read_at.items() if did in dids}
+        self.sizes = {did: size for did, size in self.sizes.items() if did in dids}
+
+    def keep(self, query: StagingQuery, answer: StagingAnswer, now: datetime) -> None:
+        """Keep *answer* to *query*."""
+        self.listed_at = now if query.lists_all else self.listed_at
+        for did in query.dids - answer.unread.keys():
+            self.rules[did] = tuple(rule for rule in answer.rules if rule.did == did)
+            self.read_at[did] = now
+        self.sizes.update(answer.sizes)
+        self.spaces = answer.spaces
 
     def others_at(self, did: Did, site: Site) -> list[ExistingRule]:
         """Return the rules of others for *did* at *site*; those of ours are in the table."""
@@ -148,14 +180,17 @@ def make_plan(
     if view is None:
         return Plan(tuple(upkeep))
     planner = _Planner(view, table, catalogues, settings, now, transfer_seconds(view, rates))
-    not_pinned = planner.pin(find_seen(needs, view))
+    oldest_first = sorted(
+        find_seen(needs, view), key=lambda one: (one.jobs.queued_since, one.dids, one.jobs.example)
+    )
+    not_pinned = [planner.pin(one) for one in oldest_first]
     candidates, not_asked = find_candidates(view, needs, settings, now)
-    not_asked += planner.stage(candidates)
+    refused = [*not_asked, *(planner.stage(one) for one in candidates), *not_pinned]
     new = [one for batch in planner.batches if batch.mode == "request" for one in batch.requests]
     return Plan(
         (*upkeep, *(Write(one, "ask") for one in new)),
         tuple(batch for batch in planner.batches if batch.mode != "request"),
-        (*not_asked, *not_pinned),
+        tuple(refusal for refusal in refused if refusal),
         {key: text for key, text in planner.joined.items() if text.startswith("the rule ")},
     )
 
@@ -164,7 +199,7 @@ def find_seen(needs: LiveNeeds, view: DataView) -> list[LiveNeed]:
     """Return the needs of the schedds that answered, whose datasets were all seen in this cycle."""
     if view.problem:
         return []
-    return [one for one in needs.current_needs if not any(view.unseen_reason(did) for did in one.dids)]
+    return [one for one in needs.needs if not any(view.unseen_reason(did) for did in one.dids)]
 
 
 def find_candidates(
@@ -177,7 +212,7 @@ def find_candidates(
     """
     groups: dict[tuple[Did, ...], list[LiveNeed]] = {}
     refused: list[NotAsked] = []
-    for need in needs.current_needs:
+    for need in needs.needs:
         if need.jobs.is_running or need.jobs.is_data_missing is False:
             continue
         reason, is_waiting = _explain_exclusion(need, view, settings, now)
@@ -188,8 +223,8 @@ def find_candidates(
     turns: Counter[str] = Counter()
     ordered = []
     for one in sorted(map(_merge, groups.values()), key=lambda each: (each.jobs.queued_since, each.dids)):
-        ordered.append((turns[one.user], one))
-        turns[one.user] += 1
+        ordered.append((turns[one.jobs.user], one))
+        turns[one.jobs.user] += 1
     return [one for _, one in sorted(ordered, key=lambda pair: pair[0])], refused
 
 
@@ -219,7 +254,7 @@ def _explain_exclusion(
 
 def _merge(group: list[LiveNeed]) -> LiveNeed:
     """Return the oldest need of *group* for all its jobs, at the sites that match all if there are any."""
-    oldest = min(group, key=lambda need: (need.jobs.queued_since, need.schedd, need.jobs.example))
+    oldest = min(group, key=lambda need: (need.jobs.queued_since, need.jobs.example))
     own_sites = oldest.jobs.matching_sites or frozenset()
     common = own_sites.intersection(*(need.jobs.matching_sites or () for need in group))
     count = sum(need.jobs.job_count for need in group)
@@ -269,22 +304,6 @@ def transfer_seconds(view: DataView, rates: RateLookup | None) -> ExpectedSecond
     return estimate
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """One site for one candidate: the requests to make there, or why none are made there.
-
-    If ``is_last``, no site of a higher rank is tried: waiting for this one is better.
-    """
-
-    site: Site
-    rank: tuple[float, ...]
-    reason: str = ""
-    batch: Batch | None = None
-    is_last: bool = False
-    is_waiting: bool = False
-    joined: Mapping[tuple[Did, Site], str] = field(default_factory=dict)
-
-
 @dataclass
 class _Planner:
     """A planner for one step. Each request is reserved before the next is looked at, so all keep the limits.
@@ -315,15 +334,11 @@ class _Planner:
 
     # -- pins
 
-    def pin(self, needs: Iterable[LiveNeed]) -> list[NotAsked]:
-        """Plan the pins for the jobs of *needs*, the oldest jobs first; return what cannot be pinned.
+    def pin(self, need: LiveNeed) -> NotAsked | None:
+        """Plan the pins for the jobs of *need*; return why they cannot be set.
 
         Running jobs need their data at their site. For idle jobs one site that keeps the data is enough.
         """
-        ordered = sorted(needs, key=lambda one: (one.jobs.queued_since, one.schedd, one.dids))
-        return [refusal for need in ordered if (refusal := self._pin_for(need))]
-
-    def _pin_for(self, need: LiveNeed) -> NotAsked | None:
         options = [
             (len(ending), site, facts, ending)
             for facts in self.catalogues
@@ -360,53 +375,38 @@ class _Planner:
 
     def _explain_no_pin(self, facts: CatalogueFacts, site: Site, ending: Sequence[Did]) -> str:
         """Return why the datasets *ending* cannot be pinned at *site*; empty if they can."""
-        if facts.halted:
-            return f"catalogue {facts.name} refused: {facts.halted}"
-        if reason := self._explain_own(site, ending):
+        if reason := self._explain_refusal(facts, site, ending, StagingKind.PIN):
             return reason
-        for did in ending:
-            if self._last_rule(did, site, facts) is None:
-                return f"no rule keeps {did} at {site}, so a pin that ends would make it deletable"
-            if did not in facts.sizes:
-                return f"the size of {did} is unknown"
-            if reason := self.table.explain_closed(did, site, StagingKind.PIN, self.now):
-                return reason
-        size, limit = sum(facts.sizes[did] for did in ending), self.settings.limits.bytes_of("total")
-        return self._explain_limit(size, self._usage.total, limit, f"of all requests and pins, at {site}")
+        if bare := next((did for did in ending if self._last_rule(did, site, facts) is None), None):
+            return f"no rule keeps {bare} at {site}, so a pin that ends would make it deletable"
+        return self._explain_excess(site, sum(facts.sizes[did] for did in ending), is_pin=True)
 
     # -- stage requests
 
-    def stage(self, candidates: Sequence[LiveNeed]) -> list[NotAsked]:
-        """Plan the requests for *candidates* in their order; return those without a request, with reasons."""
-        return [refusal for one in candidates if (refusal := self._serve(one))]
-
-    def _serve(self, one: LiveNeed) -> NotAsked | None:
+    def stage(self, one: LiveNeed) -> NotAsked | None:
         """Plan a request for *one*, at the first site in rank order that can take it; return why not."""
         bound = self._find_bound_sites(one)
         if len(bound) > 1:
-            places = "; ".join(f"{did} to {site}" for site, did in sorted(bound.items()))
-            return NotAsked.of(one, f"its datasets are on their way to different sites: {places}")
-        options = [
-            self._evaluate(one, facts, Site(site))
+            ways = "; ".join(f"{did} to {site}" for site, did in sorted(bound.items()))
+            return NotAsked.of(one, f"its datasets are on their way to different sites: {ways}")
+        places = [
+            (self._rank(one, facts, Site(site)), Site(site), facts)
             for facts in self.catalogues
-            for site in sorted(self.settings.allowed_sites(facts.name))
+            for site in self.settings.allowed_sites(facts.name)
             if not bound or site in bound
         ]
-        for site, did in bound.items() if not options else ():
+        for site, did in bound.items() if not places else ():
             return NotAsked.of(one, f"{did} is on its way to {site}, where no data may be requested", site)
-        if not options:
+        if not places:
             return NotAsked.of(one, "no catalogue that answers is switched on for requests")
-        options.sort(key=lambda option: option.rank)
-        for option in options:
-            if option.batch:
-                self._reserve(option.batch)
-            if option.batch or option.is_last:
-                self.joined.update(option.joined)
-                refusal = NotAsked.of(one, option.reason, option.site, is_waiting=option.is_waiting)
-                return None if option.batch else refusal
+        refusals = []
+        for _, site, facts in sorted(places, key=lambda place: place[:2]):
+            refusal, is_last = self._serve_at(site, facts, one)
+            if refusal is None or is_last:
+                return refusal
+            refusals.append(refusal)
         matching = one.jobs.matching_sites or frozenset()
-        best = next((option for option in options if option.site in matching), options[0])
-        return NotAsked.of(one, best.reason, best.site)
+        return next((refusal for refusal in refusals if refusal.site in matching), refusals[0])
 
     def _find_bound_sites(self, one: LiveNeed) -> dict[Site, Did]:
         """Return the sites to which a dataset of *one* is on its way; nothing is asked for at other sites."""
@@ -424,42 +424,51 @@ class _Planner:
         brought = {key for key in self._brought if key in self._moving or not self.view.is_whole(*key)}
         return {site: did for did, site in sorted(moving | brought) if did in one.dids}
 
-    def _evaluate(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> _Option:
-        """Return the option to bring all missing datasets of *one* to *site*."""
+    def _rank(self, one: LiveNeed, facts: CatalogueFacts, site: Site) -> tuple[float, ...]:
+        """Return how good *site* is for all datasets of *one*; the smallest is the best."""
         missing = [did for did in one.dids if not self.view.is_whole(did, site)]
-        unknown = [did for did in missing if did not in facts.sizes or did not in facts.rules]
-        sizes = {did: facts.sizes[did] for did in missing if did not in unknown}
+        sizes = {did: facts.sizes[did] for did in missing if did in facts.sizes and did in facts.rules}
         seconds, space = self.expected_seconds(site, sizes), self._space_at(site, facts)
-        rank = (
-            float(bool(unknown)),
+        return (
+            len(sizes) < len(missing),
             sum(size for did, size in sizes.items() if self._find_tape(did, site) not in {None, site}),
             sum(size * (1 - self.view.fraction(did, site)) for did, size in sizes.items()),
             float("inf") if seconds is None else seconds,
             self._usage.site[site] - (space if isinstance(space, int) else 0),
         )
+
+    def _serve_at(self, site: Site, facts: CatalogueFacts, one: LiveNeed) -> tuple[NotAsked | None, bool]:
+        """Plan a request that brings all missing datasets of *one* to *site*; return why there is none.
+
+        The second value says that no other site is tried: waiting for this one is better.
+        """
+
+        def refuse(reason: str, *, is_last: bool = False, is_waiting: bool = False) -> tuple[NotAsked, bool]:
+            return NotAsked.of(one, reason, site, is_waiting=is_waiting), is_last
+
+        missing = [did for did in one.dids if not self.view.is_whole(did, site)]
         if site not in (one.jobs.matching_sites or ()):
-            return _Option(site, rank, f"{site} does not match the rest of the jobs' requirements")
-        if unknown:
-            return _Option(site, rank, f"the size of {shorten_list(unknown)} is unknown")
-        if reason := self._explain_closed(facts, site, missing):
-            return _Option(site, rank, reason)
-        if reason := self._explain_own(site, missing):
-            return _Option(site, rank, reason)
+            return refuse(f"{site} does not match the rest of the jobs' requirements")
+        if reason := self._explain_refusal(facts, site, missing, StagingKind.STAGE):
+            return refuse(reason)
         joined, wanted, reason = self._split_missing(missing, facts, site)
         if reason or not wanted:
+            self.joined.update(joined)
             ways = shorten_list(sorted(set(joined.values())))
             text = reason or f"the data is on its way to {site} by {ways}"
-            return _Option(site, rank, text, is_last=True, is_waiting=not reason, joined=joined)
+            return refuse(text, is_last=True, is_waiting=not reason)
         size = sum(facts.sizes[did] for did in wanted)
         if excess := self._explain_excess(site, size):
-            return _Option(site, rank, excess, is_last=True)
-        if reason := self._explain_lack_of_space(site, size, space):
-            return _Option(site, rank, reason)
+            return refuse(excess, is_last=True)
+        if reason := self._explain_lack_of_space(site, size, self._space_at(site, facts)):
+            return refuse(reason)
         batch = self._build(one, facts, site, StagingKind.STAGE, wanted)
-        if self._decision_on(batch) == "reject":
+        if batch.mode == "reject":
             text = f"the operator rejected the request {batch.first.batch} of {format_bytes(size)} at {site}"
-            return _Option(site, rank, text)
-        return _Option(site, rank, batch=batch, joined=joined)
+            return refuse(text)
+        self._reserve(batch)
+        self.joined.update(joined)
+        return None, True
 
     def _space_at(self, site: Site, facts: CatalogueFacts) -> int | str | None:
         """Return the free bytes at *site*, before those on their way arrive; None or a text if unknown."""
@@ -476,24 +485,6 @@ class _Planner:
             return None
         tapes = self.view.sites_with(did, DatasetState.NEARLINE)
         return site if site in tapes else next(iter(tapes), None)
-
-    def _explain_closed(self, facts: CatalogueFacts, site: Site, missing: Sequence[Did]) -> str:
-        """Return why nothing may be asked at *site* now, whatever its size; empty if it may."""
-        if facts.halted:
-            return f"catalogue {facts.name} refused: {facts.halted}"
-        if site in self._full_sites:
-            return f"an older request waits for room at {site}"
-        own = (one.explain_lifetime(facts.needed) for one in self.table.requests if one.site == site)
-        closed = (self.table.explain_closed(did, site, StagingKind.STAGE, self.now) for did in missing)
-        return next(filter(None, (*own, *closed)), "")
-
-    def _explain_own(self, site: Site, dids: Sequence[Did]) -> str:
-        """Return which rule of ours for one of *dids* must end at *site* before a new one; empty if none."""
-        for did in dids:
-            own = self.table.find(did, site)
-            if own and (own.cancelled_at or own.closed_until or own.kind is StagingKind.PIN):
-                return f"the rule of ours for {did} at {site} must end first: {own.reason or own.status}"
-        return ""
 
     def _split_missing(
         self, missing: Sequence[Did], facts: CatalogueFacts, site: Site
@@ -529,31 +520,29 @@ class _Planner:
             return rule.stuck_since is not None and self.now - rule.stuck_since < STUCK_AFTER
         return rule.is_whole or rule.state in _ON_THE_WAY or rule.state is RequestState.UNAPPROVED
 
-    def _explain_excess(self, site: Site, size: int) -> str:
-        """Return which limit *size* more bytes at *site* would exceed, in one sentence; empty if none.
+    def _explain_excess(self, site: Site, size: int, *, is_pin: bool = False) -> str:
+        """Return which limit would be exceeded by *size* more bytes at *site*; empty if none.
 
         A request that waits for room lets no younger one overtake it at its site, unless it can never fit.
         """
         limits, usage = self.settings.limits, self._usage
-        if size > limits.bytes_of("request"):
-            limit = format_bytes(limits.bytes_of("request"))
-            return f"{format_bytes(size)} for {site} exceeds the limit of {limit} for one request"
-        to_site, total = limits.bytes_of("site"), limits.bytes_of("total")
-        excess = self._explain_limit(size, usage.site[site], to_site, f"on the way to {site}")
-        excess = excess or self._explain_limit(size, usage.total, total, "of all requests and pins")
-        if excess and size <= min(to_site, total):
-            self._full_sites.add(site)
-        if not excess and usage.hour >= limits.hour_requests:
+        rows = [
+            (limits.bytes_of("request"), 0, "for one request"),
+            (limits.bytes_of("site"), usage.site[site], f"on the way to {site}"),
+            (limits.bytes_of("total"), usage.total, "of all requests and pins"),
+        ][2 * is_pin :]
+        for limit, taken, what in rows:
+            if taken + size > limit:
+                if size <= min(row[0] for row in rows):
+                    self._full_sites.add(site)
+                room = f": {format_bytes(taken)} are taken" if taken else ""
+                size_and_limit = (
+                    f"{format_bytes(size)} at {site} would exceed the limit of {format_bytes(limit)}"
+                )
+                return f"{size_and_limit} {what}{room}"
+        if usage.hour >= limits.hour_requests and not is_pin:
             return f"{format_count(usage.hour, 'request')} were made in the last hour, the limit"
-        return excess
-
-    def _explain_limit(self, size: int, taken: int, limit: int, what: str) -> str:
-        if taken + size <= limit:
-            return ""
-        return (
-            f"{format_bytes(size)} would exceed the limit of {format_bytes(limit)} {what}:"
-            f" {format_bytes(taken)} are taken"
-        )
+        return ""
 
     def _explain_lack_of_space(self, site: Site, size: int, space: int | str | None) -> str:
         """Return why *size* bytes do not fit into the free *space* of *site*; empty if they fit.
@@ -572,9 +561,26 @@ class _Planner:
 
     # -- both
 
-    def _decision_on(self, batch: Batch) -> str:
-        decision = self.table.decisions.get(batch.first.batch)
-        return decision.verb if decision else ""
+    def _explain_refusal(
+        self, facts: CatalogueFacts, site: Site, dids: Sequence[Did], kind: StagingKind
+    ) -> str:
+        """Return why no rule of *kind* may be made for *dids* at *site*, whatever its size; else nothing."""
+        if facts.halted:
+            return f"catalogue {facts.name} refused: {facts.halted}"
+        for did in dids:
+            own = self.table.find(did, site)
+            if own and (own.cancelled_at or own.closed_until or own.kind is not kind):
+                return f"the rule of ours for {did} at {site} must end first: {own.reason or own.status}"
+            if did not in facts.sizes or did not in facts.rules:
+                return f"the size of {did} is unknown"
+            if reason := self.table.explain_closed(did, site, kind, self.now):
+                return reason
+        if kind is StagingKind.PIN:
+            return ""
+        if site in self._full_sites:
+            return f"an older request waits for room at {site}"
+        short = (one.explain_lifetime(facts.needed) for one in self.table.requests if one.site == site)
+        return next(filter(None, short), "")
 
     def _build(
         self,
@@ -599,10 +605,14 @@ class _Planner:
             for did, size in sizes.items()
         )  # fmt: skip
         batch = Batch(requests, jobs.job_count, jobs.example, self.settings.mode_at(facts.name, site))
-        is_large = not is_pin and batch.bytes > self.settings.limits.bytes_of("approval")
-        if batch.mode == "request" and is_large and self._decision_on(batch) != "approve":
-            return replace(batch, mode="approve")
-        return batch
+        if is_pin:
+            return batch
+        decision = self.table.decisions.get(requests[0].batch)
+        if decision and decision.verb == "reject":
+            return replace(batch, mode="reject")
+        is_large = batch.bytes > self.settings.limits.bytes_of("approval")
+        must_wait = is_large and not decision and batch.mode == "request"
+        return replace(batch, mode="approve") if must_wait else batch
 
     def _reserve(self, batch: Batch) -> None:
         """Reserve the bytes of *batch*; one that waits for a person reserves none: others need not wait."""

@@ -26,13 +26,15 @@ from hydrator.domain.staging_ports import (
     ExistingRule,
     RefusalKind,
     RequestState,
+    StagingAnswer,
     StagingKind,
     StagingOrder,
+    StagingQuery,
 )
 from hydrator.domain.text import format_count, format_duration
 from hydrator.reconcile.state import PendingCommands
 
-from .needs import LiveNeeds
+from .view import LiveNeeds
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KEEP_ENDED = timedelta(days=7)
@@ -76,7 +78,7 @@ class Request:
         files: files of the dataset; null: unknown.
         files_done: files on disk.
         expires_at: end of the rule, as the catalogue lists it; null: not listed yet.
-        ready_at: expected end of the transfer; null: unknown.
+        ready_at: expected end of the transfer, by the catalogue's last answer; null: unknown.
         is_complete: all files are on disk, by the locks of the rule.
         is_used: a job that needs the dataset ran at the site.
         called_at: time of the last call.
@@ -339,18 +341,18 @@ def apply_commands(table: Table, commands: Iterable[StagingCommand], now: dateti
 def follow_rules(
     table: Table,
     catalogue: str,
-    rules: Iterable[ExistingRule],
-    asked: frozenset[str],
+    query: StagingQuery,
+    answer: StagingAnswer,
     unknown_bytes: int,
     now: datetime,
 ) -> Table:
-    """Return *table* after *catalogue* listed *rules*.
+    """Return *table* after *catalogue* gave *answer* to *query*.
 
-    Args:
-        asked: the rules that the query named: those that *rules* omits do not exist.
-        unknown_bytes: what a rule of ours counts that the table lacks, and whose size is unknown.
+    A rule that the query named and the answer omits does not exist. A call in doubt had no effect if no rule
+    came of it, and then it is dropped once no job needs it. A rule of ours that the table lacks gets a row;
+    it counts *unknown_bytes* if its size is unknown.
     """
-    by_id = {rule.id: rule for rule in rules if rule.is_ours}
+    by_id = {rule.id: rule for rule in answer.rules if rule.is_ours}
     by_place = {(rule.did, rule.site): rule for rule in by_id.values()}
     known = {one.rule for one in table.requests}
     changed = []
@@ -358,19 +360,21 @@ def follow_rules(
         if one.catalogue != catalogue:
             continue
         rule = by_id.get(one.rule) if one.rule else by_place.get(one.key)
+        is_late = now - (one.called_at or one.asked_at) >= REPEAT_AFTER
         if rule:
             known.add(rule.id)
             changed.append(_update(table, one, rule, now))
-        elif one.rule in asked:
+        elif one.rule in query.rules:
             changed.append(_end(table, one, now))
+        elif not one.rule and not one.job_count and is_late and one.did in query.dids - answer.unread.keys():
+            changed.append(replace(one, ended_at=now, reason="the call had no effect"))
     table = table.put(*changed)
     for rule in by_id.values():
         if rule.id not in known and table.find(rule.did, rule.site) is None:
             size = rule.bytes or unknown_bytes
-            name = make_batch(rule.site, {rule.did: size})
             row = Request(
-                rule.did, rule.site, catalogue, rule.kind, size, name, now, int(DAY.total_seconds()),
-                rule.storage, wanted_at=now,
+                rule.did, rule.site, catalogue, rule.kind, size, make_batch(rule.site, {rule.did: size}), now,
+                int(DAY.total_seconds()), rule.storage, wanted_at=now,
             )  # fmt: skip
             table = table.put(_update(table, row, rule, now))
     return table
@@ -391,7 +395,6 @@ def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Re
         files_done=rule.files_done,
         expires_at=rule.expires_at,
         granted_seconds=granted,
-        ready_at=rule.ready_at,
         is_complete=is_done,
         stuck_since=(rule.stuck_since or one.stuck_since or now) if rule.state in _STUCK_STATES else None,
         reason=one.reason if one.closed_until else rule.reason,
@@ -410,26 +413,12 @@ def _update(table: Table, one: Request, rule: ExistingRule, now: datetime) -> Re
 
 def _end(table: Table, one: Request, now: datetime) -> Request:
     """Return the request *one*, which the catalogue does not list any more."""
-    ended = replace(one, ended_at=now, ready_at=None)
+    ended = replace(one, ended_at=now)
     if one.closed_until:
         return ended
     if one.cancelled_at or (one.expires_at is not None and one.expires_at <= now + _TOLERANCE):
         return replace(ended, reason="cancelled" if one.cancelled_at else "its lifetime ended")
     return table.close(ended, now, RefusalKind.OTHER, VANISHED)
-
-
-def drop_without_effect(table: Table, catalogue: str, seen: frozenset[Did], now: datetime) -> Table:
-    """Return *table* without calls in doubt that had no effect: nobody needs them, and no rule came of them.
-
-    *seen* are the datasets whose rules *catalogue* has just listed.
-    """
-    unused = (
-        one
-        for one in table.requests
-        if one.catalogue == catalogue and one.did in seen and not (one.rule or one.job_count)
-    )
-    late = (one for one in unused if now - (one.called_at or one.asked_at) >= REPEAT_AFTER)
-    return table.put(*(replace(one, ended_at=now, reason="the call had no effect") for one in late))
 
 
 # -- demand and upkeep
@@ -440,24 +429,22 @@ def apply_needs(table: Table, needs: LiveNeeds, now: datetime, keep_for: timedel
 
     The demand is seen to be gone only if all schedds answered. Else the last demand counts for *keep_for*.
     """
-    return replace(table, requests=tuple(_count_demand(one, needs, now, keep_for) for one in table.requests))
-
-
-def _count_demand(one: Request, needs: LiveNeeds, now: datetime, keep_for: timedelta) -> Request:
-    wanting = needs.by_did.get(one.did, ())
-    if wanting:
+    rows = []
+    for one in table.requests:
+        wanting = needs.by_did.get(one.did, ())
         ran = any(need.jobs.is_running and need.jobs.running_site == one.site for need in wanting)
-        return replace(
+        row = replace(
             one,
             job_count=sum(need.jobs.job_count for need in wanting),
-            wanted_at=max(needs.read_at[need.schedd] for need in wanting),
-            unwanted_since=None,
+            wanted_at=now if wanting else one.wanted_at,
+            unwanted_since=None if wanting else one.unwanted_since or now,
             is_used=one.is_used or (ran and one.is_complete),
         )
-    if needs.is_complete:
-        return replace(one, job_count=0, unwanted_since=one.unwanted_since or now)
-    is_kept = now - (one.wanted_at or one.asked_at) < keep_for
-    return one if is_kept else replace(one, job_count=0)
+        is_kept = now - (one.wanted_at or one.asked_at) < keep_for
+        if not (wanting or needs.is_complete):
+            row = one if is_kept else replace(one, job_count=0)
+        rows.append(row)
+    return replace(table, requests=tuple(rows))
 
 
 @dataclass(frozen=True, slots=True)

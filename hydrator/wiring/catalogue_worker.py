@@ -176,8 +176,7 @@ def build_rucio_lister(settings: "RucioSettings") -> FileLister:
 def build_rucio_stager(settings: "RucioSettings", options: Mapping[str, Any]) -> Stager:
     """Build the stager of a Rucio server; *options* are those of RuleOptions."""
     _configure_rucio(settings)
-    from adapters.rucio.staging.stager import RucioStager
-    from adapters.rucio.staging.storages import RuleOptions
+    from adapters.rucio.staging import RucioStager, RuleOptions
 
     return RucioStager(settings, RuleOptions(**options), now)
 

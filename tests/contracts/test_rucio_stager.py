@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.staging.stager import RucioStager
-from adapters.rucio.staging.storages import RuleOptions
+from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.model import Did
 from testbed.rucio import RucioServer
 from tests.contracts.stager import FILE_BYTES, FILES, StagerContract

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.rucio.staging.stager import RucioStager
-from adapters.rucio.staging.storages import RuleOptions
+from adapters.rucio.staging import RucioStager, RuleOptions
 from hydrator.domain.model import Did, Site
 from hydrator.domain.staging_ports import (
     ExistingRule,

@@ -88,7 +88,7 @@ def test_pins_count_in_the_limit_of_all():
     world.step_with(run(L1, L2))
     assert world.pins == set()
     assert world.reasons == [
-        "not pinned: 2 TB would exceed the limit of 1 TB of all requests and pins, at CAM: 0 B are taken"
+        "not pinned: 2 TB at CAM would exceed the limit of 1 TB of all requests and pins"
     ]
 
 
@@ -167,4 +167,4 @@ def test_rules_of_data_that_is_kept_are_read_every_quarter_of_an_hour():
     read = [query.dids for query in world.stager.queries if query.dids]
     assert read == [{L1}, {L2}, {L1}]
     world.step_with()
-    assert world.controller._memories["rucio"].rules == {}
+    assert world.controller._catalogues["rucio"].rules == {}

@@ -185,15 +185,15 @@ def test_a_dataset_of_two_candidates_is_asked_for_once():
     }  # fmt: skip
 
 
-EXCEEDED = "2 TB would exceed the limit of 1 TB"
+EXCEEDED = "2 TB at CAM would exceed the limit of 1 TB"
 
 
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        ({"request_tb": 1}, "2 TB for CAM exceeds the limit of 1 TB for one request"),
-        ({"site_tb": 1}, f"{EXCEEDED} on the way to CAM: 0 B are taken"),
-        ({"total_tb": 1}, f"{EXCEEDED} of all requests and pins: 0 B are taken"),
+        ({"request_tb": 1}, f"{EXCEEDED} for one request"),
+        ({"site_tb": 1}, f"{EXCEEDED} on the way to CAM"),
+        ({"total_tb": 1}, f"{EXCEEDED} of all requests and pins"),
         ({"hour_requests": 0}, "0 requests were made in the last hour, the limit"),
         (
             {"floor_tb": 99},

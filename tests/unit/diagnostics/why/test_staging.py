@@ -34,7 +34,8 @@ def world_with(terabytes: float, *, rules=None, jobs=3) -> StagingWorld:
 def test_why_shows_the_request_its_progress_and_its_jobs():
     world = world_with(1)
     (handle,) = world.stager.rules
-    world.stager.set(handle, files_done=81, ready_at=NOON + timedelta(hours=3))
+    world.stager.set(handle, files_done=81)
+    world.ready_at = NOON + timedelta(hours=3)
     world.step(timedelta(minutes=5))
     (line,) = explain(world)
     assert line.startswith(f"{L1}: asked ")

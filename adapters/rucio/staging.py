@@ -1,0 +1,756 @@
+"""Staging with Rucio: rules of ours that pin and bring datasets, and the rules of everybody else.
+
+A rule of ours is on one RSE, has one copy and a finite lifetime, is never locked and never purges. Its
+comment names us. The stager (see the port ``Stager``) relies on these properties of Rucio:
+
+* Rucio has one rule for each DID, account, RSE expression and number of copies, also for up to an hour after
+  a deletion: it refuses a second one as a duplicate, and the stager then renews the one that exists;
+* at the end of a rule Rucio may delete files that no other rule keeps, also files that were there before the
+  rule. So no rule is added where files have no rule and never had one;
+* a rule that is set to SUSPENDED goes on moving files, unless its transfers are cancelled. This would cancel
+  them for the rules of other accounts, too. So a rule of ours ends only by its lifetime, or by a deletion.
+
+A query for locks shows, in bulk, which rules keep or bring a dataset to which storage element, and whether it
+is whole there. It does not show rules without dataset locks: rules that wait for approval or for their
+injection, and rules that spread single files (grouping NONE). So a dataset without a lock at the sites of the
+search is looked up by itself: the rules on it, and the rules on the containers that it is in.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from rucio.common.exception import RuleNotFound
+
+from adapters.rucio.dids import ContainerLister, DidResolver, ParentFinder
+from adapters.rucio.poll import DidErrors, Dids
+from adapters.rucio.replicas import count_files
+from adapters.rucio.responses import (
+    NO_FILES,
+    BadRow,
+    DidInfo,
+    Record,
+    Rse,
+    Rses,
+    iter_records,
+    read_amount,
+    read_file,
+    read_text,
+    read_time,
+    require_record,
+)
+from adapters.rucio.rse_directory import RseDirectory
+from adapters.rucio.rule_cache import RuleCache
+from adapters.rucio.session.client import RucioClient, RucioConnection
+from adapters.rucio.session.queries import QueryRunner, did_record, split_did
+from adapters.rucio.session.settings import RucioSettings
+from adapters.rucio.session.transport import NotFound, WriteRefused
+from adapters.rucio.states import Lock, parse_locks, parse_rules, request_state
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
+from hydrator.domain.model import Did, Site
+from hydrator.domain.ports import Clock
+from hydrator.domain.staging_ports import (
+    ExistingRule,
+    RefusalKind,
+    RequestState,
+    StagingAnswer,
+    StagingError,
+    StagingFailed,
+    StagingKind,
+    StagingOrder,
+    StagingPermissions,
+    StagingQuery,
+    StagingRefused,
+)
+
+T = TypeVar("T")
+
+# -- storage elements
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """Options of the rules that the daemon adds to Rucio.
+
+    Args:
+        pool: the name of the pool in their comments; rules with another name are not ours.
+        activity: the activity of each rule; Rucio accepts only the activities of its own list.
+        storages: the RSE to which rules bring data, by site in slots; needed for a site with several disks.
+        aliases: the name of each site in slots, by its name in Rucio.
+        call_limit: the time limit of one call that adds, renews or ends a rule.
+    """
+
+    pool: str = "pool"
+    activity: str = "Staging"
+    storages: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    aliases: Mapping[Site, Site] = field(default_factory=lambda: MappingProxyType({}))
+    call_limit: timedelta = timedelta(seconds=20)
+
+
+class Storages:
+    """The storage elements by site; Rucio's list of them is read once in ``attributes_every``."""
+
+    def __init__(self, queries: QueryRunner, options: RuleOptions) -> None:
+        self._queries = queries
+        self._options = options
+        self._directory = RseDirectory(queries)
+        self._read_at: datetime | None = None
+        self.rses: Rses = {}
+
+    def refresh(self, now: datetime) -> None:
+        """Read the storage elements, unless an answer is young enough.
+
+        Raises:
+            CatalogueError: the storage elements cannot be read.
+        """
+        if self._read_at is None or now - self._read_at >= self._queries.settings.attributes_every:
+            self.rses = self._directory.read(now)
+            self._read_at = now
+
+    def sites_of(self, storage: str) -> frozenset[Site]:
+        """Return the sites, by their names in slots, that read the storage element *storage*."""
+        rse = self.rses.get(storage)
+        return frozenset(self._options.aliases.get(site, site) for site in (rse.sites if rse else ()))
+
+    def disk_sites_of(self, storage: str) -> frozenset[Site]:
+        """Return the sites whose jobs can read *storage*; none for a tape and for a staging area."""
+        rse = self.rses.get(storage)
+        is_disk = rse is not None and not (rse.is_tape or rse.is_staging_area)
+        return self.sites_of(storage) if is_disk else frozenset()
+
+    def choose(self, site: Site, storage: str = "", kind: StagingKind = StagingKind.STAGE) -> str:
+        """Return *storage*, else the configured one of *site*, else its only disk that takes new data.
+
+        Raises:
+            StagingRefused: the site has none or several, or the named one cannot be used.
+        """
+        wanted = storage or self._options.storages.get(site, "")
+        if not wanted:
+            disks = [rse.name for rse in self.rses.values() if self._takes_new_data(rse, site)]
+            if len(disks) == 1:
+                return disks[0]
+            names = ", ".join(disks[:5])
+            fault = f"the site {site} has {len(disks)} disks ({names}); set storage for this site"
+            raise self._refuse(
+                fault if disks else f"Rucio has no disk at the site {site} that takes new data"
+            )
+        rse = self.rses.get(wanted)
+        if rse is None or rse.is_deleted or rse.fault:
+            raise self._refuse(f"Rucio does not have the storage element {wanted}, or its row is unreadable")
+        if site not in self.disk_sites_of(wanted):
+            fault = "a disk" if site in self.sites_of(wanted) else f"at the site {site}"
+            raise self._refuse(f"the storage element {wanted} is not {fault}")
+        if not rse.is_readable and kind is StagingKind.STAGE:
+            raise self._refuse(f"jobs cannot read the storage element {wanted} now")
+        return wanted
+
+    def find_any(self) -> tuple[Site, str] | None:
+        """Return a site with the storage element that requests to it go to; None if no site has one."""
+        for site in sorted({site for name in self.rses for site in self.sites_of(name)}):
+            with suppress(StagingRefused):
+                return site, self.choose(site)
+        return None
+
+    def _takes_new_data(self, rse: Rse, site: Site) -> bool:
+        """Return whether *rse* is a disk of *site* that takes new data and that jobs can read."""
+        is_usable = (
+            rse.is_writable and rse.is_readable and not (rse.is_deleted or rse.is_volatile or rse.fault)
+        )
+        return is_usable and site in self.disk_sites_of(rse.name)
+
+    def _refuse(self, reason: str) -> StagingRefused:
+        return StagingRefused(self._queries.name, reason, RefusalKind.CLOSED)
+
+    def source_expression(self, order: StagingOrder, storage: str) -> str | None:
+        """Return the RSE expression of the sources for *order*; None: every storage element.
+
+        A pin may take files only from its own storage element, so it never moves a file. A request with a
+        source on tape may read any disk, but no other tape.
+        """
+        if order.kind is StagingKind.PIN:
+            return storage
+        tapes = [
+            rse.name
+            for rse in self.rses.values()
+            if rse.is_tape and not rse.is_deleted and order.source in self.sites_of(rse.name)
+        ]
+        return "|".join(["rse_type=DISK", *tapes]) if tapes else None
+
+    def read_spaces(self, sites: AbstractSet[Site]) -> dict[Site, int | str]:
+        """Return the free bytes of the disk of each of *sites*, or why its number cannot be used.
+
+        Rucio knows the free space only from a report of the storage itself (the source *storage* of
+        ``get_rse_usage``). The limit MinFreeSpace, which Rucio's deletion keeps free, is not available to
+        requests. An odd number closes its own site only.
+
+        Raises:
+            CatalogueError: the answer is missing or incomplete.
+        """
+        spaces: dict[Site, int | str] = {}
+        for site in sorted(sites):
+            with suppress(StagingRefused, NotFound):
+                space = self._read_space(self.choose(site))
+                if space is not None:
+                    spaces[site] = space
+        return spaces
+
+    def _read_space(self, storage: str) -> int | str | None:
+        rows = self._queries.ask(
+            lambda client: client.get_rse_usage(storage, filters={"source": "storage"}),
+            lambda rows: list(iter_records(rows, "get_rse_usage")),
+        )
+        row = next((row for row in rows if row.get("source") == "storage"), None)
+        if row is None or row.get("free") is None:
+            return None
+        limits = self._queries.ask(
+            lambda client: client.get_rse_limits(storage),
+            lambda answer: require_record(answer, "get_rse_limits"),
+        )
+        numbers = {"free": row["free"], "used": row.get("used"), "MinFreeSpace": limits.get("MinFreeSpace")}
+        for key, value in numbers.items():
+            if value is not None and not (type(value) in (int, float) and 0 <= value < 2**63):
+                return f"{storage} reports {key} = {str(value)[:40]}"
+        return max(0, int(row["free"]) - int(numbers["MinFreeSpace"] or 0))
+
+
+# -- rules
+
+
+_BEGIN, _AT = "classad-hydrator ", " for jobs at "
+_MAX_SITE_CHARS = 100  # a comment of Rucio has at most 250 characters
+_MAX_RULES = 200_000
+_MANY_RULES = 20
+"""So many rules of one scope are read by one list of all its rules."""
+_WITHOUT_LOCKS = frozenset({RequestState.QUEUED, RequestState.UNAPPROVED})
+_REASONS = {
+    RequestState.UNAPPROVED: "the rule waits for approval in Rucio",
+    RequestState.SUSPENDED: "the rule is suspended in Rucio",
+    RequestState.STUCK: "the rule is stuck",
+    RequestState.FAILED: "no storage has the missing files",
+}
+
+
+def make_tag(pool: str, did: Did, storage: str) -> str:
+    """Return the tag of the rule of *pool* for *did* at *storage*, which finds it on another DID, too."""
+    return f"[hydrator:{pool}:{hashlib.sha256(f'{did} {storage}'.encode()).hexdigest()[:24]}]"
+
+
+def build_comment(order: StagingOrder, pool: str, storage: str) -> str:
+    """Return the comment of the rule for *order*: a line for the data manager, with the tag at its end."""
+    tag = make_tag(pool, order.did, storage)
+    return f"{_BEGIN}{order.kind.value}{_AT}{order.site[:_MAX_SITE_CHARS]} {tag}"
+
+
+def _read_comment(comment: object, pool: str) -> tuple[StagingKind, Site] | None:
+    """Return the kind and the site of a rule of *pool* from its comment; None for any other comment."""
+    if not isinstance(comment, str) or not comment.startswith(_BEGIN):
+        return None
+    words, _, tag = comment.removeprefix(_BEGIN).rpartition(" [")
+    kind, _, site = words.partition(_AT)
+    is_ours = kind in list(StagingKind) and site and tag.startswith(f"hydrator:{pool}:")
+    return (StagingKind(kind), Site(site)) if is_ours else None
+
+
+def parse_rule(row: Record, call: str, pool: str, account: str) -> ExistingRule:
+    """Parse one rule; one of *account* with a comment of *pool* is ours, at the site of the comment.
+
+    ``storage`` is the RSE expression. A rule of others has no site: see :meth:`RuleReader.find`.
+
+    Raises:
+        BadRow: the row is unreadable, so the answer is incomplete.
+    """
+    [rule] = parse_rules([row], call)
+    if rule.fault:
+        raise BadRow(rule.fault)
+    locks = [row.get(f"locks_{name}_cnt") for name in ("ok", "replicating", "stuck")]
+    if not all(type(each) is int for each in locks):
+        raise BadRow(f"{call}: expected whole numbers of locks, got {str(locks)[:80]}")
+    done, moving, stuck = (max(0, each) for each in locks if each is not None)  # Rucio's can be negative
+    state, child = request_state(rule.state, rule.error), row.get("child_rule_id")
+    reason, since = _REASONS.get(state, ""), read_time(row, "stuck_at", call)
+    ours = _read_comment(row.get("comments"), pool) if rule.account == account else None
+    kind, site = ours or (StagingKind.STAGE, Site(""))
+    return ExistingRule(
+        rule.id,
+        rule.did or Did(read_file(row, call)),
+        site,
+        rule.expression,
+        rule.account,
+        state,
+        is_ours=ours is not None,
+        kind=kind,
+        is_whole=state is RequestState.DONE or done > 0 == moving == stuck,
+        expires_at=rule.expires_at,
+        stuck_since=(since or read_time(row, "created_at", call)) if rule.state == "STUCK" else None,
+        files_done=done,
+        files=done + moving + stuck or None,
+        bytes=int(read_amount(row, "bytes", call)) or None,
+        reason=f"{reason}: {rule.error}" if reason and rule.error else reason,
+        blocked=f"it has the child rule {child}" if child else "it is locked" if row.get("locked") else "",
+    )
+
+
+class RuleReader:
+    """A reader of rules; it asks Rucio, and uses no answer older than one call."""
+
+    def __init__(self, queries: QueryRunner, storages: Storages, options: RuleOptions) -> None:
+        self._queries = queries
+        self._storages = storages
+        self._pool, self._account = options.pool, queries.settings.account
+        self._expressions = RuleCache(queries)
+        self._parents = ParentFinder(queries)
+        self._resolver = DidResolver(queries)
+        self._containers = ContainerLister(queries)
+
+    def _ask(
+        self, call: Callable[[Any], Iterable[object]], name: str, read: Callable[[Record], T]
+    ) -> list[T]:
+        """Return what *read* makes of each row of *call*."""
+        return self._queries.ask(call, lambda rows: [read(row) for row in iter_records(rows, name)])
+
+    def _ask_rules(self, call: Callable[[Any], Iterable[object]], name: str) -> list[ExistingRule]:
+        return self._ask(call, name, lambda row: parse_rule(row, name, self._pool, self._account))
+
+    def fetch(self, rule: str) -> ExistingRule | None:
+        """Return the rule with the id *rule*; None if Rucio says that it does not exist.
+
+        Raises:
+            CatalogueError: the answer is missing, or about another rule.
+        """
+
+        def call(client: Any) -> list[object]:  # noqa: ANN401 - rucio's
+            try:
+                return [client.get_replication_rule(rule)]
+            except RuleNotFound:
+                return []
+
+        found = next(iter(self._ask_rules(call, "get_replication_rule")), None)
+        if found and found.id != rule:
+            reason = f"the query was for rule {rule}, the answer is about rule {found.id[:80]}"
+            raise CatalogueGarbled(self._queries.name, reason)
+        return found
+
+    def list_own(self) -> list[ExistingRule]:
+        """Return all rules of ours; Rucio has no index for this.
+
+        Raises:
+            CatalogueError: the answer is missing or incomplete.
+        """
+        return [rule for rule in self._list({"account": self._account}) if rule.is_ours]
+
+    def _list(self, filters: dict[str, str]) -> list[ExistingRule]:
+        return self._ask_rules(
+            lambda client: islice(client.list_replication_rules(filters), _MAX_RULES),
+            "list_replication_rules",
+        )
+
+    def find_own(self, did: Did, storage: str) -> str | None:
+        """Return the id of our rule for *did* at *storage*; Rucio may have put it on an archive."""
+        tag, name = make_tag(self._pool, did, storage), "list_replication_rules"
+        filters = {"account": self._account, "rse_expression": storage}
+        found = self._ask(
+            lambda client: client.list_replication_rules(filters),
+            name,
+            lambda row: (str(row.get("comments")), read_text(row, "id", name)),
+        )
+        return next((rule for comment, rule in found if comment.endswith(tag)), None)
+
+    def find(
+        self, dids: Dids, sites: AbstractSet[Site], errors: DidErrors, now: datetime
+    ) -> tuple[list[ExistingRule], dict[Did, int]]:
+        """Return the rules of every account for *dids* at *sites*, also after their ends, and the sizes.
+
+        A dataset whose query fails alone is in *errors*.
+
+        Raises:
+            CatalogueError: the answer is missing or incomplete.
+        """
+        infos = self._resolver.resolve_uncached(dids, errors)
+        locks = self._query_locks({did for did, info in infos.items() if info.kind == "DATASET"}, errors)
+        if errors and dids <= errors.keys():
+            raise errors[min(errors)]
+        rules = self._fetch_all(locks)
+        found: dict[tuple[Did, str, str], ExistingRule] = {}
+        for did in sorted(did for did, info in infos.items() if info.kind != "ABSENT" and did not in errors):
+            known = [lock for lock in locks.get(did, ()) if lock.rule in rules]
+            here = [lock for lock in known if self._storages.disk_sites_of(lock.storage) & sites]
+            placed: Iterable[tuple[ExistingRule, str, bool]] = (
+                (rules[lock.rule], lock.storage, self._is_whole(lock)) for lock in here
+            )
+            if not here:
+                placed = self._iter_rules_without_locks(did, {lock.rule for lock in known}, sites, now)
+            for rule, storage, is_whole in placed:
+                at = self._storages.disk_sites_of(storage) & (
+                    frozenset({rule.site}) if rule.is_ours else sites
+                )
+                for site in at & sites:
+                    found[did, rule.id, site] = replace(
+                        rule, did=did, site=site, storage=storage, is_whole=is_whole
+                    )
+        sizes = {did: self._measure(did, info) for did, info in infos.items()}
+        return list(found.values()), {did: size for did, size in sizes.items() if size}
+
+    def _query_locks(self, datasets: Dids, errors: DidErrors) -> Mapping[Did, list[Lock]]:
+        locks: dict[Did, list[Lock]] = {did: [] for did in datasets}
+        for lock in self._queries.query_in_batches(
+            datasets,
+            errors,
+            lambda client, batch: client.get_locks_for_dids([{**did, "type": "dataset"} for did in batch]),
+            lambda answer: parse_locks(answer, "get_locks_for_dids"),
+        ):
+            locks[lock.did].append(lock)
+        return locks
+
+    def _is_whole(self, lock: Lock) -> bool:
+        """Return whether all files of *lock* are there, though its rule may still move others.
+
+        All dataset locks of a container's rule have the state of the rule.
+        """
+        return (
+            lock.state == "OK" or count_files(self._queries, lock.did).get(lock.storage, NO_FILES).is_complete
+        )
+
+    def _fetch_all(self, locks: Mapping[Did, Iterable[Lock]]) -> dict[str, ExistingRule]:
+        """Return the rules of *locks* by id, without those that were deleted meanwhile."""
+        by_scope: dict[str, set[str]] = {}
+        for did, its_locks in locks.items():
+            by_scope.setdefault(split_did(did)[0], set()).update(lock.rule for lock in its_locks)
+        rules: dict[str, ExistingRule] = {}
+        for scope, ids in by_scope.items():
+            if len(ids) >= _MANY_RULES:
+                rules |= {rule.id: rule for rule in self._list({"scope": scope}) if rule.id in ids}
+        for each in sorted(set().union(*by_scope.values()) - rules.keys()):
+            if rule := self.fetch(each):
+                rules[each] = rule
+        return rules
+
+    def _iter_rules_without_locks(
+        self, did: Did, locked: AbstractSet[str], sites: AbstractSet[Site], now: datetime
+    ) -> Iterator[tuple[ExistingRule, str, bool]]:
+        """Yield the rules on *did* and on its containers that may be at *sites*: storage, and whether whole.
+
+        The locks of the rules *locked* are known, and are elsewhere. Any other rule counts, also one that
+        should have locks: Rucio has not made them yet, or its answer about locks was empty.
+        """
+        for owner in (did, *sorted(self._parents.find(did, now))):
+            for rule in self._list_on(owner):
+                if rule.id not in locked or rule.state in _WITHOUT_LOCKS:
+                    yield from ((rule, each, rule.is_whole) for each in self._storages_of(rule, sites, now))
+
+    def _list_on(self, owner: Did) -> list[ExistingRule]:
+        with suppress(NotFound):
+            return self._ask_rules(lambda client: client.list_did_rules(*split_did(owner)), "list_did_rules")
+        return []
+
+    def _storages_of(self, rule: ExistingRule, sites: AbstractSet[Site], now: datetime) -> frozenset[str]:
+        """Return the storage elements of *rule* at *sites*.
+
+        If the rule had a choice, they are those with its files, and none if its files are at several sites.
+        If no file of the rule is known, they are all that it could choose.
+        """
+        matches = self._expressions.resolve_expression(rule.storage, self._storages.rses, now)
+        here = frozenset(each for each in matches if self._storages.disk_sites_of(each) & sites)
+        if not here or len(matches) == 1 or rule.state in _WITHOUT_LOCKS:
+            return here
+        name = "list_replica_locks"
+        used = frozenset(
+            self._ask(
+                lambda client: client.list_replica_locks(rule.id),
+                name,
+                lambda row: read_text(row, "rse", name),
+            )
+        )
+        common = frozenset(sites).intersection(*(self._storages.disk_sites_of(each) for each in used))
+        return (here & used if common else frozenset()) if used else here
+
+    def _measure(self, did: Did, info: DidInfo) -> int:
+        """Return the size of *did*; 0 if it is not known or not final: an open dataset may still grow.
+
+        A container has the sum of its datasets, because Rucio's own number is often missing.
+        """
+        if info.is_open and info.kind != "FILE":
+            return 0
+        if info.kind != "CONTAINER":
+            return info.bytes_total or 0
+        members = self._containers.list_members(did)
+        infos = self._resolver.resolve_uncached(members, {})
+        sizes = [self._measure(each, infos[each]) for each in members]
+        return sum(sizes) if all(sizes) else 0
+
+    def has_bare_files(self, did: Did, storage: str, now: datetime) -> bool:
+        """Return whether *storage* has files of *did* that no rule keeps there, and none ever kept.
+
+        Rucio never deletes such files by itself. But after the end of a rule on them it may.
+
+        Raises:
+            CatalogueError: Rucio did not answer.
+        """
+        errors: DidErrors = {}
+        kind = self._resolver.resolve_uncached({did}, errors)[did].kind
+        members = self._containers.list_members(did) if kind == "CONTAINER" else frozenset({did})
+        locks = self._query_locks(members if kind in {"CONTAINER", "DATASET"} else frozenset(), errors)
+        if errors:
+            raise errors[min(errors)]
+        for each in sorted(members):
+            is_held = storage in {lock.storage for lock in locks.get(each, ())}
+            if is_held or not count_files(self._queries, each).get(storage, NO_FILES).available_length:
+                continue
+            owners = (each, did, *self._parents.find(each, now))
+            if not any(self._had_rule(owner, storage, now) for owner in owners):
+                return True
+        return False
+
+    def _had_rule(self, did: Did, storage: str, now: datetime) -> bool:
+        name, expressions = "list_replication_rule_full_history", list[str]()
+        with suppress(NotFound):
+            expressions = self._ask(
+                lambda client: client.list_replication_rule_full_history(*split_did(did)),
+                name,
+                lambda row: read_text(row, "rse_expression", name),
+            )
+        for expression in set(expressions):
+            with suppress(CatalogueGarbled):  # Rucio can no longer parse the expression
+                if storage in self._expressions.resolve_expression(expression, self._storages.rses, now):
+                    return True
+        return False
+
+
+# -- the stager
+
+
+_LAST_LIFETIME_SECONDS = 5
+"""The remaining lifetime of a cancelled rule."""
+_NO_RULE = "0" * 32
+_KINDS = {
+    "AccessDenied": RefusalKind.PERMISSION,
+    "InsufficientAccountLimit": RefusalKind.QUOTA,
+    "RSEOverQuota": RefusalKind.QUOTA,
+    "InsufficientTargetRSEs": RefusalKind.CLOSED,
+    "RSEWriteBlocked": RefusalKind.CLOSED,
+    "RSENotFound": RefusalKind.CLOSED,
+    "InvalidRSEExpression": RefusalKind.CLOSED,
+    "DataIdentifierNotFound": RefusalKind.UNKNOWN_DATASET,
+    "InvalidSourceReplicaExpression": RefusalKind.NO_SOURCE,
+}
+_TEMPORARY = "ReplicationRuleCreationTemporaryFailed"
+
+
+def translate_error(
+    error: CatalogueError, verb: str, subject: str, account: str, storage: str = "", activity: str = ""
+) -> StagingError:
+    """Return the error of the port for the *error* of a write: one sentence, with what to do about it.
+
+    Args:
+        verb: what the write was to do with rules: add, renew or cancel.
+        subject: the DID or the rule.
+        account: the account that sent the write.
+        storage: the RSE of a new rule.
+        activity: the configured activity of a new rule.
+    """
+    name = error.catalogue
+    if isinstance(error, StagingError):
+        return error
+    if isinstance(error, CatalogueDenied):
+        reason = f"Rucio refuses the login of account {account}: {error.reason}"
+        return StagingRefused(name, reason, RefusalKind.PERMISSION)
+    if not isinstance(error, WriteRefused) or error.kind == _TEMPORARY:
+        return StagingFailed(name, f"no usable answer to {verb} a rule: {error.reason}")
+    kind = _KINDS.get(error.kind, RefusalKind.OTHER)
+    if error.kind == "InvalidObject" and activity and f"'{activity}' is not one of" in error.reason:
+        kind = RefusalKind.ACTIVITY
+    sentences = {
+        RefusalKind.PERMISSION: f"account {account} may not {verb} rules; ask Rucio's administrators for it",
+        RefusalKind.QUOTA: f"account {account} has no quota left at {storage}; ask for a larger limit",
+        RefusalKind.ACTIVITY: f"Rucio does not have the activity {activity!r}; set activity to one it has",
+        RefusalKind.CLOSED: f"{storage} takes no data now ({error.kind})",
+        RefusalKind.UNKNOWN_DATASET: f"Rucio does not have {subject}",
+        RefusalKind.NO_SOURCE: f"no storage element that may send {subject} exists",
+    }
+    sentence = sentences.get(kind, f"Rucio refuses to {verb} a rule for {subject} ({error.kind})")
+    return StagingRefused(name, f"{sentence}: {error.reason}", kind)
+
+
+class RucioStager:
+    """A Stager for the Rucio server in *settings*, with a connection of its own; for one call at a time."""
+
+    def __init__(self, settings: RucioSettings, options: RuleOptions, clock: Clock) -> None:
+        self.name = settings.name
+        self.options = options
+        self._clock = clock
+        self._account = settings.account
+        self._write_seconds = options.call_limit.total_seconds()
+        self._read_seconds = settings.deadline.total_seconds()
+        self._queries = queries = QueryRunner(settings, RucioConnection(settings))
+        self._storages = Storages(queries, options)
+        self._rules = RuleReader(queries, self._storages, options)
+
+    def close(self) -> None:
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
+        self._queries.connection.deadline.expire_now()
+        self._queries.close()
+
+    @contextmanager
+    def _start_call(self, seconds: float) -> Iterator[datetime]:
+        """Let one call take at most *seconds*; yield the time of its start."""
+        with self._queries.connection.start_poll(seconds):
+            now = self._clock()
+            self._storages.refresh(now)
+            yield now
+
+    def list(self, query: StagingQuery) -> StagingAnswer:
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
+        errors: DidErrors = {}
+        with self._start_call(self._read_seconds) as now:
+            own = {rule.id: rule for rule in (self._rules.list_own() if query.lists_all else ())}
+            for each in sorted(query.rules - own.keys()):
+                if (rule := self._rules.fetch(each)) and rule.is_ours:
+                    own[each] = rule
+            found, sizes = self._rules.find(query.dids, query.sites, errors, now) if query.dids else ([], {})
+            spaces = self._storages.read_spaces(query.spaces)
+        rules = (*own.values(), *(rule for rule in found if rule.id not in own))
+        return StagingAnswer(rules, sizes, spaces, {did: error.reason for did, error in errors.items()})
+
+    def request(self, order: StagingOrder) -> str:
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
+        lifetime, storage = max(1, round(order.lifetime.total_seconds())), ""
+        try:
+            with self._start_call(self._write_seconds) as now:
+                if order.rule:
+                    self._require_ours(order.rule)
+                    self._change(order.rule, lifetime)
+                    return order.rule
+                storage = self._storages.choose(order.site, order.storage, order.kind)
+                if self._rules.has_bare_files(order.did, storage, now):
+                    reason = (
+                        f"files of {order.did} are at {storage} without any rule, now or in the past; after a"
+                        " rule of ours Rucio may delete them: ask the data manager for a rule that keeps them"
+                    )
+                    raise StagingRefused(self.name, reason)
+                try:
+                    return self._add(order, storage, lifetime)
+                except WriteRefused as error:
+                    if error.kind != "DuplicateRule":
+                        raise
+                return self._renew_duplicate(order, storage, lifetime)
+        except CatalogueError as error:
+            verb, subject = ("renew", order.rule) if order.rule else ("add", order.did)
+            raise translate_error(
+                error, verb, subject, self._account, storage, self.options.activity
+            ) from None
+
+    def _add(self, order: StagingOrder, storage: str, lifetime: int) -> str:
+        rule: dict[str, Any] = {
+            "dids": [did_record(order.did)],
+            "copies": 1,
+            "rse_expression": storage,
+            "lifetime": lifetime,
+            "grouping": "DATASET",
+            "notify": "P",
+            "activity": self.options.activity,
+            "source_replica_expression": self._storages.source_expression(order, storage),
+            "ignore_availability": order.kind is StagingKind.PIN,
+            "comment": build_comment(order, self.options.pool, storage),
+        }
+        return self._send(lambda client: client.add_replication_rule(**rule), _read_rule_id)
+
+    def _renew_duplicate(self, order: StagingOrder, storage: str, lifetime: int) -> str:
+        """Renew the rule of ours that made *order* a duplicate."""
+        rule = self._rules.find_own(order.did, storage)
+        if rule is None:
+            reason = (
+                f"account {self._account} has a rule for {order.did} at {storage} that is not the daemon's"
+            )
+            raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
+        self._change(rule, lifetime)
+        return rule
+
+    def cancel(self, rule: str) -> None:
+        """See :class:`hydrator.domain.staging_ports.Stager`."""
+        try:
+            with self._start_call(self._write_seconds):
+                self._require_ours(rule)
+                try:
+                    self._change(rule, _LAST_LIFETIME_SECONDS)
+                except WriteRefused as error:
+                    if error.kind != "AccessDenied":
+                        raise
+                    self._delete(rule)
+        except CatalogueError as error:
+            if not (isinstance(error, WriteRefused) and error.kind == "RuleNotFound"):
+                raise translate_error(error, "cancel", rule, self._account) from None
+
+    def _require_ours(self, rule: str) -> None:
+        """Raise StagingRefused unless *rule* is one of ours, or does not exist."""
+        found = self._rules.fetch(rule)
+        if found is not None and not found.is_ours:
+            reason = f"the rule {rule} does not have our account and our comment"
+            raise StagingRefused(self.name, reason, RefusalKind.NOT_OURS)
+
+    def _change(self, rule: str, lifetime: int) -> None:
+        self._send(lambda client: client.update_replication_rule(rule, options={"lifetime": lifetime}), bool)
+
+    def _delete(self, rule: str) -> None:
+        self._send(lambda client: client.delete_replication_rule(rule, purge_replicas=False), bool)
+
+    def _send(self, call: Callable[[RucioClient], object], read: Callable[[object], T]) -> T:
+        """Send one write; pass its answer to *read*; see :meth:`RucioConnection.write` for the errors."""
+        return self._queries.connection.write(lambda client: read(call(client)))
+
+    # -- permissions
+
+    def probe_permissions(self) -> StagingPermissions:
+        """See :class:`hydrator.domain.staging_ports.Stager`.
+
+        Add a rule for a DID that does not exist, and change a rule that does not exist. Rucio checks the
+        permission first, then the quota and the RSE, and the DID or the rule last.
+        """
+        with self._start_call(self._read_seconds):
+            can_ask, note = self._probe_add()
+            can_renew = not self._probe("renew", lambda: self._change(_NO_RULE, 60))
+            can_delete = not self._probe("cancel", lambda: self._delete(_NO_RULE))
+        account, notes = self._account, [note] if note else []
+        if not can_renew:
+            notes.append(f"account {account} may not renew rules: each request ends by its first lifetime")
+        if not (can_renew or can_delete):
+            notes.append(f"account {account} may not cancel rules: each request ends by its lifetime")
+        return StagingPermissions(can_ask, can_renew, can_renew or can_delete, tuple(notes))
+
+    def _probe_add(self) -> tuple[bool | None, str]:
+        did = Did(f"classad-hydrator:no-such-dataset-{uuid.uuid4().hex}")
+        found = self._storages.find_any()
+        if found is None:
+            return None, "no site has just one disk in Rucio, so the permission to add rules is unknown"
+        site, storage = found
+        order = StagingOrder(StagingKind.STAGE, site, did, 1, timedelta(minutes=1))
+        reason = self._probe("add", lambda: self._add(order, storage, 60), storage)
+        return not reason, reason
+
+    def _probe(self, verb: str, write: Callable[[], object], storage: str = "") -> str:
+        """Return why Rucio refuses *write*; empty if it does so only because its subject does not exist."""
+        try:
+            write()
+        except WriteRefused as error:
+            if error.kind in {"RuleNotFound", "DataIdentifierNotFound"}:
+                return ""
+            return translate_error(
+                error, verb, "a dataset", self._account, storage, self.options.activity
+            ).reason
+        raise CatalogueGarbled(self.name, "Rucio accepted a test of permissions for what does not exist")
+
+
+def _read_rule_id(answer: object) -> str:
+    """Return the id of the new rule.
+
+    Raises:
+        BadRow: the answer is not a list with one id, so the outcome is unknown.
+    """
+    if not isinstance(answer, list) or len(answer) != 1 or not isinstance(answer[0], str) or not answer[0]:
+        raise BadRow(f"add_replication_rule: expected one rule id, got {str(answer)[:80]!r}")
+    return answer[0]

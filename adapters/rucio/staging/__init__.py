@@ -1,1 +1,0 @@
-"""Staging with Rucio: rules of ours that pin and bring datasets, and the rules of everybody else."""
