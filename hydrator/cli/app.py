@@ -47,7 +47,7 @@ class _SubmitCommands(LazyGroup):
     prefix = "submit "
     table: ClassVar = {
         "rapthor": (
-            ".commands.submit.rapthor.command:submit_rapthor",
+            ".commands.submit.rapthor.command:command",
             "Turn a Rapthor parset into a job that runs where its measurement sets are.",
         ),
         "wrap": (

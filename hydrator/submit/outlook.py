@@ -82,7 +82,7 @@ def describe_jobs_without_site(
     text = shorten_list(sentences, "; ")
     total = sum(each.count for each in jobs)
     if total > 1 and not any(each.node for each in jobs):
-        number = sum(each.count for each in jobs if each.identity in reasons)
+        number = sum(each.count for each in jobs if reasons.get(each.identity))
         text = f"{number} of {format_count(total, 'job')}: {text}"
     if mode == "require":
         text += "; with DataLocality = require a job waits until one site has all its data: consider auto"

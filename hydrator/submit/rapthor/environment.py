@@ -17,11 +17,7 @@ MAX_VARIABLE_BYTES = 131_071
 
 
 def export_lines(
-    run: RapthorRun,
-    environment: Mapping[str, str],
-    current_values: Mapping[str, str | None],
-    *,
-    toil: bool = True,
+    run: RapthorRun, environment: Mapping[str, str], current_values: Mapping[str, str | None]
 ) -> str:
     """Return lines for a shell: every job that a user then submits from this shell has the datasets.
 
@@ -32,7 +28,6 @@ def export_lines(
         environment: the variables of the shell; the new lines extend their values.
         current_values: the values of SUBMIT_ATTRS, APPEND_REQ_VANILLA and APPEND_RANK_VANILLA in this host's
             HTCondor configuration; the new variables replace these values, so the lines repeat them.
-        toil: add TOIL_HTCONDOR_PARAMS, for Toil's own batch system, which ignores the other variables.
 
     Raises:
         ConfigError: an earlier value is not valid, or a new value has a ``;`` or is too long.
@@ -41,8 +36,8 @@ def export_lines(
     values = {SUBMIT_ATTRS: _submit_attrs(attributes, environment, current_values)}
     values |= {f"_CONDOR_{name}": literal for name, literal in attributes.items()}
     values |= _expressions(run, environment, current_values)
-    if toil:
-        values[TOIL_PARAMS] = toil_params(attributes, environment.get(TOIL_PARAMS, ""))
+    # Toil's own batch system ignores the other variables
+    values[TOIL_PARAMS] = toil_params(attributes, environment.get(TOIL_PARAMS, ""))
     if problems := _value_problems(values):
         raise ConfigError(problems)
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())

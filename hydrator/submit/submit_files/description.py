@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrator.domain.errors import HydratorError
+from hydrator.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     import htcondor2
@@ -45,8 +45,11 @@ _PER_JOB = frozenset(
 """Macros whose value is not known before the submission, or differs from job to job; in lower case."""
 
 
-class SubmitFileError(HydratorError):
+class SubmitFileError(ConfigError):
     """A submit description or DAG that the program cannot change; the text says where, and what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__([problem])
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,7 +291,8 @@ def exported(text: str) -> dict[str, str]:
 
 
 def test_exports_list_the_attributes_without_a_semicolon():
-    found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING, toil=False))
+    found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING))
+    assert found.pop("TOIL_HTCONDOR_PARAMS").startswith("+RequiredDatasets={")
     assert found == {
         "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality WorkflowRun",
         "_CONDOR_RequiredDatasets": '{"lofar:L1","lofar:L2"}',

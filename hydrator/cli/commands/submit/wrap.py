@@ -8,27 +8,29 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from hydrator.cli.commands.submit.dataset_options import (
     DagNodes,
     DatasetOptions,
-    ExitWithMessage,
     collect_dag_datasets,
     find_input_datasets,
-    print_notes,
     read_input_file,
 )
-from hydrator.cli.commands.submit.start_outlook import print_outlook
+from hydrator.cli.commands.submit.shared import exit_on_problems, print_outlook
+from hydrator.cli.commands.submit.wrap_dag import write_copies
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
-
-if TYPE_CHECKING:
-    from hydrator.domain.model import Did
-    from hydrator.submit.outlook import JobsOfSet
-    from hydrator.submit.submit_files.datasets import FilterResult
-    from hydrator.submit.submit_files.description import Description
+from hydrator.cli.output.new_files import lock_folder, remove_files, run_to_completion
+from hydrator.cli.output.printing import print_problems
+from hydrator.domain.errors import BadDid, ConfigError, HydratorError
+from hydrator.domain.model import Did, parse_did
+from hydrator.submit.outlook import JobsOfSet
+from hydrator.submit.submit_files.dag import is_dag, read_dag, read_node
+from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
+from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
+from hydrator.submit.submit_files.description import Description, read_description
 
 _MAX_ARGUMENT_BYTES = 100_000
 """Longest argument that this command uses; Linux allows 131,072 bytes."""
@@ -86,9 +88,6 @@ def filter_file(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
     """Print a submit file or a DAG file with RequiredDatasets added."""
-    from hydrator.submit.submit_files.dag import is_dag
-    from hydrator.submit.submit_files.description import read_description
-
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     text = sys.stdin.buffer.read() if str(file) == "-" else read_input_file(file)
     origin = "standard input" if str(file) == "-" else str(file)
@@ -97,11 +96,10 @@ def filter_file(
     else:
         description = read_description(text, Path.cwd())
         if description.is_refused:
-            raise ExitWithMessage(
-                f"{origin} is neither a DAG file nor a submit file that condor_submit can read"
-            )
+            readable = "neither a DAG file nor a submit file that condor_submit can read"
+            raise ConfigError([f"{origin} is {readable}"])
         filtered, jobs = _add_datasets(text, description, origin, options)
-    print_outlook(options, jobs, should_refuse=False, mode=filtered.mode)
+    print_outlook(options.settings, options.dids, jobs, should_refuse=False, mode=filtered.mode)
     sys.stdout.buffer.write(filtered.text)
 
 
@@ -132,9 +130,8 @@ def wrap(
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
-        raise ExitWithMessage(
-            f"{command[0]}: wrap runs only condor_submit and condor_submit_dag: give one of them after --"
-        )
+        tools = "condor_submit and condor_submit_dag: give one of them after --"
+        raise ConfigError([f"{command[0]}: wrap runs only {tools}"])
     if tool.endswith("_dag"):
         _submit_dag(command, options, refuse_nowhere=refuse_nowhere)
     else:
@@ -149,82 +146,65 @@ class ExitWithStatus(typer.Exit):
 
 
 def _add_datasets(
-    text: bytes, description: "Description", origin: str, options: DatasetOptions
-) -> "tuple[FilterResult, list[JobsOfSet]]":
+    text: bytes, description: Description, origin: str, options: DatasetOptions
+) -> tuple[FilterResult, list[JobsOfSet]]:
     """Add the datasets of *options* to *text*, the submit file *origin*; print notes on stderr.
 
     Also return the jobs by their datasets.
     """
-    from hydrator.submit.submit_files.datasets import add_datasets
-    from hydrator.submit.submit_files.description import SubmitFileError
 
     dids = options.parse_shared_datasets(origin)
-    try:
-        if description.dataset_list is None:
-            dids += find_input_datasets(description, options, origin)
-        options.dids.update(dids)
-        filtered = add_datasets(text, description, dids, origin, options.gpu_lines().get("", ()))
-    except SubmitFileError as bad:
-        raise ExitWithMessage(str(bad)) from bad
+    if description.dataset_list is None:
+        dids += find_input_datasets(description, options, origin)
+    options.dids.update(dids)
+    filtered = add_datasets(text, description, dids, origin, options.gpu_lines().get("", ()))
     _require_datasets(filtered, text, origin, options)
-    print_notes(filtered)
     return filtered, _jobs_of(filtered, options)
 
 
-def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> "tuple[FilterResult, list[JobsOfSet]]":
+def _add_to_dag(text: bytes, origin: str, options: DatasetOptions) -> tuple[FilterResult, list[JobsOfSet]]:
     """Add the datasets of *options* to the DAG *text*; also return the nodes that get datasets.
 
     File names in *text* are relative to the current folder, as in HTCondor.
     """
-    from hydrator.submit.submit_files.dag import read_dag, read_node
-    from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
-    from hydrator.submit.submit_files.description import SubmitFileError
 
-    try:
-        dag = read_dag(text)
-        nodes = DagNodes({node.name: node.kind for node in dag.nodes})
-        datasets = options.parse_node_datasets(nodes)
-        descriptions = {node.name: read_node(node, Path.cwd()) for node in dag.nodes}
-        dids = collect_dag_datasets(dag, descriptions, options, datasets)
-        lines = options.gpu_lines(nodes)
-        filtered = add_datasets_to_dag(text, dids, dag, descriptions, origin, extra_lines=lines)
-    except SubmitFileError as bad:
-        raise ExitWithMessage(str(bad)) from bad
+    dag = read_dag(text)
+    nodes = DagNodes({node.name: node.kind for node in dag.nodes})
+    datasets = options.parse_node_datasets(nodes)
+    descriptions = {node.name: read_node(node, Path.cwd()) for node in dag.nodes}
+    dids = collect_dag_datasets(dag, descriptions, options, datasets)
+    lines = options.gpu_lines(nodes)
+    filtered = add_datasets_to_dag(text, dids, dag, descriptions, origin, extra_lines=lines)
     _require_datasets(filtered, text, origin, options)
-    print_notes(filtered)
     return filtered, _jobs_of_nodes({name: each for name, each in dids.items() if each})
 
 
-def _require_datasets(filtered: "FilterResult", text: bytes, origin: str, options: DatasetOptions) -> None:
-    """Raise ExitWithMessage if neither *options* nor the file *origin* names datasets."""
+def _require_datasets(filtered: FilterResult, text: bytes, origin: str, options: DatasetOptions) -> None:
+    """Print the notes; raise ConfigError if neither *options* nor the file *origin* names datasets."""
     if filtered.text == text and not options.has_options and not filtered.may_name_datasets:
-        raise ExitWithMessage(
-            f"{origin} names no datasets: give --datasets, --datasets-file or --from-inputs"
-        )
+        advice = "give --datasets, --datasets-file or --from-inputs"
+        raise ConfigError([f"{origin} names no datasets: {advice}"])
+    print_problems(*filtered.notes)
 
 
 def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> None:
     """Replace this process by condor_submit; -append puts the new lines before the file's queue statement."""
-    from hydrator.submit.submit_files.dag import is_dag
-    from hydrator.submit.submit_files.description import read_description
 
     found = _find_files(command, _SUBMIT_OPTIONS_WITH_VALUE)
     at = next(iter(found.files), None)
     if at is None or command[at] == "-":
-        raise ExitWithMessage(
-            "name a submit file after condor_submit: only hydrator submit filter can read standard input"
-        )
+        only = "only hydrator submit filter can read standard input"
+        raise ConfigError([f"name a submit file after condor_submit: {only}"])
     file = Path(command[at])
     text = read_input_file(file)
     if is_dag(text):
-        raise ExitWithMessage(
-            f"{file} is a DAG file: give condor_submit_dag instead of condor_submit after --"
-        )
+        advice = "give condor_submit_dag instead of condor_submit after --"
+        raise ConfigError([f"{file} is a DAG file: {advice}"])
     description = read_description(
         text, Path.cwd(), before=found.settings, after=found.appended, queue=found.queue
     )
     filtered, jobs = _add_datasets(text, description, f"{file}", options)
-    print_outlook(options, jobs, should_refuse=refuse_nowhere, mode=filtered.mode)
+    print_outlook(options.settings, options.dids, jobs, should_refuse=refuse_nowhere, mode=filtered.mode)
     # condor_submit reads ``first`` before the file, so a setting in the file overrides ``first``
     first = filtered.first_line.replace("+", "MY.", 1).replace(" = ", "=", 1)
     is_too_long = any(len(line.encode()) > _MAX_ARGUMENT_BYTES for line in (*filtered.lines, first))
@@ -242,11 +222,8 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
         os.execvp(words[0], words)  # noqa: S606 - no shell
 
 
-def _jobs_of(filtered: "FilterResult", options: DatasetOptions) -> "list[JobsOfSet]":
+def _jobs_of(filtered: FilterResult, options: DatasetOptions) -> list[JobsOfSet]:
     """Return the jobs of a submit file by their datasets."""
-    from hydrator.domain.errors import BadDid
-    from hydrator.domain.model import parse_did
-    from hydrator.submit.outlook import JobsOfSet
 
     if not filtered.item_lists:
         return [JobsOfSet(tuple(sorted(options.dids)))] if options.dids else []
@@ -258,8 +235,7 @@ def _jobs_of(filtered: "FilterResult", options: DatasetOptions) -> "list[JobsOfS
     return [JobsOfSet(dids, count) for dids, count in counts.items()]
 
 
-def _jobs_of_nodes(nodes: "Mapping[str, Collection[Did]]") -> "list[JobsOfSet]":
-    from hydrator.submit.outlook import JobsOfSet
+def _jobs_of_nodes(nodes: Mapping[str, Collection[Did]]) -> list[JobsOfSet]:
 
     return [JobsOfSet(tuple(sorted(set(dids))), 1, "node", name) for name, dids in nodes.items()]
 
@@ -279,9 +255,8 @@ def _submit_copy(command: Sequence[str], file_index: int, text: bytes) -> NoRetu
         finally:
             Path(name).unlink(missing_ok=True)
     except OSError as error:
-        raise ExitWithMessage(
-            f"cannot write a temporary copy of {file} into its folder: {error.strerror}", 1
-        ) from error
+        problem = f"cannot write a temporary copy of {file} into its folder: {error.strerror}"
+        raise HydratorError(problem) from error
 
 
 def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhere: bool) -> NoReturn:
@@ -289,13 +264,10 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
 
     If condor_submit_dag rejects the DAG, remove the new copies.
     """
-    from hydrator.cli.output.new_files import lock_folder, remove_files
-
-    from .wrap_dag import write_copies
 
     positions = _find_files(command, _DAG_OPTIONS_WITH_VALUE).files
     if not positions:
-        raise ExitWithMessage("name a DAG file after condor_submit_dag")
+        raise ConfigError(["name a DAG file after condor_submit_dag"])
     files = [Path(command[at]) for at in positions]
     use_dag_folder = "-usedagdir" in [word.lower() for word in command]
     with lock_folder(files[0].parent):
@@ -304,7 +276,7 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
             options,
             should_use_dag_folder=use_dag_folder,
             check_nodes=lambda nodes: print_outlook(
-                options, _jobs_of_nodes(nodes), should_refuse=refuse_nowhere
+                options.settings, options.dids, _jobs_of_nodes(nodes), should_refuse=refuse_nowhere
             ),
         )
         words = list(command)
@@ -321,7 +293,6 @@ def _submit_dag(command: Sequence[str], options: DatasetOptions, *, refuse_nowhe
 
 def run_command(argv: Sequence[str]) -> int:
     """Run *argv* to its end; return its exit status, negative for a signal."""
-    from hydrator.cli.output.new_files import run_to_completion
 
     with _before_start(argv[0]):
         return run_to_completion(argv)
@@ -335,7 +306,7 @@ def _before_start(tool: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ExitWithMessage(f"cannot run {tool}: {error.strerror}", 127) from error
+        exit_on_problems([f"cannot run {tool}: {error.strerror}"], 127)
 
 
 @dataclass(slots=True)

@@ -4,29 +4,25 @@ DAGMan reads the copies while the DAG is in the queue.
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hydrator.cli.commands.submit.dataset_options import (
     DagNodes,
     DatasetOptions,
-    ExitWithMessage,
     collect_dag_datasets,
-    print_notes,
     read_input_file,
 )
 from hydrator.cli.output.new_files import write_new_files
+from hydrator.cli.output.printing import print_problems
+from hydrator.domain.errors import ConfigError, HydratorError
+from hydrator.domain.model import Did
 from hydrator.submit.submit_files.dag import Dag, DagNode, read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import FilterResult
 from hydrator.submit.submit_files.description import Description, SubmitFileError
-
-if TYPE_CHECKING:
-    from hydrator.domain.model import Did
 
 _MAX_DEPTH = 50
 
@@ -49,7 +45,7 @@ class _DagTree:
     children: dict[int, "_DagTree"] = field(default_factory=dict)
     descriptions: dict[str, Description] = field(default_factory=dict)
     """The submit descriptions, by node name without ``scope``."""
-    datasets: "dict[str, list[Did]]" = field(default_factory=dict)
+    datasets: dict[str, list[Did]] = field(default_factory=dict)
     """By node name without ``scope``, the datasets to add."""
 
     def walk(self) -> Iterator["_DagTree"]:
@@ -71,7 +67,7 @@ def write_copies(
     options: DatasetOptions,
     *,
     should_use_dag_folder: bool,
-    check_nodes: "Callable[[Mapping[str, Sequence[Did]]], None]",
+    check_nodes: Callable[[Mapping[str, Sequence[Did]]], None],
 ) -> DagCopies:
     """Copy *files*, and the files that they refer to, with datasets added; do not copy an unchanged file.
 
@@ -87,29 +83,26 @@ def write_copies(
         check_nodes: this function gets the datasets by node before any file is written; it may exit.
 
     Raises:
-        ExitWithMessage: a file cannot be read or written, a node does not exist, or a DID is malformed.
+        ConfigError: a file cannot be read, a node does not exist, or a DID is malformed.
+        HydratorError: a copy cannot be written.
     """
-    try:
-        roots = _read_dag_trees(files, should_use_dag_folder)
-        branches = [branch for root in roots for branch in root.walk()]
-        kinds = {branch.scope + node.name: node.kind for branch in branches for node in branch.dag.nodes}
-        nodes = DagNodes(kinds, has_file_numbers=len(files) > 1)
-        dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
-        _read_descriptions(roots)
-        for root in roots:
-            _collect_datasets(root, options, dids)
-        check_nodes(_datasets_by_node(branches))
-        copies, notes = _write_numbered_copies(roots, lines)
-    except SubmitFileError as bad:
-        raise ExitWithMessage(str(bad)) from bad
-    for filtered in notes:
-        print_notes(filtered)
+    roots = _read_dag_trees(files, should_use_dag_folder)
+    branches = [branch for root in roots for branch in root.walk()]
+    kinds = {branch.scope + node.name: node.kind for branch in branches for node in branch.dag.nodes}
+    nodes = DagNodes(kinds, has_file_numbers=len(files) > 1)
+    dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
+    _read_descriptions(roots)
+    for root in roots:
+        _collect_datasets(root, options, dids)
+    check_nodes(_datasets_by_node(branches))
+    copies, notes = _write_numbered_copies(roots, lines)
+    print_problems(*(note for filtered in notes for note in filtered.notes))
     if copies.files == list(files) and not options.has_options:
         _require_datasets(files, notes)
     return copies
 
 
-def _datasets_by_node(branches: Sequence[_DagTree]) -> "dict[str, list[Did]]":
+def _datasets_by_node(branches: Sequence[_DagTree]) -> dict[str, list[Did]]:
     """Return the datasets to add, by full node name; leave out nodes without datasets."""
     return {
         branch.scope + name: dids for branch in branches for name, dids in branch.datasets.items() if dids
@@ -117,12 +110,11 @@ def _datasets_by_node(branches: Sequence[_DagTree]) -> "dict[str, list[Did]]":
 
 
 def _require_datasets(files: Sequence[Path], results: Sequence[FilterResult]) -> None:
-    """Raise ExitWithMessage if no node has datasets."""
+    """Raise ConfigError if no node has datasets."""
     if not any(filtered.may_name_datasets for filtered in results):
         listed = ", ".join(map(str, files))
-        raise ExitWithMessage(
-            f"{listed}: no node names datasets: give --datasets, --datasets-file or --from-inputs"
-        )
+        advice = "give --datasets, --datasets-file or --from-inputs"
+        raise ConfigError([f"{listed}: no node names datasets: {advice}"])
 
 
 def _write_numbered_copies(
@@ -137,11 +129,8 @@ def _write_numbered_copies(
         if new_files is not None:
             if number > 1:
                 listed = ", ".join(str(copy) for copy, _ in results if copy)
-                print(
-                    f"hydrator: submitting {listed}: the copies of the DAG with a lower number have other"
-                    " content and stay unchanged",
-                    file=sys.stderr,
-                )
+                why = "the copies of the DAG with a lower number have other content and stay unchanged"
+                print_problems(f"submitting {listed}: {why}")
             return DagCopies(files, new_files), [note for _, notes in results for note in notes]
     raise AssertionError("itertools.count never ends")
 
@@ -152,10 +141,8 @@ def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
         return write_new_files(texts)
     except OSError as error:
         place = error.filename or next(iter(texts))
-        raise ExitWithMessage(
-            f"cannot write {place}: {error.strerror}: a copy of a DAG must be in the folder of the original",
-            1,
-        ) from error
+        where = "a copy of a DAG must be in the folder of the original"
+        raise HydratorError(f"cannot write {place}: {error.strerror}: {where}") from error
 
 
 def _read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[_DagTree]:
@@ -173,7 +160,7 @@ def _read_dag_trees(files: Sequence[Path], should_use_dag_folder: bool) -> list[
 def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequence[Path]) -> _DagTree:
     path = (base_folder if ancestors else Path.cwd()) / file
     if path.resolve() in ancestors or len(ancestors) > _MAX_DEPTH:
-        raise ExitWithMessage(f"{file}: the DAG refers to itself through {ancestors[-1].name}")
+        raise SubmitFileError(f"{file}: the DAG refers to itself through {ancestors[-1].name}")
     text = read_input_file(path)
     branch = _DagTree(file, path, base_folder, text, read_dag(text), scope)
     for reference in branch.dag.references:
@@ -212,7 +199,7 @@ def _explain_other_file(branch: _DagTree, node: DagNode, others: Sequence[_DagTr
     return ""
 
 
-def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: "Mapping[str, Sequence[Did]]") -> None:
+def _collect_datasets(branch: _DagTree, options: DatasetOptions, dids: Mapping[str, Sequence[Did]]) -> None:
     """Set the datasets of the nodes of *branch* and its children, from the input files and from *dids*.
 
     *dids* has datasets by full node name.

@@ -2,14 +2,13 @@
 
 import shlex
 import shutil
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
-from hydrator.cli.commands.submit.start_outlook import describe_expected_starts
+from hydrator.cli.commands.submit.shared import describe_expected_starts, exit_on_problems
 from hydrator.cli.options import EXIT_NO_MATCH_NOW
 from hydrator.cli.output.printing import print_problems
 from hydrator.config import Settings, SubmitSettings
@@ -21,50 +20,39 @@ from hydrator.submit.rapthor.job import RunOptions
 from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason
 from hydrator.wiring import build_condor_client
 
-from .options import OutputFormat, OutputOptions
+from .options import RapthorOptions
 
 if TYPE_CHECKING:
-    from .job_folder import JobOptions
     from .run import PreparedRun
 
 
-def exit_on_problems(problems: Sequence[str], status: int = 2) -> None:
-    """Print all *problems* on stderr and exit with *status*; return if there are none."""
-    print_problems(*problems)
-    if problems:
-        raise typer.Exit(status)
-
-
-def default_mode(submit: SubmitSettings, options: RunOptions, output: OutputOptions) -> Mode | None:
+def default_mode(submit: SubmitSettings, options: RapthorOptions) -> Mode | None:
     """Return the mode of the run; None for the pool's default.
 
     A run that cannot fetch its data, and a step of Toil, must start at a site with the data.
     """
-    can_fetch = bool(submit.stage_in) and output.form is not OutputFormat.ENV
+    can_fetch = bool(submit.stage_in) and options.form != "env"
     return options.mode or (None if can_fetch else "require")
 
 
-def usage_problems(
-    submit: SubmitSettings, options: RunOptions, job: "JobOptions", output: OutputOptions
-) -> list[str]:
+def usage_problems(submit: SubmitSettings, run: RunOptions, options: RapthorOptions) -> list[str]:
     """Return one sentence for each option that contradicts another option or the configuration."""
-    form, is_job = output.form, output.form is OutputFormat.JOB
-    has_max_wait = options.max_wait_seconds is not None
+    is_job = options.form == "job"
     checks = {
         "--max-wait is for --mode wait and auto; --mode require waits without a limit": (
-            options.mode == "require" and has_max_wait
+            run.mode == "require" and run.max_wait_seconds is not None
         ),
         "--submit and --output are valid only with --as job and without --dry-run": (
-            bool(job.submit or job.output) and (not is_job or output.dry_run)
+            bool(options.submit or options.output) and (not is_job or options.dry_run)
         ),
         "--gpu is valid only with --as job; Toil's steps use [submit].gpu of the file in HYDRATOR_CONFIG": (
-            bool(job.gpu) and not is_job
+            bool(options.gpu) and not is_job
         ),
         "--json is valid only with --as ad or --dry-run": (
-            output.as_json and form is not OutputFormat.AD and not output.dry_run
+            options.as_json and options.form != "ad" and not options.dry_run
         ),
         "--allow-unknown keeps the datasets that --skip-absent and --at-least leave out: use one of them": (
-            output.allow_unknown and output.least_share is not None
+            options.allow_unknown and options.least_share is not None
         ),
     }
     problems = [problem for problem, is_wrong in checks.items() if is_wrong]
@@ -74,24 +62,24 @@ def usage_problems(
         problems.append(f"[submit].stage_in cannot be parsed ({error}): quote it as for a shell")
     return problems + [
         f"--line: the value must be one line of a submit description: {why}"
-        for text in options.extra_lines
+        for text in run.extra_lines
         if text and (why := unfit_reason(text))
     ]
 
 
-def mode_problems(submit: SubmitSettings, options: RunOptions, output: OutputOptions) -> list[str]:
+def mode_problems(submit: SubmitSettings, mode: Mode | None, form: str) -> list[str]:
     """Return one sentence if the job may start away from its data and cannot fetch it.
 
     With --as env Toil submits the steps, and all of them use one file system.
     """
-    if options.mode == "require" or output.form is OutputFormat.ENV or submit.stage_in:
+    if mode == "require" or form == "env" or submit.stage_in:
         return []
     advice = "set [submit].stage_in to a command that fetches {did} to {path}, or use --mode require"
-    start = f"--mode {options.mode} lets the run start at a site without its data"
+    start = f"--mode {mode} lets the run start at a site without its data"
     return [f"{start}, but Rapthor opens local paths: {advice}"]
 
 
-def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:
+def parse_command(submit: SubmitSettings, options: RapthorOptions) -> list[str]:
     """Split the job's command into words as a shell does.
 
     Exits if the command or the container is not one line, or if --submit is given without condor_submit
@@ -99,13 +87,12 @@ def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:
     """
     words: list[str] = []
     try:
-        words = shlex.split(job.command)
+        words = shlex.split(options.command)
     except ValueError as error:
         exit_on_problems(
-            [f"--command: {job.command[:200]!r} cannot be parsed ({error}): quote it as for a shell"]
+            [f"--command: {options.command[:200]!r} cannot be parsed ({error}): quote it as for a shell"]
         )
-    container = job.container or defaults.container
-    texts = {"--command": job.command, "--container, [submit].container": container}
+    texts = {"--command": options.command, "--container, [submit].container": submit.container}
     exit_on_problems(
         [
             f"{option}: the value must be one line and not blank: {why}"
@@ -113,7 +100,7 @@ def parse_command(job: "JobOptions", defaults: SubmitSettings) -> list[str]:
             if text is not None and (why := unfit_reason(text))
         ]
     )
-    if job.submit:
+    if options.submit:
         find_condor_submit()
     return words
 
@@ -149,28 +136,34 @@ def check_expressions(settings: Settings, options: RunOptions) -> RunOptions:
     )
 
 
-def check_sites(run: "PreparedRun", output: OutputOptions) -> None:
+def check_sites(run: "PreparedRun") -> None:
     """Exit if no site has paths to the data; warn, or exit on request, if no site can start the run now."""
-    if output.form is OutputFormat.JOB:
+    form, should_refuse = run.options.form, run.options.refuse_nowhere
+    if form == "job":
         exit_on_problems(_path_problems(run))
-    if output.form is not OutputFormat.ENV or output.refuse_nowhere:
-        _warn_no_site(run, should_refuse=output.refuse_nowhere)
-    if output.form is OutputFormat.ENV:
+    if run.no_site_reason and (form != "env" or should_refuse):
+        later = "elsewhere the run may start after its wait, or as soon as reading from there ends sooner"
+        if run.run.options.mode == "require":
+            later = "the run waits until a site can start it"
+        outcome = "nothing was submitted" if should_refuse else f"{later}; hydrator why explains more"
+        print_problems(f"{run.no_site_reason}; {outcome}")
+        _exit_if_no_site(run)
+    if form == "env":
         _warn_steps_wait(run)
 
 
-def finish_dry_run(run: "PreparedRun", output: OutputOptions) -> None:
+def finish_dry_run(run: "PreparedRun") -> None:
     """Print the outlook of the run; exit with status 3 on request, if no site can start the run now."""
     from .outlook import print_outlook
 
-    print_outlook(run, as_json=output.as_json)
+    print_outlook(run)
     print_start(run)
-    _exit_if_no_site(run, should_refuse=output.refuse_nowhere)
+    _exit_if_no_site(run)
 
 
-def _exit_if_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
-    """Exit with status 3 if *should_refuse* and no site can start the run now."""
-    if run.no_site_reason and should_refuse:
+def _exit_if_no_site(run: "PreparedRun") -> None:
+    """Exit with status 3 on request, if no site can start the run now."""
+    if run.no_site_reason and run.options.refuse_nowhere:
         raise typer.Exit(EXIT_NO_MATCH_NOW)
 
 
@@ -179,20 +172,6 @@ def print_start(run: "PreparedRun") -> None:
     jobs = [JobsOfSet(tuple(run.run.dids))]
     line = describe_expected_starts(run.settings, jobs, mode=run.run.options.mode)
     print_problems(*([line] if line else []))
-
-
-def _warn_no_site(run: "PreparedRun", *, should_refuse: bool) -> None:
-    if not run.no_site_reason:
-        return
-    requires = run.run.options.mode == "require"
-    later = (
-        "the run waits until a site can start it"
-        if requires
-        else "elsewhere the run may start after its wait, or as soon as reading from there ends sooner"
-    )
-    outcome = "nothing was submitted" if should_refuse else f"{later}; hydrator why explains more"
-    print_problems(f"{run.no_site_reason}; {outcome}")
-    _exit_if_no_site(run, should_refuse=should_refuse)
 
 
 def _warn_steps_wait(run: "PreparedRun") -> None:

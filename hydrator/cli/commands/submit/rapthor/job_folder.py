@@ -5,9 +5,9 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from hydrator.cli.commands.submit.shared import exit_on_problems
 from hydrator.cli.commands.submit.wrapper import wrapper_text
 from hydrator.cli.output.new_files import (
     make_new_folder,
@@ -16,14 +16,13 @@ from hydrator.cli.output.new_files import (
     write_new_file,
 )
 from hydrator.cli.output.printing import print_problems
-from hydrator.config import SubmitSettings
 from hydrator.domain.errors import ConfigError
 from hydrator.submit.dataset_paths import (
     PATHS_FILE,
     check_length,
     paths_file_text,
 )
-from hydrator.submit.gpus import GpuChoice, gpu_choice
+from hydrator.submit.gpus import gpu_choice
 from hydrator.submit.job_wrapper import OTHER_SERVICES
 from hydrator.submit.rapthor.job import (
     JOB_PARSET,
@@ -37,60 +36,22 @@ from hydrator.submit.rapthor.machine import WORKING_FOLDER, job_parset
 from hydrator.submit.rapthor.parset import Parset
 from hydrator.submit.submit_files.values import unfit_name_reason
 
-from .checks import exit_on_problems, find_condor_submit
-from .options import GpuMode
+from .checks import find_condor_submit
 from .run import PreparedRun
 
 
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """Options for the job itself. If a resource is None, [submit] of the configuration has its default."""
-
-    command: str
-    cpus: int | None
-    memory_gb: float | None
-    disk_gb: float | None
-    container: str | None
-    gpu: GpuMode | None
-    keep_on_eviction: bool
-    output: Path | None
-    submit: bool
-
-    def resources(self, run: PreparedRun) -> RunResources:
-        """Return the resources that the job requests; the disk includes room for unpacked archives."""
-        defaults = run.settings.submit
-        disk_gb = self.disk_gb or defaults.disk_gb
-        unpacked_gb = run.listing.archive_bytes(defaults.unpack, run.run.sizes) / 1e9
-        if unpacked_gb:
-            print_problems(
-                f"the job unpacks {unpacked_gb:,.3f} GB of archives, so it requests this space in addition to"
-                f" {disk_gb:g} GB of scratch"
-            )
-        return RunResources(
-            self.cpus or defaults.cpus,
-            self.memory_gb or defaults.memory_gb,
-            disk_gb + unpacked_gb,
-            self.container or defaults.container,
-            self._gpu_choice(defaults),
-        )
-
-    def _gpu_choice(self, defaults: SubmitSettings) -> GpuChoice | None:
-        plain = {"cpus": self.cpus or defaults.cpus, "memory_gb": self.memory_gb or defaults.memory_gb}
-        return gpu_choice(defaults.model_copy(update=plain), str(self.gpu or defaults.gpu))
-
-
-def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
+def produce_job(run: PreparedRun, command: list[str]) -> None:
     """Print the submit description; with -o or --submit, write the job's folder, and submit the job."""
-    resources = job.resources(run)
+    options, resources = run.options, _request_resources(run)
     file_by_option = _find_files_to_send(run.parset)
     names = {option: Path(file).name for option, file in file_by_option.items()}
     parset_text, changes = job_parset(run.parset, names)
     print_problems(*(f"{run.parset.origin}: {sentence}" for sentence in changes.sentences))
     _report_services()
-    description = _describe(run, job, resources, command, sorted(set(file_by_option.values())))
-    parent, label = job.output or Path(), run.run.title
+    description = _describe(run, resources, command, sorted(set(file_by_option.values())))
+    parent, label = options.output or Path(), run.run.title
     stem = f"{label}-{run.now:%Y%m%dT%H%M%SZ}"
-    if job.output is None and not job.submit:
+    if options.output is None and not options.submit:
         sys.stdout.write(description)
         print_problems(
             "to write this job with its files into a new folder, add -o FOLDER; to submit it, add --submit"
@@ -102,21 +63,33 @@ def produce_job(run: PreparedRun, job: JobOptions, command: list[str]) -> None:
         PATHS_FILE: _paths_text(run),
     }
     folder = _write_job_folder(parent, stem, texts)
-    if job.submit:
+    if options.submit:
         _submit_job(folder, label)
     else:
         print(folder)
         print_problems(f"to submit the job: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
-    if not job.keep_on_eviction:
+    if not options.keep_on_eviction:
         print_problems(
             "an evicted job loses all its results and starts from the beginning; --keep-on-eviction"
             " keeps its finished operations"
         )
 
 
-def _describe(
-    run: PreparedRun, job: JobOptions, resources: RunResources, command: list[str], files: list[str]
-) -> str:
+def _request_resources(run: PreparedRun) -> RunResources:
+    """Return the resources that the job requests; the disk includes room for unpacked archives."""
+    submit = run.settings.submit
+    unpacked_gb = run.listing.archive_bytes(submit.unpack, run.run.sizes) / 1e9
+    if unpacked_gb:
+        print_problems(
+            f"the job unpacks {unpacked_gb:,.3f} GB of archives, so it requests this space in addition to"
+            f" {submit.disk_gb:g} GB of scratch"
+        )
+    disk_gb = submit.disk_gb + unpacked_gb
+    gpu = gpu_choice(submit, submit.gpu)
+    return RunResources(submit.cpus, submit.memory_gb, disk_gb, submit.container, gpu)
+
+
+def _describe(run: PreparedRun, resources: RunResources, command: list[str], files: list[str]) -> str:
     """Return the submit description.
 
     A job that can fetch its data may run at any site. A job that cannot fetch its data runs only at sites
@@ -134,7 +107,7 @@ def _describe(
             None if can_fetch else run.sites_with_paths,
             () if can_fetch else [site.site for site in run.sites if site.can_run],
         ),
-        should_keep_folder=job.keep_on_eviction,
+        should_keep_folder=run.options.keep_on_eviction,
     )
 
 

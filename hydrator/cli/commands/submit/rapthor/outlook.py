@@ -1,34 +1,25 @@
-"""Output of ``--dry-run``, ``--as ad`` and ``--as env``; :mod:`.job_folder` writes jobs (``--as job``)."""
+"""Output of ``--dry-run``, and the values that the exports of ``--as env`` extend."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
-from typing import TYPE_CHECKING
 
 from hydrator.cli.output.printing import json_value
 from hydrator.cli.output.tables import print_table
 from hydrator.domain.model import Unseen
 from hydrator.domain.text import format_count, format_duration, shorten_list
-from hydrator.submit.rapthor.environment import export_lines
-from hydrator.submit.rapthor.job import as_ad
-from hydrator.submit.rapthor.job import as_json as ad_as_json
-from hydrator.submit.rapthor.outlook import Outlook
+from hydrator.submit.dataset_names.resolver import Resolution
+from hydrator.submit.rapthor.outlook import Outlook, SiteOutlook
 
-if TYPE_CHECKING:
-    from hydrator.submit.dataset_names.resolver import Resolution
-    from hydrator.submit.rapthor.outlook import SiteOutlook
-
-    from .run import PreparedRun
+from .run import PreparedRun
 
 
-def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
+def print_outlook(prepared: PreparedRun) -> None:
     """Print the sites, the best first, and the answer of each catalogue."""
     run, sites = prepared.run, prepared.sites
     answers = _catalogue_answers(prepared.resolution)
     dataset_count = len(set(run.dids))
-    if as_json:
+    if prepared.options.as_json:
         print(json.dumps(json_value(Outlook(run.name, dataset_count, answers, sites)), indent=2))
         return
     rows = [
@@ -49,7 +40,7 @@ def print_outlook(prepared: "PreparedRun", *, as_json: bool) -> None:
     print("asked: " + "; ".join(f"{name} ({answer})" for name, answer in answers.items()))
 
 
-def _catalogue_answers(resolution: "Resolution") -> dict[str, str]:
+def _catalogue_answers(resolution: Resolution) -> dict[str, str]:
     """Return one text for each queried catalogue or daemon: answered, partly answered, or why it failed."""
     texts = {}
     for name, answer in resolution.answers.items():
@@ -63,7 +54,7 @@ def _catalogue_answers(resolution: "Resolution") -> dict[str, str]:
     return texts
 
 
-def _verdict(site: "SiteOutlook") -> str:
+def _verdict(site: SiteOutlook) -> str:
     if site.missing_states:
         return "no"
     if site.has_paths:
@@ -75,19 +66,7 @@ def _verdict(site: "SiteOutlook") -> str:
     )
 
 
-def print_ad(prepared: "PreparedRun", *, as_json: bool) -> None:
-    """Print the job attributes of the run as a ClassAd or as JSON."""
-    text = ad_as_json(prepared.run) if as_json else as_ad(prepared.run)
-    sys.stdout.write(text)
-
-
-def print_exports(prepared: "PreparedRun", *, toil: bool) -> None:
-    """Print ``export`` lines for a shell; if *toil*, also a line for TOIL_HTCONDOR_PARAMS."""
-    text = export_lines(prepared.run, os.environ, _read_condor_values(), toil=toil)
-    sys.stdout.write(text)
-
-
-def _read_condor_values() -> dict[str, str | None]:
+def read_condor_values() -> dict[str, str | None]:
     """Query condor_config_val for the values that the exports would replace; an undefined value is None."""
     tool = shutil.which("condor_config_val")
     names = ("SUBMIT_ATTRS", "APPEND_REQ_VANILLA", "APPEND_RANK_VANILLA")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from hydrator.cli.commands.submit.shared import exit_on_problems
 from hydrator.cli.output.printing import print_problems
 from hydrator.cli.output.progress import ReportingCatalogue, show_progress
 from hydrator.config import Settings
@@ -32,14 +33,15 @@ from hydrator.wiring import (
     system_clock,
 )
 
-from .checks import exit_on_problems
-from .options import OutputFormat, OutputOptions
+from .checks import mode_problems
+from .options import RapthorOptions
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
     """A Rapthor run, the catalogues' answers about its datasets at ``now``, and the sites, the best first."""
 
+    options: RapthorOptions
     run: RapthorRun
     parset: Parset
     settings: Settings
@@ -67,31 +69,26 @@ class PreparedRun:
         return explain_no_qualified_site(self.run, self.sites)
 
 
-def prepare_run(
-    file: Path,
-    settings: Settings,
-    options: RunOptions,
-    name: str | None,
-    output: OutputOptions,
-    mode_problems: Sequence[str] = (),
-) -> PreparedRun:
-    """Read the parset *file*, find its datasets in the catalogues, and rank the sites.
+def prepare_run(settings: Settings, run_options: RunOptions, options: RapthorOptions) -> PreparedRun:
+    """Read the parset, find its datasets in the catalogues, and rank the sites.
 
-    Exits with *mode_problems* and all problems of the names together.
+    Exits with all problems of the mode and of the names together.
     """
+    file = options.parset
     parset = parse_parset(_read_parset(file), str(file))
-    resolution, now = _resolve_datasets(parset, settings, output)
-    resolution = _check_resolution(resolution, output, mode_problems, asks_only_daemon=not settings.catalogue)
+    resolution, now = _resolve_datasets(parset, settings, options)
+    problems = mode_problems(settings.submit, run_options.mode, options.form)
+    resolution = _check_resolution(resolution, options, problems, asks_only_daemon=not settings.catalogue)
     facts = _collect_site_facts(settings, resolution, now)
     dids = [did for _, did in resolution.pairs]
-    is_for_job = output.form is OutputFormat.JOB
+    is_for_job = options.form == "job"
     if is_for_job and not settings.storage:
         settings = settings.model_copy(update={"storage": fetch_storage(settings, frozenset(dids))})
-    listing = _list_files(settings, dids, output) if is_for_job else Listing()
+    listing = _list_files(settings, dids, options) if is_for_job else Listing()
     paths = local_paths(settings.storage, dids, {**dict.fromkeys(listing.failures, ()), **listing.contents})
-    label = run_name(name or file.stem)
-    unique_name = label if name else f"{label}-{int(now.timestamp())}"
-    run = RapthorRun(unique_name, tuple(dids), resolution.sizes, options, label)
+    label = run_name(options.name or file.stem)
+    unique_name = label if options.name else f"{label}-{int(now.timestamp())}"
+    run = RapthorRun(unique_name, tuple(dids), resolution.sizes, run_options, label)
     sites = rank_sites(
         run,
         facts,
@@ -100,7 +97,7 @@ def prepare_run(
         can_fetch=settings.submit.stage_in is not None,
         unanswered_dids=resolution.unanswered_dids,
     )
-    return PreparedRun(run, parset, settings, resolution, listing, paths, sites, now)
+    return PreparedRun(options, run, parset, settings, resolution, listing, paths, sites, now)
 
 
 def _read_parset(file: Path) -> bytes:
@@ -127,7 +124,7 @@ def _collect_site_facts(
     return {site: facts for site, facts in snapshot.sites.items() if not policy.is_retired(site)}
 
 
-def _list_files(settings: Settings, dids: Collection[Did], output: OutputOptions) -> Listing:
+def _list_files(settings: Settings, dids: Collection[Did], options: RapthorOptions) -> Listing:
     """List the files of *dids* if there is a [[storage]].
 
     Exit if the files cannot be listed and a path rule needs them.
@@ -135,13 +132,13 @@ def _list_files(settings: Settings, dids: Collection[Did], output: OutputOptions
     if not settings.storage:
         return Listing()
     task, steps = "listing the files of the datasets", len(set(dids))
-    with show_progress(task, steps=steps, as_json=output.as_json) as bar, ExitStack() as stack:
+    with show_progress(task, steps=steps, as_json=options.as_json) as bar, ExitStack() as stack:
         listers = build_file_listers(settings, bar)
         for lister in listers:
             stack.callback(lister.close)
         listing = list_files(dids, settings, listers)
     if has_file_rule(settings.storage):
-        if not output.allow_unknown or listing.has_too_many_files:
+        if not options.allow_unknown or listing.has_too_many_files:
             exit_on_problems(listing.problems, status=2 if listing.has_too_many_files else 1)
         print_problems(
             *listing.problems,
@@ -155,22 +152,22 @@ def _list_files(settings: Settings, dids: Collection[Did], output: OutputOptions
 
 
 def _resolve_datasets(
-    parset: Parset, settings: Settings, output: OutputOptions
+    parset: Parset, settings: Settings, options: RapthorOptions
 ) -> tuple[Resolution, datetime]:
     """Find the datasets of the parset's measurement sets; also return the time of the catalogues' answers.
 
     For a dry run, or without a configured catalogue, the command also queries the daemon.
     """
-    daemon = daemon_catalogues(settings) if output.dry_run or not settings.catalogue else ()
+    daemon = daemon_catalogues(settings) if options.dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
     try:
-        with show_progress("searching for the datasets of the parset", as_json=output.as_json):
+        with show_progress("searching for the datasets of the parset", as_json=options.as_json):
             expansion = expand_globs(parset.input_globs, _glob_local_files, settings, parts.catalogues)
         names = _check_expansion(
-            parset, expansion, output.allow_unknown, asks_only_daemon=not settings.catalogue
+            parset, expansion, options.allow_unknown, asks_only_daemon=not settings.catalogue
         )
         task, steps = "asking the catalogues for the sites of the datasets", len(parts.catalogues)
-        with show_progress(task, steps=steps, as_json=output.as_json) as bar:
+        with show_progress(task, steps=steps, as_json=options.as_json) as bar:
             reporting = [ReportingCatalogue(one, bar) for one in parts.catalogues]
             resolution = resolve_names(names, settings, reporting, daemon)
         now = system_clock()
@@ -226,8 +223,8 @@ def _glob_local_files(search: str) -> Collection[str]:
 
 def _check_resolution(
     resolution: Resolution,
-    output: OutputOptions,
-    mode_problems: Sequence[str],
+    options: RapthorOptions,
+    problems_of_mode: Sequence[str],
     *,
     asks_only_daemon: bool,
 ) -> Resolution:
@@ -236,22 +233,22 @@ def _check_resolution(
     Exits if a name has no dataset, two names have the same dataset, or a catalogue did not answer. The daemon
     knows no dataset that no job has named. So without a catalogue this run may be the first that names one.
     """
-    if output.least_share is not None:
-        resolution = _leave_out_absent(resolution, output.least_share, mode_problems)
+    if options.least_share is not None:
+        resolution = _leave_out_absent(resolution, options.least_share, problems_of_mode)
     duplicates = [
         f"{' and '.join(names)}: these are the same dataset, {did}, and Rapthor would read it twice"
         for did, names in resolution.names_by_shared_did.items()
     ]
     notices, problems = resolution.unreachable_notices, resolution.problems
-    if problems and not (output.allow_unknown and None not in resolution.dids):
+    if problems and not (options.allow_unknown and None not in resolution.dids):
         exit_on_problems(
-            [*mode_problems, *notices, *problems, *duplicates, *_offer_to_skip(resolution)],
+            [*problems_of_mode, *notices, *problems, *duplicates, *_offer_to_skip(resolution)],
             # a catalogue that did not answer may have the dataset, so the name may be right
             status=1 if notices and not resolution.ambiguous_names else 2,
         )
-    exit_on_problems([*mode_problems, *duplicates])
+    exit_on_problems([*problems_of_mode, *duplicates])
     unchecked = sorted(resolution.unchecked_dids)
-    if unchecked and not output.allow_unknown and (notices or not asks_only_daemon):
+    if unchecked and not options.allow_unknown and (notices or not asks_only_daemon):
         text = (
             f"{format_count(len(unchecked), 'dataset')} could not be looked up ({shorten_list(unchecked)}):"
             " try again later, or accept them with --allow-unknown"
@@ -261,7 +258,9 @@ def _check_resolution(
     return resolution
 
 
-def _leave_out_absent(resolution: Resolution, least_share: float, mode_problems: Sequence[str]) -> Resolution:
+def _leave_out_absent(
+    resolution: Resolution, least_share: float, problems_of_mode: Sequence[str]
+) -> Resolution:
     """Return *resolution* without absent names; exit if less than *least_share* of the names are left.
 
     If a catalogue did not answer, a name that the others do not have may exist, so all names stay.
@@ -273,7 +272,7 @@ def _leave_out_absent(resolution: Resolution, least_share: float, mode_problems:
     sentences = [f"{name}: {why}" for name, why in absent.items()]
     if not left or left / total < least_share:
         too_few = f"only {left} of {total} measurement sets are left; nothing was submitted"
-        exit_on_problems([*mode_problems, *sentences, too_few])
+        exit_on_problems([*problems_of_mode, *sentences, too_few])
     print_problems(*sentences, f"the run leaves out {len(absent)} of {total} measurement sets")
     return resolution.without(absent)
 
