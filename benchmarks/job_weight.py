@@ -10,7 +10,6 @@ from typing import Any
 
 from hydrator.domain.ads.dataset_sets import hash_key
 from hydrator.submit.pool_config import PoolPolicy, schedd_config
-from hydrator.submit.submit_files.keys import CLAUSE_LINES
 from testbed.pool import Pool, SiteSpec
 
 from .measure import cpu_with_children, find_daemon, memory
@@ -56,7 +55,6 @@ def submission(arm: Arm, jobs: int, datasets: int) -> str:
     if arm.lists:
         lines.append("+RequiredDatasets = $(list)")
     if arm.keys:
-        lines += CLAUSE_LINES
         lines += ['+DataLocalityKey = "$(key)"', '+DataLocalityKeyFor = "$(names)"']
     rows = []
     for job in range(jobs):
@@ -145,8 +143,8 @@ HOW = """\
 condor_submit to a new schedd for each form. Memory is the growth of the schedd's resident memory, CPU is
 that of the schedd. Keyed jobs carry the list and what `hydrator submit filter` adds. Plain jobs
 carry the list alone. Both are compared with jobs that carry the list and no configuration of ours.
-condor_submit stores Requirements once for all jobs of a submission; a transform stores them in each job, as
-one form shows. The list alone, the keyed jobs and the plain jobs are weighed five times in turn, and the
-medians count. The pool configuration has its defaults."""
+condor_submit stores Requirements once for all jobs of a submission, with the clause of the configuration;
+a transform stores them in each job, as one form shows. The list alone, the keyed jobs and the plain jobs
+are weighed five times in turn, and the medians count. The pool configuration has its defaults."""
 
 __all__ = ["run"]

@@ -60,7 +60,7 @@ _LONGEST_WAIT = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """The choices of a pool's operator; the text for schedds has them as macros at its top.
+    """The choices of a pool's operator, which the text for schedds has.
 
     Jobs do not use facts older than ``max_age``: the daemon's limit (6 h) less 15 min. A ``wait`` job waits
     for its data for the time ``wait``. An ``auto`` job that no daemon paces, because its datasets are not
@@ -108,11 +108,6 @@ _HEAD = """\
 # condor_reconfig. It extends your values. To remove it, delete the file and run condor_reconfig: every value is then as
 # before, and jobs already queued keep their clause until `hydrator run-anywhere` frees them.
 """
-
-_KNOBS = {
-    "DEFAULT_MODE": "the mode of jobs without DataLocality: auto, require or wait",
-    "WAIT": "s: a job of mode wait waits this long for a site with its data",
-}
 
 _MACROS = rf"""
 # Patterns of what a user wrote, as unparse prints it without evaluating it ("" if it is absent): a list of strings, as
@@ -205,10 +200,10 @@ _PLACE = f"""\
       # 5. Where the job may start. require: beside its data, for ever. wait: beside its data, anywhere after the wait.
       # auto: where the slot allows it; at slots whose daemon does not pace it, after the wait. The end of a wait is rounded up to a step,
       # such as 5 min for an hour: a time of its own in each job would make an autocluster of each.
-      EVALSET DataLocality toLower(DataLocality ?: "$(DATALOCALITY_DEFAULT_MODE)")
+      EVALSET DataLocality toLower(DataLocality ?: "<mode>")
       EVALMACRO dl_require DataLocality == "require"
       EVALMACRO dl_wait DataLocality == "wait"
-      EVALMACRO dl_for DataLocalityMaxWait ?: ($(dl_wait) ? $(DATALOCALITY_WAIT) : <auto_wait>)
+      EVALMACRO dl_for DataLocalityMaxWait ?: ($(dl_wait) ? <wait> : <auto_wait>)
       EVALMACRO dl_step $(dl_for) < 2 ? <step> : max({{$(dl_for) / 12, min({{$(dl_for) / 2, <step>}})}})
       if $(dl_require)
          SET DataLocalityHere {HERE["require"]}
@@ -222,8 +217,7 @@ _PLACE = f"""\
       if $(dl_wait)
          SET DataLocalityHere {HERE["wait"]}
       endif
-      # `hydrator submit` has put the clause into Requirements (unparse prints =!= as isnt), which all jobs of a cluster then
-      # share: 7 kB less a job.
+      # condor_submit has put the clause into Requirements (unparse prints =!= as isnt), if it read this file; see below.
       EVALMACRO dl_unbound ! regexp("MY[.]DataLocalityHere isnt false", unparse(Requirements))
       if $(dl_unbound)
          SET Requirements ($(MY.Requirements)) && {REQUIREMENT}
@@ -274,7 +268,10 @@ SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBU
 # what the slots' expressions look at, which the schedd cannot see
 ADD_SIGNIFICANT_ATTRIBUTES = $(ADD_SIGNIFICANT_ATTRIBUTES) {" ".join(SIGNIFICANT_ATTRIBUTES)}
 """
-_MATCH_LIMITS = """\
+_MATCH_LIMITS = f"""\
+# condor_submit on this host adds the clause to Requirements of all jobs; without DataLocalityHere it is true. The jobs of a
+# cluster share what condor_submit writes. A clause that the transform has to add is stored in each job: 6 kB a job.
+APPEND_REQUIREMENTS = ($(APPEND_REQUIREMENTS:true)) && {REQUIREMENT}
 # A schedd of 25.14 ends a user's negotiation after 20 autoclusters that match nothing. Each set of datasets is an
 # autocluster, so the user's other jobs would starve. Older schedds ignore this line.
 SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
@@ -320,7 +317,9 @@ def schedd_config(policy: PoolPolicy, *, rank_only: bool = False, job_rank: bool
         "place": "" if rank_only else _PLACE,
         "rank": _RANK if job_rank else "",
         "late": "" if rank_only else _LATE,
+        "mode": policy.default_mode,
         "max_age": str(_seconds(policy.max_age)),
+        "wait": str(_seconds(policy.wait)),
         "auto_wait": str(_seconds(policy.auto_wait)),
         "step": str(_seconds(policy.rounding_floor)),
     }
@@ -331,7 +330,6 @@ def schedd_config(policy: PoolPolicy, *, rank_only: bool = False, job_rank: bool
     return "".join(
         (
             _format_header("schedd", rank_only),
-            "" if rank_only else _format_knobs(policy),
             _MACROS.replace("<joined>", joined),
             transform,
             _format_submit_requirements(rank_only),
@@ -389,18 +387,6 @@ def _format_header(role: str, rank_only: bool) -> str:
         else "in force"
     )
     return _HEAD.format(where=_WHERE[role], form=form, role=role)
-
-
-def _format_knobs(policy: PoolPolicy) -> str:
-    """Return the macro definitions with the values of *policy*, each below a comment line."""
-    values: dict[str, str | int] = {
-        "DEFAULT_MODE": policy.default_mode,
-        "WAIT": _seconds(policy.wait),
-    }
-    lines = ["", "# --- choices: edit them here, or print the text again"]
-    for name, comment in _KNOBS.items():
-        lines += [f"# {comment}", f"DATALOCALITY_{name} = {values[name]}"]
-    return "\n".join((*lines, ""))
 
 
 def _format_submit_requirements(rank_only: bool) -> str:

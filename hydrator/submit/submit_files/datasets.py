@@ -21,7 +21,6 @@ from .description import (
     line_ending,
 )
 from .keys import (
-    CLAUSE_LINES,
     KEY_ATTRIBUTE,
     KEY_FOR_ATTRIBUTE,
     KEY_VARIABLE,
@@ -98,8 +97,7 @@ def add_datasets(
             KeyLines(),
             [*notes, f"{origin}: {LEFT_TO_SCHEDD}: the file has several queue statements"],
         )
-    clause = CLAUSE_LINES if key.lines else ()
-    lines = (*([line] if line else []), *key.lines, *extra_lines, *clause)
+    lines = (*([line] if line else []), *key.lines, *extra_lines)
     end = line_ending(text)
     at = queue.start if queue else len(text)
     first_end = end if lines and text[:at] and not text[:at].endswith(b"\n") else b""
@@ -160,8 +158,11 @@ def key_of_own_list(
         return KeyLines(), str(bad)
     if key.item_keys and not can_change_items:
         return KeyLines(), f"{ATTRIBUTE} differs from job to job"
-    if key.item_keys and KEY_VARIABLE in description.item_names:
-        return KeyLines(), ""  # this program wrote the keys
+    if key.item_keys and KEY_VARIABLE in description.item_names:  # this program wrote the keys
+        if [row[KEY_VARIABLE] for row in description.rows or ()] != [*key.item_keys]:
+            wrong = f"the items of the queue statement have a {KEY_VARIABLE} of other datasets"
+            raise SubmitFileError(f"{wrong}: remove this variable and its values")
+        return KeyLines(), ""
     own = tuple(f"+{name} = {description.value(f'MY.{name}')}" for name in (KEY_ATTRIBUTE, KEY_FOR_ATTRIBUTE))
     return (KeyLines() if key.lines == own else key), ""
 
@@ -216,12 +217,10 @@ def check_lists(description: Description, origin: str) -> None:
 
 
 def _list_problems(literal: str) -> Iterator[str]:
-    """Yield one sentence for each error in the list *literal*; none if *literal* is not a list."""
+    """Yield one sentence for each error in *literal*; none if it is neither a list nor a string."""
     bare = literal.strip()
-    if not (bare.startswith("{") and bare.endswith("}")):
-        return
     names = read_names(bare)
-    if not names:
+    if not names and bare.startswith("{") and bare.endswith("}"):
         yield "the list is empty" if not bare[1:-1].strip() else f"{bare[:200]} is not a list of strings"
     for name in names:
         try:

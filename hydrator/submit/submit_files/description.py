@@ -23,6 +23,8 @@ ATTRIBUTE = "RequiredDatasets"
 Row = Mapping[str, str]
 """The variables of one item of a queue statement."""
 MAX_ITEMS = 1_000_000
+_MAX_VALUE_CHARS = 10_000_000
+"""The bindings expand macros in memory, and each of forty macros may double the one before it."""
 _MAX_INCLUDE_DEPTH = 10
 _TAGGED_ASSIGNMENT = re.compile(rb"[+.\w]+[ \t]*@=[ \t]*(\w+)\Z")
 _QUEUE = re.compile(rb"queue\b(?![ \t]*=)(.*)\Z", re.DOTALL | re.IGNORECASE)
@@ -94,8 +96,10 @@ class Description:
     @property
     def dataset_list(self) -> str | None:
         """RequiredDatasets with its macros; None if the description surely does not set it."""
-        text = self.value(f"MY.{ATTRIBUTE}")
-        return None if text is None or text.strip().lower() == "undefined" else text
+        name = f"MY.{ATTRIBUTE}"
+        differs = self.differs_per_job(name) or self.differs_per_item(name)
+        is_set = differs or self.expand(name, {}).strip().lower() not in {"", "undefined"}
+        return self.value(name) if is_set else None
 
     @property
     def queue_arguments(self) -> str:
@@ -144,7 +148,10 @@ class Description:
         self._references(name)
         for variable, item in row.items():
             self._submit[variable] = item
-        text: str = self._submit.expand(name)
+        try:
+            text: str = self._submit.expand(name)
+        except KeyError:  # its value is empty
+            return ""
         return text
 
     def expand_text(self, text: str) -> str:
@@ -188,25 +195,30 @@ class Description:
         """Return what the value of *name* refers to, also through other macros: functions and macros.
 
         Raises:
-            SubmitFileError: macros refer to each other in a circle: condor_submit would never end.
+            SubmitFileError: macros refer to each other in a circle, or the value is too long: condor_submit
+                would never end.
         """
         if name in self._found:
             return self._found[name]
         found: set[tuple[str, str]] = set()
-        finished: set[str] = set()
+        sizes: dict[str, int] = {}
 
-        def follow(macro: str, path: tuple[str, ...]) -> None:
+        def follow(macro: str, path: tuple[str, ...]) -> int:
+            """Return the number of characters of *macro*, with the macros that it refers to."""
             if macro in path:
                 circle = " and ".join([*path[path.index(macro) :]])
                 raise SubmitFileError(
                     f"the macros {circle} refer to each other, and condor_submit would never end"
                 )
-            if macro in finished:
-                return
-            for function, inner in _find_references(self.value(macro) or ""):
-                found.add((function, inner))
-                follow(inner, (*path, macro))
-            finished.add(macro)
+            if macro in sizes:
+                return sizes[macro]
+            text = self.value(macro) or ""
+            references = list(_find_references(text))
+            found.update(references)
+            sizes[macro] = len(text) + sum(follow(inner, (*path, macro)) for _, inner in references)
+            if sizes[macro] > _MAX_VALUE_CHARS:
+                raise SubmitFileError(f"the macro {macro} is longer than 10 MB: shorten it")
+            return sizes[macro]
 
         follow(name.lower(), ())
         self._found[name] = frozenset(found)

@@ -12,19 +12,14 @@ from dataclasses import dataclass
 
 from hydrator.domain.ads.classad import string_literal
 from hydrator.domain.ads.dataset_sets import NAMES_CHARS, SetKey, hash_key
-from hydrator.domain.ads.expressions import REQUIREMENT
 from hydrator.domain.model import parse_did
 
 KEY_ATTRIBUTE = "DataLocalityKey"
 KEY_FOR_ATTRIBUTE = "DataLocalityKeyFor"
-CLAUSE_LINES = (f"requirements = {REQUIREMENT} && ($(requirements:true))",)
-"""The line after all others of a description with a key: the schedd stores one clause for all its jobs.
-
-Where it is missing, the schedd's transform adds the clause to each job, which takes 7 kB a job.
-"""
 KEY_VARIABLE = "hydrator_key"
 """The variable of a queue statement that has the key of each item's datasets."""
 _STRING_LITERAL = re.compile(r'"([^"\\]*)"')
+_TEXT = re.compile(r'(?:split\()?"([^"\\]*)"\)?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +58,16 @@ def key_lines(lists: Sequence[Sequence[str]], template: Sequence[str]) -> KeyLin
 
 
 def read_names(literal: str) -> tuple[str, ...]:
-    """Return the distinct strings of the ClassAd list *literal*; none if it is not a list of strings."""
+    """Return the names in *literal*, RequiredDatasets, as the schedd joins them: in order, with duplicates.
+
+    It is a list of strings or one string; both may have names with commas between them. Other expressions
+    have no names here.
+    """
     bare = literal.strip()
+    if text := _TEXT.fullmatch(bare):
+        return tuple(re.findall(r"[^,\s]+", text[1]))
     if not (bare.startswith("{") and bare.endswith("}")):
         return ()
     if _STRING_LITERAL.sub("", bare[1:-1]).strip(" \t\n,"):
         return ()
-    return tuple(dict.fromkeys(_STRING_LITERAL.findall(bare)))
+    return tuple(name for text in _STRING_LITERAL.findall(bare) for name in text.split(","))

@@ -12,7 +12,6 @@ from hydrator.submit.submit_files.dag import read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
-from hydrator.submit.submit_files.keys import CLAUSE_LINES
 
 
 def lengthened(text: str) -> str:
@@ -23,7 +22,6 @@ def lengthened(text: str) -> str:
 A, B = Did(lengthened("lofar:a")), Did(lengthened("lofar:b"))
 AB = hash_key([A, B])
 LIST = '+RequiredDatasets = {"lofar:b", "lofar:a"}\n'
-CLAUSE = "".join(f"{line}\n" for line in CLAUSE_LINES)
 ITEMS = '+RequiredDatasets = {"lofar:$(x)", "lofar:b"}\n'
 
 
@@ -36,7 +34,7 @@ def added(text: str, *dids: Did, folder: Path | None = None, **settings: Sequenc
 
 def test_long_list_has_a_hash_with_its_text_and_a_short_one_has_none():
     done = added("queue\n", B, A).text.decode()
-    assert f'+DataLocalityKey = "{AB}"\n+DataLocalityKeyFor = "{A},{B}"\n{CLAUSE}queue\n' in done
+    assert f'+DataLocalityKey = "{AB}"\n+DataLocalityKeyFor = "{A},{B}"\nqueue\n' in done
     assert b"DataLocalityKey" not in added("queue\n", A, A, Did("x:b")).text
 
 
@@ -55,10 +53,37 @@ def test_own_list_of_a_description_gets_its_key_only(own):
     done = added(f"{own}queue\n", A)
     head, key_for, rest = done.text.decode().partition("+DataLocalityKeyFor = ")
     assert head == f'{lengthened(own)}+DataLocalityKey = "{AB}"\n'
-    assert rest in {f'"{B},{A}"\n{CLAUSE}queue\n', f'"{A},{B}"\n{CLAUSE}queue\n'}
+    assert rest in {f'"{B},{A}"\nqueue\n', f'"{A},{B}"\nqueue\n'}
     assert key_for
     assert done.notes == ("x.sub has RequiredDatasets already: only the key of this list is added",)
     assert added(done.text.decode()).text == done.text
+
+
+@pytest.mark.parametrize(
+    ("own", "names"),
+    [
+        ('{"lofar:a", "lofar:b", "lofar:a"}', f"{A},{B},{A}"),
+        ('{"lofar:a,lofar:b"}', f"{A},{B}"),
+        ('"lofar:b, lofar:a"', f"{B},{A}"),
+        ('split("lofar:a lofar:b")', f"{A},{B}"),
+    ],
+)
+def test_key_comes_with_the_names_as_the_schedd_joins_them(own, names):
+    """The schedd takes a hash only with exactly these names; it splits texts at commas."""
+    lines = added(f"+RequiredDatasets = {own}\nqueue\n").lines
+    assert lines[:2] == (f'+DataLocalityKey = "{AB}"', f'+DataLocalityKeyFor = "{names}"')
+
+
+def test_keys_of_items_that_were_edited_are_refused():
+    done = added(f"{ITEMS}queue x from (\na\nc\n)\n")
+    assert added(done.text.decode()).text == done.text
+    with pytest.raises(SubmitFileError, match="hydrator_key of other datasets"):
+        added(done.text.decode().replace(",c\n", ",d\n"))
+
+
+@pytest.mark.parametrize("value", ["", "$(nothing)", "Undefined"])
+def test_list_without_a_value_counts_as_absent(value):
+    assert added(f"+RequiredDatasets = {value}\nqueue\n", A).lines[0].startswith("+RequiredDatasets = {")
 
 
 def test_environment_and_an_included_file_name_datasets(monkeypatch, tmp_path):
@@ -83,7 +108,7 @@ def test_each_item_has_the_key_of_its_own_datasets(queue, tmp_path):
     done = added(f"{ITEMS}{queue}\narguments = 1\n", folder=tmp_path)
     ac = hash_key([Did(lengthened("lofar:c")), B])
     assert done.text.decode() == lengthened(
-        f'{ITEMS}+DataLocalityKey = "$(hydrator_key)"\n+DataLocalityKeyFor = "lofar:$(x),lofar:b"\n{CLAUSE}'
+        f'{ITEMS}+DataLocalityKey = "$(hydrator_key)"\n+DataLocalityKeyFor = "lofar:$(x),lofar:b"\n'
         f"queue 2 hydrator_key, x from [1:] (\n{AB},a\n{ac},c\n)\narguments = 1\n"
     )
     assert done.has_new_items
@@ -136,6 +161,12 @@ def test_macros_that_refer_to_each_other_are_refused():
     text = 'L = $(M)\nM = $F(L)\n+RequiredDatasets = {"x:$(L)"}\nqueue\n'
     with pytest.raises(SubmitFileError, match="the macros l and m refer to each other"):
         added(text)
+
+
+def test_macros_that_grow_without_bound_are_refused():
+    doubled = "".join(f"a{n + 1} = $(a{n})$(a{n})\n" for n in range(40))
+    with pytest.raises(SubmitFileError, match="longer than 10 MB"):
+        added(f'a0 = x\n{doubled}+RequiredDatasets = {{"x:$(a40)"}}\nqueue\n')
 
 
 @pytest.mark.parametrize(

@@ -150,11 +150,10 @@ def test_text_has_the_operators_choices():
     policy = PoolPolicy("require", "lofar", timedelta(hours=1), timedelta(hours=2))
     text = schedd_config(policy)
     for part in (
-        "DATALOCALITY_DEFAULT_MODE = require\n",
-        "DATALOCALITY_WAIT = 7200\n",
+        'DataLocality ?: "require"',
+        "? 7200 : 600)\n",
         "DataLocalityMaxAge ?: 3600\n",
         '"\\\\1lofar:\\\\2"',
-        ": 600)\n",
         "? 300 : max(",
     ):
         assert part in text, part

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from classad2 import ExprTree
+from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
 from hydrator.domain.ads.expressions import HERE, JOB_RANK, MODES
@@ -72,6 +72,16 @@ def test_list_and_string_with_commas_become_the_same_list_with_the_key_of_its_na
     assert str(ad.lookup("DataLocalityRank")) == str(ExprTree(JOB_RANK))
     assert ad["DataLocalityTransformed"] is True
     assert not {"DataLocalityRefused", "DataLocalityKeyFor"} & set(ad)
+
+
+def test_clause_that_condor_submit_appends_is_shared_by_the_jobs_of_a_cluster():
+    """The schedd stores a clause of the transform in each job, 6 kB a job."""
+    [appended] = re.findall(r"^APPEND_REQUIREMENTS = (.*)", SCHEDD.text, re.MULTILINE)
+    requirements = appended.replace("$(APPEND_REQUIREMENTS:true)", "TARGET.Cpus > 1")
+    ad = made(Requirements=requirements)
+    assert str(ad.lookup("Requirements")) == str(ExprTree(requirements))
+    assert ExprTree(requirements).eval(job_ad({}), ClassAd({"Cpus": 2})) is True, "without datasets"
+    assert "APPEND_REQUIREMENTS" not in schedd_config(PoolPolicy(), rank_only=True)
 
 
 @pytest.mark.parametrize(
