@@ -6,7 +6,7 @@ next. The functions are pure.
 
 import re
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -30,6 +30,7 @@ from hydrator.reconcile.pacing import (
     WaitingJobs,
     pace,
 )
+from hydrator.reconcile.snapshot.merge import FactRows
 from hydrator.reconcile.threads import THREADS, Threads
 
 MAX_LOAD_AGE: Final = timedelta(minutes=5)
@@ -96,8 +97,9 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     partial: dict[Did, dict[Site, float]] = {}
     moving: set[Did] = set()
     for site, facts in sorted(snapshot.sites.items()):
-        for did in dids & facts.facts.keys():
-            fact = facts.facts[did]
+        rows = facts.facts.rows if isinstance(facts.facts, FactRows) else facts.facts
+        for did in dids & rows.keys():
+            fact = rows[did]
             if fact.state is DatasetState.AVAILABLE:
                 holders[did].append(site)
                 continue
@@ -111,13 +113,15 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     for key, names in sets.items():
         if any(did in unusable or (did in moving and not holders[did]) for did in names):
             continue
-        on_disk: Counter[tuple[Site, ...]] = Counter()
-        parts: Counter[Site] = Counter()
+        on_disk: dict[tuple[Site, ...], int] = {}
+        parts: dict[Site, int] = {}
         for did in names:
             size = sizes.get(did, typical)
             if holders[did]:
-                on_disk[tuple(holders[did])] += size
-                parts.update({site: round(part * size) for site, part in partial.get(did, {}).items()})
+                sites = tuple(holders[did])
+                on_disk[sites] = on_disk.get(sites, 0) + size
+                for site, part in partial.get(did, {}).items():
+                    parts[site] = parts.get(site, 0) + round(part * size)
         found[key] = SetBytes(on_disk, parts)
     return found
 
@@ -164,12 +168,12 @@ def _find_parts(one: SetBytes, site: Site, rates: RateLookup) -> dict[Site, int]
 
 def read_waiting(load: PoolLoad) -> list[WaitingJobs]:
     """Return the idle jobs of all schedds by set, request and mode."""
-    lanes: dict[tuple[SetKey, Resources, bool], Counter[int]] = {}
+    lanes: defaultdict[tuple[SetKey, Resources, bool], dict[int, int]] = defaultdict(dict)
     for schedd in load.schedds.values():
         for jobs in schedd.idle if isinstance(schedd, ScheddLoad) else ():
             if jobs.key is not None:
-                group = SetKey(jobs.key), jobs.request, jobs.is_auto
-                lanes.setdefault(group, Counter())[jobs.lane] += jobs.job_count
+                counts = lanes[SetKey(jobs.key), jobs.request, jobs.is_auto]
+                counts[jobs.lane] = counts.get(jobs.lane, 0) + jobs.job_count
     return [WaitingJobs(key, counts, request, auto) for (key, request, auto), counts in lanes.items()]
 
 
@@ -233,9 +237,11 @@ class _Figures:
 
     def note_starts(self, memory: PacingMemory, reads: Iterable[RunningRead]) -> None:
         """Note how long after its opening the first job of each open set started."""
+        open_keys = {key for key, _ in memory.leases}
         starts: dict[tuple[SetKey, Site], list[float]] = {}
         for read in reads:
-            starts.setdefault((read.key, read.destination), []).append(read.started_at)
+            if read.key in open_keys:
+                starts.setdefault((read.key, read.destination), []).append(read.started_at)
         used = set()
         for group, lease in memory.leases.items():
             after = [

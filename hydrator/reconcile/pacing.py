@@ -229,6 +229,9 @@ class _Figures:
         self.find_fastest_rate = cache(
             lambda source: max(self.rate(source, site) for site in self.cores or [source])
         )
+        self.find_best_rate = cache(
+            lambda part: max(1.0, max(map(self.find_fastest_rate, part), default=0.0))
+        )
         self.is_large_enough = cache(self._check_size)
         self.list_routes = cache(lambda parts, request: list(self._find_routes(parts, request)))
 
@@ -246,8 +249,7 @@ class _Figures:
 
     def compute_shortest(self, one: SetBytes) -> float:
         """Return the seconds of the shortest read of all of *one*, at any site."""
-        rates = (max(map(self.find_fastest_rate, part), default=0.0) for part in one.on_disk)
-        return sum(size / max(1.0, rate) for size, rate in zip(one.on_disk.values(), rates, strict=True))
+        return sum(size / self.find_best_rate(part) for part, size in one.on_disk.items())
 
     def find_reads(
         self, one: SetBytes, routes_by_site: _Routes, has_room: Callable[[Site], bool]
@@ -324,6 +326,7 @@ class _Round:
         for jobs in known:
             self._count_backlog(jobs)
         self._load = cache(self._compute_load)
+        self._wait_seconds = cache(self._compute_wait_seconds)
         self._count_slots = cache(self._count_slots_left)
         self._list_useful = cache(self._find_useful)
 
@@ -438,7 +441,7 @@ class _Round:
         self._watches[group] = watch
         return watch
 
-    def _wait_seconds(self, sites: Iterable[Site], request: Resources) -> float:
+    def _compute_wait_seconds(self, sites: tuple[Site, ...], request: Resources) -> float:
         """Return backlog / cores x mean run time, at the best of *sites*."""
         waits = (
             (self._waiting_cores[site] - self._figures.count_free(site, request) * request.cpus)
@@ -455,9 +458,8 @@ class _Round:
         one, homes = self._pool.sets[key], self._homes[group]
         if not one.on_disk:
             return self._open_everywhere(group)
-        sources = {source: size for part, size in one.on_disk.items() for source in part}
-        if sources and not any(self._may_read(*each) for each in sources.items()):
-            return Outlook(Reason.TURN, (next(iter(sources)),))
+        if not any(self._may_read(source, size) for part, size in one.on_disk.items() for source in part):
+            return Outlook(Reason.TURN, next(iter(one.on_disk))[:1])
         others = min((self._backlog[home] for home in homes), default=0) - self._idle[group]
         beside = Outlook(Reason.BESIDE, homes, others)
         if homes and self._has_time(group, homes, self._figures.compute_shortest(one)):
@@ -510,7 +512,7 @@ class _Round:
 
     def _may_read(self, source: Site, size: int) -> bool:
         """Return False if a read of *size* from *source* must wait for its turn, wherever the job runs."""
-        seconds = size / max(1.0, self._figures.find_fastest_rate(source))
+        seconds = size / self._figures.find_best_rate((source,))
         return self._has_room(source) or self._is_small(seconds, (source,))
 
     def _has_time(self, group: Group, nearest: tuple[Site, ...], read_seconds: float) -> bool:
