@@ -30,7 +30,7 @@ from hydrator.reconcile.pacing import (
     WaitingJobs,
     pace,
 )
-from hydrator.reconcile.snapshot.merge import FactRows
+from hydrator.reconcile.snapshot.merge import without_times
 from hydrator.reconcile.threads import THREADS, Threads
 
 MAX_LOAD_AGE: Final = timedelta(minutes=5)
@@ -97,7 +97,7 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     partial: dict[Did, dict[Site, float]] = {}
     moving: set[Did] = set()
     for site, facts in sorted(snapshot.sites.items()):
-        rows = facts.facts.rows if isinstance(facts.facts, FactRows) else facts.facts
+        rows = without_times(facts.facts)
         for did in dids & rows.keys():
             fact = rows[did]
             if fact.state is DatasetState.AVAILABLE:
@@ -113,17 +113,23 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
     for key, names in sets.items():
         if any(did in unusable or (did in moving and not holders[did]) for did in names):
             continue
-        on_disk: dict[tuple[Site, ...], int] = {}
-        parts: dict[Site, int] = {}
-        for did in names:
-            size = sizes.get(did, typical)
-            if holders[did]:
-                sites = tuple(holders[did])
-                on_disk[sites] = on_disk.get(sites, 0) + size
-                for site, part in partial.get(did, {}).items():
-                    parts[site] = parts.get(site, 0) + round(part * size)
-        found[key] = SetBytes(on_disk, parts)
+        found[key] = _add_up({did: sizes.get(did, typical) for did in names}, holders, partial)
     return found
+
+
+def _add_up(
+    sizes: Mapping[Did, int], holders: Mapping[Did, list[Site]], partial: Mapping[Did, Mapping[Site, float]]
+) -> SetBytes:
+    """Return the bytes of a set whose datasets have *sizes*, by the sites that have them on disk."""
+    on_disk: dict[tuple[Site, ...], int] = {}
+    parts: dict[Site, int] = {}
+    for did, size in sizes.items():
+        if holders[did]:
+            sites = tuple(holders[did])
+            on_disk[sites] = on_disk.get(sites, 0) + size
+            for site, part in partial.get(did, {}).items():
+                parts[site] = parts.get(site, 0) + round(part * size)
+    return SetBytes(on_disk, parts)
 
 
 def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLookup) -> list[RunningRead]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 
 from hydrator.domain.model import Demand, Did, Site, SiteFacts, Snapshot
-from hydrator.reconcile.snapshot.merge import FactRows
+from hydrator.reconcile.snapshot.merge import without_times
 
 from .drafts import (
     Budget,
@@ -75,7 +75,7 @@ def draft_site_ads(
     colliding = frozenset(did for clash in snapshot.case_collisions for did in clash)
     drafts = {}
     for site, facts in sorted(snapshot.sites.items()):
-        rows = facts.facts.rows if isinstance(facts.facts, FactRows) else facts.facts
+        rows = without_times(facts.facts)
         listed = {did: fact for did, fact in rows.items() if did not in colliding} if colliding else rows
         drafts[site] = _draft(site, SiteFacts(facts.as_of, listed), demanded, snapshot, budget)
     return drafts

@@ -51,6 +51,11 @@ class FactRows(TimestampedRows[Fact]):
         return replace(row, as_of=self.now) if row.as_of is AT_LAST_POLL else row
 
 
+def without_times(facts: Mapping[Did, Fact]) -> Mapping[Did, Fact]:
+    """Return *facts* for readers that need no exact time: they may have the marker AT_LAST_POLL."""
+    return facts.rows if isinstance(facts, FactRows) else facts
+
+
 @dataclass(frozen=True, slots=True)
 class NameIndex:
     """The existing datasets, each with the other datasets whose DIDs differ only in letter case.
