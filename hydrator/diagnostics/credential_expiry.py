@@ -8,9 +8,9 @@ Pure: texts in, values out; ``wiring`` reads the files.
 import base64
 import binascii
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -25,11 +25,6 @@ RENEWAL_LIFE_DIVISOR = 10
 MAX_RENEWAL_LEAD = timedelta(days=30)
 """A renewal is due at most this long before the expiry. The alerts use this rule and the 1/10 rule."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
-_RIGHT = re.compile(r"condor:/([A-Z_]{1,40})")
-_MAX_IDENTITY_CHARS = 200
-_YEAR_SECONDS = 365 * 86_400
-_PROXY_INFO = bytes((0x06, 0x08, 0x2B, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x0E))
-"""The identifier of the extension that makes a certificate a proxy (RFC 3820, 3.8), as DER."""
 _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
 
 
@@ -46,8 +41,6 @@ class Credential:
 
     *name* is the credential's key in the configuration; *docs_section* is its heading in
     docs/operators/credentials.md. *issued_at* is None if the credential has no time of issue.
-    *renew_command* renews the credential, or makes a new one; None if no command is known, because a
-    token agent or an authority renews it.
     """
 
     name: str
@@ -55,7 +48,6 @@ class Credential:
     renewed_by: Renewer
     expires_at: datetime
     issued_at: datetime | None = None
-    renew_command: str | None = field(default=None, compare=False)
 
     @property
     def lifetime(self) -> timedelta | None:
@@ -99,67 +91,32 @@ def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
 
     One valid token is sufficient, so a pool with a token that never expires is left out.
     """
-    by_pool: dict[str, list[datetime | None]] = {}
-    claims_by_end: dict[tuple[str, datetime], Mapping[str, Any]] = {}
+    by_pool: dict[str, list[tuple[datetime | None, datetime | None]]] = {}
     for line in (line.strip() for text in texts for line in text.splitlines()):
         claims = claims_of(line) if line and not line.startswith("#") else {}
         pool = claims.get("iss")
-        if not isinstance(pool, str) or not pool.isprintable():
-            continue
-        until = _to_datetime(claims.get("exp"))
-        by_pool.setdefault(pool[:100], []).append(until)
-        if until:
-            claims_by_end[pool[:100], until] = claims
+        if isinstance(pool, str) and pool.isprintable():
+            times = _to_datetime(claims.get("exp")), _to_datetime(claims.get("iat"))
+            by_pool.setdefault(pool[:100], []).append(times)
     credentials = []
-    for pool, ends in sorted(by_pool.items()):
-        known_ends = [end for end in ends if end]
-        if known_ends and len(known_ends) == len(ends):
-            last = max(known_ends)
-            found = claims_by_end[pool, last]
-            since, command = _to_datetime(found.get("iat")), _idtoken_command(found)
-            credentials.append(
-                Credential(f"IDTOKEN of {pool}", "idtokens", Renewer.OPERATOR, last, since, command)
-            )
+    for pool, tokens in sorted(by_pool.items()):
+        ending = [(until, since) for until, since in tokens if until]
+        if len(ending) == len(tokens):
+            until, since = max(ending, key=lambda times: times[0])
+            credentials.append(Credential(f"IDTOKEN of {pool}", "idtokens", Renewer.OPERATOR, until, since))
     return credentials
 
 
-def _idtoken_command(claims: Mapping[str, Any]) -> str:
-    """Return the command that makes a token with the identity, rights and lifetime that *claims* have.
-
-    The rights are in the claim ``scope``, such as ``condor:/READ condor:/DAEMON``; a token without it has all
-    rights of its identity.
-    """
-    identity, scope = claims.get("sub"), claims.get("scope")
-    words = ["condor_token_create"]
-    if isinstance(identity, str) and identity.isprintable():
-        words += ["-identity", identity[:_MAX_IDENTITY_CHARS]]
-    for right in scope.split() if isinstance(scope, str) else ():
-        if match := _RIGHT.fullmatch(right):
-            words += ["-authz", match[1]]
-    since, until = _to_datetime(claims.get("iat")), _to_datetime(claims.get("exp"))
-    seconds = int((until - since).total_seconds()) if since and until and since < until else _YEAR_SECONDS
-    return shlex.join([*words, "-lifetime", str(seconds)])
-
-
-def parse_certificates(name: str, docs_section: str, pem: str, file: str = "") -> Credential | None:
-    """Return the certificate in *pem* (a chain or a proxy) that expires first; None if all are unreadable.
-
-    If *pem* has a proxy, the command that renews it writes to *file*.
-    """
+def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | None:
+    """Return the certificate in *pem* (a chain or a proxy) that expires first; None if all are unreadable."""
     spans = []
-    command = None
     for body in _PEM.findall(pem):
-        try:
-            der = base64.b64decode("".join(body.split()), validate=True)
-            spans.append(validity(der))
-        except (ValueError, IndexError, binascii.Error):
-            continue
-        if _PROXY_INFO in der:
-            command = shlex.join(["voms-proxy-init", *(["-out", file] if file else [])])
+        with suppress(ValueError, IndexError, binascii.Error):
+            spans.append(validity(base64.b64decode("".join(body.split()), validate=True)))
     if not spans:
         return None
     since, until = min(spans, key=lambda span: span[1])
-    return Credential(name, docs_section, Renewer.OPERATOR, until, since, command)
+    return Credential(name, docs_section, Renewer.OPERATOR, until, since)
 
 
 def login_credential(name: str, login: TokenValidity | None) -> Credential | None:
@@ -182,7 +139,7 @@ def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
 
 
 def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]:
-    """Parse rows of :func:`credential_rows`; skip rows of an older version, which the daemon replaces."""
+    """Parse rows of :func:`credential_rows`."""
     return [
         Credential(
             str(row["credential"]),
@@ -192,7 +149,6 @@ def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]
             from_unix(row["issued_at"]) if row["issued_at"] is not None else None,
         )
         for row in rows
-        if "expires_at" in row
     ]
 
 

@@ -31,9 +31,3 @@ class DaemonProbe(Protocol):
         self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]: ...
     def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> AuthorizationResult: ...
-
-
-class ScheddProbe(DaemonProbe, Protocol):
-    """The queries of :class:`DaemonProbe`, and a query to a schedd about its user records."""
-
-    def has_user_record(self, schedd: str, user: str) -> bool: ...

@@ -92,7 +92,7 @@ def read_credentials(settings: Settings, parts: "Parts") -> list[Credential]:
 
 
 def _read_certificate(key: str, docs_section: str, file: Path | None) -> Credential | None:
-    return parse_certificates(key, docs_section, _read_text_or_empty(file), str(file or ""))
+    return parse_certificates(key, docs_section, _read_text_or_empty(file))
 
 
 def _read_idtokens(client: CondorClient) -> list[Credential]:

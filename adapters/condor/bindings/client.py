@@ -142,10 +142,6 @@ class QueueClient(DaemonClient):
         ads = self._call("schedds")
         return sorted((ad for ad in ads if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 
-    def has_user_record(self, schedd: str, user: str) -> bool:
-        """Return True if *schedd* has a user record of *user* (``name@domain``), which a super user needs."""
-        return bool(self._call("has_user_record", schedd=schedd, user=user))
-
     def read_constraint_names(self, constraint: str) -> list[str]:
         """Return the attributes of jobs that *constraint* refers to.
 

@@ -262,11 +262,6 @@ class ScheddCalls(LoadCalls):
         counts = ("TotalIdleJobs", "TotalRunningJobs", "MaxJobsRunning")
         return self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion", *counts))
 
-    def has_user_record(self, schedd: str, user: str) -> bool:
-        """Return True if the schedd has a user record of *user*; a queue super user needs this record."""
-        constraint = f"User =?= {self.classad.quote(user)}"
-        return bool(self.schedd(schedd).queryUserAds(constraint, ["User"]))
-
     # queued jobs
 
     def count_queued_datasets(self, schedd: str) -> list[tuple[list[str], int, str | None]]:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 from hydrator import wiring
@@ -43,7 +42,7 @@ from hydrator.domain.text import comma_separated
 from hydrator.reconcile.ads.site_ads import dids_without_room, draft_site_ads
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
-from hydrator.staging.overview import REPORT_NAME, StagingOverview, explain_for_job, overview_from_row
+from hydrator.staging.overview import REPORT_NAME, explain_for_job, overview_from_row
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import (
     MAX_SEARCHED,
@@ -89,7 +88,6 @@ def print_answers(
             now,
             settings.publish.never,
             _build_staging_explainer(settings, now),
-            can_offer_run_anywhere=True,
         )
         max_age = int(pool_policy(settings).max_age.total_seconds())
         result = (
@@ -116,15 +114,13 @@ def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplai
     staging = None
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
         staging = overview_from_row(store.load_report(REPORT_NAME))
-    if staging is not None:
-        return partial(_explain_saved_staging, staging, now)
-    return lambda _, key: wiring.fetch_staging(settings, key) if key else ()
 
+    def explain_staging(dids: Sequence[Did], key: str | None) -> tuple[str, ...]:
+        if staging is not None:
+            return explain_for_job(staging, dids, now)
+        return wiring.fetch_staging(settings, key) if key else ()
 
-def _explain_saved_staging(
-    staging: StagingOverview, now: datetime, dids: Sequence[Did], _key: str | None
-) -> tuple[str, ...]:
-    return explain_for_job(staging, dids, now)
+    return explain_staging
 
 
 # --- before submitting --------------------------------------------------------------------------------

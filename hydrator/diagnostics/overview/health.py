@@ -121,7 +121,7 @@ def _find_credential_needs(credentials: Sequence[Credential], now: datetime) -> 
     for one in sorted(credentials, key=lambda each: each.expires_at):
         if one.is_renewal_due(now):
             text = f"{one.name} {one.expiry_text(now)}; {one.todo}"
-            yield Need(f"credential {one.name}", text, one.renew_command or CHECK_COMMAND)
+            yield Need(f"credential {one.name}", text, CHECK_COMMAND)
 
 
 def _find_site_needs(facts: HealthFacts) -> Iterator[Need]:

@@ -13,7 +13,7 @@ from hydrator.domain.model import DaemonKnowledge, Site, to_unix
 from hydrator.domain.text import comma_separated, format_count
 
 from .explanation import JobExplanation, MismatchCause, SiteMatch
-from .missing_data import AUTO, count_datasets, data_text, is_usable
+from .missing_data import AUTO, data_text, is_usable
 from .obstacles import causes_of, list_reasons, no_slot_reason, requested_amount
 from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, JobStatus, SlotGroup
 from .remedies import cheapest_remedy_text, find_group_remedy
@@ -198,14 +198,12 @@ def _explain_site(
     reasons = tuple(list_reasons(job, site, [g for g in groups if not g.can_run_now], knowledge, now))
     remedies = [find_group_remedy(job, group, reasons, now) for group in groups if not group.can_run_now]
     cheapest = min((remedy for remedy in remedies if remedy), key=lambda remedy: remedy.effort, default=None)
-    missing = [dataset for reason in reasons for dataset in reason.missing_datasets]
     return SiteMatch(
         site,
         sum(g.slots for g in groups),
         matching_slots,
         reasons,
         None if matching_slots else cheapest,
-        count_datasets(job, missing) if missing else None,
         knowledge.held_reasons.get(site) if knowledge and job.has_required_datasets else None,
         pool,
     )

@@ -11,7 +11,7 @@ from math import inf
 from hydrator.diagnostics.units import Bytes
 from hydrator.domain.model import Site
 
-from .missing_data import DatasetCounts, MissingDataset
+from .missing_data import MissingDataset
 from .pool_facts import JobFacts, SlotSetFacts
 
 
@@ -39,7 +39,6 @@ class Reason:
 
     Attributes:
         cause: data, missed, cores, memory, disk, gpus, platform, path, requirement, start, broken…
-        is_about_data: true if the cause is data.
         slots: slots that this reason excludes.
         text: the reason in one sentence.
         clauses: clauses of the job's or the slots' expressions that are not true.
@@ -49,7 +48,6 @@ class Reason:
     """
 
     cause: MismatchCause
-    is_about_data: bool
     slots: int
     text: str
     clauses: tuple[str, ...] = ()
@@ -89,8 +87,6 @@ class SiteMatch:
         matching_slots: slots of the site that match now.
         reasons: reasons why the other slots do not match.
         remedy: cheapest change that lets the job match at the site.
-        dataset_counts: counts of the job's datasets by condition; null: the job can use all its datasets at
-            the site.
         held_change: change of the site's ad that the daemon holds back.
         pool: collector of the other pool, if the job's schedd flocks there.
     """
@@ -100,7 +96,6 @@ class SiteMatch:
     matching_slots: int
     reasons: tuple[Reason, ...] = ()
     remedy: Remedy | None = None
-    dataset_counts: DatasetCounts | None = None
     held_change: str | None = None
     pool: str = ""
 

@@ -113,11 +113,9 @@ _REASONS_FOR_A_COPY = {MissingReason.STATE, MissingReason.ELSEWHERE, MissingReas
 
 def has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: datetime) -> bool:
     """Return True if a site has all datasets of *job* on disk, by *facts* that are not too old for it."""
-    max_age, moment = job.max_age_seconds, to_unix(now)
-    return max_age is not None and all(
-        (fact := facts.get(did)) is not None
-        and fact.state is DatasetState.AVAILABLE
-        and moment - to_unix(fact.as_of) < max_age
+    most = job.max_age_seconds
+    return most is not None and all(
+        (fact := facts.get(did)) and is_complete(fact) and to_unix(now) - to_unix(fact.as_of) < most
         for did in job.datasets
     )
 
@@ -338,50 +336,22 @@ def set_reason_text(job: JobFacts, group: SlotGroup, missing: Sequence[MissingDa
 # --- counts ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetCounts:
-    """Counts of a job's datasets at a site: the usable datasets, and the others by their condition.
+def _count_text(job: JobFacts, missing: Sequence[MissingDataset], now: datetime) -> str:
+    """Return one line, such as ``232 here, 8 partial, 4 staging until 15:10 UTC, 360 GB missing``.
 
-    ``missing_bytes`` must still arrive at the site; None if no size is known. The number is a lower bound
-    if ``has_all_sizes`` is False. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
-
-    Attributes:
-        usable_count: number of the job's datasets that the job can use at the site.
-        other_counts: number of the job's other datasets, by their condition at the site.
-        missing_bytes: bytes that must still arrive at the site, of datasets of known size.
-        has_all_sizes: true if the sizes of all missing datasets are known.
-        ready_at: expected arrival of the last staging dataset.
+    The datasets of *job* are counted by condition, the most frequent first. The time is that of the last
+    arrival. The bytes are a lower bound, ``at least 360 GB``, if the size of a dataset is unknown.
     """
-
-    usable_count: int
-    other_counts: Mapping[str, int]
-    missing_bytes: Bytes | None = None
-    has_all_sizes: bool = True
-    ready_at: UnixTime | None = None
-
-    def text(self, now: datetime) -> str:
-        """Return one line, such as ``232 here, 8 partial, 4 staging until 15:10 UTC, 360 GB missing``."""
-        parts = [f"{self.usable_count} here"]
-        for word, number in self.other_counts.items():
-            until = f" until {format_time(self.ready_at, now)}" if word == "staging" and self.ready_at else ""
-            parts.append(f"{number} {word}{until}")
-        if self.missing_bytes:
-            least = "" if self.has_all_sizes else "at least "
-            parts.append(f"{least}{format_bytes(self.missing_bytes)} missing")
-        return comma_separated(parts)
-
-
-def count_datasets(job: JobFacts, missing: Sequence[MissingDataset]) -> DatasetCounts:
-    """Count the datasets of *job* at a site by condition, the most frequent first."""
-    known_sizes = [one.missing_bytes for one in missing if one.missing_bytes is not None]
+    parts = [f"{len(job.datasets) + len(job.invalid_names) - len(missing)} here"]
     staging_ends = [one.ready_at for one in missing if _status_word(one) == "staging"]
-    return DatasetCounts(
-        usable_count=len(job.datasets) + len(job.invalid_names) - len(missing),
-        other_counts=dict(Counter(map(_status_word, missing)).most_common()),
-        missing_bytes=sum(known_sizes) if known_sizes else None,
-        has_all_sizes=len(known_sizes) == len(missing),
-        ready_at=None if None in staging_ends else max(filter(None, staging_ends), default=None),
-    )
+    ends_at = None if None in staging_ends else max(filter(None, staging_ends), default=None)
+    for word, number in Counter(map(_status_word, missing)).most_common():
+        until = f" until {format_time(ends_at, now)}" if word == "staging" and ends_at else ""
+        parts.append(f"{number} {word}{until}")
+    sizes = [one.missing_bytes for one in missing]
+    if known_bytes := sum(filter(None, sizes)):
+        parts.append(f"{'at least ' if None in sizes else ''}{format_bytes(known_bytes)} missing")
+    return comma_separated(parts)
 
 
 def _status_word(missing: MissingDataset) -> str:
@@ -412,4 +382,4 @@ def data_text(job: JobFacts, missing: Sequence[MissingDataset], now: datetime) -
         return missing[0].text.partition(": ")[2]
     each = shorten_list([one.text for one in missing], "; ")
     several = len(job.datasets) + len(job.invalid_names) > 1
-    return f"{count_datasets(job, missing).text(now)}: {each}" if several else each
+    return f"{_count_text(job, missing, now)}: {each}" if several else each

@@ -262,12 +262,12 @@ def list_reasons(
             states = data_text(job, missing, now) if missing else ""
             text = "; ".join(filter(None, (states, set_reason_text(job, affected_groups[0], missing))))
             facts = affected_groups[0].set_facts if job.datasets else None
-            yield Reason(cause, True, slots, text, tuple(failing), missing, facts)
+            yield Reason(cause, slots, text, tuple(failing), missing, facts)
         elif cause is MismatchCause.UNREADABLE_DATA:
-            yield Reason(cause, False, slots, _misses_text(job, site, now), tuple(failing))
+            yield Reason(cause, slots, _misses_text(job, site, now), tuple(failing))
         else:
             text = _reason_text(cause, job, affected_groups, failing)
-            yield Reason(cause, False, slots, text, tuple(failing))
+            yield Reason(cause, slots, text, tuple(failing))
 
 
 def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None, now: datetime) -> Reason:
@@ -279,4 +279,4 @@ def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None,
         text += f"; the site has {shorten_list([f'{did} {state_words(one)}' for did, one in facts.items()])}"
     if job.datasets and has_all_data(job, facts, now):
         text += ": the site has all data of the job, so the job could run on a glidein there"
-    return Reason(MismatchCause.SLOTS, False, 0, text)
+    return Reason(MismatchCause.SLOTS, 0, text)

@@ -177,7 +177,6 @@ class JobFacts:
         uploads: jobs of the same user at the schedd that send input files or wait to send them.
         max_uploads: limit of uploads: at this number, the schedd requests no slots for the user.
         budget: jobs of the schedd, and its limit of running jobs; null: not known.
-        can_free: true if the caller may free the job with `hydrator run-anywhere`.
         requests: resources that the job requests.
         status_attributes: attributes of the job that explain its status.
         key: key by which the job's expressions look up its datasets; null: the job has no key.
@@ -209,7 +208,6 @@ class JobFacts:
     uploads: int = 0
     max_uploads: int | None = None
     budget: ScheddBudget | None = None
-    can_free: bool = False
     requests: Mapping[str, float] = field(default_factory=dict)
     status_attributes: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from hydrator.diagnostics.daemon_probe import ScheddProbe
+from hydrator.diagnostics.daemon_probe import DaemonProbe
 from hydrator.diagnostics.schedd_budget import ScheddBudget, parse_budget
 from hydrator.diagnostics.start_record import START_ATTRIBUTE, parse_start_record, start_text
 from hydrator.domain.errors import ConfigError, PoolError
@@ -28,7 +28,7 @@ from .pool_facts import (
     parse_string_literal,
     with_requests,
 )
-from .schedd_facts import ScheddFacts, can_free_jobs, fetch_schedd_facts
+from .schedd_facts import ScheddFacts, fetch_schedd_facts
 from .summary import JobSummary, summarize_jobs
 
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
@@ -41,7 +41,7 @@ KnowledgeGetter = Callable[[frozenset[Did], frozenset[str]], DaemonKnowledge | N
 """Returns what the daemon knows of the given datasets and of the sets with the given keys."""
 
 
-class WhyPoolClient(ScheddProbe, Protocol):
+class WhyPoolClient(DaemonProbe, Protocol):
     """The queries to the pool; CondorClient implements them."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
@@ -71,8 +71,6 @@ class WhyQuery:
     never: tuple[str, ...] = ()
     """Patterns of the datasets that are never published."""
     explain_staging: StagingExplainer | None = None
-    can_offer_run_anywhere: bool = False
-    """True if the answer may propose `hydrator run-anywhere`; the schedd must allow it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +119,12 @@ def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None)
         return WhyResult((answer,), unreachable)
     ((name, rows),) = queued.items()
     jobs = [(row, parse_job(row["ad"], row["procs"], name, query.default_scope)) for row in rows]
-    waiting = [job for _, job in jobs if job.can_wait and job.datasets]
-    knowledge = query.get_knowledge(
-        frozenset(did for job in waiting for did in job.datasets),
-        frozenset(job.key for job in waiting if job.key),
-    )
+    waiting = [job for row, job in jobs if job.can_wait and job.datasets and not row.get("brief")]
+    dids = frozenset(did for job in waiting for did in job.datasets)
+    keys = frozenset(job.key for job in waiting if job.key)
+    knowledge = query.get_knowledge(dids, keys) if waiting else None
     answers = tuple(_explain(query, row["ad"], job, knowledge) for row, job in jobs if not row.get("brief"))
-    summary = summarize_jobs([job for row, job in jobs if row.get("brief")], knowledge)
+    summary = summarize_jobs([job for row, job in jobs if row.get("brief")])
     return WhyResult(answers, unreachable, summary)
 
 
@@ -155,9 +152,6 @@ def _explain(
         max_uploads=facts.max_uploads,
         uploads=_count_uploads(query, job.schedd, ad, facts),
         budget=_fetch_budget(query, job.schedd),
-        can_free=query.can_offer_run_anywhere
-        and job.is_transformed
-        and can_free_jobs(query.pool, job.schedd, facts),
     )
     answer = explain(job, parse_slot_groups(match_result, job.datasets), knowledge, now=query.now)
     notes = [

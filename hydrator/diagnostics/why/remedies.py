@@ -109,9 +109,9 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], site: Site, now: 
     if missing:
         ways.append(_combine_dataset_remedies(job, missing, site))
     is_bound = job.is_transformed and not (job.is_freed or job.opens_paths)
-    if job.can_free and is_bound and all(one.is_at_site for one in missing):
+    if is_bound and all(one.is_at_site for one in missing):
         cluster = job.name.partition(".")[0]
-        text = f"hydrator run-anywhere {cluster} lets the job run anywhere, even without its data"
+        text = f"a queue super user runs hydrator run-anywhere {cluster}: then its data counts no more"
         ways.append(Remedy(6, text))
     best = min(ways, key=lambda way: way.effort, default=Remedy(10, _BRING_DATA))
     equal = [way.text for way in ways if way.cost == best.cost] or [best.text]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hydrator.diagnostics.why.explanation import JobExplanation, SiteMatch
+from hydrator.diagnostics.why.explanation import JobExplanation, MismatchCause, SiteMatch
 from hydrator.diagnostics.why.query import WhyResult
 
 COLUMNS = ("site", "slots", "match", "why not")
@@ -39,7 +39,10 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
         head: tuple[str, str, str] = (at.display_name, str(at.slots), str(at.matching_slots))
         for reason in at.reasons:
             slot_share = f" ({reason.slots} of {at.slots} slots)" if 0 < reason.slots < at.slots else ""
-            yield (*head, f"{'data: ' if reason.is_about_data else ''}{reason.text}{slot_share}")
+            yield (
+                *head,
+                f"{'data: ' if reason.cause is MismatchCause.DATA else ''}{reason.text}{slot_share}",
+            )
             head = ("", "", "")
         if at.held_change:
             advice = "see hydrator status and docs/operators/troubleshooting.md"
@@ -51,4 +54,4 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
 def render_result(result: WhyResult, hide: Callable[[str], str] = str) -> list[RenderedAnswer]:
     """Return all answers as text, and the summary of the other jobs."""
     answers = [render_answer(answer, hide) for answer in result.answers]
-    return [*answers, *([RenderedAnswer((hide(result.summary.text),))] if result.summary.jobs else [])]
+    return [*answers, *([RenderedAnswer((hide(result.summary.text),))] if result.summary.job_kinds else [])]

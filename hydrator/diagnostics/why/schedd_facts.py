@@ -4,10 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hydrator.diagnostics.daemon_probe import ScheddProbe
+from hydrator.diagnostics.daemon_probe import DaemonProbe
 from hydrator.domain.errors import PoolError
-
-from .pool_facts import HERE_ATTRIBUTE
 
 _SETTINGS = (
     "CONDOR_VERSION",
@@ -17,8 +15,6 @@ _SETTINGS = (
     "MAX_CONCURRENT_UPLOADS_PER_USER",
     "MAX_CONCURRENT_UPLOADS",
     "BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER",
-    "QUEUE_SUPER_USERS",
-    "IMMUTABLE_JOB_ATTRS",
 )
 _DEFAULT_MAX_UPLOADS = 100
 _DEFAULT_QUEUED_BYTES = 100_000_000
@@ -43,8 +39,6 @@ class ScheddFacts:
     flocks_by_default: bool = True
     max_uploads: int | None = None
     queued_bytes: int = _DEFAULT_QUEUED_BYTES
-    super_users: frozenset[str] = frozenset()
-    immutable_attributes: frozenset[str] = frozenset()
 
     def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
         """Return the other pools' collectors to which a job may flock; *flock_to* is the job's FlockTo."""
@@ -54,7 +48,7 @@ class ScheddFacts:
         return tuple(pool for pool in self.flock_collectors if pool.lower() in names)
 
 
-def fetch_schedd_facts(pool: ScheddProbe, schedd: str) -> ScheddFacts:
+def fetch_schedd_facts(pool: DaemonProbe, schedd: str) -> ScheddFacts:
     """Query the settings of *schedd*; if the schedd does not answer, return the defaults."""
     try:
         return parse_schedd_facts(pool.config_of("schedd", list(_SETTINGS), schedd))
@@ -71,31 +65,7 @@ def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
         flocks_by_default=_is_true(config.get("FLOCK_BY_DEFAULT") or "true"),
         max_uploads=_max_uploads(config),
         queued_bytes=_DEFAULT_QUEUED_BYTES if queued_bytes is None else queued_bytes,
-        super_users=frozenset(_split_words(config.get("QUEUE_SUPER_USERS"))),
-        immutable_attributes=frozenset(
-            word.lower() for word in _split_words(config.get("IMMUTABLE_JOB_ATTRS"))
-        ),
     )
-
-
-def can_free_jobs(pool: ScheddProbe, schedd: str, facts: ScheddFacts) -> bool:
-    """Return whether the client may edit DataLocalityHere of any user's queued job at *schedd*.
-
-    The client must be a queue super user, and the schedd must have a user record of the client.
-    """
-    if HERE_ATTRIBUTE.lower() in facts.immutable_attributes or not facts.super_users:
-        return False
-    try:
-        authorization = pool.ping("schedd", "WRITE", schedd)
-        identity = str(authorization.identity or "")
-        user_names = {identity, identity.partition("@")[0]} - {""}
-        return (
-            authorization.is_allowed
-            and not user_names.isdisjoint(facts.super_users)
-            and pool.has_user_record(schedd, identity)
-        )
-    except PoolError:
-        return False
 
 
 def _max_uploads(config: Mapping[str, str | None]) -> int | None:
