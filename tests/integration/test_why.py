@@ -203,19 +203,3 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     assert (answer["could_run"], answer["remedy"]) == (False, None)
     assert not [note for note in answer["notes"] if "flock" in note]  # its schedd has no FLOCK_TO
     pool.run("condor_rm", str(job), user="alice")
-
-
-def test_run_anywhere_is_offered_to_a_queue_super_user_alone(installed: Installation):
-    job = installed.submit(["why:uk"], mode="require", more="hold = true")
-    installed.pool.submit("executable = /bin/true\nhold = true\nqueue", user="bob")  # a user record for bob
-    super_user = installed.home / "bob.toml"
-    text = installed.config.read_text()
-    config_file = next(line for line in text.splitlines() if line.startswith("config_file"))
-    super_user.write_text(text.replace(config_file, f'config_file = "{installed.pool.client("bob")}"'))
-    done = installed.run("why", str(job), "--json", "--config", str(super_user), check=False)
-    (answer,) = json.loads(done.stdout)["answers"]
-    assert answer["job"]["can_free"]
-    (answer,) = ask(installed, str(job))
-    assert not answer["job"]["can_free"]
-    installed.pool.run("condor_rm", str(job), user="alice")
-    installed.pool.run("condor_rm", "bob", user="bob")

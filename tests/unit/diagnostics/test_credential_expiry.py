@@ -70,54 +70,6 @@ def test_of_several_idtokens_of_a_pool_the_one_that_lasts_longest_counts():
     assert found == {"IDTOKEN of pool.a": DAY, "IDTOKEN of pool.b": HOUR}, "one of pool.c never ends"
 
 
-@pytest.mark.parametrize(
-    ("claims", "command"),
-    [
-        (
-            {"sub": "hydrator@pool.a", "scope": "condor:/READ condor:/DAEMON"},
-            "condor_token_create -identity hydrator@pool.a -authz READ -authz DAEMON -lifetime 3600",
-        ),
-        ({}, "condor_token_create -lifetime 3600"),
-        (
-            {"sub": "x; rm -rf /", "scope": "condor:/A;b other"},
-            "condor_token_create -identity 'x; rm -rf /' -lifetime 3600",
-        ),
-        ({"sub": "a\nb", "scope": 5}, "condor_token_create -lifetime 3600"),
-    ],
-)
-def test_idtoken_is_renewed_with_the_same_identity_rights_and_lifetime(claims, command):
-    (one,) = parse_idtokens([lasting(NOON, NOON + HOUR, iss="p", **claims)])
-    assert one.renew_command == command
-
-
-def test_proxy_has_the_command_that_renews_it_and_other_certificates_have_none():
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "proxy")])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(NOON)
-        .not_valid_after(NOON + HOUR)
-    )
-    proxy_info = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.3.6.1.5.5.7.1.14"), b"\x30\x00")
-
-    def command(made) -> str | None:
-        pem = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
-        return parse_certificates("x", "x509", pem, "/run/proxy of us").renew_command
-
-    assert command(builder) is None
-    proxy = builder.add_extension(proxy_info, critical=True)
-    assert command(proxy) == "voms-proxy-init -out '/run/proxy of us'"
-
-
 def test_certificate_dates_equal_those_of_the_library_cryptography():
     authority = trustme.CA()
     issued = authority.issue_cert("hydrator.test", not_after=NOON + 90 * DAY)

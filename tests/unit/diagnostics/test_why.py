@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from adapters.condor.bindings.client import Authorization
 from hydrator.cli.commands.why_answers import (
     WhyQuery,
     ask_job,
@@ -233,47 +232,34 @@ def test_copy_counts_bytes_even_if_neither_part_is_small():
     assert "bring the data to one site" in explain(job, groups, unknown, now=NOON).remedy
 
 
-RUN_ANYWHERE = "hydrator run-anywhere 7 lets the job run anywhere, even without its data"
+RUN_ANYWHERE = "a queue super user runs hydrator run-anywhere 7: then its data counts no more"
 
 
-def test_run_anywhere_is_not_offered_to_a_job_that_opens_local_paths():
-    """A freed job of this kind would start, not find its data and be held."""
-    left_out = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
-    left_out = replace(left_out, dids_without_room={CAM: {L1}})
-    text = {"ClusterId": "7", "DataLocality": '"require"', "DataLocalityTransformed": "true"}
-    for more, advice in (
-        ({}, RUN_ANYWHERE),
-        (
-            {"DataLocalityPathSites": '{"CAM"}'},
-            "the operator makes room in the site's ad, by fewer pins or patterns",
-        ),
-    ):
-        job = parse_job({**text, "RequiredDatasets": f'{{"{L1}"}}', **more}, [0], "schedd")
-        job = replace(job, can_free=True)
-        answer = explain(job, [slots(MISSING)], left_out, now=NOON)
-        assert answer.remedy == f"{advice} (then the job matches at CAM)"
-
-
-@pytest.mark.parametrize("state", ["PARTIAL", "NEARLINE", "STUCK"])
-def test_run_anywhere_is_not_offered_for_incomplete_data(state):
-    asks = replace(JOB, can_free=True)
-    answer = explain(asks, [slots(MISSING, told=SlotDatasetState(False, state))], None, now=NOON)
-    assert RUN_ANYWHERE not in answer.remedy
+@pytest.mark.parametrize(
+    ("state", "more", "is_offered"),
+    [
+        ("AVAILABLE", {}, True),
+        ("UNKNOWN", {}, True),
+        ("PARTIAL", {}, False),
+        ("NEARLINE", {}, False),
+        ("STUCK", {}, False),
+        ("AVAILABLE", {"opens_paths": True}, False),
+        ("AVAILABLE", {"is_freed": True}, False),
+        ("AVAILABLE", {"is_transformed": False}, False),
+    ],
+)
+def test_run_anywhere_is_offered_for_complete_data_that_the_job_need_not_open(state, more, is_offered):
+    """A freed job that opens local paths would start, not find its data and be held."""
+    known = replace(beliefs(CAM={L1: fact(DatasetState(state))}), dids_without_room={CAM: {L1}})
+    answer = explain(replace(JOB, **more), [slots(MISSING)], known, now=NOON)
+    assert (RUN_ANYWHERE in answer.remedy) is is_offered
 
 
 def test_run_anywhere_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
-    asks = replace(JOB, can_free=True)
-    typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
+    typo = explain(JOB, [slots(MISSING)], beliefs(), now=NOON)
     assert typo.remedy == "submit the job again with a dataset name that exists"
-    down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
+    down = explain(JOB, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert RUN_ANYWHERE not in down.remedy
-
-
-def test_run_anywhere_is_offered_for_complete_data_to_those_who_may():
-    known = replace(beliefs(CAM={L1: fact(DatasetState.AVAILABLE)}), dids_without_room={CAM: {L1}})
-    for may, offered in ((True, True), (False, False)):
-        job = replace(JOB, can_free=may)
-        assert (RUN_ANYWHERE in explain(job, [slots(MISSING)], known, now=NOON).remedy) is offered
 
 
 MISSED_HERE = Clause(
@@ -397,11 +383,6 @@ def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_arrival():
     (at,) = answer.sites
     begin = "239 here, 4 staging until 15:10 UTC, 1 partial, 1 on tape, 360 GB missing: "
     assert at.reasons[0].text.startswith(begin)
-    assert (at.dataset_counts.usable_count, at.dataset_counts.missing_bytes, at.dataset_counts.ready_at) == (
-        239,
-        360 * 10**9,
-        to_unix(ready),
-    )
 
 
 def test_unknown_size_makes_the_missing_bytes_a_lower_bound():
@@ -746,12 +727,6 @@ class FakePool:
     def config_of(self, daemon, names, name=None):
         return dict.fromkeys(names) | self.config
 
-    def ping(self, daemon, level, name=None):
-        return Authorization(level, True, "ops@pool", "IDTOKENS")
-
-    def has_user_record(self, schedd, user):
-        return True
-
     def count_uploads(self, schedd, user, least_bytes):
         return 30
 
@@ -865,19 +840,17 @@ def test_daemon_is_asked_by_the_job_s_own_key():
     assert (keys, answer.staging) == (["c7.8@a"], ("staged for c7.8@a",))
 
 
-def test_schedd_is_queried_for_flocking_uploads_and_super_users():
+def test_schedd_is_queried_for_flocking_and_uploads():
     ad = {**IDLE[0]["ad"], "User": '"alice@pool"', "DataLocalityTransformed": "true"}
     pool = FakePool({"a": [{**IDLE[0], "ad": ad}]})
     pool.config = {
-        "FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3", "QUEUE_SUPER_USERS": "condor, ops@pool",
+        "FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3",
         "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "true", "MAX_CONCURRENT_UPLOADS_PER_USER": "-1",
         "MAX_CONCURRENT_UPLOADS": "100",
     }  # fmt: skip
-    (answer,) = ask_job(replace(asked(pool), can_offer_run_anywhere=True), 7, None, None).answers
-    assert pool.flocked == ("cm2:9618", "cm3")
-    assert (answer.job.uploads, answer.job.max_uploads, answer.job.can_free) == (30, 20, True)
     (answer,) = ask_job(asked(pool), 7, None, None).answers
-    assert not answer.job.can_free
+    assert pool.flocked == ("cm2:9618", "cm3")
+    assert (answer.job.uploads, answer.job.max_uploads) == (30, 20)
 
 
 @pytest.mark.parametrize(
@@ -980,36 +953,19 @@ def test_state_missing_from_slots_names_its_rule_too():
 # --- more kinds of jobs than are explained one by one
 
 
-def test_further_job_kinds_are_summed_up_by_status_and_complete_sites():
-    known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE), L2: fact(DatasetState.STAGING)})
-    both = replace(JOB, name="7.30", datasets=(L1, L2), job_count=5)
+def test_further_job_kinds_are_summed_up_by_status():
     running = replace(JOB, name="7.40", status=JobStatus.RUNNING, job_count=2)
-    summed = summarize_jobs([replace(JOB, job_count=3), both, running], known)
-    assert (summed.job_kinds, summed.jobs, summed.by_status) == (3, 10, {"idle": 8, "running": 2})
-    assert (summed.complete_by_site, summed.complete_nowhere, summed.example) == ({CAM: 3}, 5, "7.30")
+    summed = summarize_jobs([running, replace(JOB, job_count=8)])
     assert summed.text == (
-        "and 3 more kinds of the cluster's jobs, 10 jobs: 8 idle, 2 running;"
-        " idle jobs with all their data at one site: 3 at CAM;"
-        " idle jobs without a site that has all their data: 5;"
-        " for example: hydrator why 7.30"
+        "and 2 more kinds of the cluster's jobs, 10 jobs: 8 idle, 2 running; for example: hydrator why 7.0"
     )
-
-
-def test_summary_without_knowledge_counts_jobs_only():
-    summed = summarize_jobs([replace(JOB, job_count=3)], None)
-    assert (summed.unknown_jobs, summed.complete_by_site, summed.complete_nowhere, summed.example) == (
-        3,
-        {},
-        0,
-        "7.0",
-    )
-    assert summarize_jobs([], None).text == ""
+    assert summarize_jobs([]).text == ""
 
 
 def test_brief_row_of_the_queue_is_summed_up_only():
     pool = FakePool({"a": [*IDLE, {**IDLE[0], "procs": [2, 3, 4], "brief": True}]})
     found = ask_job(asked(pool), 7, None, None)
-    assert (len(found.answers), found.summary.job_kinds, found.summary.jobs) == (1, 1, 3)
+    assert (len(found.answers), found.summary.job_kinds, found.summary.by_status) == (1, 1, {"idle": 3})
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from hydrator.cli.output.printing import json_value
 from hydrator.diagnostics.outcomes import parse_histories
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, with_requests
-from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain import untrusted as numbers
 from hydrator.domain.ads.dataset_sets import names_key
-from hydrator.domain.model import DaemonKnowledge, DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
+from hydrator.domain.model import to_unix
 from hydrator.domain.ports import EndedJobs
 from hydrator.domain.text import format_duration
 from hydrator.reconcile.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
@@ -129,17 +128,6 @@ def test_why_survives_any_value_in_a_slot(name, value, mode):
     texts = {"RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
     texts |= {"DataLocality": f'"{mode}"', "DataLocalityKey": f'"{names_key([L1])}"'}
     assert explained(texts, odd, group(advertised_site="RAL"))
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_why_summary_survives_any_number_in_a_job(text):
-    facts = {Site("CAM"): SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)})}
-    texts = {"ClusterId": "7", "JobStatus": "1", "RequiredDatasets": f'{{"{L1}"}}'}
-    jobs = [
-        parse_job({**texts, "DataLocalityMaxAge": age}, [number], "ap1")
-        for number, age in enumerate((text, "20000"))
-    ]
-    assert summarize_jobs(jobs, DaemonKnowledge(NOON, Snapshot(facts))).complete_by_site[CAM] >= 1
 
 
 # -------------------------------------------------------------------------------------------- misses
