@@ -12,7 +12,7 @@ with the oldest answers, then about these and more: what it answered before it e
 stays fresh.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol
@@ -274,10 +274,7 @@ class WorkerCatalogue:
         while True:
             sound = dids - readings.keys() - frozenset[Did]().union(*self._suspects)
             try:
-                for portion in self._split(sound):
-                    wanted = sorted(recount) if portion == sound else []
-                    survey = self._last = self._ask(portion, forget=forget, recount=wanted)
-                    readings.update(survey.readings)
+                survey = self._read_portions(self._split(sound), readings, forget, recount)
             except _WorkerEnded as end:
                 self._is_new = True
                 self._ends_left -= 1
@@ -291,16 +288,39 @@ class WorkerCatalogue:
                 self._is_new = False
                 return survey
 
-    def _split(self, dids: AbstractSet[Did]) -> Iterator[AbstractSet[Did]]:
-        """Yield what to ask in turn: for a new worker first the datasets with the oldest answers."""
+    def _read_portions(
+        self,
+        portions: list[AbstractSet[Did]],
+        readings: dict[Did, Reading],
+        forget: Sequence[Did],
+        recount: AbstractSet[Did],
+    ) -> Survey:
+        """Ask each of *portions*, of which the last has all; after an error only the last."""
+        while True:
+            portion = portions.pop(0)
+            try:
+                survey = self._ask(portion, forget=forget, recount=[] if portions else sorted(recount))
+            except CatalogueError:  # perhaps the oldest are those without an answer
+                if not portions:
+                    raise
+                del portions[:-1]
+                continue
+            readings.update(survey.readings)
+            self._last = replace(survey, readings={})
+            if not portions:
+                return survey
+
+    def _split(self, dids: AbstractSet[Did]) -> list[AbstractSet[Did]]:
+        """Return what to ask in turn: for a new worker first the datasets with the oldest answers."""
+        portions: list[AbstractSet[Did]] = []
         if self._is_new and self._is_slow_at_first:
             times = {did: to_micros(self._rows[did].as_of) if did in self._rows else 0 for did in dids}
             in_order = sorted(dids, key=lambda did: (times[did], did))
             size = _FIRST_PORTION
             while size < len(in_order):
-                yield frozenset(in_order[:size])
+                portions.append(frozenset(in_order[:size]))
                 size += max(_FIRST_PORTION, size // 2)
-        yield dids
+        return [*portions, dids]
 
     def _read_suspects(self) -> dict[Did, Reading]:
         """Ask each group of suspects alone, and halve the groups at which the worker ends."""

@@ -38,11 +38,12 @@ class Told:
         self.now = NOON
         self.recounted: list[frozenset[Did]] = []
         self.error: Exception | None = None
+        self.silent: frozenset[Did] = frozenset()
         self.token_validity = TokenValidity(None, NOON + HOUR)
 
     def read(self, dids):
-        if self.error:
-            raise self.error
+        if self.error or (dids and dids <= self.silent):
+            raise self.error or CatalogueUnreachable("told", "none of them has an answer")
         self.now += MINUTE
         known = {did: self.readings[did] for did in dids if did in self.readings}
         dated = {
@@ -263,6 +264,17 @@ def test_answers_before_the_end_of_a_worker_are_kept_and_the_oldest_come_first()
     worker.slow = frozenset()
     assert not any(isinstance(one, Unseen) for one in catalogue.read(MANY).readings.values())
     assert set(worker.requests[0]["dids"]) <= set(unread)
+
+
+def test_oldest_datasets_without_an_answer_do_not_hide_the_others():
+    told = Told({did: Seen(NOON) for did in MANY})
+    told.silent = frozenset(sorted(MANY)[:700])
+    told.readings |= dict.fromkeys(told.silent, Unseen("silent"))
+    catalogue, worker = proxy(told, is_slow_at_first=True)
+    for _ in range(2):
+        readings = catalogue.read(MANY).readings
+        assert {did for did, one in readings.items() if isinstance(one, Unseen)} == told.silent
+    assert [len(request["dids"]) for request in worker.requests] == [500, 3000, 3000]
 
 
 def test_error_after_some_answers_keeps_these():
