@@ -101,6 +101,12 @@ class ClientCredentials:
                 )
             return self._request_token(now)
 
+    def forget(self) -> None:
+        """Let the next call request a token, unless the last one, now refused, is less than 10 s old."""
+        with self._lock:
+            if self._cached and self._clock() - self._cached.received_at >= _MIN_TOKEN_AGE:
+                self._cached = None
+
     @property
     def token_validity(self) -> TokenValidity | None:
         """Return the validity of the current token; None before the first token."""
@@ -119,7 +125,7 @@ class ClientCredentials:
             "audience": settings.audience,
             "scope": settings.scope,
         }
-        secret = _read_secret(self._name, settings.secret_file, "client_secret_file")
+        secret = read_secret_file(self._name, settings.secret_file, "client_secret_file")
         SECRETS.keep(f"{settings.client_id}:{secret}")
         try:
             body = self._server.post("", form, (settings.client_id, secret)).body
@@ -154,7 +160,10 @@ class TokenFile:
         Raises:
             CatalogueDenied: the file cannot be read, or is empty.
         """
-        return _read_secret(self._name, self._path, "token_file")
+        return read_secret_file(self._name, self._path, "token_file")
+
+    def forget(self) -> None:
+        """Do nothing: the next call reads the file."""
 
     def renew(self, refused_token: str) -> str:
         """Return the token that is in the file now, if it is not *refused_token*.
@@ -176,9 +185,14 @@ class TokenFile:
         """Do nothing: no connection is open."""
 
 
-def _read_secret(name: str, file: Path, key: str) -> str:
+def read_secret_file(name: str, file: Path, key: str, encoding: str = "ascii") -> str:
+    """Return the secret in *file*, which the setting *key* of the catalogue *name* names.
+
+    Raises:
+        CatalogueDenied: the file cannot be read, or has no secret.
+    """
     try:
-        text = read_secret(file.read_text("ascii"))
+        text = read_secret(file.read_text(encoding))
     except UnicodeDecodeError:
         raise CatalogueDenied(name, f"{key} {file}: the file does not contain a secret") from None
     except (OSError, ValueError) as error:

@@ -174,18 +174,14 @@ class DatasetCounter:
         """Count the due datasets until the budget is used, or only a fifth of the poll's time is left."""
         rows_by_did = {did: rows for did, rows in rows_by_did.items() if not self._has_error(poll, did)}
         todo, unchanged = self._order_by_urgency(rows_by_did, poll.started_at)
-        versions = {
-            did: _rows_version(rows_by_did[did]) if did in rows_by_did else self._counts[did].rows_version
-            for did in todo
-        }
         budget = 0 if self._queries.is_late(0.2) else self._queries.settings.deep_calls
         jobs, waiting = todo[:budget][::-1], todo[budget:]
         guard = SeriesGuard(self._queries, reserve=0.2)
         query_count = 0
         for did, count in self._queries.ask_each(
             jobs,
-            lambda each: count_dataset(
-                self._queries, each, versions[each], poll.started_at, self._counts.get(each)
+            lambda did: count_dataset(
+                self._queries, did, _rows_version(rows_by_did[did]), poll.started_at, self._counts.get(did)
             ),
         ):
             query_count += 1

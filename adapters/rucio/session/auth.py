@@ -1,15 +1,14 @@
-"""Tokens for Rucio: from a file, a command (an OIDC agent), an OIDC provider, or issued by Rucio itself.
+"""Tokens for Rucio that a command prints, such as an OIDC agent.
 
-Rucio's own token is issued by the login of ``client.py``.
+Tokens from a file or an OIDC provider are in :mod:`adapters.http.oauth`, the login that issues Rucio's own
+token is in ``client.py``.
 """
 
 import subprocess
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
-from adapters.http.oauth import ClientCredentials, ClientSettings
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity
@@ -22,54 +21,43 @@ _RENEWAL_MARGIN = timedelta(minutes=2)
 _UNKNOWN_LIFETIME = timedelta(minutes=10)
 
 
-class ExternalToken:
-    """A token from a file or a command.
+class CommandToken:
+    """A token that *command* prints; it runs again shortly before its last token expires."""
 
-    The file is read for each poll. The command runs again shortly before its last token expires.
-    """
-
-    def __init__(self, settings: RucioSettings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: RucioSettings, command: tuple[str, ...], clock: Callable[[], float] = time.time
+    ) -> None:
         self._settings = settings
+        self._command = command
         self._clock = clock
-        self._command_token: tuple[str, datetime] | None = None
+        self._cached: tuple[str, datetime] | None = None
         self.token_validity: TokenValidity | None = None
 
     def token(self) -> str:
         """Return the token to send.
 
         Raises:
-            CatalogueDenied: the file or command gives no token; the message has the reason, never the token.
+            CatalogueDenied: the command prints no token; the message has the reason, never the token.
         """
-        command = self._settings.token_command
-        if not command:
-            return self._read_file(self._settings.token_file)
         now = from_unix(self._clock())
-        if self._command_token is None or now >= self._command_token[1]:
-            token = self._run_command(command)
+        if self._cached is None or now >= self._cached[1]:
+            token = self._run_command()
             ends = expiry_of(token)
             self.token_validity = TokenValidity(now, ends) if ends else None
-            self._command_token = (
-                token,
-                now + _UNKNOWN_LIFETIME if ends is None else max(now, ends - _RENEWAL_MARGIN),
-            )
-        return self._command_token[0]
+            use_until = now + _UNKNOWN_LIFETIME if ends is None else max(now, ends - _RENEWAL_MARGIN)
+            self._cached = token, use_until
+        return self._cached[0]
 
     def forget(self) -> None:
         """Forget the token that Rucio refused, so that the next poll runs ``token_command`` again."""
-        self._command_token = None
+        self._cached = None
 
     def close(self) -> None:
         """Forget the token."""
-        self._command_token = None
+        self._cached = None
 
-    def _read_file(self, file: Path | None) -> str:
-        try:
-            text = file.read_text(encoding="ascii") if file else ""
-        except (OSError, ValueError) as exc:
-            raise CatalogueDenied(self._settings.name, f"cannot read the token file {file}: {exc}") from None
-        return self._check_token(text, f"the token file {file}")
-
-    def _run_command(self, command: tuple[str, ...]) -> str:
+    def _run_command(self) -> str:
+        command = self._command
         name = self._settings.name
         try:
             process = subprocess.run(
@@ -89,44 +77,8 @@ class ExternalToken:
         if process.returncode:
             status = f"ended with status {process.returncode}; test it as the daemon's user"
             raise CatalogueDenied(name, f"token_command {command[0]} {status}")
-        return self._check_token(process.stdout.decode("ascii", "replace"), f"token_command {command[0]}")
-
-    def _check_token(self, text: str, source: str) -> str:
-        token = text.strip()
+        token = process.stdout.decode("ascii", "replace").strip()
         SECRETS.keep(token, *token.split())
         if not token.isascii() or not token.isprintable() or not token or " " in token:
-            raise CatalogueDenied(self._settings.name, f"{source} does not contain a token")
+            raise CatalogueDenied(name, f"token_command {command[0]} does not contain a token")
         return token
-
-
-class OidcToken:
-    """A token from an OIDC provider, renewed before it expires and after Rucio refused it."""
-
-    def __init__(self, name: str, settings: ClientSettings, clock: Callable[[], float] = time.time) -> None:
-        self._credentials = ClientCredentials(name, settings, lambda: from_unix(clock()))
-        self._last_token = ""
-        self._is_refused = False
-
-    def token(self) -> str:
-        """Return the token to send.
-
-        Raises:
-            CatalogueError: the provider returns no token.
-        """
-        refused, self._is_refused = self._is_refused, False
-        self._last_token = self._credentials.renew(self._last_token) if refused else self._credentials.token()
-        return self._last_token
-
-    @property
-    def token_validity(self) -> TokenValidity | None:
-        """The validity of the current token."""
-        return self._credentials.token_validity
-
-    def forget(self) -> None:
-        """Renew the refused token in the next poll, unless it is less than 10 s old."""
-        self._is_refused = bool(self._last_token)
-
-    def close(self) -> None:
-        """Close the connections, and forget the token."""
-        self._credentials.close()
-        self._last_token, self._is_refused = "", False

@@ -27,6 +27,7 @@ from rucio.client.scopeclient import ScopeClient
 from rucio.common import exception as rucio_errors
 from rucio.common.config import config_get
 
+from adapters.http.oauth import ClientCredentials, TokenFile, read_secret_file
 from adapters.http.rate_limiter import HttpRateLimiter, http_date
 from adapters.rucio.responses import BadRow
 from hydrator.domain.bugs import is_from
@@ -36,11 +37,12 @@ from hydrator.domain.errors import (
     CatalogueGarbled,
     CatalogueUnreachable,
 )
+from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity
-from hydrator.domain.redaction import SECRETS, read_secret, sanitize
+from hydrator.domain.redaction import SECRETS, sanitize
 from hydrator.domain.text import reason_of
 
-from .auth import ExternalToken, OidcToken
+from .auth import CommandToken
 from .settings import RucioSettings
 from .transport import (
     Forbidden,
@@ -105,11 +107,6 @@ class RucioLogin:
         self._settings = settings
         self._password = settings.password
 
-    @property
-    def has_external_token(self) -> bool:
-        """Return True if Rucio did not issue the token; rucio-clients then does not log in."""
-        return self._settings.auth_type in {"token", "oidc"}
-
     def has_new_password(self) -> bool:
         """Return whether the password in the file differs from the password of the last login.
 
@@ -127,7 +124,7 @@ class RucioLogin:
         settings = self._settings
         self._password = self._read_password()
         self.delete_token_file()  # with an older token, a wrong password would not be noticed
-        if self.has_external_token:
+        if settings.has_external_token:
             token_file = _token_file()
             token_file.touch(mode=0o600)
             token_file.write_text("a placeholder: each query sends the current token")
@@ -138,7 +135,7 @@ class RucioLogin:
             auth_host=(settings.auth_url or settings.url).rstrip("/"),
             account=settings.account,
             ca_cert=ca_cert,
-            auth_type="oidc" if self.has_external_token else settings.auth_type,
+            auth_type="oidc" if settings.has_external_token else settings.auth_type,
             creds=_login_credentials(settings, self._password),
             timeout=settings.timeout.total_seconds(),
             user_agent="classad-hydrator",
@@ -154,20 +151,10 @@ class RucioLogin:
             return
 
     def _read_password(self) -> str | None:
-        file, name = self._settings.password_file, self._settings.name
+        file = self._settings.password_file
         if file is None:
             return self._settings.password
-        try:
-            password = read_secret(file.read_text("utf-8"))
-        except OSError as error:
-            raise CatalogueDenied(name, f"password_file {file}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            password = ""
-        except ValueError as error:
-            raise CatalogueDenied(name, f"password_file {file}: {error}") from None
-        if not password:
-            raise CatalogueDenied(name, f"password_file {file}: the file does not contain a password")
-        return password
+        return read_secret_file(self._settings.name, file, "password_file", "utf-8")
 
 
 def _token_file() -> Path:
@@ -246,9 +233,7 @@ class RucioConnection:
     def __init__(self, settings: RucioSettings, rate_limiter: HttpRateLimiter | None = None) -> None:
         self._settings = settings
         self._rate_limiter = rate_limiter or HttpRateLimiter(settings.calls_per_second)
-        self._token_source = (
-            OidcToken(settings.name, settings.oidc) if settings.oidc else ExternalToken(settings)
-        )
+        self._token_source = _build_token_source(settings)
         self.deadline = Deadline()
         self._login = RucioLogin(settings)
         self._client: RucioClient | None = None
@@ -265,18 +250,19 @@ class RucioConnection:
     @property
     def token_validity(self) -> TokenValidity | None:
         """Return the validity of the current token; None if the token is from a file."""
-        return self._token_source.token_validity if self._login.has_external_token else self._issued_validity
+        return self._token_source.token_validity if self._token_source else self._issued_validity
 
     @contextmanager
     def start_poll(self, seconds: float) -> Iterator[None]:
         """Begin no query of the ``with`` block after *seconds*; use the current token for all."""
-        if self._login.has_external_token:
+        if self._token_source:
             self._token = self._token_source.token()
         try:
             with self.deadline.start(seconds):
                 yield
         except CatalogueDenied:
-            self._token_source.forget()
+            if self._token_source:
+                self._token_source.forget()
             raise
 
     def ask(self, call: Callable[[RucioClient], T]) -> T:
@@ -336,14 +322,15 @@ class RucioConnection:
             self._client.session.close()
             self._login.delete_token_file()
         self._client = None
-        self._token_source.close()
+        if self._token_source:
+            self._token_source.close()
 
     def _has_new_secret(self) -> bool:
         """Return whether the secret that Rucio refused (401) was renewed; if so, use the new secret."""
         if self._status != 401:
             return False
         try:
-            if self._login.has_external_token:
+            if self._token_source:
                 refused, self._token = self._token, self._token_source.token()
                 return self._token != refused
             is_new = self._login.has_new_password()
@@ -381,9 +368,9 @@ class RucioConnection:
         """Forget a token that Rucio refused, or that may be the reason of some 500s in a row."""
         if isinstance(error, ServerFault):
             self._faults_in_row += 1
-            if self._faults_in_row == _FAULTS_BEFORE_LOGIN and not self._login.has_external_token:
+            if self._faults_in_row == _FAULTS_BEFORE_LOGIN and not self._token_source:
                 self._client = None
-        elif isinstance(error, CatalogueDenied) and not isinstance(error, Forbidden):
+        elif self._token_source and isinstance(error, CatalogueDenied) and not isinstance(error, Forbidden):
             self._token_source.forget()
 
     def _wait_for_turn(self) -> None:
@@ -413,8 +400,7 @@ class RucioConnection:
         if self._is_writing and not is_login(response):
             error = write_error(self._settings.name, response)
         else:
-            can_log_in = not self._login.has_external_token
-            error = query_error(self._settings.name, response, can_log_in=can_log_in)
+            error = query_error(self._settings.name, response, can_log_in=self._token_source is None)
         if error is None:
             return
         response.close()
@@ -439,6 +425,17 @@ class RucioConnection:
         if status == 400:
             return InvalidRequest(name, reason)
         return CatalogueGarbled(name, reason)
+
+
+def _build_token_source(settings: RucioSettings) -> ClientCredentials | CommandToken | TokenFile | None:
+    """Build the source of tokens that Rucio does not issue; None if a login issues them."""
+    if not settings.has_external_token:
+        return None
+    if settings.oidc:
+        return ClientCredentials(settings.name, settings.oidc, lambda: from_unix(time.time()))
+    if settings.token_command:
+        return CommandToken(settings, settings.token_command)
+    return TokenFile(settings.name, settings.token_file or Path())
 
 
 def _describe_error(exc: Exception, status: int) -> str:

@@ -70,6 +70,11 @@ class RucioSettings:
     calls_per_second: float = 50
     batch: int = 1000
 
+    @property
+    def has_external_token(self) -> bool:
+        """Return True if Rucio does not issue the token; rucio-clients then does not log in."""
+        return self.auth_type in {"token", "oidc"}
+
     def site_of(self, storage: str) -> Site | None:
         """Return the site that ``sites`` configures for a storage element."""
         site = self.sites.get(storage)

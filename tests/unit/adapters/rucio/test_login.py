@@ -84,7 +84,7 @@ def test_a_missing_password_file_is_reported_and_needed_only_to_log_in(server, s
     with pytest.raises(CatalogueDenied, match=f"password_file {secret}: No such file"):
         catalogue.read(frozenset({DID}))
     secret.write_bytes(b"\xff\xfe")
-    with pytest.raises(CatalogueDenied, match="the file does not contain a password"):
+    with pytest.raises(CatalogueDenied, match="the file does not contain a secret"):
         catalogue.read(frozenset({DID}))
     secret.write_text("first")
     assert sees(catalogue)

@@ -1,4 +1,4 @@
-"""Tokens that Rucio did not issue: from a file, or from a command that runs again in time."""
+"""Tokens that Rucio did not issue: from a provider, or from a command that runs again in time."""
 
 import base64
 import json
@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.http.oauth import ClientSettings
+from adapters.http.oauth import ClientCredentials, ClientSettings
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.session.auth import ExternalToken, OidcToken
+from adapters.rucio.session.auth import CommandToken
 from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.model import from_unix
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.factories import MINUTE, NOON
 
@@ -23,15 +24,15 @@ def jwt(**claims) -> str:
 
 @pytest.fixture
 def make(tmp_path):
-    """Build an ExternalToken whose command is a shell script; each run adds a line to ``runs``."""
+    """Build an CommandToken whose command is a shell script; each run adds a line to ``runs``."""
 
-    def bearer(script: str, clock=NOON.timestamp, timeout=timedelta(seconds=10)) -> ExternalToken:
+    def bearer(script: str, clock=NOON.timestamp, timeout=timedelta(seconds=10)) -> CommandToken:
         text = f"echo run >> {tmp_path}/runs; {script}"
         settings = RucioSettings(
             name="rucio", url="http://r", account="a", token_dir=tmp_path, timeout=timeout,
-            auth_type="token", token_command=("sh", "-c", text),
+            auth_type="token",
         )  # fmt: skip
-        return ExternalToken(settings, clock)
+        return CommandToken(settings, ("sh", "-c", text), clock)
 
     return bearer
 
@@ -99,11 +100,9 @@ def test_a_token_command_that_hangs_ends_at_its_timeout(make):
 
 
 def test_a_missing_token_command_is_denied(tmp_path):
-    settings = RucioSettings(
-        name="rucio", url="http://r", account="a", token_dir=tmp_path, token_command=("/none/such",)
-    )
+    settings = RucioSettings(name="rucio", url="http://r", account="a", token_dir=tmp_path)
     with pytest.raises(CatalogueDenied, match="cannot be run"):
-        ExternalToken(settings).token()
+        CommandToken(settings, ("/none/such",)).token()
 
 
 def test_a_provider_token_is_renewed_after_a_refusal_or_near_its_end(tmp_path):
@@ -112,7 +111,7 @@ def test_a_provider_token_is_renewed_after_a_refusal_or_near_its_end(tmp_path):
     with DmapiStandIn() as iam:
         secret.write_text(SECRET)
         who = ClientSettings(iam.token_url, CLIENT, secret, "data-management-api", "openid")
-        provided = OidcToken("rucio", who, clock)
+        provided = ClientCredentials("rucio", who, lambda: from_unix(clock()))
         first = provided.token()
         assert provided.token() == first
         clock.minutes = 1
