@@ -106,11 +106,9 @@ class StepGpus:
 
     mode: str = "no"
     steps: tuple[str, ...] = ("*image*",)
-    count: int = 1
     cpus: int = 16
     memory_mib: int = 61_035
     properties: str = ""
-    rank: float = 100.0
 
     @classmethod
     def load(cls, file: str | None) -> Self:
@@ -127,11 +125,9 @@ class StepGpus:
             return cls(
                 mode,
                 tuple(map(str, submit.get("gpu_steps", ["*image*"]))),
-                int(submit.get("gpus", 1)),
                 int(submit.get("cpus", 16)),
                 mebibytes(float(submit.get("memory_gb", 64))),
                 str(submit.get("require_gpus") or ""),
-                float(submit.get("gpu_rank", 100)),
             )
 
     def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> GpuChoice | None:
@@ -140,7 +136,7 @@ class StepGpus:
             return None
         many = SlotShare(max(cpus, self.cpus), max(memory_mib, self.memory_mib))
         without = None if self.mode == "require" else many
-        return GpuChoice(SlotShare(cpus, memory_mib), without, self.count, self.properties, self.rank)
+        return GpuChoice(SlotShare(cpus, memory_mib), without, self.properties)
 
 
 EXTRA_VARIABLE = "HYDRATOR_TOIL_ENVIRONMENT"

@@ -11,6 +11,7 @@ This module is pure and needs only the standard library: other tools' environmen
 """
 
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from hydrator.domain.ads.classad import list_literal, string_literal
@@ -20,6 +21,7 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 
 MAX_SECONDS = 2**31 - 1
+_BARE_ATTRIBUTE = re.compile(r"\+|(RequiredDatasets|DataLocality\w*)\Z", re.IGNORECASE)
 
 
 def job_attributes(
@@ -82,6 +84,8 @@ def item_rows(rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
         items = _parse_row(f"rows[{number}]", row)
         spellings = {name.lower(): name for name in items} | spellings
         given.append({name.lower(): value for name, value in items.items()})
+        if len(given[-1]) < len(items):
+            raise _wrong(f"rows[{number}]", "a dictionary without names that differ in letter case only", row)
     # attributes first: the bindings drop a job whose line of items begins with '#'
     names = sorted(spellings, key=lambda name: not _is_attribute(name))
     for number, values in enumerate(given):
@@ -125,8 +129,10 @@ def _parse_row(argument: str, row: object) -> dict[str, str]:
     for name, value in row.items():
         if not isinstance(name, str):
             raise _wrong(argument, "a dictionary whose keys are texts", row)
+        if _BARE_ATTRIBUTE.match(name):  # the bindings ignore it
+            raise _wrong(argument, f"a dictionary with MY.{name.lstrip('+')}, not {name}", row)
         # a line break ends a row in the bindings, and a unit separator ends an item
-        if not isinstance(value, str) or "\n" in value or "\x1f" in value:
+        if not isinstance(value, str) or re.search(r"[\n\r\x1f]", value):
             raise _wrong(f"{argument}[{name!r}]", "a text on one line", value)
     return dict(row)
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PREFERENCE_ATTRIBUTE = "GPUPreference"
 """Job attribute: 1.0 on a slot with the requested GPUs, else 0.0; used in NEGOTIATOR_PRE_JOB_RANK."""
 
+_RANK = 100
+"""What a free GPU adds to the job's Rank: more than most ranks of users differ by."""
+
 
 class SlotShare(NamedTuple):
     """The part of a slot that a job requests: cores, and MiB of memory."""
@@ -40,26 +43,24 @@ class GpuChoice:
     """The cores and memory that a job requests of a slot with a free GPU, and of a slot without a free GPU.
 
     ``without_gpu`` is None for a job that needs a GPU. ``properties`` is an expression over the GPUs'
-    properties, as in ``require_gpus``. ``rank`` is the number that a free GPU adds to the job's Rank.
+    properties, as in ``require_gpus``.
     """
 
     with_gpu: SlotShare
     without_gpu: SlotShare | None
-    gpus: int = 1
     properties: str = ""
-    rank: float = 100.0
 
     @property
     def gpus_available_expression(self) -> str:
         """A ClassAd expression: true if the slot has enough free GPUs for the job, else false."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
-        return f"(({free} >= {self.gpus}) =?= true)"
+        return f"(({free} >= 1) =?= true)"
 
     @property
     def requests(self) -> dict[str, str]:
         """The request commands of the submit description."""
         names = ("request_gpus", "request_cpus", "request_memory")
-        with_gpu = (self.gpus, *self.with_gpu)
+        with_gpu = (1, *self.with_gpu)
         if self.without_gpu is None:
             return dict(zip(names, map(str, with_gpu), strict=True))
         choices = zip(names, with_gpu, (0, *self.without_gpu), strict=True)
@@ -80,9 +81,9 @@ class GpuChoice:
         return {**preference, "RequireGPUs": self.properties} if self.properties else preference
 
     def rank_expression(self, users_rank: str) -> str:
-        """Return the job's Rank: *users_rank* plus ``rank`` on a slot with a free GPU."""
+        """Return the job's Rank: *users_rank* plus ``_RANK`` on a slot with a free GPU."""
         own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
-        return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"
+        return f"{own}{_RANK} * MY.{PREFERENCE_ATTRIBUTE}"
 
 
 def mebibytes(gigabytes: float) -> int:

@@ -51,14 +51,15 @@ def look_up_configured(
 def base_name(name: str) -> str:
     """Return the last part of a path, of a dataset's name or of a URL, without a trailing slash.
 
-    The LOFAR archive's web server puts the path of a file, with ``%2F``, into the name of the download.
+    The LOFAR archive's web server puts the path of a file, with ``%2F``, into the name of the download; an
+    SRM server takes it after ``SFN=``.
 
     >>> base_name("SRMFifoGet.py?surl=srm:%2F%2Fserver%2Flofar%2FL1_SB000_uv.MS_7d4aa18f.tar")
     'L1_SB000_uv.MS_7d4aa18f.tar'
     """
     if is_url(name):
-        _, surl, path = name.partition("surl=")
-        name = unquote(path.partition("&")[0] if surl else name.partition("?")[0])
+        path = re.search(r"[?&](?:surl|SFN)=([^&]*)", name)
+        name = unquote(path[1] if path else name.partition("?")[0])
     return name.rstrip("/").rpartition("/")[2]
 
 

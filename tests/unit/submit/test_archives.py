@@ -33,6 +33,7 @@ DIDS = [f"lofar:{name}" for name in (CHECKSUM, PREPARED, RAW, "a/b/L1.dppp.MS_00
         (f"/data/{DOWNLOAD}", 2),
         (f"https://server/x/SRMFifoGet.py?surl=srm://server:8443/lofar/{RAW}", 2),
         (f"srm://server:8443/lofar/{RAW}", 2),
+        (f"srm://server:8443/srm/managerv2?SFN=/lofar/{RAW}", 2),
         (f"https://server/lofar/{RAW}?authz=abc/def", 2),
         ("L1.dppp.MS", 3),
     ],

@@ -184,10 +184,8 @@ def test_gpu_choice_is_joined_to_requirements_rank_and_site():
 
 def test_gpu_settings_are_read_and_an_invalid_one_is_reported(tmp_path):
     file = tmp_path / "c.toml"
-    file.write_text(
-        '[submit]\ngpu = "prefer"\ngpus = 2\ncpus = 8\nmemory_gb = 1.048576\ngpu_steps = ["a*"]\n'
-    )
-    assert StepGpus.load(str(file)) == StepGpus("prefer", ("a*",), 2, 8, 1000)
+    file.write_text('[submit]\ngpu = "prefer"\ncpus = 8\nmemory_gb = 1.048576\ngpu_steps = ["a*"]\n')
+    assert StepGpus.load(str(file)) == StepGpus("prefer", ("a*",), 8, 1000)
     file.write_text('[submit]\ngpu = "maybe"\n')
     with pytest.raises(DatasetsError, match="'maybe': use no, prefer or require"):
         StepGpus.load(str(file))
