@@ -97,21 +97,6 @@ def test_failed_fetch_is_removed_and_missing_output_files_are_created(node):
 # ------------------------------------------------------------------------------------ the stage-in command
 
 
-@pytest.mark.parametrize(
-    ("stage_in", "word"),
-    [
-        ("rm -r {path}", "left nothing"),
-        ("sh -c 'rm -r $0; ln -s nowhere $0' {path}", "left nothing"),
-        ("echo 'unbalanced {path}", "No closing quotation"),
-        ("/dev/null {path}", "cannot be started"),
-        ("e\x00cho {path}", "cannot be started"),
-    ],
-)
-def test_destructive_stage_in_command_ends_the_job_with_85(node, stage_in, word):
-    fetching(node, stage_in)
-    retried(node.run("echo", "ran"), word)
-
-
 def test_stage_in_command_may_replace_the_folder_by_a_file(node):
     fetching(node, "sh -c 'rmdir $0; echo one > $0' {path}")
     done = node.run("sh", "-c", 'cat "$INPUT_1"')
@@ -125,22 +110,6 @@ def test_stage_in_command_gets_only_names_that_are_safe_in_a_shell(node):
     done = node.run("sh", "-c", "cat $INPUT_1")
     assert (done.returncode, done.stdout) == (0, "x\n")
     assert not list(node.scratch.rglob("pwned"))
-
-
-@pytest.mark.parametrize(
-    "did",
-    [
-        "lofar:a/../b",
-        "lofar:$(touch x)",
-        "-rf:x",
-        "lofar",
-    ],
-)
-def test_paths_file_with_an_invalid_did_is_rejected(node, did):
-    node.takes("lofar:L1.ms", datasets=[{"did": did, "name": "x", "variable": "INPUT_1"}])
-    done = node.run("true")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "no valid did" in done.stderr
 
 
 # -------------------------------------------------------------------------------- interpreter, bytes, ends
@@ -240,26 +209,6 @@ def test_environment_entry_without_a_name_is_ignored(node):
         [sys.executable, "-c", program, node.wrapper(), "echo", "ran"],
     )
     assert (done.returncode, done.stdout) == (0, "ran\n")
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"sites": {"UK": {"lofar:L1.ms": "/data/\ud800"}}},
-        {"sites": {"UK": {"lofar:L1.ms": 7}}},
-        {"sites": {"UK": []}},
-    ],
-)
-def test_invalid_values_in_the_paths_file_end_with_85(node, odd):
-    node.takes("lofar:L1.ms", **odd)
-    done = node.run("true")
-    assert done.returncode == 85
-    assert "Traceback" not in done.stderr
-
-
-def test_deeply_nested_paths_file_ends_with_85(node):
-    (node.scratch / "hydrator-paths.json").write_text("[" * 200_000)
-    retried(node.run("true"))
 
 
 def test_invalid_answer_of_the_chirp_server_is_ignored(node):

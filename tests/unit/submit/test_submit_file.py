@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.model import Did
-from hydrator.submit.submit_files.dag import Dag, read_dag, read_node
+from hydrator.submit.submit_files.dag import read_dag, read_node
 from hydrator.submit.submit_files.dag_datasets import add_datasets_to_dag
 from hydrator.submit.submit_files.datasets import FilterResult, add_datasets, check_lists, input_names
 from hydrator.submit.submit_files.description import SubmitFileError, read_description
@@ -142,11 +142,9 @@ def test_valid_items_and_items_that_only_the_schedd_can_check_pass(text):
     ],
 )
 def test_inputs_of_all_jobs_and_of_some_are_told_apart(text, common, others):
-    assert input_names(read_description(text.encode(), Path.cwd())) == (common, others)
-
-
-def test_inputs_of_a_node_are_in_its_variables():
-    assert input_names(read_description(b"", Path.cwd()), ["L2.ms x"])[0] == ["L2.ms", "x"]
+    description = read_description(text.encode(), Path.cwd())
+    assert input_names(description) == (common, others)
+    assert input_names(description, ["L2.ms x9"])[0] == [*common, "L2.ms", "x9"], "with the VARS of a node"
 
 
 # --- DAG files
@@ -171,16 +169,6 @@ def dag_filtered(text: bytes, dids: dict[str, list[Did]], folder: Path) -> Filte
     dag = read_dag(text)
     descriptions = {node.name: read_node(node, folder) for node in dag.nodes}
     return add_datasets_to_dag(text, dids, dag, descriptions, "x.dag")
-
-
-def test_dag_reader_reads_nodes_files_and_variables():
-    dag: Dag = read_dag(DAG)
-    a, b, c = dag.nodes
-    assert (a.file, a.text, a.variables) == ("a.sub", None, {"ms": "L1.ms", "note": 'a "b"'})
-    assert b.text is not None
-    assert b"executable = x" in b.text
-    assert c.file is None
-    assert [one.statement for one in dag.references] == ["SPLICE S other.dag"]
 
 
 def test_each_node_gets_a_vars_line_at_the_end_of_the_dag(tmp_path):
@@ -279,6 +267,17 @@ def test_filter_gives_each_node_of_a_dag_its_datasets(configured):
         (("wrap", "-d", "o:1", "--", "condor_submit"), "name a submit file"),
         (("wrap", "-d", "o:1", "--", "condor_submit", "-"), "standard input"),
         (("wrap", "-d", "o:1", "--", "rm", "x.sub"), "wrap runs only condor_submit"),
+        (
+            ("wrap", "-d", "o:1", "--", "condor_submit", "x.dag"),
+            "x.dag is a DAG file: give condor_submit_dag",
+        ),
+        (
+            ("wrap", "-d", "A=o:1", "--", "condor_submit_dag", "x.dag", "x.dag"),
+            "several of the DAG files have a node A: use 0.A or 1.A",
+        ),
+        (("filter", "jobs", "-d", "o:1"), "neither a DAG file nor a submit file"),
+        (("filter", "words", "-d", "o:1"), "neither a DAG file nor a submit file"),
+        (("filter", "bytes", "-d", "o:1"), "neither a DAG file nor a submit file"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
@@ -286,9 +285,11 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
     (tmp_path / "x.dag").write_text("JOB A x.sub\n")
     (tmp_path / "endless.sub").write_text("L = $(M)\nM = $(L)\n+RequiredDatasets = {$(L)}\nqueue\n")
     (tmp_path / "bad.sub").write_text('+RequiredDatasets = {"$(item)"}\nqueue item in (o:1 o)d)\n')
+    for name, text in {"jobs": "JOBS A a.sub\n", "words": "hello world\n", "bytes": "\x00\n"}.items():
+        (tmp_path / name).write_text(text)
     done = hydrator(*words, cwd=tmp_path, status=2)
     assert sentence in done.stderr.decode()
-    assert done.stderr.count(b"\n") == 1
+    assert (done.stdout, done.stderr.count(b"\n")) == (b"", 1)
 
 
 @pytest.mark.outside
@@ -570,15 +571,6 @@ def test_gpu_lines_of_a_submit_file_are_passed_by_append(tmp_path):
 # --- several DAG files, nodes of other kinds, files that are neither
 
 
-def test_node_name_in_several_dag_files_needs_the_file_number(nested):
-    for name in ("one.dag", "two.dag"):
-        (nested / name).write_text("JOB A n.sub\n")
-    tool = str(nested / "condor_submit_dag")
-    done = hydrator("wrap", "-d", "A=o:1", "--", tool, "one.dag", "two.dag", cwd=nested, status=2)
-    assert done.stdout == b""
-    assert b"several of the DAG files have a node A: use 0.A or 1.A" in done.stderr
-
-
 @pytest.mark.parametrize("kind", ["FINAL", "PROVISIONER", "SERVICE"])
 def test_datasets_for_all_nodes_apply_to_job_nodes_only(tmp_path, kind):
     (tmp_path / "x.dag").write_text(f"JOB A @=end\nexecutable = x\n@end\n{kind} F {{\nexecutable = x\n}}\n")
@@ -595,14 +587,6 @@ def test_quoted_node_name_may_be_given_without_quotes(tmp_path):
     assert b'VARS "A B" +RequiredDatasets="{\\"o:1\\"}"' in done.stdout
 
 
-@pytest.mark.parametrize("text", ["JOBS A a.sub\n", "hello world\n", "\x00\n"])
-def test_file_that_is_neither_dag_nor_submit_file_is_one_sentence(tmp_path, text):
-    (tmp_path / "x").write_text(text)
-    done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path, status=2)
-    assert done.stdout == b""
-    assert b"neither a DAG file nor a submit file" in done.stderr
-
-
 @pytest.mark.outside
 def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
     (tmp_path / "x.sub").write_text("include command : /bin/true\nexecutable = a\nqueue\n")
@@ -610,10 +594,3 @@ def test_wrap_passes_datasets_as_a_default_if_the_file_may_set_them(tmp_path):
     words, notice = told(tmp_path, "-d", "o:1,o:2", "--", str(tool), "x.sub")
     assert words == ['MY.RequiredDatasets={"o:1", "o:2"}', "x.sub"]
     assert "that list replaces the new one, and DataLocalityKey is left to the schedd" in notice
-
-
-def test_wrap_of_condor_submit_rejects_a_dag(tmp_path):
-    (tmp_path / "x.dag").write_text("JOB A a.sub\n")
-    done = hydrator("wrap", "-d", "o:1", "--", "condor_submit", "x.dag", cwd=tmp_path, status=2)
-    assert done.stdout == b""
-    assert b"x.dag is a DAG file: give condor_submit_dag instead of condor_submit after --" in done.stderr
