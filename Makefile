@@ -26,8 +26,8 @@ INSIDE := -m "not outside and not pool and not rucio and not slow" tests/unit te
 # areas of tests/integration, at most a quarter of an hour each on two cores: their files, test_….py
 POOL_AREAS := condor rucio pacing submit rapthor toil staging daemon why neighbours
 condor := authorization between_pools condor condor_c end_to_end hook pool slot_merge two_collectors
-rucio := storage_rucio
-pacing := network openings pool_load start_record
+rucio := rucio_end_to_end rucio_login storage_rucio
+pacing := auto network openings pool_load start_record
 submit := gpus job_start submit_language transform wrap
 rapthor := rapthor_reader rapthor_slot submit_rapthor
 toil := toil
@@ -109,7 +109,7 @@ wheels: $(READY) ## dist/: the project's wheel and those that it needs, for depl
 packages: $(READY) ## dist/packages: .deb for Debian 12 and 13, .rpm for Enterprise Linux 9 and 10, from the lock, reproducibly
 	$(BIN)/python -m scripts.packages dist/packages
 
-demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default) or rucio
+demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default), rucio or dmapi (a stand-in)
 	$(BIN)/python -m testbed.demo --catalogue $(CATALOGUE)
 
 playground: $(READY) ## a shell on a pool of three sites with the daemon; POOL=bare for one site without it

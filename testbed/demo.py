@@ -1,6 +1,6 @@
 """Demo: jobs with only ``+RequiredDatasets`` run where their data is (``make demo``).
 
-    python -m testbed.demo [--catalogue file|rucio] [--release 25.14|23.9]
+    python -m testbed.demo [--catalogue file|rucio|dmapi] [--release 25.14|23.9]
 
 Sets up a pool of three sites and the daemon, submits jobs, and checks each against the catalogue's content
 when the job started. Then a dataset arrives at one site and another one leaves, and the checks are
@@ -18,19 +18,23 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal, NoReturn, Protocol
+from types import FrameType, TracebackType
+from typing import Any, Literal, NoReturn, Protocol, Self
 
 import httpx
 from rich import box
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from .cached import Unavailable
+from .dmapi_holdings import DmapiHoldings
+from .dmapi_standin import DmapiStandIn
 from .installation import Installation, ListedCatalogue
 from .pool import THREE_SITES, Pool, ToolFailed
 from .rucio import RucioServer, server_python
@@ -69,7 +73,12 @@ class Tellable(Protocol):
 
 
 class Holdings(Tellable, Protocol):
-    """A catalogue for the daemon whose content the demo changes."""
+    """A catalogue for the daemon whose content the demo changes.
+
+    ``on_its_way`` is the state of a dataset in transfer, as far as the catalogue reports it.
+    """
+
+    on_its_way: str
 
     def section(self) -> str:
         """Its part of the daemon's configuration, in TOML."""
@@ -89,6 +98,8 @@ class Holdings(Tellable, Protocol):
 
 class ListedHoldings(ListedCatalogue):
     """:class:`Holdings` in the embedded ``file`` catalogue."""
+
+    on_its_way = "STAGING"
 
     def __init__(self, folder: Path, sites: Sequence[str]) -> None:
         self._held: dict[str, dict[str, str]] = {}
@@ -137,6 +148,8 @@ class RucioHoldings:
 
     ``origin`` is the element without a site.
     """
+
+    on_its_way = "STAGING"
 
     def __init__(
         self, server: RucioServer, folder: Path, sites: Sequence[str], scope: str = "lofar", files: int = 4
@@ -190,6 +203,18 @@ class RucioHoldings:
         """Let the transfer that :meth:`send` began end well."""
         self._server.do("transferred", did=did, rse=self._disks[site])
 
+    def fail(self, did: str, site: str, error: str = "testbed") -> None:
+        """Let the transfer that :meth:`send` began fail with *error*."""
+        self._server.do("fail", did=did, rse=self._disks[site], error=error)
+
+    def archive(self, did: str, site: str) -> None:
+        """Add a dataset that is on tape at *site* and nowhere else."""
+        self._dids.append(did)
+        tape = {"did": did, "rse": self._tapes[site]}
+        self._server.seed(
+            ("add_dataset", {**tape, "files": self._files}), ("replicate", tape), ("abacus", {})
+        )
+
     def promise(self, did: str, site: str) -> None:
         """Add a rule for *did* on disk at *site*; nothing is transferred before :meth:`convey`."""
         self._server.do("replicate", did=did, rse=self._disks[site])
@@ -197,6 +222,10 @@ class RucioHoldings:
     def convey(self, site: str, files: int) -> None:
         """Let Rucio's conveyor transfer the next *files* files that rules require at *site* (mocked)."""
         self._server.do("convey", rse=self._disks[site], most=files)
+
+    def expire(self, did: str, site: str, seconds: float) -> None:
+        """Let the rules for the disk of *site* end in so many *seconds*."""
+        self._server.do("end_rules_in", did=did, rse=self._disks[site], seconds=seconds)
 
     def leave(self, did: str, site: str) -> None:
         self._server.do("remove", did=did, rse=self._disks[site])
@@ -335,12 +364,24 @@ _PLAIN: Mapping[str, Any] = {"title_justify": "left", "title_style": "bold", "bo
 
 
 class DemoOutput:
-    """Terminal output: a line a step with the time since the start."""
+    """Terminal output: a line a step with the time since the start, and a spinner on a terminal."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         self._console = Console(highlight=False, width=None if terminal else 120)
+        self._status: Status | None = self._console.status("starting") if terminal else None
+
+    def __enter__(self) -> Self:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status:
+            self._status.stop()
 
     @property
     def seconds(self) -> float:
@@ -348,6 +389,8 @@ class DemoOutput:
 
     def step(self, text: str) -> None:
         self.say(f"[{self.seconds:6.1f} s] {text}")
+        if self._status:
+            self._status.update(text.replace("[", r"\["))
 
     def say(self, text: str, style: str | None = None) -> None:
         self._console.print(text, style=style, markup=False, soft_wrap=True)
@@ -447,8 +490,8 @@ class Demo:
 
         self.output.step(f"a copy of {TWO} is on its way to UK")
         self.timeline.change(lambda: self.holdings.send(TWO, "UK"))
-        self.until_slots("UK", TWO, "STAGING")
-        self.output.step(f"the slots of UK advertise STAGING; {self.mood(waiting)}")
+        self.until_slots("UK", TWO, self.holdings.on_its_way)
+        self.output.step(f"the slots of UK advertise {self.holdings.on_its_way}; {self.mood(waiting)}")
         self.output.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
         self.timeline.change(lambda: self.holdings.arrive(TWO, "UK"), lambda: self.holdings.leave(FOUR, "NL"))
         self.until_slots("UK", TWO, "AVAILABLE")
@@ -575,25 +618,34 @@ def _holdings(kind: str, folder: Path, sites: Sequence[str], output: DemoOutput)
     if kind == "file":
         yield ListedHoldings(folder, sites)
         return
+    if kind == "dmapi":
+        with DmapiStandIn() as standin:
+            output.step(f"a stand-in for SKA's DMAPI and Site Capabilities at {standin.root}")
+            yield DmapiHoldings(standin, folder, sites)
+        return
     with RucioServer.start(folder / "rucio") as server:
         output.step(f"a real Rucio server at {server.url}")
         yield RucioHoldings(server, folder, sites)
 
 
 def _prepare(catalogue: str, release: str | None, output: DemoOutput) -> str:
-    """Prepare the real parts; return HTCondor's version."""
-    if catalogue == "rucio":
-        output.step("looking for a Rucio server (built once, about half a minute)")
-        server_python()
+    """Prepare the real parts that are not built in parallel; return HTCondor's version."""
     output.step(f"looking for HTCondor {release or ''}".rstrip())
-    return Pool.prepare(release, output.step)
+    if catalogue != "rucio":
+        return Pool.prepare(release, output.step)
+    output.step("looking for a Rucio server (built once, about half a minute)")
+    with ThreadPoolExecutor(1) as beside:
+        rucio = beside.submit(server_python)
+        version = Pool.prepare(release, output.step)
+        rucio.result()
+    return version
 
 
 def run(catalogue: str, release: str | None) -> int:
     """Set everything up, play, check, and end everything; return the exit status."""
     names = [site.name for site in THREE_SITES]
     with ExitStack() as stack:
-        output = DemoOutput()
+        output = stack.enter_context(DemoOutput())
         output.say(INTRODUCTION, style="bold")
         version = _prepare(catalogue, release, output)
         cores = ", ".join(f"{site.name} {site.cpus} cores" for site in THREE_SITES)
@@ -635,7 +687,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m testbed.demo", description="Jobs follow their data on a real HTCondor pool."
     )
-    parser.add_argument("--catalogue", choices=["file", "rucio"], default="file", help="(%(default)s)")
+    parser.add_argument(
+        "--catalogue", choices=["file", "rucio", "dmapi"], default="file", help="(%(default)s)"
+    )
     parser.add_argument("--release", default="25.14", help="25.14 or 23.9 (%(default)s)")
     options = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -45,13 +45,15 @@ class Fault:
     """Faults in answers.
 
     ``spoil`` makes another answer of the true one. ``deliver`` writes an answer to the client in its own way,
-    by default correctly. ``refuses`` accepts no connection. ``only`` is a pattern of the paths that it
+    by default correctly. ``hold`` is called before the request reaches the server. ``refuses`` accepts no
+    connection. ``only`` is a pattern of the paths that it
     applies to; ``after`` lets that many of these requests through first.
     """
 
     name: str
     spoil: Callable[[Answer], Answer] = lambda answer: answer
     deliver: "Callable[[Answer, _Request], None] | None" = None
+    hold: "Callable[[_Request], None] | None" = None
     refuses: bool = False
     only: str = ""
     after: int = 0
@@ -164,6 +166,8 @@ class _Request(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.asked.append(self.path)
         fault = self.server.due(self.path)
+        if fault is not None and fault.hold is not None:
+            fault.hold(self)
         answer = self._upstream(body)
         if fault is not None:
             answer = fault.spoil(answer)
@@ -212,6 +216,12 @@ def whole(answer: Answer, request: _Request) -> None:
 
 def never(_answer: Answer, request: _Request) -> None:
     """Send nothing, as long as the fault is active."""
+    while not request.healthy(0.05):
+        pass
+
+
+def hold_until_healed(request: _Request) -> None:
+    """Keep the request from the server as long as the fault is active."""
     while not request.healthy(0.05):
         pass
 

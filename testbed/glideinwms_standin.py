@@ -11,6 +11,10 @@ noted down. It has those rules that concern a policy:
 - match_expr is evaluated with ``job``, ``glidein`` and ``attr_dict``. The policy is called only when it
   was true, and only an answer equal to True counts. Exceptions are swallowed and count as no match.
 - Jobs that match n entries are requested 1/n at each.
+- frontend.xml is read as a whole before anything else: one element or parameter that the frontend does not
+  know ends the reconfiguration. Attributes have no ``const`` (the factory's have), the files of a group no
+  ``after_group``, and a list such as ``<files>`` no parameters at all (creation/lib/cWParams.py and
+  cvWParams.py of the master branch, read in November 2026).
 
 The job query is a ClassAd constraint: the schedd evaluates it, in this module ``select_jobs``.
 """
@@ -32,6 +36,35 @@ DUMMIES: Mapping[str, Any] = {"string": "a", "int": 1, "bool": True, "real": 1.0
 Ad = Mapping[str, Any]
 
 
+_ATTR = {"name", "value", "parameter", "glidein_publish", "job_publish", "type", "comment"}
+_FILE = {
+    *("absfname", "relfname", "const", "executable", "wrapper", "untar", "period", "prefix", "type"),
+    *("after_entry", "comment"),
+}
+_UNTAR = {"cond_attr", "dir", "absdir_outattr", "comment"}
+PARAMETERS: Mapping[str, set[str]] = {
+    "frontend/attrs/attr": _ATTR,
+    "frontend/files/file": _FILE | {"after_group"},
+    "frontend/files/file/untar_options": _UNTAR,
+    "frontend/groups/group": {"name", "enabled", "comment"},
+    "frontend/groups/group/attrs/attr": _ATTR,
+    "frontend/groups/group/files/file": _FILE,
+    "frontend/groups/group/files/file/untar_options": _UNTAR,
+    "frontend/groups/group/match": {"match_expr", "start_expr", "policy_file", "comment"},
+    "frontend/groups/group/match/factory": {"query_expr", "comment"},
+    "frontend/groups/group/match/factory/match_attrs/match_attr": {"name", "type", "comment"},
+    "frontend/groups/group/match/factory/collectors/collector": {
+        *("node", "DN", "factory_identity", "my_identity", "comment"),
+    },
+    "frontend/groups/group/match/job": {"query_expr", "comment"},
+    "frontend/groups/group/match/job/match_attrs/match_attr": {"name", "type", "comment"},
+    "frontend/groups/group/match/job/schedds/schedd": {"fullname", "DN", "comment"},
+}
+"""The parameters that the frontend knows of each element, as far as our fragments go."""
+_LISTS = {"attrs", "files", "groups", "match_attrs", "collectors", "schedds"}
+_ATTR_TYPES = ("string", "int", "expr")
+
+
 class Refused(Exception):
     """A configuration that a reconfiguration rejects."""
 
@@ -50,10 +83,56 @@ class Group:
     job_attrs: Mapping[str, str]
 
 
+def parse_frontend(text: str) -> ET.Element:
+    """Read *text*, frontend.xml or a fragment of it whose root is ``frontend``, ``groups`` or ``group``.
+
+    Raises:
+        Refused: the frontend does not know an element, a parameter or its value.
+    """
+    root = ET.fromstring(text)
+    above = {"frontend": "", "groups": "frontend/", "group": "frontend/groups/"}
+    if root.tag not in above:
+        raise Refused(f"Unknown parameter {root.tag}")
+    _check_parameter(root, above[root.tag] + root.tag)
+    return root
+
+
+def _check_parameter(element: ET.Element, path: str) -> None:
+    known = PARAMETERS.get(path, set())
+    if path != "frontend" and path not in PARAMETERS and element.tag not in _LISTS:
+        raise Refused(f"Unknown parameter {path}")
+    if unknown := sorted(set(element.attrib) - known):
+        raise Refused(f"Unknown parameter {path}.{unknown[0]}")
+    if element.tag == "attr" and element.attrib.get("type", "string") not in _ATTR_TYPES:
+        raise Refused(f"{path}: wrong attribute type {element.attrib['type']}")
+    if element.tag == "file":
+        _file_rules(element.attrib, path)
+    for child in element:
+        _check_parameter(child, f"{path}/{child.tag}")
+
+
+def _file_rules(file: Mapping[str, str], path: str) -> None:
+    """Raise if parameters of an executable, periodic or configuration file exclude each other."""
+
+    def is_true(name: str, default: str = "False") -> bool:
+        return file.get(name, default).lower() == "true"
+
+    runs = is_true("executable")
+    kind = file.get("type", "")
+    if not file.get("absfname"):
+        raise Refused(f"{path}: a file without absfname")
+    if runs and (not is_true("const", "True") or is_true("untar") or is_true("wrapper")):
+        raise Refused(f"{path}: an executable must be const, and neither untarred nor a wrapper")
+    if int(file.get("period", "0")) > 0 and not runs:
+        raise Refused(f"{path}: a periodic file must be executable")
+    if kind and runs != kind.startswith("run"):
+        raise Refused(f"{path}: type {kind} does not go with executable={runs}")
+
+
 def groups_of(file: Path, policies: Path) -> dict[str, Group]:
     """Return the groups in *file*, with the policies of *policies* instead of a frontend's own."""
     found = {}
-    for element in ET.parse(file).iter("group"):
+    for element in parse_frontend(file.read_text()).iter("group"):
         match = _child(element, "match")
         factory, job = _child(match, "factory"), _child(match, "job")
         policy = match.attrib["policy_file"]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from . import (
+    apache,
     browser,
     debian,
     debs,
@@ -52,6 +53,7 @@ def _parts() -> dict[str, Callable[[], object]]:
     parts["Rucio"] = rucio.server_python
     parts["Rucio on PostgreSQL"] = lambda: rucio.server_python(postgresql=True)
     parts["PostgreSQL"] = lambda: postgres.initdb()[0]
+    parts["Apache"] = lambda: apache.apache2()[0]
     parts["libfaketime"] = stepped.fake_clock
     parts["nginx"] = lambda: nginx.nginx_program()[0]
     parts["Rapthor"] = rapthor.python

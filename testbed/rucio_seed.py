@@ -367,6 +367,22 @@ def end_rule(session, rule):
 
 
 @command
+def lock_rule(session, rule):
+    """Lock one rule: Rucio's cleaner does not look at it."""
+    from rucio.core.rule import update_rule
+
+    update_rule(rule, {"locked": True}, session=session)
+
+
+@command
+def deny_rule(session, rule):
+    """Deny a rule that waits for approval: Rucio deletes it."""
+    from rucio.core.rule import deny_rule as deny
+
+    deny(rule, approver=_root(), reason=None, session=session)
+
+
+@command
 def delete_rule(session, rule):
     """Delete one rule as a client does: it ends in an hour at the latest."""
     from rucio.core.rule import delete_rule as delete
@@ -490,6 +506,20 @@ def count_requests(session, rse):
 
 
 @command
+def completed(session, scope):
+    """Return the completed rules of *scope*: [name, storage element, when (Unix s)] of each rule."""
+    from datetime import UTC
+
+    from rucio.core.rule import list_rules
+
+    return [
+        [rule["name"], rule["rse_expression"], rule["updated_at"].replace(tzinfo=UTC).timestamp()]
+        for rule in list_rules(filters={"scope": _scope(scope)}, session=session)
+        if rule["state"].name == "OK"
+    ]
+
+
+@command
 def fail(session, did, rse, error="testbed"):
     """Let the transfers to *rse* that are still to come fail with *error*: the rule becomes STUCK."""
     from rucio.db.sqla.constants import ReplicaState
@@ -559,6 +589,26 @@ def abacus(session):
     for request in todo:
         update_collection_replica(request, session=session)
     return len(todo)
+
+
+@command
+def add_identity(session, dn):
+    """Let a client with a certificate of the name *dn* log in as root."""
+    from rucio.core.identity import add_account_identity
+    from rucio.db.sqla.constants import IdentityType
+
+    add_account_identity(
+        identity=dn, type_=IdentityType.X509, account=_root(), email="hydrator@localhost", session=session
+    )
+
+
+@command
+def expire_tokens(session):
+    """Make every token invalid, as its expiry would."""
+    from rucio.db.sqla import models
+    from sqlalchemy import delete
+
+    session.execute(delete(models.Token))
 
 
 @command
@@ -662,6 +712,9 @@ def seeding(rucio, key):
 
     def application(environ, start_response):
         known = environ.get("HTTP_X_TESTBED_KEY") == key
+        if known and environ.get("HTTP_X_TESTBED_CLIENT"):
+            environ["SSL_CLIENT_S_DN"] = environ["HTTP_X_TESTBED_CLIENT"]  # Apache saw this certificate
+            known = False
         if environ["PATH_INFO"] != "/testbed/seed" or not known:
             return _meter(rucio, environ, start_response)
         try:

@@ -1,5 +1,6 @@
 """The tests of the Rucio catalogue for Rucio only; tests/gate/test_rucio.py has the catalogue contract."""
 
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -48,6 +49,12 @@ class TestOnlyRucio(RucioTests):
         self.server.do("transferred", **where)
         assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
+    def test_a_dataset_that_leaves_has_no_replica(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
+        assert {site for site, *_ in self.read_states_of(did)} == {CAM, RAL}
+        self.server.do("remove", did=did, rse="CAM-DISK")
+        assert self.read_states_of(did) == {(RAL, COMPLETE, 1.0)}
+
     def test_a_dataset_is_complete_by_its_cheap_rows_before_a_count(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-DISK"}
@@ -77,6 +84,15 @@ class TestOnlyRucio(RucioTests):
         assert self.read_states_of(did) == set()
         assert "ORIGIN" in self.open.read(frozenset()).unmapped_storages
 
+    def test_a_deleted_storage_element_is_not_listed(self):
+        name = f"GONE-{self.scope[5:]}"
+        self.server.seed(
+            ("add_rse", {"rse": name, "attributes": {"site": "GONE"}}), ("delete_rse", {"rse": name})
+        )
+        survey = self.open.read(frozenset())
+        assert "GONE" not in survey.sites
+        assert name not in survey.unmapped_storages
+
     def test_data_at_an_element_that_was_deleted_leaves_although_its_rows_remain(self):
         name, site = f"GONE-{self.scope[5:]}", Site(f"GONE{self.scope[5:]}")
         self.server.seed(("add_rse", {"rse": name, "attributes": {"site": site}}))
@@ -90,6 +106,18 @@ class TestOnlyRucio(RucioTests):
             memory = apply_survey(memory, self.open.read({did}), {did}, now=utc_now())
             assert site in memory.sites, "it was looked at: nothing is there"
             assert memory.records[did].facts == {}
+
+    def test_data_at_an_element_that_moved_to_another_site_leaves_the_first(self):
+        name, site = f"MOVED-{self.scope[5:]}", Site(f"OLD{self.scope[5:]}")
+        self.server.seed(("add_rse", {"rse": name, "attributes": {"site": site}}))
+        did = self.dataset("L1")
+        self.server.seed(("place", {"did": did, "rse": name}))
+        catalogue = self.catalogue(attributes_every=timedelta(0))
+        memory = apply_survey(CatalogueMemory(), catalogue.read({did}), {did}, now=utc_now())
+        self.server.seed(("set_rse_attribute", {"rse": name, "key": "site", "value": "CAM"}))
+        memory = apply_survey(memory, catalogue.read({did}), {did}, now=utc_now())
+        assert memory.records[did].facts.keys() == {CAM}
+        catalogue.close()
 
     @pytest.mark.parametrize("kind", ["dataset", "container", "dataset of a container"])
     def test_a_did_that_expires_soon_is_not_complete(self, kind):
@@ -190,6 +218,43 @@ class TestOnlyRucio(RucioTests):
         self.server.do("transferred", **where)
         assert self.read_states_of(did) == {(CAM, COMPLETE, 1.0)}
 
+    def new_disk(self) -> str:
+        """Create a disk at CAM for this test only: the conveyor transfers all that rules want there."""
+        name = f"CAM-{self.scope[5:]}"
+        self.server.seed(("add_rse", {"rse": name, "attributes": {"site": "CAM"}}))
+        return name
+
+    def test_a_transfer_by_the_conveyor_has_a_completion_estimate(self):
+        disk = self.new_disk()
+        did = self.dataset("L1")
+        ticks = itertools.count()
+        slow = RucioCatalogue(self.settings, lambda: utc_now() + next(ticks) * timedelta(minutes=10))
+        self.server.do("replicate", did=did, rse=disk)
+        read_states_of = []
+        for _ in range(4):
+            (replica,) = self.read(did, slow).replicas
+            read_states_of.append((replica.state, replica.fraction, replica.provenance.ready_at is not None))
+            ready, provenance_of = utc_now() + next(ticks) * timedelta(minutes=10), replica.provenance
+            self.server.do("convey", rse=disk, most=1)
+        assert read_states_of == [(INCOMING, n / 4, n > 1) for n in range(4)]
+        assert abs(provenance_of.ready_at - ready) < timedelta(minutes=15)  # ten, and what the calls took
+        assert provenance_of.ready_error < timedelta(minutes=5)
+        (replica,) = self.read(did, slow).replicas
+        assert (replica.state, replica.provenance.ready_at) == (COMPLETE, None)
+        slow.close()
+
+    def test_a_recall_from_tape_completes(self):
+        disk = self.new_disk()
+        did = Did(f"{self.scope}:L1")
+        self.server.do("add_dataset", did=did, rse="RAL-TAPE", files=2)
+        self.server.do("replicate", did=did, rse="RAL-TAPE")
+        self.server.do("replicate", did=did, rse=disk)
+        assert self.read_states_of(did) == {(RAL, ON_TAPE, 0.0), (CAM, INCOMING, 0.0)}
+        self.server.do("convey", rse=disk, most=1)
+        assert self.read_states_of(did) == {(RAL, ON_TAPE, 0.0), (CAM, INCOMING, 0.5)}
+        self.server.do("convey", rse=disk)
+        assert self.read_states_of(did) == {(RAL, ON_TAPE, 0.0), (CAM, COMPLETE, 1.0)}
+
     def test_a_rule_that_any_of_several_sites_fulfils_counts_at_none(self):
         did = self.dataset("L1")
         self.server.do("replicate", did=did, rse="CAM-DISK|RAL-DISK", asynchronous=True)
@@ -272,6 +337,16 @@ class TestOnlyRucio(RucioTests):
         self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
         assert self.read_states_of(did) == {(CAM, PARTIAL, 0.25), (CAM, PARTIAL, 0.5)}
 
+    def test_halves_are_listed_again_when_their_counts_changed(self):
+        catalogue = self.catalogue(verify_every=timedelta(hours=1))
+        did = self.halves("L1", "CAM-DISK2")
+        for _ in range(2):
+            assert self.read(did, catalogue).replicas[0].state == COMPLETE
+        self.server.do("place", did=did, rse="CAM-DISK", files=1, after=2)
+        whole = self.read(did, catalogue).replicas[0]
+        assert "3 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
+        catalogue.close()
+
     def test_a_staging_area_is_disk_for_as_long_as_its_rule_lasts(self):
         did = self.dataset("L1")
         where = {"did": did, "rse": "CAM-STAGING"}
@@ -292,6 +367,21 @@ class TestOnlyRucio(RucioTests):
         self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": None, "state": state}))
         assert self.read_states_of(did) == set()
 
+    def test_a_dataset_in_two_containers_counts_in_both(self):
+        one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (RAL, COMPLETE, 1.0))
+        both, alone = Did(f"{self.scope}:both"), Did(f"{self.scope}:alone")
+        self.server.do("add_container", did=both, children=[one, two])
+        self.server.do("add_container", did=alone, children=[one])
+        readings = self.open.read({both, alone, one}).readings
+        read_states_of = {
+            did: {(r.site, r.state, r.fraction) for r in seen.replicas} for did, seen in readings.items()
+        }
+        assert read_states_of == {
+            one: {(CAM, COMPLETE, 1.0)},
+            alone: {(CAM, COMPLETE, 1.0)},
+            both: {(CAM, PARTIAL, 0.5), (RAL, PARTIAL, 0.5)},
+        }
+
     def test_a_rule_on_a_container_that_spreads_single_files_moves_its_datasets(self):
         one, two = self.dataset("L1"), self.dataset("L2")
         container, top = Did(f"{self.scope}:both"), Did(f"{self.scope}:top")
@@ -302,3 +392,12 @@ class TestOnlyRucio(RucioTests):
         assert self.read_states_of(one) == {(CAM, INCOMING, 0.0)}
         assert self.read_states_of(top) == {(CAM, INCOMING, 0.5)}
         assert self.read_states_of(two) == {(CAM, COMPLETE, 1.0)}
+
+    def test_a_container_names_its_stuck_dataset_and_the_reason(self):
+        one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (CAM, INCOMING, 0.5))
+        self.server.do("fail", did=two, rse="CAM-DISK", error="no space left")
+        container = Did(f"{self.scope}:both")
+        self.server.do("add_container", did=container, children=[one, two])
+        assert self.read_states_of(container) == {(CAM, STUCK, 0.75)}
+        assert two in self.provenance_of(container).reason
+        assert "no space left" in self.provenance_of(container).reason

@@ -38,6 +38,7 @@ from tests.deploy.packages import (
 )
 from tests.parts import needs, without
 from tests.pythons import copy_python, pythons
+from tests.umask import umask
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1800)]
 
@@ -77,6 +78,24 @@ def query(rpm: Path, *options: str) -> str:
     tool, environment = rpm_program("rpm")
     command = [str(tool), "--dbpath", f"{rpm.parent}/none", "--query", "--package", *options, str(rpm)]
     return subprocess.check_output(command, text=True, env={"PATH": "/usr/bin:/bin", **environment})
+
+
+def test_the_rpms_for_both_releases_differ_only_in_the_package_of_python(rpms):
+    both = [rpms_for(target, rpms) for target in (EL9, EL10)]
+    assert both[0].keys() == both[1].keys() == {package.name for package in PACKAGES}
+    for name in both[0]:
+        content = [query(of[name], "--dump", "--scripts", "--configfiles") for of in both]
+        assert content[0] == content[1], name
+    old, new = ([*query(of[DAEMON.name], "--requires").splitlines()] for of in both)
+    assert set(old) - set(new) == {"python3.12"}
+    assert set(new) - set(old) == {"python3 >= 3.12"}
+
+
+def test_equal_sources_give_equal_rpms_whatever_the_umask(tmp_path, rpms):
+    with umask(0o077):
+        again = make(*PACKAGES, target=EL9, folder=tmp_path)
+    for rpm in again:
+        assert rpm.read_bytes() == (rpms / rpm.name).read_bytes(), rpm.name
 
 
 def test_the_rpms_name_their_dependencies_files_and_scriptlets(rpms):

@@ -1,4 +1,7 @@
-"""The page for people in a real Chromium: both colour schemes, keyboard alone, and axe-core's rules."""
+"""The page for people in a real Chromium: both colour schemes, keyboard alone, and axe-core's rules.
+
+``HYDRATOR_SCREENSHOTS=FOLDER python -m pytest tests/deploy/test_page.py`` takes pictures of the pages.
+"""
 
 import os
 import sys
@@ -8,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -17,6 +21,7 @@ from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from testbed.browser import chromium, driver
+from testbed.patience import wait_for
 from tests.deploy.page_world import (
     DATASETS,
     MANY_DATASETS,
@@ -221,6 +226,20 @@ def test_the_first_screen_of_fifty_sites_and_5000_datasets_has_the_answer(opened
         assert box["x"] + box["width"] <= 1280, part
 
 
+def test_the_page_of_fifty_sites_and_5000_datasets_is_quick_and_small(large_url):
+    took = []
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        for _ in range(10):
+            begin, cpu_begin = time.perf_counter(), time.process_time()
+            with client.stream("GET", large_url) as answer:
+                took.append((time.process_time() - cpu_begin, time.perf_counter() - begin))
+                size = sum(map(len, answer.iter_raw()))
+    quickest = min(seconds for _, seconds in took)
+    print(f"first byte after {1000 * quickest:.0f} ms at best, {size / 1000:.1f} kB")
+    assert min(took)[0] < 0.1, "seconds of CPU, as other tests may have the machine"
+    assert size < 20_000
+
+
 # live
 
 
@@ -315,3 +334,41 @@ def test_the_form_finds_datasets_by_keyboard_and_without_scripts(opened):
     page.keyboard.press("Enter")
     page.wait_for_url("**/dataset?did=lofar%3AL200037")
     assert page.get_by_role("heading", name="Dataset lofar:L200037").count() == 1
+
+
+def test_the_page_never_moves(opened):
+    assert opened().evaluate("document.getAnimations({subtree: true}).length") == 0
+
+
+def photographed(page, taken):
+    """Take the picture; return None while Chromium has no frame, as on a busy machine."""
+    from playwright.sync_api import Error
+
+    try:
+        return page.screenshot(path=taken)
+    except Error as error:
+        if "Unable to capture screenshot" not in str(error):
+            raise
+        return None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "width", "height", "scheme"),
+    [
+        ("page-light", "overview", 1280, 800, "light"),
+        ("page-dark", "overview", 1280, 800, "dark"),
+        ("page-run", "run", 1280, 420, "light"),
+        ("page-dataset", "dataset", 1280, 1000, "light"),
+        ("page-narrow", "overview", 375, 760, "dark"),
+    ],
+)
+def test_it_can_be_photographed(opened, tmp_path, name, kind, width, height, scheme):
+    folder = Path(os.environ.get("HYDRATOR_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = folder / f"{name}.png"
+    page = opened(PATHS[kind], color_scheme=scheme, timezone_id="UTC")
+    page.clock.set_fixed_time(NOON)  # times of today are short
+    page.reload()
+    page.set_viewport_size({"width": width, "height": height})
+    wait_for(lambda: photographed(page, taken), 10, "a picture of the page")
+    assert taken.read_bytes().startswith(b"\x89PNG")

@@ -14,9 +14,10 @@ from testbed.dmapi_standin import DmapiStandIn
 from testbed.faults import FaultProxy
 from testbed.rucio_standin import RucioStandIn
 
+from .length import chosen
 from .sources import CAM, FULL, RAL, SHRUNK, Asked, DmapiSource, RucioSource
 
-POLLS = 2
+POLLS = chosen(2, 5)
 """How long a fault lasts."""
 SOURCES = {"rucio (stand-in)": RucioSource, "dmapi (stand-in)": DmapiSource}
 

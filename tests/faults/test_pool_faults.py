@@ -102,6 +102,14 @@ class Beside:
         (states,) = [line for line in lines if line.startswith("DatasetStates = ")]
         return f"'{did}'" in states
 
+    def in_collector(self) -> dict[str, int]:
+        """Return the generations by site, as an operator sees them."""
+        attributes = ("DataLocalitySite", "DataLocalityGeneration")
+        return {
+            ad[attributes[0]]: ad[attributes[1]]
+            for ad in self.pool.ads('MyType == "DataLocality"', *attributes)
+        }
+
 
 @pytest.fixture
 def beside(troubled: Pool, tmp_path: Path) -> Iterator[Callable[..., Beside]]:
@@ -124,6 +132,18 @@ def goes_on(daemon: Beside) -> CycleReport:
     assert daemon.in_files(QUEUED)
     assert {outcome.publisher: outcome.error for outcome in report.results}["file"] is None
     return report
+
+
+def test_a_schedd_that_is_down_keeps_its_demand(beside, troubled):
+    daemon = beside()
+    daemon.settle()
+    troubled.stop_daemon("schedd")
+    try:
+        for _ in range(3):
+            goes_on(daemon)
+    finally:
+        troubled.start_daemon("schedd")
+    daemon.settle()
 
 
 def test_a_schedd_that_hangs_costs_one_timeout_and_keeps_its_demand(beside, troubled):
@@ -151,6 +171,24 @@ def test_a_schedd_that_denies_us_keeps_its_demand_and_is_named(beside, troubled)
         assert "authenticated the client as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
     finally:
         troubled.reconfig(schedd="")
+    daemon.settle()
+
+
+def test_a_collector_that_is_down_gets_every_ad_when_it_is_back_and_empty(beside, troubled):
+    daemon = beside()
+    daemon.settle()
+    before = daemon.in_collector()
+    troubled.stop_daemon("collector")
+    try:
+        goes_on(daemon)
+        assert daemon.cycle.demand_error
+    finally:
+        troubled.start_daemon("collector")
+    wait_for(
+        lambda: daemon.run().is_complete and daemon.in_collector().keys() == before.keys(), 60, "the ads"
+    )
+    assert all(daemon.in_collector()[site] >= number for site, number in before.items())
+    troubled.wait_ready()
     daemon.settle()
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -93,6 +94,106 @@ def test_ads_stay_while_the_daemon_is_away_and_when_it_returns_without_its_catal
         assert {site: claims(read(site)) for site in SITES} == {
             site: claims(ad) for site, ad in before.items()
         }
+
+
+class Mounted(Daemon):
+    """A daemon with a small disk of its own in place of one of its folders."""
+
+    def __init__(self, folder: Path, place: str) -> None:
+        self.place = folder / place
+        self.place.mkdir()
+        mount = 'mount -t tmpfs -o size=3m none "$0" && exec "$@"'
+        words = ("unshare", "--mount", "--propagation", "private", "sh", "-c", mount, str(self.place))
+        super().__init__(folder, before=words)
+
+    def inside(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = ["nsenter", f"--target={self.process.pid}", "--mount", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def fill(self) -> None:
+        done = self.inside("dd", "if=/dev/zero", f"of={self.place}/filler", "bs=4096")
+        assert "No space left" in done.stderr
+
+    def free(self) -> None:
+        assert self.inside("rm", f"{self.place}/filler").returncode == 0
+
+    def file(self, site: str) -> str | None:
+        if self.place.name != "ads":
+            return super().file(site)
+        done = self.inside("cat", f"{self.place}/{site}.ad")
+        return done.stdout if done.returncode == 0 else None
+
+    def saved(self) -> int:
+        look = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute("
+        look += "\"select generation from ads where site = 'CAM'\").fetchone()[0])"
+        done = self.inside(sys.executable, "-c", look, f"{self.place}/state.sqlite")
+        return int(done.stdout or 0)
+
+
+needs_mounts = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("nsenter") is None, reason="needs root, to mount a small disk"
+)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Mounted]]:
+    running = []
+
+    def make(place: str) -> Mounted:
+        daemon = Mounted(tmp_path, place)
+        running.append(daemon)
+        daemon.catalogue(FULL)
+        daemon.start()
+        wait_for(lambda: daemon.lists("CAM", "lofar:L1"), SECONDS, "the first ads")
+        return daemon
+
+    yield make
+    for daemon in running:
+        daemon.stop()
+
+
+@needs_mounts
+def test_the_disk_of_the_state_is_full_and_publishing_goes_on(mounted):
+    daemon = mounted("state")
+    daemon.fill()
+    goes_on(daemon)
+    unsaved = '"unsaved": "the state cannot be read or written'
+    wait_for(
+        lambda: unsaved in daemon.log.read_text(), SECONDS, "the log of the cycle, which follows its ads"
+    )
+    wait_for(lambda: daemon.metric("hydrator_state_saved") == 0, SECONDS, "the metric to follow")
+    daemon.free()
+    wait_for(lambda: daemon.saved() == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
+    wait_for(lambda: daemon.metric("hydrator_state_saved") == 1, SECONDS, "the metric to follow")
+
+
+@needs_mounts
+def test_the_disk_of_the_ad_files_is_full_and_hooks_read_whole_old_ones(mounted):
+    daemon = mounted("ads")
+    daemon.fill()
+    daemon.catalogue(MORE)
+    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
+    for site in SITES:
+        assert re.search(r"\nDataLocalityVersion = 1\n\Z", daemon.file(site)), "torn by a full disk"
+    daemon.free()
+    wait_for(lambda: all(daemon.lists(s, "lofar:L2") for s in SITES), SECONDS, "the files to follow")
+    assert daemon.alive
+
+
+@needs_mounts
+def test_a_state_that_is_read_only_at_the_start_is_refused_in_one_sentence(tmp_path):
+    daemon = Mounted(tmp_path, "state")
+    daemon.catalogue(FULL)
+    daemon.before = (
+        *daemon.before[:-2],
+        daemon.before[-2].replace("size=3m", "size=3m,ro"),
+        daemon.before[-1],
+    )
+    daemon.start(ready=False)
+    wait_for(lambda: not daemon.alive, SECONDS, "the daemon to refuse")
+    assert "Traceback" not in daemon.log.read_text()
+    assert "state_dir" in daemon.log.read_text()
+    assert daemon.process.returncode in {1, 2}
 
 
 def scribble(state: Path) -> None:

@@ -84,3 +84,11 @@ def test_jobs_that_condor_c_hands_over_are_tied_to_their_data_by_the_other_sched
         assert "DataLocalityLocal" in str(copy.lookup("DataLocalityHere"))
         assert str(copy.lookup("Requirements")).count("DataLocalityHere") == 1
         assert "DataLocalityRank" not in str(copy.lookup("Rank"))
+
+
+def test_grid_job_itself_stays_as_it_was_submitted(pool):
+    cluster = pool.submit(f"{JOB.format(collector=pool.collector)}{PLAIN}hold = true\nqueue")
+    job = classad2.parseOne(pool.run("condor_q", "-allusers", str(cluster), "-long").stdout)
+    assert list(job.eval("RequiredDatasets")) == ["lofar:L1"]
+    assert "DataLocalityHere" not in job
+    assert "DataLocalityTransformed" not in job

@@ -1,8 +1,16 @@
 """`hydrator run` as a process: signals, restarts, a second daemon, files that change. No pool is needed."""
 
+import json
+import os
+import signal
 import socket
+import time
+
+import httpx
+import pytest
 
 from testbed.installation import wait_for
+from testbed.patience import PATIENCE
 
 
 def test_a_catalogue_that_hangs_for_ever_delays_neither_another_one_nor_the_end(daemon):
@@ -16,6 +24,46 @@ def test_a_catalogue_that_hangs_for_ever_delays_neither_another_one_nor_the_end(
         assert daemon.end() == 0
 
 
+def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_progress_only(daemon):
+    address = daemon.folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(60 * PATIENCE)
+
+        def hear(word: str) -> None:
+            messages = []
+            deadline = time.monotonic() + 60 * PATIENCE
+            while not messages or word not in messages[-1]:
+                assert time.monotonic() < deadline, f"no {word!r} in {messages}; {daemon.log.read_text()}"
+                messages.append(manager.recv(4096).decode())
+
+        daemon.environ = {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "300000"}
+        daemon.configure()
+        daemon.start()
+        hear("READY=1")
+        hear("WATCHDOG=1")
+        hear("STATUS=2 sites, 1 dataset; all is well")
+        daemon.process.send_signal(signal.SIGHUP)
+        hear("RELOADING=1\nMONOTONIC_USEC=")
+        hear("READY=1")
+        pipe = daemon.folder / "state" / "orders" / "1-test.json"
+        os.mkfifo(pipe)  # a cycle that opens it waits for a writer
+        hear("STATUS=daemon hangs: no progress for ")
+        manager.settimeout(2)  # six times the watchdog's
+        with pytest.raises(TimeoutError):
+            manager.recv(4096)
+        manager.settimeout(60)
+        assert daemon.get("/healthz").status_code == 503
+        with pipe.open("w"):
+            pipe.unlink()
+        hear("WATCHDOG=1")
+        wait_for(lambda: daemon.get("/healthz").status_code == 200, 20, "health again")
+        daemon.process.send_signal(signal.SIGTERM)
+        hear("STOPPING=1")
+        assert daemon.process.wait(300) == 0
+    assert '"event": "daemon hangs"' in daemon.log.read_text()
+
+
 def test_address_in_use_is_one_sentence_and_exit_status_2(daemon):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", daemon.port))
@@ -24,6 +72,24 @@ def test_address_in_use_is_one_sentence_and_exit_status_2(daemon):
     assert refused.returncode == 2
     assert str(daemon.port) in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_daemon_with_a_tokens_file_reads_back_the_ads_it_serves(daemon):
+    daemon.configure('tokens_file = "tokens"')
+    token = daemon.command("token", "new", "--site", "CAM").stdout.strip()
+    daemon.start()
+    ours = {"Authorization": f"Bearer {token}"}
+    url = f"http://127.0.0.1:{daemon.port}/v1/sites"
+    assert httpx.get(f"{url}/CAM/ad", trust_env=False, timeout=120).status_code == 401
+    assert httpx.get(f"{url}/CAM/ad", headers=ours, trust_env=False, timeout=120).status_code == 200
+    assert httpx.get(f"{url}/RAL/ad", headers=ours, trust_env=False, timeout=120).status_code == 403
+
+    def read_back() -> bool:
+        rows = json.loads(daemon.command("status", "--json").stdout)["publishers"]
+        return {row["publisher"]: row["error"] for row in rows} == {"file": None, "http": None}
+
+    wait_for(read_back, 10, "a cycle that reads back what it serves")
+    assert token not in daemon.log.read_text()
 
 
 def test_missing_secret_at_the_start_is_reported_with_exit_status_1(daemon):

@@ -4,18 +4,21 @@ Only the made-up names of a page (a domain, a host, a folder) are replaced in a 
 """
 
 import os
+import pty
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from hydrator.submit.pool_config import allow_line
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
-from tests.pages import blocks
+from tests.pages import ROOT, Block, blocks
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -28,6 +31,17 @@ TOOLS = {
 }
 """Who types what."""
 DATASETS = ("lofar:L1", "lofar:L2", "lofar:L667526_SB001", "lofar:L667526_SB002")
+SETTINGS = """
+[submit]
+cpus = 1
+memory_gb = 1
+disk_gb = 1
+names = { "L1.ms" = "lofar:L1" }
+[[storage]]
+site = "UK"
+prefix = "/data"
+rule = "name"
+"""
 LEVELS = ("DAEMON", "NEGOTIATOR", "WRITE", "ADVERTISE_STARTD")
 
 
@@ -39,12 +53,14 @@ class Operator:
     folder: Path
     before: dict[str, str] = field(default_factory=dict)
     """What the pool's daemons were configured with before our texts, see `values`."""
+    typed: set[str] = field(default_factory=set)
+    """The commands that were run: several pages have the same."""
 
     @property
     def pool(self) -> Pool:
         return self.installed.pool
 
-    def here(self, text: str) -> str:
+    def here(self, text: str, more: Mapping[str, str] | None = None) -> str:
         """Return *text* with this folder's names instead of the made-up ones of the pages."""
         names = {
             "/opt/classad-hydrator/bin/": "",
@@ -58,22 +74,26 @@ class Operator:
             "YOUR.DOMAIN": DOMAIN,
             "CE:9619": self.pool.collector,
             "cm.example.org": self.pool.collector,
+            **(more or {}),
         }
         for there, instead in names.items():
             text = text.replace(there, instead)
         return text
 
-    def type(self, text: str) -> subprocess.CompletedProcess[str]:
+    def type(
+        self, text: str, more: Mapping[str, str] | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run *text* in a shell in the folder."""
         path = f"{self.folder}/bin{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self.here(text)],
+            ["bash", "-euo", "pipefail", "-c", self.here(text, more)],
             cwd=self.folder,
             env={
                 **os.environ,
                 "PATH": path,
                 "HYDRATOR_CONFIG": str(self.installed.config),
                 "CONDOR_CONFIG": str(self.installed._client_config),
+                **environment,
             },
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -95,15 +115,17 @@ def fresh(htcondor_release: str) -> Iterator[Operator]:
     """Start a pool as HTCondor's package sets it up, with the daemon's configuration beside it."""
     with Pool.start(htcondor_release, (SiteSpec("UK", cpus=4),), recommended=True) as pool:
         folder = pool.shared / "operator"
-        for name in ("bin", "config.d", "tokens.d"):
+        for name in ("bin", "config.d", "tokens.d", "editor-tokens.d"):
             (folder / name).mkdir(parents=True)
         folder.chmod(0o755)
         (folder / "tokens.d").chmod(0o700)
+        shutil.copytree(ROOT / "deploy" / "condor", folder / "deploy" / "condor")
         for tool, user in TOOLS.items():
             pool.tool(tool, user, folder / "bin")
         catalogue = ListedCatalogue(pool.home, ("UK",))
         catalogue.hold({did: {"UK": "available"} for did in DATASETS})
-        installation = Installation(pool, catalogue, settings=f'tokens_file = "{folder}/tokens"\n')
+        http = f'tokens_file = "{folder}/tokens"\n'
+        installation = Installation(pool, catalogue, settings=http + SETTINGS)
         installation._client_config = pool.client("hydrator", ("READ", "DAEMON"))
         installation.install()
         yield Operator(installation, folder)
@@ -179,6 +201,39 @@ def values(pool: Pool) -> dict[str, str]:
 
 
 ROLES = ("schedd", "startd", "negotiator")
+BASES = {
+    "what the package has": "",
+    "get_htcondor": "use security:get_htcondor_idtokens\n",
+    "a list of the daemon's own": "ALLOW_DAEMON = a@b.test\nCOLLECTOR.ALLOW_DAEMON = condor@b.test\n",
+}
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+def test_configuration_lines_of_the_pages_remove_no_member_of_a_list(fresh, base):
+    """A daemon's list after the line has all members that it had before the line, and more."""
+    package = "" if base else "use security:recommended_v9_0\n"
+    file = fresh.pool.shared / "lists.conf"
+    common = f"UID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\nLOCAL_CONFIG_DIR =\n{package}{base}"
+    lines = [
+        line
+        for block in blocks("text condor")
+        for line in fresh.here(block.text).splitlines()
+        if re.match(r"[\w.]+ = \$\(", line)
+    ]
+    lines += [allow_line("collector", level, f"us@{DOMAIN}") for level in ("READ", "DAEMON", "NEGOTIATOR")]
+    assert len(lines) > 10
+
+    def words(config: str, line: str) -> set[str]:
+        daemon, _, name = line.split(" = ", maxsplit=1)[0].rpartition(".")
+        file.write_text(config)
+        whose = ("-subsys", daemon) if daemon else ()
+        env = {"CONDOR_CONFIG": str(file)}
+        done = fresh.pool.run("condor_config_val", *whose, name, env=env, check=False)
+        return set(re.split(r"[\s,]+", done.stdout.strip())) - {""} if done.returncode == 0 else set()
+
+    for line in lines:
+        before, after = words(common, line), words(f"{common}{line}\n", line)
+        assert before < after, line
 
 
 def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_do_not(operator):
@@ -222,6 +277,40 @@ def test_submit_file_lines_of_a_page_are_accepted_and_transformed(operator, bloc
     assert ad["DataLocalityHere"]
 
 
+ODD = {
+    "hydrator check": {0, 1},  # the pool may lack what the pages advise
+    "hydrator why 1234": {0, 3},
+    "HYDRATOR_HTCONDOR__TOKEN_DIRECTORY=DIR hydrator run-anywhere 1234": {0, 1},  # no such job
+    "hydrator pool-config --role schedd > new": {0, 1},  # diff: the text may differ by now
+}
+"""By the beginning of a command, the exit statuses that are none of its faults."""
+LAST = "run-anywhere"
+"""The command that ends something: it is typed after all others."""
+
+
+def typed() -> list[Block]:
+    """Return the commands of the page, those that end something last."""
+    return sorted(blocks("sh pool"), key=lambda block: LAST in block.text)
+
+
+@pytest.mark.parametrize("block", typed(), ids=str)
+def test_the_commands_of_a_page_run_as_printed(operator, block):
+    commands = re.sub(r" \\\n +", " ", block.text).splitlines()
+    for command in commands:
+        if bare(command) in operator.typed:
+            continue
+        operator.typed.add(bare(command))
+        done = prepared(operator, command)
+        allowed = next((codes for begin, codes in ODD.items() if command.startswith(begin)), {0})
+        assert done.returncode in allowed, f"{command}: {done.returncode}: {done.stderr}{done.stdout[-2000:]}"
+        assert "Traceback" not in done.stderr
+
+
+def bare(command: str) -> str:
+    """Return *command* without its comment and the name of its configuration."""
+    return re.sub(r" -c \S+|\s+#.*", "", command)
+
+
 def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
     """The steps of docs/operators/operate.md; the daemons return their own configuration."""
     pool = operator.pool
@@ -232,3 +321,63 @@ def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
     pool.wait(lambda: values(pool) == operator.before, 60, "the daemons to have their values again")
     job = pool.submit('executable = /bin/true\n+RequiredDatasets = {"lofar:L1"}\nhold = true\nqueue\n')
     assert "DataLocalityTransformed" not in (pool.job(job) or {})
+
+
+def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
+    """Run one command of a page after the preparation that it needs: a job, a token, answers."""
+    if command.startswith("hydrator init"):
+        return answered(operator, command)
+    more: dict[str, str] = {}
+    env: dict[str, str] = {}
+    if "=DIR " in command:
+        more["=DIR "] = f"={operator.pool.token('condor')} "
+    if " why " in command:
+        more["1234"] = str(operator.installed.submit(["lofar:L1"], more="requirements = false"))
+    furnish(operator)
+    if not command.startswith("hydrator once"):
+        return operator.type(command, more, **env)
+    operator.installed.stop_daemon()  # on the page it does not run yet
+    try:
+        return operator.type(command)
+    finally:
+        operator.installed.start_daemon()
+
+
+def furnish(operator: Operator) -> None:
+    """Create the files that the pages assume."""
+    files = {
+        "job.sub": "executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nhold = true\nqueue\n",
+        "two.sub": "executable = /bin/true\narguments = lofar:L1\nqueue\n",
+        "two.dag": "JOB A two.sub\n",
+        "run.parset": "[global]\ndir_working = /scratch\ninput_ms = /data/L1.ms\n",
+    }
+    for name, text in files.items():
+        (operator.folder / name).write_text(text)
+    hook = operator.folder / "classad-hydrator-hook"
+    shutil.copy2(operator.installed.hook, hook)
+
+
+def answered(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
+    """Run ``hydrator init`` as printed, at a terminal with answers to its questions."""
+    inner, outer = pty.openpty()
+    os.write(inner, f"file\n{operator.pool.home}/catalogue.json\n\n".encode())
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    fresh = operator.folder / "init.toml"
+    fresh.unlink(missing_ok=True)  # two pages begin so
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "HYDRATOR_CONFIG": str(fresh),
+        "CONDOR_CONFIG": str(operator.installed._client_config),
+    }
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", operator.here(command)],
+            cwd=operator.folder, env=environment, stdin=outer, capture_output=True, text=True, check=False,
+            timeout=300,
+        )  # fmt: skip
+    finally:
+        os.close(inner)
+        os.close(outer)
+    assert done.returncode or "catalogue.json" in fresh.read_text()
+    return done

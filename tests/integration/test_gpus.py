@@ -98,3 +98,21 @@ def test_site_of_the_data_ranks_above_a_gpu(installed):
     assert installed.ran_at(submitted(installed, folder)) == ["CPU"]
     assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
     assert int(taken(folder)["Memory"]) >= 64e9 / 2**20
+
+
+def test_run_takes_sixteen_cores_and_64_gb_if_all_gpus_are_in_use(installed):
+    full = installed.pool.submit(
+        "executable = /bin/sleep\narguments = 300\nrequest_gpus = 1\n"
+        "request_memory = 10\nrequest_disk = 1\nqueue 2"
+    )
+    running = f"ClusterId == {full} && JobStatus == 2"
+    installed.pool.wait(lambda: len(installed.pool.jobs(running)) == 2, 60, "the GPUs to be taken")
+    free = 'PartitionableSlot && GLIDEIN_Site == "GPU" && GPUs == 0'
+    installed.pool.wait(
+        lambda: installed.pool.slots("GPUs", constraint=free), 60, "the collector to hear of it"
+    )
+    folder, _ = run_of(installed, "many.ms", "--gpu", "prefer")
+    (site,) = installed.ran_at(submitted(installed, folder))
+    assert site in {"GPU", "CPU"}
+    assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
+    installed.pool.run("condor_rm", str(full), user="alice")

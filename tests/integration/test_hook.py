@@ -1,9 +1,15 @@
 """The hook under a real startd: the collector shows all that it prints, after every run."""
 
+import http.server
+import os
 import re
 import shutil
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,6 +70,88 @@ def said(folder: Path) -> str:
 def slot(pool: Pool, *attributes: str) -> dict[str, object]:
     """Return these attributes of the slot in the collector, those of locality by default."""
     return pool.slots(*(attributes or OURS))[0]
+
+
+@contextmanager
+def serving(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Run a real HTTP server on loopback; return its URL."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def send(to: http.server.BaseHTTPRequestHandler, status: int, fields: Mapping[str, str], body: bytes) -> None:
+    to.send_response(status)
+    for name, value in {"ETag": '"1"', "Content-Length": str(len(body)), **fields}.items():
+        to.send_header(name, value)
+    to.end_headers()
+    to.wfile.write(body)
+
+
+def test_hook_reads_by_url_and_takes_the_site_of_the_startd_configuration(pool, place):
+    as_of = int(time.time()) - 100
+
+    def answer(to: http.server.BaseHTTPRequestHandler) -> None:
+        found = to.path == "/v1/sites/UK/ad"
+        send(to, 200 if found else 404, {"X-DataLocality-AsOf": str(as_of)}, ad_text(1, as_of).encode())
+
+    with serving(answer) as url:
+        pool.reconfig(startd=cron(place, "--url", url))
+        ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), 30, "the ad by HTTP")
+    assert ad["DataLocalityGeneration"] == 1
+    assert said(place) == ""
+
+
+def whole_or_none(ad: dict[str, object], as_of: int) -> dict[str, object] | None:
+    return ad if ad.get("DataLocalityAsOf") == as_of and whole(ad) else None
+
+
+ADVERTISE = """
+import sys, classad2, htcondor2
+ad = classad2.parseOne(sys.stdin.read())
+ad["MyType"] = "DataLocality"
+ad["Name"] = "UK"
+htcondor2.Collector().advertise([ad], "UPDATE_AD_GENERIC", True)
+"""
+
+
+def advertise(pool: Pool, text: str) -> None:
+    """Put UK's site ad into the collector as the daemon does, as identity hydrator."""
+    subprocess.run(
+        [sys.executable, "-c", ADVERTISE],
+        input=text,
+        env={**os.environ, "CONDOR_CONFIG": str(pool.client_config)},
+        text=True,
+        check=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.older
+def test_hook_reads_the_site_ad_in_the_collector(pool, place):
+    as_of = int(time.time()) - 50
+    advertise(pool, ad_text(2, as_of))
+    # the cron job runs as condor, which cannot read root's tokens: it needs a READ token of its own
+    token = pool.token("hydrator", ["READ"], uid=64500)
+    environ = {"_CONDOR_SEC_TOKEN_DIRECTORY": str(token)}
+    pool.reconfig(startd=cron(place, "--site", "UK", "--collector", pool.collector, **environ))
+    ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), 30, f"the site ad in the slot; {said(place)}")
+    assert ad["DataLocalityGeneration"] == 2
+    text = pool.run("condor_status", "-any", "-constraint", 'MyType == "DataLocality"', "-long").stdout
+    assert hook.ad_text(hook.read_classads(text.encode(), "UK", int(time.time()))) == ad_text(2, as_of)
 
 
 @pytest.mark.older

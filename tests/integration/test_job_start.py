@@ -4,6 +4,7 @@ Each site's storage is a folder of its own; catalogue and slots may list more th
 """
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -178,6 +179,34 @@ def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_releas
     storage.put("gone:n", "NL", "UK")
     storage.pool.run("condor_release", str(cluster), user="alice")
     assert storage.end(cluster).startswith("gone:n at ")
+
+
+def test_a_miss_after_the_last_of_the_users_retries_holds_the_job(storage):
+    """Before, such a job left the queue with status 85 and without a message."""
+    storage.say("spent:s", "NL", "UK", "AU")
+    cluster = storage.submit(["spent:s"], ["true"], more="max_retries = 1")
+    storage.pool.wait(lambda: status(storage, cluster) == 5, 240, "the job to be held")
+    ad = storage.pool.job(cluster, "HoldReasonSubCode", "NumJobCompletions")
+    assert ad is not None
+    assert (ad["HoldReasonSubCode"], ad["NumJobCompletions"]) == (85, 2)
+
+
+def test_job_avoids_its_last_site_even_without_a_report(storage):
+    storage.say("mute:f", "NL", "UK")
+    storage.put("mute:f", "UK")
+    mute = storage.pool.shared / "mute"
+    text, calls = re.subn('"set_job_attr_delayed"', '"no_such_request"', storage.wrapper.read_text())
+    assert calls == 1
+    mute.write_text(text)
+    mute.chmod(0o755)
+    cluster = storage.submit(
+        ["mute:f"],
+        ["cat", "$INPUT_1/table.dat"],
+        more=f'rank = TARGET.DataLocalitySite == "NL"\nexecutable = {mute}',
+    )
+    assert storage.end(cluster) == "mute:f at UK\n"
+    ad = storage.ended(cluster, *MISS_ATTRIBUTES)
+    assert (ad["NumJobStarts"], parse_misses(ad)) == (2, ())
 
 
 def status(storage: Storage, cluster: int) -> object:

@@ -112,3 +112,23 @@ def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
     pool.wait(lambda: pool.done(fetched, 3), 120, "the jobs that fetch to end")
     wait_for(lambda: place.samples("UK", "NL") >= 6, 60, "the wrapper's reports to arrive")
     assert place.links()["UK", "NL"]["rate"]["origin"] == "job wrapper + transfer records"
+
+
+@pytest.mark.older
+def test_schedd_without_epoch_history_is_named_and_nothing_else_fails(place):
+    pool = place.installed.pool
+    pool.reconfig(schedd="JOB_EPOCH_HISTORY =\n")
+    pool.stop_daemon("schedd")
+    pool.start_daemon("schedd")
+
+    def is_named() -> bool:
+        """While the schedd starts, it has other reasons."""
+        found = place.sources()
+        reasons = list(found.get("transfer records", {}).values())
+        is_right = len(reasons) == 1 and "JOB_EPOCH_HISTORY" in reasons[0]
+        return is_right and found["job wrapper"] == {}
+
+    wait_for(is_named, 60, "the reason to be shown")
+    text = place.installed.run("network").stdout
+    assert "JOB_EPOCH_HISTORY" in text
+    wait_for(lambda: place.installed.status()["complete"], 60, "a complete cycle")

@@ -14,7 +14,7 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
 from testbed import recipes
 from testbed.pool import Pool
-from tests.located import Located, record
+from tests.located import Located, configured, record
 from tests.pages import blocks
 from tests.parts import needs
 from tests.pythons import copy_python
@@ -168,6 +168,22 @@ def test_bindings_submit_rows_that_keep_what_they_have(located, desk):
     names = ("DataLocality", "DataLocalityExpectedSeconds", "DataLocalityTransformed", "DataLocalityKey")
     found = [[job.get(name) for name in ("RequiredDatasets", *names)] for job in desk.jobs(24, *names)]
     assert found == [*rows, *rows[::-1]] * 3
+
+
+def test_htcondor_command_submits_jobs_and_dags_unchanged(located, desk):
+    (text,) = [block.text for block in blocks("text submit") if "executable = analyse.sh" in block.text]
+    desk.write("analyse.sub", text.replace("analyse.sh", "/bin/true\nhold = true"))
+    desk.write("analyses.dag", "JOB A analyse.sub\nJOB B analyse.sub\n")
+    desk.run("htcondor", "job", "submit", "analyse.sub")
+    desk.run("htcondor", "dag", "submit", "analyses.dag")
+    assert desk.datasets(3) == [["lofar:L667526_SB001", "lofar:L667526_SB002"]] * 3
+
+
+def test_htcondor_command_submits_a_set_of_jobs(located, desk):
+    desk.write("flag.set", printed("text jobset").replace("flag.sh", "/bin/true\n    hold = true"))
+    with configured(located, more={"schedd": "USE_JOBSETS = true\n"}):
+        desk.run("htcondor", "jobset", "submit", "flag.set")
+        assert desk.datasets(2) == [["lofar:C1", L1], ["lofar:C2", L2]]
 
 
 FOLLOW = """

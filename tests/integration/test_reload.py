@@ -53,6 +53,20 @@ def keyed(daemon: Running, extra: str = "") -> Path:
     return key
 
 
+def test_reload_waits_for_a_secret_that_is_missing_for_a_moment(daemon):
+    key = keyed(daemon)
+    daemon.start()
+    aside = key.rename(daemon.folder / "aside")
+    keyed_text = (daemon.folder / "config.toml").read_text()
+    (daemon.folder / "config.toml").write_text(keyed_text + "\n" + SITES_RETIRED)
+    reload(daemon)
+    wait_for(lambda: lines(daemon, "reload waits"), 20, "the daemon to wait for the key")
+    aside.rename(key)
+    await_reload(daemon)
+    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the new parts to publish")
+    assert daemon.end() == 0
+
+
 def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon):
     key = keyed(daemon)
     daemon.start()

@@ -1,6 +1,7 @@
 """Merges of site attributes into slots without a hook, in the collector of a real pool."""
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -273,6 +274,28 @@ def test_job_runs_on_a_slot_that_has_its_dataset_by_a_merge_alone(pool, installe
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
     job = installed.submit(["lofar:L1"], mode="require")
     assert installed.ran_at(job, 120) == ["UK"]
+
+
+def matches_by_cycle(pool: Pool, cluster: int) -> list[int]:
+    """Return how many jobs of *cluster* each negotiation cycle matched, cycles without any left out."""
+    cycles = pool.logs("negotiator").split("Started Negotiation Cycle")
+    counts = [len(re.findall(rf"Matched {cluster}\.\d+ ", cycle)) for cycle in cycles]
+    return [count for count in counts if count]
+
+
+@pytest.mark.older
+def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed):
+    """The schedd's copy of a claimed slot lacks the merge: the rate in docs/operators/other-pools.md."""
+    pool.reconfig(schedd=installed.pool_config("schedd"))
+    at_uk = 'requirements = TARGET.GLIDEIN_Site == "UK"'
+    plain = pool.submit(f"executable = /bin/true\nrequest_memory = 10\n{at_uk}\nqueue 8\n")
+    pool.wait(lambda: pool.done(plain, 8), 120, "jobs without datasets")
+    assert sum(matches_by_cycle(pool, plain)) < 8
+    wanting = installed.submit(["lofar:L1"], mode="require", count=3)
+    assert installed.ran_at(wanting, 120, jobs=3) == ["UK"] * 3
+    matched = matches_by_cycle(pool, wanting)  # a job whose claim failed is matched twice
+    assert max(matched) == 1
+    assert len(matched) >= 3
 
 
 def test_daemon_merges_into_no_slot_with_a_hook_or_of_an_unknown_site(pool, installed):

@@ -5,6 +5,7 @@ No test touches a job, or the ads, after it was submitted: a rule, a transfer an
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,6 +109,11 @@ class StagedInstallation(Installation):
             row = store.load_report("staging")
         return overview_from_row(row) if row else None
 
+    def reasons_of(self, did: str) -> list[str]:
+        """Return why nothing is requested for jobs with *did*, by the last step."""
+        view = self.overview()
+        return [one.reason for one in view.not_asked if did in one.dids] if view else []
+
     def set_mode(self, mode: str) -> None:
         """Change the mode in the configuration and let the daemon reload it, as the docs say."""
         text = self.config.read_text("utf-8")
@@ -178,6 +184,25 @@ def test_propose_sends_nothing_and_a_reload_to_request_brings_the_data_to_the_jo
     assert [(rule["rse"], rule["state"]) for rule in proposing.rules_on(did)] == [(proposing.rse(site), "OK")]
 
 
+def test_data_manager_gives_the_daemon_an_account_with_a_quota(proposing):
+    [block] = blocks("sh rucio")
+    names = {" hydrator ": f" service-{proposing.scope} ", "hydrator\n": f"service-{proposing.scope}\n"}
+    text = block.text.replace("CAM-DISK", proposing.rse("UK"))
+    for name, instead in names.items():
+        text = text.replace(name, instead)
+    printed = proposing.type(text, proposing.server.client_environment())
+    assert re.search(rf"{proposing.rse('UK')}.*5\.000 TB", printed), printed
+    made = proposing.home / "rucio-password"
+    assert (len(made.read_text()), made.stat().st_mode & 0o777) == (33, 0o600)
+
+
+def test_two_datasets_of_one_job_come_to_one_site(installed):
+    dids = [installed.add("left"), installed.add("right")]
+    job = installed.submit(dids, mode="wait")
+    sites = {installed.convey(did) for did in dids}
+    assert installed.ran_at(job) == sorted(sites)
+
+
 def test_data_that_would_expire_stays_until_its_job_has_run_and_goes_afterwards(installed):
     disk = installed.rse("UK")
     theirs = {"rse": disk, "account": installed.other, "lifetime": DAY // 3}
@@ -229,3 +254,41 @@ def test_data_on_tape_is_recalled_at_the_site_of_the_tape(installed):
     job = installed.submit([did], mode="wait")
     assert installed.convey(did) == "NL"
     assert installed.ran_at(job) == ["NL"]
+
+
+def test_the_rule_of_another_account_is_joined(installed):
+    did = installed.add("joined")
+    theirs = {"did": did, "rse": installed.rse("AU"), "account": installed.other}
+    installed.server.seed(("replicate", theirs), ("abacus", {}))
+    job = installed.submit([did], mode="wait")
+    wait_for(lambda: installed.reasons_of(did), 60, "a reason")
+    assert installed.ours(did) == []
+    assert installed.convey(did) == "AU"
+    assert installed.ran_at(job) == ["AU"]
+    assert installed.ours(did) == []
+
+
+def test_a_rule_that_an_admin_deletes_is_not_made_again(installed):
+    did = installed.add("deleted")
+    job = installed.submit([did], mode="wait")
+    [rule] = wait_for(lambda: installed.ours(did), 60, "the rule")
+    wait_for(
+        lambda: (
+            (view := installed.overview()) and any(row.expires_at for row in view.requests if row.did == did)
+        ),
+        60,
+        "the end of the rule",
+    )
+    installed.server.seed(("delete_rule", {"rule": rule["id"]}), ("abacus", {}))
+    wait_for(
+        lambda: any("shortened" in row.reason for row in installed.overview().requests if row.did == did),
+        60,
+        "the daemon to see it",
+    )
+    installed.server.seed(("end_rule", {"rule": rule["id"]}), ("clean", {}))
+    [reason] = wait_for(
+        lambda: [one for one in installed.reasons_of(did) if "not asked again" in one], 60, "why"
+    )
+    assert "somebody has shortened its lifetime in the catalogue" in reason
+    assert "not asked again" in installed.run("why", str(job), check=False).stdout
+    assert installed.rules_on(did) == []

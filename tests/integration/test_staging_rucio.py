@@ -1,12 +1,19 @@
 """Staging with a real Rucio: its own daemons, run in steps, carry out, delete and reap the rules of ours."""
 
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from adapters.rucio.staging import RucioStager, RuleOptions
-from hydrator.domain.model import Did, Site
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did, ReplicaState, Site
 from hydrator.domain.staging_ports import (
     ExistingRule,
     RefusalKind,
@@ -18,15 +25,17 @@ from hydrator.domain.staging_ports import (
     StagingRefused,
 )
 from testbed.faults import (
+    FAULTS,
     Fault,
     FaultProxy,
     cut_short,
     garbage,
+    hold_until_healed,
     never,
     reset,
     status,
 )
-from testbed.patience import PATIENCE
+from testbed.patience import PATIENCE, wait_for
 from tests.contracts.stager import CAM, LIFETIME, RAL, make_order
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
 from tests.rucio_contract import RucioTests, seeded, utc_now
@@ -95,6 +104,19 @@ class StagingTests(RucioTests):
 
 
 class TestRulesOfOurs(StagingTests):
+    def test_a_rule_moves_the_data(self):
+        stager, did = self.open_stager(), self.add()
+        rule = stager.request(make_order(did))
+        assert self.find(stager, rule).state is RequestState.MOVING
+        self.server.seed(("convey", {"rse": DISK, "most": 1000}))
+        found = self.find(stager, rule)
+        assert (found.state, found.is_whole) == (RequestState.DONE, True)
+        assert self.files_at(did) == 4
+        with closing(self.catalogue()) as catalogue:
+            [replica] = [each for each in catalogue.read({did}).readings[did].replicas if each.site == CAM]
+        assert replica.state is ReplicaState.COMPLETE
+        assert replica.provenance.rule == rule
+
     def test_a_rule_of_ours_is_modest(self):
         did = self.add()
         self.open_stager().request(make_order(did))
@@ -138,6 +160,16 @@ class TestRulesOfOurs(StagingTests):
         assert [self.find(stager, rule) for rule in rules] == [None, None]
         assert [rule["account"] for rule in self.rules_on(shared)] == [self.other]
         assert self.server.do("count_requests", rse=DISK) == before - 4
+
+    def test_a_locked_rule_stays_listed_after_its_end(self):
+        stager, did = self.open_stager(), self.add()
+        rule = stager.request(make_order(did))
+        self.server.do("lock_rule", rule=rule)
+        stager.cancel(rule)
+        self.server.seed(("pass_time", {"did": did, "seconds": 10}), ("clean", {}))
+        found = self.find(stager, rule)
+        assert found.expires_at < utc_now()
+        assert found.blocked == "it is locked"
 
     def test_a_deleted_rule_is_renewed_in_place_until_rucio_has_removed_it(self):
         stager, did = self.open_stager(), self.add()
@@ -198,6 +230,13 @@ class TestPins(StagingTests):
         self.run_clean_up()
         assert self.files_at(pinned) == 0
 
+    def test_data_whose_rule_has_ended_is_pinned_before_rucio_deletes_it(self):
+        stager, did = self.open_stager(), self.held_by_other()
+        self.server.do("end_rules", did=did, rse=DISK)
+        stager.request(self.pin(did))
+        self.run_clean_up()
+        assert self.files_at(did) == 4
+
     def test_a_pin_of_data_that_has_left_moves_nothing_and_fails(self):
         stager, did = self.open_stager(), self.held_by_other()
         self.server.do("remove", did=did, rse=DISK)
@@ -213,6 +252,17 @@ class TestPins(StagingTests):
         error = self.refuse(stager, make_order(did, kind=kind, storage=DISK))
         assert "without any rule" in error.reason
         assert self.rules_on(did) == []
+
+    def test_a_closed_storage_still_takes_a_pin(self):
+        stager, did = self.open_stager(), self.add()
+        self.server.seed(
+            ("set_rse", {"rse": "CAM-FULL", "availability_write": True}),
+            ("place", {"did": did, "rse": "CAM-FULL"}),
+            ("replicate", {"did": did, "rse": "CAM-FULL", "account": self.other}),
+            ("set_rse", {"rse": "CAM-FULL", "availability_write": False}),
+        )
+        pin = stager.request(self.pin(did, "CAM-FULL"))
+        assert self.find(stager, pin).state is RequestState.DONE
 
 
 RULES_OF_OTHERS = {
@@ -255,6 +305,13 @@ class TestRulesOfOthers(StagingTests):
         found = {rule.did: rule for did in (whole, moving) for rule in self.search(stager, did)}
         assert {did: rule.is_whole for did, rule in found.items()} == {whole: True, moving: False}
         assert {rule.state for rule in found.values()} == {RequestState.MOVING}
+
+    def test_a_denied_rule_is_not_listed_any_more(self):
+        stager, did = self.open_stager(), self.add()
+        rule = self.server.do("replicate", did=did, rse=DISK, account=self.other, ask_approval=True)[0]
+        assert [one.state for one in self.search(stager, did)] == [RequestState.UNAPPROVED]
+        self.server.do("deny_rule", rule=rule)
+        assert self.search(stager, did) == ()
 
     def test_a_rule_with_an_expression_is_found_where_it_brings_the_data(self):
         stager, did = self.open_stager(), self.add()
@@ -300,6 +357,23 @@ LOST_ANSWERS = {
     "503": Fault("", status(503, Retry_After="1"), only="/rules/"),
     "a redirect": Fault("", status(302, Location="/elsewhere"), only="/rules/"),
 }
+KILL_MOMENTS = {"before delivery": None, "after delivery": 0.1}
+"""Seconds after the call was delivered at which the daemon is killed; None: before it is delivered."""
+ASK_AND_HANG = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+from adapters.rucio.catalogue import RucioSettings
+from adapters.rucio.staging.stager import RucioStager
+from adapters.rucio.staging.storages import RuleOptions
+from tests.contracts.stager import make_order
+from tests.rucio_contract import utc_now
+
+url, account, username, password, folder, pool, did = sys.argv[1:]
+settings = RucioSettings("rucio", url, account, Path(folder), username=username, password=password)
+options = RuleOptions(pool=pool, storages={"CAM": "CAM-DISK"}, call_limit=timedelta(seconds=300))
+RucioStager(settings, options, utc_now).request(make_order(did))
+"""
 
 
 class TestLostAnswers(StagingTests):
@@ -336,6 +410,62 @@ class TestLostAnswers(StagingTests):
             change[call]()
             left = self.find(stager, rule).expires_at - utc_now()
             assert left > 1.9 * LIFETIME if call == "renew" else left < timedelta(seconds=10)
+
+    @pytest.mark.parametrize("moment", KILL_MOMENTS)
+    def test_a_killed_daemon_has_one_rule(self, moment):
+        did = self.add()
+        with FaultProxy(self.server.url) as proxy:
+            is_held = KILL_MOMENTS[moment] is None
+            proxy.fault = Fault(
+                "", deliver=never, hold=hold_until_healed if is_held else None, only=r"/rules/$"
+            )
+            login = (self.server.account, self.server.username, self.server.password)
+            given = (proxy.url, *login, str(self.settings.token_dir), self.scope, did)
+            words = [sys.executable, "-c", ASK_AND_HANG, *given]
+            daemon = subprocess.Popen(words, cwd=Path(__file__).parents[2])
+            try:
+                wait_for(lambda: "/rules/" in proxy.asked, 60, "the call of the daemon")
+                proxy.over.wait(KILL_MOMENTS[moment] or 0)
+            finally:
+                daemon.send_signal(signal.SIGKILL)
+                daemon.wait()
+            stager = self.open_stager()
+            if is_held:
+                assert self.search(stager, did) == ()
+            proxy.fault = None  # a call that was held takes effect now, after the end of its daemon
+            wait_for(lambda: self.rules_on(did), 60, "the rule of the daemon")
+        [found] = self.search(stager, did)
+        assert stager.request(make_order(did)) == found.id
+        assert len(self.rules_on(did)) == 1
+
+    def test_fifty_requests_at_once_make_one_rule(self):
+        did = self.add()
+        folders = [self.settings.token_dir / str(number) for number in range(10)]
+        slow = {"call_limit": timedelta(minutes=5)}
+        stagers = [self.open_stager(settings={"token_dir": folder}, **slow) for folder in folders]
+
+        def ask(number):
+            try:
+                return stagers[number % 10].request(make_order(did))
+            except StagingFailed:
+                return None
+
+        with ThreadPoolExecutor(50) as threads:
+            made = set(threads.map(ask, range(50)))
+        [rule] = self.rules_on(did)
+        assert made - {None} == {rule["id"]}
+
+
+class TestFaultyReads(StagingTests):
+    def test_an_empty_answer_is_not_the_end_of_a_rule(self):
+        did = self.add()
+        rule = self.open_stager().request(make_order(did))
+        with FaultProxy(self.server.url) as proxy:
+            stager = self.open_stager(proxy.url)
+            assert self.find(stager, rule)
+            proxy.fault = FAULTS["empty 200"]
+            with pytest.raises(CatalogueError):
+                self.find(stager, rule)
 
 
 class TestRefusals(StagingTests):
@@ -375,6 +505,12 @@ class TestRefusals(StagingTests):
         assert "no disk at the site NOWHERE" in self.refuse(stager, nowhere).reason
         assert self.spaces(stager, CAM) == {}
 
+    def test_a_wrong_password_is_a_missing_permission(self):
+        stager, did = self.open_stager(settings={"password": "a-wrong-word"}), self.add()
+        error = self.refuse(stager, make_order(did))
+        assert error.kind is RefusalKind.PERMISSION
+        assert "a-wrong-word" not in str(error)
+
     def test_an_account_without_rights_may_neither_renew_nor_cancel(self):
         stager, did = self.open_stager(settings=self.login_of_other()), self.add()
         rule = stager.request(make_order(did))
@@ -386,6 +522,12 @@ class TestRefusals(StagingTests):
         permissions = stager.probe_permissions()
         assert (permissions.can_ask, permissions.can_renew, permissions.can_cancel) == (True, False, False)
         assert len(permissions.notes) == 2
+
+    def test_a_probe_reports_an_unknown_activity_and_full_permissions(self):
+        assert self.open_stager().probe_permissions().notes == ()
+        permissions = self.open_stager(activity="Carousel").probe_permissions()
+        assert permissions.can_ask is False
+        assert "activity 'Carousel'" in permissions.notes[0]
 
 
 class TestCapacity(StagingTests):
@@ -412,3 +554,26 @@ class TestCapacity(StagingTests):
         )
         stager = self.open_stager(storages={"CAM": "CAM-DISK2", "RAL": "RAL-DISK2"})
         assert self.spaces(stager, CAM, RAL) == {RAL: 9 * 10**12}
+
+    @pytest.mark.parametrize(
+        ("commands", "words"),
+        [
+            ([("report_space", {"free": -1, "used": 0})], "CAM-DISK2 reports free = -1"),
+            ([("report_space", {"free": 10**13, "used": -5})], "CAM-DISK2 reports used = -5"),
+            (
+                [
+                    ("report_space", {"free": 10**13, "used": 0}),
+                    ("set_rse_limit", {"name": "MinFreeSpace", "value": -1}),
+                ],
+                "CAM-DISK2 reports MinFreeSpace = -1",
+            ),
+        ],
+    )
+    def test_an_odd_number_closes_its_own_site_only(self, commands, words):
+        rses = ("CAM-DISK2", "RAL-DISK")
+        self.server.do("report_space", rse="RAL-DISK", free=10**13)
+        self.server.seed(*((name, {"rse": "CAM-DISK2", **values}) for name, values in commands))
+        stager = self.open_stager(storages=dict(zip(("CAM", "RAL"), rses, strict=True)))
+        spaces = self.spaces(stager, CAM, RAL)
+        assert spaces[CAM] == words
+        assert isinstance(spaces[RAL], int)

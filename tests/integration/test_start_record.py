@@ -73,7 +73,29 @@ def test_ad_of_a_job_has_the_offer_of_its_start_and_why_explains_it(located):
     assert run_at(located, "UK")[RECORD] == "local"
 
 
+def test_next_start_of_a_job_replaces_the_record(located):
+    advertise(located, '"UK"')
+    cluster = submit(located, "AU", "/bin/sleep 300")
+    located.pool.wait(
+        lambda: located.pool.job(cluster, "JobStatus")["JobStatus"] == 2, 60, "the job to start at AU"
+    )
+    assert located.pool.job(cluster, RECORD)[RECORD].startswith("read 240 s")
+    assert "in about 4 min" in notes_of(located, cluster)
+    located.pool.run("condor_hold", str(cluster))
+    located.pool.run("condor_qedit", str(cluster), "Requirements", 'TARGET.GLIDEIN_Site == "UK"')
+    located.pool.run("condor_release", str(cluster))
+    located.pool.wait(
+        lambda: located.pool.job(cluster, RECORD).get(RECORD) == "local", 90, "the record of the start at UK"
+    )
+    located.pool.run("condor_rm", str(cluster))
+
+
 @pytest.mark.parametrize("source", ['"a \\"quoted\\" name"', "error", "1/0", '"back\\\\slash"'])
 def test_slot_with_a_strange_source_holds_no_job(located, source):
     advertise(located, source)
     assert run_at(located, "AU")[RECORD] == "read 240 s"
+
+
+def test_slot_without_an_offer_leaves_the_record_empty(located):
+    advertise(located, '"UK"', "DataLocalityOffer = undefined\n")
+    assert run_at(located, "AU")[RECORD] == ""

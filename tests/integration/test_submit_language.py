@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -19,6 +20,10 @@ from testbed.cached import Unavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
 from testbed.pool import Pool
 from toil_batch_system_classad_hydrator.job import (
+    SubmitParameterError,
+    ToilJob,
+    WorkflowSettings,
+    build_submit_description,
     quote_words,
 )
 
@@ -127,6 +132,38 @@ def test_submit_line_or_expression_of_the_user_stays_one_line(submit: DryRun, li
     except Rejected:
         return
     assert "root" not in ad.get("Owner", "")
+
+
+def toil_step(name: str) -> SimpleNamespace:
+    """What the batch system reads of Toil's JobDescription."""
+    size = {"cores": 1, "memory": 2**20, "disk": 2**10, "accelerators": ()}
+    return SimpleNamespace(jobName=name, unitName=name, displayName="", **size)
+
+
+@TRIES
+@given(command=HOSTILE, variables=st.dictionaries(st.sampled_from("AB"), HOSTILE, max_size=2), name=HOSTILE)
+@example(command="echo $$(Y) $$ $(X)", variables={"A": "$$(B)"}, name="$$(X)$(Y)")
+def test_step_of_a_stand_in_for_toil_arrives_unchanged_or_is_rejected(
+    submit: DryRun, command: str, variables: dict[str, str], name: str
+):
+    work = ToilJob(1, toil_step(name), command, variables)
+    plain = ToilJob(1, toil_step("n"), "true")
+    logs = {"output": "/o", "error": "/e", "log": "/l"}
+
+    def ad(work: ToilJob) -> dict[str, str]:
+        description = build_submit_description(work, logs, WorkflowSettings("w"))
+        return submit.ad("".join(f"{key} = {value}\n" for key, value in description.items()) + "queue\n")
+
+    try:
+        found = ad(work)
+    except SubmitParameterError:
+        assert not all(text.isprintable() for text in (command, *variables.values()))
+        return
+    assert words_of(text_of(found["Arguments"])) == ["-c", command]
+    assert sorted(words_of(text_of(found["Environment"]))) == sorted(
+        f"{key}={value}" for key, value in variables.items()
+    )
+    assert set(found) == set(ad(plain))
 
 
 def test_doubled_dollar_signs_reach_a_real_job_unchanged(htcondor_release: str):

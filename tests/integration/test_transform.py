@@ -3,6 +3,8 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
 
 import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
@@ -13,6 +15,7 @@ from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
 from hydrator.domain.ads.expressions import JOB_RANK, REQUIREMENT
 from hydrator.domain.model import Did
 from hydrator.submit.pool_config import HOLD_SUBCODE, PoolPolicy, negotiator_config, schedd_config
+from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
 from tests.located import HELD, POLICY, Located, configured, description, record
 from tests.schedd_text import SYSTEM, ScheddText
@@ -98,6 +101,19 @@ def test_prepared_jobs_run_anywhere_without_the_transform_and_with_rank_only(loc
         located.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
     with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \nSUBMIT_REQUIREMENT_NAMES = \n"}):
         located.ran_at(located.submit(LISTED, *prepared('+DataLocality = "require"')))
+
+
+def test_times_that_the_user_sets_are_kept(located):
+    cluster = located.submit('{"ska:a"}', HELD, "+DataLocalityMaxAge = 900", "+DataLocalityMaxWait = 50")
+    ad = located.ad(cluster)
+    assert (ad["DataLocalityMaxAge"], ad["DataLocalityMaxWait"]) == (900, 50)
+    assert ad["QDate"] + 50 <= ad["DataLocalityAnyAfter"] <= time.time() + 50 + 5
+
+
+def test_frontends_of_glideinwms_get_the_datasets_as_one_text(located):
+    with configured(located, PoolPolicy(glideinwms=True)):
+        assert located.ad(located.submit('{"ska:b", "ska:a"}', HELD))["RequiredDatasetsCSV"] == "ska:b,ska:a"
+        assert located.ad(located.submit('{"ska:b"}', HELD))["RequiredDatasetsCSV"] == "ska:b"
 
 
 def test_jobs_without_datasets_and_of_other_universes_stay_unchanged(located):
@@ -186,6 +202,21 @@ def test_configuration_read_twice_makes_the_same_jobs(located):
 # --- what it refuses
 
 
+def test_schedd_refuses_malformed_jobs_of_each_kind(located):
+    """Every other case is in tests/unit/submit/test_submit_requirements.py."""
+    refusals = (
+        ("ska", (), {}, "must be a list of strings"),
+        ("false ? {} : RequiredDatasets", (), {}, "must be a list of strings"),
+        ('{"ska:a#b", "a"}', (), {}, "not with #: ska:a#b,a"),
+        ('{"ska:a"}', ("+DataLocality = require",), {}, "DataLocality is"),
+        (BOTH, ("+DataLocalityMaxAge = 0",), {}, "whole seconds"),
+        (None, ('+DataLocality = "require"', '+RequiredDataset = {"ska:a"}'), {}, "spelled right"),
+        ('{"ska:a"}', ("universe = java",), {}, "java, parallel and vm universes are not sent"),
+    )
+    for datasets, lines, queue, sentence in refusals:
+        assert sentence in located.refusal(datasets, *lines, **queue), lines
+
+
 @pytest.mark.parametrize("universe", ["local", "scheduler"])
 def test_a_job_that_runs_on_the_access_point_is_taken_with_a_warning(located, universe):
     text = description('{"ska:a"}', HELD, f"universe = {universe}")
@@ -263,7 +294,52 @@ def test_jobs_share_an_autocluster_when_they_want_the_same(located):
     assert len(set(found.values())) == len(found) - 1
 
 
+def test_waiting_jobs_submitted_together_share_an_autocluster(located):
+    with configured(located, PoolPolicy()):
+        located.holds()
+        first = located.submit('{"ska:a"}', queue="queue 3")
+        second = located.submit('{"ska:a"}')
+        jobs = clustered(located, 4)
+        by_deadline = {}
+        for job in jobs:
+            by_deadline.setdefault(job["DataLocalityAnyAfter"], set()).add(job["AutoClusterId"])
+        assert {job["ClusterId"] for job in jobs} == {first, second}
+        assert all(len(clusters) == 1 for clusters in by_deadline.values())
+
+
 # --- where jobs then run
+
+
+def test_a_name_in_another_letter_case_than_the_sites_matches_nothing(located):
+    located.holds(UK={"Lofar:L1_SB001": "AVAILABLE", "ska:Test1": "AVAILABLE", "ska:test2": "AVAILABLE"})
+    strict = '+DataLocality = "require"'
+    wrong = [
+        located.submit(f'{{"{name}"}}', strict)
+        for name in ("lofar:l1_sb001", "LOFAR:L1_SB001", "ska:test1", "ska:Test2")
+    ]
+    right = [located.submit(datasets, strict) for datasets in ('{"Lofar:L1_SB001"}', '{"ska:Test1"}')]
+    assert [located.ran_at(cluster, seconds=120) for cluster in right] == [["UK"], ["UK"]]
+
+    def rejected() -> dict[int, int]:
+        assert not any(located.pool.done(cluster) for cluster in wrong), "a wrong spelling matched"
+        jobs = located.pool.jobs("LastRejMatchTime isnt undefined", "ClusterId", "JobStatus")
+        found = {job["ClusterId"]: job["JobStatus"] for job in jobs}
+        return found if found.keys() >= set(wrong) else {}
+
+    assert located.pool.wait(rejected, 120, "the negotiator to reject them") == dict.fromkeys(wrong, 1)
+
+
+def test_required_datasets_do_not_match_facts_that_are_too_old(located):
+    located.holds(age=30000, UK={A: "AVAILABLE"})
+    old = located.submit('{"ska:a"}', '+DataLocality = "require"')
+    fresh = located.submit(None)
+    located.ran_at(fresh)
+    located.pool.wait(
+        lambda: located.pool.job(old, "LastRejMatchTime"), 30, "the negotiator to have looked at it"
+    )
+    assert located.pool.job(old, "JobStatus")["JobStatus"] == 1
+    located.holds(UK={A: "AVAILABLE"})
+    assert located.ran_at(old) == ["UK"]
 
 
 # --- the negotiator's term
@@ -302,7 +378,44 @@ def test_rank_of_jobs_counts_where_the_negotiator_has_no_term(located):
         assert located.ran_at(located.submit('{"ska:a"}', *free)) == ["AU"]
 
 
+def test_burst_runs_beside_its_data_with_a_depth_first_negotiator(located):
+    with configured(located, more={"negotiator": "NEGOTIATOR_DEPTH_FIRST = true\n"}):
+        located.holds(UK={A: "AVAILABLE"})
+        cluster = located.submit(
+            '{"ska:a"}',
+            '+DataLocality = "wait"',
+            "+DataLocalityMaxWait = 0",
+            HELD,
+            queue="queue 6",
+            run="/bin/sleep 4",
+        )
+        deadline = located.ad(cluster)["DataLocalityAnyAfter"]
+        located.pool.wait(lambda: time.time() > deadline, 15, "the jobs to have settled")
+        located.pool.run("condor_release", str(cluster))
+        assert located.ran_at(cluster, 6) == ["UK"] * 6
+
+
 # --- who starts pilots
+
+
+def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may_go_anywhere(located):
+    deploy = Path(__file__).parents[2] / "deploy" / "glideinwms"
+    queries = {
+        name: group.job_query for name, group in groups_of(deploy / "frontend-groups.xml", deploy).items()
+    }
+    located.configure(PoolPolicy(rounding_floor=timedelta(seconds=5), glideinwms=True))
+    require = located.submit('{"ska:a"}', HELD, '+DataLocality = "require"')
+    waits = located.submit('{"ska:a", "ska:b"}', HELD, '+DataLocality = "wait"')
+    waited = located.submit('{"ska:a"}', HELD, '+DataLocality = "wait"', "+DataLocalityMaxWait = 0")
+    plain = located.submit(None, HELD)
+    assert plain not in {require, waits, waited}
+
+    def asked(group: str) -> set[object]:
+        return {job["ClusterId"] for job in located.pool.jobs(queries[group], "ClusterId")}
+
+    assert asked("locality_local") == {require, waits, waited}
+    located.pool.wait(lambda: asked("locality_overflow") == {waited}, 120, "the one that waits no more")
+    located.configure()
 
 
 # --- the cautious form, and taking it out again
@@ -322,3 +435,9 @@ def test_rank_only_changes_no_requirements(located):
         located.holds(UK={A: "AVAILABLE"})
         assert located.ran_at(located.submit('{"ska:a"}')) == ["UK"]
         assert located.ran_at(located.submit('{"ska:b"}')) == ["NL"]
+
+
+def test_rank_only_warns_where_enforcement_would_reject(located):
+    with configured(located, rank_only=True):
+        done = located.pool.run("condor_submit", "-", user="alice", input=description("{}", HELD))
+        assert "must be a list of strings" in done.stdout + done.stderr

@@ -154,6 +154,26 @@ def ran_with(desk: Desk, nodes: int, attribute: str = "RequiredDatasets") -> dic
     return {job["DAGNodeName"]: job.get(attribute) for job in ran}
 
 
+def test_dagman_reads_what_was_written_for_every_form_of_a_node(desk):
+    """Inline and shared descriptions, quoted names, nodes of other kinds, VARS of all."""
+    new = desk.pool.version >= "25"  # comments with //, @=end and values in single quotes are of HTCondor 24
+    desk.write("my node.sub", NODE + "queue\n")
+    comment, opens, closes, value = ("// all", "@=end", "@end", "'1'") if new else ("# all", "{", "}", '"1"')
+    # DAGMan 23.9 ends on an assertion where a node is DONE, and finds no shared description here
+    done = "DONE Z\nJOB Z shared\n" if new else ""
+    shared = f"SUBMIT-DESCRIPTION shared {{\n{NODE}}}\nJOB S shared\n" if new else ""
+    nodes = "ABFS" if new else "ABF"
+    desk.write(
+        "x.dag",
+        f'{comment}\n{done}{shared}JOB A {opens}\n{NODE}{closes}\nJOB B "my node.sub"\n'
+        f"FINAL F {{\n{NODE}}}\nVARS all_nodes x={value}\nPRE_SKIP A 3\nPARENT A CHILD B\n",
+    )
+    words = [word for node in nodes for word in ("-d", f"{node}=lofar:{node}")]
+    done = desk.hydrator("wrap", *words, "--", "condor_submit_dag", "-f", "x.dag")
+    assert done.returncode == 0, done.stderr
+    assert ran_with(desk, len(nodes)) == {node: [f"lofar:{node}"] for node in nodes}
+
+
 @pytest.mark.parametrize("first", ["PRE_SKIP A 3", "DONE A", "WEAK PARENT A CHILD B", "// a", "NODE C a.sub"])
 @pytest.mark.parametrize("how", ["wrap", "filter"])
 def test_condor_submit_dag_judges_a_dag_the_same_before_and_after(desk, first, how):

@@ -73,6 +73,27 @@ def crowded(draw):
     return Snapshot({SITES[0]: SiteFacts(NOON, here)}), Demand(tuple(wants)), budget
 
 
+LONG = (
+    "AvailableDatasets",
+    "DatasetStates",
+    "DatasetFractions",
+    "DatasetAsOf",
+    "DataLocalitySets",
+    "DataLocalitySetsAsOf",
+)
+
+
+@given(crowded())
+@settings(max_examples=300, deadline=None)
+def test_no_line_and_no_ad_exceeds_its_budget(case):
+    view, demanded, budget = case
+    lines = dict(draft_site_ads(view, demanded, budget=budget)[SITES[0]].content)
+    sizes = {name: len(f"{name} = {lines[name]}") for name in LONG if name in lines}
+    empty = all(lines.get(name, "{}") in ("{}", "[]") for name in LONG)
+    assert empty or max(sizes.values()) <= budget.line_bytes
+    assert empty or sum(sizes.values()) <= budget.ad_bytes
+
+
 def keys(literal: str) -> set[str]:
     return set(literal.split("'")[1::2])
 
@@ -104,6 +125,20 @@ def test_every_set_is_in_or_named_as_left_out_and_nothing_else_is_listed(case):
         assert listed == sorted(d for d in said if here[Did(d)].state is DatasetState.AVAILABLE)
     if draft.omitted_entries or "AvailableDatasets" not in lines or said != demanded_here.keys():
         assert lines["DataLocalityTruncated"] == "true"
+
+
+@given(crowded())
+@settings(max_examples=300, deadline=None)
+def test_a_smaller_budget_never_says_more_of_the_most_wanted_job(case):
+    """If its set is too large, it is too large alone."""
+    view, demanded, budget = case
+    roomy = draft_site_ads(view, demanded, budget=Budget())[SITES[0]]
+    tight = draft_site_ads(view, demanded, budget=budget)[SITES[0]]
+    assert roomy.omitted_entries == ()
+    if demanded.entries and demanded.entries[0] in tight.omitted_entries:
+        first = demanded.entries[0]
+        alone = draft_site_ads(view, Demand((first,)), budget=budget)[SITES[0]]
+        assert alone.omitted_entries == (first,)
 
 
 # ---- generations

@@ -14,10 +14,18 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.expressions import HERE, MODES
 from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.model import (
+    DatasetState,
+    Demand,
+    DemandEntry,
     Did,
+    Fact,
+    Origin,
     Site,
     SiteAd,
+    SiteFacts,
+    Snapshot,
 )
+from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
 from testbed.glideinwms_standin import groups_of, load_policy
 from tests.memory import system_clock
 from tests.slots import hooked
@@ -28,12 +36,57 @@ MAX_AGE = timedelta(seconds=20700)
 DIDS = [Did(f"ska:d{number}") for number in range(5)] + [Did("ska:00ff")]
 SITES = [Site("UK"), Site("SKA UK (Cambridge)"), Site("Observatoire de la Côte d'Azur"), Site("CERN/Meyrin")]
 
+held = st.dictionaries(st.sampled_from(DIDS), st.sampled_from(list(DatasetState)))
 ages = st.sampled_from([timedelta(0), timedelta(hours=5), timedelta(hours=6), timedelta(days=3)])
 """Of a site's last reading; none so near the bound that the seconds of this test decide."""
+pools = st.dictionaries(st.sampled_from(SITES), st.tuples(held, ages), min_size=1)
+jobs = st.lists(st.lists(st.sampled_from(DIDS), min_size=1, unique=True), min_size=1, max_size=4)
+
+
+def ads_of(
+    pool: dict[Site, tuple[dict[Did, DatasetState], timedelta]], wanted: list[list[Did]]
+) -> dict[Site, SiteAd]:
+    now = system_clock()
+    facts = {
+        site: SiteFacts(now - age, {did: Fact(state, now - age) for did, state in states.items()})
+        for site, (states, age) in pool.items()
+    }
+    sets = {tuple(sorted(names)) for names in wanted}
+    demand = Demand(tuple(DemandEntry(dids, 1, Origin.JOB, now, set_key(dids)) for dids in sorted(sets)))
+    return assign_generations(
+        draft_site_ads(Snapshot(facts), demand, budget=Budget()), {}, published_generations={}, now=now
+    )
 
 
 def slot_of(ad: SiteAd) -> ClassAd:
     return hooked(ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.attributes)}]"))
+
+
+def matches(names: list[Did], ad: SiteAd) -> bool:
+    """What ClassAds say of a `require` job at a slot of this site."""
+    key = set_key(names)
+    job = ClassAd({"DataLocalityMaxAge": int(MAX_AGE.total_seconds()), "DataLocalityKey": key})
+    job["DataLocalityHere"] = ExprTree(HERE["require"])
+    return job.lookup("DataLocalityHere").eval(job, slot_of(ad)) is True
+
+
+@given(pools, jobs)
+@settings(deadline=None, max_examples=60)
+def test_the_policy_requests_pilots_exactly_where_the_slots_would_match(pool, wanted):
+    ads = ads_of(pool, wanted)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sites.json"
+        publisher = SitesFilePublisher(
+            path, valid_for=timedelta(hours=1), max_age=MAX_AGE, clock=system_clock
+        )
+        publisher.publish(list(ads.values()))
+        policy = load_policy(LOCAL)
+        assert policy
+        policy.PATH = str(path)  # as an operator sets it
+        for names in wanted:
+            job = {"RequiredDatasetsCSV": ",".join(names)}
+            asked = {site for site in ads if policy.match(job, {"attrs": {"GLIDEIN_Site": site}})}
+            assert asked == {site for site, ad in ads.items() if matches(names, ad)}
 
 
 keyed_rows = st.tuples(

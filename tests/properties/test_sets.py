@@ -7,12 +7,14 @@ from fractions import Fraction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.dataset_sets import SetKey, hash_key, names_key, set_key
 from hydrator.domain.model import (
     DatasetState,
     Demand,
     Did,
     Fact,
+    QueuedJobs,
+    ScheddDemand,
     Site,
     SiteAd,
     SiteFacts,
@@ -20,7 +22,8 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads, redraft, sets_of
-from tests.factories import NOON, want
+from hydrator.reconcile.demand import DemandMemory, build_demand, update_demand_memory
+from tests.factories import HOUR, NOON, want
 
 THOROUGH = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HERE = Site("A")
@@ -110,6 +113,43 @@ def test_order_of_demand_changes_no_ad_with_room_for_all(world, random):
     mixed = list(demand.entries)
     random.shuffle(mixed)
     assert shares(view, demand)[1].content == shares(view, Demand(tuple(mixed)))[1].content
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["ap1", "ap2"]),
+            groups,
+            st.integers(1, 3),
+            st.sampled_from([None, set_key, names_key, hash_key]),
+        )
+    ),
+    st.randoms(use_true_random=False),
+    st.integers(60, 300),
+)
+@settings(THOROUGH)
+def test_order_in_a_queue_changes_no_ad_also_where_room_is_short(jobs, random, line_bytes):
+    def ad_of(rows):
+        answers = {
+            schedd: ScheddDemand(
+                NOON,
+                tuple(
+                    QueuedJobs(dids, count, make_key(dids) if make_key else None)
+                    for name, dids, count, make_key in rows
+                    if name == schedd
+                ),
+            )
+            for schedd in dict.fromkeys(name for name, *_ in rows)
+        }
+        memory = update_demand_memory(DemandMemory(), answers, default_scope=None, keep_for=HOUR, now=NOON)
+        demand = build_demand(memory, pins=DIDS[:1], matches=frozenset(DIDS[1:2]), now=NOON)
+        here = {did: Fact(DatasetState.AVAILABLE, NOON) for did in DIDS[::2]}
+        view = Snapshot({HERE: SiteFacts(NOON, here)})
+        return draft_site_ads(view, demand, budget=Budget(line_bytes))[HERE].content
+
+    mixed = list(jobs)
+    random.shuffle(mixed)
+    assert ad_of(jobs) == ad_of(mixed)
 
 
 @given(worlds(), st.integers(0, 30 * 3600), st.integers(0, 30 * 3600))

@@ -413,6 +413,15 @@ def test_a_stand_in_condor_status_is_asked_for_our_ad_only(run, tmp_path):
     assert 'MyType == "DataLocality" && DataLocalitySite =?= "UK"' in asked
 
 
+def test_a_stand_in_condor_status_is_found_by_condor_dir(run, tmp_path):
+    (tmp_path / "out").write_text(COLLECTOR_23_9)
+    tools = stand_in(tmp_path, "condor_status", f"exec /bin/cat {tmp_path}/out\n")
+    path = glidein_config(
+        tmp_path, CONDOR_DIR=str(tools.parent), GLIDEIN_ResourceName="UK", HYDRATOR_COLLECTOR="cm"
+    )
+    assert printed(run(path, "main", GLIDEIN_PERIODIC_SCRIPT="true"))["DataLocalitySite"] == '"UK"'
+
+
 def test_a_stand_in_condor_status_that_fails_leaves_the_last_answer(run, tmp_path):
     (tmp_path / "out").write_text(COLLECTOR_23_9)
     tools = stand_in(tmp_path, "condor_status", f"/bin/cat {tmp_path}/out\n")
@@ -576,6 +585,11 @@ def test_304_prints_the_local_copy_with_the_new_age(run, server):
     done = ask(run, server, raw(304, {"ETag": '"1763690399"', "X-DataLocality-AsOf": str(NOW + 300)}))
     assert server.asked[1][1]["if-none-match"] == '"1763690399"'
     assert (done.returncode, as_of(done), printed(done)["DatasetStates"]) == (0, NOW + 300, STATES)
+
+
+def test_old_304_does_not_make_the_ad_older(run, server):
+    ask(run, server, ok(X_DataLocality_AsOf=str(NOW + 300)))
+    assert as_of(ask(run, server, raw(304, {"X-DataLocality-AsOf": str(NOW)}))) == NOW + 300
 
 
 def test_unrequested_304_is_an_error(run, server):
@@ -799,6 +813,13 @@ def test_closed_output_gives_no_traceback(run, tmp_path):
     assert not list(run.cache.glob("startd-*"))  # it is not stored as printed
 
 
+def test_help_names_every_option_and_goes_to_stdout(run):
+    done = run("--help")
+    assert done.returncode == 0
+    for option in hook.OPTIONS:
+        assert f"--{option} " in done.stdout
+
+
 @pytest.mark.parametrize("python", pythons())
 def test_hook_runs_on_each_python_of_this_machine(run, server, tmp_path, python):
     server.respond = ok()
@@ -920,3 +941,12 @@ def test_a_hook_comes_back_by_itself_after_a_forged_generation(run, server):
     done = ask(run, server, ok(ad_text(DataLocalityGeneration="1763690500"), ETag='"1763690500"'))
     assert (done.returncode, printed(done)["DataLocalityGeneration"]) == (0, "1763690500")
     assert done.stdout.endswith("- locality update:true\n")
+
+
+def test_local_copy_with_a_forged_generation_is_ignored(run, server):
+    ask(run, server, ok())
+    for copy in run.cache.glob("ad-*"):
+        copy.write_text(copy.read_text().replace("1763690399", "99999999999999"))
+    done = run("--site", "UK", "--url", server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "if-none-match" not in server.asked[-1][1]

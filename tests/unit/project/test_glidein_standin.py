@@ -1,5 +1,6 @@
 """The hook in a pilot, in stand-ins for GlideinWMS, pyglidein and a container."""
 
+import configparser
 import re
 import shutil
 import subprocess
@@ -57,6 +58,10 @@ def published(ran: Ran) -> bool:
 
 
 # GlideinWMS, by periodic script
+
+
+def test_hook_prints_nothing_at_the_start_of_a_glidein(glidein):
+    assert glidein.start(NAME) == Ran(0, "", "")
 
 
 def test_periodic_block_of_the_hook_has_a_tag_of_its_own(glidein):
@@ -149,6 +154,20 @@ def test_pilot_without_python_3_publishes_nothing_and_goes_on(glidein, tmp_path,
 # the files
 
 
+def pyglidein() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(DEPLOY / "pyglidein" / "client.cfg")
+    return parser
+
+
+def test_values_for_pyglidein_have_no_blank():
+    custom = pyglidein()["CustomEnv"]
+    assert custom["HYDRATOR_URL"].startswith("https://")
+    assert not [value for value in custom.values() if re.search(r"""[\s'"$;&|<>()\\]""", value)]
+    assert pyglidein().getboolean("StartdChecks", "enable_startd_checks") is False
+
+
 def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, settings):
     # the startd's environment: what `env -i` left, CustomEnv, and what glidein_start.sh exports
     environ = {
@@ -159,6 +178,15 @@ def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, setti
         "_condor_GLIDEIN_Site": '"UK"',
         "CONDOR_CONFIG": str(tmp_path / "glidein_condor_config"),
     }
+    done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert published(Ran(0, done.stdout, ""))
+
+
+def test_hook_in_a_glidein_finds_its_files_beside_condor_config(tmp_path, settings):
+    settings["HYDRATOR_HOOK"] = str(HOOK)
+    glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, settings)
+    environ = {"PATH": PATH, "CONDOR_CONFIG": str(glidein.folder / "condor_config")}
     done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert published(Ran(0, done.stdout, ""))

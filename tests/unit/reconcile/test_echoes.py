@@ -12,7 +12,7 @@ import pytest
 from adapters.daemon_catalogue import DaemonCatalogue
 from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
-from hydrator.domain.errors import CatalogueError, CatalogueUnreachable, HydratorError
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable, HydratorError
 from hydrator.domain.model import Did, Provenance, Replica, ReplicaState, Seen, Site, Survey, Unseen
 from hydrator.domain.redaction import SECRETS
 from hydrator.reconcile.intake import CleanCatalogue
@@ -178,6 +178,26 @@ def test_rucio_that_echoes_credentials_shows_none_of_them(dressed, tmp_path, how
         shows_nothing(str(failure(lambda: make().read({L1}))))
 
 
+@pytest.mark.parametrize("text", ["c4naryOne-0123456789\nc4naryTwo-0123456789\n", "c4naryOne\r\nc4naryTwo"])
+def test_a_token_with_a_line_break_is_refused_in_one_sentence(tmp_path, text):
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(CatalogueDenied, match=r"token_file .*one line") as caught:
+        TokenFile("dmapi", tmp_path / "token").token()
+    assert "c4nary" not in str(caught.value)
+    with pytest.raises(HydratorError, match=r"token_file .*one line") as caught:
+        DaemonCatalogue("http://127.0.0.1:1", token_file=tmp_path / "token")
+    assert "c4nary" not in str(caught.value)
+
+
+def test_a_renewed_token_is_hidden_as_the_first_was(dressed, tmp_path):
+    file = tmp_path / "token"
+    server = JsonClient("dmapi", dressed.url, token_source=TokenFile("dmapi", file), limits=LIMITS)
+    for token in (SECRET, TOKEN):
+        file.write_text(token)
+        shows_nothing(str(failure(lambda: server.get("/x"))))
+    server.close()
+
+
 # what comes in as an answer
 
 
@@ -235,6 +255,15 @@ def test_a_secret_in_any_text_of_an_answer_is_hidden(field):
     for _ in range(2):
         (replica,) = catalogue.read({L1}).readings[L1].replicas
         assert getattr(replica.provenance, field) == "x [secret]"
+
+
+def test_an_answer_with_nothing_to_clean_is_passed_on_as_it_is():
+    held = Replica(L1, Site("Zürich"), ReplicaState.COMPLETE)
+    survey = Survey("plugin", NOON, frozenset({Site("Zürich")}), {L1: Seen(NOON, (held,))})
+    catalogue = CleanCatalogue(Says(survey))
+    for _ in range(2):
+        assert catalogue.read({L1}) == survey
+        assert catalogue.read({L1}).readings[L1] is survey.readings[L1]
 
 
 def test_search_returns_only_names_that_jobs_can_use():

@@ -337,6 +337,15 @@ def test_a_catalogue_never_found_anything_when_it_could_never_say():
     assert world.cycle.state.pattern_matches == {"dmapi": frozenset()}
 
 
+def test_matches_of_an_earlier_configuration_are_not_wanted_any_more():
+    world = World(replica(L1, CAM), replica(L2, CAM), rules=ReconcilePolicy(patterns=("*",)))
+    world.run()
+    world.catalogue.is_broken = True
+    world.cycle = world.restarted(rules=ReconcilePolicy(patterns=("*L2",)), state=world.cycle.state)
+    world.run(MINUTE)
+    assert world.cycle.demand.dids == {L2}
+
+
 def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
     class Buggy(MemoryCatalogue):
         def read(self, dids):
@@ -389,6 +398,22 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     assert report.evaluation.state.ads == {}
 
 
+def test_a_saved_state_that_cannot_be_read_withdraws_nothing(tmp_path):
+    world = World(replica(L1, CAM))
+    world.run()
+    with Store.open_to_write(tmp_path) as store:
+        store.save(world.cycle.state)
+        with store._db:
+            store._db.execute("update known set body = '[broken'")
+    before = dict(world.collector.ads)
+    with Store.open_to_write(tmp_path) as store:
+        lost(world, state=store.load(), store=store, rules=ReconcilePolicy(pins=frozenset({L1})))
+        assert "state.sqlite.damaged-1" in store.damage_report
+        world.catalogue.is_broken = True
+        assert actions(world.run(MINUTE)) == [Keep, Keep]
+        assert world.collector.ads == before
+
+
 def test_withheld_ad_is_published_once_the_schedd_answers(wanted_by_two):
     world = wanted_by_two
     world.ask_and_run()
@@ -423,6 +448,15 @@ def test_lost_state_withholds_ads_after_a_restart_that_cannot_list_the_schedds(w
     world.queues.is_broken = True
     reasons = world.ask_and_run().held_reasons
     assert reasons[CAM].startswith("the demand of all schedds is not known yet")
+    assert L1 in states(world.collector)
+
+
+def test_lost_state_withholds_ads_that_no_publisher_can_read_back_now(wanted_by_two):
+    world = wanted_by_two
+    world.collector.is_broken = world.file.is_broken = True
+    assert world.ask_and_run().held_reasons.keys() == {CAM, RAL}
+    world.collector.is_broken = world.file.is_broken = False
+    world.run(MINUTE)
     assert L1 in states(world.collector)
 
 

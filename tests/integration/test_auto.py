@@ -1,0 +1,123 @@
+"""Mode auto and ranks on a real pool, with openings that a test sets. Site UK has the data, and is full."""
+
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.openings import Opening, write_openings
+from hydrator.domain.model import Did, Site
+from testbed.pool import Pool, SiteSpec
+from tests.located import Located, record
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
+
+SMALL, LARGE = [Did("ska:Small"), Did("ska:small_2")], [Did("ska:large_1"), Did("ska:large_2")]
+ONE, OTHER = set_key(SMALL), set_key(LARGE)
+AUTO = '+DataLocality = "auto"'
+
+
+@pytest.fixture(scope="module")
+def shared_located(htcondor_release: str) -> Iterator[Located]:
+    with Pool.start(htcondor_release, [SiteSpec("UK", 4), SiteSpec("AU", 4), SiteSpec("NL", 2)]) as pool:
+        yield Located(pool)
+
+
+@pytest.fixture
+def located(shared_located: Located) -> Iterator[Located]:
+    yield shared_located
+    shared_located.clear()
+
+
+def listed(dids: list[Did]) -> str:
+    return "{" + ", ".join(f'"{did}"' for did in dids) + "}"
+
+
+def advertise(
+    located: Located,
+    opened: Mapping[str, Mapping[str, int]],
+    backlog: Mapping[str, int] | None = None,
+    seconds: int = 3600,
+) -> None:
+    """Let UK have both sets, and the sites be *opened* (name -> s of the read) for *seconds* from now."""
+    lines = {}
+    for site in ("UK", "AU", "NL"):
+        openings = {name: Opening(read, Site("UK"), 10**9) for name, read in opened.get(site, {}).items()}
+        values = [
+            ("DataLocalitySets", record(dict.fromkeys((ONE, OTHER), float(site == "UK")))),
+            *write_openings(openings, (backlog or {}).get(site, 0)),
+            ("DataLocalityOpenUntil", str(int(time.time()) + seconds)),
+        ]
+        lines[site] = "".join(f"{name} = {literal}\n" for name, literal in values)
+    located.advertise(lines)
+
+
+def fill_uk(located: Located) -> int:
+    """Take all cores of UK, and return the cluster of the job that has them."""
+    lines = ("request_cpus = 4", 'requirements = TARGET.GLIDEIN_Site == "UK"')
+    cluster = located.submit(None, *lines, run="/bin/sleep 600")
+    located.pool.wait(lambda: status(located, cluster) == 2, 60, "the job that fills UK")
+    return cluster
+
+
+def status(located: Located, cluster: int) -> int:
+    return located.pool.job(cluster, "JobStatus")["JobStatus"]
+
+
+def wait_for_rejection(located: Located, cluster: int) -> None:
+    located.pool.wait(
+        lambda: located.pool.job(cluster, "LastRejMatchTime"), 60, "the negotiator to have looked at the job"
+    )
+    assert status(located, cluster) == 1
+
+
+@pytest.mark.older
+def test_jobs_start_where_their_set_is_open_and_its_read_is_shorter(located):
+    filler = fill_uk(located)
+    advertise(located, {"NL": {ONE: 64}, "AU": {ONE: 8}})
+    closed = located.submit(listed(LARGE), AUTO)
+    assert located.ran_at(located.submit(listed(SMALL), AUTO)) == ["AU"]
+    wait_for_rejection(located, closed)
+    advertise(located, {"NL": {OTHER: 64}})
+    assert located.ran_at(closed) == ["NL"]
+    # UK drains: jobs of closed sets go there as soon as a slot is free
+    advertise(located, {})
+    both = [located.submit(listed(dids), AUTO) for dids in (LARGE, SMALL)]
+    for cluster in both:
+        wait_for_rejection(located, cluster)
+    located.pool.run("condor_rm", str(filler))
+    assert [located.ran_at(cluster) for cluster in both] == [["UK"], ["UK"]]
+
+
+def test_jobs_of_an_open_lane_start_and_the_others_wait(located):
+    fill_uk(located)
+    advertise(located, {"AU": {f"{ONE}~1": 8}})
+    cluster = located.submit(listed(SMALL), AUTO, queue="queue 8")
+    lanes = {job["ProcId"]: job["DataLocalityLane"] for job in located.pool.jobs(f"ClusterId == {cluster}")}
+    of_lane = {proc for proc, lane in lanes.items() if lane == 1}
+    assert len(of_lane) == 2
+    located.pool.wait(lambda: located.pool.done(cluster, 2), 60, "the jobs of the lane to end")
+    waiting = located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 1", "ProcId")
+    assert {job["ProcId"] for job in waiting} == lanes.keys() - of_lane
+
+
+def test_jobs_run_anywhere_after_their_wait_if_the_openings_have_ended(located):
+    """As with a daemon that died."""
+    fill_uk(located)
+    advertise(located, {}, seconds=15)
+    cluster = located.submit(listed(SMALL), AUTO, "+DataLocalityMaxWait = 6")
+    assert located.ran_at(cluster)[0] in {"AU", "NL"}
+    job = located.pool.job(cluster, "JobStartDate", "QDate")
+    assert job["JobStartDate"] - job["QDate"] >= 6
+
+
+# --- jobs without datasets
+
+
+def test_job_without_datasets_leaves_slots_to_the_jobs_with_data_there(located):
+    """By default the smallest slot is used; here jobs wait for NL and AU, and none for UK."""
+    located.advertise({})
+    assert located.ran_at(located.submit(None)) == ["NL"]
+    advertise(located, {}, dict.fromkeys(("AU", "NL"), 64))
+    assert located.ran_at(located.submit(None)) == ["UK"]

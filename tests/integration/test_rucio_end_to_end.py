@@ -1,0 +1,110 @@
+"""Jobs follow the records of a real Rucio server: rules, transfers, tape and deletions, on a real pool."""
+
+import itertools
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from hydrator.config import load
+from testbed.demo import BRISK, RucioHoldings
+from testbed.installation import Installation
+from testbed.pool import Pool
+
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
+
+SCOPES = (f"e2e-{n}" for n in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release, rucio_server) -> Iterator[Installation]:
+    """Start the daemon on the shared Rucio server, with a scope and storage elements of its own."""
+    with Pool.start(htcondor_release) as pool:
+        sites = [site.name for site in pool.sites]
+        holdings = RucioHoldings(rucio_server, pool.home, sites, scope=next(SCOPES))
+        with Installation(pool, holdings, extra=BRISK) as installation:
+            yield installation
+
+
+@pytest.fixture
+def rucio(installed) -> RucioHoldings:
+    return installed.catalogue
+
+
+def told(installed: Installation, did: str, **states: str | None) -> None:
+    """Wait until each site's slots advertise this of *did*, and nothing else (None: nothing at all)."""
+    for site, state in states.items():
+        installed.pool.wait(
+            lambda site=site, state=state: installed.states_at(site).get(did) == state,
+            60,
+            f"{site} to say {state} of {did}",
+        )
+
+
+def fraction_at(installed: Installation, site: str, did: str) -> float | None:
+    slots = installed.pool.slots(
+        "DatasetFractions", constraint=f'PartitionableSlot && GLIDEIN_Site == "{site}"'
+    )
+    return (slots[0].get("DatasetFractions") or {}).get(did)
+
+
+def test_job_waits_for_a_stuck_transfer_and_starts_where_it_completes(installed, rucio):
+    did = f"{rucio.scope}:awaited"
+    rucio.put(did, {"UK": "partial", "AU": "staging", "NL": "stuck"})
+    job = installed.submit([did], mode="wait")
+    told(installed, did, UK="PARTIAL", AU="STAGING", NL="STUCK")
+    assert fraction_at(installed, "UK", did) == 0.5
+    rucio.fail(did, "AU")
+    told(installed, did, AU="STUCK")
+    assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
+    assert rucio.available()[did] == frozenset()
+
+    rucio.arrive(did, "NL")
+    told(installed, did, NL="AVAILABLE")
+    assert installed.ran_at(job) == ["NL"]
+
+
+def test_recall_from_tape_is_in_the_slots_until_the_data_is_on_disk(installed, rucio):
+    did = f"{rucio.scope}:archived"
+    rucio.archive(did, "NL")
+    job = installed.submit([did], mode="wait")
+    told(installed, did, UK=None, NL="NEARLINE")
+    rucio.promise(did, "NL")
+    told(installed, did, NL="STAGING")
+    rucio.convey("NL", files=4)
+    told(installed, did, UK=None, NL="AVAILABLE")
+    assert installed.ran_at(job) == ["NL"]
+
+
+def test_stuck_rule_has_its_reason_and_expiring_data_attracts_no_job(installed, rucio):
+    did = f"{rucio.scope}:doomed"
+    rucio.put(did, {"UK": "available", "AU": "staging"})
+    rucio.fail(did, "AU", error="no route to storage")
+    installed.submit([did], mode="wait")
+    told(installed, did, UK="AVAILABLE", AU="STUCK")
+    (at_au,) = [row for row in whys(installed, did) if row["site"] == "AU"]
+    assert "no route to storage" in at_au["why"]
+    assert "of root" in at_au["why"]
+    assert "no route to storage" in installed.run("datasets", "--why", did).stdout
+
+    rucio.expire(did, "UK", seconds=3600)
+    told(installed, did, UK="PARTIAL")
+    assert "no rule holds it for long enough" in str(whys(installed, did))
+    rucio.leave(did, "UK")
+    told(installed, did, UK=None, AU="STUCK")
+
+
+def whys(installed: Installation, did: str) -> list[dict]:
+    return json.loads(installed.run("datasets", "--why", "--json", did).stdout)
+
+
+def test_init_writes_a_configuration_from_rucio_that_passes_check(installed, rucio):
+    ours, new = load(installed.config), installed.home / "first.toml"
+    source = ours.catalogue[0]
+    login = ["--username", source.username, "--password-file", str(source.password_file)]
+    catalogue = ["--url", source.url, "--account", source.account, *login]
+    pool = ["--condor-config", str(ours.htcondor.config_file), "--state-dir", str(installed.home / "first")]
+    made = installed.run("init", "--config", str(new), "--yes", *catalogue, *pool)
+    assert "the catalogue rucio covers" in made.stderr
+    checked = installed.run("check", "--config", str(new), "--json")
+    assert [row for row in json.loads(checked.stdout) if row["level"] == "fail"] == []
