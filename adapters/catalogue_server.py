@@ -70,7 +70,8 @@ class _PartBuilder:
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
-        self._provenances: dict[Provenance, int] = {}
+        self._provenances: dict[tuple[Provenance, str], int] = {}
+        """The index of each provenance and storage."""
         self._part: dict[str, list[Any]] = {"seen": [], "unseen": [], "same": []}
         self._count = 0
         self._bytes = 0
@@ -104,20 +105,18 @@ class _PartBuilder:
         self.add("seen", row, 100 + 40 * len(replicas) + 400 * new + 500 * len(variants))
 
     def _index(self, replica: Replica) -> int:
-        provenance = replica.provenance
-        if replica.storage:
-            provenance = replace(provenance, storage=replica.storage)
-        return self._provenances.setdefault(provenance, len(self._provenances))
+        key = replica.provenance, replica.storage or replica.provenance.storage
+        return self._provenances.setdefault(key, len(self._provenances))
 
     def build(self) -> Message:
         """Return the part as JSON."""
         provenances = [
             (
-                *(one.call, one.storage, one.reason[:500], one.rule, one.account),
+                *(one.call, storage, one.reason[:500], one.rule, one.account),
                 *(to_micros_or_none(one.expires_at), to_micros_or_none(one.ready_at)),
                 None if one.ready_error is None else one.ready_error // MICROSECOND,
             )
-            for one in self._provenances
+            for one, storage in self._provenances
         ]
         return {**self._part, "names": list(self._names), "provenances": provenances}
 
