@@ -182,10 +182,11 @@ class LockReader:
         self._rule_cache = rule_cache
         self._parents = parents
         self._dataset_locks: dict[Did, _DatasetLocks] = {}
+        self._failed_at: dict[Did, datetime] = {}
 
     def forget_all_but(self, dids: Dids) -> None:
         """Forget the locks of all datasets but *dids*."""
-        drop_all_but(dids, self._dataset_locks)
+        drop_all_but(dids, self._dataset_locks, self._failed_at)
 
     def locks_of(self, did: Did) -> Sequence[Lock] | None:
         """Return the locks of *did* from the last query, however old; None if there was no query."""
@@ -295,17 +296,27 @@ class LockReader:
     def _read_file_locks(self, poll: RucioPoll, dids: Dids) -> None:
         """Query the file locks of rules with grouping NONE; such rules have no dataset locks."""
         rules_by_owner: dict[Did, list[Rule]] = {}
-        for did in sorted(dids):
-            try:
-                locks: list[Lock] = []
-                for owner in (did, *sorted(self._parents.find(did, poll.started_at))):
-                    if owner not in rules_by_owner:
-                        rules_by_owner[owner] = self._query_spreading_rules(owner)
-                    for rule in rules_by_owner[owner]:
-                        locks += self._query_file_locks(did, rule)
+
+        def query(did: Did) -> Sequence[Lock]:
+            locks: list[Lock] = []
+            for owner in (did, *sorted(self._parents.find(did, poll.started_at))):
+                if owner not in rules_by_owner:
+                    rules_by_owner[owner] = self._query_spreading_rules(owner)
+                for rule in rules_by_owner[owner]:
+                    locks += self._query_file_locks(did, rule)
+            return locks
+
+        jobs = sorted(dids, key=lambda did: (self._failed_at.get(did, NEVER), did), reverse=True)
+        guard = SeriesGuard(self._queries, reserve=0.2)
+        for did, locks in self._queries.ask_each(jobs, query):
+            if isinstance(locks, CatalogueError):
+                poll.errors[did], self._failed_at[did] = locks, poll.started_at
+            else:
                 self._dataset_locks[did] = _DatasetLocks(poll.started_at, locks)
-            except CatalogueError as exc:
-                poll.errors[did] = exc
+            if guard.should_stop_after(locks):
+                late = CatalogueUnreachable(self._queries.name, "no time was left to query its rules")
+                poll.errors.update(dict.fromkeys(jobs, late))
+                jobs.clear()
 
     def _query_spreading_rules(self, did: Did) -> list[Rule]:
         rules = self._queries.ask(

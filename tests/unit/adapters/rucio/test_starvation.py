@@ -175,6 +175,18 @@ def test_hundreds_of_silent_datasets_delay_the_others_by_a_few_polls(tmp_path, p
     assert tried.keys() == set(dids)
 
 
+def test_silent_parents_do_not_come_first_again(asking, server):
+    """A dataset in part without locks needs its containers, one query each."""
+    server.holdings = {did: {"UK-DISK": "partial"} for did in DIDS[:12]}
+    server.trouble = {f"/dids/lofar/{did[6:]}/parents": SILENT for did in DIDS[:6]}
+    catalogue = asking(timeout=timedelta(seconds=1), deadline=timedelta(seconds=6))
+    left = []
+    for _ in range(4):
+        readings = catalogue.read(frozenset([*DIDS[:12], Did("lofar:nothing")])).readings
+        left.append({did for did, one in readings.items() if isinstance(one, Unseen)})
+    assert left[-1] <= set(DIDS[:6])
+
+
 # -- names
 
 
