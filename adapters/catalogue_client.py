@@ -12,7 +12,7 @@ with the oldest answers, then about these and more: what it answered before it e
 stays fresh.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol
@@ -251,9 +251,10 @@ class WorkerCatalogue:
         for did in forgotten:
             del self._rows[did]
         recounted, self._recounts = self._recounts & dids, set()
+        more = {"forget": sorted(forgotten), "recount": sorted(recounted)}
         readings: dict[Did, Reading] = {}
         try:
-            survey = self._read_sound(dids, readings, sorted(forgotten), recounted)
+            survey = self._read_sound(dids, readings, more)
         except CatalogueError as error:
             if not readings or self._last is None:
                 raise
@@ -263,18 +264,12 @@ class WorkerCatalogue:
     def close(self) -> None:
         self._worker.close()
 
-    def _read_sound(
-        self,
-        dids: AbstractSet[Did],
-        readings: dict[Did, Reading],
-        forget: Sequence[Did],
-        recount: AbstractSet[Did],
-    ) -> Survey:
+    def _read_sound(self, dids: AbstractSet[Did], readings: dict[Did, Reading], more: Message) -> Survey:
         """Ask all but the suspects, and add what is answered to *readings*; return the last survey."""
         while True:
             sound = dids - readings.keys() - frozenset[Did]().union(*self._suspects)
             try:
-                survey = self._read_portions(self._split(sound), readings, forget, recount)
+                survey = self._read_portions(self._split(sound), readings, more)
             except _WorkerEnded as end:
                 self._is_new = True
                 self._ends_left -= 1
@@ -289,17 +284,13 @@ class WorkerCatalogue:
                 return survey
 
     def _read_portions(
-        self,
-        portions: list[AbstractSet[Did]],
-        readings: dict[Did, Reading],
-        forget: Sequence[Did],
-        recount: AbstractSet[Did],
+        self, portions: list[AbstractSet[Did]], readings: dict[Did, Reading], more: Message
     ) -> Survey:
         """Ask each of *portions*, of which the last has all; after an error only the last."""
         while True:
             portion = portions.pop(0)
             try:
-                survey = self._ask(portion, forget=forget, recount=[] if portions else sorted(recount))
+                survey = self._ask(portion, **more)
             except CatalogueError:  # perhaps the oldest are those without an answer
                 if not portions:
                     raise
