@@ -7,11 +7,12 @@ The worker reports each question before it asks its server (:func:`adapters.work
 ends at a question, the datasets of the question become suspects: the others are asked again without them, and
 then the suspects alone, halved until one dataset is found. That one is asked again after 1, 3, 7, … polls.
 
-A new worker of Rucio counts all datasets, which takes minutes. So it is asked about 500 datasets first, those
-with the oldest answers, then about these and more: what it answered before it ended, or before Rucio failed,
-stays fresh.
+A worker of Rucio counts datasets that are new to it, which takes minutes for thousands. So it is asked about
+500 of them first, those with the oldest answers, then about these and more: what it answered before it ended,
+or before Rucio failed, stays fresh.
 """
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ _MAX_FOUND = 500_000
 _MAX_ENDS = 16
 """A poll starts its worker again at most so often: ten halvings find one dataset in a thousand."""
 _MAX_SKIPPED_POLLS = 63
+_PORTIONS_SECONDS = 120.0
+"""After so long no further portion is asked in a poll."""
 _FIRST_PORTION = 500
 """The datasets in the first request to a new worker; each further one has half as many more, at least 500. So
 the requests repeat little, and the end of a worker costs at most a third of what it has done."""
@@ -191,12 +194,18 @@ class WorkerCatalogue:
     """A catalogue whose client runs in *worker*; see :class:`hydrator.domain.ports.Catalogue`.
 
     *quiet_seconds* is the longest time without a line of the worker: a longer answer of the server ends it.
-    A poll has no limit, for it makes progress. A new worker that *is_slow_at_first* is asked in portions; it
-    keeps what it has asked.
+    A poll has no limit, for it makes progress. A worker that *is_slow_at_first* keeps its counts of the last
+    request's datasets, and is asked about new ones in portions. Tests replace *monotonic*.
     """
 
     def __init__(
-        self, name: str, worker: Supervised, quiet_seconds: float, *, is_slow_at_first: bool = False
+        self,
+        name: str,
+        worker: Supervised,
+        quiet_seconds: float,
+        *,
+        is_slow_at_first: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self._worker = worker
@@ -206,7 +215,9 @@ class WorkerCatalogue:
         self._recounts: set[Did] = set()
         self._ends_left = 0
         self._is_slow_at_first = is_slow_at_first
-        self._is_new = True
+        self._monotonic = monotonic
+        self._last_asked: AbstractSet[Did] = frozenset()
+        """What the worker keeps: the datasets of the last request to it."""
         self._last: Survey | None = None
         self.token_validity: TokenValidity | None = None
 
@@ -271,7 +282,7 @@ class WorkerCatalogue:
             try:
                 survey = self._read_portions(self._split(sound), readings, more)
             except _WorkerEnded as end:
-                self._is_new = True
+                self._last_asked = frozenset()
                 self._ends_left -= 1
                 is_general = not end.dids or (not end.has_ended_itself and end.dids >= sound)
                 if is_general or not self._ends_left:
@@ -280,13 +291,16 @@ class WorkerCatalogue:
                     self._ends_left = 1  # a slow server takes a whole limit each time
                 self._suspects.update({half: _Suspect(str(end)) for half in _halve(end.dids & sound)})
             else:
-                self._is_new = False
                 return survey
 
     def _read_portions(
         self, portions: list[AbstractSet[Did]], readings: dict[Did, Reading], more: Message
     ) -> Survey:
-        """Ask each of *portions*, of which the last has all; after an error only the last."""
+        """Ask each of *portions*, of which the last has all; after an error only the last.
+
+        After two minutes the other datasets wait for the next poll, so that the answers are used soon.
+        """
+        ends_at = self._monotonic() + _PORTIONS_SECONDS
         while True:
             portion = portions.pop(0)
             try:
@@ -298,19 +312,25 @@ class WorkerCatalogue:
                 continue
             readings.update(survey.readings)
             self._last = replace(survey, readings={})
+            if portions and self._monotonic() > ends_at:
+                waiting = portions.pop() - portion
+                readings.update(
+                    dict.fromkeys(waiting, Unseen("its worker is new, and asks the next poll about it"))
+                )
+                portions.clear()
             if not portions:
                 return survey
 
     def _split(self, dids: AbstractSet[Did]) -> list[AbstractSet[Did]]:
-        """Return what to ask in turn: for a new worker first the datasets with the oldest answers."""
+        """Return what to ask in turn: of the datasets that are new to the worker, the oldest facts first."""
+        known = dids & self._last_asked
+        times = {did: to_micros(self._rows[did].as_of) if did in self._rows else 0 for did in dids - known}
+        new = sorted(times, key=lambda did: (times[did], did))
         portions: list[AbstractSet[Did]] = []
-        if self._is_new and self._is_slow_at_first:
-            times = {did: to_micros(self._rows[did].as_of) if did in self._rows else 0 for did in dids}
-            in_order = sorted(dids, key=lambda did: (times[did], did))
-            size = _FIRST_PORTION
-            while size < len(in_order):
-                portions.append(frozenset(in_order[:size]))
-                size += max(_FIRST_PORTION, size // 2)
+        size = _FIRST_PORTION
+        while self._is_slow_at_first and size < len(new):
+            portions.append(known | set(new[:size]))
+            size += max(_FIRST_PORTION, (len(known) + size) // 2)
         return [*portions, dids]
 
     def _read_suspects(self) -> dict[Did, Reading]:
@@ -351,6 +371,7 @@ class WorkerCatalogue:
             CatalogueError: the catalogue failed, or an answer of the worker is not valid.
         """
         readings: dict[Did, Reading] = {}
+        self._last_asked = dids
 
         def receive(part: Mapping[str, Any]) -> None:
             rows = _ROWS.validate_python(part.get("rows"), strict=False)

@@ -103,9 +103,12 @@ class Fragile:
         return answer
 
 
-def proxy(told: Told, *, is_slow_at_first=False, **more: Any) -> tuple[WorkerCatalogue, Fragile]:
+def proxy(
+    told: Told, *, is_slow_at_first=False, monotonic=lambda: 0.0, **more: Any
+) -> tuple[WorkerCatalogue, Fragile]:
     worker = Fragile(told, **more)
-    return WorkerCatalogue("told", worker, 60, is_slow_at_first=is_slow_at_first), worker
+    options = {"is_slow_at_first": is_slow_at_first, "monotonic": monotonic}
+    return WorkerCatalogue("told", worker, 60, **options), worker
 
 
 STATES = st.sampled_from(ReplicaState)
@@ -243,7 +246,8 @@ OLD = sorted(MANY)[-300:]
 
 
 def test_new_worker_is_asked_about_more_and_more_and_then_about_all():
-    catalogue, worker = proxy(Told({did: Seen(NOON) for did in MANY}), is_slow_at_first=True)
+    told = Told({did: Seen(NOON) for did in MANY})
+    catalogue, worker = proxy(told, is_slow_at_first=True)
     catalogue.recount(set(OLD))
     survey = catalogue.read(MANY)
     assert [len(request["dids"]) for request in worker.requests] == [500, 1000, 1500, 2250, 3000]
@@ -251,6 +255,28 @@ def test_new_worker_is_asked_about_more_and_more_and_then_about_all():
     assert all(request["recount"] == OLD for request in worker.requests), "the last asks about these"
     catalogue.read(MANY)
     assert len(worker.requests) == 6
+    more = frozenset(Did(f"ska:L{n}") for n in range(1200))
+    told.readings |= {did: Seen(NOON) for did in more}
+    catalogue.read(MANY | more)
+    assert [len(request["dids"]) for request in worker.requests[6:]] == [3500, 4200]
+
+
+def test_new_worker_that_takes_long_answers_in_time_and_goes_on_in_the_next_poll():
+    now = 0.0
+    catalogue, worker = proxy(
+        Told({did: Seen(NOON) for did in MANY}), is_slow_at_first=True, monotonic=lambda: now
+    )
+
+    def take_long(number: int) -> None:
+        nonlocal now
+        now += 61
+
+    worker.before_request = take_long
+    unread = [
+        sum(isinstance(one, Unseen) for one in catalogue.read(MANY).readings.values()) for _ in range(3)
+    ]
+    assert unread == [2000, 750, 0]
+    assert [len(request["dids"]) for request in worker.requests] == [500, 1000, 1500, 2250, 2750, 3000]
 
 
 def test_answers_before_the_end_of_a_worker_are_kept_and_the_oldest_come_first():
