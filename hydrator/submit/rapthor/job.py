@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hydrator.domain.ads.classad import escape_macros, list_literal, string_literal
-from hydrator.domain.ads.dataset_sets import key_attributes
 from hydrator.domain.ads.expressions import Mode
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
 from hydrator.domain.text import format_count
 from hydrator.reconcile.misses import PATHS_ATTRIBUTE
+from hydrator.submit.bindings import job_attributes
 from hydrator.submit.gpus import GpuChoice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere
 from hydrator.submit.submit_files.values import (
@@ -72,17 +72,6 @@ class RunOptions:
     """More lines of the submit description."""
     expected_seconds: int | None = None
 
-    @property
-    def literals(self) -> dict[str, str]:
-        """The job attributes of the options, each with its ClassAd literal."""
-        mode = None if self.mode is None else string_literal(self.mode)
-        values = {
-            "DataLocality": mode,
-            "DataLocalityMaxWait": self.max_wait_seconds,
-            "DataLocalityExpectedSeconds": self.expected_seconds,
-        }
-        return {name: str(value) for name, value in values.items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True)
 class RapthorRun:
@@ -103,19 +92,12 @@ class RapthorRun:
         return self.label or self.name
 
     @property
-    def _key(self) -> dict[str, str]:
-        return key_attributes(sorted(set(self.dids)))
-
-    @property
     def attributes(self) -> dict[str, str]:
         """The job attributes, each with its ClassAd literal (docs/reference/attributes.md)."""
-        literals = {
-            "RequiredDatasets": _string_list_literal(self.dids),
-            **{name: string_literal(text) for name, text in self._key.items()},
-        }
-        literals |= self.options.literals
-        literals["WorkflowRun"] = string_literal(self.name)
-        return literals
+        wish = self.options
+        given = job_attributes(self.dids, wish.mode, wish.expected_seconds, wish.max_wait_seconds)
+        plain = {name.removeprefix("MY."): literal for name, literal in given.items()}
+        return {**plain, "WorkflowRun": string_literal(self.name)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +258,6 @@ def as_ad(run: RapthorRun) -> str:
 
 def as_json(run: RapthorRun) -> str:
     """Return the job attributes as a JSON object."""
-    dids = sorted(set(run.dids))
-    body: dict[str, object] = {"RequiredDatasets": dids, **key_attributes(dids)}
-    body |= {name: json.loads(literal) for name, literal in run.options.literals.items()}
-    body["WorkflowRun"] = run.name
-    return json.dumps(body, indent=2) + "\n"
+    # a literal is JSON too, but for the braces of a list
+    texts = {name: re.sub(r"^\{(.*)\}$", r"[\1]", literal) for name, literal in run.attributes.items()}
+    return json.dumps({name: json.loads(text) for name, text in texts.items()}, indent=2) + "\n"
