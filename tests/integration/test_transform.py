@@ -53,7 +53,7 @@ LISTED = "{" + ",".join(f'"{did}"' for did in LONG) + "}"
 def prepared(*lines: str) -> tuple[str, ...]:
     """Return the lines of hydrator submit for LONG."""
     key = tuple(f'+{name} = "{text}"' for name, text in key_attributes(LONG).items())
-    return (*key, f"requirements = {REQUIREMENT}", *lines)
+    return (*key, *lines)
 
 
 def test_jobs_of_hydrator_submit_run_where_their_set_is_and_share_an_autocluster(located):
@@ -195,8 +195,10 @@ def test_configuration_read_twice_makes_the_same_jobs(located):
     once = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
     with configured(located, more={"schedd": schedd_config(POLICY), "negotiator": negotiator_config()}):
         twice = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
-    for name in ("Requirements", "Rank", "DataLocalityHere", "DataLocalityRank"):
+    for name in ("Rank", "DataLocalityHere", "DataLocalityRank"):
         assert str(twice.lookup(name)) == str(once.lookup(name)), name
+    counts = [str(each.lookup("Requirements")).count("DataLocalityHere") for each in (once, twice)]
+    assert counts == [1, 2], "condor_submit adds the clause as often as it reads it"
 
 
 # --- what it refuses
