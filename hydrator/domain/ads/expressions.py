@@ -98,7 +98,7 @@ HERE: Final[dict[Mode, str]] = {
 At a slot without the slot expressions a job of mode auto is matched when its wait is over.
 """
 REQUIREMENT: Final = "(MY.DataLocalityHere =!= false)"
-"""The clause of Requirements; ``hydrator submit`` writes it, else the schedd's transform adds it.
+"""The clause of Requirements: condor_submit writes it by the pool configuration, else the transform adds it.
 
 It is true at a schedd without the transform, which does not set ``DataLocalityHere``.
 """
