@@ -117,7 +117,6 @@ class _OutlookRow(TypedDict):
 
 
 class _SetAtSite(TypedDict):
-    site: str
     share: float
     open_seconds: int | None
     read_from: str | None
@@ -126,7 +125,7 @@ class _SetAtSite(TypedDict):
 class _SetRow(TypedDict):
     key: str
     bytes: int | None
-    sites: list[_SetAtSite]
+    sites: dict[str, _SetAtSite]
     outlook: _OutlookRow | None
     staging: list[str] | None
 
@@ -415,8 +414,8 @@ def _parse_openings(sites: Sequence[_SiteRow], rows: Sequence[_SetRow]) -> Openi
     outlooks = {}
     for row in rows:
         size = row["bytes"] or 0
-        for each in row["sites"]:
-            if (seconds := each["open_seconds"]) is not None and (site := Site(each["site"])) in openings:
+        for name, each in row["sites"].items():
+            if (seconds := each["open_seconds"]) is not None and (site := Site(name)) in openings:
                 source = Site(each["read_from"]) if each["read_from"] else None
                 openings[site][row["key"]] = Opening(seconds, source, round(size * (1 - each["share"])))
         if prospect := row["outlook"]:

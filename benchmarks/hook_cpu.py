@@ -56,7 +56,7 @@ def serve_ads(ads: Sequence[SiteAd]) -> Iterator[str]:
     by_site = {ad.site: ad for ad in ads}
 
     def view() -> ServerState:
-        return ServerState(by_site, None, None, None, from_unix(time.time()))
+        return ServerState(ads=by_site, now=from_unix(time.time()))
 
     server = HttpServer(build_app(view, CollectorRegistry()), "127.0.0.1", 0)
     server.start()

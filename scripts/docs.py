@@ -29,21 +29,32 @@ from hydrator import __version__
 from hydrator.cli.app import app
 from hydrator.cli.commands.report import Report
 from hydrator.cli.commands.token import TokenRow
-from hydrator.cli.output.json_models.cycle import ActionJson, OnceJson
-from hydrator.cli.output.json_models.facts import (
-    DatasetJson,
-    DatasetSourceJson,
-    SiteJson,
-)
-from hydrator.cli.output.json_models.status import StatusJson
 from hydrator.cli.output.network import Network
 from hydrator.cli.output.staging import StagingAnswer, StagingList
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.diagnostics.check.findings import Finding
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.overview.saved import ReloadFailure, Status
 from hydrator.diagnostics.why.query import WhyResult
 from hydrator.domain.ads.contract import ON_JOBS, ON_RUNS, ON_SLOTS, ON_SLOTS_ONLY
+from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.snapshot.memory import DatasetSource
+from hydrator.reconcile.view import (
+    ActionView,
+    CatalogueView,
+    CycleView,
+    DatasetView,
+    DemandView,
+    FactView,
+    HeldLossView,
+    LeftOutView,
+    PacingView,
+    PublisherView,
+    ReadBackView,
+    SiteView,
+)
 from hydrator.server.app import build_app
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.server.middleware import AuthMiddleware
@@ -292,6 +303,7 @@ def command_line() -> str:
                 ("command", "keys"),
                 ((code(f"hydrator {name}"), keys_of(shape)) for name, shape in JSON.items()),
             ),
+            table(("entry", "keys"), ((code(name), keys_of(shape)) for name, shape in ENTRIES.items())),
         ]
     )
 
@@ -353,12 +365,12 @@ def _no_state() -> NoReturn:
 
 
 JSON: Mapping[str, Any] = {
-    "once": OnceJson,
-    "plan": list[ActionJson],
-    "status": StatusJson,
-    "sites": list[SiteJson],
-    "datasets": list[DatasetJson],
-    "datasets --why": list[DatasetSourceJson],
+    "once": CycleView,
+    "plan": list[ActionView],
+    "status": Status,
+    "sites": list[SiteView],
+    "datasets": list[DatasetView],
+    "datasets --why": list[DatasetSource],
     "network": Network,
     "approve": dict[str, int],
     "check": list[Finding],
@@ -372,6 +384,20 @@ JSON: Mapping[str, Any] = {
     "staging approve": StagingAnswer,
 }
 """The type of the output by command, with the option that changes the output, if any."""
+ENTRIES: Mapping[str, Any] = {
+    "catalogues": CatalogueView,
+    "publishers": PublisherView,
+    "demand": DemandView,
+    "pacing": PacingView,
+    "loss": HeldLossView,
+    "left_out": LeftOutView,
+    "read_back": ReadBackView,
+    "changes": DatasetChange,
+    "sites of a dataset": FactView,
+    "credentials": Credential,
+    "reload": ReloadFailure,
+}
+"""The types of the entries in these outputs, by their key."""
 
 
 REFERENCE = {

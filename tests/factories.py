@@ -1,8 +1,11 @@
 """Values for tests, with defaults that say nothing, so that a test says only what it is about."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hydrator.domain.ads.dataset_sets import set_key
+from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import (
     Demand,
     DemandEntry,
@@ -14,18 +17,28 @@ from hydrator.domain.model import (
     Seen,
     Site,
     SiteAd,
+    Snapshot,
     Survey,
     Unseen,
     parse_did,
 )
-from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.domain.ports import PoolLoad
+from hydrator.reconcile.ads.site_ads import Budget, Draft, draft_site_ads
+from hydrator.reconcile.evaluate import Evaluation
+from hydrator.reconcile.openings import PacedCycle
+from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
+from hydrator.reconcile.snapshot.removal_guard import HeldLoss
+from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.view import CatalogueView, CycleView, PublisherView, build_view
+from hydrator.server.view import ServerState
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 BOUND = 6 * HOUR
 
 CAM, RAL, OSO = Site("CAM"), Site("RAL"), Site("OSO")
@@ -86,6 +99,68 @@ def ad(*available: str, site: Site = CAM, at: datetime = NOON, generation: int =
     view = facts(*(replica(did, site) for did in available), at=at, now=max(at, NOON), sites=(site,))
     draft = draft_site_ads(view, demand(*available), budget=Budget())[site]
     return SiteAd(site, at, generation, draft.content)
+
+
+def report_of(
+    snapshot: Snapshot,
+    wants: Demand,
+    *,
+    at: datetime = NOON,
+    ads: Mapping[Site, SiteAd] | None = None,
+    drafts: Mapping[Site, Draft] | None = None,
+    withheld: Mapping[Site, str] | None = None,
+    held_reasons: Mapping[Site, str] | None = None,
+    paced: PacedCycle | None = None,
+    **state,
+) -> CycleReport:
+    """The report of a cycle that came to these conclusions; *state* has fields of the state."""
+    after = ReconcileState(**state)
+    reasons = {site: loss.text(20) for site, loss in after.held_losses.items()}
+    reasons |= {**(withheld or {}), **(held_reasons or {})}
+    evaluation = Evaluation(after, snapshot, drafts or {}, ads or {}, withheld_reasons=withheld or {})
+    errors = {name: one.failure for name, one in after.memories.items()}
+    return CycleReport(at, wants, evaluation, (), errors, held_reasons=reasons, paced=paced or PacedCycle())
+
+
+def server_state(
+    ads: Mapping[Site, SiteAd] | None = None,
+    snapshot: Snapshot | None = None,
+    demand: Demand | None = None,
+    not_ready_reason: str | None = None,
+    now: datetime = NOON,
+    *,
+    held_losses: Mapping[Site, HeldLoss] | None = None,
+    held_reasons: Mapping[Site, str] | None = None,
+    withheld_reasons: Mapping[Site, str] | None = None,
+    omitted_dids: Mapping[Site, Iterable[str]] | None = None,
+    openings: Openings | None = None,
+    no_openings_reason: str | None = None,
+    load: PoolLoad | None = None,
+    troubles: Sequence[str] = (),
+    catalogues: Sequence[CatalogueView] = (),
+    publishers: Sequence[PublisherView] = (),
+    **more,
+) -> ServerState:
+    """The state of a server after a cycle with these conclusions; without a *snapshot*, before the first."""
+    changing = {"ads": ads or {}, "not_ready_reason": not_ready_reason, **more}
+    if snapshot is None:
+        return ServerState(now=now, **changing)
+    wants = demand or Demand()
+    answer = DatasetRecord(NOON, {})
+    asked = CatalogueMemory(NOON, records=dict.fromkeys(wants.dids - snapshot.unread_dids, answer))
+    drafts = {site: Draft(site, now, (), (want(*dids),)) for site, dids in (omitted_dids or {}).items()}
+    report = report_of(
+        snapshot, wants, at=now, ads=ads, drafts=drafts, withheld=withheld_reasons, held_reasons=held_reasons,
+        paced=PacedCycle(openings, no_openings_reason, load), held_losses=held_losses or {},
+        memories={"rucio": asked},
+    )  # fmt: skip
+    view = replace(view_of(report), failures=tuple(troubles), catalogues=catalogues, publishers=publishers)
+    return replace(ServerState.of_cycle(report, view), **changing)
+
+
+def view_of(report: CycleReport) -> CycleView:
+    """The document of the cycle of *report*."""
+    return build_view(report, None, confirming_polls=20)
 
 
 def published(*ads: SiteAd, heard: datetime = NOON) -> dict[Site, PublishedAd]:

@@ -188,7 +188,7 @@ def _set_row(answer: SetAnswer) -> dict[str, Any]:
         "share": answer.share,
         "as_of": answer.as_of,
         "open_seconds": answer.open_seconds,
-        "read_from": answer.source,
+        "read_from": answer.read_from,
     }
     return {name: value for name, value in row.items() if value is not None}
 

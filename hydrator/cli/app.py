@@ -22,7 +22,7 @@ class _Commands(LazyGroup):
         "plan": (".commands.run:plan", "Print the actions that `once` would take, and take none."),
         "status": (".commands.inspect:status", "Print the daemon's state, and what needs attention."),
         "sites": (".commands.inspect:sites", "Print every site, or one site with the changes of its ad."),
-        "datasets": (".commands.inspect:datasets", "Print the state of every wanted dataset at each site."),
+        "datasets": (".commands.inspect:datasets", "Print the state of every demanded dataset at each site."),
         "network": (".commands.inspect:network", "Print the rate between sites, and where it comes from."),
         "check": (".commands.check:check", "Examine an installation and give advice on each problem."),
         "pool-config": (

@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
+from pydantic_core import to_jsonable_python
 
 from hydrator.daemon.logs import cycle_log_fields, ongoing_failures, status_line
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process import ServiceManager, Watchdog, trim_heap
 from hydrator.daemon.runtime import DaemonContext, Machine, Runtime
-from hydrator.diagnostics.credential_expiry import Credential, credential_rows
-from hydrator.diagnostics.overview.parts import update_parts
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.overview.saved import CREDENTIALS_REPORT, RELOAD_REPORT
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
 from hydrator.domain.model import ScheddDemand, Unseen, to_unix
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.view import CycleView
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
 from hydrator.state.store import Store
@@ -87,14 +89,14 @@ class SavedReports:
         """Save the credentials in use and their expiry."""
         if credentials != self._credentials:
             with contextlib.suppress(StateError):
-                self._store.save_report("credentials", {"rows": credential_rows(credentials)})
+                self._store.save_report(CREDENTIALS_REPORT, to_jsonable_python({"rows": credentials}))
                 self._credentials = credentials
 
     def save_reload(self, problems: Sequence[str]) -> None:
         """Save whether the daemon uses the configuration on disk; *problems* say why the reload failed."""
         report = {"at": to_unix(self._clock()), "problems": list(problems)} if problems else {}
         with contextlib.suppress(StateError):
-            self._store.save_report("reload", report)
+            self._store.save_report(RELOAD_REPORT, report)
 
 
 @dataclass(eq=False)
@@ -155,26 +157,26 @@ class CycleRecorder:
         self,
         reconciler: Reconciler,
         report: CycleReport,
+        view: CycleView,
         seconds: float,
     ) -> None:
         """Record the results of one cycle."""
         context = self.context
-        self.guard.run_isolated("the pages", lambda: self._build_cycle_state(report))
-        context.part_statuses = update_parts(context.part_statuses, report)
+        self.guard.run_isolated("the pages", lambda: self._build_cycle_state(report, view))
         context.recent_changes = (*context.recent_changes, *report.history_entries)[-MAX_CHANGES:]
         # after the pages' state, because open pages load again when there is another report
         context.state, context.report = reconciler.state, report
-        self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(report, seconds))
+        self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(view, seconds))
         self.saved_reports.save_credentials(context.credentials)
         if context.parts and context.parts.pool.client:
             self.metrics.count_child_restarts(context.parts.pool.child_restarts)
         self._log_openings(report.paced.none_reason)
-        self._log_cycle(report, seconds)
+        self._log_cycle(view, seconds)
 
-    def _build_cycle_state(self, report: CycleReport) -> None:
+    def _build_cycle_state(self, report: CycleReport, view: CycleView) -> None:
         """Build what the HTTP server shows of the cycle, so that no request waits for this."""
         has_server = self.context.settings.publish.http.enabled
-        self.context.cycle_state = ServerState.of_cycle(report) if has_server else None
+        self.context.cycle_state = ServerState.of_cycle(report, view) if has_server else None
 
     def _log_openings(self, none_reason: str | None) -> None:
         """Log the reason for missing openings, but only when it changes."""
@@ -186,8 +188,8 @@ class CycleRecorder:
             _log.info("reads from other sites are not paced", why=none_reason)
         self._no_openings_reason = none_reason
 
-    def _log_cycle(self, report: CycleReport, seconds: float) -> None:
-        fields = cycle_log_fields(report, seconds)
+    def _log_cycle(self, view: CycleView, seconds: float) -> None:
+        fields = cycle_log_fields(view, seconds)
         has_new, cleared = self._ongoing_failures.replace(ongoing_failures(fields))
         log = _log.debug
         if has_new:
@@ -330,6 +332,6 @@ class CycleRunner:
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:
         begun_at = self._machine.monotonic()
         report = reconciler.run(is_due=is_poll)
-        self._recorder.record(reconciler, report, self._machine.monotonic() - begun_at)
+        self._recorder.record(reconciler, report, reconciler.view, self._machine.monotonic() - begun_at)
         trim_heap()
         return True

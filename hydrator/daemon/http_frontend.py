@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -111,7 +110,7 @@ class HttpFrontend:
         served_ads = context.parts.served_ads if context.parts else None
         has_ads = report or context.state.ads
         return replace(
-            context.cycle_state or ServerState({}, None, None, None, now),
+            context.cycle_state or ServerState(now=now),
             ads=served_ads.ads() if served_ads else {},
             not_ready_reason=None if has_ads else "the first cycle has not ended yet",
             now=now,
@@ -121,7 +120,6 @@ class HttpFrontend:
             changes=context.recent_changes,
             staging=context.staging,
             locality=context.locality,
-            parts=context.part_statuses,
             reload_problems=context.reload_problems,
             credentials=context.credentials,
             storage=context.settings.storage,
@@ -138,7 +136,7 @@ class HttpFrontend:
         return explain_job(context.settings, knowledge, context.staging, cluster, proc, schedd)
 
 
-def read_changes(store: Store, site: Site) -> Sequence[tuple[datetime, DatasetChange]]:
+def read_changes(store: Store, site: Site) -> Sequence[DatasetChange]:
     """Return the last changes of the ad of *site*; nothing if the state cannot be read."""
     with suppress(StateError):
         return store.site_history.load_changes(site)

@@ -11,10 +11,9 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import ExcInfo
 
-from hydrator.domain.model import Publish, Withdraw
 from hydrator.domain.redaction import escape_unprintable, escape_unprintable_tree, redact
 from hydrator.domain.text import format_count
-from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.view import ActionView, CycleView, DemandView
 
 _FAILURE_KEYS = (
     "catalogues", "publishers", "not_read_back", "unsaved", "held", "withheld", "rejected",
@@ -122,63 +121,59 @@ def _configure_root_logger(level: str, stream: TextIO, formatter: logging.Format
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
 
 
-def cycle_log_fields(report: CycleReport, seconds: float) -> Mapping[str, Any]:
+def cycle_log_fields(view: CycleView, seconds: float) -> Mapping[str, Any]:
     """Return the fields of a cycle's log line: counts of the cycle, changes with reasons, and problems."""
+    failed = {one.name for one in view.publishers if one.error}
     changed = {
-        f"{action.site} in {result.publisher}": _describe_action(action)
-        for result in report.results
-        for action in result.plan
-        if isinstance(action, Publish | Withdraw) and not result.error
+        f"{row.site} in {row.publisher}": _describe_action(row)
+        for row in view.plan
+        if row.action in {"publish", "withdraw"} and row.publisher not in failed
     }
-    problems = {**_publish_problems(report), **_data_problems(report)}
+    problems = {**_publish_problems(view), **_site_problems(view), **_demand_problems(view.demand)}
     return {
-        "sites": len(report.evaluation.ads),
-        "datasets": len(report.demand.dids),
+        "sites": sum(site.generation is not None for site in view.sites),
+        "datasets": view.demand.datasets + view.demand.kept_datasets,
         "seconds": round(seconds, 3),
         "changed": changed,
     } | {key: value for key, value in problems.items() if value}
 
 
-def _publish_problems(report: CycleReport) -> dict[str, Any]:
+def _publish_problems(view: CycleView) -> dict[str, Any]:
     return {
-        "catalogues": {name: why for name, why in report.catalogue_errors.items() if why},
-        "publishers": {r.publisher: r.error for r in report.results if r.error},
-        "unsaved": report.save_error,
-        "not_read_back": {r.publisher: r.unconfirmed_sites for r in report.results if r.unconfirmed_sites},
+        "catalogues": {one.name: one.error for one in view.catalogues if one.error},
+        "publishers": {one.name: one.error for one in view.publishers if one.error},
+        "unsaved": view.save_error,
+        "not_read_back": {one.name: one.not_read_back for one in view.publishers if one.not_read_back},
         "rejected": {
-            f"{name} in {publisher}": why
-            for publisher, ads in report.rejected.items()
-            for name, why in ads.items()
+            f"{name} in {one.name}": why for one in view.publishers for name, why in one.rejected.items()
         },
-        "rivals": dict(report.rivals),
-        "invalid_commands": report.commands.problems,
+        "rivals": {one.name: one.rival for one in view.publishers if one.rival},
+        "invalid_commands": view.invalid_commands,
     }
 
 
-def _data_problems(report: CycleReport) -> dict[str, Any]:
-    evaluation = report.evaluation
-    withheld = evaluation.withheld_reasons
+def _site_problems(view: CycleView) -> dict[str, Any]:
+    sites = view.sites
     return {
-        "left_out": {
-            site: len(draft.omitted_entries)
-            for site, draft in evaluation.drafts.items()
-            if draft.omitted_entries
-        },
-        "held": {s: why for s, why in report.held_reasons.items() if s not in withheld},
-        "withheld": dict(withheld),
-        "released": {site: len(dids) for site, dids in evaluation.released.items()},
-        "case_collisions": evaluation.snapshot.case_collisions,
-        "misspelt": evaluation.snapshot.misspelt_dids,
-        "refused_demand": report.demand.rejected_texts,
-        "withheld_keys": report.demand.withheld_keys,
+        "left_out": {one.site: one.left_out.datasets for one in sites if one.left_out},
+        "held": {one.site: one.held for one in sites if one.held and not one.withheld},
+        "withheld": {one.site: one.held for one in sites if one.withheld},
+        "released": {one.site: one.released for one in sites if one.released},
     }
 
 
-def _describe_action(action: Publish | Withdraw) -> str:
+def _demand_problems(demand: DemandView) -> dict[str, Any]:
+    return {
+        "case_collisions": demand.clashes,
+        "misspelt": demand.misspelt,
+        "refused_demand": demand.refused,
+        "withheld_keys": demand.withheld_keys,
+    }
+
+
+def _describe_action(row: ActionView) -> str:
     """Return the action on an ad, with its generation and the reason."""
-    if isinstance(action, Withdraw):
-        return f"withdrawn: {action.reason}"
-    return f"generation {action.ad.generation}: {action.reason}"
+    return f"withdrawn: {row.why}" if row.action == "withdraw" else f"generation {row.generation}: {row.why}"
 
 
 def status_line(fields: Mapping[str, Any]) -> str:

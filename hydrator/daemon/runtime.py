@@ -15,7 +15,6 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hydrator.config import Settings
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
-from hydrator.diagnostics.overview.parts import PartStatus
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.reconciler import Reconciler
@@ -146,12 +145,10 @@ class DaemonContext:
 
     Any thread may read a value: the daemon replaces a value by a new value, but never changes its content.
 
-    ``report`` is the report of the last cycle, ``cycle_state`` is
-    what the HTTP server shows of it (None without this server), and
-    ``recent_changes`` are the newest entries of the history. ``locality`` is the
-    overview of ended jobs, and ``staging`` that of the last step of staging. ``part_statuses`` are the
-    catalogues and publishers of the last cycle; ``reload_problems`` say why the last reload failed.
-    ``credentials`` are those that the daemon presents.
+    ``report`` is the report of the last cycle, ``cycle_state`` is what the HTTP server shows of it (None
+    without this server), and ``recent_changes`` are the newest entries of the history. ``locality`` is the
+    overview of ended jobs, and ``staging`` that of the last step of staging. ``reload_problems`` say why the
+    last reload failed. ``credentials`` are those that the daemon presents.
     """
 
     settings: Settings
@@ -162,7 +159,6 @@ class DaemonContext:
     recent_changes: tuple[HistoryEntry, ...] = ()
     locality: LocalityOverview = field(default_factory=LocalityOverview)
     staging: StagingOverview | None = None
-    part_statuses: tuple[PartStatus, ...] = ()
     reload_problems: tuple[str, ...] = ()
     credentials: tuple[Credential, ...] = ()
 

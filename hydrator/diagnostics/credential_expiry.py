@@ -8,14 +8,14 @@ Pure: texts in, values out; ``wiring`` reads the files.
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from hydrator.domain.model import from_unix, to_unix
+from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.text import format_duration
 from hydrator.domain.untrusted import claims_of
@@ -122,34 +122,6 @@ def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | N
 def login_credential(name: str, login: TokenValidity | None) -> Credential | None:
     """Return a catalogue's login token; the catalogue requests a new token before this one expires."""
     return Credential(name, "logins", Renewer.DAEMON, login.valid_until, login.valid_from) if login else None
-
-
-def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
-    """Return *credentials* as rows, for the saved state and for ``--json``."""
-    return [
-        {
-            "credential": one.name,
-            "expires_at": to_unix(one.expires_at),
-            "issued_at": to_unix(one.issued_at) if one.issued_at else None,
-            "renewed_by": one.renewed_by.value,
-            "docs_section": one.docs_section,
-        }
-        for one in credentials
-    ]
-
-
-def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]:
-    """Parse rows of :func:`credential_rows`."""
-    return [
-        Credential(
-            str(row["credential"]),
-            str(row["docs_section"]),
-            Renewer(row["renewed_by"]),
-            from_unix(row["expires_at"]),
-            from_unix(row["issued_at"]) if row["issued_at"] is not None else None,
-        )
-        for row in rows
-    ]
 
 
 def validity(der: bytes) -> tuple[datetime, datetime]:

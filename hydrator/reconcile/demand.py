@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from hydrator.domain.ads.dataset_sets import SetKey, fits, is_cluster_key, set_key
 from hydrator.domain.errors import BadDid
@@ -51,6 +52,10 @@ class DemandMemory:
 
     entries: tuple[RememberedJobs, ...] = ()
     rejected_texts: Mapping[str, str] = field(default_factory=dict)
+
+
+KEEP_DEMAND: Final = timedelta(hours=24)
+"""A user who submits again the next morning finds the datasets in the ads."""
 
 
 def update_demand_memory(

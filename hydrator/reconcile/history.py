@@ -9,19 +9,29 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.domain.model import DatasetState, Did, Fact, SiteAd
+from hydrator.domain.model import DatasetState, Did, Fact, SiteAd, to_unix
 from hydrator.domain.text import matches_any
+from hydrator.domain.units import UnixTime
 from hydrator.reconcile.ads.site_ads import facts_of
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetChange:
-    """One changed dataset: its state in the ad before and after (None: not in the ad), and the reason."""
+    """One change of a dataset in a site's ad.
 
+    Attributes:
+        at: time of the decision.
+        did: the dataset.
+        before: its state before; null: not listed.
+        after: its state after; null: not listed.
+        why: one sentence.
+    """
+
+    at: UnixTime
     did: Did
-    state_before: str | None
-    state_after: str | None
-    reason: str
+    before: str | None
+    after: str | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +48,8 @@ class HistoryEntry:
     @property
     def text(self) -> str:
         """Return a text with the numbers of added, removed and changed datasets: ``2 came, 1 left``."""
-        came = sum(change.state_before is None for change in self.changes)
-        left = sum(change.state_after is None for change in self.changes)
+        came = sum(change.before is None for change in self.changes)
+        left = sum(change.after is None for change in self.changes)
         other = len(self.changes) - came - left
         parts = [(came, "came"), (left, "left"), (other, "changed")]
         counts = [f"{number} {word}" for number, word in parts if number]
@@ -67,18 +77,19 @@ def build_entry(
 ) -> HistoryEntry:
     """Build the entry of the ad *current*, with its changes since the ad *previous*."""
     old, new = (facts_of(previous) if previous else {}), facts_of(current)
-    return HistoryEntry(now, current, tuple(_changes(old, new, context)))
+    return HistoryEntry(now, current, tuple(_changes(old, new, context, to_unix(now))))
 
 
 def _changes(
-    old: Mapping[Did, Fact], new: Mapping[Did, Fact], context: ChangeContext
+    old: Mapping[Did, Fact], new: Mapping[Did, Fact], context: ChangeContext, at: UnixTime
 ) -> Iterable[DatasetChange]:
     for did in sorted(old.keys() | new.keys()):
         one, other = old.get(did), new.get(did)
         if (one and other and one.state is other.state) or matches_any(did, context.never):
             continue
         why = _change_reason(did, other, context)
-        yield DatasetChange(did, one.state.value if one else None, other.state.value if other else None, why)
+        before, after = (each.state.value if each else None for each in (one, other))
+        yield DatasetChange(at, did, before, after, why)
 
 
 def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
@@ -90,7 +101,7 @@ def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
     if did in context.released:
         return context.released[did]
     if did not in context.demanded_dids:
-        return "no longer wanted"
+        return "no longer demanded"
     if did in context.colliding_dids:
         return "only letter case tells it from another"
     if did in context.facts:

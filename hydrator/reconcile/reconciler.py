@@ -10,6 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from pydantic_core import to_jsonable_python
+
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import (
@@ -46,7 +48,7 @@ from hydrator.reconcile.publish import (
     Withholding,
     highest_generations,
 )
-from hydrator.reconcile.result import CycleReport, PublishResult, history_entries, summary
+from hydrator.reconcile.result import CycleReport, PublishResult, history_entries
 from hydrator.reconcile.state import (
     Approve,
     CommandSource,
@@ -57,6 +59,7 @@ from hydrator.reconcile.state import (
     approved_losses,
 )
 from hydrator.reconcile.threads import THREADS, Threads
+from hydrator.reconcile.view import REPORT_NAME, CycleView, build_view
 
 from .demand import build_demand, update_demand_memory
 
@@ -127,6 +130,14 @@ class Reconciler:
         self._saver = StateSaver(store, commands, self._bugs)
         self.state = _forget_old_patterns(state, policy.patterns)
         self._withholding = Withholding(policy)
+        self._view: CycleView | None = None
+
+    @property
+    def view(self) -> CycleView:
+        """Return the document of the last cycle that :meth:`run` or :meth:`plan` ran."""
+        if self._view is None:
+            raise RuntimeError("no cycle has run yet")
+        return self._view
 
     @property
     def schedd_answers(self) -> Mapping[str, ScheddDemand | Unseen]:
@@ -199,15 +210,23 @@ class Reconciler:
         report = replace(report, history_entries=tuple(history_entries(previous, report)))
         save_error = self._save_cycle(report)
         results = self._targets.apply(plans, self._timeouts.publish)
-        report = replace(report, results=results)
-        save_error = save_error or self._saver.write(
-            lambda store: _save_results(store, report, self._openings_saver)
-        )
-        return replace(report, save_error=save_error)
+        report = replace(report, results=results, save_error=save_error)
+        view = self._view = self._build_view(report)
+        error = self._saver.write(lambda store: _save_results(store, report, view, self._openings_saver))
+        if error and not save_error:
+            report = replace(report, save_error=error)
+            self._view = replace(view, complete=False, save_error=error, failures=report.failures)
+        return report
+
+    def _build_view(self, report: CycleReport) -> CycleView:
+        polls = self._policy.guard_limits.confirming_polls
+        return build_view(report, self._view, confirming_polls=polls)
 
     def plan(self, *, is_only: bool = False) -> CycleReport:
         """Run a cycle like :meth:`run`, but save nothing and send nothing."""
-        return self._decide(is_only=is_only)[0]
+        report = self._decide(is_only=is_only)[0]
+        self._view = self._build_view(report)
+        return report
 
     def _save_cycle(self, report: CycleReport) -> str | None:
         """Save the state, remove executed commands and add the history; return the first error, or None."""
@@ -364,9 +383,9 @@ def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, s
     return {**reasons, **evaluation.withheld_reasons}
 
 
-def _save_results(store: StateStore, report: CycleReport, saver: OpeningsSaver) -> None:
+def _save_results(store: StateStore, report: CycleReport, view: CycleView, saver: OpeningsSaver) -> None:
     for result in report.results:
         if result.error is None:
             store.save_readback(result.publisher, result.published)
-    store.save_report("cycle", summary(report))
+    store.save_report(REPORT_NAME, to_jsonable_python(view))
     saver.save(store, report.paced, report.started_at)

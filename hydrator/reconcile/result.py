@@ -1,11 +1,10 @@
-"""Result of one cycle: a report of all steps, and its summary."""
+"""Result of one cycle: a report of all steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
-from hydrator.domain.model import Demand, Did, Plan, PublishedAd, Site, to_unix
+from hydrator.domain.model import Demand, Plan, PublishedAd, Site
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import ChangeContext, HistoryEntry, build_entry
 from hydrator.reconcile.openings import PacedCycle
@@ -94,41 +93,3 @@ def history_entries(previous: ReconcileState, report: CycleReport) -> list[Histo
         )
         entries.append(build_entry(old, ad, context, now=report.started_at))
     return entries
-
-
-def summary(report: CycleReport) -> dict[str, Any]:
-    """Return a summary of the cycle in JSON values, for ``hydrator status``."""
-    return {
-        "at": to_unix(report.started_at),
-        "complete": report.is_complete,
-        "catalogues": dict(report.catalogue_errors),
-        "publishers": {
-            o.publisher: {
-                "error": o.error,
-                "not_read_back": list(o.unconfirmed_sites),
-                "ads": len(o.published),
-            }
-            for o in report.results
-        },
-        "left_out": {
-            site: [_jobs_row(want.dids, want.job_count) for want in wants]
-            for site, draft in report.evaluation.drafts.items()
-            if (wants := [want for want in draft.omitted_entries if not want.is_kept])
-        },
-        "clashes": [list(clash) for clash in report.evaluation.snapshot.case_collisions],
-        "misspelt": {
-            did: list(held)
-            for did, held in report.evaluation.snapshot.misspelt_dids.items()
-            if did not in report.demand.kept_dids
-        },
-        "unseen": dict(report.evaluation.snapshot.unseen_reasons),
-        "refused": dict(report.demand.rejected_texts),
-        "withheld_keys": dict(report.demand.withheld_keys),
-        "held": report.held_reasons,
-        "rejected": {name: dict(ads) for name, ads in report.rejected.items()},
-        "rivals": dict(report.rivals),
-    }
-
-
-def _jobs_row(dids: Sequence[Did], job_count: int) -> dict[str, Any]:
-    return {"datasets": len(dids), "first": dids[0], "jobs": job_count}

@@ -20,19 +20,11 @@ from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, SiteAd, to_unix
 
-from .api import models
-from .api.dataset_query import parse_dataset_query, parse_set_keys
-from .api.rows import (
-    MAX_NAME_COMPARED,
-    build_dataset_rows,
-    build_set_rows,
-    build_site_row,
-    find_similar_sites,
-)
+from .api.dataset_query import MAX_NAME_COMPARED, find_similar_sites, parse_dataset_query, parse_set_keys
 from .middleware import can_see_all_sites
 from .pages.why import BAD_JOB, JobQuery, parse_job_query, render_why_page
 from .responses import HttpError, accepts_gzip, busy_error, bytes_response, html_response, json_response
-from .view import ServerState
+from .view import ServerState, view_datasets, view_sets, view_sites
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
 UNTIL_HEADER: Final = "X-DataLocality-OpenUntil"
@@ -148,39 +140,27 @@ class StateRoutes:
     def sites(self, request: Request) -> Response:
         """List every site that has an ad."""
         state = self.get_state()
-        rows = [build_site_row(state, ad) for _, ad in sorted(state.ads.items())]
-        answer: models.Sites = {"version": 1, "now": to_unix(state.now), "sites": rows}
-        return json_response(request, answer)
+        rows = [site for site in view_sites(state) if site.generation is not None]
+        return _answer(request, state, sites=rows)
 
     def datasets(self, request: Request) -> Response:
         """List the datasets in `did=…&did=…`, else all demanded ones; `limit` and `after` give pages."""
         query = parse_dataset_query(request.scope["query_string"])
         state = self.get_state()
-        if state.snapshot is None:
-            raise HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
-        dids, next_after = query.page(state.demand.dids if state.demand else frozenset())
-        rows = build_dataset_rows(state, state.snapshot, dids, is_named=bool(query.dids))
-        answer: models.Datasets = {
-            "version": 1,
-            "now": to_unix(state.now),
-            "datasets": rows,
-            "next": next_after,
-        }
-        return json_response(request, answer)
+        if state.knowledge is None:
+            raise _not_read_yet(state)
+        dids, next_after = query.page(state.demand.dids)
+        rows = view_datasets(state, state.knowledge, dids, is_named=bool(query.dids))
+        return _answer(request, state, datasets=rows, next=next_after)
 
     def sets(self, request: Request) -> Response:
         """List the sets of datasets that queued jobs need; with `key=…&key=…`, only these sets."""
         keys = parse_set_keys(request.scope["query_string"])
         state = self.get_state()
-        if state.snapshot is None:
-            raise HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
-        answer: models.Sets = {
-            "version": 1,
-            "now": to_unix(state.now),
-            "openings_none": state.no_openings_reason,
-            "sets": build_set_rows(state, keys),
-        }
-        return json_response(request, answer)
+        if state.knowledge is None:
+            raise _not_read_yet(state)
+        reason = state.knowledge.no_openings_reason
+        return _answer(request, state, openings_none=reason, sets=view_sets(state, keys))
 
     def metrics(self, request: Request) -> Response:
         """Return the registry in the format that the scraper asks for."""
@@ -192,16 +172,23 @@ class StateRoutes:
         reason = self.get_state().hang_reason
         if reason is not None:
             raise HttpError(503, "hung", reason, {"status": "hung"})
-        answer: models.Health = {"status": "ok"}
-        return json_response(request, answer)
+        return json_response(request, {"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
         """Return 200 once the daemon loaded a complete state or read one from the catalogues."""
         reason = self.get_state().not_ready_reason
         if reason is not None:
             raise HttpError(503, "not ready", reason, {"ready": False})
-        answer: models.Ready = {"ready": True}
-        return json_response(request, answer)
+        return json_response(request, {"ready": True})
+
+
+def _answer(request: Request, state: ServerState, **parts: object) -> Response:
+    """Return an answer of the API: its version, the time, and entries of the view."""
+    return json_response(request, {"version": 1, "now": to_unix(state.now), **parts})
+
+
+def _not_read_yet(state: ServerState) -> HttpError:
+    return HttpError(503, "not ready", state.not_ready_reason or "no catalogue has been read yet")
 
 
 class JobRoute:

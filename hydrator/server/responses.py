@@ -1,12 +1,12 @@
 """HTTP responses: JSON answers, errors with one sentence, and compression with gzip."""
 
 import gzip
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Final
 
+from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -45,9 +45,10 @@ def busy_error(detail: str, wait_seconds: float, error: str = "too many requests
 
 
 def json_response(request: Request, content: Mapping[str, object], status: int = 200) -> Response:
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    if not text.isprintable():  # \u… means the same in JSON, and makes control characters visible
-        text = json.dumps(content, separators=(",", ":"))
+    """Build the response with *content*, which may have dataclasses; control characters become visible."""
+    text = to_json(content).decode()
+    if not text.isprintable():  # \u… means the same in JSON
+        text = to_json(content, ensure_ascii=True).decode()
     return bytes_response(request, f"{text}\n".encode(), "application/json", status)
 
 

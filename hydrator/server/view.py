@@ -1,161 +1,228 @@
-"""Values from which the HTTP server builds its answers."""
+"""What the HTTP server shows: the view of the last cycle, and what has changed since the cycle."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from hydrator.config import StorageArea
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.overview.health import HealthFacts, OverallHealth, assess_health
+from hydrator.diagnostics.overview.health import OverallHealth, assess_health
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
-from hydrator.diagnostics.overview.parts import PartStatus
-from hydrator.diagnostics.overview.placement import Placement
-from hydrator.domain.ads.openings import Openings
-from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot
+from hydrator.domain.ads.dataset_sets import SetKey
+from hydrator.domain.ads.set_answers import SetAnswer, read_set_answers, read_site_answers
+from hydrator.domain.model import DaemonKnowledge, Demand, DemandEntry, Did, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.ports import PoolLoad
-from hydrator.reconcile.ads.site_ads import dids_without_room
+from hydrator.domain.text import matches_any
+from hydrator.domain.units import Bytes, Count
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.snapshot.removal_guard import HeldLoss
-from hydrator.staging.overview import StagingOverview
-
-
-@dataclass(frozen=True, slots=True)
-class ServerState:
-    """The state at one moment.
-
-    Attributes:
-        ads: ads for hooks.
-        snapshot: facts by site; None before the first reading.
-        demand: datasets that jobs name; None before the first query.
-        placement: the counts of ``snapshot``; None to count them for each reader.
-        not_ready_reason: why a complete state does not exist yet; None once a complete state exists.
-        now: time of this state.
-        published_at: time of the last publication of each ad. An ad without a time
-            counts as published *now*: hooks fetch the ad from the server, so the ad cannot expire.
-        held_reasons: by site, why the daemon does not change the site's ad. The removal
-            guard holds the ads of the sites in ``held_losses``. The sites in ``withheld_reasons`` have
-            no ad of this daemon yet.
-        hang_reason: why the server reports that the daemon hangs; None if the daemon's cycles go on.
-        max_age: largest age at which a fact is valid.
-        changes: the last changes of ads, oldest first.
-        omitted_dids: by site, the datasets for which the site's ad has no room.
-        openings: the openings of the last cycle.
-        no_openings_reason: why the daemon made no openings in the last cycle; None if it made some.
-        locality: where the data of ended jobs was, over time.
-        staging: the last step of staging; None before it.
-        troubles: sentences on failures of the last cycle, such as a catalogue that does not answer.
-        parts: the catalogues and publishers, each with its last error.
-        reload_problems: why the daemon does not use the configuration on disk.
-        load: the jobs in the queues; None if they are unknown.
-        credentials: the tokens and certificates that the daemon presents.
-        storage: where each site keeps its data.
-    """
-
-    ads: Mapping[Site, SiteAd]
-    snapshot: Snapshot | None
-    demand: Demand | None
-    not_ready_reason: str | None
-    now: datetime
-    published_at: Mapping[Site, datetime] = field(default_factory=dict)
-    held_reasons: Mapping[Site, str] = field(default_factory=dict)
-    hang_reason: str | None = None
-    held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
-    max_age: timedelta = timedelta(hours=6)
-    changes: Sequence[HistoryEntry] = ()
-    omitted_dids: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
-    troubles: Sequence[str] = ()
-    withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
-    openings: Openings | None = None
-    no_openings_reason: str | None = None
-    staging: StagingOverview | None = None
-    locality: LocalityOverview = field(default_factory=LocalityOverview)
-    parts: Sequence[PartStatus] = ()
-    placement: Placement | None = None
-    reload_problems: Sequence[str] = ()
-    load: PoolLoad | None = None
-    credentials: Sequence[Credential] = ()
-    storage: Sequence[StorageArea] = ()
-
-    @classmethod
-    def of_cycle(cls, report: CycleReport) -> "ServerState":
-        """Build what all requests until the next cycle share: the results of one cycle, and their counts.
-
-        Each request adds the time, the ads and the other values that change between two cycles.
-        """
-        evaluation, paced = report.evaluation, report.paced
-        return cls(
-            ads={},
-            snapshot=evaluation.snapshot,
-            demand=report.demand,
-            not_ready_reason=None,
-            now=report.started_at,
-            held_reasons=report.held_reasons,
-            held_losses=evaluation.state.held_losses,
-            omitted_dids=dids_without_room(evaluation.drafts),
-            troubles=report.failures,
-            withheld_reasons=evaluation.withheld_reasons,
-            openings=paced.openings,
-            no_openings_reason=paced.none_reason,
-            placement=Placement.of(evaluation.snapshot),
-            load=paced.load,
-        )
-
-    @property
-    def health(self) -> OverallHealth:
-        """The overall health, with everything that needs a person."""
-        return assess_health(
-            HealthFacts(
-                self.now,
-                self.hang_reason,
-                self.not_ready_reason,
-                self.parts,
-                self.troubles,
-                self.held_reasons,
-                self.held_losses,
-                self.omitted_dids,
-                self.reload_problems,
-                self.staging,
-                self.credentials,
-            )
-        )
-
-    @property
-    def knowledge(self) -> DaemonKnowledge | None:
-        """The facts with which the daemon explains a job; None before the first reading."""
-        if self.snapshot is None:
-            return None
-        demanded = self.demand.dids if self.demand else frozenset()
-        return DaemonKnowledge(
-            self.now,
-            self.snapshot,
-            demanded,
-            dids_without_room=self.omitted_dids,
-            held_reasons=self.held_reasons,
-            openings=self.openings,
-            no_openings_reason=self.no_openings_reason,
-            withheld_keys=frozenset(self.demand.withheld_keys if self.demand else ()),
-        )
-
+from hydrator.reconcile.view import (
+    CycleView,
+    DatasetView,
+    PathView,
+    SiteView,
+    build_datasets,
+    build_knowledge,
+)
+from hydrator.staging.overview import StagingOverview, explain_for_job
+from hydrator.submit.dataset_paths import unlisted_paths
+from hydrator.submit.nearest_names import add_similar_names
 
 MAX_SETS: Final = 1000
 """Largest number of sets in one answer, and of keys in one query."""
 
 
-def select_sets(state: ServerState, keys: Collection[str] = (), limit: int = MAX_SETS) -> list[DemandEntry]:
-    """Return the sets with *keys*; without *keys*, the *limit* sets that most jobs need."""
-    entries = [entry for entry in (state.demand.entries if state.demand else ()) if entry.job_count]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """The state at one moment.
+
+    Attributes:
+        now: time of this state.
+        cycle: the view of the last cycle; None before the first.
+        knowledge: the facts of the last cycle; None before the first.
+        demand: datasets that jobs name.
+        load: the jobs in the queues; None if they are unknown.
+        known_dids: the datasets that are demanded or have a fact.
+        ads: ads for hooks.
+        published_at: time of the last publication of each ad. An ad without a time
+            counts as published *now*: hooks fetch the ad from the server, so the ad cannot expire.
+        not_ready_reason: why a complete state does not exist yet; None once a complete state exists.
+        hang_reason: why the server reports that the daemon hangs; None if the daemon's cycles go on.
+        max_age: largest age at which a fact is valid.
+        changes: the last changes of ads, oldest first.
+        locality: where the data of ended jobs was, over time.
+        staging: the last step of staging; None before it.
+        reload_problems: why the daemon does not use the configuration on disk.
+        credentials: the tokens and certificates that the daemon presents.
+        storage: where each site keeps its data.
+    """
+
+    now: datetime
+    cycle: CycleView | None = None
+    knowledge: DaemonKnowledge | None = None
+    demand: Demand = field(default_factory=Demand)
+    load: PoolLoad | None = None
+    known_dids: frozenset[Did] = frozenset()
+    ads: Mapping[Site, SiteAd] = field(default_factory=dict)
+    published_at: Mapping[Site, datetime] = field(default_factory=dict)
+    not_ready_reason: str | None = None
+    hang_reason: str | None = None
+    max_age: timedelta = timedelta(hours=6)
+    changes: Sequence[HistoryEntry] = ()
+    locality: LocalityOverview = field(default_factory=LocalityOverview)
+    staging: StagingOverview | None = None
+    reload_problems: Sequence[str] = ()
+    credentials: Sequence[Credential] = ()
+    storage: Sequence[StorageArea] = ()
+
+    @classmethod
+    def of_cycle(cls, report: CycleReport, view: CycleView) -> "ServerState":
+        """Build what all requests until the next cycle share.
+
+        Each request adds the time, the ads and the other values that change between two cycles.
+        """
+        snapshot, demand = report.evaluation.snapshot, report.demand
+        facts = (site.facts.keys() for site in snapshot.sites.values())
+        return cls(
+            now=report.started_at,
+            cycle=view,
+            knowledge=build_knowledge(report),
+            demand=demand,
+            load=report.paced.load,
+            known_dids=demand.dids.union(snapshot.unseen_reasons, *facts),
+        )
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The facts by site; empty before the first cycle."""
+        return self.knowledge.snapshot if self.knowledge else Snapshot({})
+
+    @property
+    def health(self) -> OverallHealth:
+        """The overall health, with everything that needs a person."""
+        return assess_health(
+            self.now,
+            self.cycle,
+            hang_reason=self.hang_reason,
+            waiting_reason=self.not_ready_reason,
+            reload_problems=self.reload_problems,
+            staging=self.staging,
+            credentials=self.credentials,
+        )
+
+
+def view_sites(state: ServerState) -> list[SiteView]:
+    """Return the entries of all known sites, each with what the served ad says now."""
+    known = {site.site: site for site in state.cycle.sites} if state.cycle else {}
+    return [
+        _view_ad(known.get(site) or SiteView(site=site, read_back={}), state)
+        for site in sorted(known.keys() | state.ads.keys())
+    ]
+
+
+def _view_ad(site: SiteView, state: ServerState) -> SiteView:
+    ad = state.ads.get(site.site)
+    if ad is None:
+        return replace(site, generation=None)
+    answers = read_site_answers(ad, state.now)
+    return replace(
+        site,
+        generation=ad.generation,
+        as_of=to_unix(ad.as_of),
+        published_at=to_unix(state.published_at.get(ad.site, state.now)),
+        backlog=answers.backlog if answers.open_until is not None else None,
+        open_until=answers.open_until,
+    )
+
+
+def view_datasets(
+    state: ServerState, knowledge: DaemonKnowledge, dids: Sequence[Did], *, is_named: bool = False
+) -> list[DatasetView]:
+    """Return the entries of *dids*.
+
+    If the query names them, they have paths, and similar names for datasets that are at no site.
+    """
+    unseen = state.cycle.demand.unseen if state.cycle else {}
+    if not is_named:
+        return build_datasets(dids, knowledge, state.demand, unseen)
+    rows = build_datasets(dids, add_similar_names(knowledge, dids), state.demand, unseen)
+    public = [did for did in dids if not matches_any(did, state.demand.never)]
+    paths = unlisted_paths(state.storage, public)
+    return [
+        replace(
+            row,
+            paths=tuple(
+                PathView(site, path)
+                for site, by_did in paths.items()
+                if isinstance(path := by_did.get(row.did), str)
+            ),
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SetView:
+    """A set of datasets that queued jobs need together.
+
+    Attributes:
+        key: the DataLocalityKey of these jobs; null: no site answers for it, because other jobs have it too.
+        datasets: number of datasets.
+        example: one of the datasets.
+        jobs: number of the jobs.
+        bytes: bytes of all datasets; null: a size is unknown.
+        sites: the set at each site, as the site's ad gives it to the jobs.
+        outlook: the prospect of its waiting `auto` jobs; null: there are none.
+        staging: what was requested for it, or why not; null without the parameter `key`.
+    """
+
+    key: SetKey | None
+    datasets: Count
+    example: Did
+    jobs: Count
+    bytes: Bytes | None
+    sites: Mapping[Site, SetAnswer]
+    outlook: Mapping[str, Any] | None
+    staging: Sequence[str] | None
+
+
+def view_sets(state: ServerState, keys: Collection[str] = (), limit: int = MAX_SETS) -> list[SetView]:
+    """Return the entries of the sets with *keys*; without *keys*, of the *limit* sets that most jobs need."""
+    entries = [entry for entry in state.demand.entries if entry.job_count]
     if keys:
-        return [entry for entry in entries if entry.key in keys]
-    by_name = sorted(entries, key=attrgetter("dids"))
-    return sorted(by_name, key=attrgetter("job_count"), reverse=True)[:limit]
+        entries = [entry for entry in entries if entry.key in keys]
+    else:
+        by_name = sorted(entries, key=attrgetter("dids"))
+        entries = sorted(by_name, key=attrgetter("job_count"), reverse=True)[:limit]
+    shown_keys = {entry.key for entry in entries if entry.key is not None}
+    answers = {site: read_set_answers(ad, state.now, shown_keys) for site, ad in sorted(state.ads.items())}
+    openings = state.knowledge.openings if state.knowledge else None
+
+    def view(entry: DemandEntry) -> SetView:
+        outlook = openings.outlooks.get(entry.key) if openings and entry.key else None
+        staging = explain_for_job(state.staging, entry.dids, state.now) if state.staging else ()
+        return SetView(
+            entry.key,
+            len(entry.dids),
+            entry.dids[0],
+            entry.job_count,
+            total_bytes(entry.dids, state.snapshot),
+            {
+                site: answer
+                for site, each in answers.items()
+                if entry.key and (answer := each.by_key.get(entry.key))
+            },
+            outlook._asdict() if outlook else None,
+            staging if keys else None,
+        )
+
+    return [view(entry) for entry in entries]
 
 
-def total_bytes(dids: Iterable[Did], snapshot: Snapshot | None) -> int | None:
+def total_bytes(dids: Iterable[Did], snapshot: Snapshot) -> Bytes | None:
     """Return the bytes of all *dids*; None if one size is unknown."""
-    sizes = [snapshot.bytes_total.get(did) if snapshot else None for did in dids]
+    sizes = [snapshot.bytes_total.get(did) for did in dids]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None

@@ -6,10 +6,10 @@ There is no row if only ages or fractions changed.
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
-from hydrator.domain.model import Did, Site, from_unix
+from hydrator.domain.model import Did, Site
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 
@@ -56,7 +56,7 @@ class SiteHistory:
         self._db.executemany(
             "insert into site_change (site, at, did, before, after, reason) values (?, ?, ?, ?, ?, ?)",
             [
-                (site, at, one.did, one.state_before, one.state_after, one.reason)
+                (site, at, one.did, one.before, one.after, one.why)
                 for one in entry.changes[:MAX_CHANGES_PER_SITE]
             ],
         )
@@ -77,8 +77,8 @@ class SiteHistory:
             hidden = [(did,) for (did,) in dids if matches_any(did, never)]
             self._db.executemany("delete from site_change where did = ?", hidden)
 
-    def load_changes(self, site: Site) -> list[tuple[datetime, DatasetChange]]:
-        """Return the last changes of the ad of *site*, newest first, each with its time.
+    def load_changes(self, site: Site) -> tuple[DatasetChange, ...]:
+        """Return the last changes of the ad of *site*, newest first.
 
         Raises:
             StateError: the state cannot be read.
@@ -88,7 +88,4 @@ class SiteHistory:
                 "select at, did, before, after, reason from site_change where site = ? order by number desc",
                 (site,),
             ).fetchall()
-        return [
-            (from_unix(at), DatasetChange(Did(did), before, after, reason))
-            for at, did, before, after, reason in rows
-        ]
+        return tuple(DatasetChange(int(at), Did(did), *change) for at, did, *change in rows)

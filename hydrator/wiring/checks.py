@@ -16,6 +16,7 @@ from hydrator.diagnostics.check.last_cycle import (
     hung_after_seconds,
 )
 from hydrator.diagnostics.check.secrets import examine_credentials, examine_secrets
+from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.reconcile.state import ReconcileState
@@ -98,13 +99,9 @@ def _load_daemon_state(settings: DaemonSettings) -> tuple[ReconcileState, list[F
     """Load the daemon's state and check its last cycle; use an empty state if the state cannot be read."""
     try:
         with Store.open_to_read(settings.state_dir) as store:
-            cycle_findings = check_last_cycle(
-                store.load_report("cycle"),
-                system_clock(),
-                hung_after_seconds(settings.poll_seconds),
-                owner_of(settings.state_dir),
-            )
-            return store.load(), list(cycle_findings)
+            hung_after, owner = hung_after_seconds(settings.poll_seconds), owner_of(settings.state_dir)
+            findings = check_last_cycle(load_view(store), system_clock(), hung_after, owner)
+            return store.load(), list(findings)
     except StateMissing:
         return ReconcileState(), []
     except StateError as error:

@@ -14,13 +14,13 @@ from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from tests.contracts.publisher import PublisherContract, site_ad
-from tests.factories import L1, NOON, ad, demand
+from tests.factories import L1, NOON, ad, demand, server_state
 
 pytestmark = pytest.mark.outside
 
 
 def shown(board: ServedAds) -> ServerState:
-    return ServerState(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
+    return server_state(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
 
 
 @contextmanager

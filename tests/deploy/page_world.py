@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from hydrator.diagnostics.overview.locality_history import build_overview
-from hydrator.diagnostics.overview.parts import PartKind, PartStatus
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings, Outlook, Reason
-from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot
+from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot, to_unix
 from hydrator.domain.ports import IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.domain.staging_ports import RequestState, StagingKind
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
+from hydrator.reconcile.view import CatalogueView, PublisherView
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
 from hydrator.state.locality_hours import LocalityHour
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, server_state, want
 
 OSO = Site("OSO")
 RUN = "cygnus-a"
@@ -93,8 +93,8 @@ def _hours() -> list[LocalityHour]:
 
 def changes() -> list[HistoryEntry]:
     """Some changes of ads, oldest first."""
-    came = DatasetChange(DATASETS[1], None, "AVAILABLE", "its catalogue says so")
-    left = DatasetChange(DATASETS[4], "AVAILABLE", None, "its catalogue says that it is gone")
+    came = DatasetChange(0, DATASETS[1], None, "AVAILABLE", "its catalogue says so")
+    left = DatasetChange(0, DATASETS[4], "AVAILABLE", None, "its catalogue says that it is gone")
     return [
         HistoryEntry(NOON - n * HOUR, ad(site=site, generation=n + 1), (change,))
         for n, site, change in ((5, RAL, came), (3, OSO, left), (1, RAL, came))
@@ -122,12 +122,12 @@ def world(dids: Sequence[Did] = DATASETS) -> ServerState:
     facts = {site: _facts(number, dids) for number, site in enumerate(SITES)}
     held = HeldLoss(NOON - HOUR, NOON, dict.fromkeys(DATASETS[:30], 3), 166, HoldCause.SITE)
     error = "no answer within 10 s"
-    parts = (
-        PartStatus(PartKind.CATALOGUE, "dmapi", error, NOON - 12 * MINUTE, error, NOON),
-        PartStatus(PartKind.CATALOGUE, "rucio", None, None, "HTTP 503", NOON - 7 * HOUR),
-        PartStatus(PartKind.PUBLISHER, "collector"),
-        PartStatus(PartKind.PUBLISHER, "http"),
+    failing = to_unix(NOON - 12 * MINUTE)
+    dmapi = CatalogueView(
+        name="dmapi", error=error, failing_since=failing, last_error=error, last_error_at=to_unix(NOON)
     )
+    rucio = CatalogueView(name="rucio", last_error="HTTP 503", last_error_at=to_unix(NOON - 7 * HOUR))
+    publishers = [PublisherView(name=name, rejected={}) for name in ("collector", "http")]
     staging = StagingOverview(
         NOON - MINUTE,
         "request",
@@ -143,7 +143,7 @@ def world(dids: Sequence[Did] = DATASETS) -> ServerState:
         *(want(did, jobs=2) for did in NEW),
         want(L2, L3, jobs=40),
     ]
-    return ServerState(
+    return server_state(
         ads={site: ad(L1, site=site, generation=1_700_000_000 + k) for k, site in enumerate(SITES[:48])},
         snapshot=Snapshot(
             facts, unseen_reasons={L2: "the catalogue did not answer within 10 s"}, bytes_total=SIZES
@@ -151,11 +151,11 @@ def world(dids: Sequence[Did] = DATASETS) -> ServerState:
         demand=demand(*wants),
         not_ready_reason=None,
         now=NOON,
-        held_reasons={CAM: held.text(20)},
         held_losses={CAM: held},
         troubles=(f"catalogue dmapi: {error}",),
         changes=changes(),
-        parts=parts,
+        catalogues=(dmapi, rucio),
+        publishers=publishers,
         staging=staging,
         locality=build_overview(_hours(), NOON),
         load=queues(),

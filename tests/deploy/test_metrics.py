@@ -18,7 +18,7 @@ from hydrator.domain.text import link_to_page as links_to
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.server.metrics import HttpMetrics
 from testbed.prometheus import promtool
-from tests.factories import CAM, replica
+from tests.factories import CAM, replica, view_of
 from tests.pages import blocks
 from tests.parts import needs
 from tests.unit.reconcile.test_reconciler import World
@@ -38,7 +38,7 @@ def registry() -> CollectorRegistry:
     metrics = Metrics(made, "0")
     HttpMetrics(made, [Route("/", lambda request: None)])
     StagingMetrics(made)
-    metrics.record_cycle(World().run(), 0.5)
+    metrics.record_cycle(view_of(World().run()), 0.5)
     return made
 
 
@@ -126,7 +126,9 @@ def series(sites: int, datasets: int) -> int:
     names = [Site(f"S{n}") for n in range(sites)]
     held = [replica(f"lofar:M{n}", site) for n in range(datasets) for site in names]
     pins = frozenset(one.did for one in held)
-    Metrics(made, "0").record_cycle(World(*held, sites=names, rules=ReconcilePolicy(pins=pins)).run(), 0.5)
+    Metrics(made, "0").record_cycle(
+        view_of(World(*held, sites=names, rules=ReconcilePolicy(pins=pins)).run()), 0.5
+    )
     return sum(len(family.samples) for family in made.collect())
 
 

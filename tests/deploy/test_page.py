@@ -8,14 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.diagnostics.overview.placement import Placement
 from hydrator.domain.ports import ClusterJobs
 from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
@@ -211,7 +209,6 @@ def test_nothing_is_refused_by_the_policy_and_nothing_foreign_is_fetched(opened,
 def large_url():
     """The page of a pool with 50 sites and 5,000 datasets, counted as a cycle of the daemon does."""
     state = world(MANY_DATASETS)
-    state = replace(state, placement=Placement.of(state.snapshot))
     with HttpServer(build_app(lambda: state, CollectorRegistry())) as server:
         yield server.url
 

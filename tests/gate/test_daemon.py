@@ -64,8 +64,8 @@ def test_daemon_publishes_over_https_and_ends_if_its_certificate_is_invalid(daem
     daemon.start()
 
     def read_back() -> bool:
-        rows = json.loads(daemon.command("status", "--json").stdout)["publishers"]
-        return {row["publisher"]: row["error"] for row in rows} == {"file": None, "http": None}
+        rows = json.loads(daemon.command("status", "--json").stdout)["cycle"]["publishers"]
+        return {row["name"]: row["error"] for row in rows} == {"file": None, "http": None}
 
     wait_for(read_back, 10, "a cycle that reads back what it serves")
     assert daemon.end() == 0

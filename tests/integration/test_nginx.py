@@ -19,7 +19,7 @@ from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from testbed.nginx import Nginx
 from testbed.patience import wait_for
-from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, ad, demand
+from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, ad, demand, server_state
 from tests.parts import needs
 
 
@@ -41,7 +41,7 @@ class Behind:
         )
 
     def view(self) -> ServerState:
-        return ServerState(dict(self.ads), Snapshot({}), demand(), None, NOON)
+        return server_state(dict(self.ads), Snapshot({}), demand(), None, NOON)
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] == "http":

@@ -137,8 +137,8 @@ def rucio(daemon):
 
 
 def failure(daemon: Running) -> str | None:
-    rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
-    return next((row["failure"] for row in rows if row["catalogue"] == "rucio"), "not asked yet")
+    rows = json.loads(daemon.command("status", "--json").stdout)["cycle"]["catalogues"]
+    return next((row["error"] for row in rows if row["name"] == "rucio"), "not asked yet")
 
 
 @pytest.mark.parametrize("hup", [False, True])

@@ -37,8 +37,8 @@ class Two:
 
     def troubles(self) -> dict[str, str | None]:
         """Return by publisher the error that `hydrator status` shows of its last cycle."""
-        rows = self.installed.status()["publishers"]
-        return {row["publisher"]: row["error"] for row in rows if row["publisher"].startswith("collector")}
+        rows = self.installed.status()["cycle"]["publishers"]
+        return {row["name"]: row["error"] for row in rows if row["name"].startswith("collector")}
 
     def failing(self) -> set[str]:
         """Return the subjects that `hydrator check` reports as failed."""

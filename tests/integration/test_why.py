@@ -145,7 +145,9 @@ def verdicts(installed: Installation) -> Verdicts:
     clusters = {name: submit(installed, case) for name, case in CASES.items()}
     wanted = {did.lower() for case in CASES.values() for did in case.datasets}
     pool.wait(
-        lambda: installed.status()["demand"]["datasets"] >= len(wanted), 60, "every dataset to be wanted"
+        lambda: installed.status()["cycle"]["demand"]["datasets"] >= len(wanted),
+        60,
+        "every dataset to be wanted",
     )
     pool.wait(lambda: installed.states_at("BB").get("why:bb") == "AVAILABLE", 60, "BB to advertise its data")
     pool.wait(lambda: installed.states_at("AU").get("why:nl") == "PARTIAL", 60, "AU to advertise its data")

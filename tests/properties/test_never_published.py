@@ -15,12 +15,11 @@ from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, Schedd
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.result import CycleReport, summary
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
-from hydrator.server.api.rows import build_dataset_rows, build_set_rows
 from hydrator.server.pages.overview import render_overview
-from hydrator.server.view import ServerState
-from tests.factories import CAM, MINUTE, NOON, RAL
+from hydrator.server.view import ServerState, view_datasets, view_sets
+from tests.factories import CAM, MINUTE, NOON, RAL, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 
 NEVER = ("embargo:*", "lofar:secret?")
@@ -50,17 +49,16 @@ def shown_texts(report: CycleReport, publisher: MemoryPublisher) -> Iterator[str
     for ad in publisher.ads.values():
         yield ad.text
         yield unmarked(ad.text)
-    yield str(summary(report))
-    yield str(cycle_log_fields(report, 1))
+    yield unmarked(str(view_of(report)))
+    yield str(cycle_log_fields(view_of(report), 1))
     yield str([entry.changes for entry in report.history_entries])
-    state = ServerState.of_cycle(report)
+    state = ServerState.of_cycle(report, view_of(report))
     registry = CollectorRegistry()
-    Metrics(registry, "1").record_cycle(report, 1)
+    Metrics(registry, "1").record_cycle(view_of(report), 1)
     yield unmarked(generate_latest(registry).decode())
-    yield unmarked(str(build_set_rows(state, ())))
-    snapshot = report.evaluation.snapshot
-    rows = build_dataset_rows(state, snapshot, sorted(report.demand.dids), is_named=True)
-    yield str(rows) + str(snapshot.unseen_reasons)
+    yield unmarked(str(view_sets(state)))
+    assert state.knowledge
+    yield str(view_datasets(state, state.knowledge, sorted(report.demand.dids), is_named=True))
     yield unmarked(render_overview(state))
 
 

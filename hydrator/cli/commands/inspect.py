@@ -1,17 +1,13 @@
 """``hydrator status``, ``sites``, ``datasets`` and ``network``: show the daemon's state."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption, parse_dids
-
-if TYPE_CHECKING:
-    from hydrator.cli.output.rows import StateView
-
 from hydrator.cli.output.printing import print_result
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Site
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -20,10 +16,16 @@ def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
     It has the catalogues, the publishers, the demand, the held changes and the credentials.
     """
     from hydrator.cli.output import tables as show
-    from hydrator.cli.output.rows import status_rows
+    from hydrator.config import load
+    from hydrator.diagnostics.overview.saved import load_status
+    from hydrator.state.database import owner_of
+    from hydrator.state.store import Store
+    from hydrator.wiring import system_clock
 
-    view = _load_state_view(config)
-    print_result(as_json, status_rows(view), lambda: show.print_status(view))
+    daemon, now = load(config).daemon, system_clock()
+    with Store.open_to_read(daemon.state_dir) as store:
+        loaded = load_status(store, now, owner_of(daemon.state_dir), daemon.poll_seconds)
+    print_result(as_json, loaded, lambda: show.print_status(loaded, now))
 
 
 def sites(
@@ -37,36 +39,38 @@ def sites(
 
     A row has datasets by state, the age of the facts, the generation, and the publishers that have the ad.
     """
+    from dataclasses import replace
+
     from hydrator.cli.output import tables as show
-    from hydrator.cli.output.rows import site_change_rows, site_rows
     from hydrator.config import load
-    from hydrator.domain.model import Site
+    from hydrator.diagnostics.overview.saved import load_view
     from hydrator.domain.text import comma_separated
     from hydrator.state.store import Store
+    from hydrator.wiring import system_clock
 
-    view = _load_state_view(config)
-    rows = site_rows(view)
-    if site is None:
-        print_result(as_json, rows, lambda: show.print_sites(rows, view.now))
-        return
-    rows_of_site = [row for row in rows if row["site"] == site]
-    if not rows_of_site:
-        known_sites = comma_separated(row["site"] for row in rows) or "none"
-        raise ConfigError([f"sites {site}: the daemon does not know this site; known sites: {known_sites}"])
     with Store.open_to_read(load(config).daemon.state_dir) as store:
-        changes = site_change_rows(store.site_history.load_changes(Site(site)))
+        cycle, now = load_view(store), system_clock()
+        rows = cycle.sites if cycle else ()
+        if site is None:
+            print_result(as_json, rows, lambda: show.print_sites(rows, now))
+            return
+        changes = store.site_history.load_changes(Site(site))
+    shown = [replace(row, changes=changes) for row in rows if row.site == site]
+    if not shown:
+        known_sites = comma_separated(row.site for row in rows) or "none"
+        raise ConfigError([f"sites {site}: the daemon does not know this site; known sites: {known_sites}"])
 
     def print_texts() -> None:
-        show.print_sites(rows_of_site, view.now)
-        show.print_site_changes(changes, view.now)
+        show.print_sites(shown, now)
+        show.print_site_changes(changes, now)
 
-    print_result(as_json, [{**row, "changes": changes} for row in rows_of_site], print_texts)
+    print_result(as_json, shown, print_texts)
 
 
 def datasets(
     dids: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these datasets, as scope:name; default: all wanted datasets."),
+        typer.Argument(help="Only these datasets, as scope:name; default: all demanded datasets."),
     ] = None,
     why: Annotated[
         bool,
@@ -75,18 +79,28 @@ def datasets(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the state of every wanted dataset at each site."""
+    """Print the state of every demanded dataset at each site."""
     from hydrator.cli.output import tables as show
-    from hydrator.cli.output.rows import dataset_rows
+    from hydrator.config import load
+    from hydrator.diagnostics.overview.saved import load_facts
     from hydrator.reconcile.snapshot.memory import provenance_rows
+    from hydrator.reconcile.view import build_datasets
+    from hydrator.state.store import Store
+    from hydrator.submit.nearest_names import add_similar_names
+    from hydrator.wiring import reconcile_policy, system_clock
 
-    view = _load_state_view(config)
-    names = parse_dids(dids, view.default_scope) if dids else None
+    settings, now = load(config), system_clock()
+    policy = reconcile_policy(settings)
+    with Store.open_to_read(settings.daemon.state_dir) as store:
+        facts = load_facts(store, policy, now)
+    names = parse_dids(dids, policy.default_scope) if dids else sorted(facts.demand.dids)
     if why:
-        rows = provenance_rows(view.memories, names or sorted(view.demand.dids), now=view.now)
-        print_result(as_json, rows, lambda: show.print_provenance(rows, view.now))
+        rows = provenance_rows(facts.memories, names, now=now)
+        print_result(as_json, rows, lambda: show.print_provenance(rows, now))
         return
-    print_result(as_json, dataset_rows(view, names), lambda: show.print_datasets(view, names))
+    knowledge = add_similar_names(facts.knowledge, names)
+    shown = build_datasets(names, knowledge, facts.demand, facts.unseen)
+    print_result(as_json, shown, lambda: show.print_datasets(shown, now))
 
 
 def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -104,21 +118,3 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     table = build_rate_table(record, policy, now)
     rates = build_network(table, ads.keys() | policy.sites, record.sources)
     print_result(as_json, rates, lambda: print_network(rates, now))
-
-
-def _load_state_view(config: Path) -> "StateView":
-    from hydrator.cli.output.rows import StateView
-    from hydrator.config import load
-    from hydrator.state.database import owner_of
-    from hydrator.state.store import Store
-    from hydrator.wiring import reconcile_policy, system_clock
-
-    settings = load(config)
-    with Store.open_to_read(settings.daemon.state_dir) as store:
-        return StateView.from_store(
-            store,
-            reconcile_policy(settings),
-            now=system_clock(),
-            owner=owner_of(settings.daemon.state_dir),
-            poll_seconds=settings.daemon.poll_seconds,
-        )

@@ -1,9 +1,9 @@
 """``hydrator run``, ``once`` and ``plan``: run cycles, or show the actions of one cycle."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -34,9 +34,7 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     the ads of that daemon.
     """
     from hydrator.cli.output import tables as show
-    from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
-    from hydrator.reconcile.result import summary
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
     from hydrator.wiring import assemble, system_clock
@@ -59,8 +57,8 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
                 bar.advance()
                 report = reconciler.run(is_only=True)
         print_problems(store.damage_report)
-    rows = summary(report) | {"plan": plan_rows(report)}
-    _print_report(as_json, report, reconciler, rows, show.print_cycle)
+    view = reconciler.view
+    _print_report(as_json, report, reconciler, view, lambda: show.print_cycle(view))
 
 
 def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -70,7 +68,6 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     data: `staging list` shows those that the daemon would make.
     """
     from hydrator.cli.output import tables as show
-    from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
     from hydrator.reconcile.state import ReconcileState
     from hydrator.state.command_files import CommandQueue
@@ -92,7 +89,8 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
             reconciler.refresh_demand()
             bar.advance()
             report = reconciler.plan(is_only=not has_daemon)
-    _print_report(as_json, report, reconciler, plan_rows(report), show.print_plan)
+    view = reconciler.view
+    _print_report(as_json, report, reconciler, view.plan, lambda: show.print_plan(view))
 
 
 def _report_answers(parts: "Parts", bar: ProgressBar) -> "Parts":
@@ -114,11 +112,11 @@ def _print_report(
     as_json: bool,
     report: "CycleReport",
     reconciler: "Reconciler",
-    rows: Mapping[str, Any] | Sequence[Any],
-    print_table: "Callable[[CycleReport], None]",
+    shown: object,
+    print_table: Callable[[], None],
 ) -> None:
     """Print the report of a cycle; exit with status 1 if a part failed, or if another daemon publishes."""
-    print_result(as_json, rows, lambda: print_table(report))
+    print_result(as_json, shown, print_table)
     if not report.is_complete or report.rivals or reconciler.demand_error:
         print_problems(reconciler.demand_error, *report.failures)
         raise typer.Exit(1)

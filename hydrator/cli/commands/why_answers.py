@@ -11,8 +11,8 @@ from hydrator.cli.options import parse_dids
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
-from hydrator.cli.output.rows import StateView
 from hydrator.config import Settings, load
+from hydrator.diagnostics.overview.saved import load_facts
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
@@ -39,7 +39,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import comma_separated
-from hydrator.reconcile.ads.site_ads import dids_without_room, draft_site_ads
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
 from hydrator.staging.overview import REPORT_NAME, explain_for_job, overview_from_row
@@ -274,23 +273,10 @@ def _merge_snapshots(first: Snapshot, second: Snapshot) -> Snapshot:
 
 def _load_daemon_knowledge(settings: Settings, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:
     """Return the knowledge in the daemon's state; if the state is unreadable, return None and the reason."""
-    policy = reconcile_policy(settings)
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            view = StateView.from_store(store, policy, now=now)
+            return load_facts(store, reconcile_policy(settings), now).knowledge, None
     except StateError as error:
         if settings.submit.daemon_url:
             return None, None  # the caller queries the daemon over HTTP later, when the datasets are known
         return None, f"cannot read the daemon's state, so this answer uses the slot ads only: {error}"
-    drafts = draft_site_ads(view.snapshot, view.demand, budget=policy.budget)
-    openings = view.openings
-    return DaemonKnowledge(
-        now,
-        view.snapshot,
-        view.demand.dids,
-        dids_without_room=dids_without_room(drafts),
-        held_reasons=view.change_texts_by_site,
-        openings=openings.openings if openings else None,
-        no_openings_reason=openings.none_reason if openings else None,
-        withheld_keys=frozenset(view.demand.withheld_keys),
-    ), None

@@ -27,7 +27,7 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator sites RAL", "show the last 200 changes of the site's ad, with reasons"),
     ],
     "datasets": [
-        ("hydrator datasets", "list all wanted datasets"),
+        ("hydrator datasets", "list all demanded datasets"),
         ("hydrator datasets lofar:L123 --why", "show the source of its state, and the expected completion"),
     ],
     "network": [("hydrator network", "show how fast jobs read from other sites, and how the daemon knows")],

@@ -1,35 +1,23 @@
 """Printing of results and of errors."""
 
-import json
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
-from enum import IntEnum
-from typing import Any
+from collections.abc import Callable
+
+from pydantic_core import to_json
 
 
 def print_result(as_json: bool, value: object, print_text: Callable[[], None]) -> None:
     """Print *value* as JSON if *as_json*; otherwise call *print_text*, which prints a text for people."""
     if as_json:
-        print(json.dumps(json_value(value), indent=2))
+        print_json(value)
     else:
         print_text()
 
 
-def json_value(value: Any) -> Any:  # noqa: ANN401
-    """Return *value* in JSON values: a dataclass by its fields, a time in Unix s, an IntEnum by its name."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: json_value(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): json_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
-    if isinstance(value, datetime):
-        return int(value.timestamp())
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return value.name.lower() if isinstance(value, IntEnum) else value
+def print_json(value: object) -> None:
+    """Print *value*, which may have dataclasses; times and durations are numbers of seconds."""
+    text = to_json(value, indent=2, ensure_ascii=True, temporal_mode="seconds", timedelta_mode="float")
+    print(text.decode())
 
 
 def print_problems(*problems: str | None) -> None:

@@ -1,105 +1,95 @@
-"""Tables of the commands, from the same rows as their ``--json`` output."""
+"""Tables of the commands, from the entries of the view."""
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from rich.console import Console
 
-from hydrator.cli.output.json_models.facts import DatasetChangeJson, DatasetJson, SiteJson
-from hydrator.cli.output.json_models.status import (
-    DemandStatusJson,
-    OpeningsStatusJson,
-    StatusJson,
-)
 from hydrator.cli.output.plain_table import format_table
-from hydrator.cli.output.rows import (
-    StateView,
-    dataset_rows,
-    find_present_datasets,
-    plan_rows,
-    status_rows,
-)
 from hydrator.diagnostics.check.findings import Finding
-from hydrator.domain.model import Demand, Did, Origin, to_unix
+from hydrator.diagnostics.overview.saved import Status
+from hydrator.domain.model import Did, to_unix
 from hydrator.domain.redaction import escape_unprintable
-from hydrator.domain.text import format_bytes, format_duration, format_time
+from hydrator.domain.text import comma_separated, format_bytes, format_duration, format_time
 from hydrator.domain.text import format_count as counted
+from hydrator.domain.units import UnixTime
 from hydrator.reconcile.demand import describe_withheld_key
-from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.snapshot.memory import DatasetSource
+from hydrator.reconcile.view import CycleView, DatasetView, DemandView, PacingView, SiteView
 from hydrator.staging.overview import StagingOverview
-from hydrator.submit.nearest_names import similar_names
-
-_MAX_MISSPELT_NAMES = 20
-"""Largest number of misspelt names in one table for which a similar name is sought."""
 
 
-def print_plan(report: CycleReport) -> None:
-    started_at = to_unix(report.started_at)
+def print_plan(view: CycleView) -> None:
     rows = [
         (
-            row["publisher"] or "-",
-            row["site"],
-            row["action"],
-            _text_or_empty(row["generation"]),
-            "" if row["as_of"] is None else format_duration(started_at - row["as_of"]),
-            row["why"],
+            row.publisher or "-",
+            row.site,
+            row.action,
+            _text_or_empty(row.generation),
+            "" if row.as_of is None else format_duration(view.at - row.as_of),
+            row.why,
         )
-        for row in plan_rows(report)
+        for row in view.plan
     ]
     print_table(("publisher", "site", "action", "generation", "read", "why"), rows)
-    if report.held_reasons.keys() - report.evaluation.withheld_reasons.keys():
-        _new_console().print(
-            "an ad with a held change keeps its age: hydrator approve SITE releases the held change"
+    if any(site.held and not site.withheld for site in view.sites):
+        print_lines(
+            ["an ad with a held change keeps its age: hydrator approve SITE releases the held change"]
         )
 
 
-def print_cycle(report: CycleReport) -> None:
-    print_plan(report)
-    _new_console().print(f"{counted(len(report.evaluation.ads), 'site')}, {_wanted_text(report.demand)}")
+def print_cycle(view: CycleView) -> None:
+    print_plan(view)
+    count = sum(site.generation is not None for site in view.sites)
+    print_lines([f"{counted(count, 'site')}, {_demand_text(view.demand)}"])
 
 
-def _wanted_text(demand: Demand, until: str = "for some time") -> str:
-    """Return how many datasets are wanted and by whom, and how many are kept *until* then without a job."""
-    jobs = sum(want.job_count for want in demand.entries)
-    has_names = any(want.origin is not Origin.JOB for want in demand.entries)
-    sources = [*([counted(jobs, "job")] if jobs else []), *(["pins or patterns"] if has_names else [])]
-    kept = len(demand.kept_dids)
-    text = f"{counted(len(demand.dids) - kept, 'dataset')} wanted by {' and '.join(sources) or '0 jobs'}"
-    return text + (f"; {counted(kept, 'dataset')} kept {until}, which no job names any more" if kept else "")
+def _demand_text(demand: DemandView, until: str = "for some time") -> str:
+    """Return how many datasets are demanded, by whom, and how many are kept *until* then without a job."""
+    has_names = demand.by_origin["pin"] or demand.by_origin["pattern"]
+    sources = [
+        *([counted(demand.jobs, "job")] if demand.jobs else []),
+        *(["pins or patterns"] if has_names else []),
+    ]
+    text = f"{counted(demand.datasets, 'dataset')} demanded by {' and '.join(sources) or '0 jobs'}"
+    if not demand.kept_datasets:
+        return text
+    return f"{text}; {counted(demand.kept_datasets, 'dataset')} kept {until}, which no job names any more"
 
 
-def print_status(view: StateView) -> None:
-    status = status_rows(view)
-    console = _new_console()
-    if status["last_cycle"] is None:
+def print_status(status: Status, now: datetime) -> None:
+    console, cycle = _new_console(), status.cycle
+    if cycle is None:
         console.print("last cycle: no cycle has ended yet")
     else:
-        ago = _ago_text(status["last_cycle"], view.now)
-        console.print(f"last cycle: {ago}, {'complete' if status['complete'] else 'with failures'}")
-    _print_warnings(console, _daemon_problem_lines(status, view.now))
-    print_table(*_catalogue_table(status, view.now))
-    print_table(*_publisher_table(status))
-    demand = status["demand"]
-    kept_until = demand["kept_until"]
-    until = f"until {format_time(kept_until, view.now)}" if kept_until else ""
-    console.print(_wanted_text(view.demand, until), highlight=False)
-    console.print(openings_line(status["openings"], view.now), highlight=False)
-    for text in _staging_lines(status["staging"]):
-        console.print(text, highlight=False, markup=False)
-    _print_warnings(console, list(_staging_problem_lines(status["staging"])))
-    held_lines = [
-        f"change held at {row['site']}: {row['why']}"
-        f" (hydrator approve {shlex.quote(row['site'])} releases the change)"
-        for row in status["held"]
-    ]
-    problem_lines = [*_ad_problem_lines(status), *_demand_problem_lines(demand)]
-    _print_warnings(console, [*held_lines, *problem_lines])
-    for one in view.credentials:
-        is_due = one.is_renewal_due(view.now)
-        line = f"{one.name}: {one.expiry_text(view.now)}" + (f"; {one.todo}" if is_due else "")
+        console.print(
+            f"last cycle: {_ago(cycle.at, now)}, {'complete' if cycle.complete else 'with failures'}"
+        )
+    _print_warnings(console, _daemon_problem_lines(status, now))
+    if cycle:
+        print_table(*_catalogue_table(cycle, now))
+        print_table(*_publisher_table(cycle))
+        kept_until = cycle.demand.kept_until
+        until = f"until {format_time(kept_until, now)}" if kept_until else ""
+        print_lines([_demand_text(cycle.demand, until), pacing_line(cycle.pacing, now)])
+    print_lines(_staging_lines(status.staging))
+    _print_warnings(console, _staging_problem_lines(status.staging))
+    if cycle:
+        held = [
+            f"change held at {row.site}: {row.held}"
+            f" (hydrator approve {shlex.quote(row.site)} releases the change)"
+            for row in cycle.sites
+            if row.loss
+        ]
+        _print_warnings(console, [*held, *_ad_problem_lines(cycle), *_demand_problem_lines(cycle)])
+    for one in status.credentials:
+        is_due = one.is_renewal_due(now)
+        line = f"{one.name}: {one.expiry_text(now)}" + (f"; {one.todo}" if is_due else "")
         console.print(line, style="yellow" if is_due else None, highlight=False)
 
 
@@ -123,13 +113,13 @@ def _staging_problem_lines(overview: StagingOverview | None) -> Iterable[str]:
         yield f"staging: {part}: {problem}"
 
 
-def openings_line(openings: OpeningsStatusJson, now: datetime) -> str:
+def pacing_line(pacing: PacingView, now: datetime) -> str:
     """Return one line: how many sets are open for reads from elsewhere; or why the reads are not paced."""
-    if openings["none"] or openings["open_until"] is None:
-        return f"reads from other sites are not paced: {openings['none']}"
-    until = format_duration(openings["open_until"] - to_unix(now))
-    sets = counted(openings["sets"], "set")
-    waiting = counted(openings["backlog"], "job")
+    left = pacing.open_until - to_unix(now) if pacing.open_until else 0
+    if left <= 0:
+        return f"reads from other sites are not paced: {pacing.none or 'the last openings are too old'}"
+    sets, waiting = counted(pacing.sets, "set"), counted(pacing.backlog, "job")
+    until = format_duration(left)
     return f"reads from other sites: {sets} of datasets open for {until}; {waiting} wait beside their data"
 
 
@@ -138,11 +128,11 @@ def _print_warnings(console: Console, lines: Iterable[str]) -> None:
         console.print(line, style="yellow", highlight=False)
 
 
-def _daemon_problem_lines(status: StatusJson, now: datetime) -> Iterable[str]:
-    if status["daemon_problem"]:
-        yield f"daemon: {status['daemon_problem']}; the values below are from the last cycle"
-    if failure := status["reload"]:
-        ago, why = _ago_text(failure["at"], now), "; ".join(failure["problems"])
+def _daemon_problem_lines(status: Status, now: datetime) -> Iterable[str]:
+    if status.daemon_problem:
+        yield f"daemon: {status.daemon_problem}; the values below are from the last cycle"
+    if failure := status.reload:
+        ago, why = _ago(failure.at, now), "; ".join(failure.problems)
         yield f"the daemon refused the reload {ago} and uses the previous configuration: {why}"
 
 
@@ -150,138 +140,115 @@ _Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """The names of the columns, and the rows."""
 
 
-def _catalogue_table(status: StatusJson, now: datetime) -> _Table:
+def _catalogue_table(cycle: CycleView, now: datetime) -> _Table:
     rows = []
-    for row in status["catalogues"]:
-        trouble = row["failure"] or (
-            f"no site for storage elements {', '.join(row['unmapped'])}" if row["unmapped"] else ""
-        )
-        read = _ago_text(row["read"], now)
-        rows.append((row["catalogue"], read, str(len(row["sites"])), str(row["datasets"]), trouble))
+    for row in cycle.catalogues:
+        unmapped = f"no site for storage elements {comma_separated(row.unmapped)}" if row.unmapped else ""
+        trouble = row.error or unmapped
+        rows.append((row.name, _ago(row.read_at, now), str(len(row.sites)), str(row.datasets), trouble))
     return ("catalogue", "read", "sites", "datasets", "trouble"), rows
 
 
-def _publisher_table(status: StatusJson) -> _Table:
+def _publisher_table(cycle: CycleView) -> _Table:
     rows = []
-    for row in status["publishers"]:
-        missing = ", ".join(row["not_read_back"])
-        trouble = row["error"] or (f"ads sent, but not read back: {missing}" if missing else "")
-        rows.append((row["publisher"], str(row["ads"]), trouble))
+    for row in cycle.publishers:
+        missing = f"ads sent, but not read back: {', '.join(row.not_read_back)}" if row.not_read_back else ""
+        rows.append((row.name, str(row.ads), row.error or missing))
     return ("publisher", "ads read back", "trouble"), rows
 
 
-def _ago_text(moment: int | None, now: datetime, missing: str = "never") -> str:
-    """Return the age of *moment* (Unix s) in words; return *missing* if *moment* is None."""
+def _ago(moment: UnixTime | None, now: datetime, missing: str = "never") -> str:
+    """Return the age of *moment* in words; return *missing* if *moment* is None."""
     return missing if moment is None else f"{format_duration(to_unix(now) - moment)} ago"
 
 
-def _ad_problem_lines(rows: StatusJson) -> Iterable[str]:
-    for publisher, ads in rows["rejected"].items():
-        for name, why in ads.items():
-            yield f"publisher {publisher} has an ad {name} that the daemon does not adopt: {why}"
-    for publisher, why in rows["rivals"].items():
-        yield f"publisher {publisher}: {why}: docs/operators/monitoring.md#hydratorrival"
+def _ad_problem_lines(cycle: CycleView) -> Iterable[str]:
+    for publisher in cycle.publishers:
+        for name, why in publisher.rejected.items():
+            yield f"publisher {publisher.name} has an ad {name} that the daemon does not adopt: {why}"
+        if publisher.rival:
+            yield f"publisher {publisher.name}: {publisher.rival}: docs/operators/monitoring.md#hydratorrival"
 
 
-def _demand_problem_lines(demand_row: DemandStatusJson) -> Iterable[str]:
-    for text, reason in demand_row["refused"].items():
+def _demand_problem_lines(cycle: CycleView) -> Iterable[str]:
+    demand = cycle.demand
+    for text, reason in demand.refused.items():
         yield f"a job names {text!r}, which is not a DID: {reason}"
-    for clash in demand_row["clashes"]:
+    for clash in demand.clashes:
         names = ", ".join(clash)
         yield f"the daemon advertises none of these datasets, whose names differ only in letter case: {names}"
-    for did, spellings in demand_row["misspelt"].items():
+    for did, spellings in demand.misspelt.items():
         names = ", ".join(spellings)
-        yield f"no catalogue has the wanted dataset {did}; names with other letter case exist: {names}"
-    for did, reason in demand_row["unseen"].items():
-        yield f"no catalogue answered about {did}: {reason}"
-    for key, jobs in demand_row["withheld_keys"].items():
+        yield f"no catalogue has the demanded dataset {did}; names with other letter case exist: {names}"
+    unseen = defaultdict[str, list[Did]](list)
+    for did, reason in demand.unseen.items():
+        unseen[reason].append(did)
+    for reason, dids in unseen.items():
+        some = dids[0] if len(dids) == 1 else f"{counted(len(dids), 'dataset')}, for example {dids[0]}"
+        yield f"no catalogue answered about {some}: {reason}"
+    for key, jobs in demand.withheld_keys.items():
         yield describe_withheld_key(key, jobs)
-    if nowhere := demand_row["absent_datasets"]:
-        many = f"no site has {counted(len(nowhere), 'wanted dataset')}, for example {nowhere[0]}"
+    if absent := demand.absent:
+        many = f"no site has {counted(len(absent), 'demanded dataset')}, for example {absent[0]}"
         yield f"{many}: check the spelling with hydrator datasets; hydrator run-anywhere does not help"
-    for site, wants in demand_row["left_out"].items():
-        jobs = sum(max(1, want["jobs"]) for want in wants)
-        job_text = counted(jobs, "job")
-        example = wants[0]["first"]
-        yield f"no space in the ad of {site} for the datasets of {job_text}, for example {example}"
+    for site in cycle.sites:
+        if left_out := site.left_out:
+            many, example = counted(left_out.jobs, "job"), left_out.example
+            yield f"no space in the ad of {site.site} for the datasets of {many}, for example {example}"
 
 
-def print_sites(site_rows: Iterable[SiteJson], now: datetime) -> None:
+def print_sites(sites: Iterable[SiteView], now: datetime) -> None:
     columns = ("site", "read", "generation", "datasets", "published in")
-    print_table(columns, [_site_cells(row, now) for row in site_rows])
+    print_table(columns, [_site_cells(row, now) for row in sites])
 
 
-def _site_cells(row: SiteJson, now: datetime) -> tuple[str, ...]:
-    states = ", ".join(f"{count} {state}" for state, count in row["states"].items())
+def _site_cells(row: SiteView, now: datetime) -> tuple[str, ...]:
+    states = ", ".join(f"{count} {state}" for state, count in (row.states or {}).items())
     publishers = [
-        name if ad["generation"] == row["generation"] else f"{name} (generation {ad['generation']})"
-        for name, ad in row["read_back"].items()
+        name if ad.generation == row.generation else f"{name} (generation {ad.generation})"
+        for name, ad in row.read_back.items()
     ]
     return (
-        row["site"],
-        _ago_text(row["as_of"], now),
-        _text_or_empty(row["generation"]),
-        (states or "none wanted")
-        + (" (truncated)" if row["truncated"] else "")
-        + (f" (removal of {row['held']} held back)" if row["held"] else ""),
+        row.site,
+        _ago(row.as_of, now),
+        _text_or_empty(row.generation),
+        (states or "none demanded")
+        + (" (truncated)" if row.truncated else "")
+        + (f" (removal of {row.loss.datasets} held back)" if row.loss else ""),
         ", ".join(publishers) or "nowhere",
     )
 
 
-def print_datasets(view: StateView, dids: Sequence[Did] | None) -> None:
-    suggest = _NameSuggestions(find_present_datasets(view))
-    rows = [cells for row in dataset_rows(view, dids) for cells in _dataset_cells(row, suggest, view.now)]
+def print_datasets(datasets: Iterable[DatasetView], now: datetime) -> None:
+    rows = [cells for row in datasets for cells in _dataset_cells(row, now)]
     print_table(("dataset", "jobs", "site", "state", "read", "note"), rows)
 
 
-def _dataset_cells(
-    row: DatasetJson, suggest: Callable[[str], str], now: datetime
-) -> Iterable[tuple[str, ...]]:
-    dataset = (row["did"], str(row["jobs"]))
-    note = _dataset_note(row, now)
-    if not row["sites"]:
-        nothing = "not known" if row["unseen"] else "nowhere"
-        state = nothing if row["wanted"] else "not asked"
-        yield (*dataset, "-", state, "", note or suggest(row["did"]))
-    for site, fact in row["sites"].items():
-        fraction = "" if fact["fraction"] is None else f" {fact['fraction']:.0%}"
-        yield (*dataset, site, fact["state"] + fraction, _ago_text(fact["as_of"], now), note)
+def _dataset_cells(row: DatasetView, now: datetime) -> Iterable[tuple[str, ...]]:
+    dataset, note = (row.did, str(row.jobs)), _dataset_note(row, now)
+    if not row.sites:
+        nothing = "not known" if row.unseen else "nowhere"
+        yield (*dataset, "-", nothing if row.demanded else "not asked", "", note)
+    for fact in row.sites:
+        fraction = "" if fact.fraction is None else f" {fact.fraction:.0%}"
+        yield (*dataset, fact.site, fact.state + fraction, _ago(fact.as_of, now), note)
 
 
-class _NameSuggestions:
-    """Notes for datasets that no catalogue has, the first of them with the most similar one of *names*."""
-
-    def __init__(self, names: Iterable[Did]) -> None:
-        self._names = frozenset(names)
-        self._left = _MAX_MISSPELT_NAMES
-
-    def __call__(self, did: str) -> str:
-        note = "no catalogue has this dataset: check the spelling"
-        self._left -= 1
-        near = similar_names(Did(did), self._names) if self._left >= 0 else ()
-        return note + (f"; {near[0]} exists" if near else "")
-
-
-def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Print the sources of datasets' states; *rows* come from ``provenance_rows``."""
+def print_provenance(rows: Iterable[DatasetSource], now: datetime) -> None:
+    """Print the sources of datasets' states."""
     cells = []
     for row in rows:
-        fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"
-        why = row["why"] + (f"; since then: {row['unseen']}" if row["unseen"] and row["site"] else "")
-        place = (row["site"] or "-", (row["state"] or "") + fraction, _ago_text(row["as_of"], now, ""))
-        cells.append((row["did"], row["catalogue"], *place, row.get("storage", ""), row.get("call", ""), why))
+        fraction = "" if row.fraction is None else f" {row.fraction:.0%}"
+        why = row.why + (f"; since then: {row.unseen}" if row.unseen and row.site else "")
+        place = (row.site or "-", (row.state or "") + fraction, _ago(row.as_of, now, ""))
+        cells.append((row.did, row.catalogue, *place, row.storage, row.call, why))
     print_table(("dataset", "catalogue", "site", "state", "read", "storage", "by", "why"), cells)
 
 
-def print_site_changes(changes: Sequence[DatasetChangeJson], now: datetime) -> None:
+def print_site_changes(changes: Iterable[DatasetChange], now: datetime) -> None:
     rows = [
-        (
-            _ago_text(row["at"], now),
-            row["did"],
-            f"{row['before'] or 'not listed'} to {row['after'] or 'not listed'}",
-            row["why"],
-        )
-        for row in changes
+        (_ago(one.at, now), one.did, f"{one.before or 'not listed'} to {one.after or 'not listed'}", one.why)
+        for one in changes
     ]
     print_table(("decided", "dataset", "change", "why"), rows)
 
@@ -291,18 +258,22 @@ def print_findings(findings: Sequence[Finding]) -> None:
     print_table(("", "subject", "seen", "to do"), rows)
 
 
-def _dataset_note(row: DatasetJson, now: datetime) -> str:
-    if row["kept_until"] is not None:
-        return f"no job names it any more; kept until {format_time(row['kept_until'], now)}"
-    if row["clash"]:
-        return "not advertised: another dataset's name differs only in letter case"
-    if row["misspelt"]:
-        return f"no catalogue has this name; names with other letter case exist: {', '.join(row['misspelt'])}"
-    if row["unseen"]:
-        return f"no catalogue answered: {row['unseen']}"
-    return (
-        "" if row["wanted"] else "no job, pin or pattern wants this dataset, so the daemon does not poll it"
-    )
+def _dataset_note(row: DatasetView, now: datetime) -> str:
+    names = ", ".join(row.clashes_with)
+    if row.kept_until is not None:
+        return f"no job names it any more; kept until {format_time(row.kept_until, now)}"
+    if row.misspelt:
+        return f"no catalogue has this name; names with other letter case exist: {names}"
+    if names:
+        return f"not advertised: the name of another dataset differs only in letter case: {names}"
+    if row.unseen:
+        return f"no catalogue answered: {row.unseen}"
+    if not row.demanded:
+        return "no job, pin or pattern names this dataset, so the daemon does not poll it"
+    if not row.sites:
+        similar = f"; {row.similar_names[0]} exists" if row.similar_names else ""
+        return f"no catalogue has this dataset: check the spelling{similar}"
+    return f"no space in the ad of {', '.join(row.left_out_at)}" if row.left_out_at else ""
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

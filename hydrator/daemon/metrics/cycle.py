@@ -1,123 +1,92 @@
-"""Metrics of one cycle: polls, sites, held changes, misses and publishing."""
+"""Metrics of one cycle, from its view: polls, sites, held changes and publishing."""
 
-from collections import Counter
-
-from hydrator.domain.model import DatasetState, Origin, SiteAd, to_unix
-from hydrator.reconcile.result import CycleReport
+from hydrator.domain.model import DatasetState
 from hydrator.reconcile.snapshot.removal_guard import HoldCause
+from hydrator.reconcile.view import CycleView, SiteView
 
 from .table import Instruments
 
+_SITE_GAUGES = (
+    "site_as_of_timestamp_seconds",
+    "site_datasets",
+    "site_generation",
+    "site_left_out_jobs",
+    "site_ad_bytes",
+    "held_datasets",
+    "site_backlog",
+    "site_open_sets",
+    "site_readers",
+)
 
-def record_cycle(metrics: Instruments, report: CycleReport, seconds: float) -> None:
-    """Record one cycle that took *seconds*, except the datasets that jobs missed."""
-    metrics.count("cycles", "complete" if report.is_complete else "partial")
+
+def record_cycle(metrics: Instruments, view: CycleView, seconds: float) -> None:
+    """Record one cycle that took *seconds*."""
+    metrics.count("cycles", "complete" if view.complete else "partial")
     metrics.histograms["cycle_seconds"].observe(seconds)
-    metrics.set("last_cycle_timestamp_seconds", to_unix(report.started_at))
-    metrics.set("state_saved", 0 if report.save_error else 1)
-    _record_polls(metrics, report)
-    _record_demand(metrics, report)
-    _record_sites(metrics, report)
-    _record_held_losses(metrics, report)
-    _export_misses(metrics, report)
-    _record_publish_results(metrics, report)
-    _record_openings(metrics, report)
-
-
-def _record_polls(metrics: Instruments, report: CycleReport) -> None:
-    for catalogue in report.catalogue_errors:
-        since = report.pending_since.get(catalogue)
-        seconds_pending = (report.started_at - since).total_seconds() if since else 0.0
-        metrics.set("catalogue_pending_seconds", max(0.0, seconds_pending), catalogue)
-    for catalogue, duration in report.poll_durations.items():
-        outcome = "failed" if report.catalogue_errors[catalogue] else "answered"
-        metrics.count("catalogue_reads", catalogue, outcome)
-        seconds = duration.total_seconds()
-        metrics.histograms["catalogue_read_seconds"].labels(catalogue).observe(seconds)
-    for catalogue, memory in report.evaluation.state.memories.items():
-        metrics.set("unmapped_storage_elements", len(memory.unmapped_storages), catalogue)
-
-
-def _record_demand(metrics: Instruments, report: CycleReport) -> None:
-    snapshot = report.evaluation.snapshot
-    for origin in Origin:
-        dids = {did for entry in report.demand.entries if entry.origin is origin for did in entry.dids}
-        metrics.set("demanded_datasets", len(dids), origin.name.lower())
-    metrics.set("unseen_datasets", len(snapshot.unseen_reasons))
-    metrics.set("clashing_datasets", sum(len(names) for names in snapshot.case_collisions))
-    metrics.set("misspelt_datasets", len(snapshot.misspelt_dids))
-
-
-def _record_sites(metrics: Instruments, report: CycleReport) -> None:
-    evaluation = report.evaluation
-    metrics.clear_gauges(
-        "site_as_of_timestamp_seconds",
-        "site_datasets",
-        "site_generation",
-        "site_left_out_jobs",
-        "site_ad_bytes",
-    )
-    for site, ad in evaluation.ads.items():
-        metrics.set("site_as_of_timestamp_seconds", to_unix(ad.as_of), site)
-        metrics.set("site_generation", ad.generation, site)
-        metrics.set("site_ad_bytes", _ad_size_bytes(ad), site)
-    for site, facts in evaluation.snapshot.sites.items():
-        counts = Counter(fact.state for fact in facts.facts.values())
-        for state in DatasetState:
-            metrics.set("site_datasets", counts[state], site, state.value)
-    for site, draft in evaluation.drafts.items():
-        omitted = [entry for entry in draft.omitted_entries if not entry.is_kept]
-        omitted_jobs = sum(max(1, entry.job_count) for entry in omitted)
-        metrics.set("site_left_out_jobs", omitted_jobs, site)
-
-
-def _ad_size_bytes(ad: SiteAd) -> int:
-    """Return the size of an ad in bytes, written as one line ``name = value`` for each attribute."""
-    return sum(len(f"{name} = {value}\n".encode()) for name, value in ad.content)
-
-
-def _record_held_losses(metrics: Instruments, report: CycleReport) -> None:
-    state = report.evaluation.state
+    metrics.set("last_cycle_timestamp_seconds", view.at)
+    metrics.set("state_saved", view.save_error is None)
+    _record_polls(metrics, view)
+    _record_demand(metrics, view)
+    metrics.clear_gauges(*_SITE_GAUGES, "rejected_ads")
+    for site in view.sites:
+        _record_site(metrics, site)
     for cause in HoldCause:
-        count = sum(loss.cause is cause for loss in state.held_losses.values())
+        count = sum(site.loss is not None and site.loss.cause is cause for site in view.sites)
         metrics.set("held_sites", count, cause.value)
-    metrics.clear_gauges("held_datasets")
-    for site, loss in state.held_losses.items():
-        metrics.set("held_datasets", len(loss.missing_polls), site)
+    _record_publish_results(metrics, view)
+    metrics.set("paced", view.pacing.open_until is not None)
+    if view.pacing.open_until is not None and view.pacing.load_at is not None:
+        metrics.set("paced_load_timestamp_seconds", view.pacing.load_at)
 
 
-def _export_misses(metrics: Instruments, report: CycleReport) -> None:
-    """Export the misses of each site from 0, so that Prometheus sees the first missed dataset."""
-    for site in report.evaluation.ads:
-        metrics.count("missed_datasets", site, by=0)
+def _record_polls(metrics: Instruments, view: CycleView) -> None:
+    for one in view.catalogues:
+        pending_since = view.at if one.pending_since is None else one.pending_since
+        metrics.set("catalogue_pending_seconds", max(0, view.at - pending_since), one.name)
+        metrics.set("unmapped_storage_elements", len(one.unmapped), one.name)
+        if one.poll_seconds is not None:
+            metrics.count("catalogue_reads", one.name, "failed" if one.error else "answered")
+            metrics.histograms["catalogue_read_seconds"].labels(one.name).observe(one.poll_seconds)
 
 
-def _record_publish_results(metrics: Instruments, report: CycleReport) -> None:
-    metrics.clear_gauges("rejected_ads")
-    for publisher, ads in report.rejected.items():
-        metrics.set("rejected_ads", len(ads), publisher)
-    for result in report.results:
-        publisher = result.publisher
-        metrics.set("rivals", publisher in report.rivals, publisher)
+def _record_demand(metrics: Instruments, view: CycleView) -> None:
+    for origin, count in view.demand.by_origin.items():
+        metrics.set("demanded_datasets", count, origin)
+    metrics.set("unseen_datasets", len(view.demand.unseen))
+    metrics.set("clashing_datasets", sum(map(len, view.demand.clashes)))
+    metrics.set("misspelt_datasets", len(view.demand.misspelt))
+
+
+def _record_site(metrics: Instruments, site: SiteView) -> None:
+    name = site.site
+    if site.generation is not None:
+        metrics.set("site_generation", site.generation, name)
+        metrics.set("site_ad_bytes", site.ad_bytes or 0, name)
+        metrics.set("site_left_out_jobs", site.left_out.jobs if site.left_out else 0, name)
+        metrics.count("missed_datasets", name, by=0)  # so that Prometheus sees the first missed dataset
+        if site.as_of is not None:
+            metrics.set("site_as_of_timestamp_seconds", site.as_of, name)
+    if site.states is not None:
+        for state in DatasetState:
+            metrics.set("site_datasets", site.states.get(state.value, 0), name, state.value)
+    if site.loss:
+        metrics.set("held_datasets", site.loss.datasets, name)
+    if site.open_sets is not None:
+        metrics.set("site_open_sets", site.open_sets, name)
+    if site.backlog is not None and site.readers is not None:
+        metrics.set("site_backlog", site.backlog, name)
+        metrics.set("site_readers", site.readers, name)
+
+
+def _record_publish_results(metrics: Instruments, view: CycleView) -> None:
+    for one in view.publishers:
+        metrics.set("rejected_ads", len(one.rejected), one.name)
+        metrics.set("rivals", one.rival is not None, one.name)
         # exported as 0 from the start, so that Prometheus sees the first error as an increase
-        metrics.count("publish_errors", publisher, by=1 if result.error else 0)
-        if result.error:
-            continue
-        metrics.set("unconfirmed_ads", len(result.unconfirmed_sites), publisher)
-        for action in result.plan:
-            metrics.count("ads_sent", publisher, type(action).__name__.lower())
-
-
-def _record_openings(metrics: Instruments, report: CycleReport) -> None:
-    paced = report.paced
-    metrics.set("paced", paced.openings is not None)
-    metrics.clear_gauges("site_backlog", "site_open_sets", "site_readers")
-    if paced.openings is None:
-        return
-    if paced.load:
-        metrics.set("paced_load_timestamp_seconds", to_unix(paced.load.as_of))
-    for site, names in paced.openings.openings.items():
-        metrics.set("site_open_sets", len(names), site)
-    for site in paced.openings.openings.keys() | report.evaluation.ads.keys():
-        metrics.set("site_backlog", paced.openings.backlog.get(site, 0), site)
-        metrics.set("site_readers", paced.readers.get(site, 0), site)
+        metrics.count("publish_errors", one.name, by=1 if one.error else 0)
+        if not one.error:
+            metrics.set("unconfirmed_ads", len(one.not_read_back), one.name)
+    failed = {one.name for one in view.publishers if one.error}
+    for row in view.plan:
+        if row.publisher is not None and row.publisher not in failed:
+            metrics.count("ads_sent", row.publisher, row.action)

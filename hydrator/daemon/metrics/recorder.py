@@ -14,7 +14,7 @@ from hydrator.domain.model import Site, to_unix
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.domain.ports import MergeResult
 from hydrator.reconcile.misses import Miss
-from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.view import CycleView
 
 from .cycle import record_cycle
 from .table import build_instruments
@@ -75,10 +75,10 @@ class Metrics:
         self._metrics.count("condor_child_restarts", by=restarts - before)
         self._last_restart_count = restarts
 
-    def record_cycle(self, report: CycleReport, seconds: float) -> None:
+    def record_cycle(self, view: CycleView, seconds: float) -> None:
         """Record one cycle that took *seconds*."""
-        record_cycle(self._metrics, report, seconds)
-        self._known_sites = frozenset(report.evaluation.ads)
+        record_cycle(self._metrics, view, seconds)
+        self._known_sites = frozenset(site.site for site in view.sites if site.generation is not None)
         self.record_misses(())
 
     def record_merge(self, results: Mapping[str, MergeResult]) -> None:

@@ -4,14 +4,14 @@ The check often runs as another user than the daemon. For example, root can read
 daemon's user cannot read. So the check also reports the failures of the daemon itself.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 from hydrator.diagnostics.check.findings import Finding, failure, ok, warning
 from hydrator.domain.model import to_unix
 from hydrator.domain.text import format_duration
 from hydrator.reconcile.demand import WITHHELD_KEY_TODO, describe_withheld_key
+from hydrator.reconcile.view import CycleView
 
 _CHECK_SERVICE_TODO = "run systemctl status hydrator, or kubectl get pods; the daemon's log has the reason"
 
@@ -50,71 +50,70 @@ def silence_reason(
 
 
 def check_last_cycle(
-    report: Mapping[str, Any], now: datetime, max_silence_seconds: float, owner: str | None
+    view: CycleView | None, now: datetime, max_silence_seconds: float, owner: str | None
 ) -> Iterator[Finding]:
-    """Yield findings from the last cycle's *report*; none before the first cycle.
+    """Yield findings from the *view* of the daemon's last cycle; none before the first cycle.
 
     Args:
-        report: the last report that the daemon saved (:func:`hydrator.reconcile.result.summary`).
+        view: the last document that the daemon saved.
         now: time of the check.
         max_silence_seconds: if the last cycle is older, the daemon counts as hung.
         owner: the process that holds the lock of the daemon's state; None without such a process.
     """
-    if not report:
+    if view is None:
         return
-    if problem := silence_reason(report["at"], owner, now, max_silence_seconds):
+    if problem := silence_reason(view.at, owner, now, max_silence_seconds):
         timer = "" if owner else "; this is normal if a timer runs `hydrator once`"
         yield warning("daemon", problem, f"{_CHECK_SERVICE_TODO}{timer}")
         return
-    age = to_unix(now) - report["at"]
-    failures = [*_check_parts(report, age), *_check_publishers(report, age)]
-    yield from [*failures, *_check_names(report)]
+    ago = format_duration(to_unix(now) - view.at)
+    failures = [*_check_parts(view, ago), *_check_publishers(view, ago)]
+    yield from [*failures, *_check_names(view)]
     if not failures:
-        yield ok("daemon", f"its last cycle was {format_duration(age)} ago")
+        yield ok("daemon", f"its last cycle was {ago} ago")
 
 
-def _check_parts(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
+def _check_parts(view: CycleView, ago: str) -> Iterator[Finding]:
     """Yield a finding for each catalogue and publisher that failed in the cycle."""
-    errors = [("catalogue", name, error) for name, error in report["catalogues"].items()]
-    errors += [("publisher", name, result["error"]) for name, result in report["publishers"].items()]
-    for kind, name, error in errors:
-        if error:
-            message = f"in its last cycle, {format_duration(age_seconds)} ago, {kind} {name} failed: {error}"
+    for part in view.parts:
+        if part.error:
+            kind = part.kind
+            message = f"in its last cycle, {ago} ago, {kind} {part.name} failed: {part.error}"
             todo = f"if this check finds nothing wrong with the {kind}, run the check as the daemon's user"
-            yield failure("daemon", message, todo, name)
+            yield failure("daemon", message, todo, part.name)
 
 
-def _check_names(report: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_publishers(view: CycleView, ago: str) -> Iterator[Finding]:
+    """Yield findings for publishers that accept an ad but do not show it, or that two daemons write to."""
+    for one in view.publishers:
+        if one.not_read_back and not one.error:
+            message = (
+                f"in its last cycle, {ago} ago, publisher {one.name} accepted"
+                f" these ads and does not show them: {', '.join(one.not_read_back)}"
+            )
+            todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
+            yield warning("daemon", message, todo)
+        if one.rival:
+            todo = "stop one of the two daemons: docs/operators/monitoring.md#hydratorrival"
+            yield failure("daemon", f"publisher {one.name}: {one.rival}", todo)
+
+
+def _check_names(view: CycleView) -> Iterator[Finding]:
     """Yield findings for datasets, keys of sets, and ads that the daemon does not publish or accept."""
-    for did, spellings in report.get("misspelt", {}).items():
+    for did, spellings in view.demand.misspelt.items():
         message = (
-            f"no catalogue has the wanted dataset {did}, but one has the name in another letter case:"
+            f"no catalogue has the demanded dataset {did}, but one has the name in another letter case:"
             f" {', '.join(spellings)}"
         )
         todo = "submit the jobs again, or correct the pin, with the catalogue's spelling"
         yield warning("letter case", message, todo)
-    for clash in report.get("clashes", []):
+    for clash in view.demand.clashes:
         message = f"not advertised, because these names differ only in letter case: {', '.join(clash)}"
         yield warning("letter case", message, "rename one of these datasets in the catalogue")
-    for key, jobs in report.get("withheld_keys", {}).items():
+    for key, jobs in view.demand.withheld_keys.items():
         yield warning("keys", describe_withheld_key(key, jobs), f"submit them again, {WITHHELD_KEY_TODO}")
-    for publisher, ads in report.get("rejected", {}).items():
-        for name, why in ads.items():
-            message = f"publisher {publisher} shows an ad that the daemon does not accept, {name}: {why}"
+    for publisher in view.publishers:
+        for name, why in publisher.rejected.items():
+            message = f"publisher {publisher.name} shows an ad that the daemon does not accept, {name}: {why}"
             todo = "find the program that wrote this ad: docs/operators/security.md"
             yield warning("daemon", message, todo)
-
-
-def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
-    """Yield findings for publishers that accept an ad but do not show it, or that two daemons write to."""
-    for name, one in report["publishers"].items():
-        if one.get("not_read_back") and not one["error"]:
-            message = (
-                f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} accepted"
-                f" these ads and does not show them: {', '.join(one['not_read_back'])}"
-            )
-            todo = "the next cycle sends these ads again; if this persists, find other writers of the ads"
-            yield warning("daemon", message, todo)
-    for name, why in report.get("rivals", {}).items():
-        todo = "stop one of the two daemons: docs/operators/monitoring.md#hydratorrival"
-        yield failure("daemon", f"publisher {name}: {why}", todo)

@@ -1,19 +1,16 @@
 """Overall health of the running daemon: what needs an operator, each with the command to run. Pure."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.domain.model import Did, Site
+from hydrator.domain.model import Site, to_unix
 from hydrator.domain.text import format_count, format_duration
-from hydrator.reconcile.snapshot.removal_guard import HeldLoss
+from hydrator.reconcile.view import CycleView, HeldLossView
 from hydrator.staging.overview import StagingOverview
-
-from .parts import PartStatus
 
 CHECK_COMMAND = "hydrator check"
 STATUS_COMMAND = "hydrator status"
@@ -34,37 +31,14 @@ class HealthStatus(StrEnum):
 class Need:
     """One thing that needs a person: its subject, one sentence, and the command to run.
 
-    ``site`` is the site that it is about, if any. If ``is_held_loss``, the guard holds a loss there.
+    ``site`` is the site that it is about, if any; ``loss`` is the loss that the removal guard holds there.
     """
 
     subject: str
     text: str
     command: str
     site: Site | None = None
-    is_held_loss: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class HealthFacts:
-    """The values from which the health follows; the fields of ``ServerState`` describe most of them.
-
-    Attributes:
-        waiting_reason: why the daemon publishes nothing at present; None if it publishes.
-        reload_problems: why the daemon does not use the configuration on disk.
-        credentials: the tokens and certificates that the daemon presents.
-    """
-
-    now: datetime
-    hang_reason: str | None = None
-    waiting_reason: str | None = None
-    parts: Sequence[PartStatus] = ()
-    troubles: Sequence[str] = ()
-    held_reasons: Mapping[Site, str] = field(default_factory=dict)
-    held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
-    omitted_dids: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
-    reload_problems: Sequence[str] = ()
-    staging: StagingOverview | None = None
-    credentials: Sequence[Credential] = ()
+    loss: HeldLossView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,44 +50,63 @@ class OverallHealth:
     needs: tuple[Need, ...] = ()
 
 
-def assess_health(facts: HealthFacts) -> OverallHealth:
-    """Return the health; the most urgent needs come first."""
+def assess_health(
+    now: datetime,
+    cycle: CycleView | None,
+    *,
+    hang_reason: str | None = None,
+    waiting_reason: str | None = None,
+    reload_problems: Sequence[str] = (),
+    staging: StagingOverview | None = None,
+    credentials: Sequence[Credential] = (),
+) -> OverallHealth:
+    """Return the health; the most urgent needs come first.
+
+    Args:
+        now: the present time.
+        cycle: the last cycle; None before the first.
+        hang_reason: why the daemon hangs; None if it works.
+        waiting_reason: why the daemon publishes nothing at present; None if it publishes.
+        reload_problems: why the daemon does not use the configuration on disk.
+        staging: the last step of staging.
+        credentials: the tokens and certificates that the daemon presents.
+    """
     needs = (
-        *_find_daemon_needs(facts),
-        *_find_part_needs(facts),
-        *_find_credential_needs(facts.credentials, facts.now),
-        *_find_site_needs(facts),
-        *(_find_staging_needs(facts.staging, facts.waiting_reason) if facts.staging else ()),
+        *_find_daemon_needs(hang_reason, reload_problems),
+        *(_find_part_needs(cycle, now) if cycle else ()),
+        *_find_credential_needs(credentials, now),
+        *(_find_site_needs(cycle) if cycle else ()),
+        *(_find_staging_needs(staging, waiting_reason) if staging else ()),
     )
     if needs:
         verb = "needs" if len(needs) == 1 else "need"
         return OverallHealth(HealthStatus.ATTENTION, f"{format_count(len(needs), 'thing')} {verb} you", needs)
-    if facts.waiting_reason:
-        return OverallHealth(HealthStatus.WAITING, facts.waiting_reason)
+    if waiting_reason:
+        return OverallHealth(HealthStatus.WAITING, waiting_reason)
     return OverallHealth(HealthStatus.WELL, "all is well")
 
 
-def _find_daemon_needs(facts: HealthFacts) -> Iterator[Need]:
-    if facts.hang_reason:
-        yield Need("daemon", f"the daemon hangs: {facts.hang_reason}", SERVICE_COMMAND)
-    if facts.reload_problems:
-        text = f"the configuration on disk is not in use: {'; '.join(facts.reload_problems)}"
+def _find_daemon_needs(hang_reason: str | None, reload_problems: Sequence[str]) -> Iterator[Need]:
+    if hang_reason:
+        yield Need("daemon", f"the daemon hangs: {hang_reason}", SERVICE_COMMAND)
+    if reload_problems:
+        text = f"the configuration on disk is not in use: {'; '.join(reload_problems)}"
         yield Need("configuration", text, CHECK_COMMAND)
 
 
-def _find_part_needs(facts: HealthFacts) -> Iterator[Need]:
-    """Yield a need for each part that fails, and for each failure of the last cycle that has no part."""
+def _find_part_needs(cycle: CycleView, now: datetime) -> Iterator[Need]:
+    """Yield a need for each part that fails, and for each failure of the cycle that has no part."""
     sentences = set()
-    for part in facts.parts:
+    for part in cycle.parts:
         if part.error:
             subject = f"{part.kind} {part.name}"
             sentences.add(f"{subject}: {part.error}")
-            age = facts.now - (part.failing_since or facts.now)
-            since = f" for {format_duration(age.total_seconds())}" if age.total_seconds() >= 1 else ""
+            age = to_unix(now) - (part.failing_since or to_unix(now))
+            since = f" for {format_duration(age)}" if age >= 1 else ""
             yield Need(subject, f"{subject} fails{since}: {part.error}", CHECK_COMMAND)
-    for trouble in facts.troubles:
-        if trouble not in sentences:
-            yield Need("last cycle", trouble, CHECK_COMMAND)
+    for failure in cycle.failures:
+        if failure not in sentences:
+            yield Need("last cycle", failure, CHECK_COMMAND)
 
 
 def _find_credential_needs(credentials: Sequence[Credential], now: datetime) -> Iterator[Need]:
@@ -124,15 +117,17 @@ def _find_credential_needs(credentials: Sequence[Credential], now: datetime) -> 
             yield Need(f"credential {one.name}", text, CHECK_COMMAND)
 
 
-def _find_site_needs(facts: HealthFacts) -> Iterator[Need]:
-    for site in sorted(facts.held_losses):
-        command = f"hydrator approve {shlex.quote(site)}"
-        text = f"a change at {site} is held: {facts.held_reasons[site]}"
-        yield Need(f"site {site}", text, command, site, is_held_loss=True)
-    for site, dids in sorted(facts.omitted_dids.items()):
-        if dids:
-            text = f"the ad of {site} has no room for {format_count(len(dids), 'wanted dataset')}"
-            yield Need(f"site {site}", text, STATUS_COMMAND, site)
+def _find_site_needs(cycle: CycleView) -> Iterator[Need]:
+    for one in cycle.sites:
+        if one.loss:
+            command = f"hydrator approve {shlex.quote(one.site)}"
+            text = f"a change at {one.site} is held: {one.held}"
+            yield Need(f"site {one.site}", text, command, one.site, one.loss)
+    for one in cycle.sites:
+        if one.left_out:
+            datasets = format_count(one.left_out.datasets, "demanded dataset")
+            text = f"the ad of {one.site} has no room for {datasets}"
+            yield Need(f"site {one.site}", text, STATUS_COMMAND, one.site)
 
 
 def _find_staging_needs(staging: StagingOverview, waiting_reason: str | None) -> Iterator[Need]:

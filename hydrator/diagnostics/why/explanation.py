@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from hydrator.diagnostics.units import Bytes
 from hydrator.domain.model import Site
+from hydrator.domain.units import Bytes
 
 from .missing_data import MissingDataset
 from .pool_facts import JobFacts, SlotSetFacts

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from hydrator.diagnostics.units import Bytes, Share, UnixTime
 from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site, to_unix
 from hydrator.domain.provenance import describe_provenance
 from hydrator.domain.text import (
@@ -18,6 +17,7 @@ from hydrator.domain.text import (
     shorten,
     shorten_list,
 )
+from hydrator.domain.units import Bytes, Share, UnixTime
 from hydrator.reconcile.demand import WITHHELD_KEY_TODO
 
 from .pool_facts import JobFacts, SlotDatasetState, SlotGroup

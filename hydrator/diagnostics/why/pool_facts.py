@@ -7,12 +7,11 @@ negotiator's ClassAd library.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 from hydrator.diagnostics.schedd_budget import ScheddBudget
 from hydrator.diagnostics.start_record import START_ATTRIBUTE, StartRecord, parse_start_record
-from hydrator.diagnostics.units import Bytes, Share, UnixTime
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
 from hydrator.domain.ads.dataset_sets import fits, set_key
@@ -27,6 +26,7 @@ from hydrator.domain.ads.expressions import (
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.text import shorten
+from hydrator.domain.units import Bytes, Share, UnixTime
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_number
 from hydrator.reconcile.misses import (
     AVOID_UNTIL_ATTRIBUTE,
@@ -48,16 +48,20 @@ MAX_SITES = 50
 _BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
 
 
-class JobStatus(IntEnum):
-    """The values of a job's ``JobStatus`` attribute in HTCondor."""
+class JobStatus(StrEnum):
+    """The values of a job's ``JobStatus`` attribute in HTCondor, in the order of their numbers from 1."""
 
-    IDLE = 1
-    RUNNING = 2
-    REMOVED = 3
-    COMPLETED = 4
-    HELD = 5
-    TRANSFERRING = 6
-    SUSPENDED = 7
+    IDLE = "idle"
+    RUNNING = "running"
+    REMOVED = "removed"
+    COMPLETED = "completed"
+    HELD = "held"
+    TRANSFERRING = "transferring"
+    SUSPENDED = "suspended"
+
+
+STATUSES: Final[Mapping[float | None, JobStatus]] = dict(enumerate(JobStatus, 1))
+"""The values by their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +249,7 @@ def parse_job(
         name=f"{ad.get('clusterid')}.{procs[0]}",
         schedd=schedd,
         job_count=len(procs),
-        status=JobStatus(int(number)) if number in set(JobStatus) else None,
+        status=STATUSES.get(number),
         datasets=dids,
         invalid_names=invalid_names,
         mode=parse_string_literal(ad.get("datalocality")),

@@ -20,6 +20,7 @@ from .explain import explain
 from .explanation import JobExplanation
 from .pool_facts import (
     HERE_ATTRIBUTE,
+    STATUSES,
     JobFacts,
     JobStatus,
     fact_expressions,
@@ -210,7 +211,7 @@ def _explain_ended_job(
 
 
 def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExplanation:
-    is_completed = ad["JobStatus"] == JobStatus.COMPLETED
+    is_completed = STATUSES.get(ad["JobStatus"]) is JobStatus.COMPLETED
     since = ad["EnteredCurrentStatus"]
     when = f" {format_duration(to_unix(now) - since)} ago" if isinstance(since, int) else ""
     if is_completed:

@@ -40,6 +40,6 @@ def summarize_jobs(jobs: Sequence[JobFacts]) -> JobSummary:
     """Summarize *jobs*, one of each kind; each one counts as ``job_count`` equal jobs."""
     statuses = Counter[str]()
     for job in jobs:
-        statuses[job.status.name.lower() if job.status else "of unknown status"] += job.job_count
+        statuses[job.status or "of unknown status"] += job.job_count
     names = [job.name for job in sorted(jobs, key=lambda job: job.status is not JobStatus.IDLE)]
     return JobSummary(len(jobs), dict(statuses.most_common()), names[0] if names else None)

@@ -26,13 +26,13 @@ class SetAnswer:
 
     ``share`` (0 to 1) of the set's bytes is on disk at the site; 1 means that all its datasets are usable.
     ``as_of`` (Unix s) is the time of the oldest fact. If the set, or a lane of it, is open at the site,
-    ``open_seconds`` are the seconds of a read, from ``source``; else they are None.
+    ``open_seconds`` are the seconds of a read, from ``read_from``; else they are None.
     """
 
     share: float
     as_of: int
     open_seconds: int | None = None
-    source: Site | None = None
+    read_from: Site | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -73,7 +73,7 @@ def read_set_answers(ad: SiteAd, now: datetime, keys: Container[str] | None = No
                 source = Site(sources[name].strip('"')) if name in sources else None
                 # the entry of an open set may have had no room in the ad
                 answer = answers.get(key, SetAnswer(0.0, to_unix(ad.as_of)))
-                answers[key] = replace(answer, open_seconds=seconds, source=source)
+                answers[key] = replace(answer, open_seconds=seconds, read_from=source)
     return replace(site, by_key=answers)
 
 

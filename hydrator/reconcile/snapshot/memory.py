@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from hydrator.domain.model import Did, Fact, Seen, Site, to_unix
+from hydrator.domain.model import DatasetState, Did, Fact, Seen, Site, to_unix
 from hydrator.domain.provenance import describe_provenance, provenance_to_row
+from hydrator.domain.units import Share, UnixTime
 
 AT_LAST_POLL: Final = datetime.max.replace(tzinfo=UTC)
 """A marker in rows for the time of the last complete answer. It is later than all real times."""
@@ -141,9 +142,40 @@ class CatalogueMemory:
         return self.last_read_at.get(site, self.answered_at if site in self.sites else None)
 
 
+@dataclass(frozen=True, slots=True)
+class DatasetSource:
+    """One catalogue's record of a dataset at a site.
+
+    Attributes:
+        did: scope:name.
+        catalogue: catalogue of this record.
+        unseen: reason why its last poll brought no answer about the dataset.
+        site: site; null: at no site.
+        state: its state there.
+        as_of: time of the record.
+        why: one line.
+        fraction: share on disk there.
+        storage: storage element.
+        call: query to the catalogue.
+        provenance: all that the catalogue said about the state; only the fields that it gave.
+    """
+
+    did: Did
+    catalogue: str
+    unseen: str | None
+    site: Site | None
+    state: DatasetState | None
+    as_of: UnixTime | None
+    why: str
+    fraction: Share | None = None
+    storage: str = ""
+    call: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
 def provenance_rows(
     memories: Mapping[str, CatalogueMemory], dids: Sequence[Did], *, now: datetime
-) -> list[dict[str, Any]]:
+) -> list[DatasetSource]:
     """Return each catalogue's last record of each of *dids*.
 
     There is one row for each site with the dataset, or one row without a site. If the catalogue's last poll
@@ -158,32 +190,20 @@ def provenance_rows(
     ]
 
 
-def _catalogue_rows(catalogue: str, memory: CatalogueMemory, did: Did, now: datetime) -> list[dict[str, Any]]:
-    record, unseen_reason = memory.records.get(did), memory.unseen_reasons.get(did)
-    start = {"did": did, "catalogue": catalogue, "unseen": unseen_reason}
+def _catalogue_rows(
+    catalogue: str, memory: CatalogueMemory, did: Did, now: datetime
+) -> Iterator[DatasetSource]:
+    record, unseen = memory.records.get(did), memory.unseen_reasons.get(did)
     if record is None:
-        return [
-            {
-                **start,
-                "site": None,
-                "state": None,
-                "as_of": None,
-                "why": unseen_reason or "the catalogue was not queried yet",
-            }
-        ]
-    if not record.facts:
+        why = unseen or "the catalogue was not queried yet"
+        yield DatasetSource(did, catalogue, unseen, None, None, None, why)
+    elif not record.facts:
         why = "the catalogue has no replica of the dataset"
-        return [{**start, "site": None, "state": None, "as_of": to_unix(record.read_at), "why": why}]
-    return [{**start, "site": site, **_fact_row(fact, now)} for site, fact in sorted(record.facts.items())]
-
-
-def _fact_row(fact: Fact, now: datetime) -> dict[str, Any]:
-    return {
-        "state": fact.state.value,
-        "fraction": fact.fraction,
-        "as_of": to_unix(fact.as_of),
-        "storage": fact.provenance.storage,
-        "call": fact.provenance.call,
-        "why": describe_provenance(fact.provenance, now),
-        "provenance": (provenance_to_row(fact.provenance) or [{}])[0],
-    }
+        yield DatasetSource(did, catalogue, unseen, None, None, to_unix(record.read_at), why)
+    for site, fact in sorted(record.facts.items()) if record else ():
+        source = fact.provenance
+        why, row = describe_provenance(source, now), (provenance_to_row(source) or [{}])[0]
+        yield DatasetSource(
+            did, catalogue, unseen, site, fact.state, to_unix(fact.as_of), why,
+            fact.fraction, source.storage, source.call, row,
+        )  # fmt: skip

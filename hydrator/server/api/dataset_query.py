@@ -1,19 +1,22 @@
-"""Query of ``/v1/datasets``: named datasets, or one page of all demanded datasets."""
+"""Queries of the API: datasets by name or by page, keys of sets, and sites with a similar name."""
 
+import difflib
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
 from hydrator.domain.ads.dataset_sets import can_be_key
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import Did, parse_did
+from hydrator.domain.model import Did, Site, parse_did
 
 from ..responses import HttpError
 
 MAX_DATASETS: Final = 1000
 """Largest number of datasets in one answer to a query that names no dataset."""
+MAX_NAME_COMPARED: Final = 200
+"""Largest length, in characters, of a name for which the server looks for similar sites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +85,14 @@ def _parse_did_value(text: str) -> Did:
         return parse_did(text)
     except BadDid as exc:
         raise HttpError(400, "bad DID", str(exc)) from exc
+
+
+def find_similar_sites(name: str, sites: Collection[Site], limit: int = 5) -> list[Site]:
+    """Return up to *limit* sites whose names look like *name*, without regard to letter case."""
+    if len(name) > MAX_NAME_COMPARED:
+        return []
+    sites_by_lower: dict[str, list[Site]] = {}
+    for site in sorted(sites):
+        sites_by_lower.setdefault(site.lower(), []).append(site)
+    matches = difflib.get_close_matches(name.lower(), list(sites_by_lower), n=limit, cutoff=0.5)
+    return [site for lower in matches for site in sites_by_lower[lower]][:limit]

@@ -14,7 +14,8 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hydrator.domain.model import DatasetState
+from hydrator.domain.model import DatasetState, from_unix
+from hydrator.domain.provenance import describe_provenance
 from hydrator.domain.text import format_bytes, format_count, format_duration, format_percent
 
 _STYLE: Final = (files(__package__) / "templates" / "style.css").read_text("utf-8")
@@ -35,6 +36,11 @@ SIGNS: Final = {
 }
 REFRESH_SECONDS: Final = 60
 """Without scripts, a browser loads the page again after this time."""
+
+
+def _to_time(moment: datetime | float) -> datetime:
+    """Return the time of Unix seconds; a time is returned as it is."""
+    return moment if isinstance(moment, datetime) else from_unix(moment)
 
 
 def format_age(time: datetime, now: datetime) -> str:
@@ -75,6 +81,8 @@ def _build_environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters |= {
+        "utc": _to_time,
+        "source": describe_provenance,
         "age": format_age,
         "short_age": format_short_age,
         "bytes": format_bytes,
@@ -89,6 +97,8 @@ def _build_environment() -> Environment:
 
 
 _ENVIRONMENT: Final = _build_environment()
+for _name in _ENVIRONMENT.list_templates(extensions=["html"]):
+    _ENVIRONMENT.get_template(_name)  # compiled now, so that no reader waits for it
 
 
 def render_page(template: str, title: str, *, context: PageContext | None = None, **values: object) -> str:

@@ -4,19 +4,17 @@ The functions are pure: they take values and return HTML.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
-from hydrator.diagnostics.overview.health import Need
 from hydrator.diagnostics.overview.locality_history import LocalityOverview, LocalitySpan
-from hydrator.diagnostics.overview.placement import Placement
-from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot
+from hydrator.domain.model import DatasetState, Did, Site, Snapshot
 from hydrator.domain.text import format_count, format_percent, shorten_list
-from hydrator.reconcile.snapshot.removal_guard import HeldLoss
-from hydrator.server.view import ServerState
+from hydrator.reconcile.view import SiteView
+from hydrator.server.view import ServerState, view_sites
 from hydrator.state.locality_hours import begin_of_hour
 
 from .filters import PER_PAGE, STATES, Selection
@@ -103,8 +101,6 @@ def _percent(share: float) -> str:
 
 
 MAX_CHANGES: Final = 15
-MAX_HELD_DIDS: Final = 20
-"""Largest number of datasets that the page names for one held change."""
 MAX_PLACES: Final = 5
 """Largest number of sites that a row of a dataset names for each state."""
 MAX_NEEDS: Final = 5
@@ -119,52 +115,40 @@ def render_overview(
     context: PageContext | None = None,
 ) -> str:
     """Render the page with the datasets of *selection*; *can_explain_jobs* adds the form for idle jobs."""
-    snapshot = server_state.snapshot or Snapshot({})
-    placement = server_state.placement or Placement.of(snapshot)
-    selection = selection or Selection()
-    sites = server_state.ads.keys() | snapshot.sites.keys()
-    rows = [SiteRow.of(site, server_state, placement.sites.get(site)) for site in sites]
-    health = server_state.health
+    rows = [SiteRow.of(site, server_state.now, server_state.max_age) for site in view_sites(server_state)]
+    health, cycle = server_state.health, server_state.cycle
     return render_page(
         "overview.html",
         f"{health.summary} · classad-hydrator",
         context=context,
         now=server_state.now,
         health=health,
-        needs=[_ShownNeed.of(need, server_state) for need in health.needs],
         max_needs=MAX_NEEDS,
-        waiting_ads=_group_sites(server_state.withheld_reasons),
+        waiting_ads=_group_sites(cycle.sites if cycle else ()),
         not_ready_reason=server_state.not_ready_reason,
-        parts=sorted(server_state.parts, key=lambda part: part.error is None),
-        queued_jobs=_count_placed_jobs(placement, server_state.demand),
+        parts=sorted(cycle.parts if cycle else (), key=lambda part: part.error is None),
+        demand=cycle.demand if cycle else None,
         can_explain_jobs=can_explain_jobs,
         sites=sorted(rows, key=attrgetter("rank")),
         queued_sets=build_queued_sets(server_state),
-        snapshot=snapshot,
-        datasets=_select_datasets(placement, server_state.demand, selection),
-        selection=selection,
+        datasets=_select_datasets(server_state, selection or Selection()),
+        selection=selection or Selection(),
         states=STATES,
         signs=SIGNS,
         locality=_Locality.of(server_state.locality, server_state.now),
         arrivals=build_arrivals(server_state.staging),
-        staging=build_staging_section(server_state.staging, server_state.now),
+        staging=build_staging_section(server_state.staging),
         changes=server_state.changes[-MAX_CHANGES:][::-1],
     )
 
 
-def _group_sites(reasons: Mapping[Site, str]) -> list[tuple[str, str]]:
-    """Return each of the *reasons* after the sites that have it, in words."""
-    sites: defaultdict[str, list[Site]] = defaultdict(list)
-    for site, reason in sorted(reasons.items()):
-        sites[reason].append(site)
-    return [(shorten_list(names), reason) for reason, names in sites.items()]
-
-
-def _count_placed_jobs(placement: Placement, demand: Demand | None) -> tuple[int, int]:
-    """Count the queued and running jobs that have all their data at one site, and all such jobs."""
-    if demand is None:
-        return 0, 0
-    return placement.count_jobs_with_site(demand), sum(entry.job_count for entry in demand.entries)
+def _group_sites(sites: Iterable[SiteView]) -> list[tuple[str, str]]:
+    """Return each reason why a published ad is not replaced yet, after the sites that have it, in words."""
+    names: defaultdict[str, list[Site]] = defaultdict(list)
+    for one in sites:
+        if one.withheld and one.held:
+            names[one.held].append(one.site)
+    return [(shorten_list(of_reason), reason) for reason, of_reason in names.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,25 +170,6 @@ class _Locality:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _ShownNeed:
-    """One thing that needs a person; for a held change, the first of the datasets in question."""
-
-    need: Need
-    site: Site | None = None
-    loss: HeldLoss | None = None
-    named_dids: Sequence[Did] = ()
-    unnamed_count: int = 0
-
-    @classmethod
-    def of(cls, need: Need, server_state: ServerState) -> "_ShownNeed":
-        loss = server_state.held_losses.get(need.site) if need.site and need.is_held_loss else None
-        if loss is None:
-            return cls(need)
-        dids = sorted(loss.missing_polls)
-        return cls(need, need.site, loss, dids[:MAX_HELD_DIDS], len(dids) - MAX_HELD_DIDS)
-
-
 def _list_places(snapshot: Snapshot, did: Did, sites: Sequence[Site]) -> list[tuple[DatasetState, str]]:
     """Return each state of *did* with the sites that have it, in words; the best state first."""
     names: defaultdict[DatasetState, list[str]] = defaultdict(list)
@@ -223,6 +188,7 @@ class _DatasetTable:
     caption: str
     rows: Sequence[tuple[Did, list[tuple[DatasetState, str]]]]
     jobs: Mapping[Did, int]
+    unseen: Mapping[Did, str]
     all_sites: Sequence[Site]
     page: int
     page_count: int
@@ -238,13 +204,12 @@ class _DatasetTable:
         return [(label, page) for label, page in links if 1 <= page <= self.page_count and page != self.page]
 
 
-def _select_datasets(placement: Placement, demand: Demand | None, selection: Selection) -> _DatasetTable:
+def _select_datasets(server_state: ServerState, selection: Selection) -> _DatasetTable:
     """Select one page of datasets; a dataset that more jobs name comes first."""
-    jobs, snapshot = (demand or Demand()).job_counts, placement.snapshot
-    dids = placement.dids | demand.dids if demand else placement.dids
+    jobs, snapshot, dids = server_state.demand.job_counts, server_state.snapshot, server_state.known_dids
     by_name = sorted(selection.filter_dids(dids, snapshot))
-    wanted = sorted(filter(jobs.get, by_name), key=jobs.__getitem__, reverse=True)
-    selected = wanted + [did for did in by_name if not jobs.get(did)]
+    demanded = sorted(filter(jobs.get, by_name), key=jobs.__getitem__, reverse=True)
+    selected = demanded + [did for did in by_name if not jobs.get(did)]
     page_count = max(1, -(-len(selected) // PER_PAGE))
     page = min(selection.page, page_count)
     first = (page - 1) * PER_PAGE
@@ -255,9 +220,10 @@ def _select_datasets(placement: Placement, demand: Demand | None, selection: Sel
     sites = [site for site in all_sites if selection.site in {"", site}]
     return _DatasetTable(
         known_count=len(dids),
-        caption=f"{format_count(len(selected), 'dataset')}{total}, most wanted first{part}",
+        caption=f"{format_count(len(selected), 'dataset')}{total}, most demanded first{part}",
         rows=[(did, _list_places(snapshot, did, sites)) for did in page_dids],
         jobs=jobs,
+        unseen=snapshot.unseen_reasons,
         all_sites=all_sites,
         page=page,
         page_count=page_count,

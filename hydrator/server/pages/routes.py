@@ -2,41 +2,39 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hydrator.diagnostics.overview.placement import Placement
 from hydrator.diagnostics.overview.runs import find_run, measure_progress
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Demand, Did, Site, Snapshot, Unseen
+from hydrator.domain.model import Did, Site, Unseen
 from hydrator.domain.ports import ClusterJobs
 from hydrator.reconcile.history import DatasetChange
+from hydrator.server.api.dataset_query import MAX_NAME_COMPARED, find_similar_sites
 from hydrator.server.api.live import LiveUpdates
-from hydrator.server.api.rows import MAX_NAME_COMPARED, find_similar_sites
 from hydrator.server.responses import bytes_response, html_response
-from hydrator.server.view import ServerState
+from hydrator.server.view import ServerState, view_sites
 
-from .dataset import is_dataset_known, render_dataset_page
+from .dataset import render_dataset_page
 from .filters import MAX_FIELDS, parse_selection
 from .html import SCRIPT, PageContext, render_page
 from .overview import render_overview
 from .run import CLUSTER_PATTERN, ClusterQuestions, render_run_page
-from .site import is_site_known, render_site_page
+from .site import render_site_page
 
 _STILL: Final = "still"
 """A page with this field in its query does not load itself again."""
 _MAX_NAME_CHARS: Final = 500
 
 
-ChangeReader = Callable[[Site], Sequence[tuple[datetime, DatasetChange]]]
-"""Returns the last changes of a site's ad, newest first, each with its time."""
+ChangeReader = Callable[[Site], Sequence[DatasetChange]]
+"""Returns the last changes of a site's ad, newest first."""
 
 
-def read_no_changes(_site: Site) -> Sequence[tuple[datetime, DatasetChange]]:
+def read_no_changes(_site: Site) -> Sequence[DatasetChange]:
     """Return nothing: there is no state to read."""
     return ()
 
@@ -74,29 +72,27 @@ class PageRoutes:
         """Return the page of one site."""
         context, state = self._begin(request)
         site = Site(_find_name(request, "site"))
-        if not is_site_known(site, state):
-            similar = find_similar_sites(site, _known_sites(state))
+        sites = {each.site: each for each in view_sites(state)}
+        if site not in sites:
+            similar = find_similar_sites(site, sites)
             links = [(each, f"/site?site={quote(each, safe='')}") for each in similar]
             sentence = f"The daemon knows no site {site[:MAX_NAME_COMPARED]!r}."
             return _missing_response(request, "No such site", sentence, links)
-        changes = self.read_changes(site)
-        facts = state.snapshot.sites.get(site) if state.snapshot else None
-        placement = state.placement or Placement.of(Snapshot({site: facts} if facts else {}))
-        page = render_site_page(site, state, changes, placement=placement, context=context)
+        page = render_site_page(sites[site], state, self.read_changes(site), context=context)
         return html_response(request, page)
 
     def dataset(self, request: Request) -> Response:
         """Return the page of one dataset."""
         context, state = self._begin(request)
         did = Did(_find_name(request, "did"))
-        if not is_dataset_known(did, state):
+        if state.knowledge is None or did not in state.known_dids:
             sentence = (
                 f"No job, pin or pattern names the dataset {did[:MAX_NAME_COMPARED]!r}, so the daemon does"
                 " not ask the catalogues about it. Names are scope:name, in the letter case of the catalogue."
             )
             links = [("Find datasets with a similar name", f"/?find={quote(did[-40:], safe='')}#datasets")]
             return _missing_response(request, "No such dataset", sentence, links if did else [])
-        return html_response(request, render_dataset_page(did, state, context=context))
+        return html_response(request, render_dataset_page(did, state, state.knowledge, context=context))
 
     def run(self, request: Request) -> Response:
         """Return the page of one run, of the jobs with one key, or of one cluster."""
@@ -104,11 +100,13 @@ class PageRoutes:
         if "cluster" in request.query_params:
             return self._cluster(request, context, state)
         name = _find_name(request, "run")
+        knowledge = state.knowledge
         if state.load is None:
-            reason = state.no_openings_reason or "the daemon has not read the queues yet"
+            reason = knowledge.no_openings_reason if knowledge else None
+            reason = reason or "the daemon has not read the queues yet"
             sentence = f"The daemon does not know the jobs in the queues: {reason}."
             return _missing_response(request, "The jobs are not known", sentence, [])
-        known = (state.demand or Demand(), state.snapshot or _NO_FACTS, state.staging)
+        known = (state.demand, state.snapshot, state.staging)
         progress = find_run(name, state.load, *known) if name else None
         if progress is None:
             sentence = (
@@ -116,7 +114,9 @@ class PageRoutes:
                 " Jobs that have ended are in hydrator report."
             )
             return _missing_response(request, "No such run", sentence, [])
-        return html_response(request, render_run_page(progress, state.openings, context=context))
+        return html_response(
+            request, render_run_page(progress, knowledge.openings if knowledge else None, context=context)
+        )
 
     def _cluster(self, request: Request, context: PageContext, state: ServerState) -> Response:
         """Return the page of one cluster; if several schedds have a cluster with this number, list them."""
@@ -140,10 +140,11 @@ class PageRoutes:
         if len(found) != 1:
             return _cluster_choice_response(request, int(text), sorted(found), silent)
         ((name, jobs),) = found.items()
-        known = (state.demand or Demand(), state.snapshot or _NO_FACTS, state.staging)
+        known = (state.demand, state.snapshot, state.staging)
         progress = measure_progress(f"{int(text)} at {name}", jobs, *known)
         note = "" if jobs.is_complete else "The cluster has more jobs than are counted here."
-        page = render_run_page(progress, state.openings, note=note, kind="Cluster", context=context)
+        openings = state.knowledge.openings if state.knowledge else None
+        page = render_run_page(progress, openings, note=note, kind="Cluster", context=context)
         return html_response(request, page)
 
     async def script(self, request: Request) -> Response:
@@ -156,9 +157,6 @@ class PageRoutes:
         """Return the context of a page, and the state: the version first, so that no change is missed."""
         version = self.live.current_id()
         return PageContext(version, _find_still_url(request)), self.get_state()
-
-
-_NO_FACTS: Final = Snapshot({})
 
 
 def _cluster_choice_response(request: Request, cluster: int, schedds: Sequence[str], silent: str) -> Response:
@@ -185,10 +183,6 @@ def _missing_response(
 def _find_name(request: Request, field_name: str) -> str:
     """Return a name in the query of a page; empty if the query has none."""
     return request.query_params.get(field_name, "").strip()[:_MAX_NAME_CHARS]
-
-
-def _known_sites(state: ServerState) -> set[Site]:
-    return {*state.ads, *(state.snapshot.sites if state.snapshot else ())}
 
 
 def _find_still_url(request: Request) -> str:

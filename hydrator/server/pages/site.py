@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from hydrator.diagnostics.overview.placement import Placement, SiteCounts
-from hydrator.domain.model import DatasetState, Did, Fact, Site, Snapshot
+from hydrator.domain.model import DatasetState, Did, Fact, Site, to_unix
 from hydrator.domain.text import comma_separated
 from hydrator.reconcile.history import DatasetChange
+from hydrator.reconcile.view import SiteView
 from hydrator.server.view import ServerState
 from hydrator.staging.table import Request
 
@@ -24,7 +24,7 @@ _KIND: Final = {
 }
 
 
-def build_state_bar(counts: Mapping[DatasetState, int]) -> list[tuple[str, float, float]]:
+def build_state_bar(counts: Mapping[str, int]) -> list[tuple[str, float, float]]:
     """Build a bar of 100 units: class, left edge and width of each part; no part without datasets.
 
     A state that some dataset has is never too thin to see.
@@ -54,14 +54,13 @@ LATE_PART: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SiteRow:
-    """One site in the list of the overview; ``as_of`` is None if the daemon has never read facts about it.
+    """One site in the list of the overview.
 
     ``troubles`` are reasons to look at the site, each in a word or two. ``rank`` sorts the list: the worst
     trouble first, then sites with stuck datasets, then the smallest share of complete datasets.
     """
 
-    site: Site
-    as_of: datetime | None
+    site: SiteView
     bar: Sequence[tuple[str, float, float]]
     datasets: str
     staging_count: int
@@ -70,77 +69,57 @@ class SiteRow:
     rank: tuple[int, float, Site]
 
     @classmethod
-    def of(cls, site: Site, server_state: ServerState, counts: SiteCounts | None) -> "SiteRow":
+    def of(cls, site: SiteView, now: datetime, max_age: timedelta) -> "SiteRow":
         """Build the row of *site*."""
-        ad = server_state.ads.get(site)
-        by_state: Mapping[DatasetState, int] = counts.by_state if counts else {}
-        as_of = counts.as_of if counts else ad.as_of if ad else None
-        stuck_count = by_state.get(DatasetState.STUCK, 0)
+        states, as_of = site.states or {}, site.as_of
+        late_at = to_unix(now - max_age / LATE_PART)
+        stuck_count = states.get(DatasetState.STUCK, 0)
         troubles = {
-            "held": site in server_state.held_losses,
-            "no ad": ad is None,
-            "late": as_of is None or server_state.now - as_of > server_state.max_age / LATE_PART,
-            "unreadable": DatasetState.UNAVAILABLE in by_state,
+            "held": site.loss is not None,
+            "no ad": site.generation is None,
+            "late": as_of is None or as_of < late_at,
+            "unreadable": DatasetState.UNAVAILABLE in states,
         }
         severity = [*troubles.values(), stuck_count > 0, True].index(True)
-        datasets, share = "none wanted" if counts else "not read", math.inf
-        if counts and counts.total:
-            datasets, share = f"{counts.complete:,}/{counts.total:,}", counts.complete / counts.total
+        datasets, share = "not read" if site.states is None else "none demanded", math.inf
+        if total := sum(states.values()):
+            complete = states.get(DatasetState.AVAILABLE, 0)
+            datasets, share = f"{complete:,}/{total:,}", complete / total
         return cls(
             site,
-            as_of,
-            build_state_bar(by_state),
+            build_state_bar(states),
             datasets,
-            by_state.get(DatasetState.STAGING, 0),
+            states.get(DatasetState.STAGING, 0),
             stuck_count,
             [word for word, is_true in troubles.items() if is_true],
-            (severity, share, site),
+            (severity, share, site.site),
         )
 
 
-def count_states(counts: Mapping[DatasetState, int]) -> str:
-    """Return the counts in words: ``812 available, 3 staging``."""
-    return comma_separated(
-        f"{counts[state]:,} {state.value.lower()}" for state in DatasetState if counts.get(state)
-    )
-
-
-def is_site_known(site: Site, server_state: ServerState) -> bool:
-    """Return whether the site has facts or an ad."""
-    return site in server_state.ads or bool(server_state.snapshot and site in server_state.snapshot.sites)
-
-
 def render_site_page(
-    site: Site,
+    site: SiteView,
     server_state: ServerState,
-    changes: Sequence[tuple[datetime, DatasetChange]],
+    changes: Sequence[DatasetChange],
     *,
-    placement: Placement,
     context: PageContext | None = None,
 ) -> str:
-    """Render the page of *site* with its last *changes*, newest first, each with its time."""
-    snapshot = server_state.snapshot or Snapshot({})
-    facts = snapshot.sites[site].facts if site in snapshot.sites else {}
-    counts = placement.sites.get(site)
-    ad = server_state.ads.get(site)
-    rows = _sort_rows(facts)
+    """Render the page of *site* with its last *changes*, newest first."""
+    known = server_state.snapshot.sites.get(site.site)
+    rows = _sort_rows(known.facts) if known else []
+    states = site.states or {}
     return render_page(
         "site.html",
-        f"Site {site}",
+        f"Site {site.site}",
         context=context,
         now=server_state.now,
-        site=site,
-        ad=ad,
-        published_at=server_state.published_at.get(site),
-        counts=counts,
-        states=count_states(counts.by_state) if counts else "",
+        row=site,
+        site=site.site,
+        states=comma_separated(f"{count:,} {state.lower()}" for state, count in states.items()),
         max_age=server_state.max_age,
-        held_reason=server_state.held_reasons.get(site),
-        needs=[need for need in server_state.health.needs if need.site == site],
-        omitted_count=len(server_state.omitted_dids.get(site, ())),
+        needs=[need for need in server_state.health.needs if need.site == site.site],
         rows=rows[:MAX_DATASETS],
         more_count=max(0, len(rows) - MAX_DATASETS),
-        requests=_find_requests(site, server_state),
+        requests=_find_requests(site.site, server_state),
         signs=SIGNS,
         changes=changes,
     )

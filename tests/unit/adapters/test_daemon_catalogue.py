@@ -38,7 +38,7 @@ from hydrator.domain.model import (
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
-from tests.factories import CAM, L1, L2, NOON, RAL
+from tests.factories import CAM, L1, L2, NOON, RAL, server_state
 
 URL = "https://hydrator.example.org"
 
@@ -76,7 +76,7 @@ def view(
     facts = {Site(name): SiteFacts(NOON, known) for name, known in sites.items()}
     demand = Demand((DemandEntry(wanted, 1, Origin.JOB, NOON, set_key(wanted)),))
     snapshot = Snapshot(facts, unseen or {}, bytes_total={L1: 100})
-    return ServerState({}, snapshot, demand, None, NOON + timedelta(minutes=5))
+    return server_state({}, snapshot, demand, None, NOON + timedelta(minutes=5))
 
 
 def fact(state: DatasetState, minutes: int = 1, fraction: float | None = None) -> Fact:

@@ -22,7 +22,7 @@ from hydrator.server.view import ServerState
 from hydrator.state.store import Store
 from tests.command_line import run_hydrator
 from tests.command_tree import COMMANDS, options
-from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, server_state, want
 
 
 @dataclass
@@ -127,7 +127,7 @@ def view() -> ServerState:
         RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON), L2: Fact(DatasetState.STUCK, NOON)}),
     }
     wanted = demand(want(L1, jobs=3), want(L2))
-    return ServerState({CAM: ad(L1, at=NOON - HOUR, generation=42)}, Snapshot(facts), wanted, None, NOON)
+    return server_state({CAM: ad(L1, at=NOON - HOUR, generation=42)}, Snapshot(facts), wanted, None, NOON)
 
 
 class Daemon:

@@ -15,21 +15,22 @@ from rich.cells import cell_len
 
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.plain_table import format_table
-from hydrator.cli.output.rows import StateView, status_rows
 from hydrator.cli.output.stdio import PlainStream
 from hydrator.daemon.logs import configure_logs
+from hydrator.diagnostics.overview.saved import Status
 from hydrator.domain.model import DatasetState, Did, Fact, Origin, QueuedJobs, ScheddDemand, Site, to_unix
 from hydrator.domain.redaction import escape_unprintable_tree
 from hydrator.domain.text import format_time
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.view import DatasetView, build_datasets, build_knowledge
 from hydrator.state.store import Store
+from hydrator.submit.nearest_names import add_similar_names
 from tests.command_line import run_hydrator
-from tests.factories import L1, L2, NOON, ad, demand, want
+from tests.factories import DAY, HOUR, L1, L2, NOON, ad, demand, report_of, view_of, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
 SAFE = "\\x1b]0;pwned\\x07\\x1b[2J\\u202egnp\\ud800\\u2066\\x9b31m"
@@ -171,21 +172,14 @@ def test_answers_of_the_pool_are_escaped_with_their_line_ends():
     }
 
 
-def wanting(*dids: str, memories: dict, jobs: int = 1) -> StateView:
-    """Return the state view of `hydrator datasets` and `status` for *jobs* that want *dids*."""
-    view = build_snapshot(memories, frozenset(map(Did, dids)), now=NOON, max_age=timedelta(hours=6))
-    return StateView(
-        now=NOON,
-        default_scope=None,
-        memories=memories,
-        demand=demand(want(*dids, jobs=jobs)),
-        snapshot=view,
-        ads={},
-        readback={},
-        last_cycle={},
-        held_losses={},
-        policy=ReconcilePolicy(),
-    )
+def cycle_of(*dids: Did, memories: dict, jobs: int = 1) -> tuple[Status, list[DatasetView]]:
+    """Return what `hydrator status` and `datasets` print of a cycle in which *jobs* name *dids*."""
+    wants = demand(want(*dids, jobs=jobs))
+    snapshot = build_snapshot(memories, wants.dids, now=NOON, max_age=6 * HOUR)
+    report = report_of(snapshot, wants, memories=memories)
+    view, knowledge = view_of(report), add_similar_names(build_knowledge(report), dids)
+    rows = build_datasets(dids, knowledge, wants, view.demand.unseen)
+    return Status(view, None, (), None, None), rows
 
 
 HERE = DatasetRecord(NOON, {Site("UK"): Fact(DatasetState.AVAILABLE, NOON)})
@@ -209,38 +203,37 @@ TYPO, RIGHT = Did("lofar:L667526_SB0001"), Did("lofar:L667526_SB001")
     ],
 )
 def test_dataset_is_absent_only_if_every_catalogue_answered(capsys, memory, state, note):
-    known = wanting(TYPO, memories={"rucio": memory})
-    show.print_datasets(known, None)
+    status, rows = cycle_of(TYPO, memories={"rucio": memory})
+    show.print_datasets(rows, NOON)
     text = " ".join(capsys.readouterr().out.split())
     assert f"- {state} " in text
     assert note in text
-    nowhere = status_rows(known)["demand"]["absent_datasets"]
-    assert nowhere == ([TYPO] if state == "nowhere" else [])
+    assert status.cycle.demand.absent == ((TYPO,) if state == "nowhere" else ())
 
 
 def test_unknown_name_is_shown_with_the_nearest_known_one(capsys):
     memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
-    known = wanting(TYPO, RIGHT, memories={"rucio": memory})
-    show.print_datasets(known, None)
-    show.print_status(known)
+    status, rows = cycle_of(TYPO, RIGHT, memories={"rucio": memory})
+    show.print_datasets(rows, NOON)
+    show.print_status(status, NOON)
     text = " ".join(capsys.readouterr().out.split())
     assert f"check the spelling; {RIGHT} exists" in text
-    assert f"no site has 1 wanted dataset, for example {TYPO}: check the spelling" in text
+    assert f"no site has 1 demanded dataset, for example {TYPO}: check the spelling" in text
 
 
 def test_demand_of_jobs_that_are_gone_is_called_kept_and_has_no_advice(capsys):
     memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
-    known = wanting(TYPO, RIGHT, memories={"rucio": memory}, jobs=0)
-    show.print_datasets(known, None)
-    show.print_status(known)
+    status, rows = cycle_of(TYPO, RIGHT, memories={"rucio": memory}, jobs=0)
+    show.print_datasets(rows, NOON)
+    show.print_status(status, NOON)
     text = " ".join(capsys.readouterr().out.split())
-    end = format_time(to_unix(NOON + known.policy.keep_demand), NOON)
-    assert f"0 datasets wanted by 0 jobs; 2 datasets kept until {end}, which no job names any more" in text
+    end = format_time(to_unix(NOON + DAY), NOON)
+    assert f"0 datasets demanded by 0 jobs; 2 datasets kept until {end}, which no job names any more" in text
     assert text.count(f"no job names it any more; kept until {end}") == 2
     assert "spelling" not in text
-    row = status_rows(known)["demand"]
-    assert (row["datasets"], row["kept_datasets"], row["absent_datasets"]) == (0, 2, [])
-    assert row["kept_until"] == to_unix(NOON + known.policy.keep_demand)
+    row = status.cycle.demand
+    assert (row.datasets, row.kept_datasets, row.absent) == (0, 2, ())
+    assert row.kept_until == to_unix(NOON + DAY)
 
 
 def test_dataset_that_another_job_or_a_pin_names_is_not_kept():

@@ -15,9 +15,8 @@ from hydrator.config import StorageArea
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
-from hydrator.server.view import ServerState
 from tests.command_line import run_hydrator
-from tests.factories import NOON, demand
+from tests.factories import NOON, demand, server_state
 
 pytestmark = pytest.mark.outside
 
@@ -553,7 +552,7 @@ def test_job_is_held_after_misses_at_all_sites_with_its_data(host):
 def submitter(host) -> Iterator[Host]:
     """A host with the documented file of a submitter, and a daemon that knows the storage of one site."""
     areas = [StorageArea(site="UK", prefix="/data", rule="name")]
-    view = ServerState({}, Snapshot({}), demand(), None, NOON, storage=areas)
+    view = server_state({}, Snapshot({}), demand(), None, NOON, storage=areas)
     page = (Path(__file__).parents[3] / "docs" / "users" / "submit.md").read_text()
     (example,) = re.findall(r"```toml\n(.*?daemon_url.*?)```", page, re.DOTALL)
     assert len([line for line in example.splitlines() if line and not line.startswith("#")]) <= 5
@@ -581,7 +580,7 @@ def test_submitter_without_an_answer_of_the_daemon_submits_nothing(submitter):
 
 def test_misspelled_name_is_rejected_with_and_without_dry_run(host):
     """The daemon, which a dry run queries, has only the datasets that jobs name."""
-    view = ServerState({}, Snapshot({}), demand(), None, NOON)
+    view = server_state({}, Snapshot({}), demand(), None, NOON)
     with HttpServer(build_app(lambda: view, CollectorRegistry()), "127.0.0.1", 0) as daemon:
         host.configure(f'{STORAGE}[submit]\ndaemon_url = "{daemon.url}"\n')
         really = host.refusal("lofar:L1.mss")

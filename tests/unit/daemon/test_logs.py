@@ -19,7 +19,7 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.view import ServerState
 from testbed.installation import wait_for
-from tests.factories import CAM, L1, NOON, demand
+from tests.factories import CAM, L1, NOON, demand, server_state
 from tests.memory import MemoryCatalogue
 
 
@@ -93,7 +93,7 @@ class Daemon:
         structlog.get_logger("hydrator").info("looked")
         if self.broken:
             raise RuntimeError("a bug")
-        return ServerState({}, None, demand(), None, NOON)
+        return server_state({}, None, demand(), None, NOON)
 
 
 @pytest.fixture(params=[False, True], ids=["alone", "behind a proxy"])

@@ -14,10 +14,8 @@ from hydrator.diagnostics.check.secrets import examine_credentials
 from hydrator.diagnostics.credential_expiry import (
     Credential,
     Renewer,
-    credential_rows,
     login_credential,
     parse_certificates,
-    parse_credential_rows,
     parse_idtokens,
     parse_token,
     validity,
@@ -119,12 +117,7 @@ def test_check_advises_to_renew_expired_and_expiring_credentials():
     assert {finding.todo for finding in found} == {"renew it: docs/operators/credentials.md#tls", ""}
 
 
-def test_credential_rows_of_the_state_are_read_back_unchanged():
-    found = [
-        login_credential("catalogue rucio: login", TokenValidity(NOON, NOON + HOUR)),
-        *parse_idtokens([lasting(NOON, NOON + DAY, iss="p")]),
-    ]
-    assert parse_credential_rows(json.loads(json.dumps(credential_rows(found)))) == found
+def test_catalogue_without_an_expiring_login_has_no_credential():
     assert login_credential("catalogue file: login", None) is None
 
 

@@ -1,13 +1,12 @@
 """Outcomes of ended jobs, with any value that their owners wrote."""
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
+from pydantic_core import to_json
 
 from hydrator.cli.commands.report import Report, find_problems, parse_since, print_report
-from hydrator.cli.output.printing import json_value
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.outcomes import (
     MAX_ROWS,
@@ -172,7 +171,7 @@ def test_invalid_job_attributes_do_not_end_the_report(odd):
     assert counted.total.local in {1, 2}
     assert counted.total.read_bytes == 0
     assert list(counted.sites) == [CAM]
-    json.dumps(json_value(counted))
+    to_json(counted)
 
 
 def printed(capsys, made: Report) -> str:

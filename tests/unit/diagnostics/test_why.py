@@ -1,11 +1,11 @@
 """Reasons and remedies for an idle job, from the pool's answers and the daemon's knowledge."""
 
-import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic_core import to_json, to_jsonable_python
 
 from hydrator.cli.commands.why_answers import (
     WhyQuery,
@@ -15,7 +15,6 @@ from hydrator.cli.commands.why_answers import (
     parse_words,
     with_catalogue_answers,
 )
-from hydrator.cli.output.printing import json_value
 from hydrator.config import parse
 from hydrator.diagnostics.start_record import START_ATTRIBUTE
 from hydrator.diagnostics.why.explain import explain, explain_before_submit
@@ -759,7 +758,7 @@ def test_denying_schedd_does_not_hide_a_job_of_another_schedd():
     assert found.unreachable_schedds == {"b": "it authenticated the client as eve"}
     (answer,) = found.answers
     assert (answer.job.job_count, [at.slots for at in answer.sites]) == (2, [1])
-    json.dumps(json_value(answer))
+    to_json(answer)
 
 
 def test_unknown_job_names_the_unreachable_schedds():
@@ -818,7 +817,7 @@ def test_running_and_ended_jobs_say_why_they_started_where_they_did(record, sent
         (answer,) = ask_job(asked(pool), 7, 0, None).answers
         assert [note for note in answer.notes if note.endswith(sentence)] == list(answer.notes)
         assert len(answer.notes) == (sentence != "")
-        json.dumps(json_value(answer))
+        to_json(answer)
 
 
 def test_idle_job_that_ran_before_has_no_sentence_about_its_start():
@@ -934,7 +933,7 @@ def test_state_names_the_rule_with_account_reason_and_completion_time():
     )
     assert (missing.rule, missing.as_of, missing.fraction) == ("5f3a", to_unix(NOON - MINUTE), 0.4)
     assert "expected to be complete in 1 h" in (answer.remedy or "")
-    assert json_value(answer)["sites"][0]["reasons"][0]["missing_datasets"][0]["rule"] == "5f3a"
+    assert to_jsonable_python(answer)["sites"][0]["reasons"][0]["missing_datasets"][0]["rule"] == "5f3a"
 
 
 def test_provenance_of_another_state_is_not_shown():

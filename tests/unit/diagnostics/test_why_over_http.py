@@ -37,7 +37,7 @@ from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.staging.plan import NotAsked
 from hydrator.submit.nearest_names import add_similar_names
 from tests.deploy.page_world import request
-from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, server_state
 from tests.unit.diagnostics.test_why import JOB, MISSING, slots
 
 pytestmark = pytest.mark.outside
@@ -88,7 +88,7 @@ def view() -> ServerState:
     content = (("DataLocalitySets", f"[{shares}]"),)
     until = NOON + 10 * MINUTE
     ads[CAM] = replace(ads[CAM], content=content, openings=write_openings(named, 4), open_until=until)
-    return ServerState(
+    return server_state(
         ads,
         snapshot,
         demand,
@@ -138,7 +138,8 @@ def test_sites_without_the_job_s_data_are_known_over_http(daemon):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_openings_over_http_are_those_of_the_job_s_own_key(daemon, key):
-    made, local = daemon.read_knowledge({L1, L2}, NOON, [key]).openings, view().openings
+    made = daemon.read_knowledge({L1, L2}, NOON, [key]).openings
+    local = view().knowledge.openings
     assert (made.open_until, made.backlog[CAM]) == (local.open_until, local.backlog[CAM])
     assert made.outlooks == {key: local.outlooks[key]}
     assert made.openings[CAM] == {key: local.openings[CAM][key]}

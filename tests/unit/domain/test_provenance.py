@@ -63,7 +63,7 @@ def test_provenance_reaches_the_snapshot_and_survives_a_restart(tmp_path):
 
 def test_each_catalogue_says_its_part():
     rows = provenance_rows({"rucio": told_memory(), "dmapi": CatalogueMemory()}, [L1, L2, L3], now=NOON)
-    said = [(row["did"], row["catalogue"], row["site"], row["state"], row["why"]) for row in rows]
+    said = [(row.did, row.catalogue, row.site, row.state, row.why) for row in rows]
     assert said == [
         (L1, "dmapi", None, None, "the catalogue was not queried yet"),
         (L1, "rucio", CAM, "STUCK", describe_provenance(FULL, NOON)),
@@ -72,5 +72,5 @@ def test_each_catalogue_says_its_part():
         (L3, "dmapi", None, None, "the catalogue was not queried yet"),
         (L3, "rucio", None, None, "the catalogue was not queried yet"),
     ]
-    assert rows[1]["call"] == "get_locks_for_dids"
-    assert rows[1]["storage"] == "CAM-DISK"
+    assert rows[1].call == "get_locks_for_dids"
+    assert rows[1].storage == "CAM-DISK"

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
 
 from adapters.condor.bindings.library import MAX_MISSES_OF_JOB, choose_misses_fairly, is_number
-from hydrator.cli.output.printing import json_value
 from hydrator.diagnostics.outcomes import parse_histories
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, with_requests
@@ -70,7 +70,7 @@ def explained(texts: dict[str, str], *groups: dict[str, Any]) -> Any:
     job = parse_job({"ClusterId": "7", "ProcId": "0", "JobStatus": "1", **texts}, [0], "ap1")
     judged: Any = {"requests": {}, "clauses": [], "groups": groups}
     answer = explain(with_requests(job, judged), parse_slot_groups(judged, job.datasets), None, now=NOON)
-    return json.loads(json.dumps(json_value(answer), allow_nan=False))
+    return json.loads(to_json(answer), parse_constant=pytest.fail)
 
 
 TEXTS = [

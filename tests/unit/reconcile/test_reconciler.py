@@ -31,10 +31,11 @@ from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.publish import PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
-from hydrator.reconcile.result import CycleReport, summary
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
+from hydrator.reconcile.view import LeftOutView
 from hydrator.state.store import Store
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, holding, replica
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, holding, replica, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from tests.unit.reconcile.cycles import POLICY, build_cycle
 
@@ -243,14 +244,14 @@ def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
         world.collector.is_broken = True
         cycle.run()
         assert set(store.load_readback()["collector"]) == {CAM, RAL}
-        assert "broken" in store.load_report("cycle")["publishers"]["collector"]["error"]
+        assert "broken" in cycle.view.publishers[0].error
 
 
 def test_letter_case_clashes_are_reported_and_in_no_ad():
     world = World(replica(L1, CAM), replica(LOWER, RAL), rules=ReconcilePolicy(pins=frozenset({L1})))
     report = world.run()
     assert states(world.collector) == states(world.collector, RAL) == "[]"
-    assert summary(report)["clashes"] == [[L1, LOWER]]
+    assert view_of(report).demand.clashes == ((L1, LOWER),)
 
 
 # ---- demand
@@ -391,9 +392,9 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     assert world.collector.ads == world.file.ads == before
     why = "the demand of schedd ap1 is not known yet; until then the published ad is unchanged"
     assert report.held_reasons == {CAM: why, RAL: why}
-    assert summary(report)["held"] == report.held_reasons
-    assert cycle_log_fields(report, 1)["withheld"] == report.held_reasons
-    assert "held" not in cycle_log_fields(report, 1)
+    assert {site.site: site.held for site in view_of(report).sites} == report.held_reasons
+    assert cycle_log_fields(view_of(report), 1)["withheld"] == report.held_reasons
+    assert "held" not in cycle_log_fields(view_of(report), 1)
     assert {action.reason for action in report.results[0].plan} == {why}
     assert report.evaluation.state.ads == {}
 
@@ -577,14 +578,14 @@ def test_summary_of_a_cycle_names_all_that_an_operator_needs():
     world.queues.queues = {"ap1": ScheddDemand(NOON, (QueuedJobs(("no scope",), 1), QueuedJobs((L1,), 3)))}
     world.cycle.refresh_demand()
     world.other.is_broken = True
-    told = summary(world.run())
-    assert told["at"] == to_unix(NOON)
-    assert told["complete"] is False
-    assert told["catalogues"]["rucio"] is None
-    assert "broken" in told["catalogues"]["dmapi"]
-    assert told["publishers"]["file"] == {"error": None, "not_read_back": [], "ads": 2}
-    assert list(told["refused"]) == ["no scope"]
-    assert set(told["unseen"]) == {L1, L2}
+    view = view_of(world.run())
+    assert (view.at, view.complete) == (to_unix(NOON), False)
+    errors = {one.name: one.error for one in view.catalogues}
+    assert (errors["rucio"], "broken" in errors["dmapi"]) == (None, True)
+    (file,) = [one for one in view.publishers if one.name == "file"]
+    assert (file.error, file.not_read_back, file.ads) == (None, (), 2)
+    assert list(view.demand.refused) == ["no scope"]
+    assert set(view.demand.unseen) == {L1, L2}
 
 
 def test_held_loss_is_in_summary_log_and_metrics():
@@ -595,14 +596,15 @@ def test_held_loss_is_in_summary_log_and_metrics():
     report = world.run(MINUTE)
     why = "6 of 6 datasets would leave the ad at once; 0 of 20 further polls confirm the loss"
     assert report.is_complete
-    assert summary(report)["held"] == cycle_log_fields(report, 1)["held"] == {CAM: why}
+    held = {site.site: site.held for site in view_of(report).sites if site.loss}
+    assert held == cycle_log_fields(view_of(report), 1)["held"] == {CAM: why}
     registry = CollectorRegistry()
     metrics = Metrics(registry, "1")
-    metrics.record_cycle(report, 1)
+    metrics.record_cycle(view_of(report), 1)
     assert registry.get_sample_value("hydrator_held_sites", {"cause": "site"}) == 1
     assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) == 6
     world.catalogue.replicas = tuple(many)
-    metrics.record_cycle(world.run(MINUTE), 1)
+    metrics.record_cycle(view_of(world.run(MINUTE)), 1)
     assert registry.get_sample_value("hydrator_held_sites", {"cause": "site"}) == 0
     assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) is None
 
@@ -627,13 +629,13 @@ def test_storage_elements_without_a_site_are_counted_by_catalogue_also_while_it_
         name = "hydrator_unmapped_storage_elements"
         return registry.get_sample_value(name, {"catalogue": catalogue})
 
-    metrics.record_cycle(world.run(), 1)
+    metrics.record_cycle(view_of(world.run()), 1)
     assert (counted("unplaced"), counted("rucio")) == (2, 0)
     unplaced.is_broken = True
-    metrics.record_cycle(world.run(MINUTE), 1)
+    metrics.record_cycle(view_of(world.run(MINUTE)), 1)
     assert counted("unplaced") == 2
     unplaced.is_broken, unplaced.unmapped = False, frozenset()
-    metrics.record_cycle(world.run(MINUTE), 1)
+    metrics.record_cycle(view_of(world.run(MINUTE)), 1)
     assert counted("unplaced") == 0
 
 
@@ -647,7 +649,7 @@ def test_misses_before_the_first_cycle_are_counted_at_their_sites():
 
     metrics.record_misses([Miss(CAM, L1, NOON), Miss("a job's invention", L1, NOON)])
     assert counted(CAM) is counted("unknown") is None
-    metrics.record_cycle(world.run(), 1)
+    metrics.record_cycle(view_of(world.run()), 1)
     metrics.record_misses([Miss(CAM, L1, NOON)])
     assert (counted(CAM), counted("unknown")) == (2, 1)
 
@@ -672,7 +674,9 @@ def test_summary_names_the_omitted_jobs_by_site():
     cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1}), budget=Budget(line_bytes=45)))
     world.queues.queues = {"ap1": queue(L2, jobs=4)}
     cycle.refresh_demand()
-    assert summary(cycle.run())["left_out"] == {CAM: [{"datasets": 1, "first": L2, "jobs": 4}]}
+    cycle.run()
+    left_out = {row.site: row.left_out for row in cycle.view.sites if row.left_out}
+    assert left_out == {CAM: LeftOutView(1, 4, L2)}
 
 
 def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
@@ -702,7 +706,7 @@ def test_metrics_have_poll_seconds_by_catalogue_and_bytes_by_ad():
     world.cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1})), catalogues=[Slow()])
     report = world.run()
     registry = CollectorRegistry()
-    Metrics(registry, "1").record_cycle(report, 1)
+    Metrics(registry, "1").record_cycle(view_of(report), 1)
     assert registry.get_sample_value("hydrator_catalogue_read_seconds_sum", {"catalogue": "rucio"}) == 7
     content = report.evaluation.ads[CAM].content
     size = registry.get_sample_value("hydrator_site_ad_bytes", {"site": CAM})

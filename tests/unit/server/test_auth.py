@@ -25,8 +25,7 @@ from hydrator.server.auth import (
     remove_grant,
 )
 from hydrator.server.http_server import HttpServer
-from hydrator.server.view import ServerState
-from tests.factories import CAM, L1, NOON, RAL, ad, demand
+from tests.factories import CAM, L1, NOON, RAL, ad, demand, server_state
 
 DAY = "2026-11-21"
 AWKWARD = Site("Žilina (CZ/2) 50% ad:x#")
@@ -188,7 +187,7 @@ def test_a_site_of_any_printable_name_has_its_token(name):
 def served(made):
     tokens, file = made
     ads = {site: ad(L1, site=site) for site in (CAM, RAL, AWKWARD)}
-    view = ServerState(ads=ads, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON)
+    view = server_state(ads=ads, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON)
     access = TokenAuthenticator.open(file)
     asgi = build_app(lambda: view, CollectorRegistry(), authenticator=access)
     with HttpServer(asgi, "127.0.0.1", 0) as server:

@@ -24,7 +24,7 @@ from hydrator.server.limits import ConnectionLimiter
 from hydrator.server.tls import TlsCertificate
 from hydrator.server.view import ServerState
 from testbed.patience import wait_for
-from tests.factories import L1, NOON, ad, demand
+from tests.factories import L1, NOON, ad, demand, server_state
 
 pytestmark = pytest.mark.outside
 
@@ -73,7 +73,7 @@ def authority(tmp_path):
 
 
 def shown(board: ServedAds) -> ServerState:
-    return ServerState(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
+    return server_state(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
 
 
 @pytest.fixture

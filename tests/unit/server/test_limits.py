@@ -19,14 +19,13 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.limits import MAX_CLIENTS, MAX_HEAD_BYTES, ConnectionLimiter, RateLimiter
 from hydrator.server.middleware import RequestPolicy
 from hydrator.server.tls import TlsCertificate
-from hydrator.server.view import ServerState
 from hydrator.wiring.http import ServerLimits, build_http_server
 from testbed.installation import wait_for
-from tests.factories import CAM, L1, NOON, RAL, ad, demand
+from tests.factories import CAM, L1, NOON, RAL, ad, demand, server_state
 
 pytestmark = pytest.mark.outside
 
-VIEW = ServerState({CAM: ad(L1), RAL: ad(L1, site=RAL)}, Snapshot({}), demand(), None, NOON)
+VIEW = server_state({CAM: ad(L1), RAL: ad(L1, site=RAL)}, Snapshot({}), demand(), None, NOON)
 
 
 class Hand:

@@ -13,13 +13,12 @@ from hydrator.server.api.live import LiveUpdates
 from hydrator.server.app import build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
-from hydrator.server.view import ServerState
-from tests.factories import CAM, NOON
+from tests.factories import CAM, NOON, server_state
 
 pytestmark = pytest.mark.outside
 
 STREAM = {"Accept": "text/event-stream"}
-STATE = ServerState({}, Snapshot({}), None, None, NOON)
+STATE = server_state({}, Snapshot({}), None, None, NOON)
 SOON = timedelta(milliseconds=20)
 
 

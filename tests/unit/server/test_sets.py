@@ -3,20 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from pydantic import TypeAdapter
 
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Opening, Openings, Outlook, Reason, write_openings
+from hydrator.domain.ads.set_answers import SetAnswer
 from hydrator.domain.model import Did, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.ports import IdleJobs, PoolLoad, ScheddLoad
-from hydrator.server.api import models
 from hydrator.server.api.dataset_query import parse_set_keys
-from hydrator.server.api.rows import build_set_rows, build_site_row
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.pages.queued_sets import MAX_ROWS, build_queued_sets
 from hydrator.server.responses import HttpError
-from hydrator.server.view import ServerState
-from tests.factories import L1, L2, MINUTE, NOON, demand, want
+from hydrator.server.view import view_sets, view_sites
+from tests.factories import L1, L2, MINUTE, NOON, demand, server_state, want
 
 BOTH = set_key([L1, L2])
 UK = Site("UK")
@@ -35,7 +33,7 @@ OPENINGS = Openings(
     {UK: 3},
     {BOTH: Outlook(Reason.OPEN, (Site("DE"),))},
 )
-STATE = ServerState(
+STATE = server_state(
     ADS,
     Snapshot({}, bytes_total={L1: 20_000_000_000, L2: 11_000_000_000}),
     demand(want(L1, L2, jobs=3), want(L1, jobs=1)),
@@ -48,26 +46,23 @@ STATE = ServerState(
 
 def test_rows_have_the_share_and_the_opening_at_each_site():
     """A set of which one lane is open counts as open."""
-    (row,) = build_set_rows(STATE, {BOTH})
-    assert (row["key"], row["datasets"], row["jobs"], row["bytes"]) == (BOTH, 2, 3, 31_000_000_000)
-    assert row["outlook"] == {"reason": "open", "sites": ["DE"], "before": 0}
-    sites = {each["site"]: each for each in row["sites"]}
-    expected = {"share": 0.62, "as_of": to_unix(NOON), "open_seconds": 240, "read_from": "UK"}
-    assert sites["DE"] == {"site": "DE", **expected}
-    assert (sites["NL"]["open_seconds"], sites["UK"]["share"]) == (None, 1)
-    TypeAdapter(list[models.DatasetSetAnswer]).validate_python([row])
+    (row,) = view_sets(STATE, {BOTH})
+    assert (row.key, row.datasets, row.jobs, row.bytes) == (BOTH, 2, 3, 31_000_000_000)
+    assert row.outlook == {"reason": "open", "sites": ("DE",), "before": 0}
+    assert row.sites["DE"] == SetAnswer(0.62, to_unix(NOON), 240, UK)
+    assert (row.sites["NL"].open_seconds, row.sites["UK"].share) == (None, 1)
 
 
 def test_sets_of_most_jobs_come_first_and_unknown_keys_have_no_row():
-    assert [row["jobs"] for row in build_set_rows(STATE, ())] == [3, 1]
-    assert build_set_rows(STATE, {"sother"}) == []
+    assert [row.jobs for row in view_sets(STATE)] == [3, 1]
+    assert view_sets(STATE, {"sother"}) == []
 
 
 def test_site_row_has_the_backlog_while_openings_are_valid():
-    row = build_site_row(STATE, ADS[Site("DE")])
-    assert (row["backlog"], row["open_until"]) == (64, to_unix(NOON + 10 * MINUTE))
-    old = build_site_row(replace(STATE, now=NOON + 10 * MINUTE), ADS[Site("DE")])
-    assert (old["backlog"], old["open_until"]) == (None, None)
+    row = {each.site: each for each in view_sites(STATE)}["DE"]
+    assert (row.backlog, row.open_until) == (64, to_unix(NOON + 10 * MINUTE))
+    old = {each.site: each for each in view_sites(replace(STATE, now=NOON + 10 * MINUTE))}["DE"]
+    assert (old.backlog, old.open_until) == (None, None)
 
 
 def load(*idle: IdleJobs) -> PoolLoad:
@@ -93,7 +88,7 @@ def test_page_counts_running_jobs_too_while_the_queues_are_not_known():
 
 
 def test_page_says_why_reads_are_not_paced():
-    note = build_queued_sets(replace(STATE, openings=None)).note
+    note = build_queued_sets(replace(STATE, knowledge=replace(STATE.knowledge, openings=None))).note
     assert note.endswith("does not pace reads from other sites: the pool has no slots that take jobs.")
 
 

@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
-from hydrator.domain.model import Keep, NoOp, PublishedAd, to_unix
+from hydrator.domain.model import Keep, NoOp, PublishedAd, Snapshot
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import MIN_STEP, ClockStepDetector, seconds_ahead
-from tests.factories import CAM, HOUR, L1, MINUTE, NOON, ad, holding, replica
+from tests.factories import CAM, HOUR, L1, MINUTE, NOON, ad, demand, holding, replica, report_of, view_of
 
 
 class Clocks:
@@ -92,7 +92,7 @@ def test_a_published_ad_that_is_dated_in_the_future_is_sent_again_at_once():
 
 
 def test_a_last_cycle_in_the_future_is_no_sign_of_life():
-    told = {"at": to_unix(NOON + HOUR), "catalogues": {}, "publishers": {}}
-    (finding,) = check_last_cycle(told, NOON, 600, "7")
+    view = view_of(report_of(Snapshot({}), demand(), at=NOON + HOUR))
+    (finding,) = check_last_cycle(view, NOON, 600, "7")
     assert finding.level == "warn"
     assert "1 h in the future" in finding.message

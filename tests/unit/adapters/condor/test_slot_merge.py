@@ -63,7 +63,7 @@ def test_state_older_than_the_age_limit_loses_to_any_newer_one():
 def test_why_lists_the_state_of_every_catalogue_also_the_one_that_lost():
     memories = {"dmapi": memory("dmapi", (PARTIAL, None)), "rucio": memory("rucio", (COMPLETE, 1.0))}
     rows = provenance_rows(memories, [DID], now=NOON)
-    assert [(r["catalogue"], r["site"], r["state"], r["storage"], r["as_of"]) for r in rows] == [
+    assert [(r.catalogue, r.site, r.state, r.storage, r.as_of) for r in rows] == [
         ("dmapi", CAM, "PARTIAL", "dmapi-element", int(NOON.timestamp())),
         ("rucio", CAM, "AVAILABLE", "rucio-element", int(NOON.timestamp())),
     ]

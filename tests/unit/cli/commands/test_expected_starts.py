@@ -15,7 +15,7 @@ from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.wiring import system_clock
 from tests.command_line import run_hydrator
-from tests.factories import MINUTE, demand, want
+from tests.factories import MINUTE, demand, server_state, want
 
 pytestmark = pytest.mark.outside
 
@@ -70,7 +70,7 @@ def queued_state() -> ServerState:
     facts = {Site("UK"): SiteFacts(now, {A: fact, B: fact}), Site("DE"): SiteFacts(now, {})}
     sizes = {A: 10_000_000_000, B: 1_000_000_000}
     wants = (want(*dids, jobs=1) for dids in SETS)
-    return ServerState(ads, Snapshot(facts, bytes_total=sizes), demand(*wants), None, now, openings=made)
+    return server_state(ads, Snapshot(facts, bytes_total=sizes), demand(*wants), None, now, openings=made)
 
 
 @dataclass

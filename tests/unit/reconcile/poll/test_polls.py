@@ -15,7 +15,7 @@ from hydrator.reconcile.reconciler import CycleTimeouts
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.removal_guard import GuardLimits
 from testbed.patience import wait_for
-from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
+from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher
 from tests.unit.reconcile.cycles import build_cycle
 
@@ -119,7 +119,7 @@ def test_hanging_catalogue_is_asked_once_and_reported_when_overdue(world):
     assert reports[-1].poll_durations["sick"] == 3 * MINUTE
     assert all(report.catalogue_errors["well"] is None for report in reports)
     registry = CollectorRegistry()
-    Metrics(registry, "1").record_cycle(reports[-1], 1)
+    Metrics(registry, "1").record_cycle(view_of(reports[-1]), 1)
 
     def counted(name, **labels):
         return registry.get_sample_value(f"hydrator_catalogue_{name}", labels)

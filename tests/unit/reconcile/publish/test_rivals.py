@@ -10,10 +10,10 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.result import CycleReport, summary
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.rivals import RIVAL_WINDOW
 from hydrator.reconcile.state import ReconcileState
-from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
+from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher
 from tests.unit.reconcile.cycles import build_cycle
 
@@ -62,16 +62,16 @@ def test_two_daemons_notice_each_other_within_some_polls(pool):
 
 def test_rival_is_in_log_metrics_check_and_status(pool):
     report, _ = pool.turns(pool.daemon(), pool.daemon(), polls=15)
-    assert cycle_log_fields(report, 1.0)["rivals"] == report.rivals == summary(report)["rivals"]
+    assert cycle_log_fields(view_of(report), 1.0)["rivals"] == report.rivals
     registry = CollectorRegistry()
     metrics = Metrics(registry, "1")
-    metrics.record_cycle(report, 1.0)
+    metrics.record_cycle(view_of(report), 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 1
     (found,) = [
-        one for one in check_last_cycle(summary(report), pool.now, 60, "7") if "another daemon" in one.message
+        one for one in check_last_cycle(view_of(report), pool.now, 60, "7") if "another daemon" in one.message
     ]
     assert "docs/operators/monitoring.md#hydratorrival" in found.todo
-    metrics.record_cycle(pool.turns(Pool().daemon(), polls=1)[0], 1.0)
+    metrics.record_cycle(view_of(pool.turns(Pool().daemon(), polls=1)[0]), 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 0
 
 

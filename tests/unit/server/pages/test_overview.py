@@ -11,16 +11,15 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.diagnostics.overview.parts import PartKind, PartStatus
-from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
+from hydrator.reconcile.view import MAX_EXAMPLES, CatalogueView, PublisherView
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.filters import PER_PAGE, Selection, parse_selection
 from hydrator.server.pages.overview import (
     MAX_CHANGES,
-    MAX_HELD_DIDS,
     MAX_NEEDS,
     MAX_PLACES,
     render_overview,
@@ -28,7 +27,7 @@ from hydrator.server.pages.overview import (
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, server_state, want
 
 HOSTILE = "<script>alert('1')</script>\"&"
 
@@ -72,14 +71,16 @@ class Parsed(HTMLParser):
         return found
 
 
+FACTS = {
+    CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
+    RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
+}
+
+
 def view(**changes) -> ServerState:
-    facts = {
-        CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
-        RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
-    }
-    snapshot = Snapshot(facts, unseen_reasons={L2: "timeout"})
-    made = ServerState({}, snapshot, demand(want(L1, L2, jobs=3), want(L1, jobs=4)), None, NOON)
-    return replace(made, **changes)
+    snapshot = Snapshot(FACTS, unseen_reasons={L2: "timeout"})
+    wants = demand(want(L1, L2, jobs=3), want(L1, jobs=4))
+    return server_state(**{"snapshot": snapshot, "demand": wants, **changes})
 
 
 def shown(query: str = "", **changes) -> Parsed:
@@ -148,11 +149,12 @@ def test_sites_have_one_row_each_and_the_worst_comes_first():
         "HELD": site_facts(DatasetState.AVAILABLE),
         "NO-AD": site_facts(DatasetState.STAGING),
     }
-    ads = {Site(site): ad(L1, site=Site(site)) for site in facts if site != "NO-AD"}
+    ads = {
+        Site(site): ad(L1, site=Site(site), at=each.as_of) for site, each in facts.items() if site != "NO-AD"
+    }
     held = {Site("HELD"): HeldLoss(NOON, NOON, {L1: 1}, 1, HoldCause.SITE)}
-    state = view(snapshot=Snapshot({Site(site): each for site, each in facts.items()}), ads=ads)
-    reasons = {Site("HELD"): "they would leave"}
-    assert site_rows(replace(state, held_losses=held, held_reasons=reasons)) == [
+    snapshot = Snapshot({Site(site): each for site, each in facts.items()})
+    assert site_rows(view(snapshot=snapshot, ads=ads, held_losses=held)) == [
         "HELD 2/2 held 0 s",
         "NO-AD 1/2 no ad ↻ 1 staging 0 s",
         "LATE 2/2 late 2 h",
@@ -160,30 +162,28 @@ def test_sites_have_one_row_each_and_the_worst_comes_first():
         "STUCK 1/2 ✖ 1 stuck 0 s",
         "HALF 1/2 ↻ 1 staging 2 h",
         "WHOLE 2/2 0 s",
-        "NONE none wanted 0 s",
+        "NONE none demanded 0 s",
     ]
 
 
 def test_page_shows_a_held_change_with_its_numbers_datasets_and_command():
     held = HeldLoss(NOON - HOUR, NOON, {L1: 2, L2: 2}, 3, HoldCause.SITE)
-    text = render_overview(
-        view(held_reasons={Site("CAM X"): held.text(20)}, held_losses={Site("CAM X"): held})
-    )
+    text = render_overview(view(held_losses={Site("CAM X"): held}))
     assert "2 of 3 datasets would leave the ad at once; 2 of 20 further polls confirm the loss" in text
     assert "<code>hydrator approve &#39;CAM X&#39;</code>" in text
     assert f"<li>{L1}</li><li>{L2}</li>" in text
 
 
 def test_page_names_the_first_held_datasets_and_counts_the_rest():
-    held = HeldLoss(NOON, NOON, {Did(f"a:{n:02}"): 1 for n in range(MAX_HELD_DIDS + 3)}, 30, HoldCause.SITE)
-    text = render_overview(view(held_reasons={CAM: "they would leave"}, held_losses={CAM: held}))
-    assert text.count("<li>a:") == MAX_HELD_DIDS
+    held = HeldLoss(NOON, NOON, {Did(f"a:{n:02}"): 1 for n in range(MAX_EXAMPLES + 3)}, 30, HoldCause.SITE)
+    text = render_overview(view(held_losses={CAM: held}))
+    assert text.count("<li>a:") == MAX_EXAMPLES
     assert "<li>and 3 more</li>" in text
 
 
 def test_page_names_withheld_sites_once_for_each_reason_without_a_command():
     why = "the demand of schedd ap1 is not known yet"
-    text = render_overview(view(held_reasons={CAM: why}, withheld_reasons={RAL: why, CAM: why}))
+    text = render_overview(view(withheld_reasons={RAL: why, CAM: why}))
     assert f"No ad yet for CAM, RAL: {why}." in text
     assert "hydrator approve" not in text
 
@@ -203,14 +203,21 @@ def test_many_needs_are_cut_and_a_reader_can_open_the_others():
 
 
 def test_failing_catalogues_and_publishers_come_first_and_say_since_when():
-    parts = (
-        PartStatus(PartKind.CATALOGUE, "rucio", None, None, "HTTP <503>", NOON - HOUR),
-        PartStatus(PartKind.PUBLISHER, "http", "no room", NOON - HOUR, "no room", NOON),
+    began, now = to_unix(NOON - HOUR), to_unix(NOON)
+    rucio = CatalogueView(name="rucio", last_error="HTTP <503>", last_error_at=began)
+    http = PublisherView(
+        name="http",
+        error="no room",
+        failing_since=began,
+        last_error="no room",
+        last_error_at=now,
+        rejected={},
     )
+    state = view(catalogues=(rucio,), publishers=(http,))
     assert (
         "publisher http fails since 11:00 UTC catalogue rucio works; last error 1 h ago : HTTP &lt;503&gt;"
-    ) in words(view(parts=parts))
-    assert "publisher http fails for 1 h: no room hydrator check" in words(view(parts=parts))
+    ) in words(state)
+    assert "publisher http fails for 1 h: no room hydrator check" in words(state)
 
 
 def test_data_on_its_way_shows_what_is_ready_first_with_a_bar_and_a_time():
@@ -226,7 +233,9 @@ def test_data_on_its_way_shows_what_is_ready_first_with_a_bar_and_a_time():
 def test_page_lists_the_newest_changes_first_and_not_all():
     def entry(n):
         return HistoryEntry(
-            NOON - n * MINUTE, ad(generation=n + 1), (DatasetChange(L3, None, "AVAILABLE", "its catalogue"),)
+            NOON - n * MINUTE,
+            ad(generation=n + 1),
+            (DatasetChange(0, L3, None, "AVAILABLE", "its catalogue"),),
         )
 
     page = shown(changes=[entry(n) for n in reversed(range(MAX_CHANGES + 3))])
@@ -247,7 +256,7 @@ def test_page_is_rendered_without_any_state():
     )
     assert "Not ready: no catalogue has been read yet" in text
     assert "<p>the daemon hangs: a poll</p><code>systemctl status hydrator</code>" in text
-    assert "No dataset is wanted yet" in text
+    assert "No dataset is demanded yet" in text
 
 
 # which datasets
@@ -305,7 +314,7 @@ def test_it_escapes_what_others_wrote_wherever_it_is_shown():
     site, did = Site(HOSTILE), Did(HOSTILE)
     held = HeldLoss(NOON, NOON, {did: 1}, 1, HoldCause.SITE)
     fact = Fact(DatasetState.PARTIAL, NOON, 0.5)
-    hostile = ServerState(
+    hostile = server_state(
         ads={site: replace(ad(L1), site=site)},
         snapshot=Snapshot({site: SiteFacts(NOON, {did: fact})}, unseen_reasons={did: HOSTILE}),
         demand=demand(replace(want(L1), dids=(did,))),
@@ -315,7 +324,7 @@ def test_it_escapes_what_others_wrote_wherever_it_is_shown():
         hang_reason=HOSTILE,
         held_losses={site: held},
         changes=[
-            HistoryEntry(NOON, replace(ad(), site=site), (DatasetChange(did, HOSTILE, HOSTILE, HOSTILE),))
+            HistoryEntry(NOON, replace(ad(), site=site), (DatasetChange(0, did, HOSTILE, HOSTILE, HOSTILE),))
         ],
     )
     for selected in (Selection(), Selection(name_contains=HOSTILE, site=HOSTILE, state=HOSTILE)):

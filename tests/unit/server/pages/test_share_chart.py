@@ -13,8 +13,7 @@ from hydrator.diagnostics.overview.locality_history import (
 )
 from hydrator.domain.model import Snapshot
 from hydrator.server.pages.overview import build_day_chart, build_hour_chart, render_overview
-from hydrator.server.view import ServerState
-from tests.factories import HOUR, NOON
+from tests.factories import HOUR, NOON, server_state
 
 TODAY = NOON.date()
 NOTHING = "No job with datasets has ended since the daemon began to count."
@@ -25,7 +24,7 @@ def overview(days, *hours: LocalitySpan) -> LocalityOverview:
 
 
 def page(overview: LocalityOverview) -> str:
-    return render_overview(ServerState({}, Snapshot({}), None, None, NOON, locality=overview))
+    return render_overview(server_state({}, Snapshot({}), None, None, NOON, locality=overview))
 
 
 def test_day_has_a_bar_as_high_as_its_share_and_days_without_jobs_have_none():

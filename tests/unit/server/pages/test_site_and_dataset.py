@@ -3,7 +3,6 @@
 import asyncio
 import re
 from dataclasses import replace
-from datetime import datetime
 
 import httpx
 import pytest
@@ -12,7 +11,17 @@ from prometheus_client import CollectorRegistry
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings, Outlook, Reason
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import DatasetState, Did, Fact, Provenance, Site, SiteFacts, Snapshot, Unseen
+from hydrator.domain.model import (
+    DatasetState,
+    Did,
+    Fact,
+    Provenance,
+    Site,
+    SiteFacts,
+    Snapshot,
+    Unseen,
+    to_unix,
+)
 from hydrator.domain.ports import ClusterJobs, IdleJobs, PoolLoad, RunningJobs, ScheddLoad
 from hydrator.reconcile.history import DatasetChange
 from hydrator.server.app import build_app
@@ -22,7 +31,7 @@ from hydrator.server.responses import HttpError
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from tests.deploy.page_world import request
-from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, want
+from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, server_state, want
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 
 pytestmark = pytest.mark.outside
@@ -32,7 +41,7 @@ FACTS = {
     CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON, 1.0, SAYS)}),
     RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
 }
-VIEW = ServerState(
+VIEW = server_state(
     {CAM: ad(L1, generation=42)},
     Snapshot(FACTS, unseen_reasons={L2: "timeout"}, bytes_total={L1: 3 * 10**12}),
     demand(want(L1, L2, jobs=3), want(L1, jobs=4)),
@@ -41,8 +50,8 @@ VIEW = ServerState(
 )
 
 
-def read_changes(_site: Site) -> list[tuple[datetime, DatasetChange]]:
-    return [(NOON - HOUR, DatasetChange(L1, None, "AVAILABLE", "why"))]
+def read_changes(_site: Site) -> list[DatasetChange]:
+    return [DatasetChange(to_unix(NOON - HOUR), L1, None, "AVAILABLE", "why")]
 
 
 def ask(
@@ -161,9 +170,10 @@ STAGING = replace(
 
 def test_run_page_counts_jobs_beside_their_data_and_what_the_others_wait_for():
     key = set_key([L1])
+    made = Openings(outlooks={set_key([L2]): Outlook(Reason.OPEN, (RAL,))})
     state = replace(
         STAGING,
-        openings=Openings(outlooks={set_key([L2]): Outlook(Reason.OPEN, (RAL,))}),
+        knowledge=replace(STAGING.knowledge, openings=made),
         load=load(
             IdleJobs(4, set_key([L2]), run="r1"),
             IdleJobs(2, set_key([L3]), run="r1"),
@@ -316,14 +326,13 @@ def test_an_unknown_run_gets_a_page_with_one_sentence():
 @pytest.mark.parametrize("path", ["/site?site=", "/dataset?did=", "/run?run="])
 def test_hostile_names_are_shown_as_text(path):
     site, did = Site(HOSTILE), Did(HOSTILE)
-    state = replace(
-        VIEW,
+    state = server_state(
         ads={site: replace(ad(L1), site=site)},
         snapshot=Snapshot({site: SiteFacts(NOON, {did: Fact(DatasetState.STUCK, NOON, 0.1, SAYS)})}),
         demand=demand(replace(want(L1), dids=(did,))),
         load=load(IdleJobs(2, set_key([did]), run=HOSTILE)),
     )
-    changes = [(NOON, DatasetChange(did, HOSTILE, HOSTILE, HOSTILE))]
+    changes = [DatasetChange(to_unix(NOON), did, HOSTILE, HOSTILE, HOSTILE)]
     answer = ask(path + HOSTILE.replace("&", "%26"), state, lambda _site: changes)
     assert answer.status_code == 200
     assert HOSTILE not in answer.text

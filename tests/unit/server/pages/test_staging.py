@@ -5,14 +5,13 @@ from dataclasses import replace
 from hydrator.domain.model import Did, Snapshot
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.pages.staging import MAX_ARRIVALS, MAX_ROWS
-from hydrator.server.view import ServerState
-from tests.factories import CAM, L1, L2, L3, demand
+from tests.factories import CAM, L1, L2, L3, demand, server_state
 from tests.staging_world import ANN, StagingWorld, need, policy
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 
 
 def render(world: StagingWorld) -> str:
-    state = ServerState({}, Snapshot({}), demand(), None, world.clock.now, staging=world.overview)
+    state = server_state({}, Snapshot({}), demand(), None, world.clock.now, staging=world.overview)
     return render_overview(state)
 
 

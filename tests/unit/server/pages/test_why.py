@@ -16,7 +16,7 @@ from hydrator.server.auth import Role, TokenAuthenticator, create_token
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.why import JobQuery, parse_job_query, render_why_page
 from hydrator.server.view import ServerState
-from tests.factories import NOON, demand
+from tests.factories import NOON, demand, server_state
 from tests.unit.diagnostics.test_why import IDLE, FakePool, asked
 from tests.unit.server.pages.test_overview import HOSTILE, Parsed
 
@@ -52,7 +52,7 @@ class Pool:
 
 
 def view() -> ServerState:
-    return ServerState({}, Snapshot({}), demand(), None, NOON)
+    return server_state({}, Snapshot({}), demand(), None, NOON)
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Output of ``--dry-run``, and the values that the exports of ``--as env`` extend."""
 
-import json
 import shutil
 import subprocess
 
-from hydrator.cli.output.printing import json_value
+from hydrator.cli.output.printing import print_json
 from hydrator.cli.output.tables import print_table
 from hydrator.domain.model import Unseen
 from hydrator.domain.text import format_count, format_duration, shorten_list
@@ -20,7 +19,7 @@ def print_outlook(prepared: PreparedRun) -> None:
     answers = _catalogue_answers(prepared.resolution)
     dataset_count = len(set(run.dids))
     if prepared.options.as_json:
-        print(json.dumps(json_value(Outlook(run.name, dataset_count, answers, sites)), indent=2))
+        print_json(Outlook(run.name, dataset_count, answers, sites))
         return
     rows = [
         (

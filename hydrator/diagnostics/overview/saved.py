@@ -1,0 +1,128 @@
+"""Saved state of the daemon, as the commands read it: its status, and the facts about datasets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import TypeAdapter
+
+from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.domain.ads.openings import parse_row
+from hydrator.domain.model import DaemonKnowledge, Demand, Did
+from hydrator.domain.units import UnixTime
+from hydrator.reconcile.ads.site_ads import dids_without_room, draft_site_ads
+from hydrator.reconcile.demand import build_demand
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.openings import REPORT_NAME as OPENINGS_REPORT
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import build_snapshot
+from hydrator.reconcile.view import REPORT_NAME, CycleView, find_unseen, parse_view
+from hydrator.staging.overview import REPORT_NAME as STAGING_REPORT
+from hydrator.staging.overview import StagingOverview, overview_from_row
+from hydrator.state.store import Store
+
+CREDENTIALS_REPORT = "credentials"
+RELOAD_REPORT = "reload"
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadFailure:
+    """A reload of the configuration that failed.
+
+    Attributes:
+        at: time of the reload.
+        problems: problems of the configuration file.
+    """
+
+    at: UnixTime
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The daemon's state.
+
+    Attributes:
+        cycle: the last cycle; null before the first.
+        staging: pins and requests of data; null: staging is off.
+        credentials: credentials that expire.
+        reload: refused reload: the daemon uses the configuration before it; null: the last file is in use.
+        daemon_problem: reason why the daemon counts as stopped or hung; null: it runs.
+    """
+
+    cycle: CycleView | None
+    staging: StagingOverview | None
+    credentials: tuple[Credential, ...]
+    reload: ReloadFailure | None
+    daemon_problem: str | None
+
+
+def load_view(store: Store) -> CycleView | None:
+    """Load the document of the last cycle; None if there is none.
+
+    Raises:
+        StateError: the state cannot be read.
+    """
+    return parse_view(store.load_report(REPORT_NAME))
+
+
+def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: float) -> Status:
+    """Load the status; *owner* is the process that locks the state, None if no daemon runs.
+
+    Raises:
+        StateError: the state cannot be read.
+    """
+    cycle = load_view(store)
+    staging = overview_from_row(store.load_report(STAGING_REPORT))
+    is_staging_off = staging is not None and staging.mode == "off" and not staging.requests
+    credentials, reload = store.load_report(CREDENTIALS_REPORT), store.load_report(RELOAD_REPORT)
+    return Status(
+        cycle,
+        None if is_staging_off else staging,
+        TypeAdapter(tuple[Credential, ...]).validate_python(credentials.get("rows", [])),
+        TypeAdapter(ReloadFailure).validate_python(reload) if reload else None,
+        silence_reason(cycle.at if cycle else None, owner, now, hung_after_seconds(poll_seconds)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFacts:
+    """The facts about datasets in the state, evaluated now.
+
+    ``unseen`` has the datasets that some catalogue gave no answer about, with the reason.
+    """
+
+    knowledge: DaemonKnowledge
+    demand: Demand
+    memories: Mapping[str, CatalogueMemory]
+    unseen: Mapping[Did, str]
+
+
+def load_facts(store: Store, policy: ReconcilePolicy, now: datetime) -> SavedFacts:
+    """Load the facts, with the ages that they have *now*.
+
+    Raises:
+        StateError: the state cannot be read.
+    """
+    state = store.load()
+    matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
+    demand = build_demand(state.demand, pins=policy.pins, matches=matches, now=now, never=policy.never)
+    snapshot = build_snapshot(
+        state.memories, demand.dids, now=now, max_age=policy.max_age, never=policy.never
+    )
+    saved = parse_row(store.load_report(OPENINGS_REPORT))
+    polls = policy.guard_limits.confirming_polls
+    knowledge = DaemonKnowledge(
+        now,
+        snapshot,
+        demand.dids,
+        dids_without_room=dids_without_room(draft_site_ads(snapshot, demand, budget=policy.budget)),
+        held_reasons={site: loss.text(polls) for site, loss in state.held_losses.items()},
+        openings=saved.openings if saved else None,
+        no_openings_reason=saved.none_reason if saved else None,
+        withheld_keys=frozenset(demand.withheld_keys),
+    )
+    present = frozenset[Did]().union(*(site.facts.keys() for site in snapshot.sites.values()))
+    unseen = find_unseen(demand, snapshot, state.memories, present)
+    return SavedFacts(knowledge, demand, state.memories, unseen)

@@ -1,0 +1,702 @@
+"""View of a cycle: the one document that the state file, metrics, log, API, pages and commands show. Pure.
+
+A cycle makes it once (:func:`build_view`). It has counts, problems and one entry for each site; the entry of
+a dataset is made for the reader who asks for it (:func:`build_datasets`), because there may be 50,000 of them
+at many sites. Times are Unix seconds, so an entry is the same as an object and as JSON.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from itertools import compress, repeat
+from operator import attrgetter, is_
+from typing import Any, ClassVar, Final, TypeVar
+
+from pydantic import TypeAdapter
+
+from hydrator.domain.ads import contract
+from hydrator.domain.model import (
+    DaemonKnowledge,
+    DatasetState,
+    Demand,
+    DemandEntry,
+    Did,
+    Fact,
+    Origin,
+    Site,
+    SiteAd,
+    SiteFacts,
+    Snapshot,
+    to_unix,
+)
+from hydrator.domain.provenance import public_provenance
+from hydrator.domain.units import ByDid, ByName, ByPublisher, ByState, Bytes, Count, Seconds, Share, UnixTime
+
+from .ads.site_ads import dids_without_room
+from .demand import KEEP_DEMAND
+from .history import DatasetChange
+from .result import CycleReport
+from .snapshot.memory import AT_LAST_POLL, CatalogueMemory
+from .snapshot.merge import FactRows
+from .snapshot.removal_guard import HeldLoss, HoldCause
+
+REPORT_NAME: Final = "cycle"
+"""The name of the document in the state, for ``Store.load_report``."""
+MAX_EXAMPLES: Final = 20
+"""Largest number of datasets that an entry names for one held change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartView:
+    """A catalogue or a publisher.
+
+    Attributes:
+        name: its name.
+        error: reason of its failure in the cycle; null: it works.
+        failing_since: first cycle of the present failure.
+        last_error: its newest error, also after the end of the failure; the daemon forgets it at a restart.
+        last_error_at: time of the newest error.
+    """
+
+    kind: ClassVar[str]
+    name: str
+    error: str | None = None
+    failing_since: UnixTime | None = None
+    last_error: str | None = None
+    last_error_at: UnixTime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueView(PartView):
+    """The last answer of one catalogue.
+
+    Attributes:
+        read_at: time of its last complete answer.
+        pending_since: begin of its poll that still runs.
+        poll_seconds: duration of its poll; null: no poll ended in the cycle.
+        sites: sites that it covers.
+        datasets: datasets recorded from it.
+        unmapped: storage elements without a site.
+    """
+
+    kind: ClassVar[str] = "catalogue"
+    read_at: UnixTime | None = None
+    pending_since: UnixTime | None = None
+    poll_seconds: Seconds | None = None
+    sites: tuple[Site, ...] = ()
+    datasets: Count = 0
+    unmapped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherView(PartView):
+    """The result of one publisher.
+
+    Attributes:
+        ads: ads read back.
+        not_read_back: sites whose ad was sent but not read back.
+        rejected: ads read back there and not adopted, with the reason.
+        rival: evidence that another daemon publishes there.
+    """
+
+    kind: ClassVar[str] = "publisher"
+    ads: Count = 0
+    not_read_back: tuple[Site, ...] = ()
+    rejected: ByName[str]
+    rival: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionView:
+    """One action of a plan.
+
+    Attributes:
+        publisher: target of the action; null for held changes.
+        site: site of the ad.
+        action: publish, refresh, keep, withdraw, noop or held.
+        why: reason; empty for routine actions.
+        generation: generation of the ad; null without an ad.
+        as_of: last complete read of the ad's site.
+    """
+
+    publisher: str | None
+    site: Site
+    action: str
+    why: str
+    generation: Count | None
+    as_of: UnixTime | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLossView:
+    """Datasets that are missing at a site, and that the removal guard still publishes there.
+
+    Attributes:
+        since: first poll that showed the loss.
+        cause: site or all: too many datasets would vanish; unnamed: no catalogue lists the site.
+        datasets: datasets that the change would remove.
+        listed_count: datasets listed now.
+        polls: polls that confirmed the loss.
+        polls_needed: polls that release it; null: only `hydrator approve` releases it.
+        examples: some of the datasets.
+    """
+
+    since: UnixTime
+    cause: HoldCause
+    datasets: Count
+    listed_count: Count
+    polls: Count
+    polls_needed: Count | None
+    examples: tuple[Did, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutView:
+    """Datasets of queued jobs, pins and patterns that the size budget left out of a site's ad.
+
+    Attributes:
+        datasets: number of these datasets.
+        jobs: jobs that name them; a pin or a pattern counts as one.
+        example: one of these datasets.
+    """
+
+    datasets: Count
+    jobs: Count
+    example: Did
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBackView:
+    """A site's ad as one publisher shows it.
+
+    Attributes:
+        generation: generation of the ad there.
+        as_of: age of the facts in the ad there.
+    """
+
+    generation: Count
+    as_of: UnixTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteView:
+    """One site.
+
+    Attributes:
+        site: its name.
+        as_of: time of the last complete read of the site.
+        generation: a number that grows when the content of the ad changes; null without an ad.
+        ad_bytes: size of the content of the ad.
+        truncated: the size budget left datasets out of the ad.
+        states: demanded datasets by state; null: no catalogue lists the site.
+        oldest_at: time of the oldest fact.
+        held: reason why the daemon does not change the ad; null: there is none.
+        withheld: the daemon does not replace the published ad yet, since its own knowledge is not complete.
+        loss: the datasets that the removal guard holds there.
+        released: datasets that the removal guard kept in the ad, and that leave it in this cycle.
+        left_out: the datasets for which the ad has no room.
+        backlog: idle jobs whose set is whole there; null: the daemon does not know them.
+        open_until: time until which the openings there are valid; null: there are none.
+        open_sets: sets, or lanes of sets, whose jobs may start there by reading.
+        readers: running jobs that started with a read from there.
+        read_back: publishers that show the ad.
+        published_at: last publication of the ad over HTTP; null in the output of commands.
+        changes: last changes of the ad, newest first; null for the list of all sites.
+    """
+
+    site: Site
+    as_of: UnixTime | None = None
+    generation: Count | None = None
+    ad_bytes: Count | None = None
+    truncated: bool | None = None
+    states: ByState[Count] | None = None
+    oldest_at: UnixTime | None = None
+    held: str | None = None
+    withheld: bool = False
+    loss: HeldLossView | None = None
+    released: Count = 0
+    left_out: LeftOutView | None = None
+    backlog: Count | None = None
+    open_until: UnixTime | None = None
+    open_sets: Count | None = None
+    readers: Count | None = None
+    read_back: ByPublisher[ReadBackView]
+    published_at: UnixTime | None = None
+    changes: tuple[DatasetChange, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DemandView:
+    """The demand of all jobs, pins and patterns.
+
+    Attributes:
+        datasets: demanded datasets.
+        jobs: jobs that name datasets.
+        jobs_with_site: those whose datasets are all complete at one site.
+        by_origin: demanded datasets by origin: pin, job or pattern.
+        kept_datasets: further datasets, which no job names any more; the daemon still publishes them.
+        kept_until: time until which it does; null: there are none.
+        refused: names in jobs that are not DIDs, with the reason.
+        withheld_keys: each `DataLocalityKey` of two lists of datasets, or not of its job's list, with the
+            number of its jobs.
+        unseen: datasets that no catalogue answered about, with the reason.
+        clashes: datasets that differ in letter case only; not advertised.
+        misspelt: demanded datasets that no catalogue has, with the spellings that a catalogue has.
+        absent: datasets that no catalogue has at any site; check the spelling.
+    """
+
+    datasets: Count
+    jobs: Count
+    jobs_with_site: Count
+    by_origin: ByName[Count]
+    kept_datasets: Count
+    kept_until: UnixTime | None
+    refused: ByName[str]
+    withheld_keys: ByName[Count]
+    unseen: ByDid[str]
+    clashes: tuple[tuple[Did, ...], ...]
+    misspelt: ByDid[tuple[Did, ...]]
+    absent: tuple[Did, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PacingView:
+    """The pacing of reads from elsewhere.
+
+    Attributes:
+        none: reason why nothing is open; null if the daemon paces reads.
+        open_until: time until which jobs use the openings.
+        sets: sets of datasets, or lanes of sets, that are open at some site.
+        backlog: idle jobs whose set is whole at a site; those of several sites count at each.
+        load_at: time of the query of jobs and slots.
+    """
+
+    none: str | None
+    open_until: UnixTime | None
+    sets: Count
+    backlog: Count
+    load_at: UnixTime | None
+
+
+@dataclass(frozen=True, slots=True)
+class CycleView:
+    """One cycle.
+
+    Attributes:
+        at: start of the cycle.
+        complete: no part of the cycle failed.
+        failures: one sentence for each part that failed.
+        save_error: reason why the state is not on disk; null: it is.
+        invalid_commands: commands of the operator that cannot be read.
+        catalogues: each configured catalogue.
+        publishers: result of each publisher.
+        demand: demanded datasets.
+        pacing: pacing of reads from elsewhere.
+        sites: each known site.
+        plan: actions taken, as in `hydrator plan`.
+    """
+
+    at: UnixTime
+    complete: bool
+    failures: tuple[str, ...]
+    save_error: str | None
+    invalid_commands: tuple[str, ...]
+    catalogues: tuple[CatalogueView, ...]
+    publishers: tuple[PublisherView, ...]
+    demand: DemandView
+    pacing: PacingView
+    sites: tuple[SiteView, ...]
+    plan: tuple[ActionView, ...]
+
+    @property
+    def parts(self) -> tuple[PartView, ...]:
+        """Return the catalogues and the publishers."""
+        return (*self.catalogues, *self.publishers)
+
+
+@cache
+def _adapter() -> TypeAdapter[CycleView]:
+    return TypeAdapter(CycleView)  # tens of milliseconds of CPU
+
+
+def parse_view(row: Mapping[str, Any]) -> CycleView | None:
+    """Return the document in *row*, JSON of the state; None if there is none, or of another version."""
+    try:
+        return _adapter().validate_python(dict(row)) if row else None
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FactView:
+    """State of a dataset at one site.
+
+    Attributes:
+        site: the site.
+        state: the state there.
+        fraction: share of the bytes on disk, 0 to 1; null: unknown, or all if the state is AVAILABLE.
+        as_of: time of this fact.
+        provenance: the source of the state; only the fields that the catalogue gives.
+    """
+
+    site: Site
+    state: DatasetState
+    fraction: Share | None
+    as_of: UnixTime
+    provenance: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PathView:
+    """The path of a dataset for jobs at one site.
+
+    Attributes:
+        site: the site.
+        path: the path of the dataset, which is one file or folder.
+    """
+
+    site: Site
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetView:
+    """One dataset and the sites that have it.
+
+    Attributes:
+        did: its name, scope:name.
+        demanded: a job, pin or pattern names it, or a job did until lately; else the daemon does not poll it,
+            and its sites are unknown.
+        jobs: jobs that name it.
+        kept_until: end of its demand if no job names it any more; null: it has no end, or there is none.
+        bytes: its size; null: unknown.
+        unseen: reason why no catalogue answered for this dataset; the dataset may exist.
+        clashes_with: datasets that differ from it in letter case only.
+        misspelt: no catalogue has this name, but one has those in `clashes_with`.
+        left_out_at: sites whose ads leave out the dataset because of the size budget.
+        similar_names: similar names that exist; only if the query names this dataset and no site has it.
+        sites: the sites that have it.
+        paths: where jobs would find it at each site, by the daemon's [[storage]]; only over HTTP, and if the
+            query names it.
+    """
+
+    did: Did
+    demanded: bool
+    jobs: Count
+    kept_until: UnixTime | None
+    bytes: Bytes | None
+    unseen: str | None
+    clashes_with: tuple[Did, ...]
+    misspelt: bool
+    left_out_at: tuple[Site, ...]
+    similar_names: tuple[Did, ...]
+    sites: tuple[FactView, ...]
+    paths: tuple[PathView, ...] = ()
+
+
+def build_view(report: CycleReport, previous: CycleView | None, *, confirming_polls: int) -> CycleView:
+    """Build the document of the cycle of *report*; *previous* is that of the cycle before."""
+    facts = _Facts.of(report.evaluation.snapshot)
+    at = to_unix(report.started_at)
+    before = {(part.kind, part.name): part for part in previous.parts} if previous else {}
+    return CycleView(
+        at,
+        report.is_complete,
+        report.failures,
+        report.save_error,
+        tuple(report.commands.problems),
+        tuple(_continue_error(one, before, at) for one in _view_catalogues(report)),
+        tuple(_continue_error(one, before, at) for one in _view_publishers(report)),
+        _view_demand(report, facts),
+        _view_pacing(report),
+        tuple(_view_sites(report, facts, confirming_polls)),
+        tuple(_view_plan(report)),
+    )
+
+
+_Part = TypeVar("_Part", bound=PartView)
+
+
+def _continue_error(part: _Part, before: Mapping[tuple[str, str], PartView], at: UnixTime) -> _Part:
+    """Return *part* with the times of its error, which may have begun in an earlier cycle."""
+    last = before.get((part.kind, part.name))
+    if part.error is None:
+        return replace(part, last_error=last.last_error, last_error_at=last.last_error_at) if last else part
+    since = (last.failing_since if last else None) or at
+    return replace(part, failing_since=since, last_error=part.error, last_error_at=at)
+
+
+def _view_catalogues(report: CycleReport) -> Iterator[CatalogueView]:
+    for name, memory in sorted(report.evaluation.state.memories.items()):
+        duration, pending_since = report.poll_durations.get(name), report.pending_since.get(name)
+        yield CatalogueView(
+            name=name,
+            error=memory.failure,
+            read_at=to_unix(memory.answered_at) if memory.answered_at else None,
+            pending_since=to_unix(pending_since) if pending_since else None,
+            poll_seconds=duration.total_seconds() if duration is not None else None,
+            sites=tuple(sorted(memory.sites)),
+            datasets=len(memory.records),
+            unmapped=tuple(sorted(memory.unmapped_storages)),
+        )
+
+
+def _view_publishers(report: CycleReport) -> Iterator[PublisherView]:
+    for result in report.results:
+        yield PublisherView(
+            name=result.publisher,
+            error=result.error,
+            ads=len(result.published),
+            not_read_back=result.unconfirmed_sites,
+            rejected=dict(report.rejected.get(result.publisher, {})),
+            rival=report.rivals.get(result.publisher),
+        )
+
+
+def _view_plan(report: CycleReport) -> Iterator[ActionView]:
+    """Yield the actions of each publisher, then the held changes, which have no publisher."""
+    for result in report.results:
+        for action in result.plan:
+            ad, why = getattr(action, "ad", None), getattr(action, "reason", "")
+            yield _view_action(result.publisher, action.site, type(action).__name__.lower(), why, ad)
+    for site, reason in report.held_reasons.items():
+        yield _view_action(None, site, "held", reason, report.evaluation.ads.get(site))
+
+
+def _view_action(publisher: str | None, site: Site, action: str, why: str, ad: SiteAd | None) -> ActionView:
+    generation, as_of = (ad.generation, to_unix(ad.as_of)) if ad else (None, None)
+    return ActionView(publisher, site, action, why, generation, as_of)
+
+
+def _view_sites(report: CycleReport, facts: "_Facts", confirming_polls: int) -> Iterator[SiteView]:
+    evaluation, paced = report.evaluation, report.paced
+    losses, made = evaluation.state.held_losses, paced.openings
+    sites = evaluation.ads.keys() | evaluation.drafts.keys() | facts.states.keys()
+    sites |= report.held_reasons.keys() | (made.openings.keys() if made else set())
+    for site in sorted(sites):
+        ad, known = evaluation.ads.get(site), evaluation.snapshot.sites.get(site)
+        draft = evaluation.drafts.get(site)
+        as_of = ad.as_of if ad else known.as_of if known else None
+        oldest_at = facts.oldest_at.get(site)
+        yield SiteView(
+            site=site,
+            as_of=to_unix(as_of) if as_of else None,
+            generation=ad.generation if ad else None,
+            ad_bytes=sum(len(f"{name} = {value}\n".encode()) for name, value in ad.content) if ad else None,
+            truncated=(contract.TRUNCATED, "true") in ad.content if ad else None,
+            states=facts.states.get(site),
+            oldest_at=to_unix(oldest_at) if oldest_at else None,
+            held=report.held_reasons.get(site),
+            withheld=site in evaluation.withheld_reasons,
+            loss=_view_loss(losses[site], confirming_polls) if site in losses else None,
+            released=len(evaluation.released.get(site, ())),
+            left_out=_view_left_out(draft.omitted_entries) if draft else None,
+            backlog=made.backlog.get(site, 0) if made else None,
+            open_until=int(made.open_until) if made and site in made.openings else None,
+            open_sets=len(made.openings[site]) if made and site in made.openings else None,
+            readers=paced.readers.get(site, 0) if made else None,
+            read_back={
+                result.publisher: ReadBackView(shown.generation, to_unix(shown.as_of))
+                for result in report.results
+                if (shown := result.published.get(site))
+            },
+        )
+
+
+def _view_loss(loss: HeldLoss, confirming_polls: int) -> HeldLossView:
+    return HeldLossView(
+        to_unix(loss.started_at),
+        loss.cause,
+        len(loss.missing_polls),
+        loss.listed_count,
+        loss.confirmations,
+        None if loss.cause is HoldCause.UNNAMED else confirming_polls,
+        tuple(sorted(loss.missing_polls)[:MAX_EXAMPLES]),
+    )
+
+
+def _view_left_out(entries: Iterable[DemandEntry]) -> LeftOutView | None:
+    demanded = [entry for entry in entries if not entry.is_kept]
+    if not demanded:
+        return None
+    dids = {did for entry in demanded for did in entry.dids}
+    return LeftOutView(len(dids), sum(max(1, entry.job_count) for entry in demanded), demanded[0].dids[0])
+
+
+def _view_demand(report: CycleReport, facts: "_Facts") -> DemandView:
+    demand, snapshot = report.demand, report.evaluation.snapshot
+    unseen = find_unseen(demand, snapshot, report.evaluation.state.memories, facts.present)
+    misspelt = {did: names for did, names in snapshot.misspelt_dids.items() if did not in demand.kept_dids}
+    explained = facts.present.union(unseen, snapshot.misspelt_dids, *snapshot.case_collisions)
+    return DemandView(
+        len(demand.dids) - len(demand.kept_dids),
+        sum(entry.job_count for entry in demand.entries),
+        facts.count_jobs_with_site(demand),
+        {
+            origin.name.lower(): len(
+                {did for entry in demand.entries if entry.origin is origin for did in entry.dids}
+            )
+            for origin in Origin
+        },
+        len(demand.kept_dids),
+        max(find_ends(demand).values(), default=None),
+        dict(demand.rejected_texts),
+        dict(demand.withheld_keys),
+        unseen,
+        snapshot.case_collisions,
+        misspelt,
+        tuple(sorted(demand.dids - demand.kept_dids - explained)),
+    )
+
+
+def _view_pacing(report: CycleReport) -> PacingView:
+    made, load = report.paced.openings, report.paced.load
+    names = {name for named in made.openings.values() for name in named} if made else set()
+    return PacingView(
+        report.paced.none_reason,
+        int(made.open_until) if made else None,
+        len(names),
+        sum(made.backlog.values()) if made else 0,
+        to_unix(load.as_of) if load else None,
+    )
+
+
+_STATE_OF = attrgetter("state")
+_TIME_OF = attrgetter("as_of")
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Counts of a snapshot: by site, the datasets in each state and the time of the oldest fact.
+
+    ``complete_by_site`` is in the order of the sites' names; ``present`` has the datasets of all sites.
+    """
+
+    states: Mapping[Site, ByState[Count]]
+    oldest_at: Mapping[Site, datetime | None]
+    complete_by_site: Sequence[frozenset[Did]]
+    present: frozenset[Did]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "_Facts":
+        states, oldest_at = {}, {}
+        complete_by_site = []
+        for site, known in sorted(snapshot.sites.items()):
+            rows = _stored_rows(known.facts)
+            states_of_rows = list(map(_STATE_OF, rows.values()))
+            counts = Counter(states_of_rows)
+            states[site] = {state.value: counts[state] for state in DatasetState if state in counts}
+            oldest_at[site] = _find_oldest(known, rows)
+            is_complete = map(is_, states_of_rows, repeat(DatasetState.AVAILABLE))
+            complete_by_site.append(frozenset(compress(rows, is_complete)))
+        present = frozenset[Did]().union(*(known.facts.keys() for known in snapshot.sites.values()))
+        return cls(states, oldest_at, complete_by_site, present)
+
+    def count_jobs_with_site(self, demand: Demand) -> Count:
+        """Count the jobs whose datasets are all complete at one site."""
+        anywhere = frozenset[Did]().union(*self.complete_by_site)
+        return sum(
+            entry.job_count
+            for entry in demand.entries
+            if anywhere.issuperset(entry.dids)
+            and any(complete.issuperset(entry.dids) for complete in self.complete_by_site)
+        )
+
+
+def _stored_rows(facts: Mapping[Did, Fact]) -> Mapping[Did, Fact]:
+    """Return *facts* as they are stored: :class:`FactRows` build a new fact for each look-up."""
+    return facts.rows if isinstance(facts, FactRows) else facts
+
+
+def _find_oldest(site: SiteFacts, rows: Mapping[Did, Fact]) -> datetime | None:
+    """Return the time of the oldest of the stored *rows* of *site*."""
+    times = set(map(_TIME_OF, rows.values()))
+    if isinstance(site.facts, FactRows) and AT_LAST_POLL in times:
+        times = times - {AT_LAST_POLL} | {site.facts.now}
+    return min(times, default=None)
+
+
+def find_unseen(
+    demand: Demand,
+    snapshot: Snapshot,
+    memories: Mapping[str, CatalogueMemory],
+    present: AbstractSet[Did],
+) -> dict[Did, str]:
+    """Return the datasets that some catalogue gave no answer about, with the reason.
+
+    A demanded dataset that is not *present* at any site is one of them until all catalogues have answered.
+    """
+    unseen = dict(snapshot.unseen_reasons)
+    for did in sorted(demand.dids - present - unseen.keys()):
+        pending = next((name for name, memory in sorted(memories.items()) if did not in memory.records), None)
+        if pending is not None:
+            unseen[did] = f"catalogue {pending} has not answered about this dataset yet"
+        elif not memories:
+            unseen[did] = "no catalogue was polled yet"
+    return unseen
+
+
+def find_ends(demand: Demand) -> dict[Did, UnixTime]:
+    """Return the datasets that no job names any more, with the end of their demand."""
+    ends: dict[Did, UnixTime] = {}
+    for entry in demand.entries if demand.kept_dids else ():
+        end = to_unix(entry.last_demanded_at + KEEP_DEMAND)
+        for did in demand.kept_dids.intersection(entry.dids):
+            ends[did] = max(end, ends.get(did, 0))
+    return ends
+
+
+def build_knowledge(report: CycleReport) -> DaemonKnowledge:
+    """Return the facts of the cycle of *report*, with which the daemon explains datasets and jobs."""
+    evaluation, demand = report.evaluation, report.demand
+    return DaemonKnowledge(
+        report.started_at,
+        evaluation.snapshot,
+        demand.dids,
+        dids_without_room=dids_without_room(evaluation.drafts),
+        held_reasons=report.held_reasons,
+        openings=report.paced.openings,
+        no_openings_reason=report.paced.none_reason,
+        withheld_keys=frozenset(demand.withheld_keys),
+    )
+
+
+def build_datasets(
+    dids: Iterable[Did],
+    knowledge: DaemonKnowledge,
+    demand: Demand,
+    unseen: Mapping[Did, str],
+) -> list[DatasetView]:
+    """Build the entries of *dids*; *unseen* are the datasets of :func:`find_unseen`."""
+    snapshot, ends = knowledge.snapshot, find_ends(demand)
+    clashes = {did: group for group in snapshot.case_collisions for did in group}
+    clashes |= snapshot.misspelt_dids
+    return [
+        DatasetView(
+            did,
+            did in demand.dids,
+            demand.job_counts.get(did, 0),
+            ends.get(did),
+            snapshot.bytes_total.get(did),
+            unseen.get(did),
+            tuple(other for other in clashes.get(did, ()) if other != did),
+            did in snapshot.misspelt_dids,
+            tuple(sorted(site for site, omitted in knowledge.dids_without_room.items() if did in omitted)),
+            tuple(knowledge.similar_names.get(did, ())),
+            tuple(
+                view_fact(site, known.facts[did])
+                for site, known in sorted(snapshot.sites.items())
+                if did in known.facts
+            ),
+        )
+        for did in dids
+    ]
+
+
+def view_fact(site: Site, fact: Fact) -> FactView:
+    """Return the entry of a dataset at *site*."""
+    provenance = public_provenance(fact.provenance)
+    return FactView(site, fact.state, fact.fraction, to_unix(fact.as_of), provenance)

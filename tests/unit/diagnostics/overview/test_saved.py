@@ -1,0 +1,98 @@
+"""What the commands read of the state that the daemon saved."""
+
+import pytest
+
+from hydrator.daemon.cycles import SavedReports
+from hydrator.diagnostics.credential_expiry import Credential, Renewer
+from hydrator.diagnostics.overview.saved import ReloadFailure, load_status, load_view
+from hydrator.domain.ads.openings import Opening, Openings
+from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
+from hydrator.reconcile.openings import PacedCycle
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
+from hydrator.reconcile.snapshot.merge import FactRows
+from hydrator.reconcile.view import REPORT_NAME
+from hydrator.state.store import Store
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, demand, replica, report_of, view_of
+from tests.unit.reconcile.test_reconciler import World
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open_to_write(tmp_path) as made:
+        yield made
+
+
+def test_saved_view_is_that_of_the_cycle(store):
+    cycle = World(replica(L1, CAM), replica(L2, RAL)).restarted(store=store)
+    for _ in range(2):
+        cycle.run()
+        assert load_view(store) == cycle.view
+    assert {site.site for site in cycle.view.sites} == {CAM, RAL}
+
+
+def test_view_of_another_version_is_none(store):
+    store.save_report(REPORT_NAME, {"at": 1, "of": "another version"})
+    assert load_view(store) is None
+
+
+def test_status_has_the_credentials_and_the_refused_reload(store):
+    reports = SavedReports(store, lambda: NOON)
+    credentials = (
+        Credential("catalogue rucio: login", "logins", Renewer.DAEMON, NOON + HOUR, NOON),
+        Credential("a token", "tokens", Renewer.OPERATOR, NOON + 24 * HOUR),
+    )
+    reports.save_credentials(credentials)
+    reports.save_reload(["a bad line"])
+    status = load_status(store, NOON, "7", 60)
+    assert status.credentials == credentials
+    assert status.reload == ReloadFailure(to_unix(NOON), ("a bad line",))
+    assert (status.cycle, status.staging, status.daemon_problem) == (None, None, None)
+    reports.save_reload([])
+    assert load_status(store, NOON, "7", 60).reload is None
+
+
+def test_failure_keeps_its_begin_and_is_remembered_after_its_end():
+    world = World(replica(L1, CAM))
+    times = []
+    for is_broken in (True, True, False):
+        world.catalogue.is_broken = is_broken
+        world.run(HOUR)
+        (one,) = [each for each in world.cycle.view.catalogues if each.name == "rucio"]
+        times.append((one.error is None, one.failing_since, one.last_error_at))
+    begin = to_unix(NOON + HOUR)
+    assert times == [
+        (False, begin, begin),
+        (False, begin, begin + 3600),
+        (True, None, begin + 3600),
+    ]
+
+
+def test_backlog_and_open_sets_are_those_of_the_openings():
+    made = Openings({CAM: {"a:b": Opening(60, RAL, 9), "c:d~1": Opening(60, RAL, 9)}}, 90.0, {RAL: 3})
+    view = view_of(report_of(Snapshot({}), demand(), paced=PacedCycle(made, readers={RAL: 2})))
+    (site,) = view.sites
+    assert (site.site, site.open_sets, site.backlog, site.readers) == (CAM, 2, 0, 0)
+    assert (view.pacing.sets, view.pacing.backlog, view.pacing.open_until) == (2, 3, 90)
+
+
+class CountedRows(FactRows):
+    """Facts that count how many of them are built for a reader."""
+
+    built_count = 0
+
+    def with_timestamp(self, row: Fact) -> Fact:
+        self.built_count += 1
+        return super().with_timestamp(row)
+
+
+@pytest.mark.parametrize(("age", "oldest"), [(None, NOON), (HOUR, NOON - HOUR)])
+def test_counts_of_a_site_build_no_facts(age, oldest):
+    at = AT_LAST_POLL if age is None else NOON - age
+    rows = CountedRows(
+        {L1: Fact(DatasetState.AVAILABLE, AT_LAST_POLL), L2: Fact(DatasetState.STAGING, at, 0.5)}, NOON
+    )
+    view = view_of(report_of(Snapshot({CAM: SiteFacts(NOON, rows)}), demand(L1, L2)))
+    assert rows.built_count == 0
+    (site,) = view.sites
+    assert (site.states, site.oldest_at) == ({"AVAILABLE": 1, "STAGING": 1}, to_unix(oldest))
+    assert (view.demand.jobs_with_site, view.demand.jobs) == (1, 2)
