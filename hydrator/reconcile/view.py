@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from hydrator.domain.ads import contract
 from hydrator.domain.model import (
+    NO_PROVENANCE,
     DaemonKnowledge,
     DatasetState,
     Demand,
@@ -479,7 +480,7 @@ def _view_sites(report: CycleReport, facts: "_Facts", confirming_polls: int) -> 
     for site in sorted(sites):
         ad, known = evaluation.ads.get(site), evaluation.snapshot.sites.get(site)
         draft = evaluation.drafts.get(site)
-        as_of = ad.as_of if ad else known.as_of if known else None
+        as_of = known.as_of if known else ad.as_of if ad else None
         oldest_at = facts.oldest_at.get(site)
         yield SiteView(
             site=site,
@@ -698,5 +699,6 @@ def build_datasets(
 
 def view_fact(site: Site, fact: Fact) -> FactView:
     """Return the entry of a dataset at *site*."""
-    provenance = public_provenance(fact.provenance)
+    source = fact.provenance
+    provenance = {} if source is NO_PROVENANCE else public_provenance(source)
     return FactView(site, fact.state, fact.fraction, to_unix(fact.as_of), provenance)

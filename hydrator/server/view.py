@@ -130,7 +130,7 @@ def _view_ad(site: SiteView, state: ServerState) -> SiteView:
     return replace(
         site,
         generation=ad.generation,
-        as_of=to_unix(ad.as_of),
+        as_of=to_unix(ad.as_of) if site.as_of is None else site.as_of,
         published_at=to_unix(state.published_at.get(ad.site, state.now)),
         backlog=answers.backlog if answers.open_until is not None else None,
         open_until=answers.open_until,

@@ -18,86 +18,48 @@ from hydrator.server.view import ServerState, view_sites
 from hydrator.state.locality_hours import begin_of_hour
 
 from .filters import PER_PAGE, STATES, Selection
-from .html import SIGNS, PageContext, render_page
+from .html import SIGNS, PageContext, format_share, render_page
 from .queued_sets import build_queued_sets
 from .site import SiteRow
 from .staging import build_arrivals, build_staging_section
 
 SHOWN_HOURS: Final = 48
 """Hours of the chart by hour, the present one included."""
-_HOUR: Final = timedelta(hours=1)
-_DAY_WIDTH: Final = 8
-_HOUR_WIDTH: Final = 5
-_HEIGHT: Final = 40
-
-
-@dataclass(frozen=True, slots=True)
-class ShareBar:
-    """One bar of the chart, in pixels, and the text that a browser shows above the bar."""
-
-    left: int
-    height: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ShareChart:
-    """A bar chart in pixels; ``text`` describes the shares in words. A time without a share has no bar.
+    """A bar chart with a bar for each of *spans* that has a share; the axis ends at ``end``.
 
-    ``begin`` and ``end`` are the ends of the time axis: days, or times.
+    ``unit`` is days (UTC) or hours, ``bar_width`` and ``height`` are pixels.
     """
 
-    bars: tuple[ShareBar, ...]
-    text: str
-    width: int
+    spans: Sequence[LocalitySpan]
+    unit: str
     bar_width: int
-    begin: date
     end: date
-    height: int = _HEIGHT
+    height: int = 40
 
     @property
-    def has_hours(self) -> bool:
-        """Return whether the bars are hours; otherwise they are days (UTC)."""
-        return isinstance(self.begin, datetime)
+    def shares(self) -> list[float]:
+        """Return the known shares, oldest first; the chart is shown if there is one."""
+        return [span.share_of_jobs for span in self.spans if span.share_of_jobs is not None]
+
+    @property
+    def text(self) -> str:
+        """Return the shares in words, for a reader who does not see the chart."""
+        least, most, last = map(format_share, (min(self.shares), max(self.shares), self.shares[-1]))
+        return f"from {least} to {most} in {len(self.spans)} {self.unit}, lately {last}"
 
 
-def build_day_chart(shares: Sequence[tuple[date, float | None]]) -> ShareChart | None:
-    """Build the chart of *shares* (0 to 1) by day, oldest first; None if no day has a share."""
-    if not shares:
-        return None
-    points = [(f"{day}", share) for day, share in shares]
-    return _build(points, "days", _DAY_WIDTH, shares[0][0], shares[-1][0])
-
-
-def build_hour_chart(shares: Sequence[tuple[date, float | None]], *, now: datetime) -> ShareChart | None:
-    """Build the chart of the last SHOWN_HOURS hours; None if none of them has a share.
-
-    *shares* (0 to 1) are by the begin of an hour; an hour without jobs may be missing.
-    """
-    known = dict(shares)
-    hours = [begin_of_hour(now) - age * _HOUR for age in reversed(range(SHOWN_HOURS))]
-    points = [(f"{hour:%Y-%m-%d %H:%M} UTC", known.get(hour)) for hour in hours]
-    return _build(points, "hours", _HOUR_WIDTH, hours[0], now)
-
-
-def _build(
-    points: Sequence[tuple[str, float | None]], unit: str, bar_width: int, begin: date, end: date
-) -> ShareChart | None:
-    bars = tuple(
-        ShareBar(place * bar_width, max(1, round(share * _HEIGHT)), f"{label}: {_percent(share)}")
-        for place, (label, share) in enumerate(points)
-        if share is not None
-    )
-    known = [share for _, share in points if share is not None]
-    if not known:
-        return None
-    bounds = f"from {_percent(min(known))} to {_percent(max(known))}"
-    text = f"{bounds} in {len(points)} {unit}, lately {_percent(known[-1])}"
-    return ShareChart(bars, text, len(points) * bar_width, bar_width, begin, end)
-
-
-def _percent(share: float) -> str:
-    return f"{int(share * 100 + 1e-9)} %"
+def build_charts(overview: LocalityOverview, now: datetime) -> list[ShareChart]:
+    """Build the charts of the last SHOWN_HOURS hours and of the days; leave out one without any share."""
+    hours = [begin_of_hour(now) - timedelta(hours=age) for age in reversed(range(SHOWN_HOURS))]
+    known = {span.started_at: span for span in overview.hours}
+    by_hour = [known.get(hour) or LocalitySpan(hour) for hour in hours]
+    last_day = overview.days[-1].started_at if overview.days else now
+    charts = ShareChart(by_hour, "hours", 5, now), ShareChart(overview.days, "days", 8, last_day)
+    return [chart for chart in charts if chart.shares]
 
 
 MAX_CHANGES: Final = 15
@@ -135,7 +97,8 @@ def render_overview(
         selection=selection or Selection(),
         states=STATES,
         signs=SIGNS,
-        locality=_Locality.of(server_state.locality, server_state.now),
+        locality=server_state.locality,
+        charts=build_charts(server_state.locality, server_state.now),
         arrivals=build_arrivals(server_state.staging),
         staging=build_staging_section(server_state.staging),
         changes=server_state.changes[-MAX_CHANGES:][::-1],
@@ -149,25 +112,6 @@ def _group_sites(sites: Iterable[SiteView]) -> list[tuple[str, str]]:
         if one.withheld and one.held:
             names[one.held].append(one.site)
     return [(shorten_list(of_reason), reason) for reason, of_reason in names.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Locality:
-    """The share of jobs that started beside their data, with its charts; None: not known."""
-
-    last_day: LocalitySpan | None
-    last_week: LocalitySpan | None
-    days: ShareChart | None
-    hours: ShareChart | None
-
-    @classmethod
-    def of(cls, overview: LocalityOverview, now: datetime) -> "_Locality":
-        return cls(
-            overview.last_day,
-            overview.last_week,
-            build_day_chart([(each.started_at, each.share_of_jobs) for each in overview.days]),
-            build_hour_chart([(each.started_at, each.share_of_jobs) for each in overview.hours], now=now),
-        )
 
 
 def _list_places(snapshot: Snapshot, did: Did, sites: Sequence[Site]) -> list[tuple[DatasetState, str]]:
