@@ -8,12 +8,11 @@ Pure: texts in, values out; ``wiring`` reads the files.
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity

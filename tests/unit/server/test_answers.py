@@ -74,7 +74,6 @@ def test_answer_is_entries_of_the_view(path, part, form):
         ("/v1/datasets?x=1", 400),
         ("/v1/datasets?did=none", 400),
         ("/nonsense", 404),
-        (f"/v1/sites?{'x' * 9000}", 414),
     ],
 )
 def test_error_is_a_kind_and_a_sentence(path, status):
@@ -107,11 +106,6 @@ def test_server_without_facts_answers_503_with_a_reason(path):
     answer = ask(path, server_state(not_ready_reason="no catalogue has been read yet"))
     assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
     assert json.loads(answer.content)["detail"] == "no catalogue has been read yet"
-
-
-def test_hang_is_named_by_the_error():
-    answer = ask("/healthz", replace(STATE, hang_reason="no progress"))
-    assert json.loads(answer.content)["status"] == "hung"
 
 
 def test_dataset_that_no_catalogue_answered_for_yet_is_unseen_and_not_absent():

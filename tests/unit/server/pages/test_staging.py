@@ -53,15 +53,6 @@ def test_proposal_has_its_bytes_and_its_reason():
     assert "the mode is propose" in row[5]
 
 
-def test_request_that_waits_for_approval_has_the_command():
-    world = world_with(L2=3)
-    (planned,) = world.overview.planned
-    assert (
-        f"hydrator staging approve {planned.first.batch}"
-        in Parsed(render(world)).starting(planned.first.batch)[5]
-    )
-
-
 def test_stuck_requests_come_first():
     world = world_with(L1=1, L2=1, L3=1)
     rows = {row.did: row for row in world.overview.requests}
