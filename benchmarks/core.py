@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydrator.config import Settings
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -23,7 +24,7 @@ from hydrator.domain.model import (
     Survey,
 )
 from hydrator.reconcile.ads.site_ads import Budget
-from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
+from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
@@ -53,9 +54,7 @@ def replicas(names: Sequence[Did], changed: int = 0) -> list[tuple[Did, list[Rep
     return rows
 
 
-def cycle(
-    state: ReconcileState, answer: Survey, demand: Demand, rules: ReconcilePolicy
-) -> tuple[Evaluation, Plan]:
+def cycle(state: ReconcileState, answer: Survey, demand: Demand, budget: Budget) -> tuple[Evaluation, Plan]:
     """Evaluate one cycle of the daemon, without polling and publishing."""
     there = {
         site: PublishedAd(site, ad.generation, ad.as_of, answer.started_at - POLL)
@@ -67,7 +66,8 @@ def cycle(
         {"catalogue": answer},
         demand,
         published_generations=generations,
-        policy=rules,
+        settings=Settings(),
+        budget=budget,
         now=answer.started_at,
     )
     return thought, plan(there, thought.ads, retired=frozenset(), now=answer.started_at, policy=POLICY)
@@ -77,15 +77,15 @@ def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
     """Measure seconds of the first cycle, one with 100 changes, and of saving after each; memory in MiB."""
     names = dids(count // COPIES)
     demand = wants(names)
-    rules = ReconcilePolicy(budget=CASES[case])
+    budget = CASES[case]
     first = survey(replicas(names), NOW)
     second = survey(replicas(names, CHANGES), NOW + POLL)
     taken: dict[str, Any] = {"full": [], "changed": [], "saved": [], "saved again": []}
     taken["inputs_mib"] = peak_mib()
     for _ in range(repeats):
-        seconds, (thought, _todo) = measure_cpu(partial(cycle, ReconcileState(), first, demand, rules))
+        seconds, (thought, _todo) = measure_cpu(partial(cycle, ReconcileState(), first, demand, budget))
         taken["full"].append(seconds)
-        seconds, (after, todo) = measure_cpu(partial(cycle, thought.state, second, demand, rules))
+        seconds, (after, todo) = measure_cpu(partial(cycle, thought.state, second, demand, budget))
         taken["changed"].append(seconds)
         with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
             taken["saved"].append(measure_cpu(partial(store.save, thought.state))[0])
@@ -95,7 +95,7 @@ def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
     taken["ad_bytes"] = sum(len(ad.text) for ad in after.ads.values())
     taken["published"] = sum(isinstance(action, Publish) for action in todo)
     tracemalloc.start()
-    cycle(ReconcileState(), first, demand, rules)
+    cycle(ReconcileState(), first, demand, budget)
     taken["traced_peak_mib"] = tracemalloc.get_traced_memory()[1] / 2**20
     return taken
 

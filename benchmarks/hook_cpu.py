@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from adapters.files.ad_files import AdFilePublisher
 from hydrator import startd_cron
+from hydrator.config import Settings
 from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
-from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
+from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.state import ReconcileState
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
@@ -45,7 +46,7 @@ def ad_of(count: int) -> SiteAd:
         {"list": answer},
         demand,
         published_generations={},
-        policy=ReconcilePolicy(),
+        settings=Settings(),
         now=now,
     ).ads[site]
 

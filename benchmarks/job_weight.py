@@ -8,8 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import hash_key
-from hydrator.submit.pool_config import PoolPolicy, schedd_config
+from hydrator.submit.pool_config import schedd_config
 from testbed.pool import Pool, SiteSpec
 
 from .measure import cpu_with_children, find_daemon, memory
@@ -41,8 +42,8 @@ JOB_TRANSFORM_BenchmarkClause @=end
 @end
 """,
 )
-KEYED = Arm("keyed, by hydrator submit", schedd_config(PoolPolicy()), keys=True)
-PLAINLY = Arm("plain", schedd_config(PoolPolicy()))
+KEYED = Arm("keyed, by hydrator submit", schedd_config(Settings()), keys=True)
+PLAINLY = Arm("plain", schedd_config(Settings()))
 ARMS = (PLAIN, LIST, WRAPPED, KEYED, PLAINLY)
 ROUNDS = {LIST: 5, KEYED: 5, PLAINLY: 5}
 """Each form is weighed once, and those of the goals in turn so many times; medians count."""

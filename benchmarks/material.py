@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
     Demand,
@@ -15,7 +16,7 @@ from hydrator.domain.model import (
     Site,
     Survey,
 )
-from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
+from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.state import ReconcileState
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -55,5 +56,5 @@ def busy_site_ads(count: int, at: datetime = NOW) -> Evaluation:
     readings = ((did, [replica(place, did, site) for site in SITES]) for place, did in enumerate(names))
     answers = {"catalogue": survey(readings, at)}
     return evaluate(
-        ReconcileState(), answers, wants(names), published_generations={}, policy=ReconcilePolicy(), now=at
+        ReconcileState(), answers, wants(names), published_generations={}, settings=Settings(), now=at
     )

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydrator import startd_cron
+from hydrator.config import Settings
 from hydrator.domain.model import Site, SiteAd, from_unix
-from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config, startd_config
+from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
 from testbed.pool import Pool, SiteSpec
 
 from .material import SITES, busy_site_ads, dids
@@ -135,7 +136,7 @@ def start(stack: ExitStack, arm: Arm, slots: int) -> Running:
     if arm.jobs in _CLAUSES:
         extra["schedd"] += clause_at_the_end(_CLAUSES[arm.jobs])
     if arm.ours:
-        extra["schedd"] += schedd_config(PoolPolicy())
+        extra["schedd"] += schedd_config(Settings())
         extra["startd"] = startd_config()
         extra["negotiator"] += negotiator_config()
     pool = stack.enter_context(

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import (
@@ -28,7 +29,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.network import Rate
 from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, RunningJobs, ScheddLoad, SlotGroup
-from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
+from hydrator.reconcile.evaluate import Evaluation, evaluate
 from hydrator.reconcile.openings import Pacer
 from hydrator.reconcile.publish import Policy, plan
 from hydrator.reconcile.state import ReconcileState
@@ -116,7 +117,7 @@ def cycle(
         {"catalogue": answer},
         demand,
         published_generations=generations,
-        policy=ReconcilePolicy(),
+        settings=Settings(),
         now=answer.started_at,
         make_openings=make_openings,
     )
@@ -194,7 +195,7 @@ def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
     taken: dict[str, Any] = {}
     for name in ("off", "on"):
         pool = MadePool(names)
-        pacer = Pacer(pool, lambda pool=pool: pool)  # type: ignore[misc]
+        pacer = Pacer(Settings(), pool, lambda pool=pool: pool)  # type: ignore[misc]
         shape = Shape(name, sets, HOME_SITES, 1)
         answer = survey(replicas(names, shape), NOW)
         state, spent = ReconcileState(), []

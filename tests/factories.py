@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import (
@@ -33,6 +34,20 @@ from hydrator.reconcile.snapshot.removal_guard import HeldLoss
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import CatalogueView, CycleView, PublisherView, build_view
 from hydrator.server.view import ServerState
+
+
+def settings_with(
+    pins=(), patterns=(), retired=(), never=(), scope=None, poll_seconds=30, **removal_guard: float
+) -> Settings:
+    """The settings of a daemon that a test is about."""
+    return Settings(
+        daemon={"default_scope": scope, "poll_seconds": poll_seconds},
+        demand={"pins": sorted(pins), "patterns": patterns},
+        sites={"retired": sorted(retired)},
+        publish={"never": never},
+        removal_guard=removal_guard,
+    )
+
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -7,17 +7,16 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 
 import classad2
 from classad2 import ClassAd
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.expressions import SLOT_EXPRESSIONS
-from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config, startd_config
+from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
 from testbed.pool import Pool
 
-POLICY = PoolPolicy(rounding_floor=timedelta(seconds=5))
 HELD = "hold = true\n"
 CRON = """#!/bin/sh
 # the file, and time for the startd to read it
@@ -50,7 +49,7 @@ class Located:
 
     def configure(
         self,
-        policy: PoolPolicy = POLICY,
+        settings: Settings | None = None,
         *,
         rank_only: bool = False,
         job_rank: bool = False,
@@ -62,10 +61,12 @@ class Located:
         self.pool.reconfig(
             read_by=daemons,
             schedd=QUICK
-            + schedd_config(policy, rank_only=rank_only, job_rank=job_rank)
+            + schedd_config(
+                settings or Settings(), rank_only=rank_only, job_rank=job_rank, rounding_seconds=5
+            )
             + more.get("schedd", ""),
             startd=self._cron + startd_config(rank_only=rank_only) + more.get("startd", ""),
-            negotiator=negotiator_config(rank_only=rank_only, policy=policy) + more.get("negotiator", ""),
+            negotiator=negotiator_config(rank_only=rank_only) + more.get("negotiator", ""),
         )
 
     def holds(self, age: int = 0, **sites: Mapping[str, float | str]) -> None:
@@ -152,8 +153,8 @@ def description(datasets: str | None, *lines: str, queue: str = "queue", run: st
 
 
 @contextmanager
-def configured(located: Located, policy: PoolPolicy = POLICY, **how) -> Iterator[None]:
-    located.configure(policy, **how)
+def configured(located: Located, settings: Settings | None = None, **how) -> Iterator[None]:
+    located.configure(settings, **how)
     try:
         yield
     finally:

@@ -21,12 +21,11 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import DataNeed
 from hydrator.domain.staging_ports import RequestState, StagingKind
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import PendingCommands, ReconcileState
 from hydrator.staging.controller import StagingController
 from hydrator.staging.table import StagingCommand, Table
-from tests.factories import CAM, HOUR, MINUTE, NOON, OSO, RAL
+from tests.factories import CAM, HOUR, MINUTE, NOON, OSO, RAL, settings_with
 from tests.memory import MemoryCatalogue, MemoryQueues
 from tests.memory_stager import FILES, MemoryStager
 
@@ -183,7 +182,7 @@ class StagingWorld:
             catalogues=[self.catalogue],
             queues=self.queues,
             targets=(),
-            policy=ReconcilePolicy(default_scope="lofar"),
+            settings=settings_with(scope="lofar"),
             clock=self.clock,
             state=ReconcileState(),
             store=None,

@@ -2,11 +2,17 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from hydrator.domain.model import Site
+from hydrator.domain.sites import SiteMapping
+
 from .fields import Seconds, Section, SiteName
+
+MAX_AGE_MARGIN: Final = timedelta(minutes=15)
+"""Jobs stop trusting a fact this much earlier than the daemon, before the daemon publishes UNKNOWN."""
 
 
 class DaemonSettings(Section):
@@ -19,7 +25,9 @@ class DaemonSettings(Section):
     )
     poll_seconds: Seconds = Field(30, description="interval between polls of the catalogues")
     default_scope: str | None = Field(
-        None, description="the scope of a dataset that a job names without a scope"
+        None,
+        pattern=r"^[A-Za-z0-9._/@=+~-]+$",
+        description="the scope of a dataset that a job names without a scope",
     )
     max_age_hours: float = Field(
         6, gt=0.25, le=168, description="a fact that is older than this counts as UNKNOWN"
@@ -28,6 +36,11 @@ class DaemonSettings(Section):
     @property
     def max_age(self) -> timedelta:
         return timedelta(hours=self.max_age_hours)
+
+    @property
+    def job_max_age(self) -> timedelta:
+        """Return the age up to which jobs trust a fact."""
+        return self.max_age - MAX_AGE_MARGIN
 
     @property
     def step_seconds(self) -> float:
@@ -86,6 +99,21 @@ class SitesSettings(Section):
         description="[sites.reads.CAM] with RAL = 0.3: jobs at CAM read the storage of RAL, at a cost"
         " from 0 (as if local) to 1 (useless)",
     )
+
+    def is_retired(self, site: Site) -> bool:
+        """Return True if the operator retired *site*."""
+        return site in self.retired
+
+    @property
+    def mapping(self) -> SiteMapping:
+        """Return the mapping of sites from aliases and reads."""
+        return SiteMapping(
+            {Site(name): Site(site) for name, site in self.aliases.items()},
+            {
+                Site(site): {Site(other): cost for other, cost in others.items()}
+                for site, others in self.reads.items()
+            },
+        )
 
 
 class LogSettings(Section):

@@ -15,8 +15,8 @@ class DemandSettings(Section):
         True, description="query the schedds that the collector lists for the datasets that jobs name"
     )
     pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
-    patterns: list[str] = Field(
-        default_factory=list,
+    patterns: tuple[str, ...] = Field(
+        (),
         description="patterns with * and ?; the daemon publishes every dataset whose DID matches a pattern",
     )
 

@@ -5,6 +5,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from hydrator.domain.model import Site
+
 from .fields import Section, SiteName
 
 Gbits = Annotated[float, Field(gt=0, le=100_000)]
@@ -60,6 +62,12 @@ class NetworkSettings(Section):
         default_factory=list,
         description="what jobs at the site destination can together read from the site source, in Gb/s",
     )
+
+    @property
+    def sites(self) -> frozenset[Site]:
+        """Return the sites with a rate: such a site may have no ad, because no job wants its data now."""
+        ends = {site for link in self.links for site in (link.source, link.destination)}
+        return frozenset(map(Site, ends | self.uplinks.keys()))
 
     @model_validator(mode="after")
     def _check_links(self) -> Self:

@@ -1,7 +1,11 @@
 """Settings: all sections of the configuration in one object."""
 
+from functools import cached_property
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from hydrator.domain.model import Did, parse_did
 
 from .catalogues import SiteCapabilitiesSettings, Source
 from .daemon import (
@@ -38,6 +42,11 @@ class Settings(BaseSettings):
     publish: PublishSettings = PublishSettings()
     removal_guard: RemovalGuardSettings = RemovalGuardSettings()
     log: LogSettings = LogSettings()
+
+    @cached_property
+    def pinned_dids(self) -> frozenset[Did]:
+        """Return the datasets of [demand] pins, with the default scope where a pin has none."""
+        return frozenset(parse_did(pin, self.daemon.default_scope) for pin in self.demand.pins)
 
     @classmethod
     def settings_customise_sources(

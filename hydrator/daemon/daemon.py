@@ -36,7 +36,8 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.clock_step import TOLERATED_AHEAD_SECONDS, ClockStepDetector, seconds_ahead
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
-from hydrator.wiring import Parts, find_unreadable_secrets, register_secrets
+from hydrator.wiring.assembly import Parts
+from hydrator.wiring.secrets import find_unreadable_secrets, register_secrets
 
 from .background import (
     CycleOutput,
@@ -140,7 +141,7 @@ class BackgroundWorkers:
         settings, parts, scheduler, turns = runtime.settings, runtime.parts, runtime.scheduler, runtime.turns
         self.miss_tasks.schedule(scheduler, turns, parts.pool.misses, parts.recounts)
         self.maintenance_tasks.schedule(scheduler, turns, settings, parts)
-        self.pool_edits.schedule(scheduler, turns, settings, parts.policy, parts.pool.merger)
+        self.pool_edits.schedule(scheduler, turns, settings, parts.pool.merger)
         self.network_tasks.schedule(scheduler, turns, parts.network, settings.daemon.history_seconds)
         self.staging_tasks.schedule(scheduler, turns, settings.daemon.step_seconds, parts)
 
@@ -317,11 +318,11 @@ class Daemon:
     def _restore_served_ads(self, parts: Parts) -> None:
         """Give the HTTP server the ads that were published last."""
         if parts.served_ads:
-            policy = parts.policy
+            settings = self._context.settings
             ads = [
                 ad
                 for ad in self._context.state.ads.values()
-                if not policy.is_retired(ad.site) and not names_any(ad, policy.never)
+                if not settings.sites.is_retired(ad.site) and not names_any(ad, settings.publish.never)
             ]
             parts.served_ads.put(ads, self._machine.clock())
 

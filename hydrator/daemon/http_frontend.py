@@ -23,11 +23,8 @@ from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
-from hydrator.wiring import (
-    build_cluster_queues,
-    build_condor_client,
-    system_clock,
-)
+from hydrator.wiring import system_clock
+from hydrator.wiring.condor import build_cluster_queues, build_condor_client
 
 _log = structlog.get_logger("hydrator")
 

@@ -24,7 +24,8 @@ from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
-from hydrator.wiring import Parts, assemble, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.assembly import Parts, assemble
 from hydrator.wiring.http import build_http_server
 
 

@@ -63,13 +63,12 @@ def update_demand_memory(
     answers: Mapping[str, ScheddDemand | Unseen],
     *,
     default_scope: str | None,
-    keep_for: timedelta,
     now: datetime,
 ) -> DemandMemory:
     """Return *memory* updated with the schedds' *answers*.
 
     If a schedd could not be queried (Unseen), keep its demand without a time limit, as if its jobs were
-    still queued. If a schedd left the pool, or a job ended, keep the demand for *keep_for*.
+    still queued. If a schedd left the pool, or a job ended, keep the demand for KEEP_DEMAND.
     """
     entries: list[RememberedJobs] = []
     rejected_texts: dict[str, str] = {}
@@ -82,7 +81,7 @@ def update_demand_memory(
             continue
         if isinstance(answers.get(old.schedd), Unseen):
             entries.append(replace(old, last_demanded_at=now) if old.jobs else old)
-        elif now - old.last_demanded_at < keep_for:
+        elif now - old.last_demanded_at < KEEP_DEMAND:
             # no later job has a cluster's key, and no job of a wrong key is left to warn of
             is_lasting = fits(old.key, old.dids) and not is_cluster_key(old.key)
             ended = replace(old, jobs=0, key=old.key if is_lasting else set_key(old.dids))

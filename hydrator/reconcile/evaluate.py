@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from hydrator.config import Settings
 from hydrator.domain.ads.openings import Openings
 from hydrator.domain.model import (
     Demand,
@@ -22,6 +23,7 @@ from hydrator.domain.model import (
     Unseen,
 )
 from hydrator.reconcile.ads.site_ads import (
+    BUDGET,
     Budget,
     Draft,
     add_openings,
@@ -33,32 +35,12 @@ from hydrator.reconcile.ads.site_ads import (
 )
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
-from hydrator.reconcile.snapshot.removal_guard import GuardLimits, GuardResult, LossCheck
+from hydrator.reconcile.snapshot.removal_guard import GuardResult, LossCheck
 from hydrator.reconcile.state import ReconcileState
 
 Answer = Survey | Unseen | Pending
 """A catalogue's survey; or Unseen with the reason for its absence; or Pending while a poll runs."""
 Answers = Mapping[str, Answer]
-
-
-@dataclass(frozen=True, slots=True)
-class ReconcilePolicy:
-    """The settings that the evaluation of a cycle needs."""
-
-    default_scope: str | None = None
-    pins: frozenset[Did] = frozenset()
-    patterns: tuple[str, ...] = ()
-    keep_demand: timedelta = timedelta(hours=24)
-    max_age: timedelta = timedelta(hours=6)
-    budget: Budget = field(default_factory=Budget)
-    retired: frozenset[Site] = frozenset()
-    guard_limits: GuardLimits = field(default_factory=GuardLimits)
-    max_withhold: timedelta = timedelta(minutes=10)
-    never: tuple[str, ...] = ()
-
-    def is_retired(self, site: Site) -> bool:
-        """Return True if the operator retired *site*."""
-        return site in self.retired
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +67,9 @@ def evaluate(
     demand: Demand,
     *,
     published_generations: Mapping[Site, int],
-    policy: ReconcilePolicy,
+    settings: Settings,
     now: datetime,
+    budget: Budget = BUDGET,
     approved_losses: Mapping[Site, AbstractSet[Did]] | None = None,
     polls_started_at: Mapping[str, datetime] | None = None,
     withheld_reasons: Mapping[Site, str] | None = None,
@@ -97,6 +80,8 @@ def evaluate(
     Args:
         state: the state after the last cycle.
         published_generations: by site, the highest generation read back from any publisher.
+        settings: the configuration.
+        budget: the largest sizes of an ad and of its lines.
         now: aware UTC time at which this cycle began. A reading with a later time gets this time.
         approved_losses: by site, the held datasets whose loss the operator approved.
         polls_started_at: by catalogue, the start of its poll, if the poll began before this cycle.
@@ -104,10 +89,14 @@ def evaluate(
         make_openings: returns the openings for the snapshot of this cycle; None without a new round.
     """
     memories = _apply_answers(state, answers, demand, now, polls_started_at or {})
-    cycle = _Cycle(state, memories, demand, policy, now)
+    cycle = _Cycle(state, memories, demand, settings, budget, now)
     guard = cycle.hold_losses(approved_losses or {})
     snapshot = build_snapshot(
-        guard.memories, demand.dids, now=now, max_age=policy.max_age, never=policy.never
+        guard.memories,
+        demand.dids,
+        now=now,
+        max_age=settings.daemon.max_age,
+        never=settings.publish.never,
     )
     openings = make_openings(snapshot)
     seen = cycle.draft_ads(snapshot, openings)
@@ -156,13 +145,14 @@ class _Cycle:
     state: ReconcileState
     memories: Mapping[str, CatalogueMemory]
     demand: Demand
-    policy: ReconcilePolicy
+    settings: Settings
+    budget: Budget
     now: datetime
 
     def find_retired_sites(self) -> frozenset[Site]:
         """Return the retired sites that still have an ad or that a catalogue still lists."""
         sites = self.state.ads.keys() | {site for memory in self.memories.values() for site in memory.sites}
-        return frozenset(site for site in sites if self.policy.is_retired(site))
+        return frozenset(site for site in sites if self.settings.sites.is_retired(site))
 
     def hold_losses(self, approved_losses: Mapping[Site, AbstractSet[Did]]) -> GuardResult:
         """Run the removal guard."""
@@ -173,7 +163,9 @@ class _Cycle:
             self.state.held_losses,
             approved_losses,
             self.find_retired_sites(),
-            self.policy.guard_limits,
+            self.settings.removal_guard,
+            # a cycle for new demand follows sooner, and must not confirm a loss
+            timedelta(seconds=self.settings.daemon.poll_seconds / 2),
             self.now,
         ).run()
 
@@ -188,12 +180,12 @@ class _Cycle:
         facts_by_site = {
             site: facts
             for site, facts in (*known.items(), *((site, SiteFacts(as_of, {})) for site in computing))
-            if not self.policy.is_retired(site)
+            if not self.settings.sites.is_retired(site)
         }
-        return draft_site_ads(replace(snapshot, sites=facts_by_site), self.demand, budget=self.policy.budget)
+        return draft_site_ads(replace(snapshot, sites=facts_by_site), self.demand, budget=self.budget)
 
     def find_gone_sites(self, drafts: Mapping[Site, Draft]) -> frozenset[Site]:
-        """Return the sites without an own storage whose slots have gone for longer than ``policy.max_age``.
+        """Return the sites without an own storage whose slots have gone for longer than the age limit.
 
         A pool of clouds has new names of sites all the time, and their ads must not stay for ever.
         """
@@ -203,7 +195,7 @@ class _Cycle:
             for site, ad in self.state.ads.items()
             if site not in drafts
             and site not in listed
-            and self.now - ad.as_of > self.policy.max_age
+            and self.now - ad.as_of > self.settings.daemon.max_age
             and not facts_of(ad)
         )
 
@@ -213,16 +205,16 @@ class _Cycle:
         """Add to *drafts* the sites without an answer of any catalogue.
 
         Such a site keeps its last ad, with the age of the facts. This ad becomes empty when the facts are
-        older than ``policy.max_age``, or when the guard releases datasets of the site.
+        older than the age limit, or when the guard releases datasets of the site.
         """
-        now, max_age = self.now, self.policy.max_age
+        now, max_age, never = self.now, self.settings.daemon.max_age, self.settings.publish.never
         all_drafts = dict(drafts)
         for site, ad in self.state.ads.items():
-            if site in drafts or site in gone or self.policy.is_retired(site):
+            if site in drafts or site in gone or self.settings.sites.is_retired(site):
                 continue
             is_over = now - ad.as_of > max_age or site in guard.released
             all_drafts[site] = (
-                empty_draft(ad) if is_over else redraft(ad, now=now, max_age=max_age, never=self.policy.never)
+                empty_draft(ad) if is_over else redraft(ad, now=now, max_age=max_age, never=never)
             )
         return all_drafts
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from statistics import fmean, median
 from typing import Any, Final, Protocol
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings, SavedOpenings, build_row
 from hydrator.domain.bugs import BugReporter
@@ -55,14 +56,6 @@ _MIN_SAMPLES, _MAX_SAMPLES = 3, 50
 _OFFER = re.compile(r"read ([0-9]{1,8}) s(?: from (.{1,60}))?\Z")
 _MOVING = frozenset({DatasetState.STAGING, DatasetState.UNAVAILABLE, DatasetState.UNKNOWN})
 """States of a dataset that may soon be readable: a set with such a dataset waits for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PacingPolicy:
-    """The settings of the pacing: the time between two queries, and sites that are no source of reads."""
-
-    interval: timedelta = timedelta(seconds=30)
-    excluded_sources: frozenset[Site] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,25 +274,26 @@ class Pacer:
     end by themselves. The thread that begins a query is the one that waits for it.
 
     Args:
+        settings: the configuration.
         loads: the jobs and slots of the pool; None if the daemon does not query schedds.
         get_rates: returns the transfer rates as of now.
-        policy: the settings.
         bugs: counts and logs exceptions that no part should raise.
         threads: run the query of the load.
     """
 
     def __init__(
         self,
+        settings: Settings,
         loads: PoolLoads | None = None,
         get_rates: Callable[[], RateLookup | None] = lambda: None,
-        policy: PacingPolicy = PacingPolicy(),
         bugs: BugReporter | None = None,
         threads: Threads = THREADS,
     ) -> None:
         self._threads = threads
         self._loads = loads
         self._get_rates = get_rates
-        self._policy = policy
+        self._interval_seconds = settings.daemon.poll_seconds
+        self._excluded_sources = settings.network.excluded_sources
         self._bugs = bugs or BugReporter()
         self._lock = threading.Lock()
         self._query: Future[None] | None = None
@@ -383,10 +377,9 @@ class Pacer:
         reads = read_reads(load, sets, rates)
         self._figures.note_ended(load)
         self._figures.note_starts(self._memory, reads)
-        excluded = self._policy.excluded_sources
 
         def find_rate(source: Site, destination: Site) -> float | None:
-            rate = None if source in excluded else rates.rate(source, destination)
+            rate = None if source in self._excluded_sources else rates.rate(source, destination)
             return rate.bytes_per_second if rate else None
 
         run_seconds = self._figures.find_run_seconds()
@@ -405,9 +398,8 @@ class Pacer:
 
     def _measure_interval(self, now: datetime) -> float:
         """Return the seconds between two rounds: the configured ones, or more if the last round was late."""
-        configured = self._policy.interval.total_seconds()
         since = (now - self._paced_at).total_seconds() if self._paced_at else 0.0
-        return max(configured, min(since, MAX_INTERVAL_SECONDS))
+        return max(self._interval_seconds, min(since, MAX_INTERVAL_SECONDS))
 
 
 def _without_memory(made: Pacing) -> Openings:

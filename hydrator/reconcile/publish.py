@@ -30,7 +30,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Final
 
+from hydrator.config import Settings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import (
@@ -50,7 +52,7 @@ from hydrator.domain.model import (
     to_unix,
 )
 from hydrator.domain.ports import Clock, Publisher, RejectionReporter
-from hydrator.reconcile.evaluate import Answer, Answers, ReconcilePolicy
+from hydrator.reconcile.evaluate import Answer, Answers
 from hydrator.reconcile.poll import ParallelWorkers, UnfinishedWork
 from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.rivals import RivalDetector, find_recent_writers
@@ -142,14 +144,19 @@ def _action(
     return Keep(site, f"no newer facts since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)
 
 
+MAX_WITHHOLD: Final = timedelta(minutes=10)
+"""After so long the missing catalogue or schedd does not come soon, and the published ads are too old."""
+
+
 class Withholding:
     """The choice of sites whose published ads the daemon does not replace yet.
 
-    The daemon replaces all ads at the latest ``max_withhold`` after the first cycle that withheld a site.
+    The daemon replaces all ads at the latest MAX_WITHHOLD after the first cycle that withheld a site.
     """
 
-    def __init__(self, policy: ReconcilePolicy) -> None:
-        self._policy = policy
+    def __init__(self, settings: Settings) -> None:
+        self._sites = settings.sites
+        self._has_patterns = bool(settings.demand.patterns)
         self._started_at: datetime | None = None
 
     def choose_sites(
@@ -173,9 +180,9 @@ class Withholding:
             now: aware UTC time of this cycle.
         """
         lost_sites = sorted(
-            site for site in published_sites if site not in state.ads and not self._policy.is_retired(site)
+            site for site in published_sites if site not in state.ads and not self._sites.is_retired(site)
         )
-        unsearched = [name for name in answers if self._policy.patterns and name not in state.pattern_matches]
+        unsearched = [name for name in answers if self._has_patterns and name not in state.pattern_matches]
         incomplete = [
             name
             for name, answer in answers.items()
@@ -188,7 +195,7 @@ class Withholding:
             self._started_at = None
             return {}
         self._started_at = self._started_at or now
-        is_over = abs(now - self._started_at) >= self._policy.max_withhold
+        is_over = abs(now - self._started_at) >= MAX_WITHHOLD
         return {} if is_over else dict.fromkeys(lost_sites, reason)
 
 

@@ -26,10 +26,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from statistics import median_low
 
+from hydrator.config.network import NetworkSettings
 from hydrator.domain.model import Site
 from hydrator.domain.network import Rate, TransferOrigin, TransferSample
 
@@ -160,28 +161,14 @@ Pair = tuple[Site, Site]
 """Source and destination."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkPolicy:
-    """The operator's rates in bytes/s, and the costs (0 to 1) of ``[sites.reads]``: reader, then storage."""
-
-    links: Mapping[Pair, float] = field(default_factory=dict)
-    uplinks: Mapping[Site, float] = field(default_factory=dict)
-    default: float | None = None
-    read_costs: Mapping[Site, Mapping[Site, float]] = field(default_factory=dict)
-
-    @property
-    def sites(self) -> frozenset[Site]:
-        """The sites with a rate: such a site may have no ad, because no job wants its data now."""
-        return frozenset(site for pair in self.links for site in pair) | self.uplinks.keys()
-
-
 class RateTable:
     """The rates of all pairs of sites at one moment; every thread may read it.
 
     Args:
         samples: samples of at least 100 MB count; their order does not matter.
         now: the time from which the three periods count back.
-        policy: the operator's rates.
+        network: the operator's rates.
+        reads: the costs (0 to 1) of ``[sites.reads]``: reader, then storage.
     """
 
     def __init__(
@@ -189,7 +176,8 @@ class RateTable:
         samples: Iterable[TransferSample] = (),
         *,
         now: datetime,
-        policy: NetworkPolicy = NetworkPolicy(),
+        network: NetworkSettings,
+        reads: Mapping[str, Mapping[str, float]],
     ) -> None:
         counted = count_readers(
             [each for each in samples if each.bytes >= MIN_BYTES and each.ended_at <= now + MAX_CLOCK_SKEW]
@@ -199,14 +187,14 @@ class RateTable:
         for sample in counted:
             by_pair[sample.source, sample.destination].append(sample)
             by_source[sample.source].append(sample)
-        self._policy = policy
+        self._network, self._reads = network, reads
+        self._links = {(link.source, link.destination): link.gbit_per_second for link in network.links}
         self._pairs = {pair: measure(found, now) for pair, found in by_pair.items()}
         self._sources = {source: measure(found, now, "all sites") for source, found in by_source.items()}
-        self._sample_counts = {pair: len(found) for pair, found in by_pair.items()}
         self.samples: Sequence[TransferSample] = counted
 
     def rate(self, source: Site, destination: Site) -> Rate | None:
-        """Return the rate from *source* to *destination*; None within one site, and where it is unknown."""
+        """Return the rate from *source* to *destination*; None within one site."""
         if source == destination:
             return None
         return (
@@ -216,26 +204,15 @@ class RateTable:
             or self._default_rate(source, destination)
         )
 
-    def why_unknown(self, source: Site, destination: Site) -> str:
-        """Return why the rate from *source* to *destination* is unknown; empty if it is known."""
-        if source == destination or self.rate(source, destination):
-            return ""
-        found = self._sample_counts.get((source, destination), 0)
-        if found:
-            return f"{found} of {MIN_SAMPLES} samples, and nothing configured"
-        return "no sample, and nothing configured"
-
     def _configured_rate(self, source: Site, destination: Site) -> Rate | None:
-        if link := self._policy.links.get((source, destination)):
-            return Rate(link, "[[network.links]]")
-        uplink = self._policy.uplinks.get(source)
-        return Rate(uplink, "[network.uplinks]") if uplink else None
+        if link := self._links.get((source, destination)):
+            return Rate(link * BYTES_PER_GBIT, "[[network.links]]")
+        uplink = self._network.uplinks.get(source)
+        return Rate(uplink.gbit_per_second * BYTES_PER_GBIT, "[network.uplinks]") if uplink else None
 
-    def _default_rate(self, source: Site, destination: Site) -> Rate | None:
-        default = self._policy.default
-        if not default:
-            return None
-        cost = self._policy.read_costs.get(destination, {}).get(source)
+    def _default_rate(self, source: Site, destination: Site) -> Rate:
+        default = self._network.default_gbit_per_second * BYTES_PER_GBIT
+        cost = self._reads.get(destination, {}).get(source)
         if cost is not None:
             return Rate(default / 2 ** cost_class(cost), f"[sites.reads] {cost:g}")
         return Rate(default, "[network] default")

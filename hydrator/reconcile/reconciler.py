@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from pydantic_core import to_jsonable_python
 
+from hydrator.config import Settings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import (
@@ -28,7 +29,6 @@ from hydrator.domain.text import matches_any
 from hydrator.reconcile.evaluate import (
     Answers,
     Evaluation,
-    ReconcilePolicy,
     evaluate,
     keep_disputed_matches,
 )
@@ -107,7 +107,7 @@ class Reconciler:
         catalogues: Sequence[Catalogue],
         queues: Queues | None,
         targets: Sequence[PublishTarget],
-        policy: ReconcilePolicy,
+        settings: Settings,
         clock: Clock,
         state: ReconcileState,
         store: StateStore | None,
@@ -119,17 +119,17 @@ class Reconciler:
         threads: Threads = THREADS,
     ) -> None:
         self._bugs = bugs or BugReporter()
-        self._pacer = pacer or Pacer()
+        self._pacer = pacer or Pacer(settings)
         self._openings_saver = OpeningsSaver()
         self._timeouts = timeouts
         self._polls = CataloguePoller(catalogues, clock, self._bugs, on_late_answer, threads)
         self._schedds = DemandPoller(queues, self._bugs)
         self._targets = PublishTargets(targets, clock, self._bugs, threads)
-        self._policy = policy
+        self._settings = settings
         self._clock = clock
         self._saver = StateSaver(store, commands, self._bugs)
-        self.state = _forget_old_patterns(state, policy.patterns)
-        self._withholding = Withholding(policy)
+        self.state = _forget_old_patterns(state, settings.demand.patterns)
+        self._withholding = Withholding(settings)
         self._view: CycleView | None = None
 
     @property
@@ -158,10 +158,10 @@ class Reconciler:
         matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
         return build_demand(
             state.demand,
-            pins=self._policy.pins,
+            pins=self._settings.pinned_dids,
             matches=matches,
             now=self._clock(),
-            never=self._policy.never,
+            never=self._settings.publish.never,
         )
 
     def refresh_demand(self) -> frozenset[Did]:
@@ -189,8 +189,7 @@ class Reconciler:
         memory = update_demand_memory(
             self.state.demand,
             self._schedds.answers,
-            default_scope=self._policy.default_scope,
-            keep_for=self._policy.keep_demand,
+            default_scope=self._settings.daemon.default_scope,
             now=now,
         )
         self.state = replace(self.state, demand=memory)
@@ -219,7 +218,7 @@ class Reconciler:
         return report
 
     def _build_view(self, report: CycleReport) -> CycleView:
-        polls = self._policy.guard_limits.confirming_polls
+        polls = self._settings.removal_guard.confirm_polls
         return build_view(report, self._view, confirming_polls=polls)
 
     def plan(self, *, is_only: bool = False) -> CycleReport:
@@ -238,8 +237,8 @@ class Reconciler:
     def _poll_catalogues(self, state: ReconcileState, *, is_due: bool) -> "_PollAnswers":
         """Poll the catalogues; return the answers that have arrived. No answer is returned twice."""
         overdue_names = self._polls.mark_due() if is_due else frozenset()
-        patterns = self._policy.patterns if is_due else ()
-        searched_names = self._polls.names if self._policy.patterns else ()
+        patterns = self._settings.demand.patterns if is_due else ()
+        searched_names = self._polls.names if self._settings.demand.patterns else ()
         matches = {
             name: state.pattern_matches[name] for name in searched_names if name in state.pattern_matches
         }
@@ -268,7 +267,7 @@ class Reconciler:
         plans = self._targets.plan(
             published,
             evaluation.ads,
-            lambda site: self._policy.is_retired(site) or site in evaluation.gone_sites,
+            lambda site: self._settings.sites.is_retired(site) or site in evaluation.gone_sites,
             now,
             evaluation.withheld_reasons,
         )
@@ -279,7 +278,7 @@ class Reconciler:
             tuple(_planned_result(name, actions) for name, actions in plans.items()),
             {name: memory.failure for name, memory in evaluation.state.memories.items()},
             commands=commands,
-            held_reasons=_held_reasons(evaluation, self._policy.guard_limits.confirming_polls),
+            held_reasons=_held_reasons(evaluation, self._settings.removal_guard.confirm_polls),
             poll_durations=polls.durations(now),
             pending_since=polls.pending_since,
             rejected=rejected,
@@ -311,7 +310,7 @@ class Reconciler:
             answers,
             demand,
             published_generations=generations,
-            policy=self._policy,
+            settings=self._settings,
             now=now,
             approved_losses=approved_losses(commands),
             withheld_reasons=self._withholding.choose_sites(

@@ -15,20 +15,17 @@ The texts are tested on HTCondor 23.9.6 and 25.14.1 (tests/integration/test_tran
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
+from hydrator.config import Settings
 from hydrator.domain.ads.classad import string_literal
 from hydrator.domain.ads.dataset_sets import HASH_PATTERN, NAMES_CHARS
 from hydrator.domain.ads.expressions import (
     HERE,
     JOB_RANK,
-    MODES,
     REQUIREMENT,
     SIGNIFICANT_ATTRIBUTES,
     START_TEXT,
-    Mode,
 )
 from hydrator.domain.model import MAX_DID_CHARS
 
@@ -55,49 +52,14 @@ PROTECTED_ATTRIBUTES: Final = ("DataLocalityHere",)
 """Job attributes that only a queue super user may edit: ``hydrator run-anywhere`` sets them to true."""
 MACHINE_ATTRIBUTES: Final = ("DataLocalitySite",)
 """Slot attributes that schedds store in a job's ad: ``hydrator report`` counts sites with them."""
-_LONGEST_WAIT = timedelta(days=365)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolPolicy:
-    """The choices of a pool's operator, which the text for schedds has.
-
-    Jobs do not use facts older than ``max_age``: the daemon's limit (6 h) less 15 min. A ``wait`` job waits
-    for its data for the time ``wait``. An ``auto`` job that no daemon paces, because its datasets are not
-    published or the daemon is dead, waits for ``auto_wait``; then it runs anywhere. The schedd rounds the end of a wait up to a
-    multiple of ``rounding_floor`` (less for short waits), so that jobs share an autocluster. ``others_weight`` (per job) keeps
-    jobs without datasets away from sites with idle jobs whose data is there.
-    ``glideinwms``: jobs carry their datasets also as a text, because a GlideinWMS frontend cannot read lists.
-    ``never`` are patterns (``*`` and ``?``) of names that must not be published: no key consists of them.
-    """
-
-    default_mode: Mode = "auto"
-    default_scope: str | None = None
-    max_age: timedelta = timedelta(hours=6) - timedelta(minutes=15)
-    wait: timedelta = timedelta(hours=1)
-    auto_wait: timedelta = timedelta(minutes=10)
-    rounding_floor: timedelta = timedelta(minutes=5)
-    others_weight: float = 1e9
-    glideinwms: bool = False
-    never: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Check that a schedd can parse the values of the policy.
-
-        Raises:
-            ValueError: one sentence with the field's name.
-        """
-        if self.default_mode not in MODES:
-            raise ValueError(f"default_mode must be one of {', '.join(MODES)}, not {self.default_mode!r}")
-        if self.default_scope is not None and not re.fullmatch(r"[A-Za-z0-9._/@=+~-]+", self.default_scope):
-            raise ValueError(
-                f"default_scope {self.default_scope!r} is not a scope: use letters, digits and . _ / @ = + ~ -"
-            )
-        if not 0 <= self.others_weight <= 1e9:
-            raise ValueError(f"others_weight must be from 0 to 1e9, not {self.others_weight}")
-        for name, least in {"max_age": 1, "wait": 0, "auto_wait": 0, "rounding_floor": 1}.items():
-            if not timedelta(seconds=least) <= getattr(self, name) <= _LONGEST_WAIT:
-                raise ValueError(f"{name} must be from {least} s to {_seconds(_LONGEST_WAIT)} s")
+AUTO_WAIT_SECONDS: Final = 600
+"""An ``auto`` job that no daemon paces, because its datasets are not published or the daemon is dead, waits for so
+long; then it runs anywhere.
+"""
+ROUNDING_SECONDS: Final = 300
+"""The schedd rounds the end of a wait up to a multiple (less for short waits), so that jobs share an autocluster."""
+OTHERS_WEIGHT: Final = "1000000000"
+"""The weight of an idle job whose data is at a site: it keeps jobs without datasets away from the site."""
 
 
 # --- the texts ----------------------------------------------------------------------------------------
@@ -301,29 +263,37 @@ _WHERE = {
 }
 
 
-def schedd_config(policy: PoolPolicy, *, rank_only: bool = False, job_rank: bool = False) -> str:
+def schedd_config(
+    settings: Settings,
+    *,
+    rank_only: bool = False,
+    job_rank: bool = False,
+    rounding_seconds: int = ROUNDING_SECONDS,
+) -> str:
     """Return the text for schedds: macros, the job transform, submit requirements, immutable attributes.
 
     The settings extend the schedd's values by ``X = $(X) …``, which also works for compiled-in defaults.
 
     Args:
-        policy: the operator's choices.
+        settings: the configuration.
         rank_only: the text only ranks slots for the jobs; it changes no Requirements and refuses no job.
         job_rank: the jobs' Rank has a term too, for a schedd whose negotiator is not configured.
+        rounding_seconds: the ends of waits are multiples of this.
     """
+    never, scope = settings.publish.never, settings.daemon.default_scope
     parts = {
-        "private": _PRIVATE.format(pattern=_names_pattern(policy.never)) if policy.never else "",
-        "csv": _CSV if policy.glideinwms else "",
+        "private": _PRIVATE.format(pattern=_names_pattern(never)) if never else "",
+        "csv": _CSV if settings.jobs.glideinwms else "",
         "place": "" if rank_only else _PLACE,
         "rank": _RANK if job_rank else "",
         "late": "" if rank_only else _LATE,
-        "mode": policy.default_mode,
-        "max_age": str(_seconds(policy.max_age)),
-        "wait": str(_seconds(policy.wait)),
-        "auto_wait": str(_seconds(policy.auto_wait)),
-        "step": str(_seconds(policy.rounding_floor)),
+        "mode": settings.jobs.default_mode,
+        "max_age": str(int(settings.daemon.job_max_age.total_seconds())),
+        "wait": str(int(settings.jobs.wait_seconds)),
+        "auto_wait": str(AUTO_WAIT_SECONDS),
+        "step": str(rounding_seconds),
     }
-    joined = _SCOPED.format(scope=policy.default_scope) if policy.default_scope else _JOINED
+    joined = _SCOPED.format(scope=scope) if scope else _JOINED
     transform = _TRANSFORM
     for name, part in parts.items():
         transform = transform.replace(f"<{name}>", part)
@@ -349,10 +319,9 @@ def startd_config(*, rank_only: bool = False) -> str:
     return _format_header("startd", rank_only) + _STARTD + clause
 
 
-def negotiator_config(policy: PoolPolicy = PoolPolicy(), *, rank_only: bool = False) -> str:
+def negotiator_config(*, rank_only: bool = False) -> str:
     """Return the text for the negotiator: data locality counts more than the size of a slot."""
-    weight = f"{policy.others_weight:.17g}"
-    return _format_header("negotiator", rank_only) + _NEGOTIATOR.format(others_weight=weight)
+    return _format_header("negotiator", rank_only) + _NEGOTIATOR.format(others_weight=OTHERS_WEIGHT)
 
 
 def allow_line(daemon: str, level: str, identity: str) -> str:
@@ -367,10 +336,6 @@ def allow_line(daemon: str, level: str, identity: str) -> str:
 
 
 # --- parts of the texts ----------------------------------------------------------------------------
-
-
-def _seconds(span: timedelta) -> int:
-    return int(span.total_seconds())
 
 
 def _names_pattern(patterns: Sequence[str]) -> str:

@@ -9,8 +9,7 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Catalogue, Clock, Queues, TokenValidity
-from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.openings import Pacer, PacingPolicy
+from hydrator.reconcile.openings import Pacer
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
@@ -23,7 +22,6 @@ from ..config import Settings
 from .catalogues import build_catalogues
 from .condor import Closable, PoolParts, build_pool_parts
 from .network import NetworkParts, build_network_parts
-from .policies import pacing_policy, reconcile_policy
 from .publishers import build_publish_targets
 from .staging import StagingParts, build_staging_parts
 
@@ -38,11 +36,10 @@ class Parts:
     of the pool.
     """
 
+    settings: Settings
     catalogues: tuple[Catalogue, ...]
     publish_targets: Sequence[PublishTarget]
     queues: Queues | None
-    policy: ReconcilePolicy
-    pacing_policy: PacingPolicy
     pool: PoolParts
     served_ads: ServedAds | None
     network: NetworkParts
@@ -72,7 +69,7 @@ class Parts:
             catalogues=self.catalogues,
             queues=self.queues,
             targets=self.publish_targets,
-            policy=self.policy,
+            settings=self.settings,
             clock=clock,
             state=state,
             store=store,
@@ -80,7 +77,7 @@ class Parts:
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
             on_late_answer=on_late_answer,
-            pacer=Pacer(self.pool.loads, self.network.rates.current, self.pacing_policy, bugs, threads),
+            pacer=Pacer(self.settings, self.pool.loads, self.network.rates.current, bugs, threads),
             threads=threads,
         )
 
@@ -114,11 +111,10 @@ def assemble(
     targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_url)
     staging = build_staging_parts(settings, clock)
     return Parts(
+        settings=settings,
         catalogues=catalogues,
         publish_targets=targets,
         queues=pool.schedds,
-        policy=reconcile_policy(settings),
-        pacing_policy=pacing_policy(settings),
         pool=pool,
         served_ads=served_ads,
         network=network,

@@ -59,7 +59,6 @@ from .catalogue_worker import (
     encode_recipe,
 )
 from .condor import count_condor_clients
-from .policies import site_mapping
 
 if TYPE_CHECKING:
     from adapters.daemon_catalogue import DaemonCatalogue
@@ -244,7 +243,7 @@ def build_catalogues(
         for each catalogue that can count the files of some datasets again in its next poll (only Rucio can:
         the others read all in each poll).
     """
-    mapping = site_mapping(settings.sites)
+    mapping = settings.sites.mapping
     catalogues = {
         source.name: (source, _build_worker_catalogue(source, settings, mapping))
         for source in settings.catalogue
@@ -400,7 +399,7 @@ def _build_stager(source: Source, one: StagingCatalogueSettings, settings: Setti
             "pool": staging.name,
             "activity": one.activity,
             "storages": {name: site.storage for name, site in staging.sites.items() if site.storage},
-            "aliases": dict(site_mapping(settings.sites).aliases),
+            "aliases": dict(settings.sites.mapping.aliases),
         }
         recipe = partial(build_rucio_stager, _settings_in_folder(source, settings, "staging"), options)
         return cast("Stager", _build_remote(source, recipe, partial(_stager_error, source.name)))

@@ -23,12 +23,12 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
 from hydrator.state.network_rows import NetworkRecord, load_network
 from hydrator.state.store import Store
+from hydrator.wiring import system_clock
 from hydrator.wiring.secrets import find_files, read_credentials
 
 from .assembly import Parts
 from .catalogues import needed_memory
 from .network import build_rate_table
-from .policies import network_policy, system_clock
 
 
 def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
@@ -39,7 +39,6 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
         pool=parts.pool.client,
         collectors=parts.pool.collectors,
         queues=parts.queues,
-        policy=parts.policy,
         slot_attributes=settings.sites.slot_attributes,
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
         sites_file=settings.publish.sites_file,
@@ -52,8 +51,7 @@ def build_check_inputs(settings: Settings, parts: Parts) -> CheckInputs:
             *examine_credentials(read_credentials(settings, parts), system_clock()),
         ],
         held_changes={
-            site: loss.text(parts.policy.guard_limits.confirming_polls)
-            for site, loss in state.held_losses.items()
+            site: loss.text(settings.removal_guard.confirm_polls) for site, loss in state.held_losses.items()
         },
         daemon_findings=[
             *daemon_findings,
@@ -81,7 +79,7 @@ def _examine_rates(settings: Settings) -> list[Finding]:
             record = load_network(store)
     except StateError:
         return []
-    table = build_rate_table(record, network_policy(settings), system_clock())
+    table = build_rate_table(record.samples, settings, system_clock())
     rates = [table.rate(each.source, each.destination) for each in table.samples]
     return list(check_rates(settings.network, is_measured=any(rate and rate.samples for rate in rates)))
 

@@ -1,6 +1,6 @@
 """Network: build the sources of rates between sites, and the table of rates that the cycles use."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -8,14 +8,13 @@ from adapters.condor.schedds import TransferRecords, WrapperReports
 from hydrator.config import Settings
 from hydrator.domain.ads import contract
 from hydrator.domain.model import Site
-from hydrator.domain.network import TransferLog
+from hydrator.domain.network import TransferLog, TransferSample
 from hydrator.domain.ports import Clock
-from hydrator.reconcile.rates import NetworkPolicy, RateSource, RateTable
-from hydrator.state.network_rows import NetworkRecord, load_network
+from hydrator.reconcile.rates import RateSource, RateTable
+from hydrator.state.network_rows import load_network
 from hydrator.state.store import Store
 
 from .condor import build_condor_client
-from .policies import network_policy
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class NetworkParts:
     """The sources of rates, and ``rates``, the present table."""
 
     logs: Sequence[TransferLog]
-    policy: NetworkPolicy
+    settings: Settings
     rates: RateSource
 
     def load_rates(self, store: Store, now: datetime) -> None:
@@ -32,24 +31,23 @@ class NetworkParts:
         Raises:
             StateError: the state cannot be read.
         """
-        self.rates.replace(build_rate_table(load_network(store), self.policy, now))
+        self.rates.replace(build_rate_table(load_network(store).samples, self.settings, now))
 
 
-def build_rate_table(record: NetworkRecord, policy: NetworkPolicy, now: datetime) -> RateTable:
-    """Build the table of rates from the stored *record* and the operator's *policy*."""
-    return RateTable(record.samples, now=now, policy=policy)
+def build_rate_table(samples: Iterable[TransferSample], settings: Settings, now: datetime) -> RateTable:
+    """Build the table of rates from the stored *samples* and the operator's rates."""
+    return RateTable(samples, now=now, network=settings.network, reads=settings.sites.reads)
 
 
 def build_network_parts(settings: Settings, clock: Clock) -> NetworkParts:
     """Build the sources of rates; the clients of the schedds start at the first query."""
-    policy = network_policy(settings)
     attributes = tuple(dict.fromkeys((contract.SITE, *settings.sites.slot_attributes)))
     logs: list[TransferLog] = []
     if settings.demand.ask_schedds:
         client = build_condor_client(settings.htcondor)  # the logs are read one after the other
         find_site = site_of_host(settings.network.hosts)
         logs += [WrapperReports(client, clock), TransferRecords(client, clock, attributes, find_site)]
-    return NetworkParts(logs, policy, RateSource(RateTable(now=clock(), policy=policy)))
+    return NetworkParts(logs, settings, RateSource(build_rate_table((), settings, clock())))
 
 
 def site_of_host(hosts: Mapping[str, str]) -> Callable[[str], Site | None]:

@@ -12,8 +12,6 @@ from hydrator.config import Settings
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.publish import Policy, PublishTarget
 
-from .policies import max_age_of
-
 _AD_LIFETIME = timedelta(minutes=15)
 """A collector forgets the site ads this long after the daemon ended; the hooks keep theirs."""
 _SITES_FILE_VALID = timedelta(hours=1)
@@ -39,7 +37,7 @@ def build_publish_targets(
         targets.append(PublishTarget(AdFilePublisher(publish.file.directory, clock), always))
     if publish.sites_file:
         policy = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
-        max_age = max_age_of(settings.daemon)
+        max_age = settings.daemon.job_max_age
         sites = SitesFilePublisher(
             publish.sites_file, valid_for=_SITES_FILE_VALID, max_age=max_age, clock=clock
         )

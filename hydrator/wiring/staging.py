@@ -9,7 +9,6 @@ from hydrator.config import Settings
 from hydrator.config.catalogues import RucioSource
 from hydrator.config.staging import StagingSettings
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.model import Site
 from hydrator.domain.network import RateLookup
 from hydrator.domain.ports import Clock, DataNeeds
 from hydrator.domain.staging_ports import Stager
@@ -63,7 +62,6 @@ class StagingParts:
         *,
         audit: AuditLog,
         rates: Callable[[], RateLookup | None],
-        is_retired: Callable[[Site], bool],
         bugs: BugReporter,
     ) -> StagingController | None:
         """Build the controller; None if the mode is off. *guard* returns why no call may begin now.
@@ -90,7 +88,7 @@ class StagingParts:
             never=self.all_settings.publish.never,
             fact_age=max(3 * timedelta(seconds=daemon.poll_seconds), timedelta(minutes=2)),
             needed={one.name: timedelta(hours=one.expiry_margin_hours) for one in rucio},
-            is_retired=is_retired,
+            is_retired=self.all_settings.sites.is_retired,
             rates=rates,
             bugs=bugs,
         )

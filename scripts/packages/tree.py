@@ -10,7 +10,8 @@ from pathlib import Path
 
 from typer._completion_shared import get_completion_script
 
-from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config
+from hydrator.config import Settings
+from hydrator.submit.pool_config import negotiator_config, schedd_config
 from testbed.wheelhouse import ROOT, our_wheel, wheels_for
 
 from .targets import CONFIG_FOLDER, DAEMON, HOOK, POOL, SUBMIT, Package, Target
@@ -47,7 +48,7 @@ def build_tree(package: Package, target: Target, root: Path) -> None:
         startd_text = _read_own("60-datalocality-startd.conf")
         _add_condor_configuration(root, package, "60-datalocality-startd.conf", startd_text)
     elif package is SUBMIT:
-        schedd_text = schedd_config(PoolPolicy())
+        schedd_text = schedd_config(Settings())
         _add_condor_configuration(root, package, "60-datalocality-schedd.conf", schedd_text)
     elif package is POOL:
         _add_condor_configuration(root, package, "60-datalocality-negotiator.conf", negotiator_config())

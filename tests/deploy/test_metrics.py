@@ -15,10 +15,9 @@ from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.domain.model import Site
 from hydrator.domain.text import link_to_page as links_to
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.server.metrics import HttpMetrics
 from testbed.prometheus import promtool
-from tests.factories import CAM, replica, view_of
+from tests.factories import CAM, replica, settings_with, view_of
 from tests.pages import blocks
 from tests.parts import needs
 from tests.unit.reconcile.test_reconciler import World
@@ -127,7 +126,7 @@ def series(sites: int, datasets: int) -> int:
     held = [replica(f"lofar:M{n}", site) for n in range(datasets) for site in names]
     pins = frozenset(one.did for one in held)
     Metrics(made, "0").record_cycle(
-        view_of(World(*held, sites=names, rules=ReconcilePolicy(pins=pins)).run()), 0.5
+        view_of(World(*held, sites=names, rules=settings_with(pins=pins)).run()), 0.5
     )
     return sum(len(family.samples) for family in made.collect())
 

@@ -16,13 +16,13 @@ from adapters.condor.collector import CollectorPublisher
 from adapters.condor.schedds import ScheddQueues
 from adapters.files.ad_files import AdFilePublisher
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from testbed.installation import wait_for
 from testbed.pool import Pool, SiteSpec
+from tests.factories import settings_with
 from tests.memory import MemoryCatalogue, system_clock
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -63,7 +63,7 @@ class Beside:
                 PublishTarget(self.collector, Policy(LIFETIME / 3, has_expiring_ads=True)),
                 PublishTarget(self.file, Policy(timedelta(0), has_expiring_ads=False)),
             ],
-            policy=ReconcilePolicy(pins=frozenset({PINNED})),
+            settings=settings_with(pins={PINNED}),
             clock=system_clock,
             state=ReconcileState(),
             store=None,

@@ -9,7 +9,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import classad2
@@ -17,9 +16,10 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 
 from hydrator import startd_cron
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did
-from hydrator.submit.pool_config import PoolPolicy, schedd_config
+from hydrator.submit.pool_config import schedd_config
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from testbed.ports import free_port
@@ -122,7 +122,7 @@ def world(htcondor_release: str) -> Iterator[World]:
     config = {
         "all": DAEMONS.format(far=far, far_port=port) + (CE / ROUTER).read_text("utf-8"),
         "collector": f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}",
-        "schedd": schedd_config(PoolPolicy(rounding_floor=timedelta(seconds=5))),
+        "schedd": schedd_config(Settings(), rounding_seconds=5),
     }
     with Pool.start(htcondor_release, sites, config) as pool:
         made = World(pool, far)
@@ -244,7 +244,7 @@ def summary_config(pool: Pool, folder: Path) -> str:
     ):
         assert text.count(shipped) == 1
         text = text.replace(shipped, ours)
-    return schedd_config(PoolPolicy()) + "SCHEDD_INTERVAL = 3\nSCHEDD_CRON_MAX_JOB_LOAD = 1\n" + text
+    return schedd_config(Settings()) + "SCHEDD_INTERVAL = 3\nSCHEDD_CRON_MAX_JOB_LOAD = 1\n" + text
 
 
 def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):

@@ -97,7 +97,7 @@ def test_rates_come_from_transfer_records_and_from_the_job_wrapper(place):
     link = place.links()["UK", "NL"]
     assert link["rate"]["origin"] == "transfer records"
     assert link["rate"]["bytes_per_second"] > 1e6
-    assert place.links()["NL", "UK"]["why_unknown"] == "no sample, and nothing configured"
+    assert place.links()["NL", "UK"]["rate"]["origin"] == "[network] default"
     assert place.sources()["transfer records"] == {}
 
     home = pool.user_home("alice")

@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from pathlib import Path
 
 import classad2
@@ -11,13 +10,14 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ExprTree
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
 from hydrator.domain.ads.expressions import JOB_RANK, REQUIREMENT
 from hydrator.domain.model import Did
-from hydrator.submit.pool_config import HOLD_SUBCODE, PoolPolicy, negotiator_config, schedd_config
+from hydrator.submit.pool_config import HOLD_SUBCODE, negotiator_config, schedd_config
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
-from tests.located import HELD, POLICY, Located, configured, description, record
+from tests.located import HELD, Located, configured, description, record
 from tests.schedd_text import SYSTEM, ScheddText
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -111,7 +111,7 @@ def test_times_that_the_user_sets_are_kept(located):
 
 
 def test_frontends_of_glideinwms_get_the_datasets_as_one_text(located):
-    with configured(located, PoolPolicy(glideinwms=True)):
+    with configured(located, Settings(jobs={"glideinwms": True})):
         assert located.ad(located.submit('{"ska:b", "ska:a"}', HELD))["RequiredDatasetsCSV"] == "ska:b,ska:a"
         assert located.ad(located.submit('{"ska:b"}', HELD))["RequiredDatasetsCSV"] == "ska:b"
 
@@ -151,9 +151,14 @@ CORPUS = (
 @pytest.mark.parametrize(
     ("policy", "how"),
     [
-        (PoolPolicy(), {}),
-        (PoolPolicy(), {"rank_only": True}),
-        (PoolPolicy(default_scope="s", glideinwms=True, never=("embargo:*",)), {"job_rank": True}),
+        (Settings(), {}),
+        (Settings(), {"rank_only": True}),
+        (
+            Settings(
+                daemon={"default_scope": "s"}, jobs={"glideinwms": True}, publish={"never": ("embargo:*",)}
+            ),
+            {"job_rank": True},
+        ),
     ],
     ids=["default", "rank only", "everything"],
 )
@@ -193,7 +198,8 @@ def schedd_ad(given: Mapping[str, str]) -> str:
 
 def test_configuration_read_twice_makes_the_same_jobs(located):
     once = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
-    with configured(located, more={"schedd": schedd_config(POLICY), "negotiator": negotiator_config()}):
+    again = {"schedd": schedd_config(Settings(), rounding_seconds=5), "negotiator": negotiator_config()}
+    with configured(located, more=again):
         twice = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
     for name in ("Rank", "DataLocalityHere", "DataLocalityRank"):
         assert str(twice.lookup(name)) == str(once.lookup(name)), name
@@ -297,7 +303,7 @@ def test_jobs_share_an_autocluster_when_they_want_the_same(located):
 
 
 def test_waiting_jobs_submitted_together_share_an_autocluster(located):
-    with configured(located, PoolPolicy()):
+    with configured(located, Settings()):
         located.holds()
         first = located.submit('{"ska:a"}', queue="queue 3")
         second = located.submit('{"ska:a"}')
@@ -405,7 +411,7 @@ def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may
     queries = {
         name: group.job_query for name, group in groups_of(deploy / "frontend-groups.xml", deploy).items()
     }
-    located.configure(PoolPolicy(rounding_floor=timedelta(seconds=5), glideinwms=True))
+    located.configure(Settings(jobs={"glideinwms": True}))
     require = located.submit('{"ska:a"}', HELD, '+DataLocality = "require"')
     waits = located.submit('{"ska:a", "ska:b"}', HELD, '+DataLocality = "wait"')
     waited = located.submit('{"ska:a"}', HELD, '+DataLocality = "wait"', "+DataLocalityMaxWait = 0")

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,14 +11,13 @@ from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import Did, QueuedJobs, Replica, ReplicaState, ScheddDemand
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState, view_datasets, view_sets
-from tests.factories import CAM, MINUTE, NOON, RAL, view_of
+from tests.factories import CAM, MINUTE, NOON, RAL, settings_with, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 
 NEVER = ("embargo:*", "lofar:secret?")
@@ -32,10 +30,11 @@ replicas = st.lists(
     unique_by=lambda one: (one.did, one.site),
 )
 jobs = st.lists(st.tuples(st.lists(all_dids, min_size=1, max_size=3), st.booleans()), max_size=5)
-rules = st.builds(
-    ReconcilePolicy,
-    pins=st.frozensets(all_dids, max_size=2),
-    patterns=st.sampled_from([(), ("*",), ("embargo:*",)]),
+rules = st.fixed_dictionaries(
+    {
+        "pins": st.frozensets(all_dids, max_size=2),
+        "patterns": st.sampled_from([(), ("*",), ("embargo:*",)]),
+    }
 )
 
 
@@ -64,7 +63,7 @@ def shown_texts(report: CycleReport, publisher: MemoryPublisher) -> Iterator[str
 
 @given(replicas, jobs, rules, st.booleans(), st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_no_published_text_has_a_name_that_matches(held, named, policy, was_public, is_broken):
+def test_no_published_text_has_a_name_that_matches(held, named, rules, was_public, is_broken):
     now = [NOON]
     catalogue = MemoryCatalogue("rucio", held, (CAM, RAL), clock=lambda: now[0])
     publisher = MemoryPublisher(clock=lambda: now[0])
@@ -74,7 +73,8 @@ def test_no_published_text_has_a_name_that_matches(held, named, policy, was_publ
     def run(never: tuple[str, ...], state: ReconcileState) -> tuple[CycleReport, ReconcileState]:
         target = PublishTarget(publisher, Policy(5 * MINUTE, has_expiring_ads=True))
         reconciler = Reconciler(
-            catalogues=[catalogue], queues=queues, targets=[target], policy=replace(policy, never=never),
+            catalogues=[catalogue], queues=queues, targets=[target],
+            settings=settings_with(**rules, never=never),
             clock=lambda: now[0], state=state, store=None,
         )  # fmt: skip
         reconciler.refresh_demand()

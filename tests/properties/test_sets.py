@@ -23,7 +23,7 @@ from hydrator.domain.model import (
 )
 from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads, redraft, sets_of
 from hydrator.reconcile.demand import DemandMemory, build_demand, update_demand_memory
-from tests.factories import HOUR, NOON, want
+from tests.factories import NOON, want
 
 THOROUGH = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HERE = Site("A")
@@ -141,7 +141,7 @@ def test_order_in_a_queue_changes_no_ad_also_where_room_is_short(jobs, random, l
             )
             for schedd in dict.fromkeys(name for name, *_ in rows)
         }
-        memory = update_demand_memory(DemandMemory(), answers, default_scope=None, keep_for=HOUR, now=NOON)
+        memory = update_demand_memory(DemandMemory(), answers, default_scope=None, now=NOON)
         demand = build_demand(memory, pins=DIDS[:1], matches=frozenset(DIDS[1:2]), now=NOON)
         here = {did: Fact(DatasetState.AVAILABLE, NOON) for did in DIDS[::2]}
         view = Snapshot({HERE: SiteFacts(NOON, here)})

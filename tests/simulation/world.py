@@ -27,18 +27,12 @@ from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import Did, Site, SiteAd, to_unix
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.publish import Policy, PublishTarget
-from hydrator.reconcile.rates import RateSource, RateTable
+from hydrator.reconcile.rates import RateSource
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
-from hydrator.wiring import (
-    NetworkParts,
-    Parts,
-    network_policy,
-    pacing_policy,
-    reconcile_policy,
-    site_mapping,
-)
+from hydrator.wiring.assembly import Parts
 from hydrator.wiring.condor import PoolParts
+from hydrator.wiring.network import NetworkParts, build_rate_table
 from hydrator.wiring.staging import build_staging_parts
 from tests.simulation.faults import Fault, Faults
 from tests.simulation.jobs import Pool, SlotAd
@@ -403,15 +397,15 @@ class World:
         return self._server
 
     def _assemble(self, process: Process, settings: Settings, clock: Any, get_url: Any) -> Parts:
-        mapping = site_mapping(settings.sites)
+        mapping = settings.sites.mapping
         served = ServedAds()
         always = Policy(refresh_after=timedelta(0), has_expiring_ads=False)
         expiring = Policy(refresh_after=timedelta(seconds=AD_LIFETIME / 3), has_expiring_ads=True)
-        policy = network_policy(settings)
         catalogues = [SimulatedCatalogue(self, process, name) for name in sorted(self.truth.sites)]
         loads = SimulatedLoads(self, process, "loads")
         pool = PoolParts(None, {}, None, loads, None, None, None, None)  # type: ignore[arg-type]
         return Parts(
+            settings=settings,
             catalogues=tuple(MappedCatalogue(one, mapping) if mapping else one for one in catalogues),
             publish_targets=(
                 PublishTarget(SimulatedPublisher(self, process, "file"), always),
@@ -419,11 +413,9 @@ class World:
                 PublishTarget(SimulatedPublisher(self, process, "collector", AD_LIFETIME), expiring),
             ),
             queues=SimulatedQueues(self, process, "schedds"),
-            policy=reconcile_policy(settings),
-            pacing_policy=pacing_policy(settings),
             pool=pool,
             served_ads=served,
-            network=NetworkParts((), policy, RateSource(RateTable(now=clock(), policy=policy))),
+            network=NetworkParts((), settings, RateSource(build_rate_table((), settings, clock()))),
             staging=build_staging_parts(settings, clock),
             logins={},
             recounts=(),

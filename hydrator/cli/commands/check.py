@@ -22,7 +22,9 @@ def check(
     from hydrator.config import load
     from hydrator.diagnostics.check.examine import examine
     from hydrator.diagnostics.check.findings import Level
-    from hydrator.wiring import assemble, build_check_inputs, system_clock
+    from hydrator.wiring import system_clock
+    from hydrator.wiring.assembly import assemble
+    from hydrator.wiring.checks import build_check_inputs
 
     settings = load(config)
     with (

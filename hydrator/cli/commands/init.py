@@ -325,7 +325,8 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
     Raises:
         PoolError, CatalogueError: the pool or a catalogue does not answer; the command then writes no file.
     """
-    from hydrator.wiring import assemble, system_clock
+    from hydrator.wiring import system_clock
+    from hydrator.wiring.assembly import assemble
 
     with closing(assemble(settings, system_clock)) as parts:
         slots = _count_slots_by_site(parts.pool.client, settings)

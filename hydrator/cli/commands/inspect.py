@@ -87,13 +87,12 @@ def datasets(
     from hydrator.reconcile.view import build_datasets
     from hydrator.state.store import Store
     from hydrator.submit.nearest_names import add_similar_names
-    from hydrator.wiring import reconcile_policy, system_clock
+    from hydrator.wiring import system_clock
 
     settings, now = load(config), system_clock()
-    policy = reconcile_policy(settings)
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        facts = load_facts(store, policy, now)
-    names = parse_dids(dids, policy.default_scope) if dids else sorted(facts.demand.dids)
+        facts = load_facts(store, settings, now)
+    names = parse_dids(dids, settings.daemon.default_scope) if dids else sorted(facts.demand.dids)
     if why:
         rows = provenance_rows(facts.memories, names, now=now)
         print_result(as_json, rows, lambda: show.print_provenance(rows, now))
@@ -109,12 +108,12 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     from hydrator.config import load
     from hydrator.state.network_rows import load_network
     from hydrator.state.store import Store
-    from hydrator.wiring import build_rate_table, network_policy, system_clock
+    from hydrator.wiring import system_clock
+    from hydrator.wiring.network import build_rate_table
 
     settings, now = load(config), system_clock()
-    policy = network_policy(settings)
     with Store.open_to_read(settings.daemon.state_dir) as store:
         record, ads = load_network(store), store.load().ads
-    table = build_rate_table(record, policy, now)
-    rates = build_network(table, ads.keys() | policy.sites, record.sources)
+    table = build_rate_table(record.samples, settings, now)
+    rates = build_network(table, ads.keys() | settings.network.sites, record.sources)
     print_result(as_json, rates, lambda: print_network(rates, now))

@@ -8,7 +8,6 @@ import typer
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.config import load
 from hydrator.submit.pool_config import negotiator_config, schedd_config, startd_config
-from hydrator.wiring import pool_policy
 
 
 class PoolRole(StrEnum):
@@ -36,11 +35,11 @@ def pool_config(
     ] = False,
 ) -> None:
     """Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK."""
-    policy = pool_policy(load(config))
+    settings = load(config)
     texts = {
-        PoolRole.SCHEDD: schedd_config(policy, rank_only=rank_only, job_rank=job_rank),
+        PoolRole.SCHEDD: schedd_config(settings, rank_only=rank_only, job_rank=job_rank),
         PoolRole.STARTD: startd_config(rank_only=rank_only),
-        PoolRole.NEGOTIATOR: negotiator_config(policy, rank_only=rank_only),
+        PoolRole.NEGOTIATOR: negotiator_config(rank_only=rank_only),
     }
     for part, text in texts.items():
         if role in {part, PoolRole.ALL}:

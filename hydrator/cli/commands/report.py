@@ -25,7 +25,8 @@ from hydrator.diagnostics.outcomes import (
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import from_unix
 from hydrator.domain.text import format_bytes, format_count, format_duration, format_percent, shorten_list
-from hydrator.wiring import build_job_history, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.condor import build_job_history
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 _SHOWN_SETS: Final = 10

@@ -37,7 +37,8 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.config import load
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
-    from hydrator.wiring import assemble, system_clock
+    from hydrator.wiring import system_clock
+    from hydrator.wiring.assembly import assemble
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
@@ -73,7 +74,8 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.database import owner_of
     from hydrator.state.store import Store
-    from hydrator.wiring import assemble, system_clock
+    from hydrator.wiring import system_clock
+    from hydrator.wiring.assembly import assemble
 
     settings = load(config)
     has_daemon = owner_of(settings.daemon.state_dir) is not None  # its own ads are no rival's

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from hydrator import wiring
 from hydrator.cli.options import parse_dids
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import print_problems, print_result
@@ -49,12 +48,10 @@ from hydrator.submit.nearest_names import (
     find_absent_dids,
     similar_name_patterns,
 )
-from hydrator.wiring import (
-    build_condor_client,
-    pool_policy,
-    reconcile_policy,
-    system_clock,
-)
+from hydrator.wiring import system_clock
+from hydrator.wiring.assembly import assemble
+from hydrator.wiring.catalogues import fetch_daemon_knowledge, fetch_staging
+from hydrator.wiring.condor import build_condor_client
 
 
 def print_answers(
@@ -76,7 +73,7 @@ def print_answers(
         known, problem = _load_daemon_knowledge(settings, now)
 
         def get_knowledge(wanted: frozenset[Did], keys: frozenset[str]) -> DaemonKnowledge | None:
-            knowledge = known or wiring.fetch_daemon_knowledge(settings, wanted, now, keys)
+            knowledge = known or fetch_daemon_knowledge(settings, wanted, now, keys)
             return _add_similar_names(settings, knowledge, wanted) if knowledge else None
 
         query = WhyQuery(
@@ -88,7 +85,7 @@ def print_answers(
             settings.publish.never,
             _build_staging_explainer(settings, now),
         )
-        max_age = int(pool_policy(settings).max_age.total_seconds())
+        max_age = int(settings.daemon.job_max_age.total_seconds())
         result = (
             ask_job(query, *job, schedd)
             if job
@@ -117,7 +114,7 @@ def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplai
     def explain_staging(dids: Sequence[Did], key: str | None) -> tuple[str, ...]:
         if staging is not None:
             return explain_for_job(staging, dids, now)
-        return wiring.fetch_staging(settings, key) if key else ()
+        return fetch_staging(settings, key) if key else ()
 
     return explain_staging
 
@@ -149,9 +146,7 @@ def _query_catalogues(
     settings: Settings, known: DaemonKnowledge | None, dids: frozenset[Did], now: datetime
 ) -> DaemonKnowledge:
     """Return *known*, or the daemon's answer, with catalogue answers about datasets that it does not poll."""
-    knowledge = (
-        known or wiring.fetch_daemon_knowledge(settings, dids, now) or DaemonKnowledge(now, Snapshot({}))
-    )
+    knowledge = known or fetch_daemon_knowledge(settings, dids, now) or DaemonKnowledge(now, Snapshot({}))
     if new := dids - knowledge.demanded_dids:
         with _open_catalogues(settings) as catalogues:
             if catalogues:
@@ -221,14 +216,14 @@ def _add_similar_names(
     with _open_catalogues(settings) as catalogues:
         if catalogues:
             return with_catalogue_answers(knowledge, catalogues, unknown, max_age=settings.daemon.max_age)
-    if fetched := wiring.fetch_daemon_knowledge(settings, unknown, knowledge.now):
+    if fetched := fetch_daemon_knowledge(settings, unknown, knowledge.now):
         return replace(knowledge, snapshot=_merge_snapshots(knowledge.snapshot, fetched.snapshot))
     return knowledge
 
 
 @contextmanager
 def _open_catalogues(settings: Settings) -> Iterator[Sequence[Catalogue]]:
-    with closing(wiring.assemble(settings, system_clock)) as parts:
+    with closing(assemble(settings, system_clock)) as parts:
         yield parts.catalogues
 
 
@@ -275,7 +270,7 @@ def _load_daemon_knowledge(settings: Settings, now: datetime) -> tuple[DaemonKno
     """Return the knowledge in the daemon's state; if the state is unreadable, return None and the reason."""
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            return load_facts(store, reconcile_policy(settings), now).knowledge, None
+            return load_facts(store, settings, now).knowledge, None
     except StateError as error:
         if settings.submit.daemon_url:
             return None, None  # the caller queries the daemon over HTTP later, when the datasets are known

@@ -20,14 +20,12 @@ class Link:
     Attributes:
         source: site with the data.
         destination: site of the jobs.
-        rate: rate for all readers together; null: unknown.
-        why_unknown: reason why the rate is unknown; empty if it is known.
+        rate: rate for all readers together.
     """
 
     source: Site
     destination: Site
-    rate: Rate | None
-    why_unknown: str
+    rate: Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Network:
 def build_network(table: RateTable, sites: Collection[Site], sources: Iterable[SourceStatus]) -> Network:
     """Return the rate of each pair of *sites*, and the state of the *sources* of rates."""
     pairs = permutations(sorted(sites), 2)
-    links = (Link(*pair, table.rate(*pair), table.why_unknown(*pair)) for pair in pairs)
+    links = (Link(*pair, rate) for pair in pairs if (rate := table.rate(*pair)))
     return Network(tuple(links), tuple(sources))
 
 
@@ -64,8 +62,6 @@ def print_network(network: Network, now: datetime) -> None:
 
 def _link_cells(link: Link, now: datetime) -> tuple[str, ...]:
     rate = link.rate
-    if rate is None:
-        return (link.source, link.destination, "unknown", link.why_unknown, "", "")
     age = (now - rate.measured_at).total_seconds() if rate.measured_at else None
     ago = "" if age is None else f"{format_duration(age)} ago"
     samples = format_count(rate.samples, "sample") if rate.samples else ""

@@ -18,7 +18,9 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
 from hydrator.domain.ports import Clock, JobHistory, Slots
 from hydrator.state.locality_hours import MAX_AGE, LocalityHourTable
-from hydrator.wiring import Parts, read_credentials, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.assembly import Parts
+from hydrator.wiring.secrets import read_credentials
 
 _log = structlog.get_logger("hydrator")
 

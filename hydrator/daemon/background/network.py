@@ -13,10 +13,11 @@ from hydrator.domain.errors import PoolError, StateError
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLog, TransferSample
 from hydrator.domain.ports import Clock
-from hydrator.reconcile.rates import RateTable, select_samples
+from hydrator.reconcile.rates import select_samples
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
 from hydrator.state.store import Store
-from hydrator.wiring import NetworkParts, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.network import NetworkParts, build_rate_table
 
 from .worker import BackgroundWorker
 
@@ -59,7 +60,7 @@ class NetworkTasks(BackgroundWorker):
 
     def _update(self, network: NetworkParts) -> None:
         """Read all sources; save the samples, replace the table of rates, and report failures once."""
-        sites = self._get_sites() | network.policy.sites
+        sites = self._get_sites() | network.settings.network.sites
         statuses: list[SourceStatus] = []
         samples = [sample for log in network.logs for sample in self._read_log(log, statuses)]
         self._apply(network, sites, samples, tuple(statuses))
@@ -92,7 +93,7 @@ class NetworkTasks(BackgroundWorker):
         except StateError as error:
             self._log_problems({"state": str(error)})
             return
-        table = RateTable(samples, now=now, policy=network.policy)
+        table = build_rate_table(samples, network.settings, now)
         network.rates.replace(table)
         self._metrics.set_transfer_samples(samples)
         self._log_problems(

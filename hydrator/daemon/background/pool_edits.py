@@ -6,12 +6,12 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
+from hydrator.config.daemon import SitesSettings
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import Turns
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.model import Site, SiteAd
 from hydrator.domain.ports import Merger, MergeResult
-from hydrator.reconcile.evaluate import ReconcilePolicy
 
 from .worker import BackgroundWorker, CycleOutput
 
@@ -42,19 +42,18 @@ class PoolEdits(BackgroundWorker):
         scheduler: BackgroundScheduler,
         turns: Turns,
         settings: Settings,
-        policy: ReconcilePolicy,
         merger: Merger | None,
     ) -> None:
         """Schedule the slot merge if it is enabled."""
         if merger:
             interval = settings.daemon.step_seconds
-            self._schedule_every(scheduler, turns, "merge", interval, self._merge, merger, policy)
+            self._schedule_every(scheduler, turns, "merge", interval, self._merge, merger, settings.sites)
 
-    def _merge(self, merger: Merger, policy: ReconcilePolicy) -> None:
+    def _merge(self, merger: Merger, sites: SitesSettings) -> None:
         """Merge the site ads into slots without a hook; report an exception as a bug, and continue."""
         output = self._get_cycle_output()
         try:
-            results = merger.run_once(_current_ads(output, policy), policy.is_retired)
+            results = merger.run_once(_current_ads(output, sites), sites.is_retired)
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._report_bug("merge")
             return
@@ -70,5 +69,5 @@ class PoolEdits(BackgroundWorker):
             _log.info("collector accepts the slot merge again", collector=collector)
 
 
-def _current_ads(output: CycleOutput, policy: ReconcilePolicy) -> Mapping[Site, SiteAd]:
-    return {site: ad for site, ad in output.ads.items() if not policy.is_retired(site)}
+def _current_ads(output: CycleOutput, sites: SitesSettings) -> Mapping[Site, SiteAd]:
+    return {site: ad for site, ad in output.ads.items() if not sites.is_retired(site)}

@@ -19,7 +19,8 @@ from hydrator.staging.overview import REPORT_NAME, StagingOverview, build_overvi
 from hydrator.staging.plan import Plan
 from hydrator.staging.table import Request, Write
 from hydrator.state.store import Store
-from hydrator.wiring import Parts, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.assembly import Parts
 
 from .worker import BackgroundWorker, CycleOutput
 
@@ -76,7 +77,6 @@ class StagingTasks(BackgroundWorker):
                 guard,
                 audit=self._record_call,
                 rates=parts.network.rates.current,
-                is_retired=parts.policy.is_retired,
                 bugs=self._bugs,
             )
         except StateError as error:

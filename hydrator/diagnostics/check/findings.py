@@ -20,7 +20,6 @@ from hydrator.domain.model import Site
 from hydrator.domain.ports import Catalogue, Queues
 from hydrator.domain.staging_ports import Stager
 from hydrator.domain.text import shorten_list
-from hydrator.reconcile.evaluate import ReconcilePolicy
 
 MAX_NAMES = 5
 
@@ -78,7 +77,6 @@ class CheckInputs:
     pool: CheckPoolClient | None
     """The client of the pool's first collector that answers."""
     queues: Queues | None
-    policy: ReconcilePolicy
     slot_attributes: Sequence[str]
     ad_folder: Path | None
     is_advertising: bool

@@ -6,14 +6,14 @@ from datetime import datetime
 
 from pydantic import TypeAdapter
 
+from hydrator.config import Settings
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.ads.openings import parse_row
 from hydrator.domain.model import DaemonKnowledge, Demand, Did
 from hydrator.domain.units import UnixTime
-from hydrator.reconcile.ads.site_ads import dids_without_room, draft_site_ads
+from hydrator.reconcile.ads.site_ads import BUDGET, dids_without_room, draft_site_ads
 from hydrator.reconcile.demand import build_demand
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.openings import REPORT_NAME as OPENINGS_REPORT
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import build_snapshot
@@ -99,7 +99,7 @@ class SavedFacts:
     unseen: Mapping[Did, str]
 
 
-def load_facts(store: Store, policy: ReconcilePolicy, now: datetime) -> SavedFacts:
+def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
     """Load the facts, with the ages that they have *now*.
 
     Raises:
@@ -107,17 +107,18 @@ def load_facts(store: Store, policy: ReconcilePolicy, now: datetime) -> SavedFac
     """
     state = store.load()
     matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
-    demand = build_demand(state.demand, pins=policy.pins, matches=matches, now=now, never=policy.never)
+    never = settings.publish.never
+    demand = build_demand(state.demand, pins=settings.pinned_dids, matches=matches, now=now, never=never)
     snapshot = build_snapshot(
-        state.memories, demand.dids, now=now, max_age=policy.max_age, never=policy.never
+        state.memories, demand.dids, now=now, max_age=settings.daemon.max_age, never=never
     )
     saved = parse_row(store.load_report(OPENINGS_REPORT))
-    polls = policy.guard_limits.confirming_polls
+    polls = settings.removal_guard.confirm_polls
     knowledge = DaemonKnowledge(
         now,
         snapshot,
         demand.dids,
-        dids_without_room=dids_without_room(draft_site_ads(snapshot, demand, budget=policy.budget)),
+        dids_without_room=dids_without_room(draft_site_ads(snapshot, demand, budget=BUDGET)),
         held_reasons={site: loss.text(polls) for site, loss in state.held_losses.items()},
         openings=saved.openings if saved else None,
         no_openings_reason=saved.none_reason if saved else None,

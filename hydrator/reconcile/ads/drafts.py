@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string, list_literal, nested_ad_literal
@@ -50,6 +50,10 @@ class Budget:
 
     line_bytes: int = 60_000
     ad_bytes: int = 240_000
+
+
+BUDGET: Final = Budget()
+"""The sizes that a collector and a startd of every supported release take."""
 
 
 class ListedDatasets(NamedTuple):

@@ -13,6 +13,7 @@ from hydrator.domain.model import Demand, Did, Site, SiteFacts, Snapshot
 from hydrator.reconcile.snapshot.merge import without_times
 
 from .drafts import (
+    BUDGET,
     Budget,
     Draft,
     add_openings,
@@ -33,6 +34,7 @@ from .set_lines import (
 )
 
 __all__ = [
+    "BUDGET",
     "Budget",
     "Draft",
     "add_openings",

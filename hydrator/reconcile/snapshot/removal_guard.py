@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from hydrator.config.safety import RemovalGuardSettings
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.text import format_count
 
@@ -116,23 +117,10 @@ def find_unnamed_sites(
 
 _MIN_TOTAL_LOSS = 2
 """If all datasets at all sites vanish, hold a loss of at least this many; a smaller loss may be real."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuardLimits:
-    """The limits of the guard: it holds a larger loss of datasets, so the ads keep the facts.
-
-    ``site_share`` (at one site) and ``all_share`` (at all sites) are shares, 0 to 1, of the listed and of
-    the AVAILABLE datasets. The guard does not hold a loss of fewer than ``min_datasets``, unless no dataset
-    is left. A hold ends after ``confirming_polls`` further polls with the same loss, each at least
-    ``poll_spacing`` after the previous one. ``confirming_polls`` = 0 turns the guard off.
-    """
-
-    site_share: float = 0.5
-    all_share: float = 0.3
-    min_datasets: int = 5
-    confirming_polls: int = 20
-    poll_spacing: timedelta = timedelta()
+_ALL_SHARE = 0.3
+"""The share of the datasets of all sites together; lower than that of a site, which may really be emptied."""
+_MIN_DATASETS = 5
+"""The guard does not hold a smaller loss at a site, unless no dataset is left there: users delete a few."""
 
 
 class HoldCause(StrEnum):
@@ -206,22 +194,22 @@ class _SiteLoss:
     is_site_read: bool
     previous: HeldLoss | None
 
-    def is_confirmation(self, now: datetime, limits: GuardLimits) -> bool:
+    def is_confirmation(self, now: datetime, poll_spacing: timedelta) -> bool:
         """Return True if the poll of this cycle counts as one more confirmation of the loss."""
         return bool(self.lost_dids) and (
-            self.previous is None or now - self.previous.last_confirmed_at >= limits.poll_spacing
+            self.previous is None or now - self.previous.last_confirmed_at >= poll_spacing
         )
 
-    def count_confirmations(self, now: datetime, limits: GuardLimits) -> dict[Did, int]:
+    def count_confirmations(self, now: datetime, poll_spacing: timedelta) -> dict[Did, int]:
         """Return, by missing dataset, the number of further polls that confirmed its loss."""
         last = self.previous.missing_polls if self.previous else {}
-        more = int(self.is_confirmation(now, limits))
+        more = int(self.is_confirmation(now, poll_spacing))
         lost = {did: last[did] + more if did in last else 0 for did in self.lost_dids}
         counts = lost | {did: last[did] for did in self.unread_dids}
         return {did: polls for did, polls in sorted(counts.items()) if did not in self.approved_dids}
 
     def hold(
-        self, missing_polls: Mapping[Did, int], cause: HoldCause, now: datetime, limits: GuardLimits
+        self, missing_polls: Mapping[Did, int], cause: HoldCause, now: datetime, poll_spacing: timedelta
     ) -> HeldLoss:
         """Return the held loss. The previous hold continues if one of its datasets is still missing."""
         last = self.previous
@@ -229,7 +217,7 @@ class _SiteLoss:
         return HeldLoss(
             started_at=last.started_at if last and is_same_hold else now,
             last_confirmed_at=last.last_confirmed_at
-            if last and not self.is_confirmation(now, limits)
+            if last and not self.is_confirmation(now, poll_spacing)
             else now,
             missing_polls=missing_polls,
             listed_count=self.listed_count,
@@ -283,7 +271,8 @@ class LossCheck:
         held_losses: the losses that the last cycle held.
         approved_losses: by site, the held datasets whose loss the operator approved.
         retired: sites that the operator removed.
-        limits: the limits above which the guard holds a loss.
+        settings: the share of a site above which the guard holds a loss, and the polls that confirm it.
+        poll_spacing: the shortest time between two polls that count as confirmations.
         now: aware UTC time of this cycle.
     """
 
@@ -293,23 +282,24 @@ class LossCheck:
     held_losses: Mapping[Site, HeldLoss]
     approved_losses: Mapping[Site, AbstractSet[Did]]
     retired: AbstractSet[Site]
-    limits: GuardLimits
+    settings: RemovalGuardSettings
+    poll_spacing: timedelta
     now: datetime
 
     def run(self) -> GuardResult:
         """Hold a loss that is too large: the returned memories keep the facts of the missing datasets."""
-        if not self.limits.confirming_polls:
+        if not self.settings.confirm_polls:
             return GuardResult(self.current)
         change = ListingChange(
             find_listings(self.previous, self.demanded_dids, self.retired),
             find_listings(self.current, self.demanded_dids, self.retired),
         )
         doubts = {site: self._doubt(loss) for site, loss in self._find_losses(change).items()}
-        causes = _find_causes(doubts, self.limits)
+        causes = _find_causes(doubts, self.settings.site_share)
         memories = self._hold_facts(doubts, causes)
         unnamed_sites = find_unnamed_sites(memories, self.demanded_dids, doubts.keys())
         holds = self._hold_unnamed(unnamed_sites, doubts) | {
-            site: doubts[site].loss.hold(doubts[site].missing_polls, cause, self.now, self.limits)
+            site: doubts[site].loss.hold(doubts[site].missing_polls, cause, self.now, self.poll_spacing)
             for site, cause in causes.items()
         }
         return GuardResult(memories, dict(sorted(holds.items())), self._release_reasons(doubts))
@@ -343,8 +333,8 @@ class LossCheck:
         )
 
     def _doubt(self, loss: _SiteLoss) -> _DoubtfulLoss:
-        confirmations = loss.count_confirmations(self.now, self.limits)
-        confirmed = {did for did, polls in confirmations.items() if polls >= self.limits.confirming_polls}
+        confirmations = loss.count_confirmations(self.now, self.poll_spacing)
+        confirmed = {did for did, polls in confirmations.items() if polls >= self.settings.confirm_polls}
         missing_polls = {did: polls for did, polls in confirmations.items() if did not in confirmed}
         return _DoubtfulLoss(loss, missing_polls, confirmed)
 
@@ -378,7 +368,7 @@ class LossCheck:
 
     def _release_reasons(self, doubts: Mapping[Site, _DoubtfulLoss]) -> dict[Site, dict[Did, str]]:
         """Return the datasets whose hold ended, and why. Do not reword: the history stores the reasons."""
-        reason = f"{format_count(self.limits.confirming_polls, 'further poll')} said that it is gone"
+        reason = f"{format_count(self.settings.confirm_polls, 'further poll')} said that it is gone"
         reasons = {
             site: dict.fromkeys(sorted(doubt.confirmed_dids), reason)
             | dict.fromkeys(sorted(doubt.loss.approved_dids), "gone, as the operator approved")
@@ -392,18 +382,18 @@ def _fact_at(memory: CatalogueMemory, site: Site, did: Did) -> Fact | None:
     return record.facts.get(site) if record else None
 
 
-def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: GuardLimits) -> dict[Site, HoldCause]:
+def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], site_share: float) -> dict[Site, HoldCause]:
     """Return the sites whose loss the guard holds, each with the cause.
 
-    A site that alone loses too many datasets is not part of the sum for ``all_share``.
+    A site that alone loses too many datasets is not part of the sum for all sites.
     """
     losing = {site for site, doubt in doubts.items() if doubt.missing_polls}
     is_nothing_left = all(doubt.is_everything_missing for doubt in doubts.values())
     missing_dids = {did for doubt in doubts.values() for did in doubt.missing_polls}
-    alone = {site for site in losing if _is_shrink([doubts[site]], limits.site_share, limits.min_datasets)}
+    alone = {site for site in losing if _is_shrink([doubts[site]], site_share, _MIN_DATASETS)}
     others = [doubt for site, doubt in doubts.items() if site not in alone]
     is_total_shrink = (is_nothing_left and len(missing_dids) >= _MIN_TOTAL_LOSS) or _is_shrink(
-        others, limits.all_share, limits.min_datasets
+        others, _ALL_SHARE, _MIN_DATASETS
     )
     causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
     # If the guard holds the loss of another site, it also holds the loss of a site that lost all its

@@ -24,12 +24,11 @@ from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
 from hydrator.domain.untrusted import MAX_AHEAD
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.store import Store
-from tests.factories import CAM, L1, NOON, RAL, ad, view_of
+from tests.factories import CAM, L1, NOON, RAL, ad, settings_with, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher
 
 LATEST = to_unix(NOON) + int(MAX_AHEAD.total_seconds()) - 1
@@ -273,7 +272,7 @@ def cycle_over(state: ReconcileState, publisher: MemoryPublisher, store: Store |
         catalogues=[catalogue],
         queues=None,
         targets=[PublishTarget(publisher, Policy(timedelta(0), has_expiring_ads=False))],
-        policy=ReconcilePolicy(pins=frozenset({L1})),
+        settings=settings_with(pins={L1}),
         clock=lambda: NOON,
         state=state,
         store=store,

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
-from datetime import timedelta
 
 import pytest
 import typer
@@ -85,9 +84,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
         '[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
     )
     queue = ScheddDemand(NOON, (QueuedJobs((L1,), 1),))
-    wanted = update_demand_memory(
-        DemandMemory(), {"schedd": queue}, default_scope=None, keep_for=timedelta(1), now=NOON
-    )
+    wanted = update_demand_memory(DemandMemory(), {"schedd": queue}, default_scope=None, now=NOON)
     with Store.open_to_write(folder / "state") as store:
         store.save(ReconcileState(memories={"list": memory(holding(replica()))}, demand=wanted))
     return f"{file}"

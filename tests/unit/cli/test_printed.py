@@ -5,7 +5,6 @@ import logging
 import os
 from contextlib import redirect_stdout
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 import structlog
@@ -160,9 +159,7 @@ def test_log_shows_unprintable_characters_as_escapes(style):
 
 def test_state_stores_invalid_names_of_jobs_as_printable_text():
     queue = ScheddDemand(NOON, (QueuedJobs((EVIL,), 1),))
-    memory = remember_demand(
-        DemandMemory(), {"schedd": queue}, default_scope=None, keep_for=timedelta(1), now=NOON
-    )
+    memory = remember_demand(DemandMemory(), {"schedd": queue}, default_scope=None, now=NOON)
     assert list(memory.rejected_texts) == [SAFE]
 
 

@@ -168,6 +168,11 @@ def test_all_problems_stand_in_one_report_each_with_its_key(problems):
     ]
 
 
+def test_a_default_scope_that_no_did_has_is_refused(problems):
+    (problem,) = problems('[daemon]\ndefault_scope = "a:b"\n' + FILE)
+    assert problem.startswith("daemon.default_scope: ")
+
+
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(problems):
     assert problems("[daemon]\npol_seconds = 3\n" + FILE) == [
         "daemon.pol_seconds: unknown key; did you mean poll_seconds?"

@@ -8,8 +8,6 @@ import pytest
 from hydrator.config import Settings, parse
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site
-from hydrator.reconcile.rates import NetworkPolicy
-from hydrator.wiring import network_policy
 
 FILE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
 LINK = '[[network.links]]\nsource = "UK"\ndestination = "NL"\ngbit_per_second = 2\n'
@@ -19,13 +17,9 @@ def parsed(text: str) -> Settings:
     return parse(tomllib.loads(FILE + text), folder=Path("/"), origin="config.toml")
 
 
-def test_rates_of_the_configuration_are_in_bytes_per_second():
-    text = "[network]\ndefault_gbit_per_second = 0.5\n[network.uplinks.UK]\ngbit_per_second = 10\n"
-    settings = parsed(text + LINK + "[sites.reads.NL]\nUK = 0.3\n")
-    uk, nl = Site("UK"), Site("NL")
-    assert network_policy(settings) == NetworkPolicy({(uk, nl): 250e6}, {uk: 1.25e9}, 62.5e6, {nl: {uk: 0.3}})
-    assert network_policy(settings).sites == {uk, nl}
-    assert network_policy(parsed("")) == NetworkPolicy(default=125e6)
+def test_sites_with_a_rate_are_those_of_links_and_uplinks():
+    network = parsed("[network.uplinks.DE]\ngbit_per_second = 10\n" + LINK).network
+    assert network.sites == {Site("UK"), Site("NL"), Site("DE")}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from hydrator.domain.model import (
     ReplicaState,
     Snapshot,
 )
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.merge import FactRows
@@ -36,7 +35,7 @@ from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState, view_datasets
-from tests.factories import CAM, L1, NOON
+from tests.factories import CAM, L1, NOON, settings_with
 from tests.memory import MemoryCatalogue
 
 pytestmark = pytest.mark.outside
@@ -89,7 +88,7 @@ class Cycles:
             ],
             queues=None,
             targets=(),
-            policy=ReconcilePolicy(pins=frozenset({L1})),
+            settings=settings_with(pins={L1}),
             clock=self._clock,
             state=ReconcileState(),
             store=None,

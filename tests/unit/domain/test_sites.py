@@ -14,7 +14,6 @@ from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import Settings
 from hydrator.domain.model import ReplicaState, Seen, Site
 from hydrator.domain.sites import MappedCatalogue, SiteMapping
-from hydrator.wiring import site_mapping
 from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen
 from tests.memory import MemoryCatalogue
@@ -89,8 +88,8 @@ def test_the_configuration_says_aliases_and_costs():
     settings = Settings.model_validate(
         {"sites": {"aliases": {"UKSRC": "RAL"}, "reads": {"CAM": {"RAL": 0.3}}}}
     )
-    assert site_mapping(settings.sites) == SiteMapping({Site("UKSRC"): RAL}, {CAM: {RAL: 0.3}})
-    assert not site_mapping(Settings.model_validate({}).sites)
+    assert settings.sites.mapping == SiteMapping({Site("UKSRC"): RAL}, {CAM: {RAL: 0.3}})
+    assert not Settings().sites.mapping
 
 
 # Rucio's storage elements, as Site Capabilities knows them

@@ -99,7 +99,7 @@ def test_reference_lists_exactly_the_existing_attributes():
     made = {name for name, _ in ad("lofar:L1").attributes}
     optional = {*contract.OPENING_ATTRIBUTES}
     assert made <= contract.ON_SLOTS.keys() <= made | optional
-    text = poolconfig.schedd_config(poolconfig.PoolPolicy(glideinwms=True))
+    text = poolconfig.schedd_config(poolconfig.Settings(jobs={"glideinwms": True}))
     written = set(re.findall(r"\b(?:EVAL)?SET ((?:RequiredD|DataL)\w+)", text))
     written |= {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES, START_ATTRIBUTE}
     of_users = {contract.KEY_FOR, contract.EXPECTED_SECONDS, contract.MAX_WAIT}

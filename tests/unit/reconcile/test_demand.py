@@ -28,9 +28,7 @@ def unkeyed(*datasets: str, jobs: int = 1, key: str | None = None) -> QueuedJobs
 
 
 def asked(memory=None, *, now=NOON, default_scope=None, **answers) -> DemandMemory:
-    return update_demand_memory(
-        memory or DemandMemory(), answers, default_scope=default_scope, keep_for=KEEP, now=now
-    )
+    return update_demand_memory(memory or DemandMemory(), answers, default_scope=default_scope, now=now)
 
 
 def wanted(memory, pins=(), found=frozenset(), now=NOON):

@@ -1,20 +1,16 @@
 """What was decided, kept and bounded."""
 
-from dataclasses import replace
-
 import pytest
 
 from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
-from hydrator.reconcile.snapshot.removal_guard import GuardLimits
 from hydrator.reconcile.state import Approve
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.site_history import MAX_AGE, MAX_CHANGES_PER_SITE
 from hydrator.state.store import Store
-from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, ad, replica
+from tests.factories import BOUND, CAM, L1, L2, MINUTE, NOON, OSO, RAL, ad, replica, settings_with
 from tests.memory import MemoryCatalogue, MemoryPublisher
 
 POLICY = Policy(refresh_after=MINUTE, has_expiring_ads=True)
@@ -31,7 +27,7 @@ class World:
         self.store = Store.open_to_write(folder)
         self.orders = CommandQueue(folder)
         self.orders.prepare()
-        self.rules = ReconcilePolicy(pins=frozenset({L1, L2}), **rules)
+        self.rules = {"pins": {L1, L2}} | rules
         self.cycle = self.started()
 
     def started(self) -> Reconciler:
@@ -39,7 +35,7 @@ class World:
             catalogues=[self.catalogue],
             queues=None,
             targets=[PublishTarget(self.publisher, POLICY)],
-            policy=self.rules,
+            settings=settings_with(**self.rules),
             clock=lambda: self.now,
             state=self.store.load(),
             store=self.store,
@@ -47,7 +43,7 @@ class World:
         )
 
     def restart(self, **changed_rules):
-        self.rules = replace(self.rules, **changed_rules)
+        self.rules |= changed_rules
         self.cycle = self.started()
 
     def run(self, *replicas, after=MINUTE):
@@ -96,7 +92,7 @@ def test_cycle_without_changes_adds_no_history_entry(world):
 
 
 def test_history_says_why_a_dataset_left(world, tmp_path):
-    world.restart(pins=frozenset({L2}))
+    world.restart(pins={L2})
     world.run(replica(L1))
     assert world.changes() == [(L1, "AVAILABLE", None, "no longer demanded")]
     world.restart(pins=frozenset({L1, L2}))
@@ -106,10 +102,13 @@ def test_history_says_why_a_dataset_left(world, tmp_path):
 
 
 def test_history_names_unknown_and_released_datasets_as_such(world):
-    world.restart(guard_limits=GuardLimits(confirming_polls=1, min_datasets=1))
+    many = [Did(f"lofar:L{n}") for n in range(1, 7)]
+    world.restart(pins=many, confirm_polls=1)
+    world.run(*map(replica, many))
     world.run()
     world.run()
-    assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll said that it is gone")]
+    reason = "1 further poll said that it is gone"
+    assert world.changes() == [(did, "AVAILABLE", None, reason) for did in many]
     world.run(replica(L1))
     world.catalogue.is_broken = True
     world.run(after=BOUND + MINUTE)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.ads.openings import (
     MAX_LINE_BYTES,
@@ -23,12 +24,11 @@ from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot,
 from hydrator.domain.network import Rate
 from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, RunningJobs, ScheddLoad, SlotGroup
 from hydrator.reconcile.ads.drafts import add_openings
-from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
+from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.openings import (
     MAX_LOAD_AGE,
     OpeningsSaver,
     Pacer,
-    PacingPolicy,
     read_reads,
     read_sets,
     read_waiting,
@@ -178,8 +178,9 @@ class AtOnce(Threads):
         return None
 
 
-def pacer_of(loads, get_rates=Rates, **policy) -> Pacer:
-    return Pacer(loads, get_rates, PacingPolicy(**policy), threads=AtOnce())
+def pacer_of(loads, get_rates=Rates, poll_seconds=30, **network) -> Pacer:
+    settings = Settings(daemon={"poll_seconds": poll_seconds}, network=network)
+    return Pacer(settings, loads, get_rates, threads=AtOnce())
 
 
 def paced(given: PoolLoad, now=NOON, **policy) -> Pacer:
@@ -215,7 +216,7 @@ def test_without_jobs_or_slots_nothing_is_opened_and_the_reason_is_named(given, 
 
 
 def test_daemon_that_asks_no_schedd_opens_nothing():
-    pacer = Pacer()
+    pacer = Pacer(Settings())
     assert pacer.make(VIEW, WANTED, NOON) is None
     assert "ask_schedds" in pacer.last.none_reason
 
@@ -341,7 +342,7 @@ def thought(state=None, openings=None, now=NOON):
         {},
         WANTED,
         published_generations={},
-        policy=ReconcilePolicy(),
+        settings=Settings(),
         now=now,
         make_openings=lambda _: openings,
     )

@@ -3,18 +3,19 @@
 import random
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hydrator.config.network import NetworkSettings
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.reconcile.rates import (
     MAX_SAMPLES_OF_LINK,
     MAX_SAMPLES_OF_USER,
     MIN_BYTES,
-    NetworkPolicy,
     RateTable,
     count_readers,
     is_plausible,
@@ -39,9 +40,14 @@ def sample(seconds=10.0, age=MIN, gigabytes=1.0, user="alice", readers=1.0, **mo
     )
 
 
-def rate_of(samples, source=UK, destination=NL, **more):
-    found = RateTable(samples, now=NOON, **more).rate(source, destination)
-    return found and found.bytes_per_second
+def table_of(samples=(), reads=MappingProxyType({}), **network):
+    return RateTable(samples, now=NOON, network=NetworkSettings(**network), reads=reads)
+
+
+def rate_of(samples, source=UK, destination=NL):
+    """The measured rate."""
+    found = table_of(samples).rate(source, destination)
+    return found.bytes_per_second if found.samples else None
 
 
 THREE = [sample(seconds) for seconds in (10, 20, 40)]
@@ -49,7 +55,7 @@ THREE = [sample(seconds) for seconds in (10, 20, 40)]
 
 def test_rate_is_the_median_with_its_origin_age_and_samples():
     samples = [sample(10, 3 * MIN), sample(20, 2 * MIN), sample(40, 5 * MIN)]
-    rate = RateTable(samples, now=NOON).rate(UK, NL)
+    rate = table_of(samples).rate(UK, NL)
     assert rate.bytes_per_second == 50e6
     assert (rate.origin, rate.samples, rate.measured_at) == ("job wrapper", 3, NOON - 2 * MIN)
 
@@ -57,7 +63,6 @@ def test_rate_is_the_median_with_its_origin_age_and_samples():
 @pytest.mark.parametrize("samples", [[], THREE[:1], THREE[:2]])
 def test_fewer_than_three_samples_are_never_used(samples):
     assert rate_of(samples) is None
-    assert rate_of(samples, policy=NetworkPolicy(default=7.0)) == 7.0
 
 
 @pytest.mark.parametrize(
@@ -124,47 +129,35 @@ def test_one_user_moves_the_rate_between_those_of_others_only(invented):
 
 
 def test_learned_uplink_of_the_source_serves_sites_without_samples():
-    table = RateTable(THREE, now=NOON, policy=NetworkPolicy(default=1.0))
+    table = table_of(THREE)
     assert table.rate(UK, DE).bytes_per_second == 50e6
     assert table.rate(UK, DE).origin == "job wrapper to all sites"
     assert table.rate(DE, UK).origin == "[network] default"
 
 
-COSTS = {NL: {UK: 0.3}}
-FULL = NetworkPolicy({(UK, NL): 4e6}, {UK: 5e6}, 8e6, COSTS)
+COSTS = {"reads": {NL: {UK: 0.3}}}
+UPLINK = {"uplinks": {UK: {"gbit_per_second": 5}}}
+LINK = {"links": [{"source": UK, "destination": NL, "gbit_per_second": 4}]}
 
 
 @pytest.mark.parametrize(
-    ("policy", "rate", "origin"),
+    ("given", "rate", "origin"),
     [
-        (FULL, 4e6, "[[network.links]]"),
-        (replace(FULL, links={}), 5e6, "[network.uplinks]"),
-        (NetworkPolicy(default=8e6, read_costs=COSTS), 4e6, "[sites.reads] 0.3"),
-        (NetworkPolicy(default=8e6), 8e6, "[network] default"),
-        (NetworkPolicy(read_costs=COSTS), None, None),
+        (COSTS | UPLINK | LINK, 500e6, "[[network.links]]"),
+        (COSTS | UPLINK, 625e6, "[network.uplinks]"),
+        (COSTS | {"default_gbit_per_second": 8}, 500e6, "[sites.reads] 0.3"),
+        ({"default_gbit_per_second": 8}, 1e9, "[network] default"),
+        ({}, 125e6, "[network] default"),
     ],
 )
-def test_first_source_with_an_answer_decides(policy, rate, origin):
-    found = RateTable(now=NOON, policy=policy).rate(UK, NL)
-    assert (found and found.bytes_per_second, found and found.origin) == (rate, origin)
-    measured = RateTable(THREE, now=NOON, policy=policy).rate(UK, NL)
-    assert measured.bytes_per_second == 50e6
+def test_first_source_with_an_answer_decides(given, rate, origin):
+    found = table_of(**given).rate(UK, NL)
+    assert (found.bytes_per_second, found.origin) == (rate, origin)
+    assert table_of(THREE, **given).rate(UK, NL).bytes_per_second == 50e6
 
 
 def test_a_site_has_no_rate_to_itself():
-    assert rate_of(THREE, UK, UK, policy=FULL) is None
-
-
-@pytest.mark.parametrize(
-    ("samples", "reason"),
-    [
-        ([], "no sample, and nothing configured"),
-        (THREE[:2], "2 of 3 samples, and nothing configured"),
-        (THREE, ""),
-    ],
-)
-def test_table_says_why_a_rate_is_unknown(samples, reason):
-    assert RateTable(samples, now=NOON).why_unknown(UK, NL) == reason
+    assert table_of(THREE, **LINK).rate(UK, UK) is None
 
 
 def test_rate_is_of_the_link_for_all_its_readers():

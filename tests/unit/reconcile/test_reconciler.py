@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from hydrator.config import Settings
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.ads.dataset_sets import set_key
@@ -25,9 +26,8 @@ from hydrator.domain.model import (
     Withdraw,
     to_unix,
 )
-from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
-from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
+from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.misses import Miss
 from hydrator.reconcile.publish import PublishTarget, apply_plan
 from hydrator.reconcile.reconciler import Reconciler, read_all
@@ -35,7 +35,23 @@ from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import LeftOutView
 from hydrator.state.store import Store
-from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, holding, replica, view_of
+from tests.factories import (
+    CAM,
+    HOUR,
+    L1,
+    L2,
+    L3,
+    MINUTE,
+    NOON,
+    RAL,
+    ad,
+    demand,
+    holding,
+    replica,
+    settings_with,
+    view_of,
+    want,
+)
 from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from tests.unit.reconcile.cycles import POLICY, build_cycle
 
@@ -58,7 +74,7 @@ class Clock:
 class World:
     """A cycle over parts in memory, each of which a test may break."""
 
-    def __init__(self, *replicas, rules=ReconcilePolicy(pins=frozenset({L1, L2})), sites=(CAM, RAL), **more):  # noqa: B008
+    def __init__(self, *replicas, rules=settings_with(pins={L1, L2}), sites=(CAM, RAL), **more):  # noqa: B008
         self.clock = Clock()
         self.catalogue = MemoryCatalogue("rucio", replicas, sites, clock=self.clock)
         self.other = MemoryCatalogue("dmapi", (), (), clock=self.clock)
@@ -67,11 +83,11 @@ class World:
         self.queues = MemoryQueues()
         self.cycle = self.restarted(rules=rules, **more)
 
-    def restarted(self, *, rules=ReconcilePolicy(), state=None, **more) -> Reconciler:  # noqa: B008
+    def restarted(self, *, rules=Settings(), state=None, **more) -> Reconciler:  # noqa: B008
         """A new daemon with this state (None: it was lost) in the same world."""
         parts = {"catalogues": [self.catalogue, self.other], "queues": self.queues, **more}
         state = state or ReconcileState()
-        return build_cycle([self.collector, self.file], self.clock, policy=rules, state=state, **parts)
+        return build_cycle([self.collector, self.file], self.clock, settings=rules, state=state, **parts)
 
     def run(self, after: timedelta = timedelta()) -> CycleReport:
         self.clock.turn(after)
@@ -123,7 +139,7 @@ def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
         return ticking.now
 
     world.catalogue = MemoryCatalogue("rucio", world.catalogue.replicas, clock=tick)
-    cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1, L2})))
+    cycle = world.restarted(rules=settings_with(pins={L1, L2}))
     cycle.run()
     assert world.collector.ads[CAM].as_of == NOON
     assert ages(world.collector) == "[]"
@@ -175,7 +191,7 @@ def test_a_plan_that_sends_nothing_only_looks():
 def test_planning_sends_nothing_saves_nothing_and_leaves_the_state_unchanged(tmp_path):
     world = World(replica(L1, CAM))
     with Store.open_to_write(tmp_path) as store:
-        cycle = world.restarted(store=store, rules=ReconcilePolicy(patterns=("*",)))
+        cycle = world.restarted(store=store, rules=settings_with(patterns=("*",)))
         assert actions(cycle.plan()) == [Publish, Publish]
         assert cycle.state == ReconcileState()
         assert world.collector.ads == {}
@@ -209,7 +225,7 @@ def test_the_state_is_on_disk_before_anything_is_sent(tmp_path):
         cycle = world.restarted(
             store=store,
             targets=[PublishTarget(watching, POLICY)],
-            rules=ReconcilePolicy(pins=frozenset({L1})),
+            rules=settings_with(pins={L1}),
         )
         cycle.run()
         (then,) = watching.on_disk
@@ -239,7 +255,7 @@ def test_failed_save_stops_no_publishing_and_is_reported():
 def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
     world = World(replica(L1, CAM))
     with Store.open_to_write(tmp_path) as store:
-        cycle = world.restarted(store=store, rules=ReconcilePolicy(pins=frozenset({L1})))
+        cycle = world.restarted(store=store, rules=settings_with(pins={L1}))
         cycle.run()
         world.collector.is_broken = True
         cycle.run()
@@ -248,7 +264,7 @@ def test_unreachable_publisher_leaves_its_last_readback_on_disk(tmp_path):
 
 
 def test_letter_case_clashes_are_reported_and_in_no_ad():
-    world = World(replica(L1, CAM), replica(LOWER, RAL), rules=ReconcilePolicy(pins=frozenset({L1})))
+    world = World(replica(L1, CAM), replica(LOWER, RAL), rules=settings_with(pins={L1}))
     report = world.run()
     assert states(world.collector) == states(world.collector, RAL) == "[]"
     assert view_of(report).demand.clashes == ((L1, LOWER),)
@@ -270,7 +286,7 @@ def test_refresh_demand_returns_the_newly_demanded_datasets():
 
 
 def test_a_collector_that_is_down_takes_no_demand_away_however_long_and_is_no_error_once_it_is_back():
-    world = World(rules=ReconcilePolicy())
+    world = World(rules=Settings())
     world.queues.queues = {"ap1": queue(L1)}
     world.cycle.refresh_demand()
     world.queues.is_broken = True
@@ -285,14 +301,14 @@ def test_a_collector_that_is_down_takes_no_demand_away_however_long_and_is_no_er
 
 
 def test_demand_without_schedds_has_only_pins_and_patterns():
-    world = World(rules=ReconcilePolicy())
-    cycle = world.restarted(queues=None, rules=ReconcilePolicy(pins=frozenset({L1})))
+    world = World(rules=Settings())
+    cycle = world.restarted(queues=None, rules=settings_with(pins={L1}))
     assert cycle.refresh_demand() == frozenset()
     assert cycle.demand.dids == {L1}
 
 
 def test_pattern_matches_are_demanded_and_kept_while_the_search_fails():
-    world = World(replica(L1), replica("ska:9"), rules=ReconcilePolicy(patterns=("lofar:*",)))
+    world = World(replica(L1), replica("ska:9"), rules=settings_with(patterns=("lofar:*",)))
     assert world.run().demand.dids == {L1}
     world.catalogue.is_broken = True
     assert world.run(MINUTE).demand.dids == {L1}
@@ -304,7 +320,7 @@ def test_pattern_matches_are_demanded_and_kept_while_the_search_fails():
 
 
 def test_former_pattern_match_stays_demanded_until_it_is_read():
-    world = World(replica(L1), rules=ReconcilePolicy(patterns=("lofar:*",)))
+    world = World(replica(L1), rules=settings_with(patterns=("lofar:*",)))
     world.run()
     world.catalogue.replicas, world.catalogue.unseen_reasons = (), {L1: "timeout"}
     for _ in range(3):
@@ -316,9 +332,9 @@ def test_former_pattern_match_stays_demanded_until_it_is_read():
 
 
 def test_narrower_pattern_drops_its_former_matches():
-    world = World(replica(L1), replica(L2), rules=ReconcilePolicy(patterns=("lofar:*",)))
+    world = World(replica(L1), replica(L2), rules=settings_with(patterns=("lofar:*",)))
     world.run()
-    world.cycle = world.restarted(rules=ReconcilePolicy(patterns=(L1,)), state=world.cycle.state)
+    world.cycle = world.restarted(rules=settings_with(patterns=(L1,)), state=world.cycle.state)
     world.run(MINUTE)
     world.run(MINUTE)
     assert states(world.collector) == f"['{L1}'=\"AVAILABLE\"]"
@@ -332,17 +348,17 @@ def test_catalogues_are_not_searched_without_patterns():
 
 
 def test_a_catalogue_never_found_anything_when_it_could_never_say():
-    world = World(rules=ReconcilePolicy(patterns=("*",)))
+    world = World(rules=settings_with(patterns=("*",)))
     world.catalogue.is_broken = True
     world.run()
     assert world.cycle.state.pattern_matches == {"dmapi": frozenset()}
 
 
 def test_matches_of_an_earlier_configuration_are_not_wanted_any_more():
-    world = World(replica(L1, CAM), replica(L2, CAM), rules=ReconcilePolicy(patterns=("*",)))
+    world = World(replica(L1, CAM), replica(L2, CAM), rules=settings_with(patterns=("*",)))
     world.run()
     world.catalogue.is_broken = True
-    world.cycle = world.restarted(rules=ReconcilePolicy(patterns=("*L2",)), state=world.cycle.state)
+    world.cycle = world.restarted(rules=settings_with(patterns=("*L2",)), state=world.cycle.state)
     world.run(MINUTE)
     assert world.cycle.demand.dids == {L2}
 
@@ -368,7 +384,7 @@ def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
 
 def lost(world, *, rules=None, **more) -> World:
     """The same world with a daemon that lost its state; the next schedd of its pool is silent."""
-    rules = rules or ReconcilePolicy(pins=frozenset({L2}))
+    rules = rules or settings_with(pins={L2})
     world.cycle = world.restarted(rules=rules, **more)
     return world
 
@@ -376,7 +392,7 @@ def lost(world, *, rules=None, **more) -> World:
 @pytest.fixture
 def wanted_by_two():
     """A world in which two schedds want a dataset each, both published, before its state is lost."""
-    world = World(replica(L1, CAM), replica(L2, CAM), rules=ReconcilePolicy())
+    world = World(replica(L1, CAM), replica(L2, CAM), rules=Settings())
     world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
     world.ask_and_run(timedelta())
     assert L1 in states(world.collector)
@@ -408,7 +424,7 @@ def test_a_saved_state_that_cannot_be_read_withdraws_nothing(tmp_path):
             store._db.execute("update known set body = '[broken'")
     before = dict(world.collector.ads)
     with Store.open_to_write(tmp_path) as store:
-        lost(world, state=store.load(), store=store, rules=ReconcilePolicy(pins=frozenset({L1})))
+        lost(world, state=store.load(), store=store, rules=settings_with(pins={L1}))
         assert "state.sqlite.damaged-1" in store.damage_report
         world.catalogue.is_broken = True
         assert actions(world.run(MINUTE)) == [Keep, Keep]
@@ -445,7 +461,7 @@ def test_lost_state_leaves_published_ads_unchanged_until_schedds_answer(wanted_b
 def test_lost_state_withholds_ads_after_a_restart_that_cannot_list_the_schedds(wanted_by_two):
     world = wanted_by_two
     world.ask_and_run()  # the state now has the demand of ap2, and that of ap1 is still unknown
-    world.cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L2})), state=world.cycle.state)
+    world.cycle = world.restarted(rules=settings_with(pins={L2}), state=world.cycle.state)
     world.queues.is_broken = True
     reasons = world.ask_and_run().held_reasons
     assert reasons[CAM].startswith("the demand of all schedds is not known yet")
@@ -492,7 +508,7 @@ def test_lost_state_and_incomplete_catalogue_leave_published_ads_unchanged(how):
     world = World(replica(L1, CAM))
     world.other.replicas = (replica(L2, CAM),)
     world.run()
-    lost(world, rules=ReconcilePolicy(pins=frozenset({L1, L2})))
+    lost(world, rules=settings_with(pins={L1, L2}))
     if how == "broken":
         world.other.is_broken = True
     elif how == "blind":
@@ -528,21 +544,21 @@ class Unsearchable(MemoryCatalogue):
 
 
 def test_lost_state_and_a_failed_search_leave_published_ads_unchanged():
-    world = World(replica(L1, CAM), rules=ReconcilePolicy(patterns=("*",)))
+    world = World(replica(L1, CAM), rules=settings_with(patterns=("*",)))
     world.run()
     searchable, world.catalogue = world.catalogue, Unsearchable("rucio", world.catalogue.replicas, (CAM, RAL))
-    lost(world, rules=ReconcilePolicy(patterns=("*",)))
+    lost(world, rules=settings_with(patterns=("*",)))
     world.cycle.refresh_demand()
     why = "catalogue rucio has not been searched for the patterns yet"
     assert world.run(MINUTE).held_reasons[CAM].startswith(why)
     assert L1 in states(world.collector)
-    lost(world, rules=ReconcilePolicy(patterns=("*",)), catalogues=[searchable])
+    lost(world, rules=settings_with(patterns=("*",)), catalogues=[searchable])
     assert world.ask_and_run().held_reasons == {}
     assert L1 in states(world.collector)
 
 
 def test_retired_site_is_withdrawn_even_without_state(wanted_by_two):
-    world = lost(wanted_by_two, rules=ReconcilePolicy(pins=frozenset({L2}), retired=frozenset({RAL})))
+    world = lost(wanted_by_two, rules=settings_with(pins={L2}, retired=frozenset({RAL})))
     world.ask_and_run()
     assert set(world.collector.ads) == {CAM}
 
@@ -555,19 +571,17 @@ def test_evaluate_keeps_the_state_that_it_does_not_decide():
         demand=DemandMemory((RememberedJobs("ap", (L1,), 1, NOON, set_key((L1,))),)),
         pattern_matches={"rucio": frozenset({L2})},
     )
-    after = evaluate(
-        state, {}, demand(L1), published_generations={}, policy=ReconcilePolicy(), now=NOON
-    ).state
+    after = evaluate(state, {}, demand(L1), published_generations={}, settings=Settings(), now=NOON).state
     assert (after.demand, after.pattern_matches) == (state.demand, state.pattern_matches)
 
 
 def test_a_catalogue_taken_out_of_the_configuration_is_forgotten():
     both = {"a": holding(replica(L1, CAM)), "b": holding(replica(L2, CAM))}
     state = evaluate(
-        ReconcileState(), both, demand(L1, L2), published_generations={}, policy=ReconcilePolicy(), now=NOON
+        ReconcileState(), both, demand(L1, L2), published_generations={}, settings=Settings(), now=NOON
     ).state
     after = evaluate(
-        state, {"a": both["a"]}, demand(L1, L2), published_generations={}, policy=ReconcilePolicy(), now=NOON
+        state, {"a": both["a"]}, demand(L1, L2), published_generations={}, settings=Settings(), now=NOON
     )
     assert set(after.state.memories) == {"a"}
     assert set(after.snapshot.sites[CAM].facts) == {L1}
@@ -590,7 +604,7 @@ def test_summary_of_a_cycle_names_all_that_an_operator_needs():
 
 def test_held_loss_is_in_summary_log_and_metrics():
     many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
-    world = World(*many, rules=ReconcilePolicy(pins=frozenset(one.did for one in many)))
+    world = World(*many, rules=settings_with(pins=(one.did for one in many)))
     world.run()
     world.catalogue.replicas = ()
     report = world.run(MINUTE)
@@ -640,7 +654,7 @@ def test_storage_elements_without_a_site_are_counted_by_catalogue_also_while_it_
 
 
 def test_misses_before_the_first_cycle_are_counted_at_their_sites():
-    world = World(replica(L1, CAM), rules=ReconcilePolicy(pins=frozenset({L1})))
+    world = World(replica(L1, CAM), rules=settings_with(pins={L1}))
     registry = CollectorRegistry()
     metrics = Metrics(registry, "1")
 
@@ -656,7 +670,7 @@ def test_misses_before_the_first_cycle_are_counted_at_their_sites():
 
 def test_emptied_catalogue_is_held_too_with_patterns_only():
     many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
-    world = World(*many, rules=ReconcilePolicy(patterns=("*",)))
+    world = World(*many, rules=settings_with(patterns=("*",)))
     world.run()
     before = world.collector.ads[CAM]
     world.catalogue.replicas = ()
@@ -670,23 +684,21 @@ def test_emptied_catalogue_is_held_too_with_patterns_only():
 
 
 def test_summary_names_the_omitted_jobs_by_site():
-    world = World(replica(L1, CAM), replica(L2, CAM))
-    cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1}), budget=Budget(line_bytes=45)))
-    world.queues.queues = {"ap1": queue(L2, jobs=4)}
-    cycle.refresh_demand()
-    cycle.run()
-    left_out = {row.site: row.left_out for row in cycle.view.sites if row.left_out}
+    report = World(replica(L1, CAM), replica(L2, CAM)).run()
+    drafts = {CAM: replace(report.evaluation.drafts[CAM], omitted_entries=(want(L2, jobs=4),))}
+    view = view_of(replace(report, evaluation=replace(report.evaluation, drafts=drafts)))
+    left_out = {row.site: row.left_out for row in view.sites if row.left_out}
     assert left_out == {CAM: LeftOutView(1, 4, L2)}
 
 
 def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
     world = World(replica(L1, CAM))
     state = world.run().evaluation.state
-    rules = ReconcilePolicy(pins=frozenset({L1}))
+    rules = settings_with(pins={L1})
     answers = {"dmapi": holding(replica(L2, RAL), at=NOON + 7 * HOUR, sites=(RAL,), asked=[L1])}
     for hours, listed in ((5, f'{{"{L1}"}}'), (7, "{}")):
         thought = evaluate(
-            state, answers, demand(L1), published_generations={}, policy=rules, now=NOON + hours * HOUR
+            state, answers, demand(L1), published_generations={}, settings=rules, now=NOON + hours * HOUR
         )
         assert dict(thought.ads[CAM].content)["AvailableDatasets"] == listed
         assert thought.ads[CAM].as_of == NOON
@@ -703,7 +715,7 @@ def test_metrics_have_poll_seconds_by_catalogue_and_bytes_by_ad():
             world.clock.turn(timedelta(seconds=7))
             return read(dids)
 
-    world.cycle = world.restarted(rules=ReconcilePolicy(pins=frozenset({L1})), catalogues=[Slow()])
+    world.cycle = world.restarted(rules=settings_with(pins={L1}), catalogues=[Slow()])
     report = world.run()
     registry = CollectorRegistry()
     Metrics(registry, "1").record_cycle(view_of(report), 1)

@@ -172,7 +172,7 @@ def test_save_after_a_failed_save_writes_all_changes(tmp_path):
 @pytest.mark.parametrize("text", ["\udcff\ud800", "a\0b", "x" * 100_000, "'; drop table ads; --"])
 def test_no_text_that_a_job_can_carry_stops_the_daemon(tmp_path, text):
     answers = {"ap1": ScheddDemand(NOON, (QueuedJobs((text,), 1),))}
-    told = remember_demand(DemandMemory(), answers, default_scope=None, keep_for=HOUR, now=NOON)
+    told = remember_demand(DemandMemory(), answers, default_scope=None, now=NOON)
     with Store.open_to_write(tmp_path) as store:
         store.save(ReconcileState(demand=told))
     assert reopened(tmp_path).demand == told

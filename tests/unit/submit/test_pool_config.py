@@ -3,18 +3,17 @@
 import re
 import struct
 import time
-from datetime import timedelta
 
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ClassAd, ExprTree
 
+from hydrator.config import Settings
 from hydrator.domain.ads.expressions import SIGNIFICANT_ATTRIBUTES
 from hydrator.domain.model import MAX_DID_CHARS, Did
 from hydrator.submit.pool_config import (
     START_CLAUSE,
     SUBMIT_REQUIREMENTS,
-    PoolPolicy,
     negotiator_config,
     schedd_config,
     startd_config,
@@ -119,15 +118,17 @@ def logical_lines(text: str) -> list[str]:
     return [line for line in text.replace("\\\n", "").splitlines() if line.strip() and line.strip()[0] != "#"]
 
 
-EVERYTHING = PoolPolicy(default_scope="x", glideinwms=True, never=("embargo:*", "a?"))
+EVERYTHING = Settings(
+    daemon={"default_scope": "x"}, jobs={"glideinwms": True}, publish={"never": ("embargo:*", "a?")}
+)
 
 
 @pytest.mark.parametrize(
     ("text", "most"),
     [
-        (schedd_config(PoolPolicy()), 90),
+        (schedd_config(Settings()), 90),
         (schedd_config(EVERYTHING, job_rank=True), 97),
-        (schedd_config(PoolPolicy(), rank_only=True), 66),
+        (schedd_config(Settings(), rank_only=True), 66),
         (negotiator_config(), 5),
         (startd_config(), 1),
     ],
@@ -147,8 +148,11 @@ def test_texts_of_all_roles_on_one_host_share_no_macro():
 
 
 def test_text_has_the_operators_choices():
-    policy = PoolPolicy("require", "lofar", timedelta(hours=1), timedelta(hours=2))
-    text = schedd_config(policy)
+    settings = Settings(
+        daemon={"default_scope": "lofar", "max_age_hours": 1.25},
+        jobs={"default_mode": "require", "wait_seconds": 7200},
+    )
+    text = schedd_config(settings)
     for part in (
         'DataLocality ?: "require"',
         "? 7200 : 600)\n",
@@ -157,29 +161,11 @@ def test_text_has_the_operators_choices():
         "? 300 : max(",
     ):
         assert part in text, part
-    lines = negotiator_config(policy=PoolPolicy(others_weight=2.5)).splitlines()
-    assert "DATALOCALITY_OTHERS_WEIGHT = 2.5" in lines
-
-
-@pytest.mark.parametrize(
-    ("field", "wrong"),
-    [
-        ("default_mode", "maybe"),
-        ("default_scope", "a:b"),
-        ("others_weight", -1),
-        ("max_age", timedelta(0)),
-        ("wait", timedelta(days=800)),
-        ("rounding_floor", timedelta(0)),
-    ],
-)
-def test_invalid_policy_value_is_rejected_with_its_name(field, wrong):
-    with pytest.raises(ValueError, match=field):
-        PoolPolicy(**{field: wrong})
 
 
 @pytest.mark.parametrize("rank_only", [False, True])
 def test_every_text_extends_the_pools_current_values(rank_only):
-    text = schedd_config(PoolPolicy(), rank_only=rank_only)
+    text = schedd_config(Settings(), rank_only=rank_only)
     for name in (
         "JOB_TRANSFORM_NAMES",
         "SUBMIT_REQUIREMENT_NAMES",
@@ -195,12 +181,12 @@ def test_every_text_extends_the_pools_current_values(rank_only):
 
 def test_schedd_sends_the_attributes_that_slots_look_at():
     """Else a job with a key matches no slot, and jobs with other keys are one autocluster."""
-    [line] = re.findall(r"^ADD_SIGNIFICANT_ATTRIBUTES = (.*)", schedd_config(PoolPolicy()), re.MULTILINE)
+    [line] = re.findall(r"^ADD_SIGNIFICANT_ATTRIBUTES = (.*)", schedd_config(Settings()), re.MULTILINE)
     assert line.split() == ["$(ADD_SIGNIFICANT_ATTRIBUTES)", *SIGNIFICANT_ATTRIBUTES]
 
 
 def test_rank_only_changes_no_requirements_no_start_and_refuses_no_job():
-    text = schedd_config(PoolPolicy(), rank_only=True)
+    text = schedd_config(Settings(), rank_only=True)
     assert "SET Requirements" not in text
     assert "SET DataLocalityHere" not in text
     for name in SUBMIT_REQUIREMENTS:
@@ -210,4 +196,4 @@ def test_rank_only_changes_no_requirements_no_start_and_refuses_no_job():
 
 
 def test_schedd_and_model_accept_the_same_longest_did():
-    assert f"{{1,{MAX_DID_CHARS}}}" in schedd_config(PoolPolicy())
+    assert f"{{1,{MAX_DID_CHARS}}}" in schedd_config(Settings())

@@ -7,13 +7,14 @@ import time
 import pytest
 from classad2 import ClassAd, ExprTree
 
+from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
 from hydrator.domain.ads.expressions import HERE, JOB_RANK, MODES
 from hydrator.domain.model import Did
-from hydrator.submit.pool_config import HOLD_SUBCODE, PoolPolicy, schedd_config
+from hydrator.submit.pool_config import HOLD_SUBCODE, schedd_config
 from tests.schedd_text import ScheddText, job_ad
 
-SCHEDD = ScheddText(schedd_config(PoolPolicy()))
+SCHEDD = ScheddText(schedd_config(Settings()))
 A, B = Did("ska:a"), Did("ska:B@c")
 BOTH = f'{{"{A}", "{B}"}}'
 LONG = [Did(f"lofar:L667000_SAP000_SB{band:03}_uv") for band in range(244)]
@@ -81,7 +82,7 @@ def test_clause_that_condor_submit_appends_is_shared_by_the_jobs_of_a_cluster():
     ad = made(Requirements=requirements)
     assert str(ad.lookup("Requirements")) == str(ExprTree(requirements))
     assert ExprTree(requirements).eval(job_ad({}), ClassAd({"Cpus": 2})) is True, "without datasets"
-    assert "APPEND_REQUIREMENTS" not in schedd_config(PoolPolicy(), rank_only=True)
+    assert "APPEND_REQUIREMENTS" not in schedd_config(Settings(), rank_only=True)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_job_without_datasets_stays_as_it_is():
 
 
 def test_names_get_the_default_scope_before_the_key_is_made():
-    scoped = ScheddText(schedd_config(PoolPolicy(default_scope="2lofar")))
+    scoped = ScheddText(schedd_config(Settings(daemon={"default_scope": "2lofar"})))
     for datasets in ('{"L1", "ska:a"}', '"L1,ska:a"'):
         ad = made(datasets, scoped)
         assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
@@ -225,7 +226,7 @@ def test_key_that_did_not_come_with_its_list_is_not_kept(change):
 
 
 def test_names_that_must_not_be_published_are_no_part_of_a_key():
-    schedd = ScheddText(schedd_config(PoolPolicy(never=("embargo:*", "*.priv?te"))))
+    schedd = ScheddText(schedd_config(Settings(publish={"never": ("embargo:*", "*.priv?te")})))
     for did in ("embargo:x", "ska:a.private"):
         assert made(f'{{"ska:z", "{did}"}}', schedd)["DataLocalityKey"].startswith("c12.")
         assert made(LISTED, schedd, **submitted(LONG))["DataLocalityKey"] == hash_key(LONG)
@@ -337,7 +338,7 @@ def test_late_job_with_a_bad_list_is_held_and_no_rule_drops_it():
 
 
 def test_rank_only_gives_key_and_rank_and_changes_no_requirements():
-    schedd = ScheddText(schedd_config(PoolPolicy(), rank_only=True))
+    schedd = ScheddText(schedd_config(Settings(), rank_only=True))
     ad = made(schedd=schedd)
     assert (ad["DataLocalityKey"], "DataLocalityRank" in ad) == (names_key([A, B]), True)
     assert not {"DataLocalityHere", "DataLocality", "DataLocalityAnyAfter"} & set(ad)
@@ -346,7 +347,7 @@ def test_rank_only_gives_key_and_rank_and_changes_no_requirements():
 
 
 def test_job_rank_adds_the_rank_to_the_jobs_own():
-    schedd = ScheddText(schedd_config(PoolPolicy(), job_rank=True))
+    schedd = ScheddText(schedd_config(Settings(), job_rank=True))
     assert (
         str(made(schedd=schedd, Rank="TARGET.Mips").lookup("Rank")) == "(TARGET.Mips) + MY.DataLocalityRank"
     )
@@ -354,5 +355,5 @@ def test_job_rank_adds_the_rank_to_the_jobs_own():
 
 
 def test_frontend_of_glideinwms_gets_the_names_as_one_text():
-    schedd = ScheddText(schedd_config(PoolPolicy(glideinwms=True)))
+    schedd = ScheddText(schedd_config(Settings(jobs={"glideinwms": True})))
     assert made(schedd=schedd)["RequiredDatasetsCSV"] == f"{A},{B}"

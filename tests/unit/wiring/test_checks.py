@@ -14,8 +14,10 @@ from hydrator.diagnostics.check.installation import check_memory, check_virtual_
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.state.network_rows import NetworkRecord, save_network
 from hydrator.state.store import Store
-from hydrator.wiring import assemble, build_check_inputs, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.assembly import assemble
 from hydrator.wiring.catalogues import needed_memory
+from hydrator.wiring.checks import build_check_inputs
 from tests.factories import CAM, RAL
 
 pytestmark = pytest.mark.outside

@@ -7,7 +7,7 @@ import pytest
 from adapters.http.oauth import ClientSettings
 from hydrator.config import parse
 from hydrator.domain.model import Did, Seen
-from hydrator.wiring import assemble
+from hydrator.wiring.assembly import assemble
 from hydrator.wiring.catalogues import rucio_settings
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 

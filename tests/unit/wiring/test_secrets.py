@@ -4,8 +4,7 @@ import pytest
 
 from hydrator.config import parse
 from hydrator.diagnostics.check.secrets import examine_secrets
-from hydrator.wiring import find_unreadable_secrets
-from hydrator.wiring.secrets import find_files
+from hydrator.wiring.secrets import find_files, find_unreadable_secrets
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hydrator.config import load
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
-from hydrator.wiring import assemble
+from hydrator.wiring.assembly import assemble
 from tests.factories import NOON
 from tests.staging_world import MemoryStore
 
@@ -67,7 +67,7 @@ def build_controller(parts, store):
     return parts.staging.build_controller(
         store.load, store.save, lambda: NOON, lambda: "not in this test",
         audit=lambda write, one, error: None, rates=lambda: None,
-        is_retired=lambda site: False, bugs=BugReporter(),
+        bugs=BugReporter(),
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def run_anywhere(
     """
     constraint = select_jobs(jobs or (), all_jobs=all_jobs)
     from hydrator.config import load
-    from hydrator.wiring import build_condor_client
+    from hydrator.wiring.condor import build_condor_client
 
     with closing(build_condor_client(load(config).htcondor)) as client:
         edit_jobs(client, schedd, constraint, as_json=as_json)

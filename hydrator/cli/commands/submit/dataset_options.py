@@ -14,7 +14,7 @@ from hydrator.submit.gpus import gpu_choice, submit_lines
 from hydrator.submit.submit_files.dag import Dag
 from hydrator.submit.submit_files.datasets import check_lists, input_names
 from hydrator.submit.submit_files.description import Description
-from hydrator.wiring import build_condor_client
+from hydrator.wiring.condor import build_condor_client
 
 
 class DagNodes:

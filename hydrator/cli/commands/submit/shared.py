@@ -14,7 +14,8 @@ from hydrator.domain.errors import HydratorError
 from hydrator.domain.model import DaemonKnowledge, Did
 from hydrator.domain.text import shorten_list
 from hydrator.submit.outlook import JobsOfSet, describe_jobs_without_site, describe_starts
-from hydrator.wiring import fetch_openings, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.catalogues import fetch_openings
 
 
 def exit_on_problems(problems: Sequence[str], status: int = 2) -> None:

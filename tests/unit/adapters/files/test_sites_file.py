@@ -11,7 +11,8 @@ from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.ads.openings import Opening, write_openings
 from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.reconcile.state import ReconcileState
-from hydrator.wiring import assemble, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.assembly import assemble
 from tests.factories import NOON
 
 

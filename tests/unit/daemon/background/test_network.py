@@ -9,16 +9,18 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from hydrator.config import Settings
 from hydrator.daemon.background import NetworkTasks
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import Turns
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
-from hydrator.reconcile.rates import NetworkPolicy, RateSource, RateTable
+from hydrator.reconcile.rates import RateSource
 from hydrator.state.network_rows import load_network
 from hydrator.state.store import Store
-from hydrator.wiring import NetworkParts, system_clock
+from hydrator.wiring import system_clock
+from hydrator.wiring.network import NetworkParts, build_rate_table
 from tests.factories import CAM, RAL
 
 NOW = system_clock()
@@ -70,8 +72,8 @@ class World:
         self.registry = CollectorRegistry()
         self.bugs: list[str] = []
         self.log, self.records = Log(), Log(TransferOrigin.SCHEDD)
-        rates = RateSource(RateTable(now=NOW))
-        self.network = NetworkParts([self.log, self.records], NetworkPolicy(), rates)
+        rates = RateSource(build_rate_table((), Settings(), NOW))
+        self.network = NetworkParts([self.log, self.records], Settings(), rates)
         self.tasks = NetworkTasks(
             Metrics(self.registry, "1"), self.bugs.append, self.store, lambda: frozenset({CAM, RAL})
         )

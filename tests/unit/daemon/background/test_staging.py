@@ -17,8 +17,9 @@ from hydrator.staging.overview import overview_from_row
 from hydrator.staging.table import StagingCommand
 from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
-from hydrator.wiring import StagingParts, system_clock
-from tests.factories import CAM, HOUR, L1
+from hydrator.wiring import system_clock
+from hydrator.wiring.staging import StagingParts
+from tests.factories import CAM, HOUR, L1, settings_with
 from tests.staging_world import StagingWorld, need, policy
 
 
@@ -36,16 +37,11 @@ class Daemon:
         self.shared = []
         self.files = StagingFiles(folder)
         stagers = {} if self.world.settings.mode == "off" else {"rucio": self.world.stager}
-        settings = SimpleNamespace(
-            staging=self.world.settings,
-            daemon=SimpleNamespace(default_scope="lofar", poll_seconds=1200),
-            catalogue=(),
-            publish=SimpleNamespace(never=()),
-        )
+        settings = settings_with(scope="lofar", poll_seconds=1200)
+        settings = settings.model_copy(update={"staging": self.world.settings})
         self.parts = SimpleNamespace(
             staging=StagingParts(stagers, self.world.needs, settings, self.files),
             network=SimpleNamespace(rates=SimpleNamespace(current=lambda: None)),
-            policy=SimpleNamespace(is_retired=lambda _: False),
         )
         self.registry = CollectorRegistry()
         self.tasks = StagingTasks(

@@ -13,7 +13,6 @@ from hydrator.diagnostics.check.installation import PACKAGES, check_packages
 from hydrator.diagnostics.check.slots import site_of
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from tests.factories import CAM, NOON, RAL, replica
 from tests.memory import MemoryCatalogue
 
@@ -140,7 +139,7 @@ def findings(
 
 
 def inputs(pool=None, **more) -> CheckInputs:
-    always = {"policy": ReconcilePolicy(), "slot_attributes": SLOT_ATTRIBUTES, "is_advertising": True}
+    always = {"slot_attributes": SLOT_ATTRIBUTES, "is_advertising": True}
     nothing = {"catalogues": (), "queues": None, "ad_folder": None}
     return CheckInputs(pool=pool, collectors=each_of(pool), **{**always, **nothing, **more})
 

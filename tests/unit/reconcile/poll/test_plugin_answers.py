@@ -7,11 +7,10 @@ import pytest
 
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.intake import CheckedCatalogue
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
-from tests.factories import CAM, L1, L2, NOON, RAL, replica
+from tests.factories import CAM, L1, L2, NOON, RAL, replica, settings_with
 from tests.memory import MemoryCatalogue
 from tests.unit.reconcile.cycles import build_cycle
 
@@ -75,8 +74,8 @@ def test_a_garbled_reading_is_unseen_and_the_others_count(reading):
 
 @pytest.mark.parametrize("reading", GARBLED.values(), ids=GARBLED)
 def test_a_cycle_goes_on_with_a_garbled_reading(reading):
-    rules = ReconcilePolicy(pins=frozenset({L1, L2}))
-    report = build_cycle([], lambda: NOON, catalogues=[about_l1(reading)], policy=rules).run()
+    rules = settings_with(pins={L1, L2})
+    report = build_cycle([], lambda: NOON, catalogues=[about_l1(reading)], settings=rules).run()
     assert report.is_complete
     assert report.evaluation.snapshot.sites[RAL].facts.keys() == {L2}
     assert L1 in report.evaluation.snapshot.unseen_reasons

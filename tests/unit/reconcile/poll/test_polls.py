@@ -8,14 +8,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import CycleTimeouts
 from hydrator.reconcile.result import CycleReport
-from hydrator.reconcile.snapshot.removal_guard import GuardLimits
 from testbed.patience import wait_for
-from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica, view_of
+from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica, settings_with, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher
 from tests.unit.reconcile.cycles import build_cycle
 
@@ -53,7 +52,7 @@ class Hanging(MemoryCatalogue):
 class World:
     """Two catalogues, of which ``sick`` may hang, over a cycle that has no patience with it."""
 
-    def __init__(self, rules=ReconcilePolicy(pins=frozenset({L1, L2, L3})), **more):  # noqa: B008
+    def __init__(self, rules=settings_with(pins={L1, L2, L3}), **more):  # noqa: B008
         self.now = NOON
         self.well = MemoryCatalogue("well", (), (CAM,), clock=self.clock)
         self.sick = Hanging("sick", (), (RAL,), clock=self.clock)
@@ -66,14 +65,14 @@ class World:
             **more,
         }
         self.cycle = build_cycle(
-            [self.collector], self.clock, policy=rules, on_late_answer=self.answered, **parts
+            [self.collector], self.clock, settings=rules, on_late_answer=self.answered, **parts
         )
 
     def publish_to(self, publisher: MemoryPublisher, timeouts=CycleTimeouts()) -> None:  # noqa: B008
         """Let the cycle read the healthy catalogue only, and publish to both."""
         publishers = [publisher, self.collector]
         self.cycle = build_cycle(
-            publishers, self.clock, catalogues=[self.well], policy=self.rules, timeouts=timeouts
+            publishers, self.clock, catalogues=[self.well], settings=self.rules, timeouts=timeouts
         )
 
     def clock(self) -> datetime:
@@ -152,8 +151,7 @@ def test_late_answer_starts_a_cycle_without_polls_and_has_its_polls_age(world):
 
 def test_one_answer_is_one_poll_for_the_guard_however_many_cycles_follow():
     many = [Did(f"lofar:M{n}") for n in range(6)]
-    limits = GuardLimits(confirming_polls=2)
-    world = World(ReconcilePolicy(pins=frozenset(many), guard_limits=limits))
+    world = World(settings_with(pins=(many), confirm_polls=2))
     world.sick.replicas = tuple(replica(did, RAL) for did in many)
     world.run()
     world.sick.replicas = ()
@@ -178,7 +176,7 @@ def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
             return {"ap1": ScheddDemand(NOON, (QueuedJobs(self.dids, 1),))}
 
     jobs = Jobs()
-    world = World(ReconcilePolicy(), queues=jobs)
+    world = World(Settings(), queues=jobs)
     world.sick.replicas = (replica(L1, RAL), replica(L2, RAL))
     world.well.replicas = (replica(L2, CAM),)
     world.cycle.refresh_demand()
@@ -315,7 +313,7 @@ def test_answer_for_an_unasked_dataset_is_ignored():
             assert isinstance(survey, Survey)
             return replace(survey, readings={**survey.readings, L3: Unseen("nobody asked")})
 
-    world = World(ReconcilePolicy(pins=frozenset({L1})), catalogues=[Talkative("c", (replica(L1, CAM),))])
+    world = World(settings_with(pins={L1}), catalogues=[Talkative("c", (replica(L1, CAM),))])
     report = world.run()
     assert report.evaluation.snapshot.sites[CAM].facts.keys() == {L1}
     assert to_unix(report.started_at) == to_unix(NOON)

@@ -8,12 +8,11 @@ from prometheus_client import CollectorRegistry
 from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
-from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.rivals import RIVAL_WINDOW
 from hydrator.reconcile.state import ReconcileState
-from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica, view_of
+from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica, settings_with, view_of
 from tests.memory import MemoryCatalogue, MemoryPublisher
 from tests.unit.reconcile.cycles import build_cycle
 
@@ -34,7 +33,7 @@ class Pool:
             [self.collector],
             self.clock,
             catalogues=[self.catalogue],
-            policy=ReconcilePolicy(pins=frozenset({L1})),
+            settings=settings_with(pins={L1}),
             state=state or ReconcileState(),
         )
 

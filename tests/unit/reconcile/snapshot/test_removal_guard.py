@@ -1,25 +1,22 @@
 """The removal guard: what is held, what passes, what ends a hold; and incidents of others, by name."""
 
-from dataclasses import replace
-
 import pytest
 
 from hydrator.domain.model import DatasetState, Did, ReplicaState, Unseen, to_unix
-from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
-from hydrator.reconcile.snapshot.removal_guard import GuardLimits, HoldCause
+from hydrator.reconcile.evaluate import Evaluation, evaluate
+from hydrator.reconcile.snapshot.removal_guard import HoldCause
 from hydrator.reconcile.state import ReconcileState
-from tests.factories import CAM, MINUTE, NOON, OSO, RAL, demand, holding, replica, seen, survey
+from tests.factories import CAM, MINUTE, NOON, OSO, RAL, demand, holding, replica, seen, settings_with, survey
 
 MANY = [Did(f"lofar:M{n:02}") for n in range(10)]
-LIMITS = GuardLimits(site_share=0.5, all_share=0.3, min_datasets=5, confirming_polls=3, poll_spacing=MINUTE)
 HERE = {CAM: MANY, RAL: MANY}
 
 
 class Site:
     """Cycles over one catalogue, poll by poll; ``ads`` and ``held`` are what the last one left."""
 
-    def __init__(self, *, limits=LIMITS, wanted=MANY, retired=(), **here):
-        self.rules = ReconcilePolicy(guard_limits=limits, retired=frozenset(retired))
+    def __init__(self, *, confirm_polls=3, wanted=MANY, retired=(), **here):
+        self.rules = settings_with(retired=retired, poll_seconds=120, confirm_polls=confirm_polls)
         self.wanted, self.now, self.state = list(wanted), NOON, ReconcileState()
         self.thought: Evaluation | None = None
         self.poll(HERE | here, after=0 * MINUTE)
@@ -35,7 +32,7 @@ class Site:
             {"rucio": answer},
             demand(*self.wanted),
             published_generations={},
-            policy=self.rules,
+            settings=self.rules,
             now=self.now,
             approved_losses=approved,
         )
@@ -130,7 +127,7 @@ def test_available_datasets_are_counted_apart_by_the_guard():
 
 def test_a_retired_site_is_no_loss():
     pool = Site()
-    pool.rules = replace(pool.rules, retired=frozenset({CAM}))
+    pool.rules = settings_with(retired={CAM})
     pool.poll({RAL: MANY}, sites=(RAL,))
     assert pool.held == {}
 
@@ -216,7 +213,7 @@ def test_an_approval_takes_nothing_that_is_there_again_or_was_never_held():
 
 
 def test_guard_without_confirming_polls_holds_nothing():
-    pool = Site(limits=replace(LIMITS, confirming_polls=0))
+    pool = Site(confirm_polls=0)
     pool.poll({})
     assert (pool.held, pool.listed(), pool.listed(RAL)) == ({}, set(), set())
 

@@ -18,7 +18,7 @@ from hydrator.domain.untrusted import has_unsafe_parts, is_unsafe_argument
 from hydrator.submit.outlook import JobsOfSet
 from hydrator.submit.rapthor.job import RunOptions
 from hydrator.submit.submit_files.values import unfit_reason, unfit_value_reason
-from hydrator.wiring import build_condor_client
+from hydrator.wiring.condor import build_condor_client
 
 from .options import RapthorOptions
 

@@ -24,14 +24,9 @@ from hydrator.submit.file_lists import Listing, address_mismatches, list_files, 
 from hydrator.submit.rapthor.job import RapthorRun, RunOptions, run_name
 from hydrator.submit.rapthor.outlook import SiteOutlook, explain_no_qualified_site, rank_sites
 from hydrator.submit.rapthor.parset import Parset, parse_parset
-from hydrator.wiring import (
-    assemble,
-    build_file_listers,
-    daemon_catalogues,
-    fetch_storage,
-    reconcile_policy,
-    system_clock,
-)
+from hydrator.wiring import system_clock
+from hydrator.wiring.assembly import assemble
+from hydrator.wiring.catalogues import build_file_listers, daemon_catalogues, fetch_storage
 
 from .checks import mode_problems
 from .options import RapthorOptions
@@ -120,8 +115,7 @@ def _collect_site_facts(
         for name, answer in resolution.answers.items()
     }
     snapshot = build_snapshot(updated, dids, now=now, max_age=settings.daemon.max_age)
-    policy = reconcile_policy(settings)
-    return {site: facts for site, facts in snapshot.sites.items() if not policy.is_retired(site)}
+    return {site: facts for site, facts in snapshot.sites.items() if not settings.sites.is_retired(site)}
 
 
 def _list_files(settings: Settings, dids: Collection[Did], options: RapthorOptions) -> Listing:
