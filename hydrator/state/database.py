@@ -12,25 +12,18 @@ from pathlib import Path
 
 from hydrator.domain.errors import StateError, StateMissing
 
-from . import locality_hours, site_history
+from . import site_history
 
 SCHEMA_VERSION = 1
 
 
 _SCHEMA = """
-create table if not exists memory (catalogue text primary key, at real, sites text, unmapped text, failure text, unseen text);
-create table if not exists known (catalogue text, did text, at real, body text, primary key (catalogue, did)) without rowid;
-create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, key text,
-    primary key (schedd, dids, key)) without rowid;
-create table if not exists refused (text text primary key, reason text) without rowid;
-create table if not exists found (catalogue text primary key, dids text) without rowid;
-create table if not exists ads (site text primary key, as_of real, generation integer, content text, openings text, until real) without rowid;
-create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
-    primary key (publisher, site)) without rowid;
+create table if not exists part (name text primary key, body text) without rowid;
+create table if not exists record (catalogue text, did text, body text, primary key (catalogue, did))
+    without rowid;
+create table if not exists readback (publisher text primary key, body text) without rowid;
 create table if not exists report (key text primary key, body text) without rowid;
-create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
-create table if not exists held (site text primary key, body text) without rowid;
-"""  # noqa: E501
+"""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -40,8 +33,7 @@ def connect(path: Path) -> sqlite3.Connection:
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check_integrity(db, path)
-        schemas = (site_history, locality_hours)
-        db.executescript(_SCHEMA + "".join(each.SCHEMA for each in schemas))
+        db.executescript(_SCHEMA + site_history.SCHEMA)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
         db.close()

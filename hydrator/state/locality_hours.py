@@ -1,20 +1,15 @@
-"""Table of the hours of the locality: the jobs that ended in each hour, and those beside their data."""
+"""Hours of the locality: the jobs that ended in each hour, and those beside their data."""
 
-import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from hydrator.domain.model import from_unix
+from .saved_state import adapter
 
-SCHEMA: Final = """
-create table if not exists locality_hours (at real primary key, local integer, jobs integer) without rowid;
-"""
 MAX_AGE: Final = timedelta(days=92)
-"""Age of the oldest hour: the table has 2,208 rows at most."""
-_MAX_INTEGER: Final = 2**63 - 1
+"""Age of the oldest hour: there are 2,208 at most."""
+_KEY: Final = "locality hours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,50 +29,46 @@ def begin_of_hour(time: datetime) -> datetime:
     return time.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-class LocalityHourTable:
-    """The table in a state.
+class LocalityHours:
+    """The hours in a state; only one thread may add hours.
 
     Args:
-        connection: the database of the state.
-        transaction: begins a transaction of this thread; it raises StateError if the database fails.
+        load_report: see :meth:`hydrator.state.store.Store.load_report`.
+        save_report: see :meth:`hydrator.state.store.Store.save_report`.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, transaction: Callable[[], AbstractContextManager[None]]
+        self,
+        load_report: Callable[[str], Mapping[str, Any]],
+        save_report: Callable[[str, Mapping[str, Any]], None],
     ) -> None:
-        self._db = connection
-        self._transaction = transaction
+        self._load_report = load_report
+        self._save_report = save_report
 
     def add(self, hour: LocalityHour) -> None:
-        """Add the sums of *hour* to those that the table has of this hour; delete old and future hours.
+        """Add the sums of *hour* to the saved sums of this hour; delete old and future hours.
 
         Raises:
             StateError: the state cannot be written.
         """
-        added = astuple(hour)[1:]
-        with self._transaction():
-            row = self._db.execute(f"{_SELECT} where at = ?", (hour.started_at.timestamp(),)).fetchone()
-            before = row[1:] if row else (0,) * len(added)
-            sums = [min(one + other, _MAX_INTEGER) for one, other in zip(before, added, strict=True)]
-            row = (hour.started_at.timestamp(), *sums)
-            insert = "insert or replace into locality_hours values (?, ?, ?)"
-            self._db.execute(insert, row)
-            oldest = (hour.started_at - MAX_AGE).timestamp()
-            self._db.execute("delete from locality_hours where at <= ? or at > ?", (oldest, row[0]))
+        at = hour.started_at
+        hours = {
+            one.started_at: one for one in self.load(at - MAX_AGE) if at - MAX_AGE < one.started_at <= at
+        }
+        old = hours.get(at, LocalityHour(at))
+        local_count, job_count = old.local_count + hour.local_count, old.job_count + hour.job_count
+        hours[at] = replace(old, local_count=local_count, job_count=job_count)
+        rows = adapter(list[LocalityHour]).dump_python([hours[one] for one in sorted(hours)], mode="json")
+        self._save_report(_KEY, {"hours": rows})
 
     def load(self, since: datetime) -> list[LocalityHour]:
-        """Return the hours since *since*, oldest first.
+        """Return the hours since *since*, oldest first; none if the saved hours cannot be decoded.
 
         Raises:
             StateError: the state cannot be read.
         """
-        with self._transaction():
-            rows = self._db.execute(f"{_SELECT} where at >= ? order by at", (since.timestamp(),)).fetchall()
-        return [LocalityHour(from_unix(row[0]), *row[1:]) for row in rows if _is_valid(row)]
-
-
-_SELECT: Final = "select at, local, jobs from locality_hours"
-
-
-def _is_valid(row: tuple[object, ...]) -> bool:
-    return isinstance(row[0], float) and all(isinstance(value, int) and value >= 0 for value in row[1:])
+        try:
+            hours = adapter(list[LocalityHour]).validate_python(self._load_report(_KEY).get("hours", []))
+        except ValueError:
+            return []
+        return [hour for hour in hours if hour.started_at >= since]

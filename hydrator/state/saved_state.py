@@ -1,92 +1,66 @@
-"""Saved state: read the state from the database, and write the rows that changed since the last save.
+"""Saved state: one JSON document for each part of the state, and one row for each dataset of a catalogue.
 
-Reader of the state in the database.
-
-Writer of the state into the database. It writes only rows that changed since the last save.
+A catalogue may have 50,000 datasets, and a poll changes few of them. So each dataset has its own row, and a
+save writes only the rows that changed. The documents are small, and are written when their part is another
+object.
 """
 
-import json
+import contextlib
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final, get_type_hints
 
-from hydrator.domain.model import Did, Site
-from hydrator.reconcile.demand import DemandMemory
-from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows
+from pydantic import TypeAdapter
+
+from hydrator.domain.errors import StateDamaged
+from hydrator.domain.model import Did, PublishedAd, Site
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
-from . import rows as records
-from .rows import RecordRows, decode_held_loss, decoding, encode_held_loss, encode_record
-
-_T = TypeVar("_T")
+_NOT_SAVED: Final[Mapping[str, Any]] = {"memories": {"__all__": {"records"}}}
+"""What the documents leave out: the records have rows of their own."""
 
 
-class StateReader:
-    """A reader of one state."""
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
+    """Return the adapter of *kind*; building one takes some milliseconds, so it is built at its first use."""
+    return TypeAdapter(kind)
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
-        self.record_rows: RecordRows = {}
 
-    def read_state(self) -> ReconcileState:
-        """Return the state. The caller must have begun a transaction.
+@contextlib.contextmanager
+def decoding(table: str) -> Iterator[None]:
+    """Run the ``with`` block, which decodes rows of *table*.
 
-        Raises:
-            StateDamaged: a row cannot be decoded.
-        """
-        ads = sorted(
-            self.read("ads", "site, as_of, generation, content, openings, until", records.decode_ad),
-            key=lambda ad: ad.site,
-        )
-        ads_by_site = {ad.site: ad for ad in ads}
-        return ReconcileState(
-            self._load_memories(),
-            self._load_demand(),
-            dict(self.read("found", "*", lambda row: (row[0], frozenset(json.loads(row[1]))))),
-            ads_by_site,
-            dict(self.read("held", "*", lambda row: (Site(row[0]), decode_held_loss(row[1])))),
-        )
+    Raises:
+        StateDamaged: a row cannot be decoded, because another program or a bug has changed it.
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateDamaged(f"a row of the table {table} cannot be decoded: {error!r}") from error
 
-    def read(self, table: str, columns: str, decode: Callable[[Any], _T]) -> list[_T]:
-        """Return the decoded rows of *table*.
 
-        Raises:
-            StateDamaged: a row cannot be decoded.
-        """
-        with decoding(table):
-            rows = self._db.execute(f"select {columns} from {table}")  # noqa: S608 - constant names
-            return [decode(row) for row in rows]
+def read_state(db: sqlite3.Connection) -> ReconcileState:
+    """Return the state. The caller must have begun a transaction.
 
-    def _load_memories(self) -> dict[str, CatalogueMemory]:
-        ages: dict[str, dict[Site, datetime]] = {}
-        for catalogue, site, at in self.read("ages", "*", records.decode_age):
-            ages.setdefault(catalogue, {})[site] = at
-        memories = dict(self.read("memory", "*", records.decode_memory))
-        known: dict[str, dict[Did, DatasetRecord]] = {name: {} for name in memories}
-        with decoding("known"):
-            self.record_rows = self.read_record_rows()
-            for (catalogue, did), row in self.record_rows.items():
-                known[catalogue][did] = records.decode_record(row, memories[catalogue].answered_at)
-        return {
-            name: replace(memories[name], records=known[name], last_read_at=ages.get(name, {}))
-            for name in sorted(memories)
-        }
-
-    def read_record_rows(self) -> RecordRows:
-        """Return the rows of ``known``, by catalogue and dataset."""
-        rows = self._db.execute("select catalogue, did, at, body from known")
-        return {(catalogue, did): (at, body) for catalogue, did, at, body in rows}
-
-    def _load_demand(self) -> DemandMemory:
-        columns = "schedd, dids, jobs, last_wanted, key"
-        entries = self.read("demand", columns, records.decode_demand)
-        entries.sort(
-            key=lambda entry: (entry.schedd, entry.dids, entry.key)
-        )  # sort by DIDs, not by the JSON text
-        return DemandMemory(tuple(entries), dict(self.read("refused", "*", records.decode_pair)))
+    Raises:
+        StateDamaged: a row cannot be decoded.
+    """
+    kinds = get_type_hints(ReconcileState)
+    with decoding("part"):
+        rows = db.execute("select name, body from part")
+        state = ReconcileState(**{name: adapter(kinds[name]).validate_json(body) for name, body in rows})
+    records: dict[str, dict[Did, DatasetRecord]] = {name: {} for name in state.memories}
+    with decoding("record"):
+        for catalogue, did, body in db.execute("select catalogue, did, body from record"):
+            records[catalogue][did] = adapter(DatasetRecord).validate_json(body)
+    memories = {
+        name: replace(memory, records=DatasetRows.restore(records[name], memory.answered_at))
+        for name, memory in state.memories.items()
+    }
+    return replace(state, memories=memories)
 
 
 def insert_rows(db: sqlite3.Connection, table: str, rows: Collection[Sequence[object]]) -> None:
@@ -96,157 +70,59 @@ def insert_rows(db: sqlite3.Connection, table: str, rows: Collection[Sequence[ob
         db.executemany(f"insert or replace into {table} values ({marks})", rows)  # noqa: S608 - constant names
 
 
-@dataclass(frozen=True, slots=True)
-class _RowChanges:
-    """The stored rows of the table ``known``, and the changes to them."""
+def write_state(db: sqlite3.Connection, state: ReconcileState, saved: ReconcileState | None) -> None:
+    """Write what differs from *saved*, the state on disk. The caller must have begun a transaction.
 
-    stored_rows: RecordRows
-    changed_rows: RecordRows
-    deleted_keys: list[tuple[str, Did]]
-
-    def compare_row(self, catalogue: str, did: Did, datasets: DatasetRows, at: datetime | None) -> None:
-        key, one = (catalogue, did), datasets.rows.get(did)
-        if one is None:
-            self.deleted_keys.extend([key] if key in self.stored_rows else [])
-        elif self.stored_rows.get(key) != (
-            row := encode_record(one, AT_LAST_POLL if one.read_at is AT_LAST_POLL else at)
-        ):
-            self.changed_rows[key] = row
-
-    def apply(self) -> RecordRows:
-        """Apply the changes to the stored rows, and return the stored rows."""
-        self.stored_rows.update(self.changed_rows)
-        for key in self.deleted_keys:
-            self.stored_rows.pop(key, None)
-        return self.stored_rows
+    If *saved* is None, what is on disk is not known: replace all of it.
+    """
+    if saved is None:
+        db.execute("delete from part")
+        db.execute("delete from record")
+    saved_memories = saved.memories if saved else {}
+    for name in saved_memories.keys() | state.memories.keys():
+        _write_records(db, name, state.memories.get(name), saved_memories.get(name))
+    for part, kind in get_type_hints(ReconcileState).items():
+        value = getattr(state, part)
+        if saved is None or value is not getattr(saved, part):
+            body = adapter(kind).dump_json(value, exclude=_NOT_SAVED.get(part))
+            insert_rows(db, "part", [(part, body.decode())])
 
 
-class StateWriter:
-    """A writer that compares each state with the last saved state, and writes the rows that differ."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
-        self._stored_rows: RecordRows | None = None
-        self._saved_datasets: dict[str, DatasetRows] = {}
-        self._saved_demand: DemandMemory | None = None
-        self._row_changes: _RowChanges | None = None
-
-    def set_stored_rows(self, rows: RecordRows) -> None:
-        """Set the rows of the table ``known`` on disk; the next save compares the state with these *rows*."""
-        self._stored_rows = rows
-
-    def write(self, state: ReconcileState) -> None:
-        """Write *state*. The caller must have begun a transaction."""
-        self._row_changes = self._save_memories(state.memories)
-        if self._saved_demand is not state.demand:
-            self._save_demand(state.demand)
-        matches = state.pattern_matches.items()
-        self._replace_rows("found", [(catalogue, json.dumps(sorted(dids))) for catalogue, dids in matches])
-        self._replace_rows(
-            "held", [(site, encode_held_loss(held)) for site, held in state.held_losses.items()]
-        )
-        self._replace_rows(
-            "ads",
-            [
-                (
-                    ad.site,
-                    ad.as_of.timestamp(),
-                    ad.generation,
-                    json.dumps(ad.content),
-                    json.dumps(ad.openings),
-                    ad.open_until.timestamp() if ad.open_until else None,
-                )
-                for ad in state.ads.values()
-            ],
-        )
-
-    def _replace_rows(self, table: str, rows: Collection[Sequence[object]]) -> None:
-        self._db.execute(f"delete from {table}")  # noqa: S608 - constant names
-        insert_rows(self._db, table, rows)
-
-    def mark_saved(self, state: ReconcileState) -> None:
-        """Record that *state* is on disk. After a failure do not call this: the next save writes all rows."""
-        if self._row_changes:
-            self._stored_rows = self._row_changes.apply()
-        self._saved_demand = state.demand
-        self._saved_datasets = {
-            name: DatasetRows.wrap(memory.records) for name, memory in state.memories.items()
-        }
-
-    def _save_demand(self, demand: DemandMemory) -> None:
-        self._replace_rows(
-            "demand",
-            [
-                (
-                    w.schedd,
-                    json.dumps(w.dids),
-                    w.jobs,
-                    w.last_demanded_at.timestamp(),
-                    w.key,
-                )
-                for w in demand.entries
-            ],
-        )
-        self._replace_rows("refused", demand.rejected_texts.items())
-
-    def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
-        """Return the changes to the rows of ``known``.
-
-        Of a catalogue whose memory was saved before, compare only the rows that are other objects now.
-        """
-        changes = _RowChanges(
-            StateReader(self._db).read_record_rows() if self._stored_rows is None else self._stored_rows,
-            {},
-            [],
-        )
-        for catalogue, memory in memories.items():
-            datasets = DatasetRows.wrap(memory.records)
-            saved = None if self._stored_rows is None else self._saved_datasets.get(catalogue)
-            dids: AbstractSet[Did] = datasets.keys()
-            if saved:
-                dids = _dids_that_may_differ(datasets, saved)
-            else:
-                changes.deleted_keys.extend(
-                    key for key in changes.stored_rows if key[0] == catalogue and key[1] not in datasets
-                )
-            for did in dids:
-                changes.compare_row(catalogue, did, datasets, memory.answered_at)
-        if self._stored_rows is None or self._saved_datasets.keys() != memories.keys():
-            changes.deleted_keys.extend(key for key in changes.stored_rows if key[0] not in memories)
-        return changes
-
-    def _save_memories(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
-        changes = self._find_row_changes(memories)
-        self._db.executemany("delete from known where catalogue = ? and did = ?", changes.deleted_keys)
-        insert_rows(self._db, "known", [(*key, *row) for key, row in changes.changed_rows.items()])
-        self._replace_rows(
-            "memory",
-            [
-                (
-                    catalogue,
-                    memory.answered_at.timestamp() if memory.answered_at else None,
-                    json.dumps(sorted(memory.sites)),
-                    json.dumps(sorted(memory.unmapped_storages)),
-                    memory.failure,
-                    json.dumps(memory.unseen_reasons),
-                )
-                for catalogue, memory in memories.items()
-            ],
-        )
-        self._replace_rows(
-            "ages",
-            [
-                (name, site, at.timestamp())
-                for name, memory in memories.items()
-                for site, at in memory.last_read_at.items()
-            ],
-        )
-        return changes
+def _write_records(
+    db: sqlite3.Connection, catalogue: str, memory: CatalogueMemory | None, saved: CatalogueMemory | None
+) -> None:
+    """Write the records of one catalogue that differ from *saved*; None for a catalogue that is not there."""
+    rows, saved_rows = (DatasetRows.wrap(one.records).rows if one else {} for one in (memory, saved))
+    gone = [(catalogue, did) for did in saved_rows.keys() - rows.keys()]
+    db.executemany("delete from record where catalogue = ? and did = ?", gone)
+    changed = [
+        (catalogue, did, _encode_record(row))
+        for did, row in rows.items()
+        if (known := saved_rows.get(did)) is not row and known != row
+    ]
+    insert_rows(db, "record", changed)
 
 
-def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did]:
-    """Return the datasets whose rows may differ from the saved rows."""
-    rows, saved = datasets.rows, saved_datasets.rows
-    changed = {did for did, row in rows.items() if saved.get(did) is not row} | (saved.keys() - rows.keys())
-    # A dataset with its own time may differ: its row omits this time if the last poll had the same time.
-    return changed | datasets.individually_dated | saved_datasets.individually_dated
+def _encode_record(record: DatasetRecord) -> str:
+    """Encode *record*; AT_LAST_POLL stays a marker in it, so a poll without changes changes no row."""
+    body = adapter(DatasetRecord).dump_json(record, exclude={"reading"}, exclude_defaults=True)
+    return body.decode()
+
+
+PublishedAds = Mapping[Site, PublishedAd]
+
+
+def write_readback(db: sqlite3.Connection, publisher: str, ads: PublishedAds) -> None:
+    """Write the ads that were read back from *publisher*. The caller must have begun a transaction."""
+    insert_rows(db, "readback", [(publisher, adapter(PublishedAds).dump_json(ads).decode())])
+
+
+def read_readback(db: sqlite3.Connection) -> dict[str, PublishedAds]:
+    """Return the ads that were read back, by publisher.
+
+    Raises:
+        StateDamaged: a row cannot be decoded.
+    """
+    with decoding("readback"):
+        rows = db.execute("select publisher, body from readback")
+        return {publisher: adapter(PublishedAds).validate_json(body) for publisher, body in rows}

@@ -30,9 +30,8 @@ from hydrator.state.database import (
     transaction,
 )
 
-from .locality_hours import LocalityHourTable
-from .rows import decode_published_ad
-from .saved_state import StateReader, StateWriter, insert_rows
+from .locality_hours import LocalityHours
+from .saved_state import PublishedAds, insert_rows, read_readback, read_state, write_readback, write_state
 from .site_history import SiteHistory
 from .staging import load_table, save_table
 
@@ -53,9 +52,9 @@ class Store(AbstractContextManager["Store"]):
     def _use(self, connection: sqlite3.Connection) -> None:
         """Read and write the database of *connection* from now on."""
         self._db = connection
-        self._writer = StateWriter(connection)
+        self._saved: ReconcileState | None = None
         self._transaction = partial(self._open_transaction, connection, threading.RLock())
-        self.locality_hours = LocalityHourTable(connection, self._transaction)
+        self.locality_hours = LocalityHours(self.load_report, self.save_report)
         self.site_history = SiteHistory(connection, self._transaction)
 
     @classmethod
@@ -121,14 +120,13 @@ class Store(AbstractContextManager["Store"]):
         try:
             with self._transaction():
                 self._db.execute("begin")
-                reader = StateReader(self._db)
-                state = reader.read_state()
+                state = read_state(self._db)
         except StateDamaged as error:
             if self._lock_fd is None:
                 raise
             self._start_anew(error)
             return ReconcileState()
-        self._writer.set_stored_rows(reader.record_rows)
+        self._saved = state
         return state
 
     def _start_anew(self, error: StateDamaged) -> None:
@@ -142,27 +140,18 @@ class Store(AbstractContextManager["Store"]):
     def save(self, state: ReconcileState) -> None:
         """Write *state* in one transaction; write only rows that changed."""
         with self._transaction():
-            self._writer.write(state)
-        self._writer.mark_saved(state)
+            write_state(self._db, state, self._saved)
+        self._saved = state
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
         """Save *ads*, which the daemon read back from *publisher*."""
         with self._transaction():
-            self._db.execute("delete from readback where publisher = ?", (publisher,))
-            rows = [
-                (publisher, ad.site, ad.generation, ad.as_of.timestamp(), ad.received_at.timestamp())
-                for ad in ads.values()
-            ]
-            insert_rows(self._db, "readback", rows)
+            write_readback(self._db, publisher, ads)
 
-    def load_readback(self) -> dict[str, dict[Site, PublishedAd]]:
+    def load_readback(self) -> dict[str, PublishedAds]:
         """Return, by publisher, the ads that the daemon last read back from this publisher."""
-        ads_by_publisher: dict[str, dict[Site, PublishedAd]] = {}
-        columns = "publisher, site, generation, as_of, heard"
         with self._transaction():
-            for publisher, ad in StateReader(self._db).read("readback", columns, decode_published_ad):
-                ads_by_publisher.setdefault(publisher, {})[ad.site] = ad
-        return ads_by_publisher
+            return read_readback(self._db)
 
     def add_history(self, entries: Sequence[HistoryEntry]) -> None:
         """Save the changes of ads."""

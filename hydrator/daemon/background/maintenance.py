@@ -17,7 +17,7 @@ from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, PoolError, StateError
 from hydrator.domain.ports import Clock, JobHistory, Slots
-from hydrator.state.locality_hours import MAX_AGE, LocalityHourTable
+from hydrator.state.locality_hours import MAX_AGE, LocalityHours
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import Parts
 from hydrator.wiring.secrets import read_credentials
@@ -34,7 +34,7 @@ class LocalityKeeper:
 
     def __init__(
         self,
-        table: LocalityHourTable,
+        table: LocalityHours,
         share: Callable[[LocalityOverview], None],
         clock: Clock = system_clock,
     ) -> None:

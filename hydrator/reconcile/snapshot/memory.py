@@ -95,6 +95,13 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
         """Return *records* as DatasetRows. Records from a test or from disk may be any mapping."""
         return records if isinstance(records, DatasetRows) else cls(records, None, records.keys())
 
+    @classmethod
+    def restore(cls, records: Mapping[Did, DatasetRecord], polled_at: datetime | None) -> "DatasetRows":
+        """Return rows that were read from disk, where AT_LAST_POLL is a time like another."""
+        rows = {did: _mark(row) if row.read_at == AT_LAST_POLL else row for did, row in records.items()}
+        dated = frozenset(did for did, row in rows.items() if row.read_at is not AT_LAST_POLL)
+        return cls(rows, polled_at, dated)
+
     def with_timestamp(self, row: DatasetRecord) -> DatasetRecord:
         if row.read_at is not AT_LAST_POLL or self.polled_at is None:
             return row
@@ -118,6 +125,12 @@ class DatasetRows(TimestampedRows[DatasetRecord]):
         newly_dated = {did for did, record in new_records.items() if record.read_at is not AT_LAST_POLL}
         kept = (self.individually_dated - new_records.keys()).difference(removed_dids)
         return DatasetRows(rows, polled_at, kept | newly_dated)
+
+
+def _mark(row: DatasetRecord) -> DatasetRecord:
+    """Return *row* with AT_LAST_POLL itself as its time, for comparisons by identity."""
+    facts = {site: replace(fact, as_of=AT_LAST_POLL) for site, fact in row.facts.items()}
+    return replace(row, read_at=AT_LAST_POLL, facts=facts)
 
 
 @dataclass(frozen=True, slots=True)
