@@ -13,42 +13,56 @@ from hydrator.domain.untrusted import is_loopback
 from .fields import Name, Seconds, Section, SiteName, Url
 
 
-class FileSource(Section):
+class _Named(BaseModel):
+    """A catalogue with a name."""
+
+    name: Name = Field("", description="name in logs, metrics and output; default: the type")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_by_type(cls, data: Any) -> Any:  # noqa: ANN401 - TOML
+        return {"name": data.get("type")} | data if isinstance(data, dict) else data
+
+
+class FileSource(_Named, Section):
     """A file with a list of datasets, in TOML or JSON. The daemon reads the file again when it changes."""
 
     type: Literal["file"]
-    name: Name = "file"
     path: Path
 
 
-class RucioSource(Section):
+class IdentityAccount(Section):
+    """The daemon's account at a service and at its identity provider."""
+
+    token_url: Url | None = Field(
+        None, description="token endpoint of the identity provider, for client credentials"
+    )
+    client_id: str | None = None
+    client_secret_file: Path | None = None
+    token_file: Path | None = None
+    ca_cert: Path | None = None
+
+
+class RucioSource(_Named, IdentityAccount):
     """A Rucio server as a catalogue."""
 
     type: Literal["rucio"]
-    name: Name = "rucio"
     url: str = Field(pattern=r"^https?://[^\s]+$")
     auth_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
     account: str
     auth: Literal["userpass", "token", "oidc", "x509"] = "userpass"
     username: str | None = None
     password_file: Path | None = None
-    token_file: Path | None = None
     token_command: list[str] = Field(
         default_factory=list,
         description="a command that prints a token, run without a shell; the daemon runs the command"
         " again before the token expires",
     )
-    token_url: Url | None = Field(
-        None, description='token endpoint of the identity provider, for auth = "oidc"'
-    )
-    client_id: str | None = None
-    client_secret_file: Path | None = None
     audience: str = Field("rucio", description="audience of the requested token")
     client_cert: Path | None = Field(None, description='a certificate or a proxy, for auth = "x509"')
     client_key: Path | None = Field(
         None, description="file with the key of client_cert; default: client_cert contains the key too"
     )
-    ca_cert: Path | None = None
     vo: str | None = None
     timeout_seconds: Seconds = Field(30, description="time limit of one read from the connection")
     calls_per_second: float = Field(
@@ -96,26 +110,8 @@ class RucioSource(Section):
                 raise ValueError(f'auth = "{self.auth}" needs an https address, not {address}')
 
 
-class _ServiceSettings(Section):
+class _ServiceSettings(IdentityAccount):
     """An SKA service: its address, and the credentials for its token."""
-
-    token_url: Url | None = Field(
-        None, description="token endpoint of the identity provider, for client credentials"
-    )
-    client_id: str | None = None
-    client_secret_file: Path | None = None
-    token_file: Path | None = Field(
-        None,
-        description="file with a token that another program renews; has priority over token_url,"
-        " client_id and client_secret_file",
-    )
-    ca_cert: Path | None = Field(None, description="file with the CA of the server's certificate")
-    calls_per_second: float = Field(
-        20,
-        gt=0,
-        le=10_000,
-        description="maximum rate of calls; the daemon lowers the rate after an answer 429 or 503",
-    )
 
     def _check_access(self, url: str) -> None:
         client = (self.token_url, self.client_id, self.client_secret_file)
@@ -127,17 +123,14 @@ class _ServiceSettings(Section):
                 raise ValueError(f"the token would be sent unencrypted to {address}: use https")
 
 
-class DmapiSource(_ServiceSettings):
+class DmapiSource(_Named, _ServiceSettings):
     """SKA's data management API (DMAPI) as a catalogue.
 
     docs/operators/catalogue-dmapi.md lists the parts of the API that this project infers.
     """
 
     type: Literal["dmapi"]
-    name: Name = "dmapi"
     url: Url
-    audience: str = "data-management-api"
-    scope: str = "openid profile data-management-api-service"
     bare_location: Literal["partial", "complete", "unseen"] = Field(
         "partial", description="dataset state at a location whose files the daemon cannot count"
     )
@@ -163,8 +156,6 @@ class SiteCapabilitiesSettings(_ServiceSettings):
     """SKA's Site Capabilities: the sites of each storage, and their downtimes."""
 
     url: Url | None = None
-    audience: str = "site-capabilities-api"
-    scope: str = "openid profile site-capabilities-api-service"
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:
@@ -173,20 +164,19 @@ class SiteCapabilitiesSettings(_ServiceSettings):
         return self
 
 
-class PluginSource(BaseModel):
+class PluginSource(_Named):
     """A catalogue from a plugin, such as ``directory``; the plugin checks the section's other keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     type: str
-    name: Name
     memory_mb: int = Field(
         500, ge=100, le=100_000, description="memory limit of the process in which a plugin runs, in MB"
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - TOML
+    def _read_paths(cls, data: Any) -> Any:  # noqa: ANN401 - TOML
         if not isinstance(data, dict):
             return data
         # as Paths: the loader makes these names absolute, and the log hides the secrets in these files
@@ -195,7 +185,7 @@ class PluginSource(BaseModel):
             for key, given in data.items()
             if str(key).endswith("_file") and isinstance(given, str)
         }
-        return {"name": data.get("type")} | data | files
+        return data | files
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -106,7 +106,6 @@ def build_plugin(kind: str, name: str, options: Mapping[str, Any]) -> Catalogue:
 def connect(
     name: str,
     url: str,
-    calls_per_second: float,
     token_file: Path | None,
     account: "ClientSettings | None",
     ca_cert: Path | None,
@@ -119,7 +118,7 @@ def connect(
     from adapters.http.client import HttpLimits, JsonClient
     from adapters.http.oauth import ClientCredentials, TokenFile
 
-    limits = HttpLimits(calls_per_second=calls_per_second)
+    limits = HttpLimits()
     bearer: TokenFile | ClientCredentials | None = None
     if token_file:
         bearer = TokenFile(name, token_file)

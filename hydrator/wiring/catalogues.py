@@ -329,7 +329,6 @@ def _service(name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings
         connect,
         name,
         url,
-        source.calls_per_second,
         source.token_file,
         _oauth_client_settings(source),
         source.ca_cert,
@@ -339,18 +338,21 @@ def _service(name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings
 def _oauth_client_settings(
     source: RucioSource | DmapiSource | SiteCapabilitiesSettings,
 ) -> "ClientSettings | None":
-    """Return the daemon's account at the identity provider of *source*; None if a value is missing."""
+    """Return the daemon's account at the identity provider of *source*; None if a value is missing.
+
+    The audiences and scopes of the SKA services are those of SKA's identity provider, the only one there is.
+    """
     if not (source.token_url and source.client_id and source.client_secret_file):
         return None
     from adapters.http.oauth import ClientSettings
 
+    if isinstance(source, RucioSource):
+        audience, scope = source.audience, "openid"
+    else:
+        audience = "data-management-api" if isinstance(source, DmapiSource) else "site-capabilities-api"
+        scope = f"openid profile {audience}-service"
     return ClientSettings(
-        source.token_url,
-        source.client_id,
-        source.client_secret_file,
-        source.audience,
-        "openid" if isinstance(source, RucioSource) else source.scope,
-        source.ca_cert,
+        source.token_url, source.client_id, source.client_secret_file, audience, scope, source.ca_cert
     )
 
 
