@@ -18,10 +18,13 @@ from prometheus_client import CollectorRegistry
 from adapters.http.publisher import ServedAds
 from hydrator.config import HttpServerSettings, Settings
 from hydrator.daemon.http_frontend import HttpFrontend
+from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import DaemonContext, Runtime
+from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import from_unix
 from hydrator.reconcile.result import CycleReport
 from hydrator.server.auth import Role, create_token
+from hydrator.state.store import Store
 from testbed.nginx import Nginx
 
 from .material import SITES, busy_site_ads, dids, wants
@@ -68,13 +71,17 @@ def serve(folder: Path, dataset_count: int, *, tls: bool) -> None:
     evaluation, served_ads = busy_site_ads(dataset_count, now), ServedAds()
     served_ads.put(evaluation.ads.values(), now)
     parts = SimpleNamespace(served_ads=served_ads)
+    registry, store = CollectorRegistry(), cast("Store", None)
     context = DaemonContext(
         settings,
         evaluation.state,
+        store,
+        Metrics(registry, "0"),
+        BugReporter(),
         runtime=cast("Runtime", SimpleNamespace(parts=parts)),
         report=CycleReport(now, wants(dids(dataset_count)), evaluation, (), {}),
     )
-    frontend = HttpFrontend(context, CollectorRegistry(), lambda: None)
+    frontend = HttpFrontend(context, registry, lambda: None)
     frontend.start()
     server = frontend.server
     assert server is not None

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from hydrator.daemon.process import ServiceManager, Watchdog, limit_arenas
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine, Runtime, Turns, close_parts
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, StateError
-from hydrator.domain.model import Site
 from hydrator.reconcile.ads.drafts import names_any
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
@@ -39,15 +37,12 @@ from hydrator.state.store import Store
 from hydrator.wiring.assembly import Parts
 from hydrator.wiring.secrets import find_unreadable_secrets, register_secrets
 
-from .background import (
-    CycleOutput,
-    LocalityKeeper,
-    MaintenanceTasks,
-    MissTasks,
-    NetworkTasks,
-    PoolEdits,
-    StagingTasks,
-)
+from .background.maintenance import MaintenanceTasks
+from .background.misses import MissTasks
+from .background.network import NetworkTasks
+from .background.pool_edits import PoolEdits
+from .background.staging import StagingTasks
+from .background.worker import BackgroundWorker
 from .http_frontend import HttpFrontend, read_changes
 from .logs import configure_logs
 from .metrics import Metrics
@@ -114,38 +109,6 @@ _CYCLE_TIMEOUTS = CycleTimeouts(
 """The longest times that a cycle waits. A catalogue's answer after this time triggers another cycle."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundWorkers:
-    """The background work beside the cycles."""
-
-    miss_tasks: MissTasks
-    maintenance_tasks: MaintenanceTasks
-    pool_edits: PoolEdits
-    network_tasks: NetworkTasks
-    staging_tasks: StagingTasks
-
-    @property
-    def executor_names(self) -> list[str]:
-        """Return the names of the executors that the scheduler needs."""
-        workers = (
-            self.miss_tasks,
-            self.maintenance_tasks,
-            self.pool_edits,
-            self.network_tasks,
-            self.staging_tasks,
-        )
-        return [name for worker in workers for name in worker.EXECUTOR_NAMES]
-
-    def schedule(self, runtime: Runtime) -> None:
-        """Schedule all work of *runtime*."""
-        settings, parts, scheduler, turns = runtime.settings, runtime.parts, runtime.scheduler, runtime.turns
-        self.miss_tasks.schedule(scheduler, turns, parts.pool.misses, parts.recounts)
-        self.maintenance_tasks.schedule(scheduler, turns, settings, parts)
-        self.pool_edits.schedule(scheduler, turns, settings, parts.pool.merger)
-        self.network_tasks.schedule(scheduler, turns, parts.network, settings.daemon.history_seconds)
-        self.staging_tasks.schedule(scheduler, turns, settings.daemon.step_seconds, parts)
-
-
 class Daemon:
     """A daemon with one state directory."""
 
@@ -166,73 +129,32 @@ class Daemon:
         self._watchdog = Watchdog(settings.daemon.hang_seconds, machine.monotonic)
         self._is_hung = False
         self._clock_steps = ClockStepDetector(machine.clock, machine.monotonic)
-        self._context = DaemonContext(settings, _load_state(store, machine.clock()))
+        registry = CollectorRegistry()
+        self._metrics = metrics = Metrics(registry, __version__)
+        bugs = BugReporter(metrics.count_bug)
+        self._context = context = DaemonContext(
+            settings, _load_state(store, machine.clock()), store, metrics, bugs, machine.clock
+        )
         self._saved_reports = SavedReports(store, machine.clock)
-        self._build_workers()
-
-    def _build_workers(self) -> None:
-        """Build the metrics, the background work, the cycles and the HTTP front end."""
-        context, registry = self._context, CollectorRegistry()
-        self._metrics = Metrics(registry, __version__)
-        self._bugs = BugReporter(self._metrics.count_bug)
-        self._guard = TaskGuard(self._metrics, self._bugs, self._watchdog)
-        self._workers = self._build_background_workers(registry)
-        self._recorder = CycleRecorder(
-            context,
-            self._metrics,
-            self._guard,
-            self._saved_reports,
-            self._service_manager,
+        self._guard = TaskGuard(metrics, bugs, self._watchdog)
+        self._workers: tuple[BackgroundWorker, ...] = (
+            MissTasks(context),
+            MaintenanceTasks(context),
+            PoolEdits(context),
+            NetworkTasks(context),
+            StagingTasks(context, StagingMetrics(registry)),
         )
         self._cycles = CycleRunner(
             context,
             self._guard,
-            self._recorder,
+            CycleRecorder(context, metrics, self._guard, self._saved_reports, service_manager),
             stopping=self._stopping,
             is_clock_stepping=lambda: bool(self._clock_steps.step),
-            machine=self._machine,
+            machine=machine,
         )
         self._http = HttpFrontend(
-            context,
-            registry,
-            self._watchdog.hang_reason,
-            self._machine,
-            partial(read_changes, self._store),
+            context, registry, self._watchdog.hang_reason, machine, partial(read_changes, store)
         )
-
-    def _build_background_workers(self, registry: CollectorRegistry) -> BackgroundWorkers:
-        metrics, report_bug, clock = self._metrics, self._guard.report_bug, self._machine.clock
-        staging = StagingTasks(
-            metrics,
-            report_bug,
-            self._store,
-            self._build_cycle_output,
-            self._context.share_staging,
-            self._bugs,
-            StagingMetrics(registry),
-            clock,
-        )
-        locality = LocalityKeeper(self._store.locality_hours, self._context.share_locality, clock)
-        return BackgroundWorkers(
-            MissTasks(metrics, report_bug),
-            MaintenanceTasks(
-                metrics,
-                report_bug,
-                self._build_cycle_output,
-                locality,
-                self._context.share_credentials,
-                clock,
-            ),
-            PoolEdits(metrics, report_bug, self._build_cycle_output),
-            NetworkTasks(metrics, report_bug, self._store, self._list_sites, clock),
-            staging,
-        )
-
-    def _list_sites(self) -> frozenset[Site]:
-        return frozenset(self._context.state.ads)
-
-    def _build_cycle_output(self) -> CycleOutput:
-        return CycleOutput(self._context.report, self._context.state.ads)
 
     def post_signal(self, request: End) -> None:
         """Ask the daemon to stop or reload; safe from a signal handler and from any thread."""
@@ -285,7 +207,8 @@ class Daemon:
         self._report_reload(())
         self._watchdog.record_step("the start")
         self._cycles.schedule(runtime)
-        self._workers.schedule(runtime)
+        for worker in self._workers:
+            worker.schedule(runtime)
         runtime.scheduler.start()
 
     def _build_runtime(self, settings: Settings) -> Runtime:
@@ -298,7 +221,8 @@ class Daemon:
         except BaseException:
             close_parts(parts)
             raise
-        scheduler = machine.build_scheduler(["demand", *self._workers.executor_names])
+        names = [name for worker in self._workers for name in worker.EXECUTOR_NAMES]
+        scheduler = machine.build_scheduler(["demand", *names])
         return Runtime(settings, parts, reconciler, Turns(machine.threads.condition()), scheduler)
 
     def _build_reconciler(self, settings: Settings, parts: Parts) -> Reconciler:
@@ -310,7 +234,7 @@ class Daemon:
             self._machine.clock,
             commands,
             timeouts=_CYCLE_TIMEOUTS,
-            bugs=self._bugs,
+            bugs=self._context.bugs,
             on_late_answer=self._cycles.early_cycles.request_answer_cycle,
             threads=self._machine.threads,
         )

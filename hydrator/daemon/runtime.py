@@ -13,8 +13,10 @@ from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.config import Settings
+from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.locality_history import LocalityOverview
+from hydrator.domain.bugs import BugReporter
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.reconciler import Reconciler
@@ -24,6 +26,7 @@ from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
+from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import Parts, assemble
 from hydrator.wiring.http import build_http_server
@@ -113,7 +116,7 @@ class Machine:
         monotonic: seconds that never go back.
         threads: run the work beside the scheduled calls.
         build_scheduler: returns a scheduler with an executor for each of the given names, and ``default``.
-        assemble: builds the parts; see :func:`hydrator.wiring.assemble`.
+        assemble: builds the parts; see :func:`hydrator.wiring.assembly.assemble`.
         build_http_server: builds the server; see :func:`hydrator.wiring.http.build_http_server`.
     """
 
@@ -142,7 +145,7 @@ class Runtime:
 
 @dataclass
 class DaemonContext:
-    """Values that the daemon's parts share.
+    """What the daemon's parts share: state, metrics, log of bugs, clock, and the newest values.
 
     Any thread may read a value: the daemon replaces a value by a new value, but never changes its content.
 
@@ -154,6 +157,10 @@ class DaemonContext:
 
     settings: Settings
     state: ReconcileState
+    store: Store
+    metrics: Metrics
+    bugs: BugReporter
+    clock: Clock = system_clock
     runtime: Runtime | None = None
     report: CycleReport | None = None
     cycle_state: ServerState | None = None
@@ -162,18 +169,6 @@ class DaemonContext:
     staging: StagingOverview | None = None
     reload_problems: tuple[str, ...] = ()
     credentials: tuple[Credential, ...] = ()
-
-    def share_locality(self, overview: LocalityOverview) -> None:
-        """Replace the overview of ended jobs."""
-        self.locality = overview
-
-    def share_staging(self, overview: StagingOverview) -> None:
-        """Replace the overview of staging."""
-        self.staging = overview
-
-    def share_credentials(self, credentials: Sequence[Credential]) -> None:
-        """Replace the credentials in use."""
-        self.credentials = tuple(credentials)
 
     @property
     def parts(self) -> Parts | None:

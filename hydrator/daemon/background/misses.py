@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
-from apscheduler.schedulers.background import BackgroundScheduler
 
-from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.runtime import Turns
+from hydrator.daemon.runtime import DaemonContext, Runtime
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Unseen
 from hydrator.domain.ports import MissReports
@@ -32,27 +30,24 @@ class MissTasks(BackgroundWorker):
 
     EXECUTOR_NAMES = ("misses",)
 
-    def __init__(self, metrics: Metrics, report_bug: Callable[[str], None]) -> None:
-        super().__init__(metrics, report_bug)
+    def __init__(self, context: DaemonContext) -> None:
+        super().__init__(context)
         self._known_misses: dict[Miss, None] = {}
 
-    def schedule(
-        self,
-        scheduler: BackgroundScheduler,
-        turns: Turns,
-        reports: MissReports | None,
-        recounts: Sequence[Callable[[frozenset[Did]], None]],
-    ) -> None:
-        """With *reports*, schedule the queries; each of *recounts* gets the datasets that jobs missed."""
-        if reports:
-            self._schedule_every(
-                scheduler, turns, "misses", _QUERY_SECONDS, self._collect_misses, reports, recounts
-            )
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule the queries, if the daemon queries schedds."""
+        parts = runtime.parts
+        if reports := parts.pool.misses:
+            work = self._collect_misses
+            self._schedule_every(runtime, "misses", _QUERY_SECONDS, work, reports, parts.recounts)
 
     def _collect_misses(
         self, reports: MissReports, recounts: Sequence[Callable[[frozenset[Did]], None]]
     ) -> None:
-        """Read the reports; if the query fails, the next run sends a new query."""
+        """Read the reports; each of *recounts* gets the datasets that jobs missed.
+
+        If the query fails, the next run sends a new query.
+        """
         try:
             answers = reports.read_reports()
         except PoolError as error:

@@ -1,22 +1,16 @@
 """Network tasks: read transfers between sites, and give the cycles new rates."""
 
-from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
-from apscheduler.schedulers.background import BackgroundScheduler
 
-from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.runtime import Turns
+from hydrator.daemon.runtime import DaemonContext, Runtime
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import PoolError, StateError
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLog, TransferSample
-from hydrator.domain.ports import Clock
 from hydrator.reconcile.rates import select_samples
 from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
-from hydrator.state.store import Store
-from hydrator.wiring import system_clock
 from hydrator.wiring.network import NetworkParts, build_rate_table
 
 from .worker import BackgroundWorker
@@ -27,40 +21,24 @@ _FIRST_READ = timedelta(seconds=15)
 
 
 class NetworkTasks(BackgroundWorker):
-    """Queries of the sources of rates; a source that fails does not affect the other sources or a cycle.
-
-    Args:
-        store: keeps the samples.
-        get_sites: returns the sites that have ads.
-    """
+    """Queries of the sources of rates; a source that fails does not affect the other sources or a cycle."""
 
     EXECUTOR_NAMES = ("network",)
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        report_bug: Callable[[str], None],
-        store: Store,
-        get_sites: Callable[[], frozenset[Site]],
-        clock: Clock = system_clock,
-    ) -> None:
-        super().__init__(metrics, report_bug, clock)
-        self._store = store
-        self._get_sites = get_sites
+    def __init__(self, context: DaemonContext) -> None:
+        super().__init__(context)
         self._problems = OngoingFailures()
 
-    def schedule(
-        self, scheduler: BackgroundScheduler, turns: Turns, network: NetworkParts, interval_seconds: float
-    ) -> None:
-        """Schedule the queries of the sources of *network*."""
-        first = self._clock() + min(_FIRST_READ, timedelta(seconds=interval_seconds))
-        self._schedule_every(
-            scheduler, turns, "network", interval_seconds, self._update, network, first_run_at=first
-        )
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule the queries of the sources."""
+        interval = runtime.settings.daemon.history_seconds
+        first = self._clock() + min(_FIRST_READ, timedelta(seconds=interval))
+        work, network = self._update, runtime.parts.network
+        self._schedule_every(runtime, "network", interval, work, network, first_run_at=first)
 
     def _update(self, network: NetworkParts) -> None:
         """Read all sources; save the samples, replace the table of rates, and report failures once."""
-        sites = self._get_sites() | network.settings.network.sites
+        sites = frozenset(self._context.state.ads) | network.settings.network.sites
         statuses: list[SourceStatus] = []
         samples = [sample for log in network.logs for sample in self._read_log(log, statuses)]
         self._apply(network, sites, samples, tuple(statuses))
@@ -87,9 +65,9 @@ class NetworkTasks(BackgroundWorker):
     ) -> None:
         now = self._clock()
         try:
-            stored = load_network(self._store)
+            stored = load_network(self._context.store)
             samples = select_samples((*stored.samples, *new_samples), sites, now)
-            save_network(self._store, NetworkRecord(samples, statuses))
+            save_network(self._context.store, NetworkRecord(samples, statuses))
         except StateError as error:
             self._log_problems({"state": str(error)})
             return

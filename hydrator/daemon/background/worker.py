@@ -1,45 +1,32 @@
 """Background worker: run work at an interval. Each kind of work runs in its own thread, once at a time."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import datetime
 from typing import ClassVar
 
-from apscheduler.schedulers.background import BackgroundScheduler
-
-from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.runtime import Turns
-from hydrator.domain.model import Site, SiteAd
-from hydrator.domain.ports import Clock
-from hydrator.reconcile.result import CycleReport
-from hydrator.wiring import system_clock
+from hydrator.daemon.runtime import DaemonContext, Runtime, Turns
 
 
-@dataclass(frozen=True, slots=True)
-class CycleOutput:
-    """Output of the last cycle: its report and the site ads."""
-
-    report: CycleReport | None
-    ads: Mapping[Site, SiteAd]
-
-
-class BackgroundWorker:
-    """A worker beside the cycles. For each name in ``EXECUTOR_NAMES`` the scheduler needs an executor.
-
-    Args:
-        metrics: the metrics of the daemon.
-        report_bug: logs and counts the present exception; its argument names the work that failed.
-        clock: aware UTC time.
-    """
+class BackgroundWorker(ABC):
+    """A worker beside the cycles. For each name in ``EXECUTOR_NAMES`` the scheduler needs an executor."""
 
     EXECUTOR_NAMES: ClassVar[tuple[str, ...]]
 
-    def __init__(
-        self, metrics: Metrics, report_bug: Callable[[str], None], clock: Clock = system_clock
-    ) -> None:
-        self._metrics = metrics
-        self._report_bug = report_bug
-        self._clock = clock
+    def __init__(self, context: DaemonContext) -> None:
+        self._context = context
+        self._metrics = context.metrics
+        self._clock = context.clock
+
+    @abstractmethod
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule the work that the configuration of *runtime* needs."""
+
+    def _report_bug(self, part: str) -> None:
+        """Log and count the unexpected exception of the present ``except`` block."""
+        if error := sys.exception():
+            self._context.bugs.report(part, error)
 
     def _run_turn(self, turns: Turns, name: str, work: Callable[..., None], *args: object) -> None:
         """Run *work* once under the name *name*, unless the daemon ends.
@@ -55,8 +42,7 @@ class BackgroundWorker:
 
     def _schedule_every(
         self,
-        scheduler: BackgroundScheduler,
-        turns: Turns,
+        runtime: Runtime,
         name: str,
         interval_seconds: float,
         work: Callable[..., None],
@@ -65,7 +51,7 @@ class BackgroundWorker:
     ) -> None:
         """Schedule the call ``work(*args)`` every *interval_seconds*."""
         when = {"next_run_time": first_run_at} if first_run_at else {}
-        turn = (turns, name, work, *args)
-        scheduler.add_job(
+        turn = (runtime.turns, name, work, *args)
+        runtime.scheduler.add_job(
             self._run_turn, "interval", turn, seconds=interval_seconds, id=name, executor=name, **when
         )

@@ -15,7 +15,7 @@ from adapters.http.publisher import ServedAds
 from hydrator.daemon import http_frontend
 from hydrator.daemon.cycles import CycleRecorder
 from hydrator.daemon.http_frontend import HttpFrontend
-from hydrator.daemon.runtime import DaemonContext, Machine
+from hydrator.daemon.runtime import Machine
 from hydrator.domain.ads.dataset_sets import set_key
 from hydrator.domain.model import (
     DaemonKnowledge,
@@ -37,6 +37,7 @@ from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState, view_datasets
 from tests.factories import CAM, L1, NOON, settings_with
 from tests.memory import MemoryCatalogue
+from tests.unit.daemon.contexts import context_with
 
 pytestmark = pytest.mark.outside
 
@@ -77,7 +78,7 @@ class Cycles:
         self.now = NOON
         self.hang_reason: str | None = None
         self.served_ads = ServedAds()
-        self.context = DaemonContext(settings, ReconcileState())
+        self.context = context_with(settings=settings)
         parts = SimpleNamespace(served_ads=self.served_ads, pool=SimpleNamespace(client=None))
         self.context.runtime = SimpleNamespace(parts=parts)
         guard = SimpleNamespace(run_isolated=lambda _part, task: task())

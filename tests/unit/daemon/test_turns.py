@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 import pytest
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
-from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.background.worker import BackgroundWorker
-from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import DaemonScheduler, Turns
 from testbed.installation import wait_for
+from tests.unit.daemon.contexts import context_with, runtime_with
 
 
 def test_draining_turns_wait_for_the_running_one_and_let_no_other_begin():
@@ -79,8 +78,8 @@ def test_queued_background_work_does_not_begin_when_the_daemon_ends():
     class Merges(BackgroundWorker):
         EXECUTOR_NAMES = ("merge",)
 
-        def schedule(self, scheduler, turns) -> None:
-            self._schedule_every(scheduler, turns, "merge", 0.05, self._merge)
+        def schedule(self, runtime) -> None:
+            self._schedule_every(runtime, "merge", 0.05, self._merge)
 
         def _merge(self) -> None:
             done.append("began")
@@ -90,7 +89,7 @@ def test_queued_background_work_does_not_begin_when_the_daemon_ends():
     done, under_way, go_on, turns = [], threading.Event(), threading.Event(), Turns()
     executors = {name: ThreadPoolExecutor(1) for name in ("default", "merge")}
     scheduler = BackgroundScheduler(executors=executors, timezone="UTC", job_defaults={"max_instances": 5})
-    Merges(Metrics(CollectorRegistry(), "1"), pytest.fail).schedule(scheduler, turns)
+    Merges(context_with()).schedule(runtime_with(scheduler, turns=turns))
     scheduler.start()
     assert under_way.wait(60)
     (job,) = scheduler.get_jobs()

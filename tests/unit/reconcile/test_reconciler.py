@@ -421,7 +421,7 @@ def test_a_saved_state_that_cannot_be_read_withdraws_nothing(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(world.cycle.state)
         with store._db:
-            store._db.execute("update known set body = '[broken'")
+            store._db.execute("update record set body = '[broken'")
     before = dict(world.collector.ads)
     with Store.open_to_write(tmp_path) as store:
         lost(world, state=store.load(), store=store, rules=settings_with(pins={L1}))

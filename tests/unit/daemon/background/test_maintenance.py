@@ -2,15 +2,13 @@
 
 from types import SimpleNamespace
 
-import pytest
-from prometheus_client import CollectorRegistry
-
-from hydrator.daemon.background import CycleOutput, LocalityKeeper, MaintenanceTasks
-from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.runtime import DaemonContext
+from hydrator.daemon.background.maintenance import MaintenanceTasks
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
-from hydrator.domain.errors import PoolError
+from hydrator.domain.errors import PoolError, StateError
+from hydrator.state.store import Store
 from tests.factories import NOON
+from tests.unit.daemon.contexts import context_with
+from tests.unit.diagnostics.overview.test_locality_history import BATCH
 
 
 class DownSlots:
@@ -23,20 +21,34 @@ class DownSlots:
         """Close nothing."""
 
 
-def tasks(share_credentials=pytest.fail) -> MaintenanceTasks:
-    report = SimpleNamespace(evaluation=SimpleNamespace(ads={}))
-    output = CycleOutput(report, {})  # type: ignore[arg-type]
-    locality = LocalityKeeper(None, pytest.fail)  # type: ignore[arg-type]
-    metrics = Metrics(CollectorRegistry(), "1")
-    return MaintenanceTasks(metrics, pytest.fail, lambda: output, locality, share_credentials)
-
-
 def test_collector_that_is_down_does_not_end_the_count():
-    tasks()._count_slots(DownSlots())
+    report = SimpleNamespace(evaluation=SimpleNamespace(ads={}))
+    MaintenanceTasks(context_with(report=report))._count_slots(DownSlots())
 
 
 def test_check_of_credentials_shares_them_with_the_health():
-    context = DaemonContext(None, None)  # type: ignore[arg-type]
+    context = context_with()
     ending = Credential("IDTOKEN of pool.a", "idtokens", Renewer.OPERATOR, NOON)
-    tasks(context.share_credentials)._check_credentials(lambda: [ending])
+    MaintenanceTasks(context)._check_credentials(lambda: [ending])
     assert context.credentials == (ending,)
+
+
+def test_each_batch_of_ended_jobs_is_saved_and_shared(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        context = context_with(store=store, clock=lambda: NOON)
+        tasks, counts = MaintenanceTasks(context), []
+        for batch in (None, BATCH, BATCH):
+            tasks._save_locality(batch)
+            counts.append(context.locality.days[-1].job_count)
+    assert counts == [0, 3, 6]
+
+
+def test_state_that_cannot_be_written_keeps_the_last_overview():
+    class Full:
+        def add(self, hour):
+            raise StateError("the disk is full")
+
+    context = context_with(store=SimpleNamespace(locality_hours=Full()))
+    before = context.locality
+    MaintenanceTasks(context)._save_locality(BATCH)
+    assert context.locality is before

@@ -4,12 +4,11 @@ from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry
 
-from hydrator.daemon.background import MissTasks
-from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.runtime import Turns
+from hydrator.daemon.background.misses import MissTasks
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
 from tests.factories import L1, L2
+from tests.unit.daemon.contexts import context_with, runtime_with
 
 
 def miss(did: str, when: int = 1795000000, site: str = "CAM") -> str:
@@ -31,9 +30,9 @@ class Reports:
 def collector():
     """Return a function that runs the task once with some reports, and the sets of DIDs to count again."""
     registry = CollectorRegistry()
-    metrics, recounted = Metrics(registry, "1"), []
-    metrics._known_sites = frozenset({"CAM"})
-    tasks = MissTasks(metrics, lambda part: None)
+    context, recounted = context_with(registry=registry), []
+    context.metrics._known_sites = frozenset({"CAM"})
+    tasks = MissTasks(context)
 
     def run(**answers):
         tasks._collect_misses(Reports(**answers), [recounted.append])
@@ -60,7 +59,8 @@ def test_a_collector_that_does_not_answer_ends_nothing():
 def test_misses_are_read_only_where_the_daemon_asks_schedds():
     scheduled = []
     scheduler = SimpleNamespace(add_job=lambda *given, **named: scheduled.append(named["id"]))
-    tasks = MissTasks(Metrics(CollectorRegistry(), "1"), lambda part: None)
-    tasks.schedule(scheduler, Turns(), None, [])
-    tasks.schedule(scheduler, Turns(), Reports(), [])
+    for misses in (None, Reports()):
+        MissTasks(context_with()).schedule(
+            runtime_with(scheduler, pool=SimpleNamespace(misses=misses), recounts=[])
+        )
     assert scheduled == ["misses"]

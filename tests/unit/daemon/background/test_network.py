@@ -10,18 +10,18 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator.config import Settings
-from hydrator.daemon.background import NetworkTasks
-from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.runtime import Turns
+from hydrator.daemon.background.network import NetworkTasks
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.reconcile.rates import RateSource
+from hydrator.reconcile.state import ReconcileState
 from hydrator.state.network_rows import load_network
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.network import NetworkParts, build_rate_table
 from tests.factories import CAM, RAL
+from tests.unit.daemon.contexts import context_with, runtime_with
 
 NOW = system_clock()
 
@@ -75,16 +75,21 @@ class World:
         rates = RateSource(build_rate_table((), Settings(), NOW))
         self.network = NetworkParts([self.log, self.records], Settings(), rates)
         self.tasks = NetworkTasks(
-            Metrics(self.registry, "1"), self.bugs.append, self.store, lambda: frozenset({CAM, RAL})
+            context_with(
+                state=ReconcileState(ads=dict.fromkeys((CAM, RAL))),
+                store=self.store,
+                bugs=self.bugs.append,
+                registry=self.registry,
+            )
         )
         scheduler = BackgroundScheduler(timezone="UTC", executors={"network": {"type": "threadpool"}})
-        self.tasks.schedule(scheduler, Turns(), self.network, 300)
+        self.tasks.schedule(runtime_with(scheduler, network=self.network))
         (self.job,) = scheduler.get_jobs()
 
     def turn(self) -> list[tuple[str, str]]:
         with capture_logs() as logged:
             self.job.func(*self.job.args)
-        return [(each["event"], each["source"]) for each in logged]
+        return [(each["event"], each["source"]) for each in logged if "source" in each]
 
     def rate(self):
         found = self.network.rates.current().rate(CAM, RAL)

@@ -7,12 +7,9 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hydrator.daemon.background import CycleOutput, StagingTasks
-from hydrator.daemon.background.staging import REPORT_NAME
-from hydrator.daemon.metrics import Metrics
+from hydrator.daemon.background.staging import REPORT_NAME, StagingTasks
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import Turns
-from hydrator.domain.bugs import BugReporter
 from hydrator.staging.overview import overview_from_row
 from hydrator.staging.table import StagingCommand
 from hydrator.state.staging import StagingFiles
@@ -21,6 +18,7 @@ from hydrator.wiring import system_clock
 from hydrator.wiring.staging import StagingParts
 from tests.factories import CAM, HOUR, L1, settings_with
 from tests.staging_world import StagingWorld, need, policy
+from tests.unit.daemon.contexts import context_with, runtime_with
 
 
 class Daemon:
@@ -34,27 +32,19 @@ class Daemon:
         self.world.stager.calls.clear()
         self.world.stager.rules.clear()
         self.store, self.turns = store, Turns()
-        self.shared = []
         self.files = StagingFiles(folder)
         stagers = {} if self.world.settings.mode == "off" else {"rucio": self.world.stager}
         settings = settings_with(scope="lofar", poll_seconds=1200)
         settings = settings.model_copy(update={"staging": self.world.settings})
-        self.parts = SimpleNamespace(
-            staging=StagingParts(stagers, self.world.needs, settings, self.files),
-            network=SimpleNamespace(rates=SimpleNamespace(current=lambda: None)),
-        )
+        parts = {
+            "staging": StagingParts(stagers, self.world.needs, settings, self.files),
+            "network": SimpleNamespace(rates=SimpleNamespace(current=lambda: None)),
+        }
         self.registry = CollectorRegistry()
-        self.tasks = StagingTasks(
-            Metrics(self.registry, "1"),
-            pytest.fail,
-            store,
-            lambda: CycleOutput(self.world.report, {}),
-            self.shared.append,
-            BugReporter(),
-            StagingMetrics(self.registry),
-        )
+        self.context = context_with(store=store, registry=self.registry, report=self.world.report)
+        self.tasks = StagingTasks(self.context, StagingMetrics(self.registry))
         self.scheduler = BackgroundScheduler(timezone="UTC", executors={"staging": {"type": "threadpool"}})
-        self.tasks.schedule(self.scheduler, self.turns, 60, self.parts)
+        self.tasks.schedule(runtime_with(self.scheduler, settings=settings, turns=self.turns, **parts))
 
     def step(self):
         """Run the scheduled step; return the events of the log."""
@@ -77,7 +67,7 @@ def test_a_step_asks_saves_and_shares(tmp_path, store):
     [one] = store.load_staging().requests
     assert (one.did, one.rule) == (L1, "rule2")
     saved = overview_from_row(store.load_report(REPORT_NAME))
-    assert saved == daemon.shared[-1]
+    assert saved == daemon.context.staging
     assert [row.did for row in saved.requests] == [L1]
     [line] = [each for each in logged if each["event"] == "staging asked a request at the catalogue"]
     assert (line["dataset"], line["outcome"]) == (L1, "done")
@@ -88,7 +78,7 @@ def test_the_switch_stops_the_next_step(tmp_path, store):
     StagingFiles(tmp_path).stop("too much traffic")
     daemon.step()
     assert daemon.world.stages == set()
-    assert "too much traffic" in daemon.shared[-1].stop_reason
+    assert "too much traffic" in daemon.context.staging.stop_reason
     StagingFiles(tmp_path).resume()
     daemon.step()
     assert daemon.world.stages == {(L1, CAM)}
@@ -109,7 +99,7 @@ def test_a_command_that_cannot_be_read_is_reported_and_set_aside(tmp_path, store
 def test_with_the_mode_off_no_step_is_scheduled_and_the_overview_says_so(tmp_path, store):
     daemon = Daemon(tmp_path, store, policy("off"))
     assert daemon.scheduler.get_jobs() == []
-    assert daemon.shared[-1].mode == "off"
+    assert daemon.context.staging.mode == "off"
     assert overview_from_row(store.load_report(REPORT_NAME)).mode == "off"
 
 

@@ -1,11 +1,10 @@
 """Background work beside the cycles: a turn with a bug fails alone and runs again."""
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.background.worker import BackgroundWorker
-from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.runtime import Turns
+from tests.unit.daemon.contexts import context_with
 
 
 class Slots(BackgroundWorker):
@@ -13,11 +12,14 @@ class Slots(BackgroundWorker):
 
     EXECUTOR_NAMES = ("slots",)
 
+    def schedule(self, runtime) -> None:
+        """Schedule nothing."""
+
 
 @pytest.mark.parametrize("error", [OverflowError("year 33000"), SystemExit(3), KeyboardInterrupt()])
 def test_turn_that_raises_is_reported_and_runs_again(error):
     bugs, runs = [], []
-    slots, turns = Slots(Metrics(CollectorRegistry(), "1"), bugs.append), Turns()
+    slots, turns = Slots(context_with(bugs=bugs.append)), Turns()
 
     def look():
         runs.append(1)
