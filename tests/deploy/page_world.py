@@ -93,11 +93,15 @@ def _hours() -> list[LocalityHour]:
 
 def changes() -> list[HistoryEntry]:
     """Some changes of ads, oldest first."""
-    came = DatasetChange(0, DATASETS[1], None, "AVAILABLE", "its catalogue says so")
-    left = DatasetChange(0, DATASETS[4], "AVAILABLE", None, "its catalogue says that it is gone")
+    came = (DATASETS[1], None, "AVAILABLE", "its catalogue says so")
+    left = (DATASETS[4], "AVAILABLE", None, "its catalogue says that it is gone")
     return [
-        HistoryEntry(NOON - n * HOUR, ad(site=site, generation=n + 1), (change,))
-        for n, site, change in ((5, RAL, came), (3, OSO, left), (1, RAL, came))
+        HistoryEntry(at, ad(site=site, generation=at.hour), (DatasetChange(to_unix(at), *change),))
+        for at, site, change in (
+            (NOON - 5 * HOUR, RAL, came),
+            (NOON - 3 * HOUR, OSO, left),
+            (NOON - HOUR, RAL, came),
+        )
     ]
 
 

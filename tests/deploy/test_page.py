@@ -52,7 +52,7 @@ PATIENCE_MS = 60_000
 """For each step of the browser: it may have little of the machine."""
 
 
-DATED_CHANGES = [(entry.decided_at, change) for entry in reversed(changes()) for change in entry.changes]
+CHANGES = [change for entry in reversed(changes()) for change in entry.changes]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def served(pool: LivePool, live: LiveUpdates) -> Iterator[str]:
         pool.get_state,
         CollectorRegistry(),
         live=live,
-        read_changes=lambda _site: DATED_CHANGES,
+        read_changes=lambda _site: CHANGES,
         read_cluster=lambda _cluster, _schedd: {"ap1": jobs},
     )
     with HttpServer(asgi, on_stop=live.close) as server:
@@ -326,7 +326,7 @@ def test_the_form_finds_datasets_by_keyboard_and_without_scripts(opened):
     page.get_by_label("Name contains").press_sequentially("L20003")
     page.keyboard.press("Enter")
     page.wait_for_url("**find=L20003**")
-    assert page.locator("#found caption").inner_text().startswith("1 dataset of 255, most wanted first")
+    assert page.locator("#found caption").inner_text().startswith("1 dataset of 255, most demanded first")
     page.locator("#found").get_by_role("link", name="lofar:L200037").focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/dataset?did=lofar%3AL200037")

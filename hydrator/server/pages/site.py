@@ -81,7 +81,7 @@ class SiteRow:
             "unreadable": DatasetState.UNAVAILABLE in states,
         }
         severity = [*troubles.values(), stuck_count > 0, True].index(True)
-        datasets, share = "not read" if site.states is None else "none demanded", math.inf
+        datasets, share = "not read" if site.states is None else "none", math.inf
         if total := sum(states.values()):
             complete = states.get(DatasetState.AVAILABLE, 0)
             datasets, share = f"{complete:,}/{total:,}", complete / total

@@ -162,7 +162,7 @@ def test_sites_have_one_row_each_and_the_worst_comes_first():
         "STUCK 1/2 ✖ 1 stuck 0 s",
         "HALF 1/2 ↻ 1 staging 2 h",
         "WHOLE 2/2 0 s",
-        "NONE none demanded 0 s",
+        "NONE none 0 s",
     ]
 
 
