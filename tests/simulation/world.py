@@ -29,6 +29,7 @@ from hydrator.domain.sites import MappedCatalogue
 from hydrator.reconcile.publish import Policy, PublishTarget
 from hydrator.reconcile.rates import RateSource
 from hydrator.reconcile.state import Approve
+from hydrator.reconcile.view import SiteView
 from hydrator.state.command_files import CommandQueue
 from hydrator.wiring.assembly import Parts
 from hydrator.wiring.condor import PoolParts
@@ -255,17 +256,22 @@ class World:
             for site in sites - self.truth.sites[name]
         )
 
+    def _site_views(self) -> Collection[SiteView]:
+        """Return what the daemon says of the sites."""
+        cycle = self._server.get_state().cycle if self._server else None
+        return cycle.sites if cycle else ()
+
     def held_sites(self) -> frozenset[Site]:
         """Return the sites whose ads the daemon says that it keeps as they are."""
-        return frozenset(self._server.get_state().held_reasons) if self._server else frozenset()
+        return frozenset(one.site for one in self._site_views() if one.held)
 
     def held_losses(self) -> Collection[Site]:
         """Return the sites with a loss that is not published yet."""
-        return self._server.get_state().held_losses if self._server else ()
+        return [one.site for one in self._site_views() if one.loss]
 
     def withheld_sites(self) -> Collection[Site]:
         """Return the sites whose ads a daemon without its state does not replace yet."""
-        return self._server.get_state().withheld_reasons if self._server else ()
+        return [one.site for one in self._site_views() if one.withheld]
 
     def published_sites(self) -> list[Site]:
         """Return the sites of the catalogues that are not retired, by their names in slots."""
@@ -465,9 +471,10 @@ class World:
 
     def _approve(self) -> None:
         """Let all held losses leave the ads, as ``hydrator approve`` does."""
-        for site, held in (self._server.get_state().held_losses if self._server else {}).items():
-            CommandQueue(self._folder).submit(Approve(site, frozenset(held.missing_polls)))
-            self.laws.note_approval(site, held.missing_polls)
+        held = self.daemon._context.state.held_losses if self.daemon else {}
+        for site, loss in held.items():
+            CommandQueue(self._folder).submit(Approve(site, frozenset(loss.missing_polls)))
+            self.laws.note_approval(site, loss.missing_polls)
 
     def _reload(self, number: int) -> None:
         """Use another configuration, as after SIGHUP: the process stops and executes itself again."""
