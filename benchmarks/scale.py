@@ -164,7 +164,7 @@ class MadePool:
         self.turn = 0
 
     def read_load(self) -> PoolLoad:
-        """Return the load at the poll number ``turn``; see :class:`hydrator.domain.ports.PoolLoads`."""
+        """Return the load at the poll number ``turn``; see :class:`hydrator.domain.ports.PoolLoad`."""
         idle, running = [], []
         for place, key in enumerate(self._keys):
             idle.append(IdleJobs(1 + (place + self.turn) % 7, key, lane=place % 5))
@@ -181,9 +181,6 @@ class MadePool:
         """Return the same rate for all pairs of sites; see hydrator.domain.network.RateLookup."""
         return Rate(100e6, "benchmark")
 
-    def close(self) -> None:
-        """Do nothing: no connection is open."""
-
 
 def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
     """Measure CPU seconds of cycles with and without pacing: the first one, and later ones.
@@ -195,7 +192,7 @@ def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
     taken: dict[str, Any] = {}
     for name in ("off", "on"):
         pool = MadePool(names)
-        pacer = Pacer(Settings(), pool, lambda pool=pool: pool)  # type: ignore[misc]
+        pacer = Pacer(Settings(), lambda pool=pool: pool)  # type: ignore[misc]
         shape = Shape(name, sets, HOME_SITES, 1)
         answer = survey(replicas(names, shape), NOW)
         state, spent = ReconcileState(), []
@@ -203,8 +200,7 @@ def measure_pacing(sets: int, repeats: int) -> dict[str, Any]:
             pool.turn = turn
             if turn:
                 answer = repeat_survey(answer, min(100, sets), turn)
-            pacer.begin_query()
-            pacer.await_query(timedelta(minutes=5))
+            pacer.update_load(pool.read_load())
             openings = partial(pacer.make, demand=demand, now=answer.started_at)
             more = (openings,) if name == "on" else ()
             seconds, evaluation = measure_cpu(partial(cycle, state, answer, demand, *more))

@@ -1,4 +1,4 @@
-"""In-memory Catalogue, Publisher, Queues and PoolLoads, for tests.
+"""In-memory Catalogue, Publisher and PoolReader, for tests.
 
 These classes implement the ports of ``hydrator.domain`` and pass the same contract tests as other
 adapters. If ``is_broken``, their methods raise the error of a server that does not answer.
@@ -24,7 +24,7 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.domain.ports import Clock, PoolLoad
+from hydrator.domain.ports import Clock, PoolSnapshot, ScheddQueue, SlotAdVersion, SlotGroup
 
 _BROKEN_REASON = "it is set to fail (is_broken)"
 
@@ -153,34 +153,46 @@ class MemoryPublisher:
             raise PublishError(self.name, _BROKEN_REASON)
 
 
-class MemoryQueues:
-    """The demand of each schedd's jobs, by schedd name; a test may assign ``queues`` again at any time."""
+class MemoryPool:
+    """A pool; a test may assign ``queues`` and ``slots`` again at any time.
+
+    A queue is a ScheddQueue, its demand alone, or Unseen.
+    """
 
     def __init__(
-        self, queues: Mapping[str, ScheddDemand | Unseen] | None = None, *, is_broken: bool = False
+        self,
+        queues: Mapping[str, ScheddQueue | ScheddDemand | Unseen] | None = None,
+        slots: tuple[SlotGroup, ...] | Unseen = (),
+        slot_ads: tuple[SlotAdVersion, ...] = (),
+        *,
+        clock: Clock = system_clock,
+        is_broken: bool = False,
     ) -> None:
-        self.queues: Mapping[str, ScheddDemand | Unseen] = queues or {}
+        self.queues: Mapping[str, ScheddQueue | ScheddDemand | Unseen] = queues or {}
+        self.slots, self.slot_ads = slots, slot_ads
         self.is_broken = is_broken
+        self._clock = clock
+        self.last: PoolSnapshot | None = None
+        self._restored: Mapping[str, ScheddQueue] = {}
 
-    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Return the demand by schedd; see :class:`hydrator.domain.ports.Queues`."""
+    def restore(self, queues: Mapping[str, ScheddQueue]) -> None:
+        """See :class:`hydrator.domain.ports.PoolReader`."""
+        self._restored = queues
+
+    def read_snapshot(self) -> PoolSnapshot:
+        """Return the snapshot; see :class:`hydrator.domain.ports.PoolReader`."""
         if self.is_broken:
             raise PoolError("collector", _BROKEN_REASON)
-        return dict(sorted(self.queues.items()))
-
-
-class MemoryPoolLoads:
-    """The load of a pool; a test may assign ``load`` again at any time."""
-
-    def __init__(self, load: PoolLoad, *, is_broken: bool = False) -> None:
-        self.load = load
-        self.is_broken = is_broken
-
-    def read_load(self) -> PoolLoad:
-        """Return the load; see :class:`hydrator.domain.ports.PoolLoads`."""
-        if self.is_broken:
-            raise PoolError("collector", _BROKEN_REASON)
-        return self.load
+        known = dict(self.last.queues if self.last else self._restored)
+        silent = {}
+        for schedd, queue in self.queues.items():
+            if isinstance(queue, Unseen):
+                silent[schedd] = queue.reason
+            else:
+                known[schedd] = ScheddQueue(queue) if isinstance(queue, ScheddDemand) else queue
+        queues = {schedd: known[schedd] for schedd in sorted(self.queues) if schedd in known}
+        self.last = PoolSnapshot(self._clock(), queues, silent, self.slots, self.slot_ads)
+        return self.last
 
     def close(self) -> None:
         """Do nothing: no connection is open."""

@@ -26,7 +26,7 @@ from hydrator.reconcile.state import PendingCommands, ReconcileState
 from hydrator.staging.controller import StagingController
 from hydrator.staging.table import StagingCommand, Table
 from tests.factories import CAM, HOUR, MINUTE, NOON, OSO, RAL, settings_with
-from tests.memory import MemoryCatalogue, MemoryQueues
+from tests.memory import MemoryCatalogue, MemoryPool
 from tests.memory_stager import FILES, MemoryStager
 
 TERABYTE = 10**12
@@ -119,7 +119,7 @@ class StagingWorld:
         self.settings = settings or policy()
         self.stager = MemoryStager(self.clock, {}, dict.fromkeys(SITES, 100 * TERABYTE), name="rucio")
         self.catalogue = MemoryCatalogue("rucio", (), SITES, clock=self.clock)
-        self.queues = MemoryQueues()
+        self.queues = MemoryPool()
         self.needs = MemoryNeeds()
         self.needs.needs[SCHEDD] = []
         self.store = MemoryStore()

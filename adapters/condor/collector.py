@@ -14,11 +14,10 @@ from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.ads import contract
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
-from hydrator.domain.ports import Clock, SlotAdVersion
+from hydrator.domain.ports import Clock
 from hydrator.domain.untrusted import valid_time
 
 from .bindings.client import CollectorClient
-from .bindings.library import NOT_DYNAMIC_SLOT
 
 IDENTITY: Final = "AuthenticatedIdentity"
 """Attribute that a collector adds to each ad that it accepts: the identity of the sender."""
@@ -138,31 +137,6 @@ class CollectorPublisher:
             self._clock(),
             ad[contract.OPEN_UNTIL],
         )
-
-
-class PoolSlots:
-    """A ``Slots`` port: query the generation and the site of every slot, in one query to the collector.
-
-    Only this object uses *client*, since a query may take long. ``close`` also ends the client.
-    """
-
-    def __init__(self, client: CollectorClient, site_attributes: Sequence[str]) -> None:
-        self._client = client
-        self._site_attributes = tuple(dict.fromkeys((contract.SITE, *site_attributes)))
-
-    def read_ad_versions(self) -> Sequence[SlotAdVersion]:
-        """See :class:`hydrator.domain.ports.Slots`."""
-        ads = self._client.slots([*self._site_attributes, contract.GENERATION], NOT_DYNAMIC_SLOT)
-        return [self._parse_slot_version(ad) for ad in ads]
-
-    def close(self) -> None:
-        """Stop the client, also during a query."""
-        self._client.close()
-
-    def _parse_slot_version(self, ad: Mapping[str, Any]) -> SlotAdVersion:
-        site = next((str(ad[name]) for name in self._site_attributes if ad.get(name)), None)
-        generation = ad.get(contract.GENERATION)
-        return SlotAdVersion(site, generation if isinstance(generation, int) else None)
 
 
 def _significant_skew(skew: timedelta) -> timedelta:

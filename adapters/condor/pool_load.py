@@ -1,37 +1,42 @@
-"""Jobs of all schedds: the idle and running jobs with the slots of all sites, and the jobs that need data."""
+"""The snapshot of a pool: the queues of all schedds, and the slots of all sites; and what jobs need."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import list_literal, string_literal
 from hydrator.domain.ads.openings import MAX_LANE
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Site, Unseen, from_unix
+from hydrator.domain.model import QueuedJobs, ScheddDemand, Site, Unseen, from_unix
 from hydrator.domain.ports import (
+    MAX_LOAD_AGE,
     Clock,
     ClusterJobs,
     DataNeed,
     IdleJobs,
-    PoolLoad,
+    PoolSnapshot,
     Resources,
     RunningJobs,
     ScheddLoad,
+    ScheddQueue,
+    SlotAdVersion,
     SlotGroup,
 )
 from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_number
 
 from .bindings.client import CondorClient, QueueClient
-from .bindings.library import NOT_DYNAMIC_SLOT
+from .bindings.library import NOT_DYNAMIC_SLOT, job_order
 from .schedd_rounds import SiteRounds
+from .schedds import ReportBuffer
 
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """What :class:`Resources` has, as slots name it; a partitionable slot has the whole as ``TotalSlot…``."""
 SLOT_ATTRIBUTES = (
-    *("Name", "State", "PartitionableSlot"),
+    *("Name", "State", "PartitionableSlot", contract.GENERATION),
     *RESOURCES,
     *(f"TotalSlot{name}" for name in RESOURCES),
 )
@@ -44,20 +49,24 @@ USABLE_SLOT = (
 The START of a broken slot of 25.14 is a text, so it would count, too.
 """
 MAX_SLOT_AGE = timedelta(seconds=750)
-"""Two and a half times UPDATE_INTERVAL, 300 s by default: the startd of an older ad ended without a word."""
+"""Two and a half times UPDATE_INTERVAL, 300 s by default: the startd of an older ad ended without a word.
+
+A startd that is killed cannot withdraw its ads, and the collector keeps them for 15 min or longer.
+"""
 MAX_CLUSTER_JOBS = 10_000
 """Jobs of one cluster in one answer."""
 _MAX_SLOT_NAMES = 1000
 _MAX_AMOUNT = 10**15
 
 
-class ScheddLoads(SiteRounds):
-    """A ``PoolLoads`` port: query the slots, and the jobs of each schedd, within the client's time limit.
+class CondorPool(SiteRounds):
+    """A ``PoolReader``: query the slots, and the queue of each schedd, within the client's time limit.
+
+    ``last`` is the last snapshot; None before the first.
 
     Args:
         client, clock, site_attributes, make_client: see :class:`SiteRounds`.
-        max_slot_age: a slot without an update for longer does not count. A startd that is killed cannot
-            withdraw its ads, and the collector keeps them for CLASSAD_LIFETIME, 15 min or longer.
+        buffers: get the reports of jobs.
     """
 
     def __init__(
@@ -66,25 +75,46 @@ class ScheddLoads(SiteRounds):
         clock: Clock,
         site_attributes: Sequence[str],
         make_client: Callable[[], CondorClient] | None = None,
-        max_slot_age: timedelta = MAX_SLOT_AGE,
+        *,
+        buffers: Sequence[ReportBuffer] = (),
     ) -> None:
         super().__init__(client, clock, site_attributes, make_client)
-        self._usable_slot = f"{USABLE_SLOT} && {seen_within(max_slot_age)}"
+        self._buffers = buffers
+        self._restored: Mapping[str, ScheddQueue] = {}
+        self.last: PoolSnapshot | None = None
 
-    def read_load(self) -> PoolLoad:
-        """See :class:`hydrator.domain.ports.PoolLoads`."""
+    def restore(self, queues: Mapping[str, ScheddQueue]) -> None:
+        """See :class:`hydrator.domain.ports.PoolReader`."""
+        self._restored = queues
+
+    def read_snapshot(self) -> PoolSnapshot:
+        """See :class:`hydrator.domain.ports.PoolReader`."""
         as_of = self._clock()
-        ads = self._collector.slots([*self._site_attributes, *SLOT_ATTRIBUTES], self._usable_slot)
-        slots = [(ad, site) for ad in ads if (site := self._find_site(ad)) is not None]
-        sites_by_slot = {str(ad["Name"]): site for ad, site in slots}
+        ads: Sequence[Mapping[str, Any]] = ()
+        failure = None
+        try:
+            usable = f"{USABLE_SLOT} && {seen_within(MAX_SLOT_AGE)}"
+            ads = self._collector.slots([*self._site_attributes, *SLOT_ATTRIBUTES], usable)
+        except PoolError as error:
+            failure = Unseen(str(error))
+        slots = [(ad, self._find_site(ad)) for ad in ads]
+        sites_by_slot = {str(ad["Name"]): site for ad, site in slots if site}
 
-        def query(client: QueueClient, schedd: str) -> ScheddLoad:
-            idle = tuple(_parse_idle(row) for row in client.read_idle_jobs(schedd))
-            rows = client.read_running_jobs(schedd, self._site_attributes)
-            ahead = next((row["clock_ahead"] for row in rows), 0)
-            return ScheddLoad(idle, _parse_running(rows, sites_by_slot), ahead)
+        def query(client: QueueClient, schedd: str) -> ScheddQueue:
+            queried_at = self._clock()
+            answer = client.read_queue(schedd, self._site_attributes)
+            return _parse_queue(answer, queried_at, sites_by_slot)
 
-        return PoolLoad(as_of, self.ask(query), _group_slots(slots))
+        answers = self.ask(query, waits=self.last is None)
+        new = {name: one for name, one in answers.items() if not isinstance(one, Unseen)}
+        for buffer in self._buffers:
+            buffer.add({name: one.reports for name, one in new.items()})
+        old = self.last.queues if self.last else self._restored
+        queues = {name: queue for name in answers if (queue := new.get(name) or old.get(name))}
+        silent = {name: one.reason for name, one in answers.items() if isinstance(one, Unseen)}
+        versions = tuple(SlotAdVersion(site, valid_integer(ad[contract.GENERATION])) for ad, site in slots)
+        self.last = PoolSnapshot(as_of, queues, silent, failure or _group_slots(slots), versions)
+        return self.last
 
 
 class ScheddClusters(SiteRounds):
@@ -133,7 +163,7 @@ def seen_within(age: timedelta) -> str:
     return f"(time() - LastHeardFrom > {round(age.total_seconds())}) =!= true"
 
 
-def _group_slots(slots: Sequence[tuple[Mapping[str, Any], Site]]) -> tuple[SlotGroup, ...]:
+def _group_slots(slots: Sequence[tuple[Mapping[str, Any], Site | None]]) -> tuple[SlotGroup, ...]:
     counts: Counter[tuple[Site, Resources, Resources]] = Counter()
     for ad, site in slots:
         is_partitionable = ad["PartitionableSlot"] is True
@@ -143,7 +173,7 @@ def _group_slots(slots: Sequence[tuple[Mapping[str, Any], Site]]) -> tuple[SlotG
         )
         is_free = is_partitionable or ad["State"] == "Unclaimed"
         free = Resources(*map(min, left, total)) if is_free else Resources(0.0)
-        if total.cpus:
+        if site and total.cpus:
             counts[site, total, free] += 1
     return tuple(SlotGroup(*group, count) for group, count in sorted(counts.items()))
 
@@ -183,85 +213,123 @@ MAX_GROUPS = 100
 _MAX_JOBS = 10**7
 
 
-class ScheddNeeds(SiteRounds):
-    """A ``DataNeeds`` port: query the jobs of each schedd, and evaluate the idle ones against all slots."""
-
-    def read_needs(self) -> Mapping[str, Sequence[DataNeed] | Unseen]:
-        """See :class:`hydrator.domain.ports.DataNeeds`."""
-
-        def query(client: QueueClient, schedd: str) -> Mapping[str, Any]:
-            return client.read_data_needs(schedd, self._site_attributes, MAX_GROUPS)
-
-        answers = self.ask(query)
-        matches = self._evaluate_matches(answers)
-        sites_by_slot = self._sites_by_slot(answers)
-        return {
-            schedd: answer
-            if isinstance(answer, Unseen)
-            else (
-                *(self._parse_idle(row, matches.get((schedd, row["example"]))) for row in answer["idle"]),
-                *(_parse_running_need(row, sites_by_slot, self._clock) for row in answer["running"]),
-            )
-            for schedd, answer in answers.items()
-        }
-
-    def _evaluate_matches(
-        self, answers: Mapping[str, Mapping[str, Any] | Unseen]
-    ) -> dict[tuple[str, str], Mapping[str, Any]]:
-        """Return the match of the first job of each idle row, by schedd and job; none if it is unknown."""
-        jobs = [
-            (schedd, row)
-            for schedd, answer in answers.items()
-            if not isinstance(answer, Unseen)
-            for row in answer["idle"]
-            if row["ad"] is not None
-        ]
-        if not jobs:
-            return {}
-        try:
-            rows = self._collector.evaluate_sites([row["ad"] for _, row in jobs], self._site_attributes)
-        except PoolError:
-            return {}  # the sites are unknown: nothing is requested for these jobs
-        return {(schedd, job["example"]): row for (schedd, job), row in zip(jobs, rows, strict=True)}
-
-    def _sites_by_slot(self, answers: Mapping[str, Mapping[str, Any] | Unseen]) -> dict[str, Site]:
-        """Return the site of each slot, if a running job's schedd did not record it."""
-        rows = [row for each in answers.values() if not isinstance(each, Unseen) for row in each["running"]]
-        if all(row["site"] for row in rows):
-            return {}
-        return self._read_sites_by_slot(NOT_DYNAMIC_SLOT)
-
-    def _parse_idle(self, row: Mapping[str, Any], match: Mapping[str, Any] | None) -> DataNeed:
-        now = self._clock()
-        since = valid_integer(row["since"], MAX_UNIX_SECONDS)
-        sites = None if match is None else frozenset(Site(str(site)) for site in match["sites"])
-        return DataNeed(
-            tuple(row["datasets"]),
-            min(max(1, valid_integer(row["job_count"]) or 1), _MAX_JOBS),
-            row["user"],
-            row["example"],
-            min(now, from_unix(since)) if since is not None else now,
-            matching_sites=sites,
-            is_data_missing=_is_data_missing(row, match),
-        )
+def _parse_queue(
+    answer: Mapping[str, Any], as_of: datetime, sites_by_slot: Mapping[str, Site]
+) -> ScheddQueue:
+    queued = tuple(QueuedJobs(tuple(names), count, key) for names, count, key in answer["queued"])
+    lists = {jobs.key: jobs.datasets for jobs in queued if jobs.datasets}
+    needs = [_parse_need(row, queued[row["queued"]].datasets, as_of) for row in answer["needs"]]
+    needs += [
+        _parse_running_need(row, lists[row["key"]], sites_by_slot, as_of)
+        for row in answer["running"]
+        if row["key"] in lists
+    ]
+    idle = tuple(_parse_idle(row) for row in answer["idle"])
+    running = _parse_running(answer["running"], sites_by_slot)
+    load = ScheddLoad(idle, running, answer["clock_ahead"])
+    return ScheddQueue(ScheddDemand(as_of, queued), load, tuple(needs), tuple(answer["reports"]))
 
 
-def _is_data_missing(row: Mapping[str, Any], match: Mapping[str, Any] | None) -> bool | None:
-    """Return whether the jobs of *row* wait for nothing but data; held jobs wait for a person."""
-    if row["is_held"]:
-        return False
-    return None if match is None else bool(match["sites"]) and not match["matches_now"]
+def _parse_need(row: Mapping[str, Any], datasets: tuple[str, ...], as_of: datetime) -> DataNeed:
+    """Return idle or held jobs; held jobs wait for a person, and nobody knows since when idle jobs wait."""
+    jobs = min(max(1, valid_integer(row["job_count"]) or 1), _MAX_JOBS)
+    is_data_missing = False if row["is_held"] else None
+    return DataNeed(datasets, jobs, row["user"], row["example"], as_of, is_data_missing=is_data_missing)
 
 
-def _parse_running_need(row: Mapping[str, Any], sites_by_slot: Mapping[str, Site], clock: Clock) -> DataNeed:
+def _parse_running_need(
+    row: Mapping[str, Any], datasets: tuple[str, ...], sites_by_slot: Mapping[str, Site], as_of: datetime
+) -> DataNeed:
     times = [at for each in row["started_at"] if (at := valid_integer(each, MAX_UNIX_SECONDS)) is not None]
     site = Site(row["site"]) if row["site"] else sites_by_slot.get(row["slot"] or "")
     return DataNeed(
-        tuple(row["datasets"]),
+        datasets,
         max(1, len(row["started_at"])),
         row["user"],
         "",
-        from_unix(max(times)) if times else clock(),
+        from_unix(max(times)) if times else as_of,
         is_running=True,
         running_site=site,
     )
+
+
+def choose_in_turns(needs: Iterable[DataNeed], max_needs: int) -> list[DataNeed]:
+    """Return *max_needs* of *needs* in turns of the users: the oldest of each, then the second oldest.
+
+    So no user's jobs take the places of all others.
+    """
+    turns: Counter[str] = Counter()
+    ordered = []
+    for one in sorted(needs, key=lambda need: job_order(need.example)):
+        ordered.append((turns[one.user], job_order(one.example), one))
+        turns[one.user] += 1
+    return [one for *_, one in sorted(ordered, key=lambda row: row[:2])][:max_needs]
+
+
+class ScheddNeeds:
+    """A ``DataNeeds`` port: the jobs of the last snapshot of *pool*, the idle ones matched with all slots.
+
+    Only the oldest job of each of MAX_GROUPS groups is matched. One query has the ads of these jobs.
+    """
+
+    def __init__(
+        self, pool: CondorPool, client: CondorClient, clock: Clock, site_attributes: Sequence[str]
+    ) -> None:
+        self.pool = pool
+        self._client = client
+        self._clock = clock
+        self._site_attributes = tuple(dict.fromkeys((contract.SITE, *site_attributes)))
+
+    def read_needs(self) -> Mapping[str, Sequence[DataNeed] | Unseen]:
+        """See :class:`hydrator.domain.ports.DataNeeds`."""
+        snapshot = self.pool.last
+        if snapshot is None or self._clock() - snapshot.as_of > MAX_LOAD_AGE:
+            raise PoolError("pool", "the last queries of the schedds failed, or none was made yet")
+        answers = snapshot.answers
+        needs = {name: one.needs for name, one in answers.items() if isinstance(one, ScheddQueue)}
+        matches = self._match({name: self._read_texts(name, each) for name, each in needs.items()})
+        return {
+            name: one
+            if isinstance(one, Unseen)
+            else [self._with_match(need, matches.get((name, need.example))) for need in one.needs]
+            for name, one in answers.items()
+        }
+
+    def close(self) -> None:
+        """See :class:`hydrator.domain.ports.DataNeeds`."""
+        self._client.close()
+
+    def _read_texts(self, schedd: str, needs: Iterable[DataNeed]) -> Mapping[str, Mapping[str, str]]:
+        """Return the ads of the jobs to match, by id; none if *schedd* does not answer."""
+        idle = (need for need in needs if need.example and need.is_data_missing is None)
+        ids = [need.example for need in choose_in_turns(idle, MAX_GROUPS)]
+        try:
+            return self._client.read_job_texts(schedd, ids) if ids else {}
+        except PoolError:
+            return {}  # the sites are unknown: nothing is requested for these jobs
+
+    def _match(
+        self, texts: Mapping[str, Mapping[str, Mapping[str, str]]]
+    ) -> dict[tuple[str, str], Mapping[str, Any]]:
+        """Return the match of each job, and the time since when it is idle, by schedd and id."""
+        jobs = {(schedd, job): text for schedd, each in texts.items() for job, text in each.items()}
+        try:
+            rows = self._client.evaluate_sites(list(jobs.values()), self._site_attributes) if jobs else []
+        except PoolError:
+            return {}
+        return {
+            job: {**row, "since": text.get("EnteredCurrentStatus")}
+            for (job, text), row in zip(jobs.items(), rows, strict=True)
+        }
+
+    def _with_match(self, need: DataNeed, match: Mapping[str, Any] | None) -> DataNeed:
+        if match is None:
+            return need
+        since = str(match["since"])
+        at = valid_integer(int(since), MAX_UNIX_SECONDS) if since.isdecimal() else None
+        return replace(
+            need,
+            queued_since=need.queued_since if at is None else min(need.queued_since, from_unix(at)),
+            matching_sites=frozenset(Site(str(site)) for site in match["sites"]),
+            is_data_missing=bool(match["sites"]) and not match["matches_now"],
+        )

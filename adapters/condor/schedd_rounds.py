@@ -1,13 +1,16 @@
-"""Rounds of queries to all schedds of a pool: parallel, with a time limit and a backoff for slow schedds."""
+"""Rounds of queries to all schedds of a pool: parallel, with a time limit and a backoff for slow schedds.
+
+A round does not wait for a schedd that takes long: the next round returns its answer.
+"""
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import structlog
 
@@ -26,7 +29,10 @@ MAX_CONCURRENT_SCHEDDS = 8
 STALL_AFTER = timedelta(seconds=1)
 """After this time without an answer, one more schedd is queried in parallel."""
 BUDGET = timedelta(seconds=5)
-"""After this time a round queries no more schedds that did not answer the last time."""
+"""After this time a round queries no more schedds that did not answer the last time.
+
+A round that need not wait ends, if none has answered for STALL_AFTER.
+"""
 MAX_BACKOFF = timedelta(minutes=5)
 """The longest pause before a schedd without an answer is queried again."""
 
@@ -65,7 +71,6 @@ class ScheddRounds:
         client: QueueClient,
         make_client: Callable[[], QueueClient] | None = None,
         *,
-        max_concurrent: int = MAX_CONCURRENT_SCHEDDS,
         stall: timedelta = STALL_AFTER,
         budget: timedelta = BUDGET,
         monotonic: Callable[[], float] = time.monotonic,
@@ -73,7 +78,7 @@ class ScheddRounds:
     ) -> None:
         self._client = client
         self._make_client = make_client
-        self._max_concurrent = max_concurrent if make_client else 1
+        self._max_concurrent = MAX_CONCURRENT_SCHEDDS if make_client else 1
         self._stall_seconds = stall.total_seconds()
         self._budget_seconds = budget.total_seconds()
         self._monotonic = monotonic
@@ -81,24 +86,38 @@ class ScheddRounds:
         self._statuses: dict[str, _ScheddStatus] = {}
         self._lock = threading.Lock()
         self._extra_clients: set[QueueClient] = set()
+        self._asked_schedds: set[str] = set()
+        self._late_answers: dict[str, Any] = {}
         self._is_closed = False
 
-    def ask(self, question: Callable[[QueueClient, str], _T]) -> dict[str, _T | Unseen]:
+    def ask(
+        self, question: Callable[[QueueClient, str], _T], *, waits: bool = True
+    ) -> dict[str, _T | Unseen]:
         """Run *question* for each schedd; return, by schedd name, the answer or the reason why there is none.
+
+        Without *waits*, leave the schedds that take long to the next round, with the same question.
 
         Raises:
             PoolError: the collector did not return the list of schedds.
         """
         names = [str(ad["Name"]) for ad in self._client.schedds()]
-        self._statuses = {name: self._statuses.get(name) or _ScheddStatus() for name in names}
+        with self._lock:
+            self._statuses = {name: self._statuses.get(name) or _ScheddStatus() for name in names}
         started_at = self._monotonic()
-        due = [name for name in names if self._statuses[name].backoff_until <= started_at]
+        idle = [name for name in names if name not in self._asked_schedds]
+        due = [name for name in idle if self._statuses[name].backoff_until <= started_at]
         due.sort(key=lambda name: (not self._statuses[name].has_answered, self._statuses[name].asked_at))
         if self._reporter:
             self._reporter.set_steps(len(due))
         query = _ScheddQuery(question, deque(due), started_at + self._budget_seconds, {})
-        self._run_workers(query)
-        return {name: query.answers.get(name, Unseen(self._statuses[name].failure)) for name in names}
+        self._run_workers(query, waits=waits)
+        with self._lock:
+            query.is_over = True
+            answers = {**self._late_answers, **query.answers}
+            self._late_answers.clear()
+        return {
+            name: answers[name] if name in answers else Unseen(self._statuses[name].failure) for name in names
+        }
 
     def close(self) -> None:
         """Stop the clients, also during a query."""
@@ -108,21 +127,37 @@ class ScheddRounds:
         for client in clients:
             client.close()
 
-    def _run_workers(self, query: "_ScheddQuery[_T]") -> None:
-        with ThreadPoolExecutor(self._max_concurrent, thread_name_prefix="schedds") as pool:
-            workers = [pool.submit(self._ask_schedds, query, self._client)]
-            answer_count = 0
-            while wait(workers, self._stall_seconds).not_done:
-                is_stalled, answer_count = len(query.answers) == answer_count, len(query.answers)
-                if (
-                    is_stalled
-                    and query.waiting_schedds
-                    and self._make_client
-                    and len(workers) < self._max_concurrent
-                ):
-                    workers.append(pool.submit(self._work_with_new_client, query, self._make_client))
-            for worker in workers:
+    def _run_workers(self, query: "_ScheddQuery[_T]", *, waits: bool) -> None:
+        pool = ThreadPoolExecutor(self._max_concurrent, thread_name_prefix="schedds")
+        workers = [pool.submit(self._ask_schedds, query, self._client)]
+        answer_count = 0
+        while wait(workers, self._stall_seconds).not_done:
+            is_stalled, answer_count = len(query.answers) == answer_count, len(query.answers)
+            if not is_stalled:
+                continue
+            if query.waiting_schedds and self._make_client and len(workers) < self._max_concurrent:
+                workers.append(pool.submit(self._work_with_new_client, query, self._make_client))
+            elif not waits and self._monotonic() > query.deadline_at:
+                break
+        pool.shutdown(wait=False)
+        if self._make_client and not workers[0].done():
+            self._replace_client(workers[0], self._make_client)
+        for worker in workers:
+            if worker.done():
                 worker.result()
+
+    def _replace_client(self, worker: "Future[None]", make_client: Callable[[], QueueClient]) -> None:
+        """Use a new client from now on, since *worker* still waits for an answer with the present one."""
+        with self._lock:
+            busy = self._client
+            self._extra_clients.add(busy)
+            self._client = make_client()
+        worker.add_done_callback(lambda _: self._close_extra_client(busy))
+
+    def _close_extra_client(self, client: QueueClient) -> None:
+        with self._lock:
+            self._extra_clients.discard(client)
+        client.close()
 
     def _work_with_new_client(
         self, query: "_ScheddQuery[_T]", make_client: Callable[[], QueueClient]
@@ -136,32 +171,44 @@ class ScheddRounds:
         try:
             self._ask_schedds(query, client)
         finally:
-            with self._lock:
-                self._extra_clients.discard(client)
-            client.close()
+            self._close_extra_client(client)
 
     def _ask_schedds(self, query: "_ScheddQuery[_T]", client: QueueClient) -> None:
         while name := self._next_schedd(query):
             started_at = self._monotonic()
+            answer: _T | Unseen
             try:
-                query.answers[name] = query.question(client, name)
+                answer = query.question(client, name)
             except Exception as error:  # noqa: BLE001 - a failure affects this schedd only
-                reason = self._failure_reason(name, error)
-                query.answers[name] = Unseen(reason)
-                self._record_failure(self._statuses[name], reason, started_at)
-                if self._monotonic() > query.deadline_at:
-                    return  # the query of the next schedd may take as long as this query
+                answer = Unseen(self._failure_reason(name, error))
+            self._record(query, name, answer, started_at)
+            if self._reporter:
+                self._reporter.advance()
+            if isinstance(answer, Unseen) and self._monotonic() > query.deadline_at:
+                return  # the query of the next schedd may take as long as this query
+
+    def _record(self, query: "_ScheddQuery[_T]", name: str, answer: _T | Unseen, started_at: float) -> None:
+        """Keep *answer*, for the next round if this one is over, unless the schedd has left the pool."""
+        with self._lock:
+            self._asked_schedds.discard(name)
+            status = self._statuses.get(name)
+            if status is None:
+                return
+            if isinstance(answer, Unseen):
+                self._record_failure(status, answer.reason, started_at)
             else:
                 self._statuses[name] = _ScheddStatus(started_at, has_answered=True)
-            finally:
-                if self._reporter:
-                    self._reporter.advance()
+            if not query.is_over:
+                query.answers[name] = answer
+            elif not isinstance(answer, Unseen):
+                self._late_answers[name] = answer
 
     def _failure_reason(self, name: str, error: Exception) -> str:
         if isinstance(error, PoolError):
             return error.reason
         reason = f"bug in the query of schedd {name}: {type(error).__name__}"
-        if self._statuses[name].failure != reason:
+        status = self._statuses.get(name)
+        if status is None or status.failure != reason:
             _log.error(
                 f"query of schedd {name} failed: this is a bug, please report it",
                 report_url=link_to_bug_report(),
@@ -175,10 +222,16 @@ class ScheddRounds:
             if (
                 not query.waiting_schedds
                 or self._is_closed
+                or query.is_over
                 or (is_late and not self._statuses[query.waiting_schedds[0]].has_answered)
             ):
                 return None
-            return query.waiting_schedds.popleft()
+            name = query.waiting_schedds.popleft()
+            self._asked_schedds.add(name)
+            status = self._statuses[name]
+            if status.has_answered or not status.asked_at:
+                status.failure = "no answer yet"
+            return name
 
     def _record_failure(self, status: _ScheddStatus, reason: str, started_at: float) -> None:
         now = self._monotonic()
@@ -209,9 +262,12 @@ class SiteRounds(ScheddRounds):
         make_client: Callable[[], CondorClient] | None = None,
     ) -> None:
         super().__init__(client, make_client)
-        self._collector = client
         self._clock = clock
         self._site_attributes = tuple(dict.fromkeys((contract.SITE, *site_attributes)))
+
+    @property
+    def _collector(self) -> CondorClient:
+        return cast("CondorClient", self._client)
 
     def _find_site(self, ad: Mapping[str, Any]) -> Site | None:
         return next((Site(str(ad[name])) for name in self._site_attributes if ad.get(name)), None)
@@ -234,3 +290,4 @@ class _ScheddQuery(Generic[_T]):
     waiting_schedds: deque[str]
     deadline_at: float
     answers: dict[str, _T | Unseen]
+    is_over: bool = False

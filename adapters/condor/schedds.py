@@ -1,89 +1,88 @@
-"""Schedds of a pool: query each schedd for demand, misses, ended jobs and transfers between sites.
+"""Schedds of a pool: query each schedd for ended jobs and transfers between sites; reports of jobs.
 
 ``bindings/schedd_calls.py`` has the queries and the attributes that they read.
 """
 
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any
 
-from hydrator.domain.model import QueuedJobs, ScheddDemand, Site, Unseen
+from hydrator.domain.model import Site, Unseen
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.ports import Clock, EndedJobs, StepReporter
 from hydrator.domain.untrusted import valid_integer, valid_number, valid_time
 
 from .bindings.client import QueueClient
-from .bindings.library import Ad
+from .bindings.library import Ad, choose_misses_fairly
 from .schedd_rounds import ScheddRounds
 
 MAX_ENDED_JOBS = 20_000
 """Ended jobs in one answer of a schedd: some 10 MB."""
 MAX_HISTORY_JOBS = 1_000_000
 """Ended jobs of one schedd that ``report`` reads, in answers of MAX_ENDED_JOBS."""
+MAX_MISSES = 1000
+"""Misses in one answer; each user gets a fair share."""
+FIRST_PERIOD = timedelta(days=1)
+"""Period before the daemon's start whose reports and transfers count."""
 OVERLAP = timedelta(minutes=5)
-"""Period that is read twice, since the schedd's clock may differ; a miss read twice counts once."""
+"""Period that is read twice, since the schedd's clock may differ; a transfer read twice counts once."""
 
 
-class ScheddQueues(ScheddRounds):
-    """A ``Queues`` port: query the demand of each schedd of the pool, within the client's time limit.
+class ReportBuffer:
+    """The reports of jobs since the last :meth:`take`: the newest of each job; safe from any thread.
 
-    If some schedds do not answer and *make_client* is given, this object makes further
-    clients and queries several schedds at the same time.
+    A row has ``GlobalJobId``, ``User``, ``misses`` and ``reads``. Of more than MAX_ENDED_JOBS jobs the first
+    are dropped.
     """
 
-    def __init__(
-        self, client: QueueClient, clock: Clock, make_client: Callable[[], QueueClient] | None = None
-    ) -> None:
-        super().__init__(client, make_client)
-        self._clock = clock
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[str, str], Mapping[str, Any]] = {}
 
-    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """See :class:`hydrator.domain.ports.Queues`."""
-        return self.ask(self._query_queue)
+    def add(self, reports: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+        """Add the rows of *reports*, by schedd, that report something."""
+        with self._lock:
+            for schedd, rows in reports.items():
+                self._rows |= {
+                    (schedd, str(row["GlobalJobId"])): row for row in rows if row["misses"] or row["reads"]
+                }
+            while len(self._rows) > MAX_ENDED_JOBS:
+                del self._rows[next(iter(self._rows))]
 
-    def _query_queue(self, client: QueueClient, schedd: str) -> ScheddDemand:
-        queried_at = self._clock()
-        rows = client.count_queued_datasets(schedd)
-        return ScheddDemand(queried_at, tuple(QueuedJobs(*row) for row in rows))
-
-
-class _NewReports(ScheddRounds):
-    """Rounds that ask each schedd for what is new since its last answer, at first for *first_period*."""
-
-    first_period: ClassVar = timedelta(days=1)
-
-    def __init__(self, client: QueueClient, clock: Clock) -> None:
-        super().__init__(client)
-        self._clock = clock
-        self._begin_at = clock() - self.first_period
-        self._answered_at: dict[str, datetime] = {}
-
-    def _query_schedd(self, client: QueueClient, schedd: str) -> Sequence[Any]:
-        now = self._clock()
-        rows = self._query(client, schedd, self._answered_at.get(schedd, self._begin_at) - OVERLAP)
-        self._answered_at[schedd] = now
-        return rows
-
-    def _query(self, client: QueueClient, schedd: str, since: datetime) -> Sequence[Any]:
-        raise NotImplementedError
+    def take(self) -> list[Mapping[str, Any]]:
+        """Return the rows, and forget them."""
+        with self._lock:
+            rows, self._rows = self._rows, {}
+        return list(rows.values())
 
 
-class ScheddMisses(_NewReports):
-    """A ``MissReports`` port.
+class BufferedMisses(ReportBuffer):
+    """A ``MissReports`` port."""
 
-    It reads the misses of jobs in each schedd's queue, and of jobs that ended since the schedd's last answer.
-    """
+    def read_reports(self) -> Sequence[Sequence[str]]:
+        """Return MAX_MISSES misses at most, with a fair share for each user, repeated ones last."""
+        return choose_misses_fairly(((row["User"], row["misses"]) for row in self.take()), MAX_MISSES)
 
-    first_period = timedelta(hours=1)
 
-    def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
-        """See :class:`hydrator.domain.ports.MissReports`."""
-        return self.ask(self._query_schedd)
+class WrapperReports(ReportBuffer):
+    """A ``TransferLog`` of the rates that the job wrapper measured, from ChirpDataLocalityReads of jobs."""
 
-    def _query(self, client: QueueClient, schedd: str, since: datetime) -> Sequence[Sequence[str]]:
-        return client.query_misses(schedd, since)
+    origin = TransferOrigin.WRAPPER
+
+    def read_samples(self) -> TransferLogAnswer:
+        """See :class:`hydrator.domain.network.TransferLog`."""
+        samples = (
+            parse_read(str(text), row["User"], row["GlobalJobId"])
+            for row in self.take()
+            for text in row["reads"]
+        )
+        return TransferLogAnswer(tuple(sample for sample in samples if sample))
+
+    def close(self) -> None:
+        """Do nothing: no connection is open."""
 
 
 class ScheddHistory(ScheddRounds):
@@ -100,12 +99,14 @@ class ScheddHistory(ScheddRounds):
         max_jobs: int = MAX_ENDED_JOBS,
         max_history_jobs: int = MAX_HISTORY_JOBS,
         reporter: StepReporter | None = None,
+        buffers: Sequence[ReportBuffer] = (),
     ) -> None:
         super().__init__(client, reporter=reporter)
+        self._buffers = buffers
         self._site_attributes = site_attributes
         self._max_jobs, self._max_history_jobs = max_jobs, max_history_jobs
         self._begin_at = clock()
-        self._last_job_ids: dict[str, str | None] = {}
+        self._last_job_ids: dict[str, str] = {}
 
     def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
         """See :class:`hydrator.domain.ports.JobHistory`."""
@@ -134,13 +135,22 @@ class ScheddHistory(ScheddRounds):
                 return EndedJobs(tuple(jobs), is_complete=False)
 
     def _read_newly_ended_at(self, schedd: str) -> EndedJobs:
-        """Return the jobs that ended since the last call; for the first call, since the daemon started."""
-        is_first = schedd not in self._last_job_ids
-        newest = self._client.last_ended(schedd) if is_first else self._last_job_ids[schedd]
-        ended_jobs = self._query_outcomes(schedd, self._begin_at, None if is_first else newest)
-        last = ended_jobs.jobs[0]["GlobalJobId"] if ended_jobs.jobs else newest
-        self._last_job_ids[schedd] = last if isinstance(last, str) else newest
-        return ended_jobs
+        """Return the jobs that ended since the last call; for the first call, since the daemon started.
+
+        The first call reads a day, because jobs that ended before the start have reports, too.
+        """
+        last = self._last_job_ids.get(schedd)
+        ended = self._query_outcomes(schedd, self._begin_at - FIRST_PERIOD, last)
+        for buffer in self._buffers:
+            buffer.add({schedd: ended.jobs})
+        if ended.jobs and isinstance(newest := ended.jobs[0]["GlobalJobId"], str):
+            self._last_job_ids[schedd] = newest
+        jobs = tuple(job for job in ended.jobs if not self._has_ended_before_start(job))
+        return EndedJobs(jobs, is_complete=ended.is_complete or len(jobs) < len(ended.jobs))
+
+    def _has_ended_before_start(self, job: Mapping[str, Any]) -> bool:
+        ended_at = valid_time(job["EnteredCurrentStatus"] or None)
+        return ended_at is not None and ended_at < self._begin_at
 
     def _query_outcomes(
         self, schedd: str, since: datetime, after_job_id: str | None, before: datetime | None = None
@@ -175,41 +185,6 @@ MAX_WAITING_RUNS = 10_000
 _MAX_DIGITS = 18
 
 
-class ScheddTransferLog(_NewReports):
-    """A part of a ``TransferLog`` that asks each schedd for what is new since its last answer."""
-
-    def read_samples(self) -> TransferLogAnswer:
-        """See :class:`hydrator.domain.network.TransferLog`."""
-        answers = self.ask(self._query_schedd)
-        return TransferLogAnswer(
-            tuple(
-                sample
-                for schedd, answer in answers.items()
-                if not isinstance(answer, Unseen)
-                for sample in self._parse(schedd, answer)
-            ),
-            {schedd: answer.reason for schedd, answer in answers.items() if isinstance(answer, Unseen)},
-        )
-
-    def _parse(self, schedd: str, rows: Sequence[Ad]) -> Iterator[TransferSample]:
-        raise NotImplementedError
-
-
-class WrapperReports(ScheddTransferLog):
-    """A ``TransferLog`` of the rates that the job wrapper measured, from ChirpDataLocalityReads of jobs."""
-
-    origin = TransferOrigin.WRAPPER
-
-    def _query(self, client: QueueClient, schedd: str, since: datetime) -> Sequence[Ad]:
-        return client.read_rate_reports(schedd, since)
-
-    def _parse(self, schedd: str, rows: Sequence[Ad]) -> Iterator[TransferSample]:  # noqa: ARG002
-        for row in rows:
-            for text in row["reads"]:
-                if sample := parse_read(str(text), str(row["user"]), str(row["job"])):
-                    yield sample
-
-
 def parse_read(text: str, user: str, job: str) -> TransferSample | None:
     """Parse ``SOURCE:BYTES:SECONDS:WHEN:SITE``, which a job's owner may have invented; None if it is bad."""
     parts = text.split(":")
@@ -227,7 +202,7 @@ def parse_read(text: str, user: str, job: str) -> TransferSample | None:
     return None
 
 
-class TransferRecords(ScheddTransferLog):
+class TransferRecords(ScheddRounds):
     """A ``TransferLog`` of the schedds' JOB_EPOCH_HISTORY.
 
     A record without a site waits in memory for the record at the end of its run, which has the site.
@@ -246,13 +221,32 @@ class TransferRecords(ScheddTransferLog):
         site_attributes: Sequence[str],
         find_site: Callable[[str], Site | None],
     ) -> None:
-        super().__init__(client, clock)
+        super().__init__(client)
+        self._clock = clock
         self._site_attributes = site_attributes
         self._find_site = find_site
+        self._begin_at = clock() - FIRST_PERIOD
+        self._answered_at: dict[str, datetime] = {}
         self._waiting: OrderedDict[str, Ad] = OrderedDict()
 
-    def _query(self, client: QueueClient, schedd: str, since: datetime) -> Sequence[Ad]:
-        return client.read_transfer_records(schedd, since, self._site_attributes)
+    def read_samples(self) -> TransferLogAnswer:
+        """See :class:`hydrator.domain.network.TransferLog`."""
+        answers = self.ask(self._query)
+        samples: list[TransferSample] = []
+        failures: dict[str, str] = {}
+        for schedd, answer in answers.items():
+            if isinstance(answer, Unseen):
+                failures[schedd] = answer.reason
+            else:
+                samples += self._parse(schedd, answer)
+        return TransferLogAnswer(samples, failures)
+
+    def _query(self, client: QueueClient, schedd: str) -> Sequence[Ad]:
+        now = self._clock()
+        since = self._answered_at.get(schedd, self._begin_at) - OVERLAP
+        rows = client.read_transfer_records(schedd, since, self._site_attributes)
+        self._answered_at[schedd] = now
+        return rows
 
     def _parse(self, schedd: str, rows: Sequence[Ad]) -> Iterator[TransferSample]:
         ends = {row["run"]: row for row in rows if row["kind"] == "EPOCH" and row["run"]}

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 import structlog
 from pydantic_core import to_jsonable_python
@@ -17,16 +18,19 @@ from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.saved import CREDENTIALS_REPORT, RELOAD_REPORT
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
-from hydrator.domain.model import ScheddDemand, Unseen, to_unix
-from hydrator.domain.ports import Clock
+from hydrator.domain.model import Unseen, to_unix
+from hydrator.domain.ports import Clock, PoolSnapshot, ScheddQueue
+from hydrator.reconcile.poll import PoolAnswer
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.view import CycleView
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
+from hydrator.state.pool_rows import save_queues
 from hydrator.state.store import Store
 
 _log = structlog.get_logger("hydrator")
+_QUEUES_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(eq=False)
@@ -84,6 +88,7 @@ class SavedReports:
         self._store = store
         self._clock = clock
         self._credentials: Sequence[Credential] | None = None
+        self._queues_saved_at: datetime | None = None
 
     def save_credentials(self, credentials: Sequence[Credential]) -> None:
         """Save the credentials in use and their expiry."""
@@ -91,6 +96,14 @@ class SavedReports:
             with contextlib.suppress(StateError):
                 self._store.save_report(CREDENTIALS_REPORT, to_jsonable_python({"rows": credentials}))
                 self._credentials = credentials
+
+    def save_queues(self, queues: Mapping[str, ScheddQueue]) -> None:
+        """Save the last queue of each schedd, once a minute."""
+        now = self._clock()
+        if self._queues_saved_at is None or abs(now - self._queues_saved_at) >= _QUEUES_INTERVAL:
+            with contextlib.suppress(StateError):
+                save_queues(self._store, queues)
+                self._queues_saved_at = now
 
     def save_reload(self, problems: Sequence[str]) -> None:
         """Save whether the daemon uses the configuration on disk; *problems* say why the reload failed."""
@@ -216,10 +229,6 @@ class CycleRecorder:
             _log.info("all schedds answer again")
 
 
-_ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
-"""The demand of each schedd, or why the schedds could not be listed."""
-
-
 class CycleRunner:
     """A runner that runs one cycle at a time.
 
@@ -288,7 +297,7 @@ class CycleRunner:
             yield
 
     def _run_with_demand(
-        self, work: Callable[[Reconciler, _ScheddAnswers], object], runtime: Runtime
+        self, work: Callable[[Reconciler, PoolAnswer | None], object], runtime: Runtime
     ) -> None:
         """Query the schedds while cycles continue; then run *work* with the answers by :meth:`_run_turn`."""
         with runtime.turns.turn("demand") as may_run:
@@ -308,18 +317,20 @@ class CycleRunner:
             return  # the demand is unknown: publishing now would remove all datasets from the ads
         self._guard.run("cycle", lambda: self._run_cycle(reconciler))
 
-    def _run_demand_cycle(self, reconciler: Reconciler, answers: _ScheddAnswers) -> None:
+    def _run_demand_cycle(self, reconciler: Reconciler, answers: PoolAnswer | None) -> None:
         """Run a cycle at once if jobs name new datasets, since the jobs wait for these datasets."""
         if self._try_apply_demand(reconciler, answers):
             self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
-    def _try_apply_demand(self, reconciler: Reconciler, answers: _ScheddAnswers) -> bool:
+    def _try_apply_demand(self, reconciler: Reconciler, answers: PoolAnswer | None) -> bool:
         return self._guard.run("demand", lambda: self._apply_demand(reconciler, answers))
 
-    def _apply_demand(self, reconciler: Reconciler, answers: _ScheddAnswers) -> bool:
+    def _apply_demand(self, reconciler: Reconciler, answers: PoolAnswer | None) -> bool:
         new_dids = reconciler.apply_demand(answers)
         self._context.state = reconciler.state
         self._recorder.log_demand_failures(reconciler)
+        if isinstance(answers, PoolSnapshot):
+            self._recorder.saved_reports.save_queues(answers.queues)
         if new_dids:
             _log.info("jobs name new datasets", new=len(new_dids), first=min(new_dids))
         return bool(new_dids)

@@ -7,8 +7,9 @@ They are the ports to catalogues and publishers, and those to the schedds, slots
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import ceil
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from hydrator.domain.errors import CatalogueError
@@ -189,17 +190,6 @@ class Merger(Protocol):
         """Close connections. A run that is in progress then ends."""
 
 
-class Queues(Protocol):
-    """The schedds of a pool, as a source of demand: the datasets that their jobs name."""
-
-    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """Return, by schedd, the demand of the jobs in its queue, or the reason why this demand is unknown.
-
-        Raises:
-            PoolError: the collector could not list the schedds.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class SlotAdVersion:
     """The site of one slot, and the generation of its site ad; None if it has no site ad."""
@@ -208,32 +198,11 @@ class SlotAdVersion:
     generation: int | None
 
 
-class Slots(Protocol):
-    """The slots of a pool. The daemon queries the slots to see whether the attributes of its ads arrived."""
-
-    def read_ad_versions(self) -> Sequence[SlotAdVersion]:
-        """Return one entry for each slot that is not dynamic.
-
-        Raises:
-            PoolError: the collector could not list the slots.
-        """
-
-    def close(self) -> None:
-        """Close connections, also during a query."""
-
-
 class MissReports(Protocol):
     """Reports of jobs that did not find their data."""
 
-    def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
-        """Return, by schedd, the ChirpDataLocalityMisses of each job. A later call may return a job again.
-
-        Raises:
-            PoolError: the collector could not list the schedds.
-        """
-
-    def close(self) -> None:
-        """Close connections, also during a query."""
+    def read_reports(self) -> Sequence[Sequence[str]]:
+        """Return the ChirpDataLocalityMisses that jobs reported since the last call; some may come twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +251,22 @@ class Resources(NamedTuple):
     gpus: float = 0.0
 
     def count_in(self, slot: "Resources") -> int:
-        """Return how many jobs that ask for this fit into *slot* together."""
-        return int(min((have / want for have, want in zip(slot, self, strict=True) if want > 0), default=1.0))
+        """Return how many jobs that ask for this fit into *slot* together.
+
+        A startd rounds requests up, and takes them as they are where the rounded ones do not fit:
+        MODIFY_REQUEST_EXPR_REQUESTMEMORY and others, and MUST_MODIFY_REQUEST_EXPRS, by default.
+        """
+        rounded = Resources(*(ceil(want / step) * step for want, step in zip(self, _STEPS, strict=True)))
+        count = rounded._count_in(slot)
+        left = Resources(*(have - count * each for have, each in zip(slot, rounded, strict=True)))
+        return count + self._count_in(left)
+
+    def _count_in(self, slot: "Resources") -> int:
+        return int(min((have / want for have, want in zip(slot, self, strict=True) if want > 0), default=0.0))
 
 
+_STEPS: Final = (1, 128, 1024, 1)
+"""The steps to which a startd rounds requests of :class:`Resources`."""
 ONE_CORE: Final = Resources()
 
 
@@ -365,6 +346,10 @@ class ClusterJobs:
     is_complete: bool = True
 
 
+MAX_LOAD_AGE: Final = timedelta(minutes=5)
+"""Older jobs and slots do not count: openings would send jobs to slots that are taken by now."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolLoad:
     """The jobs of all schedds of a pool, and the slots of its sites, at ``as_of``.
@@ -386,20 +371,6 @@ class PoolLoad:
             if isinstance(load, Unseen)
         ]
         return "; ".join(reasons) or None
-
-
-class PoolLoads(Protocol):
-    """The load of a pool: its idle and running jobs, and its slots by site."""
-
-    def read_load(self) -> PoolLoad:
-        """Query all schedds and the slots. Each schedd that did not answer is Unseen.
-
-        Raises:
-            PoolError: the collector could not list the schedds or the slots.
-        """
-
-    def close(self) -> None:
-        """Close connections, also during a query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +400,72 @@ class DataNeed:
     running_site: Site | None = None
     matching_sites: frozenset[Site] | None = None
     is_data_missing: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheddQueue:
+    """The queue of one schedd, as two queries of it answered.
+
+    ``reports`` has a row for each job with the reports of its wrapper: its ``GlobalJobId``, ``User``,
+    ``misses`` and ``reads``. Its owner wrote all but the first two.
+    """
+
+    demand: ScheddDemand
+    load: ScheddLoad = ScheddLoad()
+    needs: tuple[DataNeed, ...] = ()
+    reports: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSnapshot:
+    """The pool as seen once in an interval.
+
+    ``queues`` has the last answer of each schedd that the collector lists; ``demand.as_of`` is its time.
+    ``silent`` has the reason for each schedd that did not answer now. ``slots`` may be unknown, too.
+    ``slot_ads`` has the slots that take jobs, also those without a site.
+    """
+
+    as_of: datetime
+    queues: Mapping[str, ScheddQueue]
+    silent: Mapping[str, str] = field(default_factory=dict)
+    slots: tuple[SlotGroup, ...] | Unseen = ()
+    slot_ads: tuple[SlotAdVersion, ...] = ()
+
+    @property
+    def answers(self) -> dict[str, ScheddQueue | Unseen]:
+        """Return what each schedd answered now."""
+        return {**self.queues, **{schedd: Unseen(reason) for schedd, reason in self.silent.items()}}
+
+    @property
+    def load(self) -> PoolLoad | Unseen:
+        """Return the jobs and slots; a schedd that is silent has its last answer up to MAX_LOAD_AGE."""
+        if isinstance(self.slots, Unseen):
+            return self.slots
+        oldest = self.as_of - MAX_LOAD_AGE
+        new = {name: one.load for name, one in self.queues.items() if one.demand.as_of >= oldest}
+        unseen = {name: Unseen(reason) for name, reason in self.silent.items() if name not in new}
+        return PoolLoad(self.as_of, {**new, **unseen}, self.slots)
+
+
+class PoolReader(Protocol):
+    """The schedds and slots of a pool."""
+
+    @property
+    def last(self) -> PoolSnapshot | None:
+        """The last snapshot; None before the first."""
+
+    def read_snapshot(self) -> PoolSnapshot:
+        """Query all schedds and the slots. A schedd that does not answer is silent, and delays no other.
+
+        Raises:
+            PoolError: the collector could not list the schedds.
+        """
+
+    def restore(self, queues: Mapping[str, ScheddQueue]) -> None:
+        """Use *queues*, from before a restart, for schedds that are silent from the first snapshot on."""
+
+    def close(self) -> None:
+        """Close connections, also during a query."""
 
 
 class DataNeeds(Protocol):

@@ -1,15 +1,12 @@
 """Openings of a cycle: what :func:`hydrator.reconcile.pacing.pace` needs, from the snapshot and the pool.
 
-:class:`Pacer` queries the jobs and slots of the pool beside the cycles, and keeps what one round tells the
-next. The functions are pure.
+:class:`Pacer` keeps what one round tells the next. The functions are pure.
 """
 
 import re
-import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import fmean, median
 from typing import Any, Final, Protocol
@@ -18,10 +15,9 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
 from hydrator.domain.ads.openings import Openings, SavedOpenings, build_row
 from hydrator.domain.bugs import BugReporter
-from hydrator.domain.errors import PoolError
-from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, to_unix
+from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, to_unix
 from hydrator.domain.network import RateLookup
-from hydrator.domain.ports import PoolLoad, PoolLoads, Resources, ScheddLoad
+from hydrator.domain.ports import MAX_LOAD_AGE, PoolLoad, Resources, ScheddLoad
 from hydrator.reconcile.pacing import (
     PacedPool,
     Pacing,
@@ -32,12 +28,7 @@ from hydrator.reconcile.pacing import (
     pace,
 )
 from hydrator.reconcile.snapshot.merge import without_times
-from hydrator.reconcile.threads import THREADS, Threads
 
-MAX_LOAD_AGE: Final = timedelta(minutes=5)
-"""Older jobs and slots do not count: openings would send jobs to slots that are taken by now."""
-MAX_WAIT: Final = timedelta(seconds=3)
-"""The longest time that the query of the demand waits for the query of the load."""
 DEFAULT_RUN_SECONDS: Final = 3600.0
 DEFAULT_BYTES: Final = 10**9
 """The size of a set of which no catalogue says the size, in a pool without any known size."""
@@ -262,90 +253,49 @@ class _Figures:
         return min(max(seconds, MIN_LATENESS_SECONDS), MAX_LATENESS_SECONDS)
 
 
-_QUERY = "the query of jobs and slots"
 _PACING = "the pacing"
 
 
 class Pacer:
-    """The openings of each cycle, made from the last query of the pool.
+    """The openings of each cycle, made from the last snapshot of the pool.
 
-    The query has its own thread. A query that takes long delays no cycle: the cycles use the last answer of
-    each schedd until it is MAX_LOAD_AGE old. No failure stops a cycle: its ads keep their openings, which
-    end by themselves. The thread that begins a query is the one that waits for it.
+    A bug stops no cycle: its ads keep their openings, which end by themselves.
 
     Args:
         settings: the configuration.
-        loads: the jobs and slots of the pool; None if the daemon does not query schedds.
         get_rates: returns the transfer rates as of now.
         bugs: counts and logs exceptions that no part should raise.
-        threads: run the query of the load.
     """
 
     def __init__(
         self,
         settings: Settings,
-        loads: PoolLoads | None = None,
         get_rates: Callable[[], RateLookup | None] = lambda: None,
         bugs: BugReporter | None = None,
-        threads: Threads = THREADS,
     ) -> None:
-        self._threads = threads
-        self._loads = loads
+        self._asks_schedds = settings.demand.ask_schedds
         self._get_rates = get_rates
         self._interval_seconds = settings.daemon.poll_seconds
         self._excluded_sources = settings.network.excluded_sources
         self._bugs = bugs or BugReporter()
-        self._lock = threading.Lock()
-        self._query: Future[None] | None = None
         self._load: PoolLoad | None = None
         self._failure: str | None = None
-        self._answers: dict[str, tuple[datetime, ScheddLoad]] = {}
         self._figures = _Figures()
         self._memory = PacingMemory()
         self._paced_load: PoolLoad | None = None
         self._paced_at: datetime | None = None
         self.last = PacedCycle()
 
-    def begin_query(self) -> None:
-        """Begin to query the load in another thread, unless the last query still runs."""
-        loads = self._loads
-        if loads is not None and (self._query is None or self._query.done()):
-            self._query = self._threads.start("load", lambda: self._read(loads))
-
-    def await_query(self, timeout: timedelta = MAX_WAIT) -> None:
-        """Wait for the query that runs, but not longer than *timeout*."""
-        if self._query is not None:
-            self._threads.wait([self._query], timeout)
-
-    def _read(self, loads: PoolLoads) -> None:
-        """Store the load, or the reason of the failure; any thread may call this."""
-        load, failure = None, None
-        try:
-            load = self._with_last_answers(loads.read_load())
-        except PoolError as error:
-            failure = str(error)
-        except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the daemon
-            failure = self._bugs.report(_QUERY, error)
-        else:
-            self._bugs.mark_resolved(_QUERY)
-        with self._lock:
-            self._failure, self._load = failure, load or self._load
-
-    def _with_last_answers(self, load: PoolLoad) -> PoolLoad:
-        """Return *load* with the last answer, if it is new enough, of each schedd that did not answer now."""
-        oldest = load.as_of - MAX_LOAD_AGE
-        schedds = load.schedds
-        known = {name: (at, last) for name, (at, last) in self._answers.items() if at >= oldest}
-        known |= {name: (load.as_of, one) for name, one in schedds.items() if isinstance(one, ScheddLoad)}
-        self._answers = {name: known[name] for name in schedds if name in known}
-        return replace(load, schedds={**schedds, **{name: one for name, (_, one) in self._answers.items()}})
+    def update_load(self, load: PoolLoad | Unseen) -> None:
+        """Use *load* from now on; without one, the last stays in use until it is MAX_LOAD_AGE old."""
+        self._failure = load.reason if isinstance(load, Unseen) else None
+        self._load = self._load if isinstance(load, Unseen) else load
 
     def make(self, snapshot: Snapshot, demand: Demand, now: datetime) -> Openings | None:
         """Return the openings of the cycle at *now*; None without jobs and slots. ``last`` says why."""
         try:
-            with self._lock:
-                load, failure = self._load, self._failure
-            reason = self._find_obstacle(load, failure, now)
+            load = self._load
+            reason = self._find_obstacle(load, self._failure, now)
             if load is None or reason is not None:
                 self.last = PacedCycle(None, reason)
             elif load is not self._paced_load:
@@ -356,7 +306,7 @@ class Pacer:
         return self.last.openings
 
     def _find_obstacle(self, load: PoolLoad | None, failure: str | None, now: datetime) -> str | None:
-        if self._loads is None:
+        if not self._asks_schedds:
             return "the daemon does not query the schedds ([demand] ask_schedds)"
         if load is None:
             return failure or "the jobs and slots of the pool were not queried yet"

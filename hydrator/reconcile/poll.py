@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError, PoolError
 from hydrator.domain.model import Did, ScheddDemand, Survey, Unseen
-from hydrator.domain.ports import Catalogue, Clock, Queues
+from hydrator.domain.ports import Catalogue, Clock, PoolReader, PoolSnapshot
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.threads import THREADS, Threads
 
@@ -281,8 +281,8 @@ def _require_survey(answer: object) -> None:
         raise TypeError("Survey.started_at is not a datetime with a time zone")
 
 
-ScheddAnswers = Mapping[str, ScheddDemand | Unseen] | str
-"""The demand by schedd; or, as text, the reason why the collector could not list the schedds."""
+PoolAnswer = PoolSnapshot | str
+"""The snapshot of the pool; or, as text, the reason why the collector could not list the schedds."""
 _PART = "the query of schedds"
 
 
@@ -290,12 +290,12 @@ class DemandPoller:
     """A poller of the schedds. Only :meth:`query` is thread-safe.
 
     Args:
-        queues: the schedds' queues; None if only pins and patterns name datasets.
-        bugs: counts and logs exceptions that *queues* should not raise.
+        pool: the schedds' queues; None if only pins and patterns name datasets.
+        bugs: counts and logs exceptions that *pool* should not raise.
     """
 
-    def __init__(self, queues: Queues | None, bugs: BugReporter) -> None:
-        self._queues = queues
+    def __init__(self, pool: PoolReader | None, bugs: BugReporter) -> None:
+        self._pool = pool
         self._bugs = bugs
         self.answers: Mapping[str, ScheddDemand | Unseen] = {}
         self.error: str | None = None
@@ -303,24 +303,32 @@ class DemandPoller:
         self._answered_schedds: set[str] = set()
         self._has_listed_schedds = False
 
-    def query(self) -> ScheddAnswers:
-        """Query the schedds; return their answers for :meth:`record`. The query may be slow."""
+    def query(self) -> PoolAnswer | None:
+        """Query the pool; return the answer for :meth:`record`, None without a pool. It may be slow."""
+        if self._pool is None:
+            return None
         try:
-            answers = self._queues.read_demand() if self._queues else {}
+            snapshot = self._pool.read_snapshot()
         except PoolError as error:
             return str(error)
         except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the cycle
             return self._bugs.report(_PART, error)
         self._bugs.mark_resolved(_PART)
-        return answers
+        return snapshot
 
-    def record(self, answers: ScheddAnswers, memory: DemandMemory) -> None:
-        """Store *answers*; if the collector did not list the schedds, store Unseen for each known schedd."""
-        self.error = answers if isinstance(answers, str) else None
+    def record(self, answer: PoolAnswer | None, memory: DemandMemory) -> None:
+        """Store *answer*; if the collector did not list the schedds, store Unseen for each known schedd."""
+        answers: Mapping[str, ScheddDemand | Unseen] = {}
+        self.error = answer if isinstance(answer, str) else None
         self._has_listed_schedds = self._has_listed_schedds or not self.error
-        if isinstance(answers, str):
+        if isinstance(answer, str):
             known_schedds = self.answers.keys() | {jobs.schedd for jobs in memory.entries}
-            answers = {schedd: Unseen(answers) for schedd in known_schedds}
+            answers = {schedd: Unseen(answer) for schedd in known_schedds}
+        elif answer:
+            answers = {
+                schedd: one if isinstance(one, Unseen) else one.demand
+                for schedd, one in answer.answers.items()
+            }
         self.answers = answers
         self._listed_schedds |= answers.keys()
         self._answered_schedds |= {
@@ -334,6 +342,6 @@ class DemandPoller:
         If the collector has never listed the schedds, return ``all schedds``.
         """
         known_schedds = self._answered_schedds | {jobs.schedd for jobs in memory.entries}
-        if self._queues and not self._has_listed_schedds:
+        if self._pool and not self._has_listed_schedds:
             return ["all schedds"]
         return sorted(f"schedd {schedd}" for schedd in self._listed_schedds - known_schedds)

@@ -24,7 +24,7 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
 )
-from hydrator.domain.ports import Catalogue, Clock, Queues
+from hydrator.domain.ports import Catalogue, Clock, PoolReader
 from hydrator.domain.text import matches_any
 from hydrator.reconcile.evaluate import (
     Answers,
@@ -37,7 +37,7 @@ from hydrator.reconcile.poll import (
     CataloguePoller,
     DemandPoller,
     PollResult,
-    ScheddAnswers,
+    PoolAnswer,
     read_catalogue,
 )
 from hydrator.reconcile.publish import (
@@ -105,7 +105,7 @@ class Reconciler:
         self,
         *,
         catalogues: Sequence[Catalogue],
-        queues: Queues | None,
+        queues: PoolReader | None,
         targets: Sequence[PublishTarget],
         settings: Settings,
         clock: Clock,
@@ -168,24 +168,20 @@ class Reconciler:
         """Query the schedds and update the demand; return the newly demanded datasets."""
         return self.apply_demand(self.query_schedds())
 
-    def query_schedds(self) -> ScheddAnswers:
-        """Query the schedds; return their answers for :meth:`apply_demand`. The query may be slow.
+    def query_schedds(self) -> PoolAnswer | None:
+        """Query the pool; return the answer for :meth:`apply_demand`. The query may be slow."""
+        return self._schedds.query()
 
-        Query the jobs and slots of the pool at the same time, for the openings.
-        """
-        self._pacer.begin_query()
-        answers = self._schedds.query()
-        self._pacer.await_query()
-        return answers
-
-    def apply_demand(self, answers: ScheddAnswers) -> frozenset[Did]:
-        """Update the demand with *answers*; return the newly demanded datasets.
+    def apply_demand(self, answer: PoolAnswer | None) -> frozenset[Did]:
+        """Update the demand, and the jobs and slots, with *answer*; return the newly demanded datasets.
 
         If the collector could not list the schedds, keep the demand of every schedd.
         """
         now = self._clock()
         dids_before = self.demand.dids
-        self._schedds.record(answers, self.state.demand)
+        self._schedds.record(answer, self.state.demand)
+        if answer is not None:
+            self._pacer.update_load(Unseen(answer) if isinstance(answer, str) else answer.load)
         memory = update_demand_memory(
             self.state.demand,
             self._schedds.answers,

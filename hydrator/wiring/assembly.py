@@ -8,13 +8,14 @@ from adapters.http.publisher import ServedAds
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.domain.ports import Catalogue, Clock, Queues, TokenValidity
+from hydrator.domain.ports import Catalogue, Clock, PoolReader, TokenValidity
 from hydrator.reconcile.openings import Pacer
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.state.command_files import CommandQueue
+from hydrator.state.pool_rows import load_queues
 from hydrator.state.store import Store
 from hydrator.wiring.secrets import register_secrets
 
@@ -39,7 +40,7 @@ class Parts:
     settings: Settings
     catalogues: tuple[Catalogue, ...]
     publish_targets: Sequence[PublishTarget]
-    queues: Queues | None
+    queues: PoolReader | None
     pool: PoolParts
     served_ads: ServedAds | None
     network: NetworkParts
@@ -65,6 +66,8 @@ class Parts:
             raise ConfigError(['catalogue: none configured; add [[catalogue]] with type = "file" or "rucio"'])
         if store:
             self.network.load_rates(store, clock())
+        if store and self.queues:
+            self.queues.restore(load_queues(store))
         return Reconciler(
             catalogues=self.catalogues,
             queues=self.queues,
@@ -77,7 +80,7 @@ class Parts:
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
             on_late_answer=on_late_answer,
-            pacer=Pacer(self.settings, self.pool.loads, self.network.rates.current, bugs, threads),
+            pacer=Pacer(self.settings, self.network.rates.current, bugs),
             threads=threads,
         )
 
@@ -107,9 +110,9 @@ def assemble(
     served_ads = ServedAds() if get_url and http.enabled else None
     catalogues, logins, recounts = build_catalogues(settings)
     pool = build_pool_parts(settings, clock)
-    network = build_network_parts(settings, clock)
+    network = build_network_parts(settings, clock, pool.reads)
     targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_url)
-    staging = build_staging_parts(settings, clock)
+    staging = build_staging_parts(settings, clock, pool.schedds)
     return Parts(
         settings=settings,
         catalogues=catalogues,

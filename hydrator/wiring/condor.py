@@ -11,9 +11,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.collector import PoolSlots
-from adapters.condor.pool_load import ScheddClusters, ScheddLoads
-from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
+from adapters.condor.pool_load import CondorPool, ScheddClusters
+from adapters.condor.schedds import BufferedMisses, ReportBuffer, ScheddHistory, WrapperReports
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings
@@ -42,11 +41,10 @@ class PoolParts:
 
     client: CondorClient | None
     publishing_clients: Mapping[str, CondorClient]
-    schedds: ScheddQueues | None
-    loads: ScheddLoads | None
-    misses: ScheddMisses | None
+    schedds: CondorPool | None
+    misses: BufferedMisses | None
+    reads: WrapperReports | None
     history: JobHistory | None
-    slots: PoolSlots | None
     merger: SlotMerger | None
 
     @property
@@ -62,7 +60,7 @@ class PoolParts:
     @property
     def closables(self) -> Iterator[Closable]:
         """Yield the parts to close: first the part that edits slots."""
-        queries = (self.misses, self.history, self.slots, self.schedds, self.loads)
+        queries = (self.history, self.schedds)
         parts = (self.merger, self.client, *self.collectors.values(), *queries)
         return (part for part in parts if part)
 
@@ -70,21 +68,24 @@ class PoolParts:
 def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     """Build the parts that talk to the pool; each child process starts at its first query."""
     demand, publish, htcondor = settings.demand, settings.publish, settings.htcondor
-    needs_pool = _needs_pool(settings)
-    client = build_condor_client(htcondor) if needs_pool else None
+    client = build_condor_client(htcondor) if _needs_pool(settings) else None
     # cycles do not wait for this client
     slow_client = build_condor_client(htcondor) if demand.ask_schedds else None
-    slots_client = slow_client or (build_condor_client(htcondor) if needs_pool else None)
+    misses, reads = (BufferedMisses(), WrapperReports()) if demand.ask_schedds else (None, None)
+    buffers = [buffer for buffer in (misses, reads) if buffer]
     return PoolParts(
         client=client,
         publishing_clients=(
             build_collector_clients(htcondor, client) if client and publish.collector.enabled else {}
         ),
-        schedds=_build_schedd_queues(htcondor, clock) if demand.ask_schedds else None,
-        loads=_build_pool_loads(settings, clock) if demand.ask_schedds else None,
-        misses=ScheddMisses(slow_client, clock) if slow_client else None,
-        history=build_client_job_history(settings.sites, slow_client, clock) if slow_client else None,
-        slots=PoolSlots(slots_client, settings.sites.slot_attributes) if slots_client else None,
+        schedds=build_site_rounds(partial(CondorPool, buffers=buffers), settings, clock)
+        if demand.ask_schedds
+        else None,
+        misses=misses,
+        reads=reads,
+        history=build_client_job_history(settings.sites, slow_client, clock, buffers=buffers)
+        if slow_client
+        else None,
         merger=build_slot_merger(settings, clock) if publish.slot_merge else None,
     )
 
@@ -92,13 +93,13 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
 def count_condor_clients(settings: Settings, collectors: int) -> int:
     """Return the number of child processes with HTCondor's bindings that the daemon uses all the time.
 
-    They are one for the pool, four for questions about jobs (queues, loads, transfers, and all others), one
-    for the needs of staging, one for the merge, and *collectors*, if there are several collectors.
+    They are one for the pool, three for questions about jobs (queues, transfers, and all others), one for the
+    needs of staging, one for the merge, and *collectors*, if there are several collectors.
     """
     needs = settings.staging.mode != "off" and bool(settings.staging.catalogues)
     return (
         _needs_pool(settings)
-        + 4 * settings.demand.ask_schedds
+        + 3 * settings.demand.ask_schedds
         + needs
         + settings.publish.slot_merge
         + collectors
@@ -108,15 +109,6 @@ def count_condor_clients(settings: Settings, collectors: int) -> int:
 def _needs_pool(settings: Settings) -> bool:
     publish = settings.publish
     return settings.demand.ask_schedds or publish.collector.enabled or publish.slot_merge
-
-
-def _build_schedd_queues(htcondor: HTCondorSettings, clock: Clock) -> ScheddQueues:
-    """Build the queries of the schedds; they have their own clients, so cycles do not wait for a schedd."""
-    return ScheddQueues(build_condor_client(htcondor), clock, lambda: build_condor_client(htcondor))
-
-
-def _build_pool_loads(settings: Settings, clock: Clock) -> ScheddLoads:
-    return build_site_rounds(ScheddLoads, settings, clock)
 
 
 def build_cluster_queues(settings: Settings, clock: Clock) -> ScheddClusters:
@@ -182,8 +174,12 @@ def build_job_history(settings: Settings, clock: Clock, reporter: StepReporter |
 
 
 def build_client_job_history(
-    sites: SitesSettings, client: CondorClient, clock: Clock, reporter: StepReporter | None = None
+    sites: SitesSettings,
+    client: CondorClient,
+    clock: Clock,
+    reporter: StepReporter | None = None,
+    buffers: Sequence[ReportBuffer] = (),
 ) -> JobHistory:
-    """Build the query of ended jobs that uses *client*."""
+    """Build the query of ended jobs that uses *client*; *buffers* get the reports of newly ended jobs."""
     site_attributes = dict.fromkeys((contract.SITE, *sites.slot_attributes))
-    return ScheddHistory(client, clock, tuple(site_attributes), reporter=reporter)
+    return ScheddHistory(client, clock, tuple(site_attributes), reporter=reporter, buffers=buffers)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from adapters.condor.schedds import TransferRecords, WrapperReports
+from adapters.condor.schedds import TransferRecords
 from hydrator.config import Settings
 from hydrator.domain.ads import contract
 from hydrator.domain.model import Site
@@ -39,14 +39,13 @@ def build_rate_table(samples: Iterable[TransferSample], settings: Settings, now:
     return RateTable(samples, now=now, network=settings.network, reads=settings.sites.reads)
 
 
-def build_network_parts(settings: Settings, clock: Clock) -> NetworkParts:
-    """Build the sources of rates; the clients of the schedds start at the first query."""
+def build_network_parts(settings: Settings, clock: Clock, reads: TransferLog | None) -> NetworkParts:
+    """Build the sources of rates, with those that jobs reported in *reads*, if schedds are queried."""
     attributes = tuple(dict.fromkeys((contract.SITE, *settings.sites.slot_attributes)))
     logs: list[TransferLog] = []
-    if settings.demand.ask_schedds:
-        client = build_condor_client(settings.htcondor)  # the logs are read one after the other
-        find_site = site_of_host(settings.network.hosts)
-        logs += [WrapperReports(client, clock), TransferRecords(client, clock, attributes, find_site)]
+    if reads:
+        client, find_site = build_condor_client(settings.htcondor), site_of_host(settings.network.hosts)
+        logs += [reads, TransferRecords(client, clock, attributes, find_site)]
     return NetworkParts(logs, settings, RateSource(build_rate_table((), settings, clock())))
 
 

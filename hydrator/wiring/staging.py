@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from adapters.condor.pool_load import ScheddNeeds
+from adapters.condor.pool_load import CondorPool, ScheddNeeds
 from hydrator.config import Settings
 from hydrator.config.catalogues import RucioSource
 from hydrator.config.staging import StagingSettings
@@ -17,7 +17,7 @@ from hydrator.staging.table import Table
 from hydrator.state.staging import StagingFiles
 
 from .catalogues import build_stagers
-from .condor import Closable, build_site_rounds
+from .condor import Closable, build_condor_client
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,17 @@ class StagingParts:
         )
 
 
-def build_staging_parts(settings: Settings, clock: Clock) -> StagingParts:
-    """Build the parts of staging; with the mode off, none that calls a catalogue or a schedd.
+def build_staging_parts(settings: Settings, clock: Clock, pool: CondorPool | None) -> StagingParts:
+    """Build the parts of staging, for the jobs in *pool*; with the mode off, none that calls a catalogue.
 
     Raises:
         ConfigError: a stager cannot be built.
     """
     is_off = settings.staging.mode == "off"
     stagers = {} if is_off else build_stagers(settings)
-    needs = build_site_rounds(ScheddNeeds, settings, clock) if stagers else None
+    needs = None
+    if stagers and pool:
+        needs = ScheddNeeds(
+            pool, build_condor_client(settings.htcondor), clock, settings.sites.slot_attributes
+        )
     return StagingParts(stagers, needs, settings, StagingFiles(settings.daemon.state_dir))

@@ -1,12 +1,9 @@
 """Contracts for the in-memory adapters, which other tests rely on."""
 
-import pytest
-
-from hydrator.domain.errors import PoolError
-from hydrator.domain.model import QueuedJobs, ScheddDemand, Seen, Unseen
+from hydrator.domain.model import Seen, Unseen
 from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, L1, L2, L3, NOON, OSO, RAL, replica
-from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from tests.memory import MemoryCatalogue, MemoryPublisher
 
 
 def catalogue(*replicas, **more) -> MemoryCatalogue:
@@ -33,10 +30,3 @@ class TestMemoryPublisher(PublisherContract):
 
     def unreachable(self) -> MemoryPublisher:
         return MemoryPublisher(is_broken=True)
-
-
-def test_the_memory_queues_return_their_demand():
-    wanted = {"b": ScheddDemand(NOON, (QueuedJobs((L1,), 2),)), "a": Unseen("timeout")}
-    assert list(MemoryQueues(wanted).read_demand().items()) == sorted(wanted.items())
-    with pytest.raises(PoolError):
-        MemoryQueues(wanted, is_broken=True).read_demand()

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.collector import CollectorPublisher
-from adapters.condor.schedds import ScheddQueues
+from adapters.condor.pool_load import CondorPool
 from adapters.files.ad_files import AdFilePublisher
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.publish import Policy, PublishTarget
@@ -58,7 +58,7 @@ class Beside:
         self.file = AdFilePublisher(folder / "ads", system_clock)
         self.cycle = Reconciler(
             catalogues=[self.catalogue],
-            queues=ScheddQueues(self.client, system_clock),
+            queues=CondorPool(self.client, system_clock, ()),
             targets=[
                 PublishTarget(self.collector, Policy(LIFETIME / 3, has_expiring_ads=True)),
                 PublishTarget(self.file, Policy(timedelta(0), has_expiring_ads=False)),

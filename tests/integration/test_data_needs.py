@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.pool_load import ScheddNeeds
+from adapters.condor.pool_load import CondorPool, ScheddNeeds
 from hydrator.domain.ports import DataNeed
 from testbed.patience import PATIENCE
 
@@ -37,7 +37,9 @@ NOWHERE = "(TARGET.NoSlotHasThis =?= true)"
 @pytest.fixture
 def needs(pool: "Pool") -> Iterator[ScheddNeeds]:
     settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
-    made = ScheddNeeds(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
+    clock = lambda: datetime.now(UTC)  # noqa: E731, TID251
+    client, attributes = CondorClient(settings), ["GLIDEIN_Site"]
+    made = ScheddNeeds(CondorPool(client, clock, attributes), client, clock, attributes)
     yield made
     made.close()
 
@@ -51,6 +53,7 @@ def queue_of(pool: "Pool", *descriptions: str) -> Iterator[list[int]]:
 
 
 def read(needs: ScheddNeeds) -> list[DataNeed]:
+    needs.pool.read_snapshot()
     (answer,) = needs.read_needs().values()
     assert not hasattr(answer, "reason"), answer
     return list(answer)

@@ -1,4 +1,4 @@
-"""The load of a real pool: idle and running jobs by set, and the cores of the sites."""
+"""The snapshot of a real pool: idle and running jobs by set, and the cores of the sites."""
 
 import time
 from collections.abc import Iterator
@@ -10,12 +10,11 @@ from uuid import uuid4
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.pool_load import ScheddClusters, ScheddLoads
-from hydrator.domain.model import Site
+from adapters.condor.pool_load import CondorPool, ScheddClusters
+from hydrator.domain.model import Site, Unseen
 from hydrator.domain.ports import (
     ClusterJobs,
     IdleJobs,
-    PoolLoad,
     Resources,
     RunningJobs,
     ScheddLoad,
@@ -45,9 +44,9 @@ def job(requirements: str, count: int, more: str, cpus: str = "1") -> str:
 
 
 @pytest.fixture
-def loads(pool: "Pool") -> Iterator[ScheddLoads]:
+def reader(pool: "Pool") -> Iterator[CondorPool]:
     settings = CondorSettings(pool.collector, token_directory=pool.token("hydrator"))
-    made = ScheddLoads(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
+    made = CondorPool(CondorClient(settings), lambda: datetime.now(UTC), ["GLIDEIN_Site"])  # noqa: TID251
     yield made
     made.close()
 
@@ -70,21 +69,26 @@ def submitted(pool: "Pool", *descriptions: str) -> Iterator[list[int]]:
         pool.empty_queue()
 
 
-def queue_of(load: PoolLoad) -> ScheddLoad:
-    (schedd,) = load.schedds.values()
-    assert isinstance(schedd, ScheddLoad)
-    return schedd
+def load_of(reader: CondorPool) -> ScheddLoad:
+    (queue,) = reader.read_snapshot().queues.values()
+    return queue.load
 
 
-def cores(load: PoolLoad, site: str) -> tuple[float, float]:
+def slots_of(reader: CondorPool) -> tuple[SlotGroup, ...]:
+    slots = reader.read_snapshot().slots
+    assert not isinstance(slots, Unseen)
+    return slots
+
+
+def cores(reader: CondorPool, site: str) -> tuple[float, float]:
     """Return all and the free cores of *site*."""
-    groups = [group for group in load.slots if group.site == site]
+    groups = [group for group in slots_of(reader) if group.site == site]
     total = sum(group.total.cpus * group.count for group in groups)
     return total, sum(group.free.cpus * group.count for group in groups)
 
 
 def test_idle_jobs_are_read_by_key_lane_mode_and_request_and_those_without_a_key_are_not(
-    pool: "Pool", loads: ScheddLoads
+    pool: "Pool", reader: CondorPool
 ) -> None:
     mark = uuid4().hex[:8]
     key, names = f"s{mark}", f'{{"t:{mark}b","t:{mark}a"}}'
@@ -98,16 +102,16 @@ def test_idle_jobs_are_read_by_key_lane_mode_and_request_and_those_without_a_key
         job(NOWHERE, 1, ""),
         job(NOWHERE, 1, f"{keyed}\nhold = true"),
     ):
-        idle = {(group.key, group.lane): group for group in queue_of(loads.read_load()).idle}
+        idle = {(group.key, group.lane): group for group in load_of(reader).idle}
         assert idle == {
             (key, 0): IdleJobs(3, key, request=Resources(1, 16, 16), is_auto=False),
             (key, 3): IdleJobs(2, key, request=Resources(2, 16, 0, 1), lane=3),
         }
 
 
-def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool", loads: ScheddLoads) -> None:
+def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool", reader: CondorPool) -> None:
     mark = uuid4().hex[:8]
-    pool.wait(lambda: cores(loads.read_load(), "AU") == (4, 4), 60, "the cores of AU to be free")
+    pool.wait(lambda: cores(reader, "AU") == (4, 4), 60, "the cores of AU to be free")
     at_au = 'TARGET.GLIDEIN_Site == "AU"'
     began_at = time.time()
     with submitted(
@@ -117,8 +121,8 @@ def test_running_jobs_have_their_site_and_start_and_take_its_cores(pool: "Pool",
         job('TARGET.GLIDEIN_Site == "NL"', 1, ""),
     ):
         pool.wait(lambda: len(pool.jobs("JobStatus == 2")) == 3, 60, "three jobs to run")
-        pool.wait(lambda: cores(loads.read_load(), "AU") == (4, 1), 60, "the slot's ad")
-        running = queue_of(loads.read_load()).running
+        pool.wait(lambda: cores(reader, "AU") == (4, 1), 60, "the slot's ad")
+        running = load_of(reader).running
         shown = {(each.site, each.key, len(each.started_at)) for each in running}
         assert shown == {("AU", f"s{mark}", 1), ("AU", None, 1), ("NL", None, 1)}
         for each in running:
@@ -152,8 +156,8 @@ def test_cluster_is_read_without_the_other_jobs(pool: "Pool", clusters: ScheddCl
         assert clusters.read_cluster(held + 1000) == {}
 
 
-def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", loads: ScheddLoads) -> None:
-    (uk,) = [group for group in loads.read_load().slots if group.site == "UK"]
+def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", reader: CondorPool) -> None:
+    (uk,) = [group for group in slots_of(reader) if group.site == "UK"]
     assert (uk.total.cpus, uk.total.memory_mib, uk.free, uk.count) == (8, 8192, uk.total, 1)
     assert uk.total.disk_kib > 0
     ads = (
@@ -181,7 +185,7 @@ def test_slots_that_take_no_jobs_do_not_count(pool: "Pool", loads: ScheddLoads) 
     try:
         pool.wait(
             lambda: (
-                [group for group in loads.read_load().slots if group.site == "LOAD"]
+                [group for group in slots_of(reader) if group.site == "LOAD"]
                 == [
                     SlotGroup(Site("LOAD"), Resources(3), Resources(0)),
                     SlotGroup(Site("LOAD"), Resources(3), Resources(3), 2),

@@ -18,7 +18,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.overview import render_overview
 from hydrator.server.view import ServerState, view_datasets, view_sets
 from tests.factories import CAM, MINUTE, NOON, RAL, settings_with, view_of
-from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from tests.memory import MemoryCatalogue, MemoryPool, MemoryPublisher
 
 NEVER = ("embargo:*", "lofar:secret?")
 PUBLIC = [Did("lofar:L1"), Did("lofar:l1"), Did("Embargo:A"), Did("lofar:secret"), Did("lofar:SECRET1")]
@@ -68,7 +68,7 @@ def test_no_published_text_has_a_name_that_matches(held, named, rules, was_publi
     catalogue = MemoryCatalogue("rucio", held, (CAM, RAL), clock=lambda: now[0])
     publisher = MemoryPublisher(clock=lambda: now[0])
     groups = [QueuedJobs(tuple(dids), 1, set_key(dids) if keyed else None) for dids, keyed in named]
-    queues = MemoryQueues({"ap1": ScheddDemand(NOON, (*groups, QueuedJobs(("embargo:not a DID",), 1)))})
+    queues = MemoryPool({"ap1": ScheddDemand(NOON, (*groups, QueuedJobs(("embargo:not a DID",), 1)))})
 
     def run(never: tuple[str, ...], state: ReconcileState) -> tuple[CycleReport, ReconcileState]:
         target = PublishTarget(publisher, Policy(5 * MINUTE, has_expiring_ads=True))

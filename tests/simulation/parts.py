@@ -31,7 +31,7 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, ScheddLoad, SlotGroup
+from hydrator.domain.ports import IdleJobs, PoolSnapshot, Resources, ScheddLoad, ScheddQueue, SlotGroup
 from hydrator.state.store import Store
 from tests.memory import MemoryCatalogue
 from tests.simulation.faults import Fault
@@ -142,53 +142,47 @@ class SimulatedCatalogue(Part):
         """Do nothing: no connection is open."""
 
 
-class SimulatedQueues(Part):
-    """The schedds, as the daemon asks them."""
+class SimulatedPool(Part):
+    """The schedds and slots, as the daemon asks them: all jobs are idle, and each site has a free slot."""
 
     patience = PATIENCE_SECONDS
 
-    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
-        """See :class:`hydrator.domain.ports.Queues`."""
-        faults = self._step()
-        if faults:
-            raise PoolError("collector", "the simulation broke it")
-        return {
-            schedd: self._ask(schedd)
-            for schedd in sorted(self._world.truth.queues)
-            if "gone" not in self._world.faults.active(f"schedd {schedd}", self._world.loop.now)
-        }
+    def __init__(self, world: "World", process: Process) -> None:
+        super().__init__(world, process, "schedds")
+        self.last: PoolSnapshot | None = None
+        self._restored: Mapping[str, ScheddQueue] = {}
 
-    def _ask(self, schedd: str) -> ScheddDemand | Unseen:
-        if self._world.step(self._process, f"schedd {schedd}", patience=PATIENCE_SECONDS):
-            return Unseen("the simulation broke it")
-        groups = tuple(
-            QueuedJobs(tuple(dids), count, key_of(dids))
-            for dids, count in sorted(self._world.truth.queues[schedd].items())
-        )
-        self._world.laws.note_demand(groups)
-        return ScheddDemand(self._world.clock(), groups)
+    def restore(self, queues: Mapping[str, ScheddQueue]) -> None:
+        """See :class:`hydrator.domain.ports.PoolReader`."""
+        self._restored = queues
 
-
-class SimulatedLoads(Part):
-    """The load of the pool: all jobs are idle, and each site has a free slot."""
-
-    patience = PATIENCE_SECONDS
-
-    def read_load(self) -> PoolLoad:
-        """See :class:`hydrator.domain.ports.PoolLoads`."""
+    def read_snapshot(self) -> PoolSnapshot:
+        """See :class:`hydrator.domain.ports.PoolReader`."""
         if self._step():
             raise PoolError("collector", "the simulation broke it")
-        truth = self._world.truth
-        return PoolLoad(
-            self._world.clock(),
-            {
-                schedd: ScheddLoad(
-                    tuple(IdleJobs(count, key_of(dids)) for dids, count in sorted(queue.items()))
-                )
-                for schedd, queue in sorted(truth.queues.items())
-            },
-            tuple(SlotGroup(site, Resources(8), Resources(1)) for site in sorted(truth.all_sites)),
-        )
+        as_of, truth = self._world.clock(), self._world.truth
+        slots = tuple(SlotGroup(site, Resources(8), Resources(1)) for site in sorted(truth.all_sites))
+        listed = [
+            schedd
+            for schedd in sorted(truth.queues)
+            if "gone" not in self._world.faults.active(f"schedd {schedd}", self._world.loop.now)
+        ]
+        answers = {schedd: self._ask(schedd) for schedd in listed}
+        known = dict(self.last.queues if self.last else self._restored)
+        known |= {schedd: one for schedd, one in answers.items() if one}
+        queues = {schedd: known[schedd] for schedd in listed if schedd in known}
+        silent = {schedd: "the simulation broke it" for schedd, one in answers.items() if not one}
+        self.last = PoolSnapshot(as_of, queues, silent, slots)
+        return self.last
+
+    def _ask(self, schedd: str) -> ScheddQueue | None:
+        if self._world.step(self._process, f"schedd {schedd}", patience=PATIENCE_SECONDS):
+            return None
+        queue = sorted(self._world.truth.queues[schedd].items())
+        groups = tuple(QueuedJobs(tuple(dids), count, key_of(dids)) for dids, count in queue)
+        self._world.laws.note_demand(groups)
+        idle = tuple(IdleJobs(jobs.job_count, jobs.key) for jobs in groups)
+        return ScheddQueue(ScheddDemand(self._world.clock(), groups), ScheddLoad(idle))
 
     def close(self) -> None:
         """Do nothing: no connection is open."""

@@ -43,9 +43,8 @@ from tests.simulation.parts import (
     AD_LIFETIME,
     Shelf,
     SimulatedCatalogue,
-    SimulatedLoads,
+    SimulatedPool,
     SimulatedPublisher,
-    SimulatedQueues,
     SimulatedStore,
     SimulatedWebPublisher,
 )
@@ -408,8 +407,7 @@ class World:
         always = Policy(refresh_after=timedelta(0), has_expiring_ads=False)
         expiring = Policy(refresh_after=timedelta(seconds=AD_LIFETIME / 3), has_expiring_ads=True)
         catalogues = [SimulatedCatalogue(self, process, name) for name in sorted(self.truth.sites)]
-        loads = SimulatedLoads(self, process, "loads")
-        pool = PoolParts(None, {}, None, loads, None, None, None, None)  # type: ignore[arg-type]
+        pool = PoolParts(None, {}, None, None, None, None, None)
         return Parts(
             settings=settings,
             catalogues=tuple(MappedCatalogue(one, mapping) if mapping else one for one in catalogues),
@@ -418,11 +416,11 @@ class World:
                 PublishTarget(SimulatedWebPublisher(self, process, served, get_url, clock), always),
                 PublishTarget(SimulatedPublisher(self, process, "collector", AD_LIFETIME), expiring),
             ),
-            queues=SimulatedQueues(self, process, "schedds"),
+            queues=SimulatedPool(self, process),
             pool=pool,
             served_ads=served,
             network=NetworkParts((), settings, RateSource(build_rate_table((), settings, clock()))),
-            staging=build_staging_parts(settings, clock),
+            staging=build_staging_parts(settings, clock, None),
             logins={},
             recounts=(),
             closables=(),

@@ -9,10 +9,11 @@ from adapters.worker import Answer, end_if_out_of_memory, serve
 
 from .collector_calls import CollectorCalls
 from .library import CallError, failure_of
-from .schedd_calls import NeedCalls, ScheddCalls, TransferCalls
+from .match_calls import MatchCalls
+from .schedd_calls import ScheddCalls, TransferCalls
 
 
-class PoolCalls(CollectorCalls, ScheddCalls, NeedCalls, TransferCalls):
+class PoolCalls(CollectorCalls, ScheddCalls, MatchCalls, TransferCalls):
     """All calls that the parent may request, one method each; arguments and results are JSON."""
 
 

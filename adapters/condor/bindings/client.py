@@ -164,24 +164,16 @@ class QueueClient(DaemonClient):
         """
         return int(self._call("run_anywhere", schedd=schedd, constraint=constraint))
 
-    def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int, str | None]]:
-        """Count the jobs of *schedd* by datasets and DataLocalityKey; omit removed and completed jobs.
+    def read_queue(self, schedd: str, site_attributes: Sequence[str]) -> Ad:
+        """Return the queue of *schedd*.
 
-        A row has the datasets, the number of jobs, and the key; None if the key is not a string.
-        If RequiredDatasets is not a list of strings, the result has one text instead, ``RequiredDatasets =
-        …``. A late-materialization factory counts as one more job, with the datasets of its first item,
-        while some of its items are not jobs yet.
+        See :meth:`adapters.condor.bindings.schedd_calls.LoadCalls.read_queue`.
         """
-        rows = self._call("count_queued_datasets", schedd=schedd)
-        return [(tuple(datasets), jobs, key) for datasets, jobs, key in rows]
+        return dict(self._call("read_queue", schedd=schedd, site_attributes=site_attributes))
 
-    def read_idle_jobs(self, schedd: str) -> list[Ad]:
-        """Return the idle jobs of *schedd* that name datasets, in rows with the fields of ``IdleJobs``."""
-        return list(self._call("read_idle_jobs", schedd=schedd))
-
-    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> list[Ad]:
-        """Return the running jobs of *schedd*; see ``LoadCalls.read_running_jobs``."""
-        return list(self._call("read_running_jobs", schedd=schedd, site_attributes=site_attributes))
+    def read_job_texts(self, schedd: str, ids: Sequence[str]) -> dict[str, Ad]:
+        """Return the texts of all expressions of the idle jobs with these *ids*, by id."""
+        return dict(self._call("read_job_texts", schedd=schedd, ids=ids))
 
     def read_cluster_jobs(
         self, schedd: str, cluster: int, site_attributes: Sequence[str], max_jobs: int
@@ -192,31 +184,6 @@ class QueueClient(DaemonClient):
         """
         query = {"cluster": cluster, "site_attributes": site_attributes, "max_jobs": max_jobs}
         return dict(self._call("read_cluster_jobs", schedd=schedd, **query))
-
-    def read_data_needs(self, schedd: str, site_attributes: Sequence[str], max_groups: int) -> Ad:
-        """Return the jobs of *schedd* with datasets, in rows of alike jobs.
-
-        See :meth:`adapters.condor.bindings.schedd_calls.NeedCalls.read_data_needs`.
-        """
-        query = {"site_attributes": site_attributes, "max_groups": max_groups}
-        return dict(self._call("read_data_needs", schedd=schedd, **query))
-
-    def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
-        """Return the misses that jobs reported: one list for each job with ChirpDataLocalityMisses.
-
-        A miss is a dataset that a job could not read at a site. Read jobs in the queue of *schedd*, and jobs
-        that left the queue after *since*. Return 1000 misses at most, with a fair share for each user.
-        Repeated misses of the same dataset and site come last.
-        """
-        return list(self._call("query_misses", schedd=schedd, since=int(since.timestamp())))
-
-    def read_rate_reports(self, schedd: str, since: datetime) -> list[Ad]:
-        """Return the ChirpDataLocalityReads of jobs in the queue of *schedd*, or ended after *since*.
-
-        Each row has ``user``, ``job`` (GlobalJobId) and ``reads`` (texts). The jobs' owners can write any
-        text into them.
-        """
-        return list(self._call("read_rate_reports", schedd=schedd, since=int(since.timestamp())))
 
     def read_transfer_records(self, schedd: str, since: datetime, site_attributes: Sequence[str]) -> list[Ad]:
         """Return input transfers that *schedd* recorded in its JOB_EPOCH_HISTORY after *since*.
@@ -253,16 +220,11 @@ class QueueClient(DaemonClient):
             ``GlobalJobId``, ``JobStatus``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
             ``EnteredCurrentStatus`` (as in the job ad: any scalar or None), ``site`` (None if not
             recorded), ``datasets`` (None if the job names none), ``start`` (MATCH_EXP_DataLocalityStart,
-            any scalar or None), ``misses`` and ``reads``.
+            any scalar or None), ``User``, ``misses`` and ``reads``.
         """
         query = {"after_job_id": after_job_id, "max_jobs": max_jobs, "site_attributes": site_attributes}
         ends = {"ended_before": None if ended_before is None else int(ended_before.timestamp())}
         return list(self._call("outcomes", schedd=schedd, since=int(since.timestamp()), **query, **ends))
-
-    def last_ended(self, schedd: str) -> str | None:
-        """Return the GlobalJobId of the job that left the queue of *schedd* last; None if no job did."""
-        found: str | None = self._call("last_ended", schedd=schedd)
-        return found
 
 
 class MatchClient(DaemonClient):
@@ -327,7 +289,7 @@ class MatchClient(DaemonClient):
     def evaluate_sites(self, jobs: Sequence[Mapping[str, str]], site_attributes: Sequence[str]) -> list[Ad]:
         """Return, for each of *jobs* (texts of its expressions), the sites that match all but its data.
 
-        See :meth:`adapters.condor.bindings.schedd_calls.NeedCalls.evaluate_sites`.
+        See :meth:`adapters.condor.bindings.match_calls.MatchCalls.evaluate_sites`.
         """
         return list(self._call("evaluate_sites", jobs=list(jobs), site_attributes=site_attributes))
 

@@ -46,6 +46,11 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return type(value) is int or (isinstance(value, float) and math.isfinite(value))
 
 
+def job_order(job: str) -> tuple[int, ...]:
+    """Return the ClusterId and the ProcId of the id *job*: older jobs have smaller ones."""
+    return tuple(map(int, job.split(".")))
+
+
 def expression_text(ad: Any, attribute: str) -> str:
     """Return the text of an expression on one line; ClassAd text has no line break inside a string."""
     lines = map(str.strip, str(ad.lookup(attribute)).split("\n"))

@@ -15,7 +15,16 @@ from typing import Any
 
 from hydrator.domain.ads import contract
 
-from .library import SITE_WIDE_ATTRIBUTES, Ad, Bindings, CallError, expression_text, is_number, is_plain
+from .library import (
+    NOT_DYNAMIC_SLOT,
+    SITE_WIDE_ATTRIBUTES,
+    Ad,
+    Bindings,
+    CallError,
+    expression_text,
+    is_number,
+    is_plain,
+)
 
 _TOKEN = re.compile(
     r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|=\?=|=!=|\?:|&&|\|\||[A-Za-z_][A-Za-z0-9_]*|.', re.DOTALL
@@ -464,6 +473,33 @@ class MatchCalls(Bindings):
                 {**group, "pool": address} for group in match.evaluate_slots(slots)["groups"]
             ]
         return {**answer, "unreachable_pools": failures}
+
+    def read_job_texts(self, schedd: str, ids: Sequence[str]) -> dict[str, Ad]:
+        """Return the texts of all expressions of the jobs with these *ids* that are idle, by id."""
+        clusters = ",".join({job.partition(".")[0] for job in ids})
+        listed = ",".join(map(self.classad.quote, ids))
+        chosen = f'member(ClusterId, {{{clusters}}}) && member(strcat(ClusterId, ".", ProcId), {{{listed}}})'
+        ads = self.schedd(schedd).query(f"JobStatus == 1 && {chosen}")
+        texts = ({name: expression_text(ad, name) for name in ad} for ad in ads)
+        return {f"{text['ClusterId']}.{text['ProcId']}": text for text in texts}
+
+    def evaluate_sites(self, jobs: Sequence[Mapping[str, str]], site_attributes: Sequence[str]) -> list[Ad]:
+        """Return, for each of *jobs* (texts of expressions), ``sites`` and ``matches_now``.
+
+        ``sites`` are those with a slot that would match if the data were there and the slot were empty.
+        ``matches_now`` says whether a slot matches as the data is now. The data clause of a job's
+        Requirements refers to the job's attribute ``DataLocalityHere``. So the sites that match the rest of a
+        job are those with a slot that matches the job if this attribute is true.
+        """
+        matches = [SiteMatcher(self.classad, self._build_job_ad(job), site_attributes) for job in jobs]
+        attributes = set().union(*(match.slot_attributes for match in matches))
+        query = self._build_slot_query(self.collector_addresses() or [""])
+        pairs = self._fetch_match_slots(
+            lambda names, constraint: query(names, f"({constraint}) && {NOT_DYNAMIC_SLOT}"),
+            attributes,
+            site_attributes,
+        )
+        return [match.evaluate_slots(pairs) for match in matches]
 
     def _build_slot_query(self, addresses: Sequence[str]) -> SlotQuery:
         """Return a function that queries the slots of all collectors at *addresses*, each slot once.

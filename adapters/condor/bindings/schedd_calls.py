@@ -1,6 +1,6 @@
 """Calls to schedds, in the child process: queries of queues and histories, and edits of queued jobs.
 
-:class:`LoadCalls` counts idle and running jobs in groups. :class:`NeedCalls` groups the jobs that need data.
+:class:`LoadCalls` reads a queue: by one query its jobs in groups, by another those that run or have reports.
 :class:`TransferCalls` reads finished transfers.
 
 The data clause of a job's Requirements refers to the job's attribute ``DataLocalityHere``. So the sites that
@@ -15,40 +15,64 @@ HTCondor 23.9 writes no epoch history unless ``JOB_EPOCH_HISTORY`` is set.
 """
 # ruff: noqa: ANN401  (the bindings have no types)
 
-import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from hydrator.domain.ads import contract, dataset_sets
 
 from .library import (
-    NOT_DYNAMIC_SLOT,
+    MAX_MISS_CHARS,
+    MAX_MISSES_OF_JOB,
     Ad,
     Bindings,
     CallError,
-    choose_misses_fairly,
     expression_text,
     is_number,
+    job_order,
     read_plain,
     read_strings,
 )
-from .match_calls import MatchCalls, SiteMatcher
 
-IDLE, HELD = 1, 5  # JobStatus
+IDLE, REMOVED, COMPLETED, HELD = 1, 3, 4, 5  # JobStatus
+RUNNING = frozenset({2, 6, 7})
+"""JobStatus of jobs that occupy a slot: they run, transfer their output, or are suspended."""
 QUEUED_JOBS = "JobStatus =!= 3 && JobStatus =!= 4"
 """Jobs that are neither removed nor completed."""
+UNPLACED_UNIVERSES = frozenset({7, 9, 12})
+"""Universes of jobs that no negotiator places: scheduler, grid and local."""
 NEGOTIATED_JOBS = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
-"""Jobs that a negotiator places: not scheduler, grid and local universe."""
-RUNNING_JOBS = f"(JobStatus =?= 2 || JobStatus =?= 6 || JobStatus =?= 7) && {NEGOTIATED_JOBS}"
-"""Jobs that occupy a slot: they run, transfer their output, or are suspended."""
+MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
+READS_ATTRIBUTE = "ChirpDataLocalityReads"
+FACTORIES = (
+    f"ProcId is undefined && JobMaterializeDigestFile isnt undefined && {QUEUED_JOBS}"
+    " && (TotalSubmitProcs > JobMaterializeNextProcId) =!= false"
+    f' && unparse({contract.REQUIRED_DATASETS}) != ""'
+)
+"""Late-materialization factories of jobs with datasets, some of which are not jobs yet."""
+SINGLE_JOBS = (
+    f"ProcId isnt undefined && (((JobStatus == 2 || JobStatus == 6 || JobStatus == 7) && {NEGOTIATED_JOBS})"
+    f' || unparse({MISSES_ATTRIBUTE}) != "" || unparse({READS_ATTRIBUTE}) != "") || {FACTORIES}'
+)
+"""Jobs that run or have reports, and factories.
+
+A user wrote what stands in ``unparse``. A schedd before 25.13.2 that evaluates ``+X = false ? {} : X`` hangs.
+"""
 REQUESTS = ("RequestCpus", "RequestMemory", "RequestDisk", "RequestGPUs")
 IDLE_ATTRIBUTES = (contract.KEY, contract.WORKFLOW_RUN, contract.LANE, contract.MODE, *REQUESTS)
+GROUP_ATTRIBUTES = (
+    *(contract.REQUIRED_DATASETS, *IDLE_ATTRIBUTES),
+    *("User", "AutoClusterId", "JobStatus", "JobUniverse"),
+)
+MAX_REPORTS_OF_USER = 200
+"""Jobs with reports of one user in one answer."""
+MAX_REPORTS = 5000
+MAX_READS_OF_JOB = 10
+MAX_READ_CHARS = 300
 MAX_OFFER_LENGTH = 100
 MAX_RUN_LENGTH = 200
 """A longer name of a run does not count."""
@@ -57,54 +81,108 @@ RUNNING_ATTRIBUTES = (
     *("JobCurrentStartDate", "RemoteHost", "ServerTime"),
 )
 """ServerTime is the time of the schedd's clock, which it adds to each ad of an answer."""
+SINGLE_ATTRIBUTES = (
+    *(*RUNNING_ATTRIBUTES, "ProcId", "JobStatus", "JobUniverse"),
+    *("GlobalJobId", MISSES_ATTRIBUTE, READS_ATTRIBUTE),
+)
 MAX_CLOCK_ERROR = 5
 """A clock that differs by less (s) is right: ServerTime has whole seconds, and clocks are never exact."""
-UNPLACED_UNIVERSES = frozenset({7, 9, 12})
+_Queued = tuple[tuple[str, ...], str | None]
 
 
 class LoadCalls(Bindings):
-    """Queries of the jobs that wait for slots or use them."""
+    """Queries of the jobs in a queue."""
 
-    def read_idle_jobs(self, schedd: str) -> list[Ad]:
-        """Return the idle jobs of *schedd* in groups; each row has the fields of ``IdleJobs``.
+    def read_queue(self, schedd: str, site_attributes: Sequence[str]) -> Ad:
+        """Return the queue of *schedd*, by one query of groups and one of the jobs that run or have reports.
 
-        The query uses GroupBy: see :meth:`ScheddCalls.count_queued_datasets`. Omit jobs without a key.
+        GroupBy returns one ad, with a JobCount, for each combination of the projected attributes. So no
+        attribute with a time of each job may be among them. The constraint of a query with GroupBy can use
+        only these attributes.
+
+        Returns:
+            ``queued``: datasets, number of jobs and DataLocalityKey (None if it is not a string) of all jobs
+            but the removed and completed ones. ``idle``: rows with the fields of ``IdleJobs``, without jobs
+            that have no key. ``needs``: alike idle or held jobs with datasets and a key: the index ``queued``
+            of their datasets, ``user``, ``job_count``, ``example`` (the id of the oldest) and ``is_held``.
+            ``running``: rows with the fields of ``RunningJobs`` and ``user``. ``site`` is the first of
+            *site_attributes* that the schedd recorded of the job's slot (SYSTEM_JOB_MACHINE_ATTRS). Without
+            it, ``slot`` is the name of the slot, for a dynamic slot the name of the partitionable one.
+            ``reports``: see :class:`hydrator.domain.ports.ScheddQueue`. ``clock_ahead``: the seconds by which
+            the schedd's clock, which gives the starts, is ahead of this machine's.
         """
-        queue = self.schedd(schedd)
-        attributes = [*IDLE_ATTRIBUTES, "JobStatus", "JobUniverse"]
-        rows: dict[tuple[Any, ...], int] = {}
-        for ad in self._waiting(queue.query("true", attributes, opts=self.htcondor.QueryOpt.GroupBy)):
-            self._count(rows, ad)
-        return _idle_rows((group, jobs) for group, jobs in rows.items() if group[0] is not None)
-
-    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> list[Ad]:
-        """Return the running jobs of *schedd* in groups; each row has the fields of ``RunningJobs``.
-
-        ``site`` is the first of *site_attributes* that the schedd recorded of the job's slot
-        (SYSTEM_JOB_MACHINE_ATTRS). Without it, ``slot`` is the name of the slot, for a dynamic slot the name
-        of the partitionable one. ``clock_ahead`` has the seconds by which the schedd's clock, which gives the
-        starts, is ahead of this machine's.
-        """
-        queue = self.schedd(schedd)
+        queue, options = self.schedd(schedd), self.htcondor.QueryOpt
+        groups = queue.query("true", list(GROUP_ATTRIBUTES), opts=options.GroupBy)
         machine_attributes = _machine_attributes(site_attributes)
-        attributes = [*RUNNING_ATTRIBUTES, *machine_attributes]
-        rows: dict[tuple[Any, ...], list[int]] = {}
         begun_at = time.time()
-        ads = queue.query(RUNNING_JOBS, attributes)
-        ended_at = time.time()
-        schedd_time = self._value(ads[0], "ServerTime") if ads else None
-        clock_ahead = find_clock_error(schedd_time, begun_at, ended_at)
-        for ad in ads:
-            self._add_start(rows, ad, machine_attributes)
-        return [{**row, "clock_ahead": clock_ahead} for row in _running_rows(rows)]
+        names = [*SINGLE_ATTRIBUTES, *machine_attributes]
+        ads = queue.query(SINGLE_JOBS, names, opts=options.IncludeClusterAd)
+        clock_ahead = find_clock_error(
+            self._value(ads[0], "ServerTime") if ads else None, begun_at, time.time()
+        )
+        jobs = [ad for ad in ads if "ProcId" in ad]
+        running: dict[tuple[Any, ...], list[int]] = {}
+        for ad in jobs:
+            if self.scalar(ad, "JobStatus") in RUNNING and self._is_placed(ad):
+                self._add_start(running, ad, machine_attributes)
+        factories = self._find_factories(queue, groups, [ad for ad in ads if "ProcId" not in ad])
+        return {
+            **self._count_groups(groups, factories),
+            "running": _running_rows(running),
+            "reports": self._select_reports(jobs),
+            "clock_ahead": clock_ahead,
+        }
+
+    def _find_factories(self, queue: Any, groups: Iterable[Any], factories: Sequence[Any]) -> list[_Queued]:
+        """Return the datasets and key of *factories*, which lack the datasets.
+
+        The items of a factory that are not jobs yet have only its cluster ad, with the datasets of the first
+        item. It counts as one job, even if many items are not jobs yet. A factory has the datasets of a job
+        with its key; if there is none, one more query has its own.
+        """
+        ads = {read_key(ad): ad for ad in groups if contract.REQUIRED_DATASETS in ad}
+        found = [ads.get(key) if (key := read_key(ad)) else None for ad in factories]
+        if None in found:
+            attributes = [contract.REQUIRED_DATASETS, contract.KEY]
+            found = queue.query(FACTORIES, attributes, opts=self.htcondor.QueryOpt.IncludeClusterAd)
+        return [(self._read_required_datasets(ad), read_key(ad)) for ad in found]
+
+    def _count_groups(self, groups: Iterable[Any], factories: Iterable[_Queued]) -> Ad:
+        queued: Counter[_Queued] = Counter(factories)
+        idle: dict[tuple[Any, ...], int] = {}
+        needs: dict[tuple[Any, ...], Ad] = {}
+        for ad in groups:
+            status, key, count = self.scalar(ad, "JobStatus"), read_key(ad), self.scalar(ad, "JobCount") or 1
+            if status in {REMOVED, COMPLETED}:
+                continue
+            datasets: _Queued = (), key
+            if contract.REQUIRED_DATASETS in ad:
+                datasets = self._read_required_datasets(ad), key
+                queued[datasets] += count
+            if key is None or status not in {IDLE, HELD} or not self._is_placed(ad):
+                continue
+            if status == IDLE:
+                self._count(idle, ad)
+            if self._names(ad):
+                user, is_held = self._user(ad), status == HELD
+                row = {"queued": datasets, "user": user, "job_count": 0, "example": "", "is_held": is_held}
+                row = needs.setdefault((key, user, self._value(ad, "AutoClusterId"), status), row)
+                row["job_count"] += count
+                ids = filter(None, (row["example"], self._first_id(ad)))
+                row["example"] = min(ids, key=job_order, default="")
+        places = {group: place for place, group in enumerate(queued)}
+        return {
+            "queued": [(names, count, key) for (names, key), count in queued.items()],
+            "idle": _idle_rows(idle.items()),
+            "needs": [{**row, "queued": places[row["queued"]]} for row in needs.values()],
+        }
 
     def read_cluster_jobs(
         self, schedd: str, cluster: int, site_attributes: Sequence[str], max_jobs: int
     ) -> Ad:
         """Return the jobs of *cluster*, *max_jobs* at most: ``idle`` and ``running`` rows, ``held_count``.
 
-        The rows have the fields of :meth:`read_idle_jobs` and :meth:`read_running_jobs`. ``is_complete``
-        says that *max_jobs* left out no job.
+        The rows are as those of :meth:`read_queue`. ``is_complete`` says that *max_jobs* left out no job.
         """
         queue = self.schedd(schedd)
         machine_attributes = _machine_attributes(site_attributes)
@@ -129,13 +207,17 @@ class LoadCalls(Bindings):
             "is_complete": len(ads) <= max_jobs,
         }
 
-    def _waiting(self, groups: Iterable[Any]) -> Iterable[Any]:
-        return (
-            ad
-            for ad in groups
-            if self.scalar(ad, "JobStatus") == IDLE
-            and self.scalar(ad, "JobUniverse") not in UNPLACED_UNIVERSES
-        )
+    def _is_placed(self, ad: Any) -> bool:
+        return self.scalar(ad, "JobUniverse") not in UNPLACED_UNIVERSES
+
+    def _first_id(self, ad: Any) -> str:
+        """Return the id of the first job of a group, whose JobIds are as ``1.0 ... 3.1``."""
+        found = re.match(r"\d+\.\d+", str(self.scalar(ad, "JobIds")))
+        return found[0] if found else ""
+
+    def _user(self, ad: Any) -> str:
+        user = self._value(ad, "User")
+        return user if isinstance(user, str) else ""
 
     def _count(self, rows: dict[tuple[Any, ...], int], ad: Any) -> None:
         group = (read_key(ad), self._run(ad), *self._needs(ad))
@@ -155,9 +237,7 @@ class LoadCalls(Bindings):
         slot = _slot_of(self._value(ad, "RemoteHost"))
         offer = read_plain(ad, contract.START_RECORD)
         offer = offer if isinstance(offer, str) and len(offer) <= MAX_OFFER_LENGTH else None
-        user = self._value(ad, "User")
-        user = user if isinstance(user, str) else ""
-        group = read_key(ad), user, self._run(ad), offer, site, None if site else slot
+        group = read_key(ad), self._user(ad), self._run(ad), offer, site, None if site else slot
         rows.setdefault(group, []).append(int(started_at))
 
     def _needs(self, ad: Any) -> tuple[Any, ...]:
@@ -170,6 +250,28 @@ class LoadCalls(Bindings):
             tuple(float(value) if is_number(value) and value > 0 else 0.0 for value in requests),
         )
 
+    def _select_reports(self, jobs: Iterable[Any]) -> list[Ad]:
+        """Return the reports of *jobs*, with as many of each user as MAX_REPORTS_OF_USER."""
+        counts: Counter[str] = Counter()
+        rows: list[Ad] = []
+        for ad in jobs:
+            if MISSES_ATTRIBUTE in ad or READS_ATTRIBUTE in ad:
+                counts[user := self._user(ad)] += 1
+                if counts[user] <= MAX_REPORTS_OF_USER and len(rows) < MAX_REPORTS:
+                    rows.append(self._report_row(ad))
+        return rows
+
+    def _report_row(self, ad: Any) -> Ad:
+        """Return the reports of a job, which its owner may have written, within limits."""
+        misses = read_strings(ad, MISSES_ATTRIBUTE)[:MAX_MISSES_OF_JOB]
+        reads = read_strings(ad, READS_ATTRIBUTE)[:MAX_READS_OF_JOB]
+        return {
+            "GlobalJobId": self.scalar(ad, "GlobalJobId"),
+            "User": self._user(ad),
+            "misses": [text[:MAX_MISS_CHARS] for text in misses],
+            "reads": [text[:MAX_READ_CHARS] for text in reads],
+        }
+
     @staticmethod
     def _run(ad: Any) -> str | None:
         run = read_plain(ad, contract.WORKFLOW_RUN)
@@ -179,6 +281,16 @@ class LoadCalls(Bindings):
         """Return the strings of RequiredDatasets; nothing for any other value, which no slot can satisfy."""
         value = read_plain(ad, contract.REQUIRED_DATASETS)
         return tuple(value) if isinstance(value, list) else ()
+
+    def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
+        """Return the strings of RequiredDatasets; for any other value, one text that is not a valid DID.
+
+        The literal ``undefined``, which a default for all jobs of a schedd may be, is as no list.
+        """
+        if names := self._names(ad):
+            return names
+        text = expression_text(ad, "RequiredDatasets")
+        return () if text.lower() == "undefined" else (f"RequiredDatasets = {text}",)
 
     @staticmethod
     def _value(ad: Any, name: str) -> Any:
@@ -233,13 +345,7 @@ def _slot_of(remote_host: object) -> str | None:
     return f"{parent if parent and number.isdigit() else slot}{at}{host}"
 
 
-REMOVED, COMPLETED = 3, 4  # JobStatus
 EDITS_AT_ONCE = 1000
-MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
-MAX_MISSES = 1000
-"""Misses in one answer of a schedd; each user gets a fair share."""
-MAX_ENDED_JOBS = 20_000
-"""Ended jobs with misses or with reports that one call reads."""
 MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
 """Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
 MAX_KEY_CHARS = 1 + dataset_sets.MAX_KEY_CHARS
@@ -263,45 +369,6 @@ class ScheddCalls(LoadCalls):
         return self.query_scalars("Schedd", ("Name", "Machine", "CondorVersion", *counts))
 
     # queued jobs
-
-    def count_queued_datasets(self, schedd: str) -> list[tuple[list[str], int, str | None]]:
-        """Count jobs by RequiredDatasets and DataLocalityKey; omit removed and completed jobs.
-
-        The key is None if it is not a string.
-
-        GroupBy returns one ad, with a JobCount, for each combination of the projected attributes. The
-        constraint of a query with GroupBy can use only these attributes. The constraint does not test
-        RequiredDatasets: "isnt undefined" would exclude a list that refers to a missing attribute.
-
-        For items of a late-materialization factory that are not jobs yet, the queue has only the factory's
-        cluster ad, with the RequiredDatasets of the first item. This ad counts as one job, even if many
-        items are not jobs yet.
-        """
-        queue = self.schedd(schedd)
-        options = self.htcondor.QueryOpt
-        counts: dict[tuple[tuple[str, ...], str | None], int] = {}
-
-        def add(ads: Iterable[Any], count_jobs: Callable[[Any], int]) -> None:
-            for ad in ads:
-                if contract.REQUIRED_DATASETS in ad:
-                    jobs = (self._read_required_datasets(ad), read_key(ad))
-                    counts[jobs] = counts.get(jobs, 0) + count_jobs(ad)
-
-        grouped = [contract.REQUIRED_DATASETS, contract.KEY, "JobStatus"]
-        groups = queue.query("true", grouped, opts=options.GroupBy)
-        scalar = self.scalar
-        live = (ad for ad in groups if scalar(ad, "JobStatus") not in {REMOVED, COMPLETED})
-        add(live, lambda ad: scalar(ad, "JobCount") or 1)
-        factories = queue.query(
-            "ProcId is undefined && JobMaterializeDigestFile isnt undefined "
-            f"&& {QUEUED_JOBS} "
-            "&& (TotalSubmitProcs > JobMaterializeNextProcId) =!= false",
-            [contract.REQUIRED_DATASETS, contract.KEY],
-            opts=options.IncludeClusterAd,
-        )
-        add(factories, lambda _: 1)
-        ordered = sorted(counts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
-        return [(list(datasets), jobs, key) for (datasets, key), jobs in ordered if jobs]
 
     def read_constraint_names(self, constraint: str) -> list[str]:
         """Return the attributes of jobs that *constraint* refers to; refuse it as the edits do."""
@@ -373,18 +440,6 @@ class ScheddCalls(LoadCalls):
 
     # ended jobs
 
-    def query_misses(self, schedd: str, since: int) -> list[list[str]]:
-        """Return misses of jobs in the queue, and of ended jobs in the history after *since* (Unix s)."""
-        queue = self.schedd(schedd)
-        constraint = f"{MISSES_ATTRIBUTE} isnt undefined"
-        ads = list(queue.query(constraint, [MISSES_ATTRIBUTE, "User"]))
-        ads += queue.history(
-            constraint, [MISSES_ATTRIBUTE, "User"], MAX_ENDED_JOBS, since=_has_ended_before(since)
-        )
-        scalar = self.scalar
-        reports = ((str(scalar(ad, "User")), read_strings(ad, MISSES_ATTRIBUTE)) for ad in ads)
-        return choose_misses_fairly(reports, MAX_MISSES)
-
     def outcomes(
         self,
         schedd: str,
@@ -407,6 +462,7 @@ class ScheddCalls(LoadCalls):
         machine_attributes = _machine_attributes(site_attributes)
         attributes = [
             *OUTCOME_ATTRIBUTES,
+            "User",
             contract.REQUIRED_DATASETS,
             contract.START_RECORD,
             MISSES_ATTRIBUTE,
@@ -424,13 +480,6 @@ class ScheddCalls(LoadCalls):
         ads = queue.history(f"{NEGOTIATED_JOBS} && {has_ended}", attributes, max_jobs, since=stop)
         return [self._outcome_row(ad, machine_attributes) for ad in ads]
 
-    def last_ended(self, schedd: str) -> str | None:
-        """Return the GlobalJobId of the job that left the queue last."""
-        for ad in self.schedd(schedd).history("true", ["GlobalJobId"], 1):
-            job_id = self.scalar(ad, "GlobalJobId")
-            return job_id if isinstance(job_id, str) else None
-        return None
-
     def _outcome_row(self, ad: Any, machine_attributes: Sequence[str]) -> Ad:
         scalar = self.scalar
         site = next((name for name in machine_attributes if isinstance(scalar(ad, name), str)), None)
@@ -439,20 +488,8 @@ class ScheddCalls(LoadCalls):
             "site": scalar(ad, site) if site else None,
             "datasets": list(self._read_required_datasets(ad)) if contract.REQUIRED_DATASETS in ad else None,
             "start": scalar(ad, contract.START_RECORD),
-            "misses": read_strings(ad, MISSES_ATTRIBUTE),
-            "reads": _read_reads(ad),
+            **self._report_row(ad),
         }
-
-    def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
-        """Return the strings of RequiredDatasets; for any other value, one text that is not a valid DID.
-
-        The literal ``undefined``, which a default for all jobs of a schedd may be, is as no list.
-        """
-        with suppress(Exception):
-            if names := self._names(ad):
-                return names
-        text = expression_text(ad, "RequiredDatasets")
-        return () if text.lower() == "undefined" else (f"RequiredDatasets = {text}",)
 
 
 def _has_ended_before(time: int) -> str:
@@ -469,44 +506,16 @@ def _query_ids(queue: Any, constraint: str) -> list[str]:
     return [f"{ad['ClusterId']}.{ad['ProcId']}" for ad in queue.query(constraint, ["ClusterId", "ProcId"])]
 
 
-READS_ATTRIBUTE = "ChirpDataLocalityReads"
 MIN_BYTES = 100_000_000
 """Smallest file whose transfer is returned; smaller ones measure delays, not the link."""
-MAX_REPORTS_OF_USER = 200
-"""Jobs with reports of one user in one answer."""
-MAX_REPORTS = 5000
-MAX_READS_OF_JOB = 10
-MAX_READ_CHARS = 300
 MAX_RECORDS = 10_000
 """Records of the epoch history that one call reads, the newest."""
 _RUN = ("ClusterId", "ProcId", "NumShadowStarts")
 _CEDAR = "CedarSizeBytesLastRun"
 
 
-def _read_reads(ad: Any) -> list[str]:
-    """Return the reads in the ad of a job, which its owner may have written, within limits."""
-    return [text[:MAX_READ_CHARS] for text in read_strings(ad, READS_ATTRIBUTE)[:MAX_READS_OF_JOB]]
-
-
 class TransferCalls(Bindings):
     """Queries of finished transfers."""
-
-    def read_rate_reports(self, schedd: str, since: int) -> list[Ad]:
-        """Return the jobs with reports: those in the queue, and those that ended after *since*."""
-        queue, scalar = self.schedd(schedd), self.scalar
-        constraint = f"{READS_ATTRIBUTE} isnt undefined"
-        attributes = [READS_ATTRIBUTE, "User", "GlobalJobId"]
-        ads = list(queue.query(constraint, attributes))
-        ads += queue.history(constraint, attributes, MAX_ENDED_JOBS, since=_has_ended_before(since))
-        rows: list[Ad] = []
-        counts: dict[str, int] = {}
-        for ad in ads:
-            user = str(scalar(ad, "User"))
-            counts[user] = counts.get(user, 0) + 1
-            if counts[user] > MAX_REPORTS_OF_USER or len(rows) == MAX_REPORTS:
-                continue
-            rows.append({"user": user, "job": str(scalar(ad, "GlobalJobId")), "reads": _read_reads(ad)})
-        return rows
 
     def read_transfer_records(self, schedd: str, since: int, site_attributes: Sequence[str]) -> list[Ad]:
         """Return the records of input transfers and of ended runs that are newer than *since* (Unix s)."""
@@ -600,157 +609,3 @@ def _file_row(host: str | None, size: object, seconds: float, ended_at: float) -
     if not is_number(size) or size < MIN_BYTES or seconds <= 0:
         return None
     return {"host": host, "bytes": int(size), "seconds": float(seconds), "ended_at": float(ended_at)}
-
-
-GROUP_ATTRIBUTES = (
-    contract.KEY,
-    "User",
-    "AutoClusterId",
-    "JobStatus",
-    "JobUniverse",
-    "EnteredCurrentStatus",
-)
-QUEUED = f"JobStatus =?= {IDLE} || JobStatus =?= {HELD}"
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedGroup:
-    """Alike idle or held jobs: those that match ``constraint``, of one user.
-
-    ``since`` (Unix seconds) is the time since which the oldest has its ``status``; None if it is unknown.
-    """
-
-    constraint: str
-    user: str
-    status: int
-    job_count: int = 0
-    since: int | None = None
-
-
-def order_in_turns(groups: Iterable[QueuedGroup]) -> list[QueuedGroup]:
-    """Return *groups* in turns of the users: the oldest of each user, then the second oldest of each.
-
-    So no user's groups take the places of all others, as in the order in which data is requested.
-    """
-    turns: Counter[tuple[str, int]] = Counter()
-    ordered = []
-    for one in sorted(groups, key=lambda group: (_age_key(group), group.constraint)):
-        ordered.append((turns[one.user, one.status], _age_key(one), one.constraint, one))
-        turns[one.user, one.status] += 1
-    return [one for *_, one in sorted(ordered, key=lambda row: row[:3])]
-
-
-def _age_key(group: QueuedGroup) -> float:
-    return math.inf if group.since is None else group.since
-
-
-class NeedCalls(LoadCalls, MatchCalls):
-    """Queries of jobs with datasets, and evaluations of the sites that match them."""
-
-    def read_data_needs(self, schedd: str, site_attributes: Sequence[str], max_groups: int) -> Ad:
-        """Return ``idle`` and ``running`` jobs of *schedd* with datasets, in rows of alike jobs.
-
-        The idle rows include held jobs (``is_held``): they need their data, but do not wait for it.
-        An idle row has ``datasets``, ``user``, ``job_count``, ``example`` (the id of its oldest job),
-        ``since`` (Unix seconds, of this job) and ``ad``: the texts of the expressions of this job. Beyond
-        *max_groups* rows of idle jobs, in turns of the users, ``ad`` is None. A running row has ``datasets``,
-        ``user``, ``started_at``, and ``site`` or ``slot`` as in :meth:`read_running_jobs`.
-        """
-        queue = self.schedd(schedd)
-        groups = order_in_turns(self._queued_groups(queue))
-        evaluated = set([group for group in groups if group.status == IDLE][:max_groups])
-        rows = (self._oldest_job(queue, group, has_ad=group in evaluated) for group in groups)
-        idle = [row for row in rows if row]
-        names: dict[str, tuple[str, ...]] = {}
-        running = []
-        for row in self.read_running_jobs(schedd, site_attributes):
-            if (key := row["key"]) is None:
-                continue
-            if key not in names:
-                names[key] = self._datasets_of_key(queue, key)
-            if names[key]:
-                running.append({**row, "datasets": names[key]})
-        return {"idle": idle, "running": running}
-
-    def evaluate_sites(self, jobs: Sequence[Mapping[str, str]], site_attributes: Sequence[str]) -> list[Ad]:
-        """Return, for each of *jobs* (texts of expressions), ``sites`` and ``matches_now``.
-
-        ``sites`` are those with a slot that would match if the data were there and the slot were empty.
-        ``matches_now`` says whether a slot matches as the data is now.
-        """
-        matches = [SiteMatcher(self.classad, self._build_job_ad(job), site_attributes) for job in jobs]
-        attributes = set().union(*(match.slot_attributes for match in matches))
-        query = self._build_slot_query(self.collector_addresses() or [""])
-        pairs = self._fetch_match_slots(
-            lambda names, constraint: query(names, f"({constraint}) && {NOT_DYNAMIC_SLOT}"),
-            attributes,
-            site_attributes,
-        )
-        return [match.evaluate_slots(pairs) for match in matches]
-
-    def _queued_groups(self, queue: Any) -> list[QueuedGroup]:
-        """Return the groups of alike idle or held jobs with datasets.
-
-        GroupBy returns one ad for each combination of the projected attributes, so one for each second in
-        which jobs of a group became idle.
-        """
-        groups: dict[str, QueuedGroup] = {}
-        ads = queue.query(QUEUED, list(GROUP_ATTRIBUTES), opts=self.htcondor.QueryOpt.GroupBy)
-        for ad, status in self._select_queued(ads):
-            if (key := read_key(ad)) is not None:
-                self._add(groups, f"DataLocalityKey =?= {self.classad.quote(key)}", ad, status)
-        return list(groups.values())
-
-    def _add(self, groups: dict[str, QueuedGroup], data: str, ad: Any, status: int) -> None:
-        """Add the jobs of *ad*, which match the constraint *data*, to their group."""
-        constraint = f"{data} && {self._alike(ad, status)}"
-        user, since = self._value(ad, "User"), self._value(ad, "EnteredCurrentStatus")
-        one = groups.get(constraint) or QueuedGroup(constraint, user if isinstance(user, str) else "", status)
-        times = [at for at in (one.since, int(since) if is_number(since) else None) if at is not None]
-        groups[constraint] = replace(
-            one, job_count=one.job_count + self._job_count(ad), since=min(times, default=None)
-        )
-
-    def _select_queued(self, groups: Iterable[Any]) -> Iterator[tuple[Any, int]]:
-        """Yield the ads of idle and held jobs that a negotiator places, each with its JobStatus."""
-        for ad in groups:
-            status = self.scalar(ad, "JobStatus")
-            if status in {IDLE, HELD} and self.scalar(ad, "JobUniverse") not in UNPLACED_UNIVERSES:
-                yield ad, int(status)
-
-    def _alike(self, ad: Any, status: int) -> str:
-        """Return a constraint for the jobs with *status* and the user and the autocluster of *ad*."""
-        user, cluster = self._value(ad, "User"), self._value(ad, "AutoClusterId")
-        terms = [f"JobStatus =?= {status}"]
-        terms += [f"JobUniverse =!= {each}" for each in sorted(UNPLACED_UNIVERSES)]
-        terms.append(f"User =?= {self.classad.quote(user)}" if isinstance(user, str) else "User is undefined")
-        is_known = type(cluster) is int
-        terms.append(f"AutoClusterId =?= {cluster}" if is_known else "AutoClusterId is undefined")
-        return " && ".join(terms)
-
-    def _job_count(self, ad: Any) -> int:
-        count = self.scalar(ad, "JobCount")
-        return count if type(count) is int and count > 0 else 1
-
-    def _oldest_job(self, queue: Any, group: QueuedGroup, *, has_ad: bool) -> Ad | None:
-        """Return the row of *group*, with its oldest job; None if the last of its jobs has just gone."""
-        oldest = f"{group.constraint} && EnteredCurrentStatus =?= {group.since}"
-        constraints = [group.constraint] if group.since is None else [oldest, group.constraint]
-        ad = next((ads[0] for each in constraints if (ads := queue.query(each, [], limit=1))), None)
-        if ad is None or not (names := self._names(ad)):
-            return None
-        since = self._value(ad, "EnteredCurrentStatus")
-        return {
-            "datasets": names,
-            "user": group.user,
-            "job_count": group.job_count,
-            "example": f"{self.scalar(ad, 'ClusterId')}.{self.scalar(ad, 'ProcId')}",
-            "since": int(since) if is_number(since) else None,
-            "is_held": group.status == HELD,
-            "ad": {name: expression_text(ad, name) for name in ad} if has_ad else None,
-        }
-
-    def _datasets_of_key(self, queue: Any, key: str) -> tuple[str, ...]:
-        constraint = f"DataLocalityKey =?= {self.classad.quote(key)}"
-        ads = queue.query(constraint, [contract.REQUIRED_DATASETS], limit=1)
-        return self._names(ads[0]) if ads else ()

@@ -12,8 +12,9 @@ from hydrator.diagnostics.outcomes import EndedJobBatch, parse_histories
 from hydrator.diagnostics.overview.locality_history import build_overview, sum_batch
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
-from hydrator.domain.errors import HydratorError, PoolError, StateError
-from hydrator.domain.ports import JobHistory, Slots
+from hydrator.domain.errors import HydratorError, StateError
+from hydrator.domain.model import Unseen
+from hydrator.domain.ports import JobHistory, PoolReader
 from hydrator.state.locality_hours import MAX_AGE
 from hydrator.wiring.secrets import read_credentials
 
@@ -41,10 +42,10 @@ class MaintenanceTasks(BackgroundWorker):
         soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
         check, read = self._check_credentials, lambda: read_credentials(settings, parts)
         self._schedule_every(runtime, "credentials", _CREDENTIALS_SECONDS, check, read, first_run_at=soon)
-        if slots := parts.pool.slots:
+        if pool := parts.queues:
             interval = daemon.step_seconds
             first = now + min(_FIRST_SLOT_COUNT, timedelta(seconds=interval))
-            self._schedule_every(runtime, "slots", interval, self._count_slots, slots, first_run_at=first)
+            self._schedule_every(runtime, "slots", interval, self._count_slots, pool, first_run_at=first)
         if history := parts.pool.history:
             self._save_locality()  # the page shows the days before the start, too
             interval, scope = daemon.history_seconds, daemon.default_scope
@@ -72,17 +73,11 @@ class MaintenanceTasks(BackgroundWorker):
                     "credential must be renewed", name=credential.name, why=why, todo=credential.todo
                 )
 
-    def _count_slots(self, slots: Slots) -> None:
+    def _count_slots(self, pool: PoolReader) -> None:
         """Count the slots with their site's attributes; keep the last count if the pool does not answer."""
-        report = self._context.report
-        if report is None:
-            return
-        try:
-            versions = slots.read_ad_versions()
-        except PoolError as error:
-            _log.debug("cannot count slots", why=str(error))
-            return
-        self._metrics.set_slot_coverage(count_coverage(versions, report.evaluation.ads))
+        report, snapshot = self._context.report, pool.last
+        if report and snapshot and not isinstance(snapshot.slots, Unseen):
+            self._metrics.set_slot_coverage(count_coverage(snapshot.slot_ads, report.evaluation.ads))
 
     def _count_ended_jobs(self, history: JobHistory, default_scope: str | None) -> None:
         """Count the jobs that ended since the last query; repeat a failed query later."""

@@ -6,16 +6,15 @@ from typing import Final
 import structlog
 
 from hydrator.daemon.runtime import DaemonContext, Runtime
-from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Did, Unseen
+from hydrator.domain.model import Did
 from hydrator.domain.ports import MissReports
 from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 
 from .worker import BackgroundWorker
 
 _log = structlog.get_logger("hydrator")
-_QUERY_SECONDS: Final = 60.0
-"""Interval between queries of the schedds: a catalogue is polled about as often."""
+_READ_SECONDS: Final = 60.0
+"""Interval between two reads of the reports: a catalogue is polled about as often."""
 _MAX_LOGGED_MISSES: Final = 50
 """Maximum number of missed datasets logged in one run: jobs may report any number of them."""
 _MAX_KNOWN_MISSES: Final = 10_000
@@ -35,25 +34,17 @@ class MissTasks(BackgroundWorker):
         self._known_misses: dict[Miss, None] = {}
 
     def schedule(self, runtime: Runtime) -> None:
-        """Schedule the queries, if the daemon queries schedds."""
+        """Schedule reading the reports, if the daemon queries schedds."""
         parts = runtime.parts
         if reports := parts.pool.misses:
             work = self._collect_misses
-            self._schedule_every(runtime, "misses", _QUERY_SECONDS, work, reports, parts.recounts)
+            self._schedule_every(runtime, "misses", _READ_SECONDS, work, reports, parts.recounts)
 
     def _collect_misses(
         self, reports: MissReports, recounts: Sequence[Callable[[frozenset[Did]], None]]
     ) -> None:
-        """Read the reports; each of *recounts* gets the datasets that jobs missed.
-
-        If the query fails, the next run sends a new query.
-        """
-        try:
-            answers = reports.read_reports()
-        except PoolError as error:
-            _log.debug("cannot read which datasets jobs missed", why=str(error))
-            return
-        jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
+        """Read the reports; each of *recounts* gets the datasets that jobs missed."""
+        jobs = reports.read_reports()
         new = self._add_misses(miss for job in jobs for miss in parse_misses({MISSES_ATTRIBUTE: job}))
         for recount in recounts if new else ():
             recount(frozenset(miss.did for miss in new))

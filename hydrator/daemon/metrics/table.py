@@ -130,7 +130,7 @@ GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
     ),
     (
         "slots",
-        "Slots of the pool, by site and by the slot's copy of the site ad: current, outdated or none.",
+        "Slots that take jobs, by site and by the slot's copy of the site ad: current, outdated or none.",
         ("site", "coverage"),
     ),
     (

@@ -17,7 +17,7 @@ from hydrator.domain.errors import (
     PoolError,
 )
 from hydrator.domain.model import Site
-from hydrator.domain.ports import Catalogue, Queues
+from hydrator.domain.ports import Catalogue, PoolReader
 from hydrator.domain.staging_ports import Stager
 from hydrator.domain.text import shorten_list
 
@@ -76,7 +76,7 @@ class CheckInputs:
     catalogues: Sequence[Catalogue]
     pool: CheckPoolClient | None
     """The client of the pool's first collector that answers."""
-    queues: Queues | None
+    queues: PoolReader | None
     slot_attributes: Sequence[str]
     ad_folder: Path | None
     is_advertising: bool

@@ -18,7 +18,7 @@ from hydrator.diagnostics.daemon_probe import AuthorizationResult
 from hydrator.diagnostics.schedd_budget import CURES, parse_budget
 from hydrator.domain.ads import contract
 from hydrator.domain.model import Unseen
-from hydrator.domain.ports import Queues
+from hydrator.domain.ports import PoolReader
 from hydrator.submit.pool_config import allow_line
 
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
@@ -133,8 +133,8 @@ def _version_before_fix(text: str) -> str:
     return ".".join(map(str, numbers)) if numbers < FIRST_WITH_FIX else ""
 
 
-def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
-    answers = queues.read_demand()
+def check_schedds(pool: CheckPoolClient, queues: PoolReader) -> Iterator[Finding]:
+    answers = queues.read_snapshot().answers
     for ad in pool.schedds():
         if ad["Name"] in answers and (old := _version_before_fix(str(ad.get("CondorVersion")))):
             yield advice(
@@ -160,7 +160,7 @@ def check_schedds(pool: CheckPoolClient, queues: Queues) -> Iterator[Finding]:
                 " a token implies WRITE",
                 "add the daemon's identity to the schedd's DENY_WRITE: docs/operators/security.md",
             )
-        jobs = sum(group.job_count for group in answer.job_groups)
+        jobs = sum(group.job_count for group in answer.demand.job_groups)
         yield ok(f"schedd {schedd}", f"{jobs} queued jobs name datasets")
         yield from run_guarded(f"schedd {schedd}", _check_schedd_configuration, pool, schedd)
     if not answers:

@@ -1,7 +1,6 @@
 """Inputs of the pacing, and what becomes of its openings: lines of ads, the saved row."""
 
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 
@@ -22,11 +21,18 @@ from hydrator.domain.ads.openings import (
 )
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, Unseen, to_unix
 from hydrator.domain.network import Rate
-from hydrator.domain.ports import IdleJobs, PoolLoad, Resources, RunningJobs, ScheddLoad, SlotGroup
+from hydrator.domain.ports import (
+    MAX_LOAD_AGE,
+    IdleJobs,
+    PoolLoad,
+    Resources,
+    RunningJobs,
+    ScheddLoad,
+    SlotGroup,
+)
 from hydrator.reconcile.ads.drafts import add_openings
 from hydrator.reconcile.evaluate import evaluate
 from hydrator.reconcile.openings import (
-    MAX_LOAD_AGE,
     OpeningsSaver,
     Pacer,
     read_reads,
@@ -35,9 +41,7 @@ from hydrator.reconcile.openings import (
 )
 from hydrator.reconcile.pacing import SetBytes, WaitingJobs
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.threads import Threads
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
-from tests.memory import MemoryPoolLoads
 
 UK, DE, PL = Site("UK"), Site("DE"), Site("PL")
 GB = 10**9
@@ -166,26 +170,13 @@ SLOTS = (SlotGroup(UK, Resources(1), Resources(0.0), 2), SlotGroup(DE, Resources
 IDLE = (IdleJobs(20, str(ONE)),)
 
 
-class AtOnce(Threads):
-    """Threads whose work is done when it was started."""
-
-    def start(self, name, work):
-        done = Future()
-        done.set_result(work())
-        return done
-
-    def wait(self, futures, timeout):
-        return None
-
-
-def pacer_of(loads, get_rates=Rates, poll_seconds=30, **network) -> Pacer:
-    settings = Settings(daemon={"poll_seconds": poll_seconds}, network=network)
-    return Pacer(settings, loads, get_rates, threads=AtOnce())
+def pacer_of(get_rates=Rates, poll_seconds=30, **network) -> Pacer:
+    return Pacer(Settings(daemon={"poll_seconds": poll_seconds}, network=network), get_rates)
 
 
 def paced(given: PoolLoad, now=NOON, **policy) -> Pacer:
-    pacer = pacer_of(MemoryPoolLoads(given), **policy)
-    pacer.begin_query()
+    pacer = pacer_of(**policy)
+    pacer.update_load(given)
     pacer.make(VIEW, WANTED, now)
     return pacer
 
@@ -216,25 +207,17 @@ def test_without_jobs_or_slots_nothing_is_opened_and_the_reason_is_named(given, 
 
 
 def test_daemon_that_asks_no_schedd_opens_nothing():
-    pacer = Pacer(Settings())
+    pacer = Pacer(Settings(demand={"ask_schedds": False}))
     assert pacer.make(VIEW, WANTED, NOON) is None
     assert "ask_schedds" in pacer.last.none_reason
 
 
-def test_silent_schedd_counts_with_its_last_answer_and_delays_nobody():
-    first = PoolLoad(NOON, {"ap1": ScheddLoad(IDLE), "ap2": ScheddLoad((IdleJobs(1, str(BOTH)),))}, SLOTS)
-    loads = MemoryPoolLoads(first)
-    pacer = pacer_of(loads)
-
-    def backlog(minutes: int) -> int:
-        now = NOON + minutes * MINUTE
-        loads.load = PoolLoad(now, {"ap1": Unseen("timeout"), "ap2": first.schedds["ap2"]}, SLOTS)
-        if not minutes:
-            loads.load = first
-        pacer.begin_query()
-        return pacer.make(VIEW, WANTED, now).backlog[UK]
-
-    assert [backlog(minutes) for minutes in (0, 4, 6)] == [21, 21, 1]
+def test_pool_without_an_answer_has_the_last_one_until_it_is_old():
+    pacer = paced(load(idle=IDLE, slots=SLOTS))
+    pacer.update_load(Unseen("the collector is down"))
+    assert pacer.make(VIEW, WANTED, NOON + MINUTE).backlog == {UK: 20}
+    assert pacer.make(VIEW, WANTED, NOON + MAX_LOAD_AGE + MINUTE) is None
+    assert pacer.last.none_reason.endswith("the collector is down")
 
 
 def test_second_cycle_with_the_same_jobs_is_no_second_round():
@@ -244,34 +227,30 @@ def test_second_cycle_with_the_same_jobs_is_no_second_round():
 
 
 def test_bug_in_the_pacing_costs_the_openings_alone():
-    pacer = pacer_of(MemoryPoolLoads(load(idle=IDLE, slots=SLOTS)), lambda: 1 / 0)
-    pacer.begin_query()
+    pacer = pacer_of(lambda: 1 / 0)
+    pacer.update_load(load(idle=IDLE, slots=SLOTS))
     assert pacer.make(VIEW, WANTED, NOON) is None
     assert "ZeroDivisionError" in pacer.last.none_reason
 
 
 def test_lateness_is_measured_from_the_openings_to_the_first_starts():
-    loads = MemoryPoolLoads(load(idle=IDLE, slots=SLOTS))
-    pacer = pacer_of(loads)
+    pacer = pacer_of()
     unmeasured = {interval: pacer._figures.find_lateness(interval) for interval in (2, 30, 600)}
     assert unmeasured == {2: 10, 30: 120, 600: 300}
     for number in range(8):
         now = NOON + number * 2 * MINUTE
         started = (to_unix(now) - 90,) if number % 2 else ()
         jobs = (RunningJobs(started, DE, str(ONE), offer="read 8 s from UK"),) if started else ()
-        loads.load = load(*jobs, idle=IDLE, slots=SLOTS, at=now)
-        pacer.begin_query()
+        pacer.update_load(load(*jobs, idle=IDLE, slots=SLOTS, at=now))
         pacer.make(VIEW, WANTED, now)
     assert pacer._figures.find_lateness(600) == 30.0
 
 
 def test_mean_run_time_is_that_of_the_last_ended_jobs():
-    loads = MemoryPoolLoads(load())
-    pacer = pacer_of(loads)
+    pacer = pacer_of()
     start = to_unix(NOON)
     for minutes, starts in ((1, (start, start)), (11, (start,)), (21, ())):
-        loads.load = load(RunningJobs(starts, DE, str(ONE)), at=NOON + minutes * MINUTE, slots=SLOTS)
-        pacer.begin_query()
+        pacer.update_load(load(RunningJobs(starts, DE, str(ONE)), at=NOON + minutes * MINUTE, slots=SLOTS))
         pacer.make(VIEW, WANTED, NOON + minutes * MINUTE)
     assert pacer._figures.find_run_seconds() == (660 + 1260) / 2
 

@@ -52,7 +52,7 @@ from tests.factories import (
     view_of,
     want,
 )
-from tests.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from tests.memory import MemoryCatalogue, MemoryPool, MemoryPublisher
 from tests.unit.reconcile.cycles import POLICY, build_cycle
 
 LOWER = Did("lofar:l1")
@@ -80,7 +80,7 @@ class World:
         self.other = MemoryCatalogue("dmapi", (), (), clock=self.clock)
         self.collector = MemoryPublisher("collector", clock=self.clock)
         self.file = MemoryPublisher("file", clock=self.clock)
-        self.queues = MemoryQueues()
+        self.queues = MemoryPool()
         self.cycle = self.restarted(rules=rules, **more)
 
     def restarted(self, *, rules=Settings(), state=None, **more) -> Reconciler:  # noqa: B008

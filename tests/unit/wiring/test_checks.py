@@ -135,20 +135,20 @@ SEVERAL = POOL.replace("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
 @pytest.mark.parametrize(
     ("config", "megabytes"),
     [
-        (POOL + BARE, 300 + 5000 + 500),
+        (POOL + BARE, 300 + 4000 + 500),
         (
             POOL
             + BARE
             + '[[catalogue]]\ntype = "directory"\nmemory_mb = 200\nscope = "a"\nroots = {CAM = "/"}',
-            300 + 5000 + 700,
+            300 + 4000 + 700,
         ),
         (POOL.replace("true", "false") + RUCIO + "[demand]\nask_schedds = false", 300 + 1000),
-        (POOL + RUCIO + BARE, 300 + 5000 + 1500),
-        (POOL + RUCIO + STAGING + "[staging.catalogues.rucio]", 300 + 6000 + 2000),
-        (POOL + RUCIO + STAGING + '[staging.catalogues.rucio]\ncommand = ["true"]', 300 + 6000 + 1000),
-        (POOL + RUCIO + STAGING.replace("propose", "off") + "[staging.catalogues.rucio]", 300 + 5000 + 1000),
-        ("[publish]\nslot_merge = true" + POOL + BARE, 300 + 6000 + 500),
-        (SEVERAL + BARE, 300 + 8000 + 500),
+        (POOL + RUCIO + BARE, 300 + 4000 + 1500),
+        (POOL + RUCIO + STAGING + "[staging.catalogues.rucio]", 300 + 5000 + 2000),
+        (POOL + RUCIO + STAGING + '[staging.catalogues.rucio]\ncommand = ["true"]', 300 + 5000 + 1000),
+        (POOL + RUCIO + STAGING.replace("propose", "off") + "[staging.catalogues.rucio]", 300 + 4000 + 1000),
+        ("[publish]\nslot_merge = true" + POOL + BARE, 300 + 5000 + 500),
+        (SEVERAL + BARE, 300 + 7000 + 500),
     ],
 )
 def test_needed_memory_is_the_sum_of_the_limits_of_all_workers(tmp_path, config, megabytes):

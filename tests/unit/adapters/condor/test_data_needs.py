@@ -1,75 +1,63 @@
-"""The data that jobs need: what schedds and slots answer becomes needs, or stays unknown."""
+"""The data that jobs need: the jobs of the last snapshot, the idle ones with the sites that match them."""
 
-from datetime import timedelta
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from adapters.condor.pool_load import ScheddNeeds
+from adapters.condor.pool_load import ScheddNeeds, choose_in_turns
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Site, Unseen, from_unix, to_unix
-from tests.factories import NOON
-
-pytestmark = pytest.mark.outside
+from hydrator.domain.model import ScheddDemand, Site, Unseen, from_unix, to_unix
+from hydrator.domain.ports import MAX_LOAD_AGE, DataNeed, PoolSnapshot, ScheddQueue
+from tests.factories import MINUTE, NOON
 
 SINCE = to_unix(NOON) - 600
-IDLE = {
-    "datasets": ["lofar:L1"],
-    "user": "ann@x",
-    "job_count": 3,
-    "example": "7.0",
-    "since": SINCE,
-    "is_held": False,
-    "ad": {"Requirements": "true"},
-}
-RUNNING = {
-    "datasets": ["lofar:L2"],
-    "user": "bob@x",
-    "started_at": [SINCE, SINCE + 5],
-    "site": "CAM",
-    "slot": None,
-}
+IDLE = DataNeed(("lofar:L1",), 3, "ann@x", "7.0", NOON)
+HELD = replace(IDLE, example="8.0", is_data_missing=False)
+RUNNING = replace(IDLE, example="", is_running=True, running_site=Site("CAM"))
 
 
 class Client:
-    """A stand-in for a CondorClient; the schedd ap2 does not answer."""
+    """A stand-in for a CondorClient; ``match`` and ``since`` may be errors of collector and schedd."""
 
-    def __init__(self, *, idle=(IDLE,), running=(), match=None):
-        self.idle, self.running = idle, running
+    def __init__(self, match=None, since=SINCE):
         self.match = match or {"sites": ["CAM", "RAL"], "matches_now": False}
-        self.is_closed = False
+        self.since = since
+        self.asked = []
 
-    def schedds(self):
-        return [{"Name": "ap1"}, {"Name": "ap2"}]
-
-    def read_data_needs(self, schedd, site_attributes, max_groups):
-        if schedd == "ap2":
-            raise PoolError(schedd, "no answer in time")
-        assert site_attributes == ("DataLocalitySite", "GLIDEIN_Site")
-        return {"idle": list(self.idle), "running": list(self.running)}
+    def read_job_texts(self, schedd, ids):
+        self.asked.append((schedd, ids))
+        if isinstance(self.since, Exception):
+            raise self.since
+        return {job: {"EnteredCurrentStatus": str(self.since)} for job in ids}
 
     def evaluate_sites(self, jobs, site_attributes):
+        assert site_attributes == ("DataLocalitySite", "GLIDEIN_Site")
         if isinstance(self.match, Exception):
             raise self.match
         return [self.match for _ in jobs]
 
-    def slots(self, attributes, constraint):
-        return [{"Name": "slot1@x", "DataLocalitySite": None, "GLIDEIN_Site": "RAL"}]
 
-    def close(self):
-        self.is_closed = True
-
-
-def read(client):
-    return ScheddNeeds(client, lambda: NOON, ["GLIDEIN_Site"]).read_needs()
+def needs_of(client, *jobs, at=NOON, has_snapshot=True):
+    queues = {"ap1": ScheddQueue(ScheddDemand(NOON, ()), needs=jobs)}
+    snapshot = PoolSnapshot(NOON, queues, {"ap2": "no answer in time"})
+    pool = SimpleNamespace(last=snapshot if has_snapshot else None)
+    return ScheddNeeds(pool, client, lambda: at, ["GLIDEIN_Site"]).read_needs()
 
 
-def test_idle_jobs_have_the_sites_that_match_the_rest():
-    answers = read(Client())
-    [one] = answers["ap1"]
-    assert (one.datasets, one.job_count, one.user, one.example) == (("lofar:L1",), 3, "ann@x", "7.0")
-    assert one.queued_since == from_unix(SINCE)
-    assert (one.matching_sites, one.is_data_missing) == ({"CAM", "RAL"}, True)
+def test_idle_jobs_have_the_sites_that_match_the_rest_by_one_query_of_their_schedd():
+    client = Client()
+    second = replace(IDLE, user="bob@x", example="9.0")
+    answers = needs_of(client, IDLE, HELD, RUNNING, second)
+    one, held, running, two = answers["ap1"]
+    assert (one.queued_since, one.matching_sites, one.is_data_missing) == (
+        from_unix(SINCE),
+        {"CAM", "RAL"},
+        True,
+    )
+    assert (held, running, two.is_data_missing) == (HELD, RUNNING, True)
     assert answers["ap2"] == Unseen("no answer in time")
+    assert client.asked == [("ap1", ["7.0", "9.0"])]
 
 
 @pytest.mark.parametrize(
@@ -81,43 +69,28 @@ def test_idle_jobs_have_the_sites_that_match_the_rest():
     ],
 )
 def test_jobs_whose_data_is_not_the_only_reason_are_told_from_others(match, sites, missing):
-    [one] = read(Client(match=match))["ap1"]
+    [one] = needs_of(Client(match), IDLE)["ap1"]
     assert (one.matching_sites, one.is_data_missing) == (sites, missing)
 
 
-def test_jobs_beyond_the_largest_groups_are_unknown():
-    rows = [{**IDLE, "ad": None}, {**IDLE, "example": "8.0"}]
-    first, second = read(Client(idle=rows))["ap1"]
-    assert (first.is_data_missing, second.is_data_missing) == (None, True)
+def test_schedd_that_does_not_return_its_jobs_leaves_their_sites_unknown():
+    assert needs_of(Client(since=PoolError("ap1", "no answer")), IDLE)["ap1"] == [IDLE]
 
 
-@pytest.mark.parametrize(
-    ("row", "attribute", "value"),
-    [
-        ({"since": None}, "queued_since", NOON),
-        ({"since": to_unix(NOON) + 10**6}, "queued_since", NOON),
-        ({"since": 10**15}, "queued_since", NOON),
-        ({"job_count": -5}, "job_count", 1),
-        ({"job_count": 10**18}, "job_count", 10**7),
-    ],
-)
-def test_odd_values_of_a_job_are_limited(row, attribute, value):
-    [one] = read(Client(idle=[{**IDLE, **row}]))["ap1"]
-    assert getattr(one, attribute) == value
+@pytest.mark.parametrize("since", [to_unix(NOON) + 10**6, 10**15, "undefined", "-5"])
+def test_odd_time_since_when_a_job_waits_is_now(since):
+    [one] = needs_of(Client(since=since), IDLE)["ap1"]
+    assert one.queued_since == NOON
 
 
-def test_held_jobs_need_their_data_but_do_not_wait_for_it():
-    [one] = read(Client(idle=[{**IDLE, "is_held": True, "ad": None}]))["ap1"]
-    assert (one.is_data_missing, one.is_running, one.matching_sites) == (False, False, None)
+@pytest.mark.parametrize("given", [{"has_snapshot": False}, {"at": NOON + MAX_LOAD_AGE + MINUTE}])
+def test_without_a_new_snapshot_the_needs_are_unknown(given):
+    with pytest.raises(PoolError):
+        needs_of(Client(), IDLE, **given)
 
 
-@pytest.mark.parametrize(
-    ("row", "site"),
-    [({}, "CAM"), ({"site": None, "slot": "slot1@x"}, "RAL"), ({"site": None, "slot": "gone@x"}, None)],
-)
-def test_running_jobs_have_the_site_of_their_slot(row, site):
-    [one] = read(Client(idle=[], running=[{**RUNNING, **row}]))["ap1"]
-    assert one.is_running
-    assert one.running_site == (site and Site(site))
-    assert (one.job_count, one.queued_since) == (2, from_unix(SINCE) + timedelta(seconds=5))
-    assert one.matching_sites is None
+def test_each_user_has_jobs_that_are_matched_however_many_another_has():
+    greedy = [replace(IDLE, example=f"{n}.0") for n in (10, 5, 6, 7, 8)]
+    others = [replace(IDLE, user="bob@x", example="20.0"), replace(IDLE, user="eve@x", example="21.0")]
+    chosen = choose_in_turns([*greedy, *others], 4)
+    assert [one.example for one in chosen] == ["5.0", "20.0", "21.0", "6.0"]

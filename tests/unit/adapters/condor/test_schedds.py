@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
+from adapters.condor.pool_load import CondorPool
 from adapters.condor.schedd_rounds import ScheddRounds
-from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
+from adapters.condor.schedds import ReportBuffer, ScheddHistory
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen, to_unix
-from hydrator.domain.ports import EndedJobs
+from testbed.patience import wait_for
 from tests.factories import L1, NOON
 
 pytestmark = pytest.mark.outside
@@ -49,18 +50,16 @@ class Client:
     def schedds(self):
         return [{"Name": name} for name in self.pool.names]
 
-    def count_queued_datasets(self, schedd):
-        self._ask(schedd)
-        return [((L1,), 1, "a key")]
+    def slots(self, attributes, constraint):
+        return []
 
-    def query_misses(self, schedd, since):
+    def read_queue(self, schedd, site_attributes=()):
         self._ask(schedd)
-        return [["a miss"]]
-
-    def last_ended(self, schedd):
-        self._ask(schedd)
+        names = ("idle", "needs", "running", "reports")
+        return {"queued": [((L1,), 1, "a key")], "clock_ahead": 0, **{name: [] for name in names}}
 
     def outcomes(self, schedd, since, sites, *, after_job_id, max_jobs, ended_before=None):
+        self._ask(schedd)
         return [
             job
             for job in self.pool.history
@@ -102,7 +101,7 @@ def rounds(pool: Pool, *, more=True, **given) -> ScheddRounds:
 
 
 def question(client, schedd):
-    return client.count_queued_datasets(schedd)
+    return client.read_queue(schedd)["queued"]
 
 
 def test_schedds_that_answer_are_queried_in_turn_through_one_client():
@@ -227,12 +226,11 @@ def test_a_schedd_that_left_the_pool_is_forgotten():
 
 def test_closing_ends_a_round_that_waits_for_schedds():
     pool = Pool(*(f"silent{n}" for n in range(8)), well=0)
-    client = pool.client()
-    queues = ScheddQueues(client, lambda: NOON, pool.client)
+    queues = rounds(pool)
     ended = threading.Event()
 
     def ask():
-        queues.read_demand()
+        queues.ask(question)
         ended.set()
 
     thread = threading.Thread(target=ask)
@@ -242,17 +240,37 @@ def test_closing_ends_a_round_that_waits_for_schedds():
     thread.join()
 
 
-@pytest.mark.parametrize("silent", [(), ("silent",)])
-def test_queues_misses_and_histories_are_queried_in_rounds(silent):
-    pool = Pool(*silent, well=1)
-    queues = ScheddQueues(pool.client(), lambda: NOON, pool.client).read_demand()
-    misses = ScheddMisses(pool.client(), lambda: NOON).read_reports()
-    history = ScheddHistory(pool.client(), lambda: NOON, ()).read_newly_ended_jobs()
-    assert queues["well0"] == ScheddDemand(NOON, (QueuedJobs((L1,), 1, "a key"),))
-    assert misses["well0"] == [["a miss"]]
-    assert history["well0"] == EndedJobs((), is_complete=True)
-    for answers in (queues, misses, history):
-        assert [name for name, one in answers.items() if isinstance(one, Unseen)] == list(silent)
+def test_slow_schedd_delays_no_other_and_its_answer_comes_with_a_later_round():
+    pool, released = Pool(well=3), [threading.Event(), threading.Event()]
+
+    def slow(client, schedd):
+        pool.asked.append(schedd)
+        if schedd != "well1":
+            return "now"
+        number = pool.asked.count(schedd)
+        released[number - 1].wait(60)
+        return f"answer {number}"
+
+    asking = rounds(pool)
+    for _ in range(2):
+        answers = asking.ask(slow, waits=False)
+        assert answers == {"well0": "now", "well1": Unseen("no answer yet"), "well2": "now"}
+    assert pool.asked.count("well1") == 1, "a schedd is asked one question at a time"
+    released[0].set()
+    answer = wait_for(
+        lambda: one if isinstance(one := asking.ask(slow, waits=False)["well1"], str) else "", 30, "an answer"
+    )
+    assert answer == "answer 1"
+    released[1].set()
+    asking.close()
+
+
+def test_pool_has_the_queues_of_the_other_schedds_while_one_is_silent():
+    pool = Pool("silent", well=1)
+    reader = CondorPool(pool.client(), lambda: NOON, (), pool.client)
+    shown = reader.read_snapshot()
+    assert shown.queues["well0"].demand == ScheddDemand(NOON, (QueuedJobs((L1,), 1, "a key"),))
+    assert list(shown.silent) == ["silent"]
 
 
 def ended_jobs(*ends: int) -> list[dict[str, object]]:
@@ -292,3 +310,15 @@ def test_history_has_the_bytes_that_a_wrapper_read_at_the_jobs_last_site():
     reads = ["UK:70:1.0:1795000000:RAL", "UK:30:1.0:1795000000:RAL", "UK:5:1.0:1795000000:CAM", "an odd text"]
     jobs = [{**ended_jobs(5)[0], "site": "RAL", "reads": reads}, *ended_jobs(4)]
     assert [job["read_bytes"] for job in read_history(jobs).jobs] == [100, 0]
+
+
+def test_first_history_has_the_reports_of_a_day_and_the_jobs_since_the_start():
+    pool, reports = Pool("silent", well=1), ReportBuffer()
+    row = {"misses": ["a miss"], "reads": [], "User": "ann@x"}
+    pool.history = [{**job, **row} for job in ended_jobs(5, -3600, -90_000)]
+    history = ScheddHistory(pool.client(), lambda: NOON, (), buffers=[reports])
+    answers = history.read_newly_ended_jobs()
+    assert [job["GlobalJobId"] for job in answers["well0"].jobs] == ["s#0"]
+    assert answers["well0"].is_complete
+    assert isinstance(answers["silent"], Unseen)
+    assert [job["GlobalJobId"] for job in reports.take()] == ["s#0", "s#1"]

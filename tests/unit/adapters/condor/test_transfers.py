@@ -6,7 +6,14 @@ import classad2
 import pytest
 
 from adapters.condor.bindings.schedd_calls import TransferCalls
-from adapters.condor.schedds import MAX_WAITING_RUNS, TransferRecords, WrapperReports, parse_read
+from adapters.condor.schedds import (
+    MAX_MISSES,
+    MAX_WAITING_RUNS,
+    BufferedMisses,
+    TransferRecords,
+    WrapperReports,
+    parse_read,
+)
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, to_unix
 from hydrator.domain.network import TransferOrigin, TransferSample
@@ -55,15 +62,12 @@ class Client:
     def schedds(self):
         return [{"Name": name} for name in ("ap1", "ap2")]
 
-    def read_rate_reports(self, schedd, since):
+    def read_transfer_records(self, schedd, since, site_attributes):
+        assert site_attributes == ("GLIDEIN_Site",)
         self.since.append(since)
         if schedd not in self.rows:
             raise PoolError(schedd, "no such history")
         return self.rows[schedd]
-
-    def read_transfer_records(self, schedd, since, site_attributes):
-        assert site_attributes == ("GLIDEIN_Site",)
-        return self.read_rate_reports(schedd, since)
 
     def close(self):
         """Close nothing."""
@@ -134,9 +138,9 @@ def test_waiting_records_are_bounded():
 @pytest.mark.outside
 def test_schedd_that_fails_is_named_and_asked_for_the_same_time_again():
     client, now = Client(), [NOON]
-    log = WrapperReports(client, lambda: now[0])
+    log = TransferRecords(client, lambda: now[0], ("GLIDEIN_Site",), site_of_host({"se.uk": "UK"}))
     assert log.read_samples().failures == {"ap1": "no such history", "ap2": "no such history"}
-    client.rows = {"ap1": [{"user": "alice", "job": "1", "reads": [f"UK:200000000:9:{WHEN}:NL", "junk"]}]}
+    client.rows = {"ap1": [row(site="NL", user="alice")]}
     now[0] += timedelta(hours=1)
     answer = log.read_samples()
     assert [each.user for each in answer.samples] == ["alice"]
@@ -145,6 +149,32 @@ def test_schedd_that_fails_is_named_and_asked_for_the_same_time_again():
     log.read_samples()
     start, ap1 = NOON - timedelta(days=1, minutes=5), NOON + timedelta(minutes=55)
     assert client.since == [start] * 4 + [ap1, start]
+
+
+def reports(*texts, job="1", user="alice", misses=()):
+    return {"GlobalJobId": job, "User": user, "reads": list(texts), "misses": list(misses)}
+
+
+def test_reads_of_jobs_are_samples_once():
+    reads = WrapperReports()
+    odd = reports("junk", job="2")
+    reads.add(
+        {"ap1": [reports(f"UK:100000000:9:{WHEN}:NL"), odd], "ap2": [reports(f"UK:200000000:9:{WHEN}:NL")]}
+    )
+    reads.add({"ap1": [reports(f"UK:300000000:9:{WHEN}:NL")]})
+    assert sorted(each.bytes for each in reads.read_samples().samples) == [200_000_000, 300_000_000]
+    assert reads.read_samples().samples == ()
+
+
+def test_misses_of_one_user_take_the_place_of_no_other_users():
+    misses = BufferedMisses()
+    many = [f"{WHEN + n} t:{n} UK" for n in range(50)]
+    jobs = [reports(job=f"a{job}", misses=[f"{text}{job}" for text in many]) for job in range(30)]
+    misses.add({"ap1": [*jobs, reports(job="b", user="bob", misses=[f"{WHEN} t:1 NL"])]})
+    read = misses.read_reports()
+    assert [f"{WHEN} t:1 NL"] in read
+    assert len(read) == MAX_MISSES
+    assert misses.read_reports() == []
 
 
 @pytest.mark.parametrize(

@@ -4,26 +4,29 @@ from types import SimpleNamespace
 
 from hydrator.daemon.background.maintenance import MaintenanceTasks
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
-from hydrator.domain.errors import PoolError, StateError
+from hydrator.domain.errors import StateError
+from hydrator.domain.model import Unseen
+from hydrator.domain.ports import SlotAdVersion
 from hydrator.state.store import Store
-from tests.factories import NOON
+from tests.factories import CAM, NOON
+from tests.memory import MemoryPool
 from tests.unit.daemon.contexts import context_with
 from tests.unit.diagnostics.overview.test_locality_history import BATCH
 
 
-class DownSlots:
-    """Slots of a collector that is down."""
-
-    def read_ad_versions(self):
-        raise PoolError("collector", "no connection")
-
-    def close(self) -> None:
-        """Close nothing."""
-
-
-def test_collector_that_is_down_does_not_end_the_count():
-    report = SimpleNamespace(evaluation=SimpleNamespace(ads={}))
-    MaintenanceTasks(context_with(report=report))._count_slots(DownSlots())
+def test_slots_keep_their_count_while_the_collector_is_down():
+    counted = []
+    context = context_with(report=SimpleNamespace(evaluation=SimpleNamespace(ads={})))
+    tasks, pool = MaintenanceTasks(context), MemoryPool(slot_ads=(SlotAdVersion(CAM, None),))
+    tasks._metrics = SimpleNamespace(set_slot_coverage=counted.append)
+    tasks._count_slots(pool)
+    assert counted == [], "before the first snapshot"
+    pool.read_snapshot()
+    tasks._count_slots(pool)
+    pool.slots, pool.slot_ads = Unseen("the collector is down"), ()
+    pool.read_snapshot()
+    tasks._count_slots(pool)
+    assert [kinds["unknown"]["none"] for kinds in counted] == [1]
 
 
 def test_check_of_credentials_shares_them_with_the_health():

@@ -5,8 +5,6 @@ from types import SimpleNamespace
 from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.background.misses import MissTasks
-from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Unseen
 from tests.factories import L1, L2
 from tests.unit.daemon.contexts import context_with, runtime_with
 
@@ -16,15 +14,13 @@ def miss(did: str, when: int = 1795000000, site: str = "CAM") -> str:
 
 
 class Reports:
-    """Reports of jobs, by schedd; None: the collector does not list the schedds."""
+    """The misses of each job."""
 
-    def __init__(self, **answers: object) -> None:
-        self.answers = answers
+    def __init__(self, *jobs: list[str]) -> None:
+        self.jobs = jobs
 
     def read_reports(self):
-        if not self.answers:
-            raise PoolError("collector", "it did not answer")
-        return self.answers
+        return self.jobs
 
 
 def collector():
@@ -34,8 +30,8 @@ def collector():
     context.metrics._known_sites = frozenset({"CAM"})
     tasks = MissTasks(context)
 
-    def run(**answers):
-        tasks._collect_misses(Reports(**answers), [recounted.append])
+    def run(*jobs):
+        tasks._collect_misses(Reports(*jobs), [recounted.append])
         return registry.get_sample_value("hydrator_missed_datasets_total", {"site": "CAM"})
 
     return run, recounted
@@ -43,17 +39,10 @@ def collector():
 
 def test_each_miss_is_counted_and_recounted_once():
     run, recounted = collector()
-    assert run(ap1=[[miss(L1)]], ap2=Unseen("timeout")) == 1
-    assert run(ap1=[[miss(L1)], [miss(L2), "no miss"]], ap2=[]) == 2
-    assert run(ap1=[[miss(L2), miss(L1, 1795000060)]]) == 3
+    assert run([miss(L1)]) == 1
+    assert run([miss(L1)], [miss(L2), "no miss"]) == 2
+    assert run([miss(L2), miss(L1, 1795000060)]) == 3
     assert recounted == [{L1}, {L2}, {L1}]
-
-
-def test_a_collector_that_does_not_answer_ends_nothing():
-    run, recounted = collector()
-    run()
-    assert run(ap1=[[miss(L1)]]) == 1
-    assert recounted == [{L1}]
 
 
 def test_misses_are_read_only_where_the_daemon_asks_schedds():

@@ -14,7 +14,7 @@ from hydrator.diagnostics.check.slots import site_of
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
 from tests.factories import CAM, NOON, RAL, replica
-from tests.memory import MemoryCatalogue
+from tests.memory import MemoryCatalogue, MemoryPool
 
 SLOT_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
 
@@ -102,14 +102,6 @@ def each_of(pool: Pool | None) -> dict:
     )
 
 
-class Queues:
-    def __init__(self, answers: Mapping):
-        self._answers = answers
-
-    def read_demand(self):
-        return self._answers
-
-
 def slot(name="slot1@a", site=CAM, **more):
     well = {
         "Name": name,
@@ -129,7 +121,7 @@ def findings(
         inputs(
             pool,
             catalogues=[catalogue],
-            queues=queues or Queues({"ap1": ScheddDemand(NOON, (QueuedJobs(("lofar:L1",), 3),))}),
+            queues=queues or MemoryPool({"ap1": ScheddDemand(NOON, (QueuedJobs(("lofar:L1",), 3),))}),
             ad_folder=folder,
             sites_file=sites_file,
             is_merging=merges,
@@ -300,7 +292,7 @@ def test_slots_are_not_called_slow_if_merging_is_off():
 
 
 def test_unreachable_schedd_fails_and_the_others_are_checked():
-    queues = Queues({"ap1": Unseen("denied"), "ap2": ScheddDemand(NOON, ())})
+    queues = MemoryPool({"ap1": Unseen("denied"), "ap2": ScheddDemand(NOON, ())})
     found = findings(Pool(), queues=queues)
     assert "check that the schedd runs" in ill(found)[0].todo, "it may be silent, and not only deny"
     assert [(f.subject, f.message) for f in ill(found)] == [("schedd ap1", "the query failed: denied")]

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from hydrator.config import Settings
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
+from hydrator.domain.ports import PoolSnapshot, ScheddQueue
 from hydrator.reconcile.reconciler import CycleTimeouts
 from hydrator.reconcile.result import CycleReport
 from testbed.patience import wait_for
@@ -172,8 +173,9 @@ def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
     class Jobs:
         dids = (L1,)
 
-        def read_demand(self):
-            return {"ap1": ScheddDemand(NOON, (QueuedJobs(self.dids, 1),))}
+        def read_snapshot(self):
+            queue = ScheddQueue(ScheddDemand(NOON, (QueuedJobs(self.dids, 1),)))
+            return PoolSnapshot(NOON, {"ap1": queue})
 
     jobs = Jobs()
     world = World(Settings(), queues=jobs)
@@ -288,7 +290,7 @@ def test_bugs_of_orders_the_queues_and_the_store_leave_the_ads_alone():
         def remove_processed(self, pending):
             raise AssertionError
 
-        def read_demand(self):
+        def read_snapshot(self):
             raise OverflowError
 
         def save(self, state):

@@ -3,25 +3,20 @@
 import classad2
 import pytest
 
-from adapters.condor.bindings.schedd_calls import ScheddCalls, TransferCalls
+from adapters.condor.bindings.schedd_calls import ScheddCalls
 
-from .test_need_calls import NOW, Calls, job
+from .queue_in_memory import NOW, connect, job
 
 DAY = 86_400
 
 
-class History(ScheddCalls, TransferCalls):
+class History(ScheddCalls):
     """The calls with a history in memory, the job that left the queue last first."""
 
     def __init__(self, *jobs):
-        Calls.__init__(self)
+        connect(self)
         self.jobs = jobs
-
-    def schedd(self, name):
-        return self
-
-    def query(self, constraint, projection):
-        return []
+        self.schedd = lambda name: self
 
     def history(self, constraint, projection, match, since):
         test, stop = classad2.ExprTree(constraint), classad2.ExprTree(since)
@@ -51,8 +46,6 @@ def test_end_that_an_owner_edited_hides_no_other_job(end):
     calls = History(ended(1, DAY), odd, ended(3, 2 * DAY), ended(4, 100 * DAY), ended(5, DAY))
     found = ids(calls)
     assert [one for one in found if one != "ap1#2"] == ["ap1#1", "ap1#3"], "the fourth ends the query"
-    assert len(calls.query_misses("ap1", NOW - 7 * DAY)) == 3
-    assert len(calls.read_rate_reports("ap1", NOW - 7 * DAY)) == 3
 
 
 @pytest.mark.parametrize("end", [0, -5, "never", 2**62])
@@ -60,6 +53,10 @@ def test_job_with_an_impossible_end_is_returned_once(end):
     calls = History(ended(1, DAY), ended(2, DAY, EnteredCurrentStatus=end), ended(3, 5 * DAY))
     assert ids(calls) == ["ap1#1", "ap1#2", "ap1#3"]
     assert ids(calls, ended_before=NOW - 2 * DAY) == ["ap1#3"]
+
+
+def test_job_without_an_id_has_none():
+    assert ids(History(ended(1, DAY, GlobalJobId=classad2.ExprTree("undefined")))) == [None]
 
 
 def test_query_ends_at_the_job_that_was_the_last_one_before():

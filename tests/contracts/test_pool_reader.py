@@ -1,4 +1,4 @@
-"""Contract of PoolLoads for the in-memory adapter and for the schedds; the real pool is in integration."""
+"""Contract of PoolReader for the in-memory pool and for HTCondor's; the real pool is in integration."""
 
 import time
 from collections.abc import Sequence
@@ -9,21 +9,33 @@ import pytest
 
 from adapters.condor import CondorClient
 from adapters.condor.bindings.schedd_calls import _slot_of, find_clock_error
-from adapters.condor.pool_load import RESOURCES, SLOT_ATTRIBUTES, ScheddClusters, ScheddLoads
+from adapters.condor.pool_load import RESOURCES, SLOT_ATTRIBUTES, CondorPool, ScheddClusters
+from adapters.condor.schedds import ReportBuffer
 from hydrator.domain.ads.openings import MAX_LANE
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Site, Unseen
-from hydrator.domain.ports import ClusterJobs, IdleJobs, Resources, RunningJobs, ScheddLoad, SlotGroup
-from tests.contracts.pool_loads import LOAD, PoolLoadsContract
+from hydrator.domain.model import Site, Unseen, from_unix
+from hydrator.domain.ports import (
+    ClusterJobs,
+    DataNeed,
+    IdleJobs,
+    PoolReader,
+    Resources,
+    RunningJobs,
+    ScheddLoad,
+    ScheddQueue,
+    SlotGroup,
+)
+from tests.contracts.pool_reader import QUEUE, SNAPSHOT, PoolReaderContract
 from tests.factories import NOON
-from tests.memory import MemoryPoolLoads
+from tests.memory import MemoryPool
 
 IDLE = [
-    {"job_count": 3, "key": "t:a", "run": "r1", "lane": 4, "is_auto": True, "request": (2.0, 2000, 10**6, 1)},
-    {"job_count": 1, "key": "t:a,t:b", "run": None, "lane": 0, "is_auto": False, "request": (0, 0, 0, 0)},
+    {"job_count": 3, "key": "t:a", "run": "r1", "lane": 4, "is_auto": True, "request": (2.0, 2048, 10**6, 1)},
+    {"job_count": 1, "key": "t:c", "run": None, "lane": 0, "is_auto": False, "request": (0, 0, 0, 0)},
 ]
-RUNNING = {"key": "t:a", "run": "r1", "offer": "read 60 s from DE"}
-NAMELESS = {"key": None, "run": None, "offer": None}
+RUNNING = {"key": "t:a", "run": "r1", "offer": "read 60 s from DE", "user": "bob@x"}
+NAMELESS = {"key": None, "run": None, "offer": None, "user": "bob@x"}
+NEED = {"queued": 0, "user": "ann@x", "job_count": 3, "example": "7.0", "is_held": False}
 
 
 def slot(name: str, state: str, *left: float, total: Sequence[float] = (), **more: object) -> dict[str, Any]:
@@ -36,9 +48,11 @@ def slot(name: str, state: str, *left: float, total: Sequence[float] = (), **mor
 
 
 SLOTS = [
-    slot("slot1@uk", "Unclaimed", 3, 2000, 10**6, 1, total=(8, 8000, 4 * 10**6, 1)),
+    slot("slot1@uk", "Unclaimed", 3, 2000, 10**6, 1, total=(8, 8000, 4 * 10**6, 1), DataLocalityGeneration=7),
     slot("a@de", "Claimed", 1, 1000, GLIDEIN_Site="DE"),
-    slot("b@de", "Claimed", 1, 1000, GLIDEIN_Site="XX", DataLocalitySite="DE"),
+    slot(
+        "b@de", "Claimed", 1, 1000, GLIDEIN_Site="XX", DataLocalitySite="DE", DataLocalityGeneration="seven"
+    ),
     slot("c@no", "Unclaimed", 4, GLIDEIN_Site=None),
 ]
 
@@ -53,34 +67,43 @@ class Client:
             {**NAMELESS, "site": None, "slot": "gone@uk", "started_at": [50]},
         ]
         self.is_broken = is_broken
+        self.silent = {"ap2"}
         self.constraint = ""
-        self.idle, self.slot_ads = IDLE, SLOTS
+        self.idle, self.needs, self.slot_ads = IDLE, [NEED], SLOTS
         self.clock_ahead = 0
-        self.asked: list[str] = []
+        self.asked: list[tuple[str, str]] = []
 
     def schedds(self) -> list[dict[str, str]]:
+        if self.is_broken:
+            raise PoolError("collector", "no answer")
         return [{"Name": "ap1"}, {"Name": "ap2"}]
 
     def slots(self, attributes: Sequence[str], constraint: str) -> list[dict[str, Any]]:
-        if self.is_broken:
+        if "ap1" in self.silent:
             raise PoolError("collector", "no answer")
         self.constraint = constraint
         return self.slot_ads
 
-    def read_idle_jobs(self, schedd: str) -> list[dict[str, Any]]:
-        if schedd == "ap2":
-            raise PoolError(schedd, "no answer in time")
-        return self.idle
+    def read_queue(self, schedd: str, site_attributes: Sequence[str]) -> dict[str, Any]:
+        self._ask("read_queue", schedd)
+        return {
+            "queued": [(["t:a"], 6, "t:a"), (["t:a", "t:b"], 1, None)],
+            "idle": self.idle,
+            "needs": self.needs,
+            "running": self.running,
+            "reports": list(QUEUE.reports),
+            "clock_ahead": self.clock_ahead,
+        }
 
-    def read_running_jobs(self, schedd: str, site_attributes: Sequence[str]) -> Sequence[dict[str, Any]]:
-        return [{**row, "clock_ahead": self.clock_ahead} for row in self.running]
+    def _ask(self, call: str, schedd: str) -> None:
+        self.asked.append((call, schedd))
+        if schedd in self.silent:
+            raise PoolError(schedd, "no answer in time")
 
     def read_cluster_jobs(
         self, schedd: str, cluster: int, site_attributes: Sequence[str], max_jobs: int
     ) -> dict[str, Any]:
-        self.asked.append(schedd)
-        if schedd == "ap2":
-            raise PoolError(schedd, "no answer in time")
+        self._ask("read_cluster_jobs", schedd)
         is_here = cluster == 7
         return {
             "idle": self.idle[:1] if is_here else [],
@@ -93,29 +116,42 @@ class Client:
         pass
 
 
-def schedd_loads(client: Client) -> ScheddLoads:
-    return ScheddLoads(cast("CondorClient", client), lambda: NOON, ["GLIDEIN_Site"])
+def condor_pool(client: Client, *buffers: ReportBuffer) -> CondorPool:
+    return CondorPool(cast("CondorClient", client), lambda: NOON, ["GLIDEIN_Site"], buffers=buffers)
+
+
+def read_queue(client: Client) -> ScheddQueue:
+    return condor_pool(client).read_snapshot().queues["ap1"]
 
 
 def schedd_clusters(client: Client) -> ScheddClusters:
     return ScheddClusters(cast("CondorClient", client), lambda: NOON, ["GLIDEIN_Site"])
 
 
-class TestMemoryPoolLoads(PoolLoadsContract):
-    def loads(self) -> MemoryPoolLoads:
-        return MemoryPoolLoads(LOAD)
+class TestMemoryPool(PoolReaderContract):
+    def pool(self) -> MemoryPool:
+        queues = {"ap1": QUEUE, "ap2": Unseen("no answer in time")}
+        return MemoryPool(queues, SNAPSHOT.slots, SNAPSHOT.slot_ads, clock=lambda: NOON)
 
-    def unreachable(self) -> MemoryPoolLoads:
-        return MemoryPoolLoads(LOAD, is_broken=True)
+    def silence(self, pool: PoolReader) -> None:
+        assert isinstance(pool, MemoryPool)
+        pool.queues, pool.slots = {**pool.queues, "ap1": Unseen("timeout")}, Unseen("timeout")
+
+    def unreachable(self) -> MemoryPool:
+        return MemoryPool(is_broken=True)
 
 
 @pytest.mark.outside
-class TestScheddLoads(PoolLoadsContract):
-    def loads(self) -> ScheddLoads:
-        return schedd_loads(Client())
+class TestCondorPool(PoolReaderContract):
+    def pool(self) -> CondorPool:
+        self.client = Client()
+        return condor_pool(self.client)
 
-    def unreachable(self) -> ScheddLoads:
-        return schedd_loads(Client(is_broken=True))
+    def silence(self, pool: PoolReader) -> None:
+        self.client.silent.add("ap1")
+
+    def unreachable(self) -> CondorPool:
+        return condor_pool(Client(is_broken=True))
 
 
 @pytest.mark.outside
@@ -123,7 +159,7 @@ class TestScheddLoads(PoolLoadsContract):
 def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen: bool) -> None:
     """A killed startd leaves its ads behind; an ad without the time of its update counts."""
     client = Client()
-    schedd_loads(client).read_load()
+    condor_pool(client).read_snapshot()
     ad = classad2.ClassAd({"PartitionableSlot": True, "State": "Unclaimed", "SlotType": "Partitionable"})
     if age is not None:
         ad["LastHeardFrom"] = int(time.time()) - age
@@ -151,7 +187,7 @@ def test_slots_without_an_update_for_long_do_not_count(age: int | None, is_seen:
 def test_slot_counts_if_it_takes_jobs(more: dict[str, Any], is_usable: bool) -> None:
     """The START of a broken slot of 25.14 is a text, which is not false."""
     client = Client()
-    schedd_loads(client).read_load()
+    condor_pool(client).read_snapshot()
     ad = classad2.ClassAd({"State": "Unclaimed", **more})
     assert bool(classad2.ExprTree(client.constraint).eval(ad)) is is_usable
 
@@ -175,7 +211,7 @@ def test_group_of_slots_has_all_and_the_free_resources(
 ) -> None:
     client = Client()
     client.slot_ads = [slot_ad]
-    assert schedd_loads(client).read_load().slots == (
+    assert condor_pool(client).read_snapshot().slots == (
         () if expected is None else (SlotGroup(Site("UK"), *expected),)
     )
 
@@ -194,9 +230,7 @@ def test_clock_of_a_schedd_is_wrong_if_it_is_outside_the_time_of_the_query(
 def test_load_has_the_error_of_the_schedds_clock() -> None:
     client = Client()
     client.clock_ahead = 7
-    ap1 = schedd_loads(client).read_load().schedds["ap1"]
-    assert isinstance(ap1, ScheddLoad)
-    assert ap1.clock_ahead == 7
+    assert read_queue(client).load.clock_ahead == 7
 
 
 @pytest.mark.outside
@@ -204,10 +238,46 @@ def test_forged_values_of_jobs_do_not_count() -> None:
     """Anybody can write these attributes into a job ad."""
     client = Client([{**NAMELESS, "site": "UK", "slot": None, "started_at": [-5, 10**18, 7]}])
     client.idle = [{**IDLE[0], "lane": 99, "request": (float("inf"), 10**30, -1, True)}]
-    ap1 = schedd_loads(client).read_load().schedds["ap1"]
-    assert isinstance(ap1, ScheddLoad)
-    assert ap1.running == (RunningJobs((7,), Site("UK")),)
-    assert ap1.idle == (IdleJobs(3, "t:a", "r1", Resources(1.0, 1e15), MAX_LANE),)
+    client.needs = [{**NEED, "job_count": count} for count in (-5, 10**18)]
+    ap1 = read_queue(client)
+    assert ap1.load.running == (RunningJobs((7,), Site("UK")),)
+    assert ap1.load.idle == (IdleJobs(3, "t:a", "r1", Resources(1.0, 1e15), MAX_LANE),)
+    assert [need.job_count for need in ap1.needs if not need.is_running] == [1, 10**7]
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("row", "site"),
+    [
+        ({"site": "CAM", "slot": None}, "CAM"),
+        ({"site": None, "slot": "slot1@uk"}, "UK"),
+        ({"site": None, "slot": "gone@uk"}, None),
+    ],
+)
+def test_running_jobs_need_the_datasets_of_their_key(row: dict[str, Any], site: str | None) -> None:
+    client = Client([{**RUNNING, **row, "started_at": [200, 205]}])
+    *_, need = read_queue(client).needs
+    where = None if site is None else Site(site)
+    assert need == DataNeed(("t:a",), 2, "bob@x", "", from_unix(205), is_running=True, running_site=where)
+
+
+@pytest.mark.outside
+def test_held_jobs_need_their_data_but_do_not_wait_for_it() -> None:
+    client = Client()
+    client.needs = [{**NEED, "is_held": True}]
+    first, *_ = read_queue(client).needs
+    assert first == DataNeed(("t:a",), 3, "ann@x", "7.0", NOON, is_data_missing=False)
+
+
+@pytest.mark.outside
+def test_one_query_of_each_schedd_has_all_and_the_reports_of_jobs_are_kept() -> None:
+    client, reports = Client(), ReportBuffer()
+    pool = condor_pool(client, reports)
+    pool.read_snapshot()
+    assert sorted(client.asked) == [("read_queue", "ap1"), ("read_queue", "ap2")]
+    pool.read_snapshot()
+    assert reports.take() == list(QUEUE.reports)
+    assert reports.take() == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +297,7 @@ def test_a_dynamic_slot_belongs_to_its_partitionable_slot(remote_host: object, e
 @pytest.mark.outside
 def test_cluster_has_its_jobs_and_the_sites_of_slots_that_the_schedd_did_not_record() -> None:
     client = Client()
-    jobs = ScheddLoad(LOAD.schedds["ap1"].idle[:1], LOAD.schedds["ap1"].running)  # type: ignore[union-attr]
+    jobs = ScheddLoad(QUEUE.load.idle[:1], QUEUE.load.running)
     expected = {"ap1": ClusterJobs(NOON, jobs, 2), "ap2": Unseen("no answer in time")}
     assert schedd_clusters(client).read_cluster(7) == expected
     ads = [classad2.ClassAd({"Name": name}) for name in ("slot1@uk", "gone@uk", "slot1@de")]
@@ -238,6 +308,6 @@ def test_cluster_has_its_jobs_and_the_sites_of_slots_that_the_schedd_did_not_rec
 def test_cluster_of_one_schedd_is_asked_there_only() -> None:
     client = Client()
     assert list(schedd_clusters(client).read_cluster(7, "ap1")) == ["ap1"]
-    assert client.asked == ["ap1"]
+    assert client.asked == [("read_cluster_jobs", "ap1")]
     assert schedd_clusters(client).read_cluster(8, "ap1") == {}
     assert schedd_clusters(client).read_cluster(7, "ap3") == {}
