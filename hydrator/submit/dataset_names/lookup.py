@@ -75,3 +75,13 @@ def strip_tar(base: str) -> str:
     'L775619_SB055_uv.MS'
     """
     return _CHECKSUM.sub("", base.removesuffix(".tar"))
+
+
+def is_other_version(first: str, second: str) -> bool:
+    """Return whether two names are of archives with different checksums, which are two versions.
+
+    >>> is_other_version("L1.MS_76a2361e.tar", "L1.MS_0011aaff.tar")
+    True
+    """
+    checksums = [_CHECKSUM.search(name.removesuffix(".tar")) for name in (first, second)]
+    return len({found[0].lower() for found in checksums if found}) > 1

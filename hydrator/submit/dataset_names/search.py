@@ -9,7 +9,7 @@ from hydrator.domain.model import Did
 from hydrator.domain.ports import Catalogue
 from hydrator.submit.nearest_names import similar_name_patterns, similar_names
 
-from .lookup import base_name, strip_tar
+from .lookup import base_name, is_other_version, strip_tar
 
 _MAX_PATTERNS = 8
 """Maximum of name beginnings in one query; for more names the query has shorter, shared beginnings."""
@@ -51,12 +51,14 @@ def find_in_catalogues(
 
 
 def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
-    """Return the *candidates* with exactly the last part of *name*; if there are none, all candidates.
+    """Return the *candidates* with exactly the last part of *name*; if there are none, all of its version.
 
     In this comparison ``.ms`` and ``.ms.tar`` differ.
     """
-    exact = [did for did in candidates if base_name(name_part(did)) == base_name(name)]
-    return tuple(sorted(exact or candidates))
+    bases = {did: base_name(name_part(did)) for did in candidates}
+    exact = [did for did, base in bases.items() if base == base_name(name)]
+    near = [did for did, base in bases.items() if not is_other_version(base, base_name(name))]
+    return tuple(sorted(exact or near))
 
 
 def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:

@@ -44,6 +44,15 @@ def test_name_of_an_archive_or_of_its_measurement_set_is_found(name, archive):
 
 
 @pytest.mark.outside
+def test_archive_with_another_checksum_is_another_version():
+    other = resolve_names(["L775619_SB055_uv.MS_99999999.tar"], settings("lofar"), [catalogue(*DIDS)])
+    (problem,) = other.problems
+    assert f"did you mean {DIDS[0]}?" in problem
+    bare = resolve_names(["L9.MS_99999999.tar"], settings(), [catalogue("lofar:L9.MS.tar")])
+    assert bare.dids == ("lofar:L9.MS.tar",)
+
+
+@pytest.mark.outside
 def test_two_archives_of_one_measurement_set_are_both_named():
     both = ["a:L1.MS_0000aaaa.tar", "a:L1.MS_1111bbbb.tar"]
     (problem,) = resolve_names(["L1.MS"], settings(), [catalogue(*both)]).problems
