@@ -322,11 +322,9 @@ class ContainerConclusions:
 
 
 def _leave_open(seen: Seen, sites: AbstractSet[Site]) -> Seen:
-    """Return *seen*, which concludes nothing at those of *sites* where no replica is complete."""
-    complete = {replica.site for replica in seen.replicas if replica.state is ReplicaState.COMPLETE}
-    doubtful = frozenset(sites - complete)
-    replicas = tuple(replica for replica in seen.replicas if replica.site not in doubtful)
-    return replace(seen, replicas=replicas, unreachable_sites=doubtful) if doubtful else seen
+    """Return *seen*, which concludes nothing at *sites*."""
+    replicas = tuple(replica for replica in seen.replicas if replica.site not in sites)
+    return replace(seen, replicas=replicas, unreachable_sites=frozenset(sites)) if sites else seen
 
 
 def _mark_growing(replica: Replica) -> Replica:

@@ -33,8 +33,9 @@ class DatasetCount:
     """The count of a dataset.
 
     *has_matching_rows* is true if the dataset's summary rows (*rows_version*) had the same counts.
-    *doubtful_storages* have files by the summary rows, but the count does not mention them: Rucio's summary
-    may be late after a deletion, or the count may be incomplete. Nothing is concluded there.
+    *doubtful_storages* have files by the summary rows, but the count has no row at all: it may be incomplete,
+    so nothing is concluded there. A count omits a single storage element if all files there are bad, which
+    the summary may never notice.
     """
 
     counted_at: datetime
@@ -238,7 +239,7 @@ def count_dataset(
         raise CatalogueGarbled(queries.name, f"list_dataset_replicas has two different counts of {did}")
     has_matching_rows = {k: v.available_length for k, v in counts.items()} == shallow
     is_empty = not counts and not any(length for _, length, _, _ in rows_version) and _is_empty(queries, did)
-    doubtful = frozenset(shallow.keys() - counts.keys())
+    doubtful = frozenset[str]() if counts else frozenset(shallow)
     return DatasetCount(now, rows_version, has_matching_rows, counts, is_empty, doubtful)
 
 
