@@ -34,7 +34,7 @@ from .schedd_rounds import SiteRounds
 from .schedds import ReportBuffer
 
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
-"""What :class:`Resources` has, as slots name it; a partitionable slot has the whole as ``TotalSlot…``."""
+"""The resources of a slot. For a partitionable slot these are the free amounts; ``TotalSlotCpus`` is all."""
 SLOT_ATTRIBUTES = (
     *("Name", "State", "PartitionableSlot", contract.GENERATION),
     *RESOURCES,

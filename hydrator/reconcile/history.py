@@ -95,7 +95,7 @@ def _changes(
 def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
     """Return the reason why *did* changed."""
     if fact and fact.state is DatasetState.UNKNOWN:
-        return "nobody could be asked about it for longer than the age bound"
+        return "no catalogue has answered about it for longer than the age bound"
     if fact:
         return "its catalogue says so"
     if did in context.released:

@@ -203,7 +203,7 @@ class JobMatch:
             "advertised_site": self._evaluate_scalar(contract.SITE, slot),
             "generation": self._evaluate_scalar(contract.GENERATION, slot),
             "via": self._evaluate_scalar(contract.SOURCE, slot),
-            "state": self._evaluate_scalar("State", slot),
+            "state": self._slot_state(slot),
             "broken_reason": self._evaluate_scalar("SlotBrokenReason", slot),
             "hook_error": self._evaluate_scalar(contract.ERROR, slot),
             "partitionable": self._evaluate_scalar("PartitionableSlot", slot) is True,
@@ -221,6 +221,13 @@ class JobMatch:
                 one["job_values_empty"] = self._reevaluate(self._clauses, one["job_values"], self._job, slot)
                 one["slot_values_empty"] = self._reevaluate(theirs, one["slot_values"], slot, self._job)
         return one
+
+    def _slot_state(self, slot: Any) -> Any:
+        """Return the state of *slot*; one that drains or is offline takes no job, whatever its state is."""
+        for attribute, state in (("Draining", "Drained"), ("Offline", "Offline")):
+            if self._evaluate_scalar(attribute, slot) is True:
+                return state
+        return self._evaluate_scalar("State", slot)
 
     def _reevaluate(self, texts: Sequence[str], values: Sequence[str], my: Any, target: Any) -> list[str]:
         """Evaluate clauses again if they depend on the slot's resources; return the values of *texts*."""
@@ -356,6 +363,8 @@ MATCH_SLOT_ATTRIBUTES = (
     contract.SOURCE,
     contract.ERROR,
     "SlotBrokenReason",
+    "Draining",
+    "Offline",
 )
 MAX_JOB_GROUPS = 20
 JOB_KIND_ATTRIBUTES = (

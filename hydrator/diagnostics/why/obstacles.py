@@ -101,8 +101,9 @@ def _reason_text(
         case MismatchCause.BROKEN:
             reasons = deduplicate(group.broken_reason for group in groups)
             return f"broken, so no job can run there: {shorten_list(reasons, '; ')}"
-        case MismatchCause.BUSY if all(group.state == "Drained" for group in groups):
-            return "busy: they drain, and take no new job"
+        case MismatchCause.BUSY if {group.state for group in groups} <= {"Drained", "Offline"}:
+            states = sorted({str(group.state).lower() for group in groups})
+            return f"no slot there takes a new job: they are {' or '.join(states)}"
         case MismatchCause.BUSY:
             return f"busy: {_resource_use_text(job, groups)}"
         case MismatchCause.PLATFORM:

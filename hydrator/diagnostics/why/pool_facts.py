@@ -45,7 +45,7 @@ MAX_LIST_CHARS = 1 << 18
 """Largest length of ``RequiredDatasets``; a longer text is not parsed as a list."""
 MAX_SITES = 50
 """Largest number of sites that a job avoids after it could not read data there; more are ignored."""
-_BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
+_BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained", "Offline"}
 
 
 class JobStatus(StrEnum):

@@ -113,7 +113,7 @@ def test_history_names_unknown_and_released_datasets_as_such(world):
     world.catalogue.is_broken = True
     world.run(after=BOUND + MINUTE)
     assert world.changes() == [
-        (L1, "AVAILABLE", "UNKNOWN", "nobody could be asked about it for longer than the age bound")
+        (L1, "AVAILABLE", "UNKNOWN", "no catalogue has answered about it for longer than the age bound")
     ]
 
 

@@ -351,6 +351,9 @@ def test_opening_without_a_valid_time_names_no_time():
     assert answer.wait == "the job may start now at DE by reading 31 GB from UK"
 
 
+NONE_THERE = "no slot there takes a new job: they are"
+
+
 @pytest.mark.parametrize(
     ("values", "cause", "text", "remedy"),
     [
@@ -360,7 +363,9 @@ def test_opening_without_a_valid_time_names_no_time():
             "broken, so no job can run there: Not enough GPUs",
             "the site's operator corrects the startd's configuration",
         ),
-        ({"State": "Drained"}, MismatchCause.BUSY, "busy: they drain, and take no new job", "a slot becomes"),
+        ({"State": "Drained"}, MismatchCause.BUSY, f"{NONE_THERE} drained", "a slot becomes free"),
+        ({"Draining": True}, MismatchCause.BUSY, f"{NONE_THERE} drained", "a slot becomes free"),
+        ({"Offline": True}, MismatchCause.BUSY, f"{NONE_THERE} offline", "a slot becomes free"),
         ({"State": "Claimed"}, MismatchCause.BUSY, "busy: other jobs use these slots", "a slot becomes free"),
     ],
 )
