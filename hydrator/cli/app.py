@@ -25,10 +25,7 @@ class _Commands(LazyGroup):
         "datasets": (".commands.inspect:datasets", "Print the state of every demanded dataset at each site."),
         "network": (".commands.inspect:network", "Print the rate between sites, and where it comes from."),
         "check": (".commands.check:check", "Examine an installation and give advice on each problem."),
-        "pool-config": (
-            ".commands.pool_config:pool_config",
-            "Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK.",
-        ),
+        "pool-config": (".commands.pool_config:pool_config", "Print HTCondor configuration for a pool."),
         "run-anywhere": (".commands.control.run_anywhere:run_anywhere", "Let queued jobs run anywhere."),
         "hook": (".app:hook", "Print the STARTD_CRON hook, one Python file for worker nodes."),
         "why": (".commands.why:why", "Explain why a job is idle, or where a job with DIDs could run."),
@@ -61,20 +58,8 @@ class _SubmitCommands(LazyGroup):
             ".commands.submit.wrap:filter_file",
             "Print a submit file or a DAG file with RequiredDatasets added.",
         ),
-        "wrapper": (
-            ".commands.submit.wrapper:wrapper",
-            (
-                "Print the job wrapper: a script that finds a job's datasets at its site and runs the"
-                " job's command."
-            ),
-        ),
-        "toil-shim": (
-            ".commands.submit.toil:toil_shim",
-            (
-                "Print a toil-cwl-runner for Rapthor: Rapthor's Slurm jobs become HTCondor jobs where"
-                " their data is."
-            ),
-        ),
+        "wrapper": (".commands.submit.wrapper:wrapper", "Print the job wrapper."),
+        "toil-shim": (".commands.submit.toil:toil_shim", "Print a toil-cwl-runner for Rapthor."),
     }
 
 

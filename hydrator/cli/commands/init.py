@@ -49,15 +49,11 @@ _REQUIRED_KEYS: Mapping[CatalogueKind, Mapping[str, str]] = {
     CatalogueKind.DMAPI: {"url": "The server's URL, with /api/v1"},
 }
 """By kind, the required keys and the questions that ask for them."""
-
-
 _LOGIN_METHODS: Mapping[CatalogueKind, tuple[LoginMethod, ...]] = {
     CatalogueKind.FILE: (LoginMethod.NONE,),
     CatalogueKind.RUCIO: (LoginMethod.USERPASS, LoginMethod.TOKEN, LoginMethod.OIDC, LoginMethod.X509),
     CatalogueKind.DMAPI: (LoginMethod.TOKEN, LoginMethod.OIDC, LoginMethod.NONE),
 }
-
-
 _LOGIN_REQUIRED_KEYS: Mapping[LoginMethod, Mapping[str, str]] = {
     LoginMethod.USERPASS: {"username": "The user name", "password_file": "The file with the password"},
     LoginMethod.TOKEN: {"token_file": "The file with the token, which you must renew"},
@@ -69,14 +65,12 @@ _LOGIN_REQUIRED_KEYS: Mapping[LoginMethod, Mapping[str, str]] = {
     LoginMethod.X509: {"client_cert": "The file with the certificate or proxy"},
     LoginMethod.NONE: {},
 }
-
-
-_OPTIONAL_KEYS: Mapping[CatalogueKind, tuple[str, ...]] = {
-    CatalogueKind.FILE: (),
-    CatalogueKind.RUCIO: ("client_key", "ca_cert"),
+_OPTIONAL_KEYS: Mapping[CatalogueKind | LoginMethod, tuple[str, ...]] = {
+    CatalogueKind.RUCIO: ("ca_cert",),
     CatalogueKind.DMAPI: ("ca_cert", "site_capabilities"),
+    LoginMethod.X509: ("client_key",),
 }
-"""By kind, optional keys: ``hydrator init`` has options for them, but does not ask for them."""
+"""Keys for which ``hydrator init`` has options, but does not ask."""
 
 
 _CATALOGUE_KEYS = frozenset(
@@ -102,80 +96,45 @@ class InitOptions:
     """Options of ``hydrator init``; an option that sets a key of [[catalogue]] has the name of this key."""
 
     config: Annotated[
-        Path,
-        typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The configuration file to write."),
+        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
     ] = DEFAULT_CONFIG_PATH
     collector: Annotated[
-        str | None,
-        typer.Option(help="The collector, as host or host:port; default: from HTCondor's configuration."),
+        str | None, typer.Option(help="Host or host:port; default: from HTCondor's configuration.")
     ] = None
     condor_config: Annotated[
         Path | None, typer.Option(help="HTCondor configuration file that only the daemon reads.")
     ] = None
-    token_directory: Annotated[
-        Path | None, typer.Option(help="Folder with the daemon's IDTOKEN and nothing else.")
-    ] = None
+    token_directory: Annotated[Path | None, typer.Option(help="Folder of the daemon's IDTOKEN alone.")] = None
     site_attribute: Annotated[
-        str | None,
-        typer.Option(help="Slot attribute with the site's name; default: GLIDEIN_Site and similar."),
+        str | None, typer.Option(help="Slot attribute with the site; default: GLIDEIN_Site and similar.")
     ] = None
     catalogue: Annotated[CatalogueKind | None, typer.Option(help="Type of the catalogue.")] = None
-    path: Annotated[
-        str | None, typer.Option(help="With --catalogue file: the list of datasets, TOML or JSON.")
-    ] = None
-    url: Annotated[str | None, typer.Option(help="With --catalogue rucio or dmapi: the server's URL.")] = None
-    account: Annotated[str | None, typer.Option(help="With --catalogue rucio: the account.")] = None
+    path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None
+    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server's URL.")] = None
+    account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None
     auth: Annotated[
-        LoginMethod | None,
-        typer.Option(
-            help="Login method of the daemon at the catalogue; default: determined by the other options."
-        ),
+        LoginMethod | None, typer.Option(help="Login at the catalogue; default: by the options below.")
     ] = None
-    username: Annotated[str | None, typer.Option(help="With --auth userpass: the user name.")] = None
-    password_file: Annotated[
-        str | None,
-        typer.Option(help="With --auth userpass: the file with the password, not the password itself."),
-    ] = None
-    token_file: Annotated[
-        str | None, typer.Option(help="With --auth token: the file with the token, which you must renew.")
-    ] = None
-    token_url: Annotated[
-        str | None, typer.Option(help="With --auth oidc: the identity provider's token URL.")
-    ] = None
-    client_id: Annotated[
-        str | None, typer.Option(help="With --auth oidc: the client's id at the identity provider.")
-    ] = None
-    client_secret_file: Annotated[
-        str | None, typer.Option(help="With --auth oidc: the file with the client's secret.")
-    ] = None
-    client_cert: Annotated[
-        str | None, typer.Option(help="With --auth x509: the file with the certificate or proxy.")
-    ] = None
+    username: Annotated[str | None, typer.Option(help="For userpass: the user name.")] = None
+    password_file: Annotated[str | None, typer.Option(help="For userpass: file with the password.")] = None
+    token_file: Annotated[str | None, typer.Option(help="For token: file with it; you must renew it.")] = None
+    token_url: Annotated[str | None, typer.Option(help="For oidc: the provider's token URL.")] = None
+    client_id: Annotated[str | None, typer.Option(help="For oidc: the client's id.")] = None
+    client_secret_file: Annotated[str | None, typer.Option(help="For oidc: file with the secret.")] = None
+    client_cert: Annotated[str | None, typer.Option(help="For x509: file with certificate or proxy.")] = None
     client_key: Annotated[
-        str | None,
-        typer.Option(help="With --auth x509: the file with the key, if the certificate's file has no key."),
+        str | None, typer.Option(help="For x509: file with the key, if the certificate's file has none.")
     ] = None
     ca_cert: Annotated[
-        str | None,
-        typer.Option(
-            help="With --catalogue rucio or dmapi: the file with the CA certificate for the server."
-        ),
+        str | None, typer.Option(help="For rucio and dmapi: file with the CA certificate for the server.")
     ] = None
     site_capabilities: Annotated[
-        str | None,
-        typer.Option(
-            help="With --catalogue dmapi: URL of SKA's Site Capabilities, which maps storage to sites."
-        ),
+        str | None, typer.Option(help="For dmapi: URL of SKA's Site Capabilities, to map storage to sites.")
     ] = None
-    gbit_per_second: Annotated[
-        float | None,
-        typer.Option(
-            help="What jobs elsewhere can together read from one site, in Gb/s; asked if not given."
-        ),
-    ] = None
-    state_dir: Annotated[str, typer.Option(help="Folder of the state that must survive a restart.")] = (
-        DEFAULT_STATE_DIR
+    gbit_per_second: Annotated[float | None, typer.Option(help=f"{_LINK_QUESTION}; asked if not given.")] = (
+        None
     )
+    state_dir: Annotated[str, typer.Option(help="Folder of what must survive a restart.")] = DEFAULT_STATE_DIR
     untried: Annotated[
         bool, typer.Option("--untried", help="Write the file without a query to the pool or the catalogue.")
     ] = False
@@ -256,7 +215,7 @@ def _build_catalogue_sections(options: InitOptions, prompt: Prompt) -> dict[str,
     values = _collect_values(_REQUIRED_KEYS[kind], given_values, prompt)
     method = _choose_login_method(kind, options.auth, given_values, prompt)
     login_keys = _LOGIN_REQUIRED_KEYS[method]
-    optional_keys = [key for key in _OPTIONAL_KEYS[kind] if key != "client_key" or method is LoginMethod.X509]
+    optional_keys = (*_OPTIONAL_KEYS.get(method, ()), *_OPTIONAL_KEYS.get(kind, ()))
     valid_keys = {*_REQUIRED_KEYS[kind], *login_keys, *optional_keys}
     if foreign_options := [_option_name(key) for key in given_values if key not in valid_keys]:
         by = f" with --auth {method}" if len(_LOGIN_METHODS[kind]) > 1 else ""

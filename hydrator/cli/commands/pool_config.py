@@ -34,7 +34,10 @@ def pool_config(
         ),
     ] = False,
 ) -> None:
-    """Print configuration for HTCondor: job transform and checks, START, and NEGOTIATOR_PRE_JOB_RANK."""
+    """Print HTCondor configuration for a pool.
+
+    The schedd gets a job transform and checks, the startd START, the negotiator NEGOTIATOR_PRE_JOB_RANK.
+    """
     settings = load(config)
     texts = {
         PoolRole.SCHEDD: schedd_config(settings, rank_only=rank_only, job_rank=job_rank),

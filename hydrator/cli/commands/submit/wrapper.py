@@ -13,5 +13,8 @@ def wrapper_text() -> str:
 
 
 def wrapper() -> None:
-    """Print the job wrapper: a script that finds a job's datasets at its site and runs the job's command."""
+    """Print the job wrapper.
+
+    It is a script that finds a job's datasets at its site and runs the job's command.
+    """
     sys.stdout.write(wrapper_text())
