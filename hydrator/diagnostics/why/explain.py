@@ -122,9 +122,9 @@ def _count_coming_data(job: JobFacts, at: SiteMatch, groups: Sequence[SlotGroup]
         return at
     if not all(one.ends_with_next_cycle for one in reason.missing_datasets):
         return at
-    is_hydrated = all(group.generation is not None for group in groups if group.site == at.site)
+    at_site = [group for group in groups if (group.pool, group.site) == (at.pool, at.site)]
+    matching = sum(group.slots for group in at_site if group.generation is not None)
     text = data_text(job, reason.missing_datasets, now)
-    matching = at.slots if is_hydrated else at.matching_slots
     return replace(at, matching_slots=matching, reasons=(replace(reason, text=text),), remedy=None)
 
 

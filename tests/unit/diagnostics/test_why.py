@@ -692,8 +692,10 @@ def test_dataset_outside_demand_counts_before_submission_if_a_catalogue_has_it()
     ]
     assert explain_before_submit(job, groups, known, now=NOON).matching_sites == (CAM,)
     assert not explain_before_submit(job, groups, known, now=NOON, only_site=RAL).could_run
-    unhydrated = [replace(groups[0], generation=None)]
-    assert not explain_before_submit(job, unhydrated, known, now=NOON).could_run
+    unhydrated = replace(groups[0], generation=None, slots=5)
+    assert not explain_before_submit(job, [unhydrated], known, now=NOON).could_run
+    (at,) = explain_before_submit(job, [groups[0], unhydrated], known, now=NOON).sites
+    assert (at.slots, at.matching_slots) == (6, 1)
     lacking = explain_before_submit(job, groups, beliefs(demanded=()), now=NOON)
     assert lacking.remedy == f"the daemon finds {L1} once a job names it"
 
