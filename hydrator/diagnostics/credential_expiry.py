@@ -17,7 +17,7 @@ from enum import StrEnum
 from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.text import format_duration
-from hydrator.domain.untrusted import claims_of
+from hydrator.domain.untrusted import claims_of, valid_time
 
 RENEWAL_LIFE_DIVISOR = 10
 """An operator must renew a credential once less than 1/10 of its lifetime is left."""
@@ -80,8 +80,8 @@ class Credential:
 def parse_token(name: str, docs_section: str, text: str) -> Credential | None:
     """Parse the JWT in *text* (RFC 7519); return None if *text* is not a JWT, or a JWT that never expires."""
     claims = claims_of(text.strip())
-    until = _to_datetime(claims.get("exp"))
-    since = _to_datetime(claims.get("iat")) or _to_datetime(claims.get("nbf"))
+    until = valid_time(claims.get("exp"))
+    since = valid_time(claims.get("iat")) or valid_time(claims.get("nbf"))
     return Credential(name, docs_section, Renewer.OPERATOR, until, since) if until else None
 
 
@@ -95,7 +95,7 @@ def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
         claims = claims_of(line) if line and not line.startswith("#") else {}
         pool = claims.get("iss")
         if isinstance(pool, str) and pool.isprintable():
-            times = _to_datetime(claims.get("exp")), _to_datetime(claims.get("iat"))
+            times = valid_time(claims.get("exp")), valid_time(claims.get("iat"))
             by_pool.setdefault(pool[:100], []).append(times)
     credentials = []
     for pool, tokens in sorted(by_pool.items()):
@@ -161,9 +161,3 @@ def _asn1_time(tag: int, text: bytes) -> datetime:
     elif tag != _TIME:
         raise ValueError("not an ASN.1 time")
     return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-
-
-def _to_datetime(value: object) -> datetime | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 37:
-        return None
-    return from_unix(value)

@@ -79,14 +79,26 @@ def _check_sites(
             f"{len(homeless)} of the slots name no site: {name_list(homeless)}",
             f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
         )
-    unknown_sites = slot_sites - sites
-    if unknown_sites and failed_subjects.isdisjoint(catalogue.name for catalogue in inputs.catalogues):
+    if not failed_subjects.isdisjoint(catalogue.name for catalogue in inputs.catalogues):
+        return
+    same_name = (
+        "if one of them has storage, use the same site name in the catalogue (the RSE's site attribute"
+        " or [catalogue.rse_sites]) and in the hook's --site"
+    )
+    served = {site_of(slot, inputs.slot_attributes) for slot in slots if slot.get(contract.AS_OF) is not None}
+    if reading := (slot_sites - sites) & served:
         yield advice(
             "slots",
-            f"no catalogue lists the sites {name_list(unknown_sites)}: they have slots and no storage, so"
+            f"no catalogue lists the sites {name_list(reading)}: they have slots and no storage, so"
             " their jobs read from elsewhere",
-            "if one of them has storage, use the same site name in the catalogue (the RSE's site attribute"
-            " or [catalogue.rse_sites]) and in the hook's --site",
+            same_name,
+        )
+    if bare := slot_sites - sites - served:
+        yield advice(
+            "slots",
+            f"no catalogue lists the sites {name_list(bare)}, and their slots have no attributes: jobs with"
+            " datasets may not read from elsewhere there",
+            f"install the hook there: docs/operators/glideins.md; {same_name}",
         )
 
 

@@ -276,7 +276,7 @@ def _find_reason_of_absence(
     if elsewhere:
         text = f"{did} is not at this site; it is at {shorten_list(elsewhere)}"
         return MissingReason.ELSEWHERE, text, ()
-    if did not in knowledge.demanded_dids | knowledge.queried_dids:
+    if did not in knowledge.demanded_dids and did not in knowledge.queried_dids:
         text = "the daemon does not poll this dataset yet; its next cycle finds the datasets of new jobs"
         return MissingReason.NOT_IN_DEMAND, f"{did}: {text}", ()
     near = knowledge.similar_names.get(did, ())

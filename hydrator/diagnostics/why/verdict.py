@@ -167,13 +167,15 @@ def wait_text(
         return _auto_wait_text(job, groups, knowledge, now)
     if job.any_after is None:
         return "the job runs only at sites with all its data (DataLocality = require)"
-    at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
-    left = job.any_after - to_unix(now)
+    return _end_of_wait_text(job, job.any_after, now, "the job", "insists on")
+
+
+def _end_of_wait_text(job: JobFacts, any_after: int, now: datetime, subject: str, verb: str) -> str:
+    """Return until when *subject*, the job, needs its data, or since when it may run anywhere."""
+    at, left = f"{nearest_moment(any_after):%Y-%m-%d %H:%M} UTC", any_after - to_unix(now)
     if left > 0:
-        return (
-            f"the job insists on its data until {at} (for {format_duration(left)}), then it may run anywhere"
-        )
-    return f"the job may run anywhere since {at} ({format_duration(-left)} ago){_spent_wait_text(job)}"
+        return f"{subject} {verb} its data until {at} (for {format_duration(left)}), then it may run anywhere"
+    return f"{subject} may run anywhere since {at} ({format_duration(-left)} ago){_spent_wait_text(job)}"
 
 
 def _spent_wait_text(job: JobFacts) -> str:
@@ -261,9 +263,4 @@ def _unpaced_text(job: JobFacts, knowledge: DaemonKnowledge | None, now: datetim
     head = "no daemon paces the reads of the job" + (f" ({reason})" if reason else "")
     if job.any_after is None:
         return head
-    left = job.any_after - to_unix(now)
-    at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
-    if left <= 0:
-        ago = format_duration(-left)
-        return f"{head}: it may run anywhere since {at} ({ago} ago){_spent_wait_text(job)}"
-    return f"{head}: it needs its data until {at} (for {format_duration(left)}), then it may run anywhere"
+    return _end_of_wait_text(job, job.any_after, now, f"{head}: it", "needs")

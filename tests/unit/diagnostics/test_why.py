@@ -129,12 +129,6 @@ def test_job_that_waiting_jobs_of_its_owner_starve_is_told_so_with_the_cures(idl
     assert words in answer.verdict
 
 
-def test_claimed_slot_does_not_match():
-    answer = explain(JOB, [slots(FINE, state="Claimed")], None, now=NOON)
-    assert not answer.could_run
-    assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.BUSY]
-
-
 def test_site_without_a_path_has_the_cause_path():
     clause = Clause(
         "identicalMember((TARGET.DataLocalitySite), MY.DataLocalityPathSites) =?= true", "false", "false"
@@ -524,18 +518,22 @@ def test_busy_slot_without_the_data_needs_both_remedies():
     assert answer.remedy == f"{L1} arrives (STAGING) and a slot becomes free (then the job matches at CAM)"
 
 
-def test_state_has_its_fraction_and_meaning():
-    assert (
-        lacking(told=SlotDatasetState(False, "STAGING", 0.409)).text == f"{L1} is STAGING 40 % (on its way)"
-    )
-    assert lacking(told=SlotDatasetState(False, "STUCK")).reason is MissingReason.STATE
-
-
-def test_stale_fact_has_its_age_and_the_jobs_limit():
-    one = lacking(told=SlotDatasetState(False, "AVAILABLE", None, to_unix(NOON - 7 * HOUR)))
-    assert one.reason is MissingReason.STALE
-    assert "7 h ago; the job accepts no fact older than 5 h 45 min" in one.text
-    assert lacking(told=SlotDatasetState(False, "AVAILABLE")).reason is MissingReason.NO_AGE
+@pytest.mark.parametrize(
+    ("state", "reason", "text"),
+    [
+        (("STAGING", 0.409), MissingReason.STATE, f"{L1} is STAGING 40 % (on its way)"),
+        (("STUCK",), MissingReason.STATE, f"{L1} is STUCK (its rule is stuck: ask the rule's owner)"),
+        (
+            ("AVAILABLE", None, to_unix(NOON - 7 * HOUR)),
+            MissingReason.STALE,
+            f"{L1} was AVAILABLE 7 h ago; the job accepts no fact older than 5 h 45 min: find",
+        ),
+        (("AVAILABLE",), MissingReason.NO_AGE, f"the slot ads list {L1} as AVAILABLE, but without the time"),
+    ],
+)
+def test_state_in_the_slot_ad_has_its_reason_and_meaning(state, reason, text):
+    one = lacking(told=SlotDatasetState(False, *state))
+    assert (one.reason, one.text[: len(text)]) == (reason, text)
 
 
 def test_slot_without_attributes_is_called_unhydrated():
@@ -969,14 +967,6 @@ def test_brief_row_of_the_queue_is_summed_up_only():
     assert (len(found.answers), found.summary.job_kinds, found.summary.by_status) == (1, 1, {"idle": 3})
 
 
-@pytest.mark.parametrize(
-    ("words", "site"), [(["178", "179"], None), (["178"], "UK"), (["L1", "178.0"], None), (["178.0"], "UK")]
-)
-def test_number_is_a_job_and_never_a_dataset_of_the_default_scope(words, site):
-    with pytest.raises(ConfigError, match="is a job"):
-        parse_words(words, site, "lofar")
-
-
 def test_site_that_nobody_knows_is_refused_with_the_known_ones():
     known = beliefs(RAL={L1: fact(DatasetState.AVAILABLE)})
     pool = FakePool()
@@ -993,7 +983,21 @@ def test_unsubmitted_job_is_not_submitted_again():
     assert answer.remedy == "submit the job with a dataset name that exists"
 
 
-def test_words_are_one_job_or_datasets():
-    assert parse_words(["178"], None, "lofar") == ((178, None), [])
-    assert parse_words(["178.3"], None, "lofar") == ((178, 3), [])
-    assert parse_words(["L2", "lofar:L1", "lofar:178"], "UK", "lofar") == (None, ["lofar:178", L1, L2])
+@pytest.mark.parametrize(
+    ("words", "site", "parsed"),
+    [
+        (["178"], None, ((178, None), [])),
+        (["178.3"], None, ((178, 3), [])),
+        (["L2", "lofar:L1", "lofar:178"], "UK", (None, ["lofar:178", L1, L2])),
+        (["178", "179"], None, None),
+        (["178"], "UK", None),
+        (["L1", "178.0"], None, None),
+        (["178.0"], "UK", None),
+    ],
+)
+def test_words_are_one_job_or_datasets_and_a_number_is_a_job(words, site, parsed):
+    if parsed:
+        assert parse_words(words, site, "lofar") == parsed
+        return
+    with pytest.raises(ConfigError, match="is a job"):
+        parse_words(words, site, "lofar")

@@ -229,6 +229,14 @@ def test_check_of_a_healthy_installation_has_no_advice(tmp_path):
             "--site",
         ),
         (
+            Pool(
+                slots_there=[slot(site="MARS", DataLocalityAsOf=None, DataLocalitySource=None, Start="true")]
+            ),
+            Level.ADVICE,
+            "MARS, and their slots have no attributes: jobs with datasets may not read from elsewhere there",
+            "install the hook there: docs/operators/glideins.md; if",
+        ),
+        (
             Pool(slots_there=[slot(), slot("slot2@a", Start="Owner", SlotBrokenReason="Not enough GPUs")]),
             Level.ADVICE,
             "1 slot broken, slot2@a: Not enough GPUs",
