@@ -43,21 +43,9 @@ class _SubmitCommands(LazyGroup):
 
     prefix = "submit "
     table: ClassVar = {
-        "rapthor": (
-            ".commands.submit.rapthor.command:command",
-            "Turn a Rapthor parset into a job that runs where its measurement sets are.",
-        ),
-        "wrap": (
-            ".commands.submit.wrap:wrap",
-            (
-                "Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with that"
-                " command's status."
-            ),
-        ),
-        "filter": (
-            ".commands.submit.wrap:filter_file",
-            "Print a submit file or a DAG file with RequiredDatasets added.",
-        ),
+        "rapthor": (".commands.submit.rapthor.command:command", "Turn a Rapthor parset into a job."),
+        "wrap": (".commands.submit.wrap:wrap", "Run condor_submit with RequiredDatasets added."),
+        "filter": (".commands.submit.wrap:filter_file", "Print a submit or DAG file with RequiredDatasets."),
         "wrapper": (".commands.submit.wrapper:wrapper", "Print the job wrapper."),
         "toil-shim": (".commands.submit.toil:toil_shim", "Print a toil-cwl-runner for Rapthor."),
     }

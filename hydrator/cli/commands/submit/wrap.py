@@ -87,7 +87,7 @@ def filter_file(
     gpu: GpuOption = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
-    """Print a submit file or a DAG file with RequiredDatasets added."""
+    """Print a submit or DAG file with RequiredDatasets."""
     options = DatasetOptions(datasets or (), datasets_file, from_inputs, config, gpu or ())
     text = sys.stdin.buffer.read() if str(file) == "-" else read_input_file(file)
     origin = "standard input" if str(file) == "-" else str(file)
@@ -120,8 +120,9 @@ def wrap(
         ),
     ] = False,
 ) -> None:
-    """Run condor_submit or condor_submit_dag with RequiredDatasets added; exit with that command's status.
+    """Run condor_submit with RequiredDatasets added.
 
+    It also runs condor_submit_dag, and exits with that command's status.
     A submit file stays unchanged: condor_submit gets the new lines by -append.
     For a DAG, the command submits a copy, NAME.hydrator.dag, in the same folder. DAGMan may read this copy
     until the DAG ends. So an existing copy never changes: a copy with other datasets is NAME.2.hydrator.dag.

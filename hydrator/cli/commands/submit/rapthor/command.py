@@ -25,8 +25,9 @@ from .run import prepare_run
 
 
 def submit_rapthor(options: RapthorOptions) -> None:
-    """Turn a Rapthor parset into a job that runs where its measurement sets are.
+    """Turn a Rapthor parset into a job.
 
+    The job runs where its measurement sets are.
     Without -o and --submit, the command prints a submit description. With -o or --submit, the command
     writes a new folder, named after the parset and the time, in the folder of -o or in the current folder.
     With --submit, the command also submits the job. The command never replaces an existing file.
