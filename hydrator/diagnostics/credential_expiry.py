@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from hydrator.domain.model import from_unix
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.text import format_duration
 from hydrator.domain.untrusted import claims_of, valid_time
