@@ -18,7 +18,6 @@ import selectors
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -272,7 +271,6 @@ class CommandStager:
         self.name = name
         self._words, self._max_bytes = words, max_bytes
         self._call_limit, self._read_limit = call_limit, read_limit
-        self._one_at_a_time = threading.Lock()
 
     def close(self) -> None:
         """Do nothing: a run ends at its time limit."""
@@ -336,10 +334,5 @@ class CommandStager:
         return result.output
 
     def _run(self, action: str, limit: timedelta, **values: object) -> CommandResult:
-        if not self._one_at_a_time.acquire(timeout=limit.total_seconds()):
-            return CommandResult(None, problem="another run of the command has not ended")
-        try:
-            text = json.dumps({"version": VERSION, "action": action, **values}, sort_keys=True)
-            return run_command(self._words, text.encode() + b"\n", limit, self._max_bytes)
-        finally:
-            self._one_at_a_time.release()
+        text = json.dumps({"version": VERSION, "action": action, **values}, sort_keys=True)
+        return run_command(self._words, text.encode() + b"\n", limit, self._max_bytes)

@@ -5,6 +5,7 @@ comment names us. The stager (see the port ``Stager``) relies on these propertie
 
 * Rucio has one rule for each DID, account, RSE expression and number of copies, also for up to an hour after
   a deletion: it refuses a second one as a duplicate, and the stager then renews the one that exists;
+* Rucio 41.5 cannot finish a rule on a single file that notifies of its progress: ours notify nobody;
 * at the end of a rule Rucio may delete files that no other rule keeps, also files that were there before the
   rule. So no rule is added where files have no rule and never had one;
 * a rule that is set to SUSPENDED goes on moving files, unless its transfers are cancelled. This would cancel
@@ -275,6 +276,7 @@ def parse_rule(row: Record, call: str, pool: str, account: str) -> ExistingRule:
     done, moving, stuck = (max(0, each) for each in locks if each is not None)  # Rucio's can be negative
     state, child = request_state(rule.state, rule.error), row.get("child_rule_id")
     reason, since = _REASONS.get(state, ""), read_time(row, "stuck_at", call)
+    is_halted = rule.state in {"STUCK", "WAITING_APPROVAL"}
     ours = _read_comment(row.get("comments"), pool) if rule.account == account else None
     kind, site = ours or (StagingKind.STAGE, Site(""))
     return ExistingRule(
@@ -288,7 +290,7 @@ def parse_rule(row: Record, call: str, pool: str, account: str) -> ExistingRule:
         kind=kind,
         is_whole=state is RequestState.DONE or done > 0 == moving == stuck,
         expires_at=rule.expires_at,
-        stuck_since=(since or read_time(row, "created_at", call)) if rule.state == "STUCK" else None,
+        stuck_since=(since or read_time(row, "created_at", call)) if is_halted else None,
         files_done=done,
         files=done + moving + stuck or None,
         bytes=int(read_amount(row, "bytes", call)) or None,
@@ -652,7 +654,6 @@ class RucioStager:
             "rse_expression": storage,
             "lifetime": lifetime,
             "grouping": "DATASET",
-            "notify": "P",
             "activity": self.options.activity,
             "source_replica_expression": self._storages.source_expression(order, storage),
             "ignore_availability": order.kind is StagingKind.PIN,

@@ -110,7 +110,7 @@ class ExistingRule:
         is_whole: whether it holds *did* at *storage*, and all files are there. A rule can move other datasets
             of its container, or be suspended, while this one is whole.
         expires_at: the end of the rule; None: never. A catalogue may list a rule after its end.
-        stuck_since: since when it is stuck, if it is.
+        stuck_since: since when it is stuck, or waits for approval, if it does.
         files_done: its files on disk.
         files: all its files; None: not known.
         bytes: the size of its data; None: not known.

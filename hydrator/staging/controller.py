@@ -215,6 +215,8 @@ class StagingController:
             error = StagingFailed(one.catalogue, self.bugs.report(f"staging at {one.catalogue}", raised))
         now = self.clock()
         one = replace(one, called_at=now, problem=error.reason if error else "")
+        if write.verb == "renew" and one.expires_at and one.expires_at <= now:
+            one = replace(one, renewed_late_at=now)
         if error is None:
             one = replace(one, granted_seconds=None, cancelled_at=now if write.verb == "cancel" else None)
         elif isinstance(error, StagingRefused) and write.verb == "ask":

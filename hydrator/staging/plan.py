@@ -12,7 +12,7 @@ container's rule that still moves another dataset keeps this one, too.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -37,8 +37,7 @@ PIN_LIFETIME = 2 * DAY
 _RULES_AGE = timedelta(minutes=15)
 """Age up to which the rules of data that is there serve for a plan; those that end soon are always read."""
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
-ExpectedSeconds = Callable[[Site, Mapping[Did, int]], float | None]
-"""The seconds until datasets of these sizes (bytes) could be at a site; None if no rate is known."""
+_HALTED = frozenset({RequestState.STUCK, RequestState.UNAPPROVED})
 
 
 @dataclass
@@ -179,7 +178,7 @@ def make_plan(
     ]
     if view is None:
         return Plan(tuple(upkeep))
-    planner = _Planner(view, table, catalogues, settings, now, transfer_seconds(view, rates))
+    planner = _Planner(view, table, catalogues, settings, now, rates)
     oldest_first = sorted(
         find_seen(needs, view), key=lambda one: (one.jobs.queued_since, one.dids, one.jobs.example)
     )
@@ -283,27 +282,6 @@ def find_endangered(needs: Iterable[LiveNeed], view: DataView, table: Table) -> 
     )
 
 
-def transfer_seconds(view: DataView, rates: RateLookup | None) -> ExpectedSeconds:
-    """Return a function that estimates the seconds to bring datasets to a site, one after the other.
-
-    The source of a dataset is the site with the best rate, of those that have it on disk, else on tape.
-    """
-
-    def estimate(site: Site, sizes: Mapping[Did, int]) -> float | None:
-        seconds = 0.0
-        for did, size in sizes.items():
-            on_disk = view.sites_with(did, DatasetState.AVAILABLE)
-            sources = on_disk or view.sites_with(did, DatasetState.NEARLINE)
-            known = [rates.rate(source, site) for source in sources] if rates else []
-            best = max((rate.bytes_per_second for rate in known if rate), default=0.0)
-            if best <= 0:
-                return None
-            seconds += size / best
-        return seconds
-
-    return estimate
-
-
 @dataclass
 class _Planner:
     """A planner for one step. Each request is reserved before the next is looked at, so all keep the limits.
@@ -312,7 +290,7 @@ class _Planner:
 
     Args:
         catalogues: their facts, in the order of the configuration.
-        expected_seconds: estimates transfers.
+        rates: the present rates between sites.
     """
 
     view: DataView
@@ -320,7 +298,7 @@ class _Planner:
     catalogues: Sequence[CatalogueFacts]
     settings: StagingSettings
     now: datetime
-    expected_seconds: ExpectedSeconds
+    rates: RateLookup | None
     batches: list[Batch] = field(default_factory=list)
     joined: dict[tuple[Did, Site], str] = field(default_factory=dict)
 
@@ -395,8 +373,12 @@ class _Planner:
             for site in self.settings.allowed_sites(facts.name)
             if not bound or site in bound
         ]
-        for site, did in bound.items() if not places else ():
-            return NotAsked.of(one, f"{did} is on its way to {site}, where no data may be requested", site)
+        for site, did in bound.items():
+            lack = "" if places else ", where no data may be requested"
+            if site not in (one.jobs.matching_sites or ()):
+                lack = ", which does not match the rest of the jobs' requirements"
+            if lack:
+                return NotAsked.of(one, f"{did} is on its way to {site}{lack}", site)
         if not places:
             return NotAsked.of(one, "no catalogue that answers is switched on for requests")
         refusals = []
@@ -428,12 +410,12 @@ class _Planner:
         """Return how good *site* is for all datasets of *one*; the smallest is the best."""
         missing = [did for did in one.dids if not self.view.is_whole(did, site)]
         sizes = {did: facts.sizes[did] for did in missing if did in facts.sizes and did in facts.rules}
-        seconds, space = self.expected_seconds(site, sizes), self._space_at(site, facts)
+        seconds, space = self._estimate_seconds(site, sizes), self._space_at(site, facts)
         return (
             len(sizes) < len(missing),
             sum(size for did, size in sizes.items() if self._find_tape(did, site) not in {None, site}),
             sum(size * (1 - self.view.fraction(did, site)) for did, size in sizes.items()),
-            float("inf") if seconds is None else seconds,
+            seconds,
             self._usage.site[site] - (space if isinstance(space, int) else 0),
         )
 
@@ -469,6 +451,20 @@ class _Planner:
         self._reserve(batch)
         self.joined.update(joined)
         return None, True
+
+    def _estimate_seconds(self, site: Site, sizes: Mapping[Did, int]) -> float:
+        """Return the seconds to bring datasets to *site*, one after the other; infinite if a rate is unknown.
+
+        The source of a dataset is the site with the best rate, of those that have it on disk, else on tape.
+        """
+        seconds = 0.0
+        for did, size in sizes.items():
+            on_disk = self.view.sites_with(did, DatasetState.AVAILABLE)
+            sources = on_disk or self.view.sites_with(did, DatasetState.NEARLINE)
+            known = [self.rates.rate(source, site) for source in sources] if self.rates else []
+            best = max((rate.bytes_per_second for rate in known if rate), default=0.0)
+            seconds += size / best if best > 0 else float("inf")
+        return seconds
 
     def _space_at(self, site: Site, facts: CatalogueFacts) -> int | str | None:
         """Return the free bytes at *site*, before those on their way arrive; None or a text if unknown."""
@@ -508,16 +504,17 @@ class _Planner:
                 text = f"the rule {whole.id} of {whole.account} says that {did} is complete at {site}"
                 return joined, [], f"{text}, but its replicas are not"
             if rule := next((each for each in others if self._is_joinable(each)), None):
-                stuck = f", which is stuck ({rule.reason})" if rule.state is RequestState.STUCK else ""
-                joined[did, site] = f"the rule {rule.id} of {rule.account}{stuck}"
+                why = f" ({rule.reason})" if rule.reason else ""
+                waits = f", which is {rule.state.value}{why}" if rule.state in _HALTED else ""
+                joined[did, site] = f"the rule {rule.id} of {rule.account}{waits}"
             else:
                 wanted.append(did)
         return joined, wanted, ""
 
     def _is_joinable(self, rule: ExistingRule) -> bool:
-        """Return whether *rule* may still bring its data: one that is stuck for a day may not."""
-        if rule.state is RequestState.STUCK:
-            return rule.stuck_since is not None and self.now - rule.stuck_since < STUCK_AFTER
+        """Return whether *rule* may still bring its data: not if it is stuck or not approved for a day."""
+        if rule.state in _HALTED and rule.stuck_since:
+            return self.now - rule.stuck_since < STUCK_AFTER
         return rule.is_whole or rule.state in _ON_THE_WAY or rule.state is RequestState.UNAPPROVED
 
     def _explain_excess(self, site: Site, size: int, *, is_pin: bool = False) -> str:

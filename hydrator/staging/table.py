@@ -10,6 +10,7 @@ is listed                        it counts, also after its end: Rucio may keep a
 is listed with an earlier end    somebody wants it to end: it is not renewed
 is not listed, before its end    an approver denied it, or an admin deleted it: closed for a day
 is not listed, after its end     its lifetime ended
+is not listed, renewed after it  the catalogue's cleaner had picked it before: it is asked again
 is listed, and not in the table  the table was lost: it gets a row, and counts
 ===============================  ==================================================================
 """
@@ -83,6 +84,8 @@ class Request:
         is_used: a job that needs the dataset ran at the site.
         called_at: time of the last call.
         granted_seconds: lifetime that the catalogue gave after the last call; null: not seen yet.
+        renewed_late_at: time of a renewal after its end, which may not save it from the catalogue's cleaner;
+            null: none.
         cancelled_at: time of the call that ended it; null: none.
         job_count: jobs that need the dataset.
         wanted_at: last time at which a schedd listed such a job.
@@ -119,6 +122,7 @@ class Request:
     is_used: bool = False
     called_at: datetime | None = None
     granted_seconds: int | None = None
+    renewed_late_at: datetime | None = None
     cancelled_at: datetime | None = None
     job_count: int = 0
     wanted_at: datetime | None = None
@@ -416,7 +420,8 @@ def _end(table: Table, one: Request, now: datetime) -> Request:
     ended = replace(one, ended_at=now)
     if one.closed_until:
         return ended
-    if one.cancelled_at or (one.expires_at is not None and one.expires_at <= now + _TOLERANCE):
+    is_late = one.renewed_late_at is not None and now - one.renewed_late_at < HOUR
+    if one.cancelled_at or is_late or (one.expires_at is not None and one.expires_at <= now + _TOLERANCE):
         return replace(ended, reason="cancelled" if one.cancelled_at else "its lifetime ended")
     return table.close(ended, now, RefusalKind.OTHER, VANISHED)
 

@@ -38,7 +38,9 @@ from testbed.faults import (
 from testbed.patience import PATIENCE, wait_for
 from tests.contracts.stager import CAM, LIFETIME, RAL, make_order
 from tests.contracts.test_rucio_stager import STORAGES, add_other_account
+from tests.factories import HOUR, MINUTE
 from tests.rucio_contract import RucioTests, seeded, utc_now
+from tests.staging_world import TERABYTE, Clock, StagingWorld, need, policy
 
 __all__ = ["seeded"]
 pytestmark = pytest.mark.rucio
@@ -121,7 +123,7 @@ class TestRulesOfOurs(StagingTests):
         did = self.add()
         self.open_stager().request(make_order(did))
         [rule] = self.rules_on(did)
-        assert (rule["rse"], rule["activity"], rule["notification"]) == (DISK, "Staging", "PROGRESS")
+        assert (rule["rse"], rule["activity"], rule["notification"]) == (DISK, "Staging", "NO")
         assert (rule["copies"], rule["locked"], rule["purge"], rule["sources"]) == (1, False, False, None)
         assert rule["comment"].startswith(f"classad-hydrator stage for jobs at CAM [hydrator:{self.scope}:")
 
@@ -263,6 +265,117 @@ class TestPins(StagingTests):
         )
         pin = stager.request(self.pin(did, "CAM-FULL"))
         assert self.find(stager, pin).state is RequestState.DONE
+
+
+class RucioWorld(StagingWorld):
+    """The controller on a real Rucio: its stager, its catalogue, and the time of now."""
+
+    def __init__(self, tests: StagingTests, stager: RucioStager, **settings):
+        allowed = {"CAM": {"space_tb": 100}}
+        super().__init__(policy(sites=allowed, **settings))
+        self.stager, self.catalogue, self.clock = stager, tests.catalogue(), Clock(utc_now())
+        self.restart(fact_age=HOUR)
+
+    def _settle(self):
+        """Rucio says what is there."""
+
+
+class TestController(StagingTests):
+    """The controller and a real Rucio, step by step; its jobs match CAM only."""
+
+    @pytest.fixture
+    def open_world(self):
+        opened = []
+
+        def open_world(account=None, **settings):
+            opened.append(RucioWorld(self, self.open_stager(settings=account), **settings))
+            return opened[-1]
+
+        yield open_world
+        for world in opened:
+            world.catalogue.close()
+
+    def test_a_policy_that_cuts_lifetimes_is_read_back_and_told(self, open_world):
+        jobs = need(self.add(), sites=[CAM])
+        self.server.do("cut_lifetimes", account=self.other, seconds=3600)
+        try:
+            world = open_world(self.login_of_other())
+            world.step_with(jobs)
+            assert [one.state for one in world.table.requests] == [None]
+            world.step_with(jobs, need(self.add("L2"), sites=[CAM]))
+        finally:
+            self.server.do("cut_lifetimes", account=self.other, seconds=None)
+        [row] = world.overview.requests
+        assert "the catalogue gives a rule at CAM" in row.description
+        assert "jobs need the data for 6 h" in row.description
+        assert any("the catalogue gives a rule at CAM" in reason for reason in world.reasons)
+        assert len(world.table.requests) == 1
+
+    def test_a_cleaner_that_has_picked_a_rule_deletes_it_after_its_renewal_and_it_is_asked_again(
+        self, open_world
+    ):
+        did = self.add()
+        world = open_world(max_lifetime_days=60 / 86_400)
+        world.step_with(need(did, sites=[CAM]), after=MINUTE)
+        [first] = self.rules_on(did)
+        self.server.do("pass_time", did=did, seconds=61)
+        world.step(11 * MINUTE)
+        assert [verb for verb, *_ in world.audit] == ["ask", "renew"]
+        self.server.do("end_rules", did=did, rse=DISK)  # the cleaner does not look at the end again
+        assert self.rules_on(did) == []
+        world.step()
+        world.step()
+        [second] = self.rules_on(did)
+        assert second["id"] != first["id"]
+
+    def test_after_an_approver_denied_the_rule_of_another_account_the_data_is_requested(self, open_world):
+        did, world = self.add(), open_world()
+        theirs = self.server.do("replicate", did=did, rse=DISK, account=self.other, ask_approval=True)[0]
+        world.step_with(need(did, sites=[CAM]))
+        assert [rule["id"] for rule in self.rules_on(did)] == [theirs]
+        joined = world.overview.joined[f"{did} at CAM"]
+        assert joined.startswith(f"the rule {theirs} of {self.other}, which is waiting for approval")
+        self.server.do("deny_rule", rule=theirs)
+        world.step()
+        [rule] = self.rules_on(did)
+        assert rule["comment"].startswith("classad-hydrator stage for jobs at CAM")
+
+    def test_a_file_inside_an_archive_arrives_with_its_archive_by_one_rule(self, open_world):
+        did, world = Did(f"{self.scope}:inside"), open_world()
+        zipped = self.server.do("archive", did=did, rse="ORIGIN")
+        world.step_with(need(did, sites=[CAM]))
+        for _ in range(3):
+            world.step()
+        [rule] = self.rules_on(zipped)
+        assert [one.rule for one in world.table.requests] == [rule["id"]]
+        self.server.seed(("convey", {"rse": DISK}), ("abacus", {}))
+        [row] = world.step().requests
+        assert row.is_complete
+        assert [verb for verb, *_ in world.audit] == ["ask"]
+
+    def test_a_thousand_jobs_of_fifty_users_make_one_rule(self, open_world):
+        did, world = self.add(), open_world()
+        world.queue(*(need(did, user=f"u{n}@x", jobs=20, sites=[CAM]) for n in range(50)))
+        for _ in range(3):
+            world.step()
+        assert len(self.rules_on(did)) == 1
+        assert [(one.job_count, one.bytes) for one in world.table.requests] == [(1000, TERABYTE // 250)]
+
+    def test_a_rule_that_an_admin_deletes_is_not_made_again(self, open_world):
+        did, world = self.add(), open_world()
+        world.step_with(need(did, sites=[CAM]))
+        world.step()
+        [rule] = self.rules_on(did)
+        self.server.do("delete_rule", rule=rule["id"])
+        world.step()
+        assert (
+            "somebody has shortened its lifetime in the catalogue" in world.overview.requests[0].description
+        )
+        self.server.seed(("end_rule", {"rule": rule["id"]}), ("clean", {}))
+        for _ in range(3):
+            world.step()
+        assert self.rules_on(did) == []
+        assert "not asked again" in world.reasons[0]
 
 
 RULES_OF_OTHERS = {

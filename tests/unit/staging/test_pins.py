@@ -2,9 +2,8 @@
 
 import pytest
 
-from hydrator.domain.staging_ports import RequestState, StagingFailed, StagingKind
+from hydrator.domain.staging_ports import RequestState
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL
-from tests.memory_stager import Fault
 from tests.staging_world import DAY, StagingWorld, need, policy, run
 
 
@@ -82,25 +81,6 @@ def test_only_the_datasets_that_would_leave_are_pinned():
     assert world.pins == {(L1, CAM)}
 
 
-def test_pins_count_in_the_limit_of_all():
-    world = holding_world(policy(limits={"total_tb": 1}), L1=1, L2=1)
-    world.hold(L2, CAM, expires_at=NOON + 20 * HOUR)
-    world.step_with(run(L1, L2))
-    assert world.pins == set()
-    assert world.reasons == [
-        "not pinned: 2 TB at CAM would exceed the limit of 1 TB of all requests and pins"
-    ]
-
-
-def test_propose_shows_pins_and_sets_none():
-    world = holding_world(policy("propose"))
-    world.step_with(run(L1))
-    assert world.pins == set()
-    [row] = world.overview.planned
-    assert row.first.kind is StagingKind.PIN
-    assert row.description == "would pin 1 TB in 1 dataset at CAM; the mode is propose"
-
-
 def test_data_that_was_not_seen_for_a_moment_is_pinned_as_soon_as_it_is_seen():
     world = holding_world()
     world.catalogue.unseen_reasons = {L1: "timeout"}
@@ -145,16 +125,6 @@ def test_a_job_that_starts_where_the_rule_ends_soon_is_pinned_in_time(ends_in):
     assert world.pins == set()
     world.step_with(run(L1, site=CAM))
     assert world.pins == {(L1, CAM)}
-
-
-def test_a_pin_without_an_answer_is_repeated_before_the_data_leaves():
-    world = holding_world(ends_in=12 * MINUTE)
-    world.stager.faults["request"] = [Fault(StagingFailed("rucio", "connection refused"))] * 2
-    world.queue(run(L1))
-    for _ in range(10):
-        world.step()
-    assert world.pins == {(L1, CAM)}
-    assert world.stager.calls.count("request") == 3
 
 
 def test_rules_of_data_that_is_kept_are_read_every_quarter_of_an_hour():
