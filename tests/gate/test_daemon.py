@@ -1,8 +1,10 @@
 """`hydrator run` as a process: its start, its signals, its end, and HTTPS. No pool is needed."""
 
 import json
+import os
 import signal
 
+import httpx
 import trustme
 
 from testbed.patience import wait_for
@@ -30,9 +32,20 @@ def test_daemon_after_kill_9_serves_at_once_and_no_generation_goes_back(daemon):
     before = daemon.generation()
     daemon.end(signal.SIGKILL)
     (daemon.folder / "catalogue.json").unlink()  # the catalogue is away when it starts again
-    daemon.start()
-    assert 'AvailableDatasets = {"lofar:L1"}' in daemon.ad()
+    pipe = daemon.folder / "state" / "orders" / "1-test.json"
+    os.mkfifo(pipe)  # the first cycle opens it and waits for a writer
+    daemon.start(ready=False)
+
+    def first_answer() -> httpx.Response | None:
+        try:
+            return daemon.get("/v1/sites/CAM/ad")
+        except httpx.TransportError:
+            return None
+
+    assert 'AvailableDatasets = {"lofar:L1"}' in wait_for(first_answer, 20, "an answer").text
     assert daemon.generation() == before
+    with pipe.open("w"):
+        pipe.unlink()
     daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
     wait_for(lambda: "lofar:L2" in daemon.ad(), 10, "the next change")
     assert daemon.generation() > before
