@@ -57,14 +57,15 @@ class SiteRow:
     """One site in the list of the overview.
 
     ``troubles`` are reasons to look at the site, each in a word or two. ``rank`` sorts the list: the worst
-    trouble first, then sites with stuck datasets, then the smallest share of complete datasets.
+    trouble first, then sites with unreadable, with stuck datasets, then the smallest share of complete ones.
     """
 
     site: SiteView
     bar: Sequence[tuple[str, float, float]]
     datasets: str
-    staging_count: int
+    unreadable_count: int
     stuck_count: int
+    staging_count: int
     troubles: Sequence[str]
     rank: tuple[int, float, Site]
 
@@ -73,14 +74,14 @@ class SiteRow:
         """Build the row of *site*."""
         states, as_of = site.states or {}, site.as_of
         late_at = to_unix(now - max_age / LATE_PART)
+        unreadable_count = states.get(DatasetState.UNAVAILABLE, 0)
         stuck_count = states.get(DatasetState.STUCK, 0)
         troubles = {
             "held": site.loss is not None,
             "no ad": site.generation is None,
             "late": as_of is None or as_of < late_at,
-            "unreadable": DatasetState.UNAVAILABLE in states,
         }
-        severity = [*troubles.values(), stuck_count > 0, True].index(True)
+        severity = [*troubles.values(), unreadable_count > 0, stuck_count > 0, True].index(True)
         datasets, share = "not read" if site.states is None else "none", math.inf
         if total := sum(states.values()):
             complete = states.get(DatasetState.AVAILABLE, 0)
@@ -89,8 +90,9 @@ class SiteRow:
             site,
             build_state_bar(states),
             datasets,
-            states.get(DatasetState.STAGING, 0),
+            unreadable_count,
             stuck_count,
+            states.get(DatasetState.STAGING, 0),
             [word for word, is_true in troubles.items() if is_true],
             (severity, share, site.site),
         )

@@ -158,7 +158,7 @@ def test_sites_have_one_row_each_and_the_worst_comes_first():
         "HELD 2/2 held 0 s",
         "NO-AD 1/2 no ad ↻ 1 staging 0 s",
         "LATE 2/2 late 2 h",
-        "DOWN 1/2 unreadable 0 s",
+        "DOWN 1/2 ⊘ 1 unreadable 0 s",
         "STUCK 1/2 ✖ 1 stuck 0 s",
         "HALF 1/2 ↻ 1 staging 2 h",
         "WHOLE 2/2 0 s",
