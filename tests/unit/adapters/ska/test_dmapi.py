@@ -385,7 +385,11 @@ def test_a_pause_longer_than_the_query_ends_it_at_once():
 
 
 @pytest.mark.outside
-@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("")])
+@pytest.mark.parametrize(
+    "error",
+    [httpx.ConnectError("refused"), httpx.ReadTimeout(""), httpx.RemoteProtocolError("cut"),
+     httpx.DecodingError("gzip")],
+)  # fmt: skip
 def test_a_failed_connection_is_unreachable(error):
     with pytest.raises(CatalogueUnreachable):
         answering(error).get("/x")
