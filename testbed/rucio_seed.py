@@ -138,6 +138,13 @@ def add_rse(
 
 
 @command
+def set_rse_attribute(session, rse, key, value):
+    from rucio.core.rse import add_rse_attribute
+
+    add_rse_attribute(rse_id=_rse_id(session, rse), key=key, value=value, session=session)
+
+
+@command
 def set_rse(session, rse, **properties):
     """Change properties of a storage element, such as availability_read."""
     from rucio.core.rse import update_rse

@@ -476,9 +476,13 @@ class Laws:
         return age <= self._fresh_seconds + extra
 
     def _check_shown(self) -> None:
-        """What the daemon shows over HTTP is what the publishers have (decision 8)."""
+        """What the daemon shows over HTTP is what the publishers have (decision 8).
+
+        A daemon without its state and without any schedd has no cycle: it would empty all ads.
+        """
         world = self._world
-        well = all(self._is_well(f"publisher {name}") for name in ("file", "http", "collector"))
+        parts = ("publisher file", "publisher http", "publisher collector", "schedds")
+        well = all(map(self._is_well, parts))
         if not self._is_settled() or not well:
             return
         for site in world.section("sites").get("retired", ()):
