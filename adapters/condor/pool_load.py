@@ -30,8 +30,8 @@ from hydrator.domain.untrusted import MAX_UNIX_SECONDS, valid_integer, valid_num
 
 from .bindings.client import CondorClient, QueueClient
 from .bindings.library import NOT_DYNAMIC_SLOT, job_order
+from .job_history import ReportBuffer
 from .schedd_rounds import SiteRounds
-from .schedds import ReportBuffer
 
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """The resources of a slot. For a partitionable slot these are the free amounts; ``TotalSlotCpus`` is all."""

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.job_history import BufferedMisses, ReportBuffer, ScheddHistory, WrapperReports
 from adapters.condor.pool_load import CondorPool, ScheddClusters
-from adapters.condor.schedds import BufferedMisses, ReportBuffer, ScheddHistory, WrapperReports
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings
 from hydrator.config.daemon import HTCondorSettings, SitesSettings

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from adapters.condor.schedds import TransferRecords
+from adapters.condor.job_history import TransferRecords
 from hydrator.config import Settings
 from hydrator.domain.ads import contract
 from hydrator.domain.model import Site

@@ -9,8 +9,8 @@ import pytest
 
 from adapters.condor import CondorClient
 from adapters.condor.bindings.schedd_calls import _slot_of, find_clock_error
+from adapters.condor.job_history import ReportBuffer
 from adapters.condor.pool_load import RESOURCES, SLOT_ATTRIBUTES, CondorPool, ScheddClusters
-from adapters.condor.schedds import ReportBuffer
 from hydrator.domain.ads.openings import MAX_LANE
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen, from_unix

@@ -14,7 +14,13 @@ from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.overview.saved import Status
 from hydrator.domain.model import Did, to_unix
 from hydrator.domain.redaction import escape_unprintable
-from hydrator.domain.text import comma_separated, format_bytes, format_duration, format_time
+from hydrator.domain.text import (
+    comma_separated,
+    format_bytes,
+    format_duration,
+    format_percent,
+    format_time,
+)
 from hydrator.domain.text import format_count as counted
 from hydrator.domain.units import UnixTime
 from hydrator.reconcile.demand import describe_withheld_key
@@ -230,17 +236,15 @@ def _dataset_cells(row: DatasetView, now: datetime) -> Iterable[tuple[str, ...]]
         nothing = "not known" if row.unseen else "nowhere"
         yield (*dataset, "-", nothing if row.demanded else "not asked", "", note)
     for fact in row.sites:
-        fraction = "" if fact.fraction is None else f" {fact.fraction:.0%}"
-        yield (*dataset, fact.site, fact.state + fraction, _ago(fact.as_of, now), note)
+        yield (*dataset, fact.site, fact.state + format_percent(fact.fraction), _ago(fact.as_of, now), note)
 
 
 def print_provenance(rows: Iterable[DatasetSource], now: datetime) -> None:
     """Print the sources of datasets' states."""
     cells = []
     for row in rows:
-        fraction = "" if row.fraction is None else f" {row.fraction:.0%}"
         why = row.why + (f"; since then: {row.unseen}" if row.unseen and row.site else "")
-        place = (row.site or "-", (row.state or "") + fraction, _ago(row.as_of, now, ""))
+        place = (row.site or "-", (row.state or "") + format_percent(row.fraction), _ago(row.as_of, now, ""))
         cells.append((row.did, row.catalogue, *place, row.storage, row.call, why))
     print_table(("dataset", "catalogue", "site", "state", "read", "storage", "by", "why"), cells)
 

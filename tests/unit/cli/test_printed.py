@@ -218,6 +218,14 @@ def test_unknown_name_is_shown_with_the_nearest_known_one(capsys):
     assert f"no site has 1 demanded dataset, for example {TYPO}: check the spelling" in text
 
 
+def test_a_share_is_rounded_down(capsys):
+    almost = DatasetRecord(NOON, {Site("UK"): Fact(DatasetState.PARTIAL, NOON, 0.997)})
+    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {RIGHT: almost})
+    _, rows = cycle_of(RIGHT, memories={"rucio": memory})
+    show.print_datasets(rows, NOON)
+    assert "PARTIAL 99 %" in " ".join(capsys.readouterr().out.split())
+
+
 def test_demand_of_jobs_that_are_gone_is_called_kept_and_has_no_advice(capsys):
     memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
     status, rows = cycle_of(TYPO, RIGHT, memories={"rucio": memory}, jobs=0)

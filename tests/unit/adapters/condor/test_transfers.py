@@ -6,7 +6,7 @@ import classad2
 import pytest
 
 from adapters.condor.bindings.schedd_calls import TransferCalls
-from adapters.condor.schedds import (
+from adapters.condor.job_history import (
     MAX_MISSES,
     MAX_WAITING_RUNS,
     BufferedMisses,

@@ -16,7 +16,7 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import DatasetFile, Did
 from testbed.rucio_standin import RucioStandIn
-from tests.unit.adapters.condor.test_schedds import Reported
+from tests.unit.adapters.condor.test_job_history import Reported
 
 pytestmark = pytest.mark.outside
 

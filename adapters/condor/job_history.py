@@ -1,4 +1,4 @@
-"""Schedds of a pool: query each schedd for ended jobs and transfers between sites; reports of jobs.
+"""Records of jobs in the schedds' histories: ended jobs, transfers between sites, and reports of jobs.
 
 ``bindings/schedd_calls.py`` has the queries and the attributes that they read.
 """

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
+from adapters.condor.job_history import ReportBuffer, ScheddHistory
 from adapters.condor.pool_load import CondorPool
 from adapters.condor.schedd_rounds import ScheddRounds
-from adapters.condor.schedds import ReportBuffer, ScheddHistory
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen, to_unix
 from testbed.patience import wait_for
