@@ -27,14 +27,14 @@ def test_why_says_of_a_match_and_of_a_miss_what_the_negotiator_does(installed, b
 
     (match,) = ask(installed, matches)
     assert match["matching_sites"] == ["AU"]
-    assert reasons(match) == {"UK": {"data:elsewhere"}, "NL": {"data:state"}}
+    assert reasons(match) == {"UK": {"data:elsewhere"}, "NL": {"data:state"}}, match
     (miss,) = ask(installed, misses)
     assert miss["matching_sites"] == []
     assert reasons(miss) == {
         "UK": {"data:elsewhere"},
         "AU": {"cores"},
         "NL": {"cores", "data:state"},
-    }
+    }, miss
 
     pool.run("condor_release", str(matches), str(misses), user="alice")
     assert installed.ran_at(matches) == ["AU"]

@@ -277,7 +277,9 @@ def test_a_bad_list_among_late_ones_is_held_not_lost(located):
 
 def clustered(located: Located, count: int) -> list[dict]:
     """Return the *count* jobs in the queue, once each is in an autocluster."""
-    wanted = ("ClusterId", "RequiredDatasets", "DataLocalityAnyAfter", "AutoClusterId")
+    wanted = (
+        "ClusterId", "RequiredDatasets", "DataLocalityAnyAfter", "DataLocalityLane", "AutoClusterId",
+    )  # fmt: skip
 
     def found() -> list[dict]:
         jobs = located.pool.jobs("true", *wanted)
@@ -308,11 +310,12 @@ def test_waiting_jobs_submitted_together_share_an_autocluster(located):
         first = located.submit('{"ska:a"}', queue="queue 3")
         second = located.submit('{"ska:a"}')
         jobs = clustered(located, 4)
-        by_deadline = {}
+        autoclusters = {}
         for job in jobs:
-            by_deadline.setdefault(job["DataLocalityAnyAfter"], set()).add(job["AutoClusterId"])
+            alike = job["DataLocalityAnyAfter"], job["DataLocalityLane"]
+            autoclusters.setdefault(alike, set()).add(job["AutoClusterId"])
         assert {job["ClusterId"] for job in jobs} == {first, second}
-        assert all(len(clusters) == 1 for clusters in by_deadline.values())
+        assert all(len(clusters) == 1 for clusters in autoclusters.values())
 
 
 # --- where jobs then run
