@@ -171,6 +171,14 @@ class Store(AbstractContextManager["Store"]):
         return load_table(self.load_report)
 
     def load_report(self, key: str) -> dict[str, Any]:
+        """Return the saved summary; an empty one if there is none, or if the row is not a JSON object.
+
+        The daemon saves each summary again, so a damaged row must not prevent its start.
+        """
         with self._transaction():
             row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
-        return dict(json.loads(row[0])) if row else {}
+        try:
+            body = json.loads(row[0]) if row else {}
+        except (ValueError, TypeError):
+            return {}
+        return body if isinstance(body, dict) else {}

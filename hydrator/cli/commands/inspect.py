@@ -54,11 +54,12 @@ def sites(
         if site is None:
             print_result(as_json, rows, lambda: show.print_sites(rows, now))
             return
+        found = [row for row in rows if row.site == site]
+        if not found:
+            known = comma_separated(row.site for row in rows) or "none"
+            raise ConfigError([f"sites {site}: the daemon does not know this site; known sites: {known}"])
         changes = store.site_history.load_changes(Site(site))
-    shown = [replace(row, changes=changes) for row in rows if row.site == site]
-    if not shown:
-        known_sites = comma_separated(row.site for row in rows) or "none"
-        raise ConfigError([f"sites {site}: the daemon does not know this site; known sites: {known_sites}"])
+    shown = [replace(row, changes=changes) for row in found]
 
     def print_texts() -> None:
         show.print_sites(shown, now)

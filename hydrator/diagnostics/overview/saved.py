@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -24,6 +25,8 @@ from hydrator.state.store import Store
 
 CREDENTIALS_REPORT = "credentials"
 RELOAD_REPORT = "reload"
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,19 @@ def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: fl
     return Status(
         cycle,
         None if is_staging_off else staging,
-        TypeAdapter(tuple[Credential, ...]).validate_python(credentials.get("rows", [])),
-        TypeAdapter(ReloadFailure).validate_python(reload) if reload else None,
+        _decode(tuple[Credential, ...], credentials.get("rows", []), ()),
+        _decode(ReloadFailure | None, reload or None, None),
         silence_reason(cycle.at if cycle else None, owner, now, hung_after_seconds(poll_seconds)),
     )
+
+
+def _decode(kind: Any, row: object, default: _Value) -> _Value:  # noqa: ANN401 - a type
+    """Return *row* as a value of *kind*; *default* if it cannot be decoded: the daemon saves it again."""
+    try:
+        value: _Value = TypeAdapter(kind).validate_python(row)
+    except ValueError:
+        return default
+    return value
 
 
 @dataclass(frozen=True, slots=True)

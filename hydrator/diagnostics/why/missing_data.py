@@ -260,7 +260,7 @@ def _find_reason_of_absence(
         text = f"{did} is not advertised: only letter case distinguishes it from {other}"
         return MissingReason.CASE_COLLISION, text, ()
     if did in knowledge.dids_without_room.get(site, ()):
-        text = f"{did} is left out of the site's ad, which has no room for all wanted datasets"
+        text = f"{did} is left out of the site's ad, which has no room for all demanded datasets"
         return MissingReason.OVER_BUDGET, text, ()
     if fact := _find_fact(did, site, knowledge):
         state = _state_text(fact.state, fact.fraction) + (how and f"; {how}")

@@ -184,7 +184,8 @@ def test_check_of_a_missing_file_does_not_speak_of_credentials(tmp_path):
     assert "credentials" not in row["todo"]
 
 
-def test_an_unknown_site_is_one_sentence(emptied):
-    said = emptied.run("sites", "NOWHERE", status=2)
-    assert "sites NOWHERE: the daemon does not know this site; known sites: CAM, RAL" in said
+@pytest.mark.parametrize("name", ["NOWHERE", "NO\udcff"])
+def test_an_unknown_site_is_one_sentence(emptied, name):
+    said = emptied.run("sites", name, status=2)
+    assert "the daemon does not know this site; known sites: CAM, RAL" in said
     assert said.count("\n") == 1

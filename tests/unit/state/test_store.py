@@ -470,6 +470,16 @@ def test_what_a_publisher_showed_and_cannot_be_decoded_is_an_error_until_it_is_r
         assert store.load_readback() == {"collector": published(ad(L1))}
 
 
+@pytest.mark.parametrize("body", ["'[broken'", "''", "'[1]'", "'null'", "7", "null", "x'fffe'"])
+def test_a_summary_that_is_not_a_json_object_counts_as_missing(tmp_path, body):
+    with Store.open_to_write(tmp_path) as store:
+        store.save_report("pool", {"loads": {}})
+        spoil(store, f"update report set body = {body}")
+        assert store.load_report("pool") == {}
+        store.save_report("pool", {"loads": {}})
+        assert store.load_report("pool") == {"loads": {}}
+
+
 def newer(folder: Path) -> None:
     Store.open_to_write(folder).close()
     with sqlite3.connect(folder / "state.sqlite") as db:

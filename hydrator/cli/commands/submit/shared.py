@@ -74,7 +74,8 @@ def _describe_unanswered(knowledge: DaemonKnowledge | None, dids: Iterable[Did])
         if knowledge and (reason := knowledge.snapshot.unseen_reasons.get(did)):
             by_reason.setdefault(reason, []).append(did)
     return [
-        f"nobody answered where {shorten_list(found)} {'is' if len(found) == 1 else 'are'}: {reason}"
+        f"neither the daemon nor a catalogue answered where {shorten_list(found)}"
+        f" {'is' if len(found) == 1 else 'are'}: {reason}"
         for reason, found in by_reason.items()
     ]
 

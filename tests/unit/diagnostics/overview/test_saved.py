@@ -51,6 +51,13 @@ def test_status_has_the_credentials_and_the_refused_reload(store):
     assert load_status(store, NOON, "7", 60).reload is None
 
 
+def test_status_does_without_rows_that_cannot_be_decoded(store):
+    store.save_report("credentials", {"rows": [{"name": 7}]})
+    store.save_report("reload", {"at": "yesterday"})
+    status = load_status(store, NOON, "7", 60)
+    assert (status.credentials, status.reload) == ((), None)
+
+
 def test_failure_keeps_its_begin_and_is_remembered_after_its_end():
     world = World(replica(L1, CAM))
     times = []
