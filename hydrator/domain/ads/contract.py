@@ -201,7 +201,7 @@ ON_JOBS: Final = {
 ON_RUNS: Final = {
     WORKFLOW_RUN: (
         "string",
-        "name of the Rapthor run; later steps of a run go to the site where its first step wrote data",
+        "name of the Rapthor run; the page `/run?run=NAME` counts its jobs",
     ),
     PATH_SITES: ("string", "sites where each input dataset of the Rapthor run has a known path"),
     GPU_PREFERENCE: (
