@@ -383,12 +383,14 @@ class ScheddCalls(LoadCalls):
     def run_anywhere(self, schedd: str, constraint: str | None) -> int:
         """Set DataLocalityHere of queued jobs to true, and check the result; return the number of jobs.
 
-        The check is a query, because a 23.9 schedd reports success even if it rejects an edit.
+        The check is a query, because a 23.9 schedd reports success even if it rejects an edit. Users can
+        write both attributes: see SINGLE_JOBS.
         """
         selection = self._select_jobs(constraint)
         queue = self.schedd(schedd)
         withheld = (
-            f"({selection}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true && {QUEUED_JOBS}"
+            f'({selection}) && {QUEUED_JOBS} && unparse({contract.TRANSFORMED}) == "true"'
+            f' && unparse({contract.HERE}) != "true"'
         )
         jobs = _query_ids(queue, withheld)
         for start in range(0, len(jobs), EDITS_AT_ONCE):

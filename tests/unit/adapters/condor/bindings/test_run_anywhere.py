@@ -1,5 +1,6 @@
 """The edit that lets queued jobs run anywhere: which jobs a constraint selects, and which it never does."""
 
+import classad2
 import pytest
 
 from adapters.condor.bindings.library import CallError
@@ -77,6 +78,15 @@ def test_constraint_selects_its_jobs_alone(constraint):
 def test_all_jobs_are_selected_without_a_constraint_only():
     calls = make_calls()
     assert (calls.run_anywhere("ap1", None), free_owners(calls)) == (2, ["alice", "bob"])
+
+
+def test_edit_looks_at_the_text_of_what_a_user_wrote():
+    """A schedd before 25.13.2 that evaluates ``+X = false ? {} : X`` hangs."""
+    calls = make_calls()
+    for one, name in zip(calls.queue.jobs, ("DataLocalityTransformed", "DataLocalityHere"), strict=True):
+        one[name] = classad2.ExprTree("1 == 1")
+    assert calls.run_anywhere("ap1", None) == 1
+    assert [str(one.lookup("DataLocalityHere")) for one in calls.queue.jobs] == ["false", "true"]
 
 
 def test_names_of_a_constraint_are_those_of_the_job():
