@@ -530,7 +530,7 @@ class _Planner:
         ][2 * is_pin :]
         for limit, taken, what in rows:
             if taken + size > limit:
-                if size <= min(row[0] for row in rows):
+                if size <= min(row[0] for row in rows) and not is_pin:
                     self._full_sites.add(site)
                 room = f": {format_bytes(taken)} are taken" if taken else ""
                 size_and_limit = (

@@ -74,6 +74,14 @@ def test_a_site_that_does_not_match_or_is_excluded_is_not_pinned(rules, jobs):
     assert world.pins == set()
 
 
+def test_a_pin_without_room_does_not_keep_smaller_requests_from_its_site():
+    world = holding_world(policy(limits={"total_tb": 2}), L1=1.5, L2=0.4)
+    world.hold(L1, RAL, expires_at=NOON + 20 * HOUR)
+    world.step_with(run(L1, site=CAM), run(L1, site=RAL), need(L2, sites=[RAL]))
+    assert world.pins == {(L1, CAM)}
+    assert world.stages == {(L2, RAL)}
+
+
 def test_only_the_datasets_that_would_leave_are_pinned():
     world = holding_world(L1=1, L2=1)
     world.hold(L2, CAM)
