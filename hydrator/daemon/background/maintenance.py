@@ -14,7 +14,7 @@ from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
 from hydrator.domain.model import Unseen
-from hydrator.domain.ports import JobHistory, PoolReader
+from hydrator.domain.ports import MAX_LOAD_AGE, JobHistory, PoolReader
 from hydrator.state.locality_hours import MAX_AGE
 from hydrator.wiring.secrets import read_credentials
 
@@ -76,7 +76,8 @@ class MaintenanceTasks(BackgroundWorker):
     def _count_slots(self, pool: PoolReader) -> None:
         """Count the slots with their site's attributes; keep the last count if the pool does not answer."""
         report, snapshot = self._context.report, pool.last
-        if report and snapshot and not isinstance(snapshot.slots, Unseen):
+        is_old = snapshot and self._clock() - snapshot.as_of > MAX_LOAD_AGE
+        if report and snapshot and not is_old and not isinstance(snapshot.slots, Unseen):
             self._metrics.set_slot_coverage(count_coverage(snapshot.slot_ads, report.evaluation.ads))
 
     def _count_ended_jobs(self, history: JobHistory, default_scope: str | None) -> None:

@@ -6,9 +6,9 @@ from hydrator.daemon.background.maintenance import MaintenanceTasks
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Unseen
-from hydrator.domain.ports import SlotAdVersion
+from hydrator.domain.ports import MAX_LOAD_AGE, SlotAdVersion
 from hydrator.state.store import Store
-from tests.factories import CAM, NOON
+from tests.factories import CAM, HOUR, NOON
 from tests.memory import MemoryPool
 from tests.unit.daemon.contexts import context_with
 from tests.unit.diagnostics.overview.test_locality_history import BATCH
@@ -16,13 +16,18 @@ from tests.unit.diagnostics.overview.test_locality_history import BATCH
 
 def test_slots_keep_their_count_while_the_collector_is_down():
     counted = []
-    context = context_with(report=SimpleNamespace(evaluation=SimpleNamespace(ads={})))
-    tasks, pool = MaintenanceTasks(context), MemoryPool(slot_ads=(SlotAdVersion(CAM, None),))
+    now = [NOON]
+    report = SimpleNamespace(evaluation=SimpleNamespace(ads={}))
+    tasks = MaintenanceTasks(context_with(report=report, clock=lambda: now[0]))
+    pool = MemoryPool(slot_ads=(SlotAdVersion(CAM, None),), clock=lambda: now[0])
     tasks._metrics = SimpleNamespace(set_slot_coverage=counted.append)
     tasks._count_slots(pool)
     assert counted == [], "before the first snapshot"
     pool.read_snapshot()
     tasks._count_slots(pool)
+    now[0] += MAX_LOAD_AGE + HOUR
+    tasks._count_slots(pool)
+    assert len(counted) == 1, "the last snapshot is old: the collector does not list the schedds"
     pool.slots, pool.slot_ads = Unseen("the collector is down"), ()
     pool.read_snapshot()
     tasks._count_slots(pool)
