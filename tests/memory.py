@@ -179,7 +179,7 @@ class MemoryPool:
         """See :class:`hydrator.domain.ports.PoolReader`."""
         self._restored = queues
 
-    def read_snapshot(self) -> PoolSnapshot:
+    def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:
         """Return the snapshot; see :class:`hydrator.domain.ports.PoolReader`."""
         if self.is_broken:
             raise PoolError("collector", _BROKEN_REASON)

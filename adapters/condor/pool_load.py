@@ -87,25 +87,31 @@ class CondorPool(SiteRounds):
         """See :class:`hydrator.domain.ports.PoolReader`."""
         self._restored = queues
 
-    def read_snapshot(self) -> PoolSnapshot:
+    def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:
         """See :class:`hydrator.domain.ports.PoolReader`."""
         as_of = self._clock()
         ads: Sequence[Mapping[str, Any]] = ()
         failure = None
+        usable = f"{USABLE_SLOT} && {seen_within(MAX_SLOT_AGE)}"
         try:
-            usable = f"{USABLE_SLOT} && {seen_within(MAX_SLOT_AGE)}"
             ads = self._collector.slots([*self._site_attributes, *SLOT_ATTRIBUTES], usable)
         except PoolError as error:
             failure = Unseen(str(error))
         slots = [(ad, self._find_site(ad)) for ad in ads]
         sites_by_slot = {str(ad["Name"]): site for ad, site in slots if site}
+        known_slots = {None, *(ad["Name"] for ad in ads)}
 
         def query(client: QueueClient, schedd: str) -> ScheddQueue:
             queried_at = self._clock()
             answer = client.read_queue(schedd, self._site_attributes)
-            return _parse_queue(answer, queried_at, sites_by_slot)
+            sites = sites_by_slot
+            if not known_slots.issuperset(row["slot"] for row in answer["running"]):
+                # a glidein near its end takes no more jobs, but the jobs that run there need their data
+                others = self._read_sites_by_slot(f"{NOT_DYNAMIC_SLOT} && ({usable}) =!= true", client)
+                sites = {**others, **sites_by_slot}
+            return _parse_queue(answer, queried_at, sites)
 
-        answers = self.ask(query, waits=self.last is None)
+        answers = self.ask(query, waits=waits)
         new = {name: one for name, one in answers.items() if not isinstance(one, Unseen)}
         for buffer in self._buffers:
             buffer.add({name: one.reports for name, one in new.items()})

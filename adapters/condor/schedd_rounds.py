@@ -272,10 +272,14 @@ class SiteRounds(ScheddRounds):
     def _find_site(self, ad: Mapping[str, Any]) -> Site | None:
         return next((Site(str(ad[name])) for name in self._site_attributes if ad.get(name)), None)
 
-    def _read_sites_by_slot(self, constraint: str) -> dict[str, Site]:
-        """Return the sites of the slots that match *constraint*, by name; none if the collector fails."""
+    def _read_sites_by_slot(self, constraint: str, client: QueueClient | None = None) -> dict[str, Site]:
+        """Return the sites of the slots that match *constraint*, by name; none if the collector fails.
+
+        A query of a schedd gives its own *client*, because another one may wait for an answer.
+        """
+        collector = cast("CondorClient", client) if client else self._collector
         try:
-            ads = self._collector.slots([*self._site_attributes, "Name"], constraint)
+            ads = collector.slots([*self._site_attributes, "Name"], constraint)
         except PoolError:
             return {}
         sites = ((str(ad["Name"]), self._find_site(ad)) for ad in ads)

@@ -454,8 +454,10 @@ class PoolReader(Protocol):
     def last(self) -> PoolSnapshot | None:
         """The last snapshot; None before the first."""
 
-    def read_snapshot(self) -> PoolSnapshot:
+    def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:
         """Query all schedds and the slots. A schedd that does not answer is silent, and delays no other.
+
+        A later snapshot has the answer of a slow schedd. With *waits*, wait for it: a command reads only one.
 
         Raises:
             PoolError: the collector could not list the schedds.

@@ -303,12 +303,15 @@ class DemandPoller:
         self._answered_schedds: set[str] = set()
         self._has_listed_schedds = False
 
-    def query(self) -> PoolAnswer | None:
-        """Query the pool; return the answer for :meth:`record`, None without a pool. It may be slow."""
+    def query(self, *, waits: bool = False) -> PoolAnswer | None:
+        """Query the pool; return the answer for :meth:`record`, None without a pool. It may be slow.
+
+        *waits*: see :meth:`hydrator.domain.ports.PoolReader.read_snapshot`.
+        """
         if self._pool is None:
             return None
         try:
-            snapshot = self._pool.read_snapshot()
+            snapshot = self._pool.read_snapshot(waits=waits)
         except PoolError as error:
             return str(error)
         except BaseException as error:  # noqa: BLE001 - a bug in this query must not stop the cycle

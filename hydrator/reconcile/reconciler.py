@@ -165,8 +165,8 @@ class Reconciler:
         )
 
     def refresh_demand(self) -> frozenset[Did]:
-        """Query the schedds and update the demand; return the newly demanded datasets."""
-        return self.apply_demand(self.query_schedds())
+        """Query the schedds, wait for each, and update the demand; return the newly demanded datasets."""
+        return self.apply_demand(self._schedds.query(waits=True))
 
     def query_schedds(self) -> PoolAnswer | None:
         """Query the pool; return the answer for :meth:`apply_demand`. The query may be slow."""

@@ -68,8 +68,9 @@ class Client:
         ]
         self.is_broken = is_broken
         self.silent = {"ap2"}
-        self.constraint = ""
+        self.constraint = self.site_constraint = ""
         self.idle, self.needs, self.slot_ads = IDLE, [NEED], SLOTS
+        self.site_ads = SLOTS
         self.clock_ahead = 0
         self.asked: list[tuple[str, str]] = []
 
@@ -81,8 +82,11 @@ class Client:
     def slots(self, attributes: Sequence[str], constraint: str) -> list[dict[str, Any]]:
         if "ap1" in self.silent:
             raise PoolError("collector", "no answer")
-        self.constraint = constraint
-        return self.slot_ads
+        if "State" in attributes:
+            self.constraint = constraint
+            return self.slot_ads
+        self.site_constraint = constraint
+        return self.site_ads
 
     def read_queue(self, schedd: str, site_attributes: Sequence[str]) -> dict[str, Any]:
         self._ask("read_queue", schedd)
@@ -262,6 +266,18 @@ def test_running_jobs_need_the_datasets_of_their_key(row: dict[str, Any], site: 
 
 
 @pytest.mark.outside
+def test_jobs_that_run_at_a_slot_that_takes_no_more_jobs_have_its_site() -> None:
+    """A glidein near its end has START false, or drains; its jobs still need their data there."""
+    client = Client([{**RUNNING, "site": None, "slot": "gone@uk", "started_at": [200]}])
+    client.site_ads = [slot("gone@uk", "Claimed", 1)]
+    queue = read_queue(client)
+    assert [queue.load.running[0].site, queue.needs[-1].running_site] == [Site("UK")] * 2
+    states = [classad2.ClassAd({"Start": value, "Name": "gone@uk"}) for value in (False, True)]
+    asked = classad2.ExprTree(client.site_constraint)
+    assert [bool(asked.eval(ad)) for ad in states] == [True, False]
+
+
+@pytest.mark.outside
 def test_held_jobs_need_their_data_but_do_not_wait_for_it() -> None:
     client = Client()
     client.needs = [{**NEED, "is_held": True}]
@@ -301,7 +317,7 @@ def test_cluster_has_its_jobs_and_the_sites_of_slots_that_the_schedd_did_not_rec
     expected = {"ap1": ClusterJobs(NOON, jobs, 2), "ap2": Unseen("no answer in time")}
     assert schedd_clusters(client).read_cluster(7) == expected
     ads = [classad2.ClassAd({"Name": name}) for name in ("slot1@uk", "gone@uk", "slot1@de")]
-    assert [bool(classad2.ExprTree(client.constraint).eval(ad)) for ad in ads] == [True, True, False]
+    assert [bool(classad2.ExprTree(client.site_constraint).eval(ad)) for ad in ads] == [True, True, False]
 
 
 @pytest.mark.outside

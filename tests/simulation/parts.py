@@ -156,7 +156,7 @@ class SimulatedPool(Part):
         """See :class:`hydrator.domain.ports.PoolReader`."""
         self._restored = queues
 
-    def read_snapshot(self) -> PoolSnapshot:
+    def read_snapshot(self, *, waits: bool = False) -> PoolSnapshot:
         """See :class:`hydrator.domain.ports.PoolReader`."""
         if self._step():
             raise PoolError("collector", "the simulation broke it")

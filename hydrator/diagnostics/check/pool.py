@@ -134,7 +134,7 @@ def _version_before_fix(text: str) -> str:
 
 
 def check_schedds(pool: CheckPoolClient, queues: PoolReader) -> Iterator[Finding]:
-    answers = queues.read_snapshot().answers
+    answers = queues.read_snapshot(waits=True).answers
     for ad in pool.schedds():
         if ad["Name"] in answers and (old := _version_before_fix(str(ad.get("CondorVersion")))):
             yield advice(

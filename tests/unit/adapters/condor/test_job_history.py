@@ -31,6 +31,7 @@ class Pool:
         self.names = sorted([*silent, *(f"well{n}" for n in range(well))])
         self.asked: list[str] = []
         self.history: list[dict[str, object]] = []
+        self.timeout = TIMEOUT
         self.now = 0
         self.most = 0
         self.closed = 0
@@ -74,7 +75,7 @@ class Client:
             self.pool.most = max(self.pool.most, self.pool.now)
         try:
             if schedd in self.pool.silent:
-                self._closing.wait(TIMEOUT)
+                self._closing.wait(self.pool.timeout)
                 raise PoolError(schedd, "no answer in time")
         finally:
             with self.pool.lock:
@@ -263,6 +264,25 @@ def test_slow_schedd_delays_no_other_and_its_answer_comes_with_a_later_round():
     assert answer == "answer 1"
     released[1].set()
     asking.close()
+
+
+def impatient_pool(pool: Pool) -> CondorPool:
+    reader = CondorPool(pool.client(), lambda: NOON, (), pool.client)
+    reader._stall_seconds, reader._budget_seconds = STALL.total_seconds(), BUDGET.total_seconds()
+    return reader
+
+
+def test_slow_schedd_does_not_delay_the_first_snapshot_of_a_daemon():
+    pool = Pool("slow", well=1)
+    pool.timeout = 60
+    reader = impatient_pool(pool)
+    assert reader.read_snapshot().silent["slow"] == "no answer yet"
+    reader.close()
+
+
+def test_snapshot_of_a_command_waits_for_each_schedd():
+    pool = Pool("slow", well=1)
+    assert impatient_pool(pool).read_snapshot(waits=True).silent == {"slow": "no answer in time"}
 
 
 def test_pool_has_the_queues_of_the_other_schedds_while_one_is_silent():

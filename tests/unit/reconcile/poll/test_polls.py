@@ -173,7 +173,7 @@ def test_dataset_demanded_during_a_poll_is_unseen_and_asked_about_next():
     class Jobs:
         dids = (L1,)
 
-        def read_snapshot(self):
+        def read_snapshot(self, *, waits):
             queue = ScheddQueue(ScheddDemand(NOON, (QueuedJobs(self.dids, 1),)))
             return PoolSnapshot(NOON, {"ap1": queue})
 
@@ -290,7 +290,7 @@ def test_bugs_of_orders_the_queues_and_the_store_leave_the_ads_alone():
         def remove_processed(self, pending):
             raise AssertionError
 
-        def read_snapshot(self):
+        def read_snapshot(self, *, waits):
             raise OverflowError
 
         def save(self, state):
