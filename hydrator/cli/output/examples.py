@@ -53,10 +53,10 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "approve": [("hydrator approve RAL", "confirm that those datasets left")],
     "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
     "pool-config": [
-        ("hydrator pool-config --role schedd > 60-hydrator.conf", "for the schedds"),
+        ("hydrator pool-config --role schedd > 99-datalocality-schedd.conf", "for the schedds"),
     ],
     "submit rapthor": [
-        ("hydrator submit rapthor field.parset --dry-run", "show the job and its sites without submitting")
+        ("hydrator submit rapthor field.parset --dry-run", "show which sites could run it now")
     ],
     "submit wrap": [
         (
