@@ -93,6 +93,7 @@ class Reconciler:
     Only :meth:`query_schedds` is thread-safe: the daemon runs one cycle at a time.
 
     Args:
+        view: the saved document of the last cycle before the start, if any.
         timeouts: the maximum times that a cycle waits for catalogues and publishers.
         bugs: counts and logs exceptions that no adapter should raise.
         on_late_answer: called from any thread when a catalogue answers after the cycle stopped waiting
@@ -111,6 +112,7 @@ class Reconciler:
         clock: Clock,
         state: ReconcileState,
         store: StateStore | None,
+        view: CycleView | None = None,
         commands: CommandSource | None = None,
         timeouts: CycleTimeouts = CycleTimeouts(),
         bugs: BugReporter | None = None,
@@ -130,7 +132,7 @@ class Reconciler:
         self._saver = StateSaver(store, commands, self._bugs)
         self.state = _forget_old_patterns(state, settings.demand.patterns)
         self._withholding = Withholding(settings)
-        self._view: CycleView | None = None
+        self._view = view
 
     @property
     def view(self) -> CycleView:
@@ -379,8 +381,5 @@ def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, s
 
 
 def _save_results(store: StateStore, report: CycleReport, view: CycleView, saver: OpeningsSaver) -> None:
-    for result in report.results:
-        if result.error is None:
-            store.save_readback(result.publisher, result.published)
     store.save_report(REPORT_NAME, to_jsonable_python(view))
     saver.save(store, report.paced, report.started_at)

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
-from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
+from hydrator.domain.model import Did, Site, SiteAd
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
@@ -74,9 +74,6 @@ class StateStore(Protocol):
 
     def add_history(self, entries: Sequence[HistoryEntry]) -> None:
         """Save the changes of ads."""
-
-    def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
-        """Save *ads*, which the daemon read back from *publisher*."""
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Save *body*, the report named *key*, such as ``cycle``, for ``hydrator status``."""

@@ -5,7 +5,7 @@ a dataset is made for the reader who asks for it (:func:`build_datasets`), becau
 at many sites. Times are Unix seconds, so an entry is the same as an object and as JSON.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ class PartView:
         name: its name.
         error: reason of its failure in the cycle; null: it works.
         failing_since: first cycle of the present failure.
-        last_error: its newest error, also after the end of the failure; the daemon forgets it at a restart.
+        last_error: its newest error, also after the end of the failure.
         last_error_at: time of the newest error.
     """
 
@@ -97,7 +97,7 @@ class PublisherView(PartView):
     """The result of one publisher.
 
     Attributes:
-        ads: ads read back.
+        ads: ads read back; after a failure those of the last time.
         not_read_back: sites whose ad was sent but not read back.
         rejected: ads read back there and not adopted, with the reason.
         rival: evidence that another daemon publishes there.
@@ -203,7 +203,7 @@ class SiteView:
         open_until: time until which the openings there are valid; null: there are none.
         open_sets: sets, or lanes of sets, whose jobs may start there by reading.
         readers: running jobs that started with a read from there.
-        read_back: publishers that show the ad.
+        read_back: publishers that show the ad; those that failed: what they showed last.
         published_at: last publication of the ad over HTTP; null in the output of commands.
         changes: last changes of the ad, newest first; null for the list of all sites.
     """
@@ -403,6 +403,7 @@ def build_view(report: CycleReport, previous: CycleView | None, *, confirming_po
     facts = _Facts.of(report.evaluation.snapshot)
     at = to_unix(report.started_at)
     before = {(part.kind, part.name): part for part in previous.parts} if previous else {}
+    shown = _view_read_back(report, previous)
     return CycleView(
         at,
         report.is_complete,
@@ -410,10 +411,10 @@ def build_view(report: CycleReport, previous: CycleView | None, *, confirming_po
         report.save_error,
         tuple(report.commands.problems),
         tuple(_continue_error(one, before, at) for one in _view_catalogues(report)),
-        tuple(_continue_error(one, before, at) for one in _view_publishers(report)),
+        tuple(_continue_error(one, before, at) for one in _view_publishers(report, shown)),
         _view_demand(report, facts),
         _view_pacing(report),
-        tuple(_view_sites(report, facts, confirming_polls)),
+        tuple(_view_sites(report, facts, confirming_polls, shown)),
         tuple(_view_plan(report)),
     )
 
@@ -445,12 +446,27 @@ def _view_catalogues(report: CycleReport) -> Iterator[CatalogueView]:
         )
 
 
-def _view_publishers(report: CycleReport) -> Iterator[PublisherView]:
+_ReadBack = Mapping[Site, ByPublisher[ReadBackView]]
+
+
+def _view_read_back(report: CycleReport, previous: CycleView | None) -> _ReadBack:
+    """Return, by site, what each publisher shows; for one that failed, what it showed last."""
+    shown: defaultdict[Site, ByPublisher[ReadBackView]] = defaultdict(dict)
+    failed = {result.publisher for result in report.results if result.error is not None}
+    for site in previous.sites if previous else ():
+        shown[site.site] = {name: ad for name, ad in site.read_back.items() if name in failed}
+    for result in report.results:
+        for name, ad in result.published.items():
+            shown[name][result.publisher] = ReadBackView(ad.generation, to_unix(ad.as_of))
+    return shown
+
+
+def _view_publishers(report: CycleReport, shown: _ReadBack) -> Iterator[PublisherView]:
     for result in report.results:
         yield PublisherView(
             name=result.publisher,
             error=result.error,
-            ads=len(result.published),
+            ads=sum(result.publisher in ads for ads in shown.values()),
             not_read_back=result.unconfirmed_sites,
             rejected=dict(report.rejected.get(result.publisher, {})),
             rival=report.rivals.get(result.publisher),
@@ -472,7 +488,9 @@ def _view_action(publisher: str | None, site: Site, action: str, why: str, ad: S
     return ActionView(publisher, site, action, why, generation, as_of)
 
 
-def _view_sites(report: CycleReport, facts: "_Facts", confirming_polls: int) -> Iterator[SiteView]:
+def _view_sites(
+    report: CycleReport, facts: "_Facts", confirming_polls: int, shown: _ReadBack
+) -> Iterator[SiteView]:
     evaluation, paced = report.evaluation, report.paced
     losses, made = evaluation.state.held_losses, paced.openings
     sites = evaluation.ads.keys() | evaluation.drafts.keys() | facts.states.keys()
@@ -499,11 +517,7 @@ def _view_sites(report: CycleReport, facts: "_Facts", confirming_polls: int) -> 
             open_until=int(made.open_until) if made and site in made.openings else None,
             open_sets=len(made.openings[site]) if made and site in made.openings else None,
             readers=paced.readers.get(site, 0) if made else None,
-            read_back={
-                result.publisher: ReadBackView(shown.generation, to_unix(shown.as_of))
-                for result in report.results
-                if (shown := result.published.get(site))
-            },
+            read_back=shown.get(site, {}),
         )
 
 

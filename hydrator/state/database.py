@@ -21,7 +21,6 @@ _SCHEMA = """
 create table if not exists part (name text primary key, body text) without rowid;
 create table if not exists record (catalogue text, did text, body text, primary key (catalogue, did))
     without rowid;
-create table if not exists readback (publisher text primary key, body text) without rowid;
 create table if not exists report (key text primary key, body text) without rowid;
 """
 

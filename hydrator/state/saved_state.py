@@ -15,7 +15,7 @@ from typing import Any, Final, get_type_hints
 from pydantic import TypeAdapter
 
 from hydrator.domain.errors import StateDamaged
-from hydrator.domain.model import Did, PublishedAd, Site
+from hydrator.domain.model import Did
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetRows
 from hydrator.reconcile.state import ReconcileState
 
@@ -107,22 +107,3 @@ def _encode_record(record: DatasetRecord) -> str:
     """Encode *record*; AT_LAST_POLL stays a marker in it, so a poll without changes changes no row."""
     body = adapter(DatasetRecord).dump_json(record, exclude={"reading"}, exclude_defaults=True)
     return body.decode()
-
-
-PublishedAds = Mapping[Site, PublishedAd]
-
-
-def write_readback(db: sqlite3.Connection, publisher: str, ads: PublishedAds) -> None:
-    """Write the ads that were read back from *publisher*. The caller must have begun a transaction."""
-    insert_rows(db, "readback", [(publisher, adapter(PublishedAds).dump_json(ads).decode())])
-
-
-def read_readback(db: sqlite3.Connection) -> dict[str, PublishedAds]:
-    """Return the ads that were read back, by publisher.
-
-    Raises:
-        StateDamaged: a row cannot be decoded.
-    """
-    with decoding("readback"):
-        rows = db.execute("select publisher, body from readback")
-        return {publisher: adapter(PublishedAds).validate_json(body) for publisher, body in rows}

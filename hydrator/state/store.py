@@ -1,6 +1,6 @@
 """Store: everything that must survive a restart, in one sqlite file.
 
-The file has the state, the published ads that were read back, the history and the last report. Only one
+The file has the state, the history and the last report. Only one
 daemon at a time owns a state directory. The daemon's user and root can read the file while the daemon runs
 (write-ahead log). No other user can read the file, whatever the umask is, because it contains the demand of
 users and the answers of catalogues.
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from hydrator.domain.errors import StateDamaged, StateError
-from hydrator.domain.model import PublishedAd, Site
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.state import ReconcileState
 from hydrator.staging.table import Table
@@ -31,7 +30,7 @@ from hydrator.state.database import (
 )
 
 from .locality_hours import LocalityHours
-from .saved_state import PublishedAds, insert_rows, read_readback, read_state, write_readback, write_state
+from .saved_state import insert_rows, read_state, write_state
 from .site_history import SiteHistory
 from .staging import load_table, save_table
 
@@ -142,16 +141,6 @@ class Store(AbstractContextManager["Store"]):
         with self._transaction():
             write_state(self._db, state, self._saved)
         self._saved = state
-
-    def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
-        """Save *ads*, which the daemon read back from *publisher*."""
-        with self._transaction():
-            write_readback(self._db, publisher, ads)
-
-    def load_readback(self) -> dict[str, PublishedAds]:
-        """Return, by publisher, the ads that the daemon last read back from this publisher."""
-        with self._transaction():
-            return read_readback(self._db)
 
     def add_history(self, entries: Sequence[HistoryEntry]) -> None:
         """Save the changes of ads."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from adapters.http.publisher import ServedAds
+from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
@@ -76,6 +77,7 @@ class Parts:
             clock=clock,
             state=state,
             store=store,
+            view=load_view(store) if store else None,
             commands=commands,
             timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,

@@ -36,7 +36,6 @@ from tests.factories import (
     ad,
     holding,
     memory,
-    published,
     replica,
     seen,
     survey,
@@ -188,17 +187,6 @@ def test_text_that_cannot_be_stored_is_reported_and_nothing_is_half_saved(tmp_pa
         with pytest.raises(StateError, match="surrogates"):
             store.save(ReconcileState(memories={"rucio": CatalogueMemory(failure="\udcff")}))
         assert store.load() == FULL
-
-
-def test_readback_is_loaded_by_publisher(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
-        store.save_readback("file", published(ad(L2, generation=9)))
-        store.save_readback("collector", published(ad(L1)))
-        assert store.load_readback() == {
-            "collector": published(ad(L1)),
-            "file": published(ad(L2, generation=9)),
-        }
 
 
 def test_a_report_comes_back_and_a_missing_one_is_empty(tmp_path):
@@ -457,17 +445,6 @@ def test_who_looks_is_told_of_a_row_that_cannot_be_decoded_and_renames_nothing(t
         with Store.open_to_read(tmp_path) as looking, pytest.raises(StateError, match="cannot be decoded"):
             looking.load()
     assert not list(tmp_path.glob("*damaged*"))
-
-
-def test_what_a_publisher_showed_and_cannot_be_decoded_is_an_error_until_it_is_read_again(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
-        store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
-        with store._db:
-            store._db.execute("update readback set body = replace(body, 'received_at', 'heard')")
-        with pytest.raises(StateError, match="cannot be decoded"):
-            store.load_readback()
-        store.save_readback("collector", published(ad(L1)))
-        assert store.load_readback() == {"collector": published(ad(L1))}
 
 
 @pytest.mark.parametrize("body", ["'[broken'", "''", "'[1]'", "'null'", "7", "null", "x'fffe'"])

@@ -1,5 +1,7 @@
 """What the commands read of the state that the daemon saved."""
 
+from dataclasses import replace
+
 import pytest
 
 from hydrator.daemon.cycles import SavedReports
@@ -8,11 +10,12 @@ from hydrator.diagnostics.overview.saved import ReloadFailure, load_status, load
 from hydrator.domain.ads.openings import Opening, Openings
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
 from hydrator.reconcile.openings import PacedCycle
+from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 from hydrator.reconcile.snapshot.merge import FactRows
-from hydrator.reconcile.view import REPORT_NAME
+from hydrator.reconcile.view import REPORT_NAME, build_view
 from hydrator.state.store import Store
-from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, demand, replica, report_of, view_of
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, published, replica, report_of, view_of
 from tests.unit.reconcile.test_reconciler import World
 
 
@@ -72,6 +75,25 @@ def test_failure_keeps_its_begin_and_is_remembered_after_its_end():
         (False, begin, begin + 3600),
         (True, None, begin + 3600),
     ]
+
+
+def test_a_publisher_that_fails_shows_what_it_showed_last_and_another_what_it_shows():
+    def results(**published):
+        report = report_of(Snapshot({CAM: SiteFacts(NOON, {}), RAL: SiteFacts(NOON, {})}), demand())
+        shown = tuple(
+            PublishResult(name, published=ads or {}, error=None if ads else "it is down")
+            for name, ads in published.items()
+        )
+        return replace(report, results=shown)
+
+    both = published(ad(L1), ad(L1, site=RAL))
+    before = view_of(results(collector=both, file=both))
+    view = build_view(results(collector=None, file=published(ad(L1))), before, confirming_polls=20)
+    assert {site.site: set(site.read_back) for site in view.sites} == {
+        CAM: {"collector", "file"},
+        RAL: {"collector"},
+    }
+    assert {one.name: one.ads for one in view.publishers} == {"collector": 2, "file": 1}
 
 
 def test_backlog_and_open_sets_are_those_of_the_openings():
