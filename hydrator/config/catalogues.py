@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from hydrator.config.plugins import installed_types
 from hydrator.domain.untrusted import is_loopback
 
 from .fields import Name, Seconds, Section, SiteName, Url
@@ -201,6 +200,8 @@ def _kind(table: Any) -> str | None:  # noqa: ANN401 - TOML
     kind = table.get("type") if isinstance(table, dict) else getattr(table, "type", None)
     if kind in BUILT_IN:
         return str(kind)
+    from hydrator.config.plugins import installed_types
+
     return "plugin" if isinstance(kind, str) and kind in {DIRECTORY, *installed_types()} else None
 
 

@@ -93,9 +93,9 @@ class PublishSettings(Section):
         description="patterns with * and ?, case-sensitive; a dataset whose DID matches a pattern is in no ad"
         " and on no page, and jobs that name it run as in a pool without this daemon",
     )
-    collector: CollectorSettings = CollectorSettings()
-    file: AdFileSettings = AdFileSettings()
-    http: HttpServerSettings = HttpServerSettings()
+    collector: CollectorSettings = CollectorSettings.model_construct()
+    file: AdFileSettings = AdFileSettings.model_construct()
+    http: HttpServerSettings = HttpServerSettings.model_construct()
     sites_file: Path | None = Field(
         None,
         description="a file with the sites of each dataset, for programs that start pilots:"

@@ -28,20 +28,21 @@ class Settings(BaseSettings):
         extra="forbid", frozen=True, env_prefix="HYDRATOR_", env_nested_delimiter="__", env_ignore_empty=True
     )
 
-    daemon: DaemonSettings = DaemonSettings()
-    htcondor: HTCondorSettings = HTCondorSettings()
+    # model_construct: a constant needs no check, and building the checks of each section slows every command
+    daemon: DaemonSettings = DaemonSettings.model_construct()
+    htcondor: HTCondorSettings = HTCondorSettings.model_construct()
     catalogue: list[Source] = Field(default_factory=list)
-    site_capabilities: SiteCapabilitiesSettings = SiteCapabilitiesSettings()
-    demand: DemandSettings = DemandSettings()
-    jobs: JobsSettings = JobsSettings()
-    submit: SubmitSettings = SubmitSettings()
+    site_capabilities: SiteCapabilitiesSettings = SiteCapabilitiesSettings.model_construct()
+    demand: DemandSettings = DemandSettings.model_construct()
+    jobs: JobsSettings = JobsSettings.model_construct()
+    submit: SubmitSettings = SubmitSettings.model_construct()
     storage: list[StorageArea] = Field(default_factory=list)
-    sites: SitesSettings = SitesSettings()
-    network: NetworkSettings = NetworkSettings()
-    staging: StagingSettings = StagingSettings()
-    publish: PublishSettings = PublishSettings()
-    removal_guard: RemovalGuardSettings = RemovalGuardSettings()
-    log: LogSettings = LogSettings()
+    sites: SitesSettings = SitesSettings.model_construct()
+    network: NetworkSettings = NetworkSettings.model_construct()
+    staging: StagingSettings = StagingSettings.model_construct()
+    publish: PublishSettings = PublishSettings.model_construct()
+    removal_guard: RemovalGuardSettings = RemovalGuardSettings.model_construct()
+    log: LogSettings = LogSettings.model_construct()
 
     @cached_property
     def pinned_dids(self) -> frozenset[Did]:

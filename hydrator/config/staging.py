@@ -94,7 +94,7 @@ class StagingSettings(Section):
     sites: dict[SiteName, StagingSiteSettings] = Field(
         default_factory=dict, description="[staging.sites.CAM]: data may be requested for this site"
     )
-    limits: StagingLimits = StagingLimits()
+    limits: StagingLimits = StagingLimits.model_construct()
 
     def mode_at(self, catalogue: str, site: str | None = None) -> Mode:
         """Return the mode for requests at *catalogue* to *site*; without a site the highest of any site."""

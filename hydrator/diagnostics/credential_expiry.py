@@ -13,10 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from hydrator.domain.ports import TokenValidity
 from hydrator.domain.text import format_duration
 from hydrator.domain.untrusted import claims_of, valid_time
+
+if TYPE_CHECKING:
+    from hydrator.domain.ports import TokenValidity
 
 RENEWAL_LIFE_DIVISOR = 10
 """An operator must renew a credential once less than 1/10 of its lifetime is left."""
@@ -117,7 +120,7 @@ def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | N
     return Credential(name, docs_section, Renewer.OPERATOR, until, since)
 
 
-def login_credential(name: str, login: TokenValidity | None) -> Credential | None:
+def login_credential(name: str, login: "TokenValidity | None") -> Credential | None:
     """Return a catalogue's login token; the catalogue requests a new token before this one expires."""
     return Credential(name, "logins", Renewer.DAEMON, login.valid_until, login.valid_from) if login else None
 

@@ -45,7 +45,8 @@ def escape_unprintable(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in keep else _escape(letter) for letter in text)
+    letters = {letter for letter in set(text) if not letter.isprintable() and letter not in keep}
+    return text.translate({ord(letter): _escape(letter) for letter in letters}) if letters else text
 
 
 def escape_unprintable_tree(value: Any, keep: str = "") -> Any:  # noqa: ANN401 - JSON

@@ -9,10 +9,12 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .model import Did, FilesOnDisk, Provenance, Replica, ReplicaState, Seen, Site, Survey
-from .ports import Catalogue
+
+if TYPE_CHECKING:  # every command loads the settings, few load ports
+    from .ports import Catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
 class MappedCatalogue:
     """A wrapper of a catalogue that translates the sites in its answers by a :class:`SiteMapping`."""
 
-    def __init__(self, inner: Catalogue, mapping: SiteMapping) -> None:
+    def __init__(self, inner: "Catalogue", mapping: SiteMapping) -> None:
         self._inner = inner
         self._mapping = mapping
 

@@ -12,7 +12,6 @@ from datetime import datetime
 from hydrator.domain.model import DatasetState, Did, Fact, SiteAd, to_unix
 from hydrator.domain.text import matches_any
 from hydrator.domain.units import UnixTime
-from hydrator.reconcile.ads.site_ads import facts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +75,8 @@ def build_entry(
     previous: SiteAd | None, current: SiteAd, context: ChangeContext, *, now: datetime
 ) -> HistoryEntry:
     """Build the entry of the ad *current*, with its changes since the ad *previous*."""
+    from hydrator.reconcile.ads.site_ads import facts_of  # readers of the history need no ads
+
     old, new = (facts_of(previous) if previous else {}), facts_of(current)
     return HistoryEntry(now, current, tuple(_changes(old, new, context, to_unix(now))))
 

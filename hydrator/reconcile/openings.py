@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import Openings, SavedOpenings, build_row
+from hydrator.domain.ads.openings import REPORT_NAME, Openings, SavedOpenings, build_row
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, to_unix
 from hydrator.domain.network import RateLookup
@@ -167,8 +167,6 @@ def read_waiting(load: PoolLoad) -> list[WaitingJobs]:
     return [WaitingJobs(key, counts, request, auto) for (key, request, auto), counts in lanes.items()]
 
 
-REPORT_NAME: Final = "openings"
-"""The name of the report in the state, for ``Store.load_report``."""
 SAVE_INTERVAL: Final = timedelta(minutes=1)
 """Openings that stay the same are saved again after this time, with their new age."""
 

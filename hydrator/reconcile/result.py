@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hydrator.domain.model import Demand, Plan, PublishedAd, Site
+from hydrator.domain.model import DaemonKnowledge, Demand, Plan, PublishedAd, Site
+from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.evaluate import Evaluation
 from hydrator.reconcile.history import ChangeContext, HistoryEntry, build_entry
 from hydrator.reconcile.openings import PacedCycle
@@ -93,3 +94,18 @@ def history_entries(previous: ReconcileState, report: CycleReport) -> list[Histo
         )
         entries.append(build_entry(old, ad, context, now=report.started_at))
     return entries
+
+
+def build_knowledge(report: CycleReport) -> DaemonKnowledge:
+    """Return the facts of the cycle of *report*, with which the daemon explains datasets and jobs."""
+    evaluation, demand = report.evaluation, report.demand
+    return DaemonKnowledge(
+        report.started_at,
+        evaluation.snapshot,
+        demand.dids,
+        dids_without_room=dids_without_room(evaluation.drafts),
+        held_reasons=report.held_reasons,
+        openings=report.paced.openings,
+        no_openings_reason=report.paced.none_reason,
+        withheld_keys=frozenset(demand.withheld_keys),
+    )

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from itertools import compress, repeat
 from operator import attrgetter, is_
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -36,13 +36,14 @@ from hydrator.domain.model import (
 from hydrator.domain.provenance import public_provenance
 from hydrator.domain.units import ByDid, ByName, ByPublisher, ByState, Bytes, Count, Seconds, Share, UnixTime
 
-from .ads.site_ads import dids_without_room
 from .demand import KEEP_DEMAND
 from .history import DatasetChange
-from .result import CycleReport
 from .snapshot.memory import AT_LAST_POLL, CatalogueMemory
 from .snapshot.merge import FactRows
 from .snapshot.removal_guard import HeldLoss, HoldCause
+
+if TYPE_CHECKING:  # a command that only reads the document needs no reconciler
+    from .result import CycleReport
 
 REPORT_NAME: Final = "cycle"
 """The name of the document in the state, for ``Store.load_report``."""
@@ -398,7 +399,7 @@ class DatasetView:
     paths: tuple[PathView, ...] = ()
 
 
-def build_view(report: CycleReport, previous: CycleView | None, *, confirming_polls: int) -> CycleView:
+def build_view(report: "CycleReport", previous: CycleView | None, *, confirming_polls: int) -> CycleView:
     """Build the document of the cycle of *report*; *previous* is that of the cycle before."""
     facts = _Facts.of(report.evaluation.snapshot)
     at = to_unix(report.started_at)
@@ -431,7 +432,7 @@ def _continue_error(part: _Part, before: Mapping[tuple[str, str], PartView], at:
     return replace(part, failing_since=since, last_error=part.error, last_error_at=at)
 
 
-def _view_catalogues(report: CycleReport) -> Iterator[CatalogueView]:
+def _view_catalogues(report: "CycleReport") -> Iterator[CatalogueView]:
     for name, memory in sorted(report.evaluation.state.memories.items()):
         duration, pending_since = report.poll_durations.get(name), report.pending_since.get(name)
         yield CatalogueView(
@@ -449,7 +450,7 @@ def _view_catalogues(report: CycleReport) -> Iterator[CatalogueView]:
 _ReadBack = Mapping[Site, ByPublisher[ReadBackView]]
 
 
-def _view_read_back(report: CycleReport, previous: CycleView | None) -> _ReadBack:
+def _view_read_back(report: "CycleReport", previous: CycleView | None) -> _ReadBack:
     """Return, by site, what each publisher shows; for one that failed, what it showed last."""
     shown: defaultdict[Site, ByPublisher[ReadBackView]] = defaultdict(dict)
     failed = {result.publisher for result in report.results if result.error is not None}
@@ -461,7 +462,7 @@ def _view_read_back(report: CycleReport, previous: CycleView | None) -> _ReadBac
     return shown
 
 
-def _view_publishers(report: CycleReport, shown: _ReadBack) -> Iterator[PublisherView]:
+def _view_publishers(report: "CycleReport", shown: _ReadBack) -> Iterator[PublisherView]:
     for result in report.results:
         yield PublisherView(
             name=result.publisher,
@@ -473,7 +474,7 @@ def _view_publishers(report: CycleReport, shown: _ReadBack) -> Iterator[Publishe
         )
 
 
-def _view_plan(report: CycleReport) -> Iterator[ActionView]:
+def _view_plan(report: "CycleReport") -> Iterator[ActionView]:
     """Yield the actions of each publisher, then the held changes, which have no publisher."""
     for result in report.results:
         for action in result.plan:
@@ -489,7 +490,7 @@ def _view_action(publisher: str | None, site: Site, action: str, why: str, ad: S
 
 
 def _view_sites(
-    report: CycleReport, facts: "_Facts", confirming_polls: int, shown: _ReadBack
+    report: "CycleReport", facts: "_Facts", confirming_polls: int, shown: _ReadBack
 ) -> Iterator[SiteView]:
     evaluation, paced = report.evaluation, report.paced
     losses, made = evaluation.state.held_losses, paced.openings
@@ -541,7 +542,7 @@ def _view_left_out(entries: Iterable[DemandEntry]) -> LeftOutView | None:
     return LeftOutView(len(dids), sum(max(1, entry.job_count) for entry in demanded), demanded[0].dids[0])
 
 
-def _view_demand(report: CycleReport, facts: "_Facts") -> DemandView:
+def _view_demand(report: "CycleReport", facts: "_Facts") -> DemandView:
     demand, snapshot = report.demand, report.evaluation.snapshot
     unseen = find_unseen(demand, snapshot, report.evaluation.state.memories, facts.present)
     misspelt = {did: names for did, names in snapshot.misspelt_dids.items() if did not in demand.kept_dids}
@@ -567,7 +568,7 @@ def _view_demand(report: CycleReport, facts: "_Facts") -> DemandView:
     )
 
 
-def _view_pacing(report: CycleReport) -> PacingView:
+def _view_pacing(report: "CycleReport") -> PacingView:
     made, load = report.paced.openings, report.paced.load
     names = {name for named in made.openings.values() for name in named} if made else set()
     return PacingView(
@@ -662,21 +663,6 @@ def find_ends(demand: Demand) -> dict[Did, UnixTime]:
         for did in demand.kept_dids.intersection(entry.dids):
             ends[did] = max(end, ends.get(did, 0))
     return ends
-
-
-def build_knowledge(report: CycleReport) -> DaemonKnowledge:
-    """Return the facts of the cycle of *report*, with which the daemon explains datasets and jobs."""
-    evaluation, demand = report.evaluation, report.demand
-    return DaemonKnowledge(
-        report.started_at,
-        evaluation.snapshot,
-        demand.dids,
-        dids_without_room=dids_without_room(evaluation.drafts),
-        held_reasons=report.held_reasons,
-        openings=report.paced.openings,
-        no_openings_reason=report.paced.none_reason,
-        withheld_keys=frozenset(demand.withheld_keys),
-    )
 
 
 def build_datasets(

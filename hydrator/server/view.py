@@ -17,14 +17,13 @@ from hydrator.domain.ports import PoolLoad
 from hydrator.domain.text import matches_any
 from hydrator.domain.units import Bytes, Count
 from hydrator.reconcile.history import HistoryEntry
-from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.result import CycleReport, build_knowledge
 from hydrator.reconcile.view import (
     CycleView,
     DatasetView,
     PathView,
     SiteView,
     build_datasets,
-    build_knowledge,
 )
 from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.submit.dataset_paths import unlisted_paths

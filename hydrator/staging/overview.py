@@ -17,8 +17,6 @@ from .plan import Batch, NotAsked, Plan
 from .table import STUCK_AFTER, Request, Table, Usage
 from .view import DataView
 
-REPORT_NAME = "staging"
-"""Key of the overview in the saved reports."""
 STATE_PROBLEM = "state"
 """Key of the problem of a step that could not read or save the table, so that it made no call."""
 _MAX_ENDED = 200

@@ -3,18 +3,17 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from hydrator.domain.model import ScheddDemand
 from hydrator.domain.ports import ScheddLoad, ScheddQueue
 
+from .saved_state import adapter
 from .store import Store
 
 _POOL = "pool"
 """Key in the table ``report``."""
-_LOADS: TypeAdapter[dict[str, tuple[datetime, ScheddLoad]]] = TypeAdapter(
-    dict[str, tuple[datetime, ScheddLoad]]
-)
+_Loads = dict[str, tuple[datetime, ScheddLoad]]
 
 
 def save_queues(store: Store, queues: Mapping[str, ScheddQueue]) -> None:
@@ -24,7 +23,7 @@ def save_queues(store: Store, queues: Mapping[str, ScheddQueue]) -> None:
         StateError: the state cannot be written.
     """
     loads = {schedd: (queue.demand.as_of, queue.load) for schedd, queue in queues.items()}
-    store.save_report(_POOL, {"loads": _LOADS.dump_python(loads, mode="json")})
+    store.save_report(_POOL, {"loads": adapter(_Loads).dump_python(loads, mode="json")})
 
 
 def load_queues(store: Store) -> dict[str, ScheddQueue]:
@@ -34,7 +33,7 @@ def load_queues(store: Store) -> dict[str, ScheddQueue]:
         StateError: the state cannot be read.
     """
     try:
-        loads = _LOADS.validate_python(store.load_report(_POOL).get("loads", {}))
+        loads: _Loads = adapter(_Loads).validate_python(store.load_report(_POOL).get("loads", {}))
     except ValidationError:
         return {}
     return {schedd: ScheddQueue(ScheddDemand(as_of, ()), load) for schedd, (as_of, load) in loads.items()}

@@ -7,14 +7,12 @@ The switch is a file, so it works at once, also while the daemon is not running,
 from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
-from pydantic import TypeAdapter
-
 from hydrator.domain.redaction import sanitize
 from hydrator.staging.table import CommandName, StagingCommand, Table
 
 from .command_files import CommandFolder
+from .saved_state import adapter
 
-_TABLE: Final = TypeAdapter(Table)
 _KEY: Final = "staging table"
 
 
@@ -24,7 +22,7 @@ def save_table(save_report: Callable[[str, Mapping[str, Any]], None], table: Tab
     Raises:
         StateError: the state cannot be written.
     """
-    save_report(_KEY, _TABLE.dump_python(table, mode="json"))
+    save_report(_KEY, adapter(Table).dump_python(table, mode="json"))
 
 
 def load_table(load_report: Callable[[str], Mapping[str, Any]]) -> Table:
@@ -37,9 +35,10 @@ def load_table(load_report: Callable[[str], Mapping[str, Any]]) -> Table:
     """
     row = load_report(_KEY)
     try:
-        return _TABLE.validate_python(row) if row else Table()
+        table: Table = adapter(Table).validate_python(row) if row else Table()
     except ValueError:
         return Table()
+    return table
 
 
 STOP_FILE: Final = "stopped"

@@ -19,7 +19,6 @@ from typing import Any, Self
 from hydrator.domain.errors import StateDamaged, StateError
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.state import ReconcileState
-from hydrator.staging.table import Table
 from hydrator.state.database import (
     connect,
     connect_read_only,
@@ -32,7 +31,6 @@ from hydrator.state.database import (
 from .locality_hours import LocalityHours
 from .saved_state import insert_rows, read_state, write_state
 from .site_history import SiteHistory
-from .staging import load_table, save_table
 
 
 class Store(AbstractContextManager["Store"]):
@@ -150,14 +148,6 @@ class Store(AbstractContextManager["Store"]):
         """Save a summary for ``hydrator status``."""
         with self._transaction():
             insert_rows(self._db, "report", [(key, json.dumps(body))])
-
-    def save_staging(self, table: Table) -> None:
-        """Save the table of staging; see :func:`hydrator.state.staging.save_table`."""
-        save_table(self.save_report, table)
-
-    def load_staging(self) -> Table:
-        """Return the table of staging; see :func:`hydrator.state.staging.load_table`."""
-        return load_table(self.load_report)
 
     def load_report(self, key: str) -> dict[str, Any]:
         """Return the saved summary; an empty one if there is none, or if the row is not a JSON object.

@@ -17,7 +17,7 @@ from adapters.condor.bindings.process import LIMIT_BYTES as BINDINGS_BYTES
 from adapters.remote import RemoteObject
 from adapters.worker import Worker
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.openings import Openings, parse_row
+from hydrator.domain.ads.openings import REPORT_NAME, Openings, parse_row
 from hydrator.domain.errors import (
     CatalogueError,
     CatalogueUnreachable,
@@ -29,7 +29,6 @@ from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot, 
 from hydrator.domain.ports import Catalogue, FileLister, StepReporter, TokenValidity
 from hydrator.domain.sites import SiteMapping
 from hydrator.domain.staging_ports import Stager, StagingFailed
-from hydrator.reconcile.openings import REPORT_NAME
 from hydrator.state.store import Store
 
 from ..config import (

@@ -83,7 +83,7 @@ def datasets(
     """Print the state of every demanded dataset at each site."""
     from hydrator.cli.output import tables as show
     from hydrator.config import load
-    from hydrator.diagnostics.overview.saved import load_facts
+    from hydrator.diagnostics.overview.facts import load_facts
     from hydrator.reconcile.snapshot.memory import provenance_rows
     from hydrator.reconcile.view import build_datasets
     from hydrator.state.store import Store

@@ -11,7 +11,8 @@ from hydrator.cli.output import tables as show
 from hydrator.cli.output.printing import print_problems, print_result
 from hydrator.cli.output.progress import show_progress
 from hydrator.config import Settings, load
-from hydrator.diagnostics.overview.saved import load_facts
+from hydrator.diagnostics.overview.facts import load_facts
+from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.diagnostics.why.explain import explain_before_submit
 from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
@@ -40,7 +41,7 @@ from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import comma_separated
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
-from hydrator.staging.overview import REPORT_NAME, explain_for_job, overview_from_row
+from hydrator.staging.overview import explain_for_job, overview_from_row
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import (
     MAX_SEARCHED,
@@ -109,7 +110,7 @@ def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplai
     """Return a function that explains requests of data, from the daemon's state, else over HTTP."""
     staging = None
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
-        staging = overview_from_row(store.load_report(REPORT_NAME))
+        staging = overview_from_row(store.load_report(STAGING_REPORT))
 
     def explain_staging(dids: Sequence[Did], key: str | None) -> tuple[str, ...]:
         if staging is not None:

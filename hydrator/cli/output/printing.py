@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Callable
 
-from pydantic_core import to_json
-
 
 def print_result(as_json: bool, value: object, print_text: Callable[[], None]) -> None:
     """Print *value* as JSON if *as_json*; otherwise call *print_text*, which prints a text for people."""
@@ -16,6 +14,8 @@ def print_result(as_json: bool, value: object, print_text: Callable[[], None]) -
 
 def print_json(value: object) -> None:
     """Print *value*, which may have dataclasses; times and durations are numbers of seconds."""
+    from pydantic_core import to_json
+
     text = to_json(value, indent=2, ensure_ascii=True, temporal_mode="seconds", timedelta_mode="float")
     print(text.decode())
 

@@ -5,7 +5,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -27,7 +27,9 @@ from hydrator.reconcile.demand import describe_withheld_key
 from hydrator.reconcile.history import DatasetChange
 from hydrator.reconcile.snapshot.memory import DatasetSource
 from hydrator.reconcile.view import CycleView, DatasetView, DemandView, PacingView, SiteView
-from hydrator.staging.overview import StagingOverview
+
+if TYPE_CHECKING:
+    from hydrator.staging.overview import StagingOverview
 
 
 def print_plan(view: CycleView) -> None:
@@ -99,7 +101,7 @@ def print_status(status: Status, now: datetime) -> None:
         console.print(line, style="yellow" if is_due else None, highlight=False)
 
 
-def _staging_lines(overview: StagingOverview | None) -> Iterable[str]:
+def _staging_lines(overview: "StagingOverview | None") -> Iterable[str]:
     """Yield the state of staging in lines for people, with what the mode propose would request."""
     if overview is None:
         return
@@ -111,7 +113,7 @@ def _staging_lines(overview: StagingOverview | None) -> Iterable[str]:
     yield from (f"staging: {row.description}" for row in overview.planned)
 
 
-def _staging_problem_lines(overview: StagingOverview | None) -> Iterable[str]:
+def _staging_problem_lines(overview: "StagingOverview | None") -> Iterable[str]:
     """Yield the reasons why staging requests nothing, or less."""
     if overview and overview.stop_reason:
         yield f"staging requests and renews nothing: {overview.stop_reason}"

@@ -2,18 +2,21 @@
 
 import contextlib
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import DaemonContext, Runtime
+from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import StateError
 from hydrator.domain.staging_ports import StagingError, StagingRefused
 from hydrator.staging.controller import StagingController
-from hydrator.staging.overview import REPORT_NAME, StagingOverview, build_overview, overview_to_row
+from hydrator.staging.overview import StagingOverview, build_overview, overview_to_row
 from hydrator.staging.plan import Plan
 from hydrator.staging.table import Request, Write
+from hydrator.state.staging import load_table, save_table
 
 from .worker import BackgroundWorker
 
@@ -46,8 +49,8 @@ class StagingTasks(BackgroundWorker):
 
         try:
             controller = parts.staging.build_controller(
-                store.load_staging,
-                store.save_staging,
+                partial(load_table, store.load_report),
+                partial(save_table, store.save_report),
                 self._clock,
                 guard,
                 audit=self._record_call,
@@ -59,7 +62,7 @@ class StagingTasks(BackgroundWorker):
             controller = None
         if controller is None:
             with contextlib.suppress(StateError):  # the requests of an earlier mode end by themselves
-                table, settings = store.load_staging(), parts.staging.settings
+                table, settings = load_table(store.load_report), parts.staging.settings
                 self._record(build_overview(table, settings, self._clock(), Plan()))
             return
         interval = runtime.settings.daemon.step_seconds
@@ -74,7 +77,7 @@ class StagingTasks(BackgroundWorker):
         self._context.staging = overview
         self._staging_metrics.record(overview)
         with contextlib.suppress(StateError):  # the step reported the same reason
-            self._context.store.save_report(REPORT_NAME, overview_to_row(overview))
+            self._context.store.save_report(STAGING_REPORT, overview_to_row(overview))
         problems = dict(overview.problems)
         new, ended = self._problems.replace(problems)
         for part in sorted(new):

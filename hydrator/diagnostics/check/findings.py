@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from hydrator.diagnostics.daemon_probe import DaemonProbe
 from hydrator.domain.errors import (
@@ -17,9 +17,11 @@ from hydrator.domain.errors import (
     PoolError,
 )
 from hydrator.domain.model import Site
-from hydrator.domain.ports import Catalogue, PoolReader
-from hydrator.domain.staging_ports import Stager
 from hydrator.domain.text import shorten_list
+
+if TYPE_CHECKING:  # `hydrator status` needs findings without examinations
+    from hydrator.domain.ports import Catalogue, PoolReader
+    from hydrator.domain.staging_ports import Stager
 
 MAX_NAMES = 5
 
@@ -73,10 +75,10 @@ class CheckPoolClient(DaemonProbe, Protocol):
 class CheckInputs:
     """The parts of an installation that :func:`examine` examines."""
 
-    catalogues: Sequence[Catalogue]
+    catalogues: "Sequence[Catalogue]"
     pool: CheckPoolClient | None
     """The client of the pool's first collector that answers."""
-    queues: PoolReader | None
+    queues: "PoolReader | None"
     slot_attributes: Sequence[str]
     ad_folder: Path | None
     is_advertising: bool
@@ -91,7 +93,7 @@ class CheckInputs:
     now: int = 0
     """Time of this check, Unix s."""
     daemon_findings: Sequence[Finding] = ()
-    stagers: Sequence[Stager] = ()
+    stagers: "Sequence[Stager]" = ()
     """The catalogues that accept requests; none if staging is off."""
     asking_catalogues: frozenset[str] = frozenset()
     """Names of the catalogues at which the mode of staging is request."""

@@ -1,30 +1,23 @@
-"""Saved state of the daemon, as the commands read it: its status, and the facts about datasets."""
+"""Saved status of the daemon, as the commands read it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from hydrator.config import Settings
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.domain.ads.openings import parse_row
-from hydrator.domain.model import DaemonKnowledge, Demand, Did
 from hydrator.domain.units import UnixTime
-from hydrator.reconcile.ads.site_ads import BUDGET, dids_without_room, draft_site_ads
-from hydrator.reconcile.demand import build_demand
-from hydrator.reconcile.openings import REPORT_NAME as OPENINGS_REPORT
-from hydrator.reconcile.snapshot.memory import CatalogueMemory
-from hydrator.reconcile.snapshot.merge import build_snapshot
-from hydrator.reconcile.view import REPORT_NAME, CycleView, find_unseen, parse_view
-from hydrator.staging.overview import REPORT_NAME as STAGING_REPORT
-from hydrator.staging.overview import StagingOverview, overview_from_row
+from hydrator.reconcile.view import REPORT_NAME, CycleView, parse_view
 from hydrator.state.store import Store
+
+if TYPE_CHECKING:  # few installations stage data
+    from hydrator.staging.overview import StagingOverview
 
 CREDENTIALS_REPORT = "credentials"
 RELOAD_REPORT = "reload"
+STAGING_REPORT = "staging"
 
 _Value = TypeVar("_Value")
 
@@ -55,7 +48,7 @@ class Status:
     """
 
     cycle: CycleView | None
-    staging: StagingOverview | None
+    staging: "StagingOverview | None"
     credentials: tuple[Credential, ...]
     reload: ReloadFailure | None
     daemon_problem: str | None
@@ -77,12 +70,10 @@ def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: fl
         StateError: the state cannot be read.
     """
     cycle = load_view(store)
-    staging = overview_from_row(store.load_report(STAGING_REPORT))
-    is_staging_off = staging is not None and staging.mode == "off" and not staging.requests
     credentials, reload = store.load_report(CREDENTIALS_REPORT), store.load_report(RELOAD_REPORT)
     return Status(
         cycle,
-        None if is_staging_off else staging,
+        _load_staging(store),
         _decode(tuple[Credential, ...], credentials.get("rows", []), ()),
         _decode(ReloadFailure | None, reload or None, None),
         silence_reason(cycle.at if cycle else None, owner, now, hung_after_seconds(poll_seconds)),
@@ -98,44 +89,11 @@ def _decode(kind: Any, row: object, default: _Value) -> _Value:  # noqa: ANN401 
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class SavedFacts:
-    """The facts about datasets in the state, evaluated now.
+def _load_staging(store: Store) -> "StagingOverview | None":
+    """Load the overview of staging; None if staging is off and no request is left."""
+    row = store.load_report(STAGING_REPORT)
+    if row.get("mode", "off") == "off" and not row.get("requests"):
+        return None
+    from hydrator.staging.overview import overview_from_row
 
-    ``unseen`` has the datasets that some catalogue gave no answer about, with the reason.
-    """
-
-    knowledge: DaemonKnowledge
-    demand: Demand
-    memories: Mapping[str, CatalogueMemory]
-    unseen: Mapping[Did, str]
-
-
-def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
-    """Load the facts, with the ages that they have *now*.
-
-    Raises:
-        StateError: the state cannot be read.
-    """
-    state = store.load()
-    matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
-    never = settings.publish.never
-    demand = build_demand(state.demand, pins=settings.pinned_dids, matches=matches, now=now, never=never)
-    snapshot = build_snapshot(
-        state.memories, demand.dids, now=now, max_age=settings.daemon.max_age, never=never
-    )
-    saved = parse_row(store.load_report(OPENINGS_REPORT))
-    polls = settings.removal_guard.confirm_polls
-    knowledge = DaemonKnowledge(
-        now,
-        snapshot,
-        demand.dids,
-        dids_without_room=dids_without_room(draft_site_ads(snapshot, demand, budget=BUDGET)),
-        held_reasons={site: loss.text(polls) for site, loss in state.held_losses.items()},
-        openings=saved.openings if saved else None,
-        no_openings_reason=saved.none_reason if saved else None,
-        withheld_keys=frozenset(demand.withheld_keys),
-    )
-    present = frozenset[Did]().union(*(site.facts.keys() for site in snapshot.sites.values()))
-    unseen = find_unseen(demand, snapshot, state.memories, present)
-    return SavedFacts(knowledge, demand, state.memories, unseen)
+    return overview_from_row(row)

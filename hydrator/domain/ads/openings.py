@@ -148,6 +148,10 @@ def describe_read(opening: Opening) -> str:
     return f"reading {amount} from {opening.source} in {format_duration(opening.read_seconds)}"
 
 
+REPORT_NAME: Final = "openings"
+"""The name of the report in the state, for ``Store.load_report``."""
+
+
 @dataclass(frozen=True, slots=True)
 class SavedOpenings:
     """The openings of the cycle at ``at`` (Unix s), or the reason why it made none."""

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.outside
 
 DAEMON = ("apscheduler", "htcondor2", "httpx", "hydrator.daemon", "hydrator.server", "jinja2", "rucio")
 DAEMON += ("prometheus_client", "stamina", "starlette", "uvicorn")
+CORE = ("hydrator.domain.ports", "hydrator.reconcile.evaluate", "hydrator.reconcile.openings")
+CORE += ("hydrator.reconcile.result", "hydrator.staging")
 TREE = typer.main.get_command(app)
 HEAVY = ("adapters", "asyncio", "httpx", "hydrator.config", "hydrator.diagnostics", "hydrator.reconcile")
 HEAVY += ("hydrator.staging", "hydrator.wiring", "importlib.metadata", "pydantic", "rich", "sqlite3")
@@ -90,11 +92,21 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{file}"
 
 
-@pytest.mark.parametrize("command", ["status", "sites", "datasets"])
-def test_command_that_reads_the_state_loads_no_adapter(command, config):
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [("status", ["hydrator.reconcile.ads"]), ("sites", ["hydrator.reconcile.ads"]), ("datasets", [])],
+)
+def test_command_that_reads_the_state_loads_no_part_of_the_daemon(command, unneeded, config):
     modules = run(command, "--json", "-c", config)
     assert "hydrator.state.store" in modules
-    assert loaded_parts(modules, *DAEMON, "adapters", "structlog") == []
+    assert loaded_parts(modules, *DAEMON, *CORE, *unneeded, "adapters", "structlog") == []
+
+
+def test_defaults_of_the_settings_build_no_checks():
+    code = "from hydrator.config.fields import Section; from hydrator.config import Settings; "
+    code += "print([one.__name__ for one in Section.__subclasses__() if one.__pydantic_complete__])"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, timeout=300)
+    assert done.stdout.decode().strip() == "[]"
 
 
 def test_why_loads_no_http_client_for_a_dataset_that_the_daemon_polls(config):

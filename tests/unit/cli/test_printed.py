@@ -22,10 +22,11 @@ from hydrator.domain.redaction import escape_unprintable_tree
 from hydrator.domain.text import format_time
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
+from hydrator.reconcile.result import build_knowledge
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.merge import build_snapshot
 from hydrator.reconcile.state import ReconcileState
-from hydrator.reconcile.view import DatasetView, build_datasets, build_knowledge
+from hydrator.reconcile.view import DatasetView, build_datasets
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import add_similar_names
 from tests.command_line import run_hydrator

@@ -4,7 +4,7 @@ import pytest
 
 from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingKind
 from hydrator.staging.table import Decision, Request, StagingCommand, Table
-from hydrator.state.staging import StagingFiles
+from hydrator.state.staging import StagingFiles, load_table, save_table
 from hydrator.state.store import Store
 from tests.factories import CAM, L1, L2, NOON, RAL
 
@@ -19,16 +19,16 @@ ENDED = Request(L2, CAM, "rucio", StagingKind.PIN, 1, "c", NOON, 1, ended_at=NOO
 def test_the_table_is_the_same_after_a_restart(tmp_path):
     table = Table((OPEN,), (ENDED,), {"b": Decision("approve", NOON)})
     with Store.open_to_write(tmp_path) as store:
-        assert store.load_staging() == Table()
-        store.save_staging(table)
+        assert load_table(store.load_report) == Table()
+        save_table(store.save_report, table)
     with Store.open_to_read(tmp_path) as store:
-        assert store.load_staging() == table
+        assert load_table(store.load_report) == table
 
 
 def test_a_table_that_cannot_be_decoded_counts_as_lost(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save_report("staging table", {"requests": [{"did": 7}]})
-        assert store.load_staging() == Table()
+        assert load_table(store.load_report) == Table()
 
 
 def commands(files: StagingFiles) -> list[StagingCommand]:

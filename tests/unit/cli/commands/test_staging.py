@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from hydrator.cli.app import app
 from hydrator.cli.output.staging import describe_progress
+from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.domain.errors import ConfigError, StateError
-from hydrator.staging.overview import REPORT_NAME, overview_to_row
+from hydrator.staging.overview import overview_to_row
 from hydrator.staging.table import StagingCommand
 from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
@@ -41,7 +42,7 @@ class Desk:
     def save(self, world: StagingWorld):
         self.files.prepare()
         with Store.open_to_write(self.state_dir) as store:
-            store.save_report(REPORT_NAME, overview_to_row(world.overview))
+            store.save_report(STAGING_REPORT, overview_to_row(world.overview))
 
     def run(self, *words: str):
         return self.run_command("staging", *words)

@@ -7,12 +7,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hydrator.daemon.background.staging import REPORT_NAME, StagingTasks
+from hydrator.daemon.background.staging import StagingTasks
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import Turns
+from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.staging.overview import overview_from_row
 from hydrator.staging.table import StagingCommand
-from hydrator.state.staging import StagingFiles
+from hydrator.state.staging import StagingFiles, load_table
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.staging import StagingParts
@@ -64,9 +65,9 @@ def test_a_step_asks_saves_and_shares(tmp_path, store):
     daemon = Daemon(tmp_path, store)
     logged = daemon.step()
     assert daemon.world.stages == {(L1, CAM)}
-    [one] = store.load_staging().requests
+    [one] = load_table(store.load_report).requests
     assert (one.did, one.rule) == (L1, "rule2")
-    saved = overview_from_row(store.load_report(REPORT_NAME))
+    saved = overview_from_row(store.load_report(STAGING_REPORT))
     assert saved == daemon.context.staging
     assert [row.did for row in saved.requests] == [L1]
     [line] = [each for each in logged if each["event"] == "staging asked a request at the catalogue"]
@@ -100,7 +101,7 @@ def test_with_the_mode_off_no_step_is_scheduled_and_the_overview_says_so(tmp_pat
     daemon = Daemon(tmp_path, store, policy("off"))
     assert daemon.scheduler.get_jobs() == []
     assert daemon.context.staging.mode == "off"
-    assert overview_from_row(store.load_report(REPORT_NAME)).mode == "off"
+    assert overview_from_row(store.load_report(STAGING_REPORT)).mode == "off"
 
 
 def test_a_problem_is_logged_once_when_it_begins_and_once_when_it_ends(tmp_path, store):

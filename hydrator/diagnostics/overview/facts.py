@@ -1,0 +1,58 @@
+"""Saved facts about datasets, as the commands read them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from hydrator.config import Settings
+from hydrator.domain.ads.openings import REPORT_NAME, parse_row
+from hydrator.domain.model import DaemonKnowledge, Demand, Did
+from hydrator.reconcile.ads.site_ads import BUDGET, dids_without_room, draft_site_ads
+from hydrator.reconcile.demand import build_demand
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.snapshot.merge import build_snapshot
+from hydrator.reconcile.view import find_unseen
+from hydrator.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFacts:
+    """The facts about datasets in the state, evaluated now.
+
+    ``unseen`` has the datasets that some catalogue gave no answer about, with the reason.
+    """
+
+    knowledge: DaemonKnowledge
+    demand: Demand
+    memories: Mapping[str, CatalogueMemory]
+    unseen: Mapping[Did, str]
+
+
+def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
+    """Load the facts, with the ages that they have *now*.
+
+    Raises:
+        StateError: the state cannot be read.
+    """
+    state = store.load()
+    matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
+    never = settings.publish.never
+    demand = build_demand(state.demand, pins=settings.pinned_dids, matches=matches, now=now, never=never)
+    snapshot = build_snapshot(
+        state.memories, demand.dids, now=now, max_age=settings.daemon.max_age, never=never
+    )
+    saved = parse_row(store.load_report(REPORT_NAME))
+    polls = settings.removal_guard.confirm_polls
+    knowledge = DaemonKnowledge(
+        now,
+        snapshot,
+        demand.dids,
+        dids_without_room=dids_without_room(draft_site_ads(snapshot, demand, budget=BUDGET)),
+        held_reasons={site: loss.text(polls) for site, loss in state.held_losses.items()},
+        openings=saved.openings if saved else None,
+        no_openings_reason=saved.none_reason if saved else None,
+        withheld_keys=frozenset(demand.withheld_keys),
+    )
+    present = frozenset[Did]().union(*(site.facts.keys() for site in snapshot.sites.values()))
+    unseen = find_unseen(demand, snapshot, state.memories, present)
+    return SavedFacts(knowledge, demand, state.memories, unseen)
