@@ -251,10 +251,14 @@ class LoadCalls(Bindings):
         )
 
     def _select_reports(self, jobs: Iterable[Any]) -> list[Ad]:
-        """Return the reports of *jobs*, with as many of each user as MAX_REPORTS_OF_USER."""
+        """Return the reports of *jobs*, with as many of each user as MAX_REPORTS_OF_USER.
+
+        Those of the jobs that started last come first: jobs that run for long keep their reports.
+        """
         counts: Counter[str] = Counter()
         rows: list[Ad] = []
-        for ad in jobs:
+        starts = [(self._value(ad, "JobCurrentStartDate"), ad) for ad in jobs]
+        for _, ad in sorted(starts, key=lambda pair: -pair[0] if is_number(pair[0]) else 0):
             if MISSES_ATTRIBUTE in ad or READS_ATTRIBUTE in ad:
                 counts[user := self._user(ad)] += 1
                 if counts[user] <= MAX_REPORTS_OF_USER and len(rows) < MAX_REPORTS:

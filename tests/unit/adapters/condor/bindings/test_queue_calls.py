@@ -15,7 +15,7 @@ from adapters.condor.bindings.schedd_calls import (
     LoadCalls,
 )
 
-from .queue_in_memory import connect, job
+from .queue_in_memory import NOW, connect, job
 
 PLAIN = {"RequestCpus": 2, "RequestMemory": 2048, "RequestDisk": 2**20, "RequestGPUs": 1}
 START = {"status": 2, "JobCurrentStartDate": 100, "RemoteHost": "slot1_2@uk", "MachineAttrSite0": "UK"}
@@ -115,14 +115,25 @@ def test_jobs_with_reports_are_read_within_limits():
     odd = job(1000, ["t:1"], user="bob@x", ChirpDataLocalityReads=ENDLESS)
     rows = read(*reporters, bob, odd)["reports"]
     assert len(rows) == MAX_REPORTS_OF_USER + 2
-    assert rows[0]["misses"] == misses[:MAX_MISSES_OF_JOB]
-    assert rows[-2] == {
+    assert rows[1]["misses"] == misses[:MAX_MISSES_OF_JOB]
+    assert rows[0] == {
         "GlobalJobId": "ap1#999.0",
         "User": "bob@x",
         "misses": [],
         "reads": [reads[0], "x" * 300],
     }
     assert rows[-1]["reads"] == []
+
+
+def test_reports_of_a_users_last_started_jobs_come_first():
+    """Jobs that run for long keep their reports, and must not hide new ones."""
+    reporters = [
+        job(n, ["t:1"], ChirpDataLocalityMisses=[f"{n} t:1 UK"], JobCurrentStartDate=NOW + n)
+        for n in range(MAX_REPORTS_OF_USER + 5)
+    ]
+    rows = read(*reporters, job(999, ["t:1"], ChirpDataLocalityReads=["UK:1:1:1:NL"]))["reports"]
+    kept = {row["GlobalJobId"] for row in rows}
+    assert kept == {f"ap1#{n}.0" for n in range(5, MAX_REPORTS_OF_USER + 5)}
 
 
 def test_a_group_of_needs_is_of_one_user_autocluster_and_list():
