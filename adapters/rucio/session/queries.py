@@ -105,8 +105,10 @@ class QueryRunner:
             is_brief = bool(self._silent_dids) and job not in self._silent_dids
             self.share = max(_BRIEF_SHARE, min(1.0, _LEAST_SECONDS / whole)) if is_brief else 1.0
             self.connection.answer_seconds = self.share * whole
-            answer = self._try((job,), lambda job=job: task(job))  # type: ignore[misc]
-            self.connection.answer_seconds = whole
+            try:
+                answer = self._try((job,), lambda job=job: task(job))  # type: ignore[misc]
+            finally:
+                self.connection.answer_seconds = whole
             (self._silent_dids.add if is_unanswered(answer) else self._silent_dids.discard)(job)
             yield job, answer
 

@@ -175,6 +175,16 @@ def test_hundreds_of_silent_datasets_delay_the_others_by_a_few_polls(tmp_path, p
     assert tried.keys() == set(dids)
 
 
+def test_a_query_with_a_bug_leaves_the_next_ones_their_whole_time(tmp_path):
+    settings = RucioSettings("rucio", "https://r", "me", tmp_path)
+    slow = Slow(frozenset({DIDS[0]}), settings)
+    queries = QueryRunner(settings, slow)
+    list(queries.ask_each([DIDS[0]], slow.count))
+    with pytest.raises(ZeroDivisionError):
+        list(queries.ask_each([DIDS[1]], lambda _: 1 // 0))
+    assert slow.answer_seconds == settings.timeout.total_seconds()
+
+
 def test_silent_parents_do_not_come_first_again(asking, server):
     """A dataset in part without locks needs its containers, one query each."""
     server.holdings = {did: {"UK-DISK": "partial"} for did in DIDS[:12]}
