@@ -135,7 +135,8 @@ class ScheddRounds:
             is_stalled, answer_count = len(query.answers) == answer_count, len(query.answers)
             if not is_stalled:
                 continue
-            if query.waiting_schedds and self._make_client and len(workers) < self._max_concurrent:
+            busy_count = max(len(workers), len(self._asked_schedds))  # earlier rounds may still wait, too
+            if query.waiting_schedds and self._make_client and busy_count < self._max_concurrent:
                 workers.append(pool.submit(self._work_with_new_client, query, self._make_client))
             elif not waits and self._monotonic() > query.deadline_at:
                 break

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from adapters.condor.job_history import ReportBuffer, ScheddHistory
 from adapters.condor.pool_load import CondorPool
-from adapters.condor.schedd_rounds import ScheddRounds
+from adapters.condor.schedd_rounds import MAX_CONCURRENT_SCHEDDS, ScheddRounds
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen, to_unix
 from testbed.patience import wait_for
@@ -264,6 +264,17 @@ def test_slow_schedd_delays_no_other_and_its_answer_comes_with_a_later_round():
     assert answer == "answer 1"
     released[1].set()
     asking.close()
+
+
+def test_rounds_that_do_not_wait_start_no_more_clients_while_many_schedds_hang():
+    pool = Pool(*(f"silent{n:02}" for n in range(40)), well=0)
+    pool.timeout = 60
+    asking = rounds(pool, stall=timedelta(milliseconds=1), budget=timedelta(milliseconds=100))
+    round_count = 4
+    for _ in range(round_count):
+        asking.ask(question, waits=False)
+    asking.close()
+    assert pool.most <= MAX_CONCURRENT_SCHEDDS + round_count, "each round asks one schedd at least"
 
 
 def impatient_pool(pool: Pool) -> CondorPool:
