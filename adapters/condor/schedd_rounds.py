@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
-import structlog
-
 from hydrator.domain.ads import contract
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, Unseen
@@ -23,7 +21,6 @@ from hydrator.domain.text import link_to_bug_report
 from .bindings.client import CondorClient, QueueClient
 
 _T = TypeVar("_T")
-_log = structlog.get_logger("hydrator")
 MAX_CONCURRENT_SCHEDDS = 8
 """Maximum number of schedds queried at once; each beyond the first needs a child process meanwhile."""
 STALL_AFTER = timedelta(seconds=1)
@@ -210,7 +207,9 @@ class ScheddRounds:
         reason = f"bug in the query of schedd {name}: {type(error).__name__}"
         status = self._statuses.get(name)
         if status is None or status.failure != reason:
-            _log.error(
+            import structlog  # it imports Rich's tracebacks, which `hydrator why` does not need
+
+            structlog.get_logger("hydrator").error(
                 f"query of schedd {name} failed: this is a bug, please report it",
                 report_url=link_to_bug_report(),
                 exc_info=error,

@@ -112,7 +112,7 @@ def test_defaults_of_the_settings_build_no_checks():
 def test_why_loads_no_http_client_for_a_dataset_that_the_daemon_polls(config):
     modules = run("why", "--json", L1, "-c", config)
     assert "adapters.condor" in modules
-    assert loaded_parts(modules, *DAEMON) == []
+    assert loaded_parts(modules, *DAEMON, "structlog") == []
 
 
 def test_child_of_the_bindings_loads_neither_daemon_nor_version():

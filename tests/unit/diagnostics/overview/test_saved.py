@@ -6,17 +6,22 @@ import pytest
 
 from hydrator.daemon.cycles import SavedReports
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
-from hydrator.diagnostics.overview.saved import ReloadFailure, load_status, load_view
+from hydrator.diagnostics.overview.saved import STAGING_REPORT, ReloadFailure, load_status, load_view
 from hydrator.domain.ads.openings import Opening, Openings
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
+from hydrator.domain.staging_ports import StagingKind
 from hydrator.reconcile.openings import PacedCycle
 from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 from hydrator.reconcile.snapshot.merge import FactRows
 from hydrator.reconcile.view import REPORT_NAME, build_view
+from hydrator.staging.overview import StagingOverview, overview_to_row
+from hydrator.staging.table import Request
 from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, published, replica, report_of, view_of
 from tests.unit.reconcile.test_reconciler import World
+
+REQUEST = Request(L1, CAM, "rucio", StagingKind.PIN, 1, "batch", NOON, 1)
 
 
 @pytest.fixture
@@ -59,6 +64,13 @@ def test_status_does_without_rows_that_cannot_be_decoded(store):
     store.save_report("reload", {"at": "yesterday"})
     status = load_status(store, NOON, "7", 60)
     assert (status.credentials, status.reload) == ((), None)
+
+
+@pytest.mark.parametrize("requests", [(), (REQUEST,)], ids=["without", "with"])
+def test_status_shows_staging_that_is_off_only_with_its_last_requests(requests, store):
+    overview = StagingOverview(NOON, "off", requests=requests)
+    store.save_report(STAGING_REPORT, overview_to_row(overview))
+    assert load_status(store, NOON, "7", 60).staging == (overview if requests else None)
 
 
 def test_failure_keeps_its_begin_and_is_remembered_after_its_end():
