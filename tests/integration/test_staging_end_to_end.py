@@ -266,29 +266,3 @@ def test_the_rule_of_another_account_is_joined(installed):
     assert installed.convey(did) == "AU"
     assert installed.ran_at(job) == ["AU"]
     assert installed.ours(did) == []
-
-
-def test_a_rule_that_an_admin_deletes_is_not_made_again(installed):
-    did = installed.add("deleted")
-    job = installed.submit([did], mode="wait")
-    [rule] = wait_for(lambda: installed.ours(did), 60, "the rule")
-    wait_for(
-        lambda: (
-            (view := installed.overview()) and any(row.expires_at for row in view.requests if row.did == did)
-        ),
-        60,
-        "the end of the rule",
-    )
-    installed.server.seed(("delete_rule", {"rule": rule["id"]}), ("abacus", {}))
-    wait_for(
-        lambda: any("shortened" in row.reason for row in installed.overview().requests if row.did == did),
-        60,
-        "the daemon to see it",
-    )
-    installed.server.seed(("end_rule", {"rule": rule["id"]}), ("clean", {}))
-    [reason] = wait_for(
-        lambda: [one for one in installed.reasons_of(did) if "not asked again" in one], 60, "why"
-    )
-    assert "somebody has shortened its lifetime in the catalogue" in reason
-    assert "not asked again" in installed.run("why", str(job), check=False).stdout
-    assert installed.rules_on(did) == []
