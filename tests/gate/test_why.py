@@ -44,8 +44,13 @@ def test_why_says_of_a_match_and_of_a_miss_what_the_negotiator_does(installed, b
 
 
 def ask(installed, cluster):
-    done = installed.run("why", str(cluster), "--json", check=False)
-    return json.loads(done.stdout)["answers"]
+    """Return the answers of `why` once both catalogues have answered about the dataset in the last poll."""
+
+    def answers():
+        done = installed.run("why", str(cluster), "--json", check=False)
+        return json.loads(done.stdout)["answers"] if '"unseen"' not in done.stdout else None
+
+    return installed.pool.wait(answers, 0, "both catalogues to answer about the dataset")
 
 
 def reasons(answer):
