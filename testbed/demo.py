@@ -146,7 +146,7 @@ class RucioHoldings:
         scope: the scope of all datasets here, new to the server; capitals of it begin the elements' names.
         files: how many files a dataset has.
 
-    ``origin`` is the element without a site.
+    ``origin`` is the element without a site, and ``server`` takes commands for all that has no method here.
     """
 
     on_its_way = "STAGING"
@@ -155,7 +155,7 @@ class RucioHoldings:
         self, server: RucioServer, folder: Path, sites: Sequence[str], scope: str = "lofar", files: int = 4
     ) -> None:
         self.scope = scope
-        self._server = server
+        self.server = server
         self._files = files
         self._dids: list[str] = []
         self.origin = f"{scope.upper()}-ORIGIN"
@@ -182,8 +182,8 @@ class RucioHoldings:
 
     def section(self) -> str:
         return (
-            f'[[catalogue]]\ntype = "rucio"\nname = "rucio"\nurl = "{self._server.url}"\n'
-            f'account = "{self._server.account}"\nusername = "{self._server.username}"\n'
+            f'[[catalogue]]\ntype = "rucio"\nname = "rucio"\nurl = "{self.server.url}"\n'
+            f'account = "{self.server.account}"\nusername = "{self.server.username}"\n'
             f'password_file = "{self._password}"\n'
         )
 
@@ -194,50 +194,48 @@ class RucioHoldings:
         ]
         for site, state in states.items():
             commands += self._brings_about(did, site, state)
-        self._server.seed(*commands, ("abacus", {}))
+        self.server.seed(*commands, ("abacus", {}))
 
     def send(self, did: str, site: str) -> None:
-        self._server.seed(*self._brings_about(did, site, "staging"), ("abacus", {}))
+        self.server.seed(*self._brings_about(did, site, "staging"), ("abacus", {}))
 
     def arrive(self, did: str, site: str) -> None:
         """Let the transfer that :meth:`send` began end well."""
-        self._server.do("transferred", did=did, rse=self._disks[site])
+        self.server.do("transferred", did=did, rse=self._disks[site])
 
     def fail(self, did: str, site: str, error: str = "testbed") -> None:
         """Let the transfer that :meth:`send` began fail with *error*."""
-        self._server.do("fail", did=did, rse=self._disks[site], error=error)
+        self.server.do("fail", did=did, rse=self._disks[site], error=error)
 
     def archive(self, did: str, site: str) -> None:
         """Add a dataset that is on tape at *site* and nowhere else."""
         self._dids.append(did)
         tape = {"did": did, "rse": self._tapes[site]}
-        self._server.seed(
-            ("add_dataset", {**tape, "files": self._files}), ("replicate", tape), ("abacus", {})
-        )
+        self.server.seed(("add_dataset", {**tape, "files": self._files}), ("replicate", tape), ("abacus", {}))
 
     def promise(self, did: str, site: str) -> None:
         """Add a rule for *did* on disk at *site*; nothing is transferred before :meth:`convey`."""
-        self._server.do("replicate", did=did, rse=self._disks[site])
+        self.server.do("replicate", did=did, rse=self._disks[site])
 
     def convey(self, site: str, files: int) -> None:
         """Let Rucio's conveyor transfer the next *files* files that rules require at *site* (mocked)."""
-        self._server.do("convey", rse=self._disks[site], most=files)
+        self.server.do("convey", rse=self._disks[site], most=files)
 
     def expire(self, did: str, site: str, seconds: float) -> None:
         """Let the rules for the disk of *site* end in so many *seconds*."""
-        self._server.do("end_rules_in", did=did, rse=self._disks[site], seconds=seconds)
+        self.server.do("end_rules_in", did=did, rse=self._disks[site], seconds=seconds)
 
     def leave(self, did: str, site: str) -> None:
-        self._server.do("remove", did=did, rse=self._disks[site])
+        self.server.do("remove", did=did, rse=self._disks[site])
 
     def available(self) -> dict[str, frozenset[str]]:
         """Rucio's true answer, which counts files, asked over HTTP without any of our adapter's code."""
-        url, by_rse = self._server.url, {rse: site for site, rse in self._disks.items()}
+        url, by_rse = self.server.url, {rse: site for site, rse in self._disks.items()}
         found = {}
         with httpx.Client(trust_env=False, timeout=60) as client:
-            who = {"Account": self._server.account, "Username": self._server.username}
+            who = {"Account": self.server.account, "Username": self.server.username}
             login = {f"X-Rucio-{name}": value for name, value in who.items()}
-            login["X-Rucio-Password"] = self._server.password
+            login["X-Rucio-Password"] = self.server.password
             token = client.get(f"{url}/auth/userpass", headers=login).raise_for_status()
             client.headers["X-Rucio-Auth-Token"] = token.headers["X-Rucio-Auth-Token"]
             for did in self._dids:

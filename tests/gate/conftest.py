@@ -27,7 +27,16 @@ PINS = ["hand:written", "late:arrival", "gone:require"]
 SETTINGS = """\
 [network.uplinks.FAR]
 gbit_per_second = 8
+[staging]
+mode = "request"
+name = "gate"
+wait_minutes = 0
+[staging.catalogues.rucio]
+[staging.sites.NL]
+space_tb = 100
 """
+"""Data may be requested for NL. Rucio's datasets have no final size until a test closes one, and the daemon
+requests only what has one: so it requests nothing for the other tests."""
 RUCIO_SITES = """\
 [catalogue.rse_sites]
 GATE-ORIGIN = "FAR"

@@ -2,13 +2,14 @@
 
 import pytest
 
+from testbed.patience import wait_for
 from tests.gate.early import begin_early
 from tests.rucio_contract import RucioCatalogueContract, seeded
 
 __all__ = ["seeded"]
 pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 
-MOVING, CONVEYED = "gate:moving", "gate:conveyed"
+MOVING, CONVEYED, REQUESTED = "gate:moving", "gate:conveyed", "gate:requested"
 
 
 def fraction_at(installed, site, did):
@@ -56,6 +57,36 @@ def test_a_new_rule_becomes_a_replica_and_the_waiting_job_starts_there(installed
     rucio.convey("UK", files=2)
     installed.until_states(CONVEYED, UK="AVAILABLE", AU=None, NL=None)
     assert installed.ran_at(job) == ["UK"]
+
+
+@begin_early
+def requested(installed):
+    """A job whose data is only on tape at FAR, which has no slots; the daemon may request it for NL."""
+    tape = {"rse": "GATE-FAR-TAPE"}
+    installed.catalogue.rucio.server.seed(
+        ("add_rse", {**tape, "rse_type": "TAPE", "attributes": {"site": "FAR"}}),
+        ("add_dataset", {"did": REQUESTED, **tape}),
+        ("close", {"did": REQUESTED}),
+        ("abacus", {}),
+    )
+    return installed.submit([REQUESTED], mode="wait")
+
+
+def test_data_nowhere_near_is_requested_and_the_job_starts_where_it_arrives(installed, begun):
+    rucio, job = installed.catalogue.rucio, begun(requested)
+    server, disk = rucio.server, {"did": REQUESTED, "rse": rucio.disks["NL"]}
+    [rule] = wait_for(lambda: server.do("rules_on", did=REQUESTED), 0, "a rule of the daemon")
+    assert (rule["account"], rule["rse"], rule["state"]) == (server.account, disk["rse"], "REPLICATING")
+    assert "[hydrator:gate:" in rule["comment"]
+    installed.until_states(REQUESTED, UK=None, AU=None, NL="STAGING")
+    assert installed.is_idle(job)
+
+    # an operator suspends the rule while its files are on their way: what counts is that they arrive
+    server.seed(("suspend", disk), ("convey", {"rse": disk["rse"]}), ("abacus", {}))
+    installed.until_states(REQUESTED, UK=None, AU=None, NL="AVAILABLE")
+    assert installed.ran_at(job) == ["NL"]
+    assert [each["id"] for each in server.do("rules_on", did=REQUESTED)] == [rule["id"]]
+    rucio.leave(REQUESTED, "NL")
 
 
 class TestRucioCatalogue(RucioCatalogueContract):
