@@ -96,7 +96,7 @@ class Guard:
         time.sleep = watched_sleep
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event in EVENTS:
+        if self._is_held and event in EVENTS:  # at the exit of Python EVENTS is gone
             self._refuse(f"{EVENTS[event]} ({event}{arguments})")
 
     def _refuse(self, event: str) -> None:
