@@ -1,16 +1,18 @@
 """Saved facts about datasets, as the commands read them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hydrator.config import Settings
+from hydrator.domain.ads import contract
 from hydrator.domain.ads.openings import REPORT_NAME, parse_row
-from hydrator.domain.model import DaemonKnowledge, Demand, Did
+from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
 from hydrator.reconcile.ads.site_ads import BUDGET, dids_without_room, draft_site_ads
 from hydrator.reconcile.demand import build_demand
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import build_snapshot
+from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.view import find_unseen
 from hydrator.state.store import Store
 
@@ -47,7 +49,7 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
         now,
         snapshot,
         demand.dids,
-        dids_without_room=dids_without_room(draft_site_ads(snapshot, demand, budget=BUDGET)),
+        dids_without_room=_find_dids_without_room(state, snapshot, demand),
         held_reasons={site: loss.text(polls) for site, loss in state.held_losses.items()},
         openings=saved.openings if saved else None,
         no_openings_reason=saved.none_reason if saved else None,
@@ -56,3 +58,12 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
     present = frozenset[Did]().union(*(site.facts.keys() for site in snapshot.sites.values()))
     unseen = find_unseen(demand, snapshot, state.memories, present)
     return SavedFacts(knowledge, demand, state.memories, unseen)
+
+
+def _find_dids_without_room(
+    state: ReconcileState, snapshot: Snapshot, demand: Demand
+) -> Mapping[Site, frozenset[Did]]:
+    """Return the datasets that have no room in the ads; only a truncated ad, or none, needs a new draft."""
+    roomy = {site for site, ad in state.ads.items() if dict(ad.content).get(contract.TRUNCATED) == "false"}
+    sites = {site: facts for site, facts in snapshot.sites.items() if site not in roomy}
+    return dids_without_room(draft_site_ads(replace(snapshot, sites=sites), demand, budget=BUDGET))
