@@ -105,7 +105,8 @@ def matches_keyed(ad: SiteAd, mode: str, attributes: dict[str, object]) -> bool:
     now = system_clock()
     is_paced = ad.open_until is not None and now < ad.open_until
     job = ClassAd({"DataLocalityMaxAge": int(MAX_AGE.total_seconds()), **attributes})
-    wait = timedelta(days=1) if is_paced or mode != "auto" else timedelta(0)
+    # a minute ago, not now: time() of C may be some milliseconds, and so a second, behind Python's clock
+    wait = timedelta(days=1) if is_paced or mode != "auto" else timedelta(minutes=-1)
     job["DataLocalityAnyAfter"] = int((now + wait).timestamp())
     job["DataLocalityHere"] = ExprTree(HERE[mode])
     return job.lookup("DataLocalityHere").eval(job, slot_of(ad)) is True
