@@ -477,8 +477,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.staging.stager import RucioStager
-from adapters.rucio.staging.storages import RuleOptions
+from adapters.rucio.staging import RucioStager, RuleOptions
 from tests.contracts.stager import make_order
 from tests.rucio_contract import utc_now
 
