@@ -85,8 +85,8 @@ def test_daemon_with_a_tokens_file_reads_back_the_ads_it_serves(daemon):
     assert httpx.get(f"{url}/RAL/ad", headers=ours, trust_env=False, timeout=120).status_code == 403
 
     def read_back() -> bool:
-        rows = json.loads(daemon.command("status", "--json").stdout)["publishers"]
-        return {row["publisher"]: row["error"] for row in rows} == {"file": None, "http": None}
+        rows = json.loads(daemon.command("status", "--json").stdout)["cycle"]["publishers"]
+        return {row["name"]: row["error"] for row in rows} == {"file": None, "http": None}
 
     wait_for(read_back, 10, "a cycle that reads back what it serves")
     assert token not in daemon.log.read_text()
