@@ -190,7 +190,9 @@ def test_auto_does_not_start_where_neither_is_open(closed):
 
 
 @pytest.mark.parametrize(
-    ("share", "until", "starts"), [(0.0, LATER, False), (None, LATER, True), (0.0, NOW - 1, True)]
+    ("share", "until", "starts"),
+    [(0.0, LATER, False), (None, LATER, True), (0.0, NOW - 1, True)],
+    ids=["paced", "unknown set", "openings over"],  # not the times: two processes of pytest may differ by one
 )
 def test_end_of_the_wait_of_an_auto_job_counts_where_no_daemon_paces_its_set(share, until, starts):
     """A dead daemon's openings end by themselves; and a daemon that does not know the set opens nothing."""
