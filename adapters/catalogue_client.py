@@ -217,7 +217,7 @@ class WorkerCatalogue:
         self._is_slow_at_first = is_slow_at_first
         self._monotonic = monotonic
         self._last_asked: AbstractSet[Did] = frozenset()
-        """What the worker keeps: the datasets of the last request to it."""
+        """The datasets of the last request to the worker, which it keeps."""
         self._last: Survey | None = None
         self.token_validity: TokenValidity | None = None
 

@@ -237,7 +237,7 @@ def _parse_queue(
 
 
 def _parse_need(row: Mapping[str, Any], datasets: tuple[str, ...], as_of: datetime) -> DataNeed:
-    """Return idle or held jobs; held jobs wait for a person, and nobody knows since when idle jobs wait."""
+    """Return idle or held jobs; held jobs wait for a person, and the queue has no start of the wait."""
     jobs = min(max(1, valid_integer(row["job_count"]) or 1), _MAX_JOBS)
     is_data_missing = False if row["is_held"] else None
     return DataNeed(datasets, jobs, row["user"], row["example"], as_of, is_data_missing=is_data_missing)

@@ -5,7 +5,7 @@ comment names us. The stager (see the port ``Stager``) relies on these propertie
 
 * Rucio has one rule for each DID, account, RSE expression and number of copies, also for up to an hour after
   a deletion: it refuses a second one as a duplicate, and the stager then renews the one that exists;
-* Rucio 41.5 cannot finish a rule on a single file that notifies of its progress: ours notify nobody;
+* Rucio 41.5 cannot finish a rule on a single file that notifies of its progress: ours send no notification;
 * at the end of a rule Rucio may delete files that no other rule keeps, also files that were there before the
   rule. So no rule is added where files have no rule and never had one;
 * a rule that is set to SUSPENDED goes on moving files, unless its transfers are cancelled. This would cancel

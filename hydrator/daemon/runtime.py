@@ -145,7 +145,7 @@ class Runtime:
 
 @dataclass
 class DaemonContext:
-    """What the daemon's parts share: state, metrics, log of bugs, clock, and the newest values.
+    """Values that the daemon's parts share: state, metrics, log of bugs, clock, and the newest values.
 
     Any thread may read a value: the daemon replaces a value by a new value, but never changes its content.
 

@@ -39,7 +39,7 @@ from hydrator.domain.units import ByDid, ByName, ByPublisher, ByState, Bytes, Co
 from .demand import KEEP_DEMAND
 from .history import DatasetChange
 from .snapshot.memory import AT_LAST_POLL, CatalogueMemory
-from .snapshot.merge import FactRows
+from .snapshot.merge import FactRows, without_times
 from .snapshot.removal_guard import HeldLoss, HoldCause
 
 if TYPE_CHECKING:  # a command that only reads the document needs no reconciler
@@ -601,7 +601,7 @@ class _Facts:
         states, oldest_at = {}, {}
         complete_by_site = []
         for site, known in sorted(snapshot.sites.items()):
-            rows = _stored_rows(known.facts)
+            rows = without_times(known.facts)
             states_of_rows = list(map(_STATE_OF, rows.values()))
             counts = Counter(states_of_rows)
             states[site] = {state.value: counts[state] for state in DatasetState if state in counts}
@@ -620,11 +620,6 @@ class _Facts:
             if anywhere.issuperset(entry.dids)
             and any(complete.issuperset(entry.dids) for complete in self.complete_by_site)
         )
-
-
-def _stored_rows(facts: Mapping[Did, Fact]) -> Mapping[Did, Fact]:
-    """Return *facts* as they are stored: :class:`FactRows` build a new fact for each look-up."""
-    return facts.rows if isinstance(facts, FactRows) else facts
 
 
 def _find_oldest(site: SiteFacts, rows: Mapping[Did, Fact]) -> datetime | None:

@@ -1,4 +1,4 @@
-"""What the HTTP server shows: the view of the last cycle, and what has changed since the cycle."""
+"""The state that the HTTP server shows: the view of the last cycle, and what has changed since the cycle."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

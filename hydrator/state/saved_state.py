@@ -20,7 +20,7 @@ from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, D
 from hydrator.reconcile.state import ReconcileState
 
 _NOT_SAVED: Final[Mapping[str, Any]] = {"memories": {"__all__": {"records"}}}
-"""What the documents leave out: the records have rows of their own."""
+"""Fields that the documents leave out: the records have rows of their own."""
 
 
 @cache

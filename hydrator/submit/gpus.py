@@ -28,7 +28,7 @@ PREFERENCE_ATTRIBUTE = "GPUPreference"
 """Job attribute: 1.0 on a slot with the requested GPUs, else 0.0; used in NEGOTIATOR_PRE_JOB_RANK."""
 
 _RANK = 100
-"""What a free GPU adds to the job's Rank: more than most ranks of users differ by."""
+"""The value that a free GPU adds to the job's Rank: more than most ranks of users differ by."""
 
 
 class SlotShare(NamedTuple):

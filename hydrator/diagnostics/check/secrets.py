@@ -11,7 +11,7 @@ from hydrator.diagnostics.check.findings import Finding, Level, warning
 from hydrator.diagnostics.credential_expiry import Credential
 
 _SECRET_FILES = ("password_file", "token_file", "tokens_file", "secret_file", "tls_key", "client_key")
-"""Endings of the keys of secrets; a certificate is no secret, and its key may be in a file of its own."""
+"""Endings of the keys of secrets; a certificate is not a secret, and its key may be in a file of its own."""
 
 
 def examine_secrets(files: Iterable[tuple[str, Path]]) -> Iterator[Finding]:

@@ -64,6 +64,6 @@ def _find_dids_without_room(
     state: ReconcileState, snapshot: Snapshot, demand: Demand
 ) -> Mapping[Site, frozenset[Did]]:
     """Return the datasets that have no room in the ads; only a truncated ad, or none, needs a new draft."""
-    roomy = {site for site, ad in state.ads.items() if dict(ad.content).get(contract.TRUNCATED) == "false"}
+    roomy = {site for site, ad in state.ads.items() if (contract.TRUNCATED, "false") in ad.content}
     sites = {site: facts for site, facts in snapshot.sites.items() if site not in roomy}
     return dids_without_room(draft_site_ads(replace(snapshot, sites=sites), demand, budget=BUDGET))

@@ -1,4 +1,4 @@
-"""What the commands of ``hydrator submit`` share: errors, and the outlook of jobs before their submission."""
+"""Parts that the commands of ``hydrator submit`` share: errors, and the outlook of jobs."""
 
 from collections.abc import Iterable, Sequence
 
