@@ -272,6 +272,11 @@ def choose_in_turns(needs: Iterable[DataNeed], max_needs: int) -> list[DataNeed]
     return [one for *_, one in sorted(ordered, key=lambda row: row[:2])][:max_needs]
 
 
+def _find(text: Mapping[str, str], name: str) -> str | None:
+    """Return the expression of the attribute *name* in any letter case: the schedd keeps a user's."""
+    return next((each for key, each in text.items() if key.casefold() == name.casefold()), None)
+
+
 class ScheddNeeds:
     """A ``DataNeeds`` port: the jobs of the last snapshot of *pool*, the idle ones matched with all slots.
 
@@ -324,7 +329,7 @@ class ScheddNeeds:
         except PoolError:
             return {}
         return {
-            job: {**row, "since": text.get("EnteredCurrentStatus")}
+            job: {**row, "since": text.get("EnteredCurrentStatus"), "mode": _find(text, contract.MODE)}
             for (job, text), row in zip(jobs.items(), rows, strict=True)
         }
 
@@ -338,4 +343,5 @@ class ScheddNeeds:
             queued_since=need.queued_since if at is None else min(need.queued_since, from_unix(at)),
             matching_sites=frozenset(Site(str(site)) for site in match["sites"]),
             is_data_missing=bool(match["sites"]) and not match["matches_now"],
+            is_bound=match["mode"] == '"require"',
         )

@@ -389,6 +389,7 @@ class DataNeed:
             were there; None if this is unknown. Running jobs have None.
         is_data_missing: True if no slot matches the jobs, and one would if their data were there; None if
             this is unknown. Only such jobs wait for nothing else but data; held jobs do not.
+        is_bound: whether the jobs start only beside their data (mode ``require``).
     """
 
     datasets: tuple[str, ...]
@@ -400,6 +401,7 @@ class DataNeed:
     running_site: Site | None = None
     matching_sites: frozenset[Site] | None = None
     is_data_missing: bool | None = None
+    is_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)

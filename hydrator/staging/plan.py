@@ -36,6 +36,7 @@ PIN_LIFETIME = 2 * DAY
 """Lifetime of a pin; a pin is set only if the last rule ends within half of it."""
 _RULES_AGE = timedelta(minutes=15)
 """Age up to which the rules of data that is there serve for a plan; those that end soon are always read."""
+_NO_MATCH = "does not match the rest of the jobs' requirements"
 _ON_THE_WAY = frozenset({RequestState.MOVING, RequestState.QUEUED})
 _HALTED = frozenset({RequestState.STUCK, RequestState.UNAPPROVED})
 
@@ -239,11 +240,13 @@ def _explain_exclusion(
     if unseen := next((why for did in need.dids if (why := view.unseen_reason(did))), None):
         return unseen, False
     missing = {site: [did for did in need.dids if not view.is_whole(did, site)] for site in view.facts}
-    if site := next((site for site in sorted(missing) if not missing[site]), None):
-        return f"the data is complete at {site}", True
-    for site in sorted(missing):
-        if all(view.state(did, site) is DatasetState.STAGING for did in missing[site]):
-            return f"the data is on its way to {site}", True
+    useless = missing.keys() - jobs.matching_sites if jobs.is_bound else frozenset[Site]()
+    for site in sorted(missing, key=lambda one: (one in useless, bool(missing[one]), one)):
+        is_near = all(view.state(did, site) is DatasetState.STAGING for did in missing[site])
+        if not is_near or (site in useless and site not in settings.sites):
+            continue  # not listed in [staging.sites]: a storage without slots, so the jobs would never start
+        where = f"the data is {'on its way to' if missing[site] else 'complete at'} {site}"
+        return (f"{where}, which {_NO_MATCH}", False) if site in useless else (where, True)
     waited, wait = now - jobs.queued_since, timedelta(minutes=settings.wait_minutes)
     if waited < wait:
         left = format_duration((wait - waited).total_seconds())
@@ -376,7 +379,7 @@ class _Planner:
         for site, did in bound.items():
             lack = "" if places else ", where no data may be requested"
             if site not in (one.jobs.matching_sites or ()):
-                lack = ", which does not match the rest of the jobs' requirements"
+                lack = f", which {_NO_MATCH}"
             if lack:
                 return NotAsked.of(one, f"{did} is on its way to {site}{lack}", site)
         if not places:
@@ -430,7 +433,7 @@ class _Planner:
 
         missing = [did for did in one.dids if not self.view.is_whole(did, site)]
         if site not in (one.jobs.matching_sites or ()):
-            return refuse(f"{site} does not match the rest of the jobs' requirements")
+            return refuse(f"{site} {_NO_MATCH}")
         if reason := self._explain_refusal(facts, site, missing, StagingKind.STAGE):
             return refuse(reason)
         joined, wanted, reason = self._split_missing(missing, facts, site)

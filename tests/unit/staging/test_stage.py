@@ -41,12 +41,45 @@ def test_only_jobs_that_wait_for_nothing_but_data_count(missing, reasons):
     assert world.reasons == reasons
 
 
-def test_data_that_is_complete_at_one_site_is_never_asked_for():
+def test_data_that_is_complete_at_a_site_of_the_jobs_is_never_asked_for():
     world = StagingWorld(L1=1)
     world.put(L1, RAL)
-    world.step_with(need(L1, sites=[CAM]))
+    world.step_with(need(L1, is_bound=True))
     assert world.stages == set()
-    assert world.reasons == ["the data is complete at RAL"]
+    assert "the data is complete at RAL" in world.reasons
+
+
+@pytest.mark.parametrize("state", [ReplicaState.COMPLETE, ReplicaState.INCOMING])
+@pytest.mark.parametrize(
+    ("is_bound", "listed", "reason"),
+    [
+        (False, [CAM], "the data is {} RAL"),
+        (True, [CAM, RAL], "the data is {} RAL, which does not match the rest of the jobs' requirements"),
+    ],
+)
+def test_data_where_jobs_may_read_or_will_start_is_not_asked_for(state, is_bound, listed, reason):
+    """Jobs in the mode auto read it from there, and a site that may get data has slots at times."""
+    world = StagingWorld(policy(sites=listed), L1=1)
+    world.put(L1, RAL, state)
+    world.step_with(need(L1, sites=[CAM], is_bound=is_bound))
+    assert world.stages == set()
+    word = "complete at" if state is ReplicaState.COMPLETE else "on its way to"
+    assert world.reasons == [reason.format(word)]
+    assert world.overview.not_asked[0].is_waiting is not is_bound
+
+
+def test_data_at_a_site_where_no_job_can_start_is_asked_for_where_they_can():
+    """Its storage has no slots, and jobs in the mode require never read from elsewhere."""
+    world = StagingWorld(policy(sites=[CAM]), L1=1, L2=1)
+    world.put(L1, RAL)
+    world.put(L2, RAL, ReplicaState.INCOMING)
+    world.step_with(need(L1, sites=[CAM], is_bound=True), need(L2, sites=[CAM], is_bound=True))
+    assert world.stages == {(L1, CAM)}
+    text = "lofar:L2 is on its way to RAL, which does not match the rest of the jobs' requirements"
+    assert world.reasons == [text]
+    world.arrive()
+    world.step_with(need(L1, sites=[CAM], is_bound=True))
+    assert world.reasons == ["the data is complete at CAM"]  # the copy at RAL is of no use
 
 
 def test_data_on_its_way_to_a_site_is_not_asked_for_again():

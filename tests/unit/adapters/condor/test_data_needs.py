@@ -20,6 +20,8 @@ RUNNING = replace(IDLE, example="", is_running=True, running_site=Site("CAM"))
 class Client:
     """A stand-in for a CondorClient; ``match`` and ``since`` may be errors of collector and schedd."""
 
+    mode = '"auto"'
+
     def __init__(self, match=None, since=SINCE):
         self.match = match or {"sites": ["CAM", "RAL"], "matches_now": False}
         self.since = since
@@ -29,7 +31,7 @@ class Client:
         self.asked.append((schedd, ids))
         if isinstance(self.since, Exception):
             raise self.since
-        return {job: {"EnteredCurrentStatus": str(self.since)} for job in ids}
+        return {job: {"EnteredCurrentStatus": str(self.since), "datalocality": self.mode} for job in ids}
 
     def evaluate_sites(self, jobs, site_attributes):
         assert site_attributes == ("DataLocalitySite", "GLIDEIN_Site")
@@ -71,6 +73,14 @@ def test_idle_jobs_have_the_sites_that_match_the_rest_by_one_query_of_their_sche
 def test_jobs_whose_data_is_not_the_only_reason_are_told_from_others(match, sites, missing):
     [one] = needs_of(Client(match), IDLE)["ap1"]
     assert (one.matching_sites, one.is_data_missing) == (sites, missing)
+
+
+@pytest.mark.parametrize(("mode", "is_bound"), [("require", True), ("auto", False), ("wait", False)])
+def test_jobs_that_start_only_beside_their_data_are_told_from_others(mode, is_bound):
+    client = Client()
+    client.mode = f'"{mode}"'
+    [one] = needs_of(client, IDLE)["ap1"]
+    assert one.is_bound is is_bound
 
 
 def test_schedd_that_does_not_return_its_jobs_leaves_their_sites_unknown():
