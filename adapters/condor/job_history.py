@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from hydrator.domain.model import Site, Unseen
+from hydrator.domain.model import Site, Unseen, from_unix
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.domain.ports import Clock, EndedJobs, StepReporter
 from hydrator.domain.untrusted import valid_integer, valid_number, valid_time
@@ -140,11 +140,13 @@ class ScheddHistory(ScheddRounds):
         The first call reads a day, because jobs that ended before the start have reports, too.
         """
         last = self._last_job_ids.get(schedd)
+        # the newest job of any age: if no job ended lately, each call would read the jobs of 11 days again
+        newest = [] if last else self._client.outcomes(schedd, from_unix(0), (), max_jobs=1)
         ended = self._query_outcomes(schedd, self._begin_at - FIRST_PERIOD, last)
         for buffer in self._buffers:
             buffer.add({schedd: ended.jobs})
-        if ended.jobs and isinstance(newest := ended.jobs[0]["GlobalJobId"], str):
-            self._last_job_ids[schedd] = newest
+        if (known := ended.jobs or newest) and isinstance(job := known[0]["GlobalJobId"], str):
+            self._last_job_ids[schedd] = job
         jobs = tuple(job for job in ended.jobs if not self._has_ended_before_start(job))
         return EndedJobs(jobs, is_complete=ended.is_complete or len(jobs) < len(ended.jobs))
 

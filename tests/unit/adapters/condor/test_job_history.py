@@ -3,6 +3,7 @@
 import threading
 import time
 from datetime import timedelta
+from itertools import takewhile
 
 import pytest
 from structlog.testing import capture_logs
@@ -31,6 +32,7 @@ class Pool:
         self.names = sorted([*silent, *(f"well{n}" for n in range(well))])
         self.asked: list[str] = []
         self.history: list[dict[str, object]] = []
+        self.examined = 0
         self.timeout = TIMEOUT
         self.now = 0
         self.most = 0
@@ -59,11 +61,13 @@ class Client:
         names = ("idle", "needs", "running", "reports")
         return {"queued": [((L1,), 1, "a key")], "clock_ahead": 0, **{name: [] for name in names}}
 
-    def outcomes(self, schedd, since, sites, *, after_job_id, max_jobs, ended_before=None):
+    def outcomes(self, schedd, since, sites, *, after_job_id=None, max_jobs, ended_before=None):
         self._ask(schedd)
+        newer = list(takewhile(lambda job: job["GlobalJobId"] != after_job_id, self.pool.history))
+        self.pool.examined = len(newer)
         return [
             job
-            for job in self.pool.history
+            for job in newer
             if since.timestamp() <= job["EnteredCurrentStatus"]
             and (ended_before is None or job["EnteredCurrentStatus"] < ended_before.timestamp())
         ][:max_jobs]
@@ -353,3 +357,14 @@ def test_first_history_has_the_reports_of_a_day_and_the_jobs_since_the_start():
     assert answers["well0"].is_complete
     assert isinstance(answers["silent"], Unseen)
     assert [job["GlobalJobId"] for job in reports.take()] == ["s#0", "s#1"]
+
+
+def test_schedd_where_no_job_ended_lately_is_not_read_again_to_its_older_jobs():
+    pool = Pool(well=1)
+    pool.history = ended_jobs(*range(-200_000, -200_100, -1))
+    history = ScheddHistory(pool.client(), lambda: NOON, ())
+    history.read_newly_ended_jobs()
+    for jobs in [(), ("new",), ()]:
+        pool.history = [*({**ended_jobs(5)[0], "GlobalJobId": job} for job in jobs), *pool.history]
+        (answer,) = history.read_newly_ended_jobs().values()
+        assert (tuple(job["GlobalJobId"] for job in answer.jobs), pool.examined) == (jobs, len(jobs))
