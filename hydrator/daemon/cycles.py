@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
-from pydantic_core import to_jsonable_python
 
 from hydrator.daemon.logs import cycle_log_fields, ongoing_failures, status_line
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process import ServiceManager, Watchdog, trim_heap
 from hydrator.daemon.runtime import DaemonContext, Machine, Runtime
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.overview.saved import CREDENTIALS_REPORT, RELOAD_REPORT
+from hydrator.diagnostics.overview.saved import CREDENTIALS_REPORT, RELOAD_REPORT, ReloadFailure
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
 from hydrator.domain.model import Unseen, to_unix
@@ -94,7 +93,7 @@ class SavedReports:
         """Save the credentials in use and their expiry."""
         if credentials != self._credentials:
             with contextlib.suppress(StateError):
-                self._store.save_report(CREDENTIALS_REPORT, to_jsonable_python({"rows": credentials}))
+                self._store.save_report(CREDENTIALS_REPORT, credentials)
                 self._credentials = credentials
 
     def save_queues(self, queues: Mapping[str, ScheddQueue]) -> None:
@@ -107,7 +106,7 @@ class SavedReports:
 
     def save_reload(self, problems: Sequence[str]) -> None:
         """Save whether the daemon uses the configuration on disk; *problems* say why the reload failed."""
-        report = {"at": to_unix(self._clock()), "problems": list(problems)} if problems else {}
+        report = ReloadFailure(to_unix(self._clock()), tuple(problems)) if problems else None
         with contextlib.suppress(StateError):
             self._store.save_report(RELOAD_REPORT, report)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import fmean, median
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import REPORT_NAME, Openings, SavedOpenings, build_row
+from hydrator.domain.ads.openings import REPORT_NAME, Openings, SavedOpenings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.model import DatasetState, Demand, Did, Site, Snapshot, Unseen, to_unix
 from hydrator.domain.network import RateLookup
@@ -174,8 +174,8 @@ SAVE_INTERVAL: Final = timedelta(minutes=1)
 class ReportStore(Protocol):
     """The part of the state that keeps reports."""
 
-    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
-        """Save *body* as the report named *key*."""
+    def save_report(self, key: str, report: object) -> None:
+        """Save *report* as the report named *key*."""
 
 
 class OpeningsSaver:
@@ -192,7 +192,7 @@ class OpeningsSaver:
         is_new = self._saved_at is not None and timedelta() <= now - self._saved_at < SAVE_INTERVAL
         if is_new and content == self._saved:
             return
-        store.save_report(REPORT_NAME, build_row(SavedOpenings(to_unix(now), made, paced.none_reason)))
+        store.save_report(REPORT_NAME, SavedOpenings(to_unix(now), made, paced.none_reason))
         self._saved, self._saved_at = content, now
 
 

@@ -10,8 +10,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from pydantic_core import to_jsonable_python
-
 from hydrator.config import Settings
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError
@@ -381,5 +379,5 @@ def _held_reasons(evaluation: Evaluation, confirming_polls: int) -> dict[Site, s
 
 
 def _save_results(store: StateStore, report: CycleReport, view: CycleView, saver: OpeningsSaver) -> None:
-    store.save_report(REPORT_NAME, to_jsonable_python(view))
+    store.save_report(REPORT_NAME, view)
     saver.save(store, report.paced, report.started_at)

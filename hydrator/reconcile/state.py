@@ -6,7 +6,7 @@ State that one cycle passes to the next, and the code that saves it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import StateError
@@ -75,8 +75,8 @@ class StateStore(Protocol):
     def add_history(self, entries: Sequence[HistoryEntry]) -> None:
         """Save the changes of ads."""
 
-    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
-        """Save *body*, the report named *key*, such as ``cycle``, for ``hydrator status``."""
+    def save_report(self, key: str, report: object) -> None:
+        """Save *report* as the report named *key*, such as ``cycle``."""
 
 
 class CommandSource(Protocol):

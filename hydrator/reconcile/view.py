@@ -10,12 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache
 from itertools import compress, repeat
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
-
-from pydantic import TypeAdapter
 
 from hydrator.domain.ads import contract
 from hydrator.domain.model import (
@@ -317,19 +314,6 @@ class CycleView:
     def parts(self) -> tuple[PartView, ...]:
         """Return the catalogues and the publishers."""
         return (*self.catalogues, *self.publishers)
-
-
-@cache
-def _adapter() -> TypeAdapter[CycleView]:
-    return TypeAdapter(CycleView)  # tens of milliseconds of CPU
-
-
-def parse_view(row: Mapping[str, Any]) -> CycleView | None:
-    """Return the document in *row*, JSON of the state; None if there is none, or of another version."""
-    try:
-        return _adapter().validate_python(dict(row)) if row else None
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)

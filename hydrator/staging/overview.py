@@ -3,10 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cache
-from typing import Any
-
-from pydantic import TypeAdapter
 
 from hydrator.config.staging import StagingSettings
 from hydrator.domain.model import Did, Site
@@ -76,27 +72,6 @@ class StagingOverview:
     def in_flight_bytes(self) -> dict[Site, int]:
         """Return the bytes in flight by site."""
         return {Site(row.subject): row.used for row in self.limits if row.subject and row.used}
-
-
-@cache
-def _adapter() -> TypeAdapter[StagingOverview]:
-    return TypeAdapter(StagingOverview)  # 50 ms of CPU
-
-
-def overview_to_row(overview: StagingOverview) -> dict[str, Any]:
-    """Return *overview* in JSON values."""
-    row: dict[str, Any] = _adapter().dump_python(overview, mode="json")
-    return row
-
-
-def overview_from_row(row: Mapping[str, Any]) -> StagingOverview | None:
-    """Return the overview in *row*; None if there is none, or if another version wrote it."""
-    if not row:
-        return None
-    try:
-        return _adapter().validate_python(dict(row))
-    except ValueError:
-        return None
 
 
 def build_overview(

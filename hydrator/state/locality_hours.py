@@ -1,11 +1,10 @@
 """Hours of the locality: the jobs that ended in each hour, and those beside their data."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-from .saved_state import adapter
+from .store import Store
 
 MAX_AGE: Final = timedelta(days=92)
 """Age of the oldest hour: there are 2,208 at most."""
@@ -29,46 +28,24 @@ def begin_of_hour(time: datetime) -> datetime:
     return time.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-class LocalityHours:
-    """The hours in a state; only one thread may add hours.
+def add_hour(store: Store, hour: LocalityHour) -> None:
+    """Add the sums of *hour* to the saved sums of this hour; delete old and future hours.
 
-    Args:
-        load_report: see :meth:`hydrator.state.store.Store.load_report`.
-        save_report: see :meth:`hydrator.state.store.Store.save_report`.
+    Raises:
+        StateError: the state cannot be read or written.
     """
+    at, oldest = hour.started_at, hour.started_at - MAX_AGE
+    hours = {one.started_at: one for one in load_hours(store, oldest) if oldest < one.started_at <= at}
+    old = hours.get(at, LocalityHour(at))
+    hours[at] = LocalityHour(at, old.local_count + hour.local_count, old.job_count + hour.job_count)
+    store.save_report(_KEY, [hours[one] for one in sorted(hours)])
 
-    def __init__(
-        self,
-        load_report: Callable[[str], Mapping[str, Any]],
-        save_report: Callable[[str, Mapping[str, Any]], None],
-    ) -> None:
-        self._load_report = load_report
-        self._save_report = save_report
 
-    def add(self, hour: LocalityHour) -> None:
-        """Add the sums of *hour* to the saved sums of this hour; delete old and future hours.
+def load_hours(store: Store, since: datetime) -> list[LocalityHour]:
+    """Return the hours since *since*, oldest first; none if the saved hours cannot be decoded.
 
-        Raises:
-            StateError: the state cannot be written.
-        """
-        at = hour.started_at
-        hours = {
-            one.started_at: one for one in self.load(at - MAX_AGE) if at - MAX_AGE < one.started_at <= at
-        }
-        old = hours.get(at, LocalityHour(at))
-        local_count, job_count = old.local_count + hour.local_count, old.job_count + hour.job_count
-        hours[at] = replace(old, local_count=local_count, job_count=job_count)
-        rows = adapter(list[LocalityHour]).dump_python([hours[one] for one in sorted(hours)], mode="json")
-        self._save_report(_KEY, {"hours": rows})
-
-    def load(self, since: datetime) -> list[LocalityHour]:
-        """Return the hours since *since*, oldest first; none if the saved hours cannot be decoded.
-
-        Raises:
-            StateError: the state cannot be read.
-        """
-        try:
-            hours = adapter(list[LocalityHour]).validate_python(self._load_report(_KEY).get("hours", []))
-        except ValueError:
-            return []
-        return [hour for hour in hours if hour.started_at >= since]
+    Raises:
+        StateError: the state cannot be read.
+    """
+    hours = store.load_report(_KEY, list[LocalityHour]) or []
+    return [hour for hour in hours if hour.started_at >= since]

@@ -25,7 +25,7 @@ _NOT_SAVED: Final[Mapping[str, Any]] = {"memories": {"__all__": {"records"}}}
 
 @cache
 def adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
-    """Return the adapter of *kind*; building one takes some milliseconds, so it is built at its first use."""
+    """Return the adapter of the type *kind*; building one takes some milliseconds, so it is kept."""
     return TypeAdapter(kind)
 
 

@@ -1,46 +1,17 @@
-"""State of staging: its table in the database, and the operator's switch and commands as files.
-
-Control files of staging, in ``state_dir/staging``: the switch that stops all asking, and commands.
+"""Control files of staging, in ``state_dir/staging``: the switch that stops all asking, and commands.
 The switch is a file, so it works at once, also while the daemon is not running, and it survives a restart.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 from hydrator.domain.redaction import sanitize
-from hydrator.staging.table import CommandName, StagingCommand, Table
+from hydrator.staging.table import CommandName, StagingCommand
 
 from .command_files import CommandFolder
-from .saved_state import adapter
 
-_KEY: Final = "staging table"
-
-
-def save_table(save_report: Callable[[str, Mapping[str, Any]], None], table: Table) -> None:
-    """Save *table* as one document; when this returns, it is on disk.
-
-    Raises:
-        StateError: the state cannot be written.
-    """
-    save_report(_KEY, adapter(Table).dump_python(table, mode="json"))
-
-
-def load_table(load_report: Callable[[str], Mapping[str, Any]]) -> Table:
-    """Return the saved table; an empty one if there is none, or if it cannot be decoded.
-
-    The catalogues' lists of rules replace a lost table: staging reads them before it asks for anything.
-
-    Raises:
-        StateError: the state cannot be read.
-    """
-    row = load_report(_KEY)
-    try:
-        table: Table = adapter(Table).validate_python(row) if row else Table()
-    except ValueError:
-        return Table()
-    return table
-
-
+TABLE_REPORT: Final = "staging table"
+"""The name of the table in the state. If it is lost, the catalogues' lists of rules replace it: staging reads
+them before it asks for anything."""
 STOP_FILE: Final = "stopped"
 _STOPPED: Final = "stopped by the operator; `hydrator staging resume` ends this"
 

@@ -1,20 +1,21 @@
 """Store: everything that must survive a restart, in one sqlite file.
 
-The file has the state, the history and the last report. Only one
-daemon at a time owns a state directory. The daemon's user and root can read the file while the daemon runs
+The file has the state, the last changes of ads, and reports: one JSON document each. Only one daemon at a
+time owns a state directory. The daemon's user and root can read the file while the daemon runs
 (write-ahead log). No other user can read the file, whatever the umask is, because it contains the demand of
 users and the answers of catalogues.
 """
 
-import json
 import os
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypeVar
+
+from pydantic_core import to_json
 
 from hydrator.domain.errors import StateDamaged, StateError
 from hydrator.reconcile.history import HistoryEntry
@@ -28,9 +29,10 @@ from hydrator.state.database import (
     transaction,
 )
 
-from .locality_hours import LocalityHours
-from .saved_state import insert_rows, read_state, write_state
+from .saved_state import adapter, insert_rows, read_state, write_state
 from .site_history import SiteHistory
+
+T = TypeVar("T")
 
 
 class Store(AbstractContextManager["Store"]):
@@ -51,7 +53,6 @@ class Store(AbstractContextManager["Store"]):
         self._db = connection
         self._saved: ReconcileState | None = None
         self._transaction = partial(self._open_transaction, connection, threading.RLock())
-        self.locality_hours = LocalityHours(self.load_report, self.save_report)
         self.site_history = SiteHistory(connection, self._transaction)
 
     @classmethod
@@ -144,20 +145,20 @@ class Store(AbstractContextManager["Store"]):
         """Save the changes of ads."""
         self.site_history.add(entries)
 
-    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
-        """Save a summary for ``hydrator status``."""
+    def save_report(self, key: str, report: object) -> None:
+        """Save *report*, a value of any type that :meth:`load_report` can read, in place of the last one."""
         with self._transaction():
-            insert_rows(self._db, "report", [(key, json.dumps(body))])
+            insert_rows(self._db, "report", [(key, to_json(report).decode())])
 
-    def load_report(self, key: str) -> dict[str, Any]:
-        """Return the saved summary; an empty one if there is none, or if the row is not a JSON object.
+    def load_report(self, key: str, kind: type[T]) -> T | None:
+        """Return the saved report; None if there is none, or if it is not of the type *kind*.
 
-        The daemon saves each summary again, so a damaged row must not prevent its start.
+        The daemon makes each report again, so a damaged row, or one of another version, is no error.
         """
         with self._transaction():
             row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
         try:
-            body = json.loads(row[0]) if row else {}
-        except (ValueError, TypeError):
-            return {}
-        return body if isinstance(body, dict) else {}
+            report: T | None = adapter(kind).validate_json(row[0]) if row else None  # type: ignore[arg-type]
+        except ValueError:
+            return None
+        return report

@@ -17,7 +17,7 @@ from adapters.condor.bindings.process import LIMIT_BYTES as BINDINGS_BYTES
 from adapters.remote import RemoteObject
 from adapters.worker import Worker
 from hydrator.domain.ads.dataset_sets import set_key
-from hydrator.domain.ads.openings import REPORT_NAME, Openings, parse_row
+from hydrator.domain.ads.openings import REPORT_NAME, Openings, SavedOpenings
 from hydrator.domain.errors import (
     CatalogueError,
     CatalogueUnreachable,
@@ -153,7 +153,7 @@ def fetch_openings(settings: Settings, sets: Collection[Collection[Did]], now: d
         ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
-        saved = parse_row(store.load_report(REPORT_NAME))
+        saved = store.load_report(REPORT_NAME, SavedOpenings)
         if saved and saved.openings and to_unix(now) < saved.openings.open_until:
             return saved.openings
     daemon, keys = _build_daemon_catalogue(settings), {set_key(dids) for dids in sets}

@@ -21,7 +21,7 @@ from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
-from hydrator.state.network_rows import NetworkRecord, load_network
+from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.secrets import find_files, read_credentials
@@ -76,7 +76,7 @@ def _examine_rates(settings: Settings) -> list[Finding]:
     record = NetworkRecord()
     try:
         with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
-            record = load_network(store)
+            record = store.load_report(NETWORK_REPORT, NetworkRecord) or record
     except StateError:
         return []
     table = build_rate_table(record.samples, settings, system_clock())

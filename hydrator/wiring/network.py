@@ -11,7 +11,7 @@ from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLog, TransferSample
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.rates import RateSource, RateTable
-from hydrator.state.network_rows import load_network
+from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 
 from .condor import build_condor_client
@@ -31,7 +31,8 @@ class NetworkParts:
         Raises:
             StateError: the state cannot be read.
         """
-        self.rates.replace(build_rate_table(load_network(store).samples, self.settings, now))
+        record = store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord()
+        self.rates.replace(build_rate_table(record.samples, self.settings, now))
 
 
 def build_rate_table(samples: Iterable[TransferSample], settings: Settings, now: datetime) -> RateTable:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.staging_ports import StagingKind
-from hydrator.staging.overview import StagingOverview, overview_from_row
+from hydrator.staging.overview import StagingOverview
 from hydrator.state.store import Store
 from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
@@ -106,8 +106,7 @@ class StagedInstallation(Installation):
 
     def overview(self) -> StagingOverview | None:
         with Store.open_to_read(self.home / "state") as store:
-            row = store.load_report("staging")
-        return overview_from_row(row) if row else None
+            return store.load_report("staging", StagingOverview)
 
     def reasons_of(self, did: str) -> list[str]:
         """Return why nothing is requested for jobs with *did*, by the last step."""

@@ -107,14 +107,14 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     """Print the rate between sites, and where it comes from."""
     from hydrator.cli.output.network import build_network, print_network
     from hydrator.config import load
-    from hydrator.state.network_rows import load_network
+    from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
     from hydrator.state.store import Store
     from hydrator.wiring import system_clock
     from hydrator.wiring.network import build_rate_table
 
     settings, now = load(config), system_clock()
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        record, ads = load_network(store), store.load().ads
+        record, ads = store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord(), store.load().ads
     table = build_rate_table(record.samples, settings, now)
     rates = build_network(table, ads.keys() | settings.network.sites, record.sources)
     print_result(as_json, rates, lambda: print_network(rates, now))

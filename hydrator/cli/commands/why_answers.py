@@ -41,7 +41,7 @@ from hydrator.domain.ports import Catalogue
 from hydrator.domain.text import comma_separated
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
 from hydrator.reconcile.snapshot.merge import apply_survey, build_snapshot
-from hydrator.staging.overview import explain_for_job, overview_from_row
+from hydrator.staging.overview import StagingOverview, explain_for_job
 from hydrator.state.store import Store
 from hydrator.submit.nearest_names import (
     MAX_SEARCHED,
@@ -110,7 +110,7 @@ def _build_staging_explainer(settings: Settings, now: datetime) -> StagingExplai
     """Return a function that explains requests of data, from the daemon's state, else over HTTP."""
     staging = None
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
-        staging = overview_from_row(store.load_report(STAGING_REPORT))
+        staging = store.load_report(STAGING_REPORT, StagingOverview)
 
     def explain_staging(dids: Sequence[Did], key: str | None) -> tuple[str, ...]:
         if staging is not None:

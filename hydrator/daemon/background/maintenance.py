@@ -15,7 +15,7 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import MAX_LOAD_AGE, JobHistory, PoolReader
-from hydrator.state.locality_hours import MAX_AGE
+from hydrator.state.locality_hours import MAX_AGE, add_hour, load_hours
 from hydrator.wiring.secrets import read_credentials
 
 _log = structlog.get_logger("hydrator")
@@ -111,10 +111,10 @@ class MaintenanceTasks(BackgroundWorker):
 
         The cycle reports why the state cannot be written. Then the sums of *batch* are lost.
         """
-        now, hours = self._clock(), self._context.store.locality_hours
+        now, store = self._clock(), self._context.store
         try:
             if batch and (hour := sum_batch(batch, now)):
-                hours.add(hour)
-            self._context.locality = build_overview(hours.load(now - MAX_AGE), now)
+                add_hour(store, hour)
+            self._context.locality = build_overview(load_hours(store, now - MAX_AGE), now)
         except StateError as error:
             _log.debug("cannot save the locality of ended jobs", why=str(error))

@@ -10,7 +10,7 @@ from hydrator.domain.errors import PoolError, StateError
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLog, TransferSample
 from hydrator.reconcile.rates import select_samples
-from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
+from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord, SourceStatus
 from hydrator.wiring.network import NetworkParts, build_rate_table
 
 from .worker import BackgroundWorker
@@ -65,9 +65,9 @@ class NetworkTasks(BackgroundWorker):
     ) -> None:
         now = self._clock()
         try:
-            stored = load_network(self._context.store)
+            stored = self._context.store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord()
             samples = select_samples((*stored.samples, *new_samples), sites, now)
-            save_network(self._context.store, NetworkRecord(samples, statuses))
+            self._context.store.save_report(NETWORK_REPORT, NetworkRecord(samples, statuses))
         except StateError as error:
             self._log_problems({"state": str(error)})
             return

@@ -13,10 +13,10 @@ from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import StateError
 from hydrator.domain.staging_ports import StagingError, StagingRefused
 from hydrator.staging.controller import StagingController
-from hydrator.staging.overview import StagingOverview, build_overview, overview_to_row
+from hydrator.staging.overview import StagingOverview, build_overview
 from hydrator.staging.plan import Plan
-from hydrator.staging.table import Request, Write
-from hydrator.state.staging import load_table, save_table
+from hydrator.staging.table import Request, Table, Write
+from hydrator.state.staging import TABLE_REPORT
 
 from .worker import BackgroundWorker
 
@@ -44,13 +44,16 @@ class StagingTasks(BackgroundWorker):
         """Schedule the steps; with the mode off, only save that it is off."""
         parts, store = runtime.parts, self._context.store
 
+        def load_table() -> Table:
+            return store.load_report(TABLE_REPORT, Table) or Table()
+
         def guard() -> str | None:
             return "the daemon ends" if runtime.turns.is_ending else None
 
         try:
             controller = parts.staging.build_controller(
-                partial(load_table, store.load_report),
-                partial(save_table, store.save_report),
+                load_table,
+                partial(store.save_report, TABLE_REPORT),
                 self._clock,
                 guard,
                 audit=self._record_call,
@@ -62,7 +65,7 @@ class StagingTasks(BackgroundWorker):
             controller = None
         if controller is None:
             with contextlib.suppress(StateError):  # the requests of an earlier mode end by themselves
-                table, settings = load_table(store.load_report), parts.staging.settings
+                table, settings = load_table(), parts.staging.settings
                 self._record(build_overview(table, settings, self._clock(), Plan()))
             return
         interval = runtime.settings.daemon.step_seconds
@@ -77,7 +80,7 @@ class StagingTasks(BackgroundWorker):
         self._context.staging = overview
         self._staging_metrics.record(overview)
         with contextlib.suppress(StateError):  # the step reported the same reason
-            self._context.store.save_report(STAGING_REPORT, overview_to_row(overview))
+            self._context.store.save_report(STAGING_REPORT, overview)
         problems = dict(overview.problems)
         new, ended = self._problems.replace(problems)
         for part in sorted(new):

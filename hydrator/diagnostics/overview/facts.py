@@ -6,7 +6,7 @@ from datetime import datetime
 
 from hydrator.config import Settings
 from hydrator.domain.ads import contract
-from hydrator.domain.ads.openings import REPORT_NAME, parse_row
+from hydrator.domain.ads.openings import REPORT_NAME, SavedOpenings
 from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot
 from hydrator.reconcile.ads.site_ads import BUDGET, dids_without_room, draft_site_ads
 from hydrator.reconcile.demand import build_demand
@@ -43,7 +43,7 @@ def load_facts(store: Store, settings: Settings, now: datetime) -> SavedFacts:
     snapshot = build_snapshot(
         state.memories, demand.dids, now=now, max_age=settings.daemon.max_age, never=never
     )
-    saved = parse_row(store.load_report(REPORT_NAME))
+    saved = store.load_report(REPORT_NAME, SavedOpenings)
     polls = settings.removal_guard.confirm_polls
     knowledge = DaemonKnowledge(
         now,

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING
 
 from hydrator.diagnostics.check.last_cycle import hung_after_seconds, silence_reason
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.units import UnixTime
-from hydrator.reconcile.view import REPORT_NAME, CycleView, parse_view
+from hydrator.reconcile.view import REPORT_NAME, CycleView
 from hydrator.state.store import Store
 
 if TYPE_CHECKING:  # few installations stage data
@@ -18,8 +16,6 @@ if TYPE_CHECKING:  # few installations stage data
 CREDENTIALS_REPORT = "credentials"
 RELOAD_REPORT = "reload"
 STAGING_REPORT = "staging"
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ def load_view(store: Store) -> CycleView | None:
     Raises:
         StateError: the state cannot be read.
     """
-    return parse_view(store.load_report(REPORT_NAME))
+    return store.load_report(REPORT_NAME, CycleView)
 
 
 def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: float) -> Status:
@@ -70,30 +66,20 @@ def load_status(store: Store, now: datetime, owner: str | None, poll_seconds: fl
         StateError: the state cannot be read.
     """
     cycle = load_view(store)
-    credentials, reload = store.load_report(CREDENTIALS_REPORT), store.load_report(RELOAD_REPORT)
     return Status(
         cycle,
         _load_staging(store),
-        _decode(tuple[Credential, ...], credentials.get("rows", []), ()),
-        _decode(ReloadFailure | None, reload or None, None),
+        store.load_report(CREDENTIALS_REPORT, tuple[Credential, ...]) or (),
+        store.load_report(RELOAD_REPORT, ReloadFailure),
         silence_reason(cycle.at if cycle else None, owner, now, hung_after_seconds(poll_seconds)),
     )
 
 
-def _decode(kind: Any, row: object, default: _Value) -> _Value:  # noqa: ANN401 - a type
-    """Return *row* as a value of *kind*; *default* if it cannot be decoded: the daemon saves it again."""
-    try:
-        value: _Value = TypeAdapter(kind).validate_python(row)
-    except ValueError:
-        return default
-    return value
-
-
 def _load_staging(store: Store) -> "StagingOverview | None":
     """Load the overview of staging; None if staging is off and no request is left."""
-    row = store.load_report(STAGING_REPORT)
-    if row.get("mode", "off") == "off" and not row.get("requests"):
+    row = store.load_report(STAGING_REPORT, dict)
+    if not row or (row.get("mode") == "off" and not row.get("requests")):
         return None
-    from hydrator.staging.overview import overview_from_row
+    from hydrator.staging.overview import StagingOverview
 
-    return overview_from_row(row)
+    return store.load_report(STAGING_REPORT, StagingOverview)

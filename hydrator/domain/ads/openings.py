@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.classad import classad_string
@@ -159,42 +159,3 @@ class SavedOpenings:
     at: int
     openings: Openings | None = None
     none_reason: str | None = None
-
-
-def build_row(saved: SavedOpenings) -> dict[str, Any]:
-    """Return *saved* in JSON values: ``{"until": …, "open": {"DE": {"lofar:@l1": [240, "UK", 75]}}, …}``."""
-    made = saved.openings
-    row: dict[str, Any] = {"at": saved.at, "until": None, "none": saved.none_reason}
-    if made is None:
-        return row
-    return {
-        **row,
-        "until": made.open_until,
-        "open": {
-            site: {name: list(one) for name, one in named.items()} for site, named in made.openings.items()
-        },
-        "backlog": dict(made.backlog),
-        "outlooks": {key: [one.reason, list(one.sites), one.before] for key, one in made.outlooks.items()},
-    }
-
-
-def parse_row(row: Mapping[str, Any]) -> SavedOpenings | None:
-    """Return the openings in *row*; None without a row, or if it is not one of :func:`build_row`."""
-    try:
-        if row["until"] is None:
-            return SavedOpenings(row["at"], None, row["none"])
-        made = Openings(
-            {
-                site: {name: Opening(*one) for name, one in named.items()}
-                for site, named in row["open"].items()
-            },
-            float(row["until"]),
-            row["backlog"],
-            {
-                SetKey(key): Outlook(Reason(reason), tuple(sites), before)
-                for key, (reason, sites, before) in row["outlooks"].items()
-            },
-        )
-        return SavedOpenings(row["at"], made, row["none"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None

@@ -10,13 +10,12 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import SetKey, set_key
 from hydrator.domain.ads.openings import (
     MAX_LINE_BYTES,
+    REPORT_NAME,
     Opening,
     Openings,
     Outlook,
     Reason,
     SavedOpenings,
-    build_row,
-    parse_row,
     write_openings,
 )
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, Unseen, to_unix
@@ -41,6 +40,7 @@ from hydrator.reconcile.openings import (
 )
 from hydrator.reconcile.pacing import SetBytes, WaitingJobs
 from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 
 UK, DE, PL = Site("UK"), Site("DE"), Site("PL")
@@ -341,12 +341,15 @@ def test_site_that_no_catalogue_lists_has_an_ad_with_openings_until_its_slots_ha
 # ---- the saved row
 
 
-def test_row_of_the_openings_comes_back():
+def test_saved_openings_come_back(tmp_path):
     whole = replace(made(), outlooks={ONE: Outlook(Reason.TURN, (UK,), 3)})
-    for saved in (SavedOpenings(7, whole), SavedOpenings(7, None, "why")):
-        assert parse_row(build_row(saved)) == saved
-    assert parse_row({}) is None
-    assert parse_row({**build_row(SavedOpenings(7, whole)), "outlooks": {"k": ["oops", [], 1]}}) is None
+    with Store.open_to_write(tmp_path) as store:
+        assert store.load_report(REPORT_NAME, SavedOpenings) is None
+        for saved in (SavedOpenings(7, whole), SavedOpenings(7, None, "why")):
+            store.save_report(REPORT_NAME, saved)
+            assert store.load_report(REPORT_NAME, SavedOpenings) == saved
+        store.save_report(REPORT_NAME, {"at": 7, "openings": {"outlooks": {"k": ["oops", [], 1]}}})
+        assert store.load_report(REPORT_NAME, SavedOpenings) is None
 
 
 def test_openings_are_saved_when_they_change_and_once_a_minute():

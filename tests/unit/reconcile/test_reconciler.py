@@ -196,7 +196,7 @@ def test_planning_sends_nothing_saves_nothing_and_leaves_the_state_unchanged(tmp
         assert cycle.state == ReconcileState()
         assert world.collector.ads == {}
         assert store.load() == ReconcileState()
-        assert store.load_report("cycle") == {}
+        assert store.load_report("cycle", dict) is None
 
 
 def test_run_does_exactly_the_planned_actions():
@@ -231,7 +231,7 @@ def test_the_state_is_on_disk_before_anything_is_sent(tmp_path):
         (then,) = watching.on_disk
         assert then.ads == watching.ads
         assert then == cycle.state
-        assert store.load_report("cycle")["complete"] is True
+        assert store.load_report("cycle", dict)["complete"] is True
 
 
 class Full:

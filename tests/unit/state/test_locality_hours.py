@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from hydrator.state.locality_hours import MAX_AGE, LocalityHour, begin_of_hour
+from hydrator.state.locality_hours import MAX_AGE, LocalityHour, add_hour, begin_of_hour, load_hours
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 
@@ -11,34 +11,32 @@ FIRST = LocalityHour(NOON, 3, 10)
 
 def test_sums_of_one_hour_add_up_and_survive_a_restart(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.locality_hours.add(FIRST)
-        store.locality_hours.add(LocalityHour(NOON, 1, 1))
-        store.locality_hours.add(LocalityHour(NOON + HOUR, 0, 1))
+        add_hour(store, FIRST)
+        add_hour(store, LocalityHour(NOON, 1, 1))
+        add_hour(store, LocalityHour(NOON + HOUR, 0, 1))
     with Store.open_to_read(tmp_path) as store:
-        assert store.locality_hours.load(NOON) == [
+        assert load_hours(store, NOON) == [
             LocalityHour(NOON, 4, 11),
             LocalityHour(NOON + HOUR, 0, 1),
         ]
-        assert store.locality_hours.load(NOON + MINUTE) == [LocalityHour(NOON + HOUR, 0, 1)]
+        assert load_hours(store, NOON + MINUTE) == [LocalityHour(NOON + HOUR, 0, 1)]
 
 
 def test_old_hours_and_hours_from_the_future_are_deleted(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         for at in (NOON - MAX_AGE, NOON - MAX_AGE + HOUR, NOON + timedelta(days=900), NOON):
-            store.locality_hours.add(LocalityHour(at, 1))
-        assert [hour.started_at for hour in store.locality_hours.load(NOON - 2 * MAX_AGE)] == [NOON]
-        store.locality_hours.add(LocalityHour(NOON - MAX_AGE + HOUR, 1))
-        assert [hour.started_at for hour in store.locality_hours.load(NOON - 2 * MAX_AGE)] == [
-            NOON - MAX_AGE + HOUR
-        ]
+            add_hour(store, LocalityHour(at, 1))
+        assert [hour.started_at for hour in load_hours(store, NOON - 2 * MAX_AGE)] == [NOON]
+        add_hour(store, LocalityHour(NOON - MAX_AGE + HOUR, 1))
+        assert [hour.started_at for hour in load_hours(store, NOON - 2 * MAX_AGE)] == [NOON - MAX_AGE + HOUR]
 
 
 def test_hours_that_cannot_be_decoded_count_as_lost(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.save_report("locality hours", {"hours": [{"started_at": "soon"}]})
-        assert store.locality_hours.load(NOON) == []
-        store.locality_hours.add(FIRST)
-        assert store.locality_hours.load(NOON) == [FIRST]
+        store.save_report("locality hours", [{"started_at": "soon"}])
+        assert load_hours(store, NOON) == []
+        add_hour(store, FIRST)
+        assert load_hours(store, NOON) == [FIRST]
 
 
 def test_hours_begin_in_utc():

@@ -1,7 +1,7 @@
 """The state about the network: what is saved is read back, and a damaged state loses only rows."""
 
 from hydrator.domain.network import TransferOrigin, TransferSample
-from hydrator.state.network_rows import NetworkRecord, SourceStatus, load_network, save_network
+from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord, SourceStatus
 from hydrator.state.store import Store
 from tests.factories import CAM, NOON, RAL
 
@@ -14,17 +14,17 @@ RECORD = NetworkRecord(
 
 def test_network_record_survives_a_restart(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        save_network(store, RECORD)
+        store.save_report(NETWORK_REPORT, RECORD)
     with Store.open_to_read(tmp_path) as store:
-        assert load_network(store) == RECORD
+        assert store.load_report(NETWORK_REPORT, NetworkRecord) == RECORD
 
 
-def test_new_state_has_an_empty_network_record(tmp_path):
+def test_new_state_has_no_network_record(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        assert load_network(store) == NetworkRecord()
+        assert store.load_report(NETWORK_REPORT, NetworkRecord) is None
 
 
 def test_a_record_that_cannot_be_decoded_counts_as_lost(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save_report("network", {"samples": [7]})
-        assert load_network(store) == NetworkRecord()
+        assert store.load_report(NETWORK_REPORT, NetworkRecord) is None

@@ -17,7 +17,7 @@ def test_queues_come_back_with_their_jobs_and_time(tmp_path):
         assert load_queues(store) == {"ap1": ScheddQueue(ScheddDemand(NOON, ()), QUEUE.load)}
 
 
-@pytest.mark.parametrize("body", [{"loads": 7}, {"loads": {"ap1": ["today", {}]}}, {"other": 1}])
+@pytest.mark.parametrize("body", [7, {"ap1": ["today", {}]}, {"other": 1}])
 def test_rows_that_cannot_be_decoded_are_no_queues(tmp_path, body):
     with Store.open_to_write(tmp_path) as store:
         store.save_report("pool", body)

@@ -4,7 +4,7 @@ import pytest
 
 from hydrator.domain.staging_ports import RefusalKind, RequestState, StagingKind
 from hydrator.staging.table import Decision, Request, StagingCommand, Table
-from hydrator.state.staging import StagingFiles, load_table, save_table
+from hydrator.state.staging import TABLE_REPORT, StagingFiles
 from hydrator.state.store import Store
 from tests.factories import CAM, L1, L2, NOON, RAL
 
@@ -19,16 +19,16 @@ ENDED = Request(L2, CAM, "rucio", StagingKind.PIN, 1, "c", NOON, 1, ended_at=NOO
 def test_the_table_is_the_same_after_a_restart(tmp_path):
     table = Table((OPEN,), (ENDED,), {"b": Decision("approve", NOON)})
     with Store.open_to_write(tmp_path) as store:
-        assert load_table(store.load_report) == Table()
-        save_table(store.save_report, table)
+        assert store.load_report(TABLE_REPORT, Table) is None
+        store.save_report(TABLE_REPORT, table)
     with Store.open_to_read(tmp_path) as store:
-        assert load_table(store.load_report) == table
+        assert store.load_report(TABLE_REPORT, Table) == table
 
 
 def test_a_table_that_cannot_be_decoded_counts_as_lost(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.save_report("staging table", {"requests": [{"did": 7}]})
-        assert load_table(store.load_report) == Table()
+        store.save_report(TABLE_REPORT, {"requests": [{"did": 7}]})
+        assert store.load_report(TABLE_REPORT, Table) is None
 
 
 def commands(files: StagingFiles) -> list[StagingCommand]:

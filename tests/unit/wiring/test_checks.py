@@ -12,7 +12,7 @@ from hydrator.config import load
 from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.check.installation import check_memory, check_virtual_organisations
 from hydrator.domain.network import TransferOrigin, TransferSample
-from hydrator.state.network_rows import NetworkRecord, save_network
+from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import assemble
@@ -98,7 +98,7 @@ def test_rates_that_are_only_the_default_are_named(check_inputs, tmp_path, more,
         read = partial(TransferSample, CAM, RAL, 10**9, 8.0, origin=TransferOrigin.WRAPPER, user="ann")
         times = [now - timedelta(minutes=number) for number in range(samples)]
         with Store.open_to_write(tmp_path / "state") as store:
-            save_network(store, NetworkRecord(tuple(read(ended_at=at) for at in times)))
+            store.save_report(NETWORK_REPORT, NetworkRecord(tuple(read(ended_at=at) for at in times)))
     found = [one for one in check_inputs("off", more=more).daemon_findings if one.subject == "network"]
     assert [one.level for one in found] == [Level.ADVICE] * is_named
 

@@ -107,13 +107,13 @@ def _load_staging(config: Path) -> "tuple[StagingOverview | None, StagingFiles]"
     """Return what the daemon saved last, and the operator's files."""
     from hydrator.config import load
     from hydrator.diagnostics.overview.saved import STAGING_REPORT
-    from hydrator.staging.overview import overview_from_row
+    from hydrator.staging.overview import StagingOverview
     from hydrator.state.staging import StagingFiles
     from hydrator.state.store import Store
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:
-        return overview_from_row(store.load_report(STAGING_REPORT)), StagingFiles(state_dir)
+        return store.load_report(STAGING_REPORT, StagingOverview), StagingFiles(state_dir)
 
 
 def _answer(name: "CommandName", batch: str, config: Path, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from hydrator.cli.app import app
 from hydrator.cli.output.network import format_rate
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.network_rows import NetworkRecord, SourceStatus, save_network
+from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord, SourceStatus
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from tests.factories import CAM, OSO, RAL, ad
@@ -20,7 +20,7 @@ def network(tmp_path):
     def printed(sites, record, settings="") -> list[list[str]]:
         with Store.open_to_write(tmp_path / "state") as store:
             store.save(ReconcileState(ads={site: ad(site=site) for site in sites}))
-            save_network(store, record)
+            store.save_report(NETWORK_REPORT, record)
         config = tmp_path / "config.toml"
         catalogue = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
         config.write_text(f'[daemon]\nstate_dir = "state"\n{catalogue}{settings}')

@@ -11,7 +11,6 @@ from hydrator.cli.app import app
 from hydrator.cli.output.staging import describe_progress
 from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.domain.errors import ConfigError, StateError
-from hydrator.staging.overview import overview_to_row
 from hydrator.staging.table import StagingCommand
 from hydrator.state.staging import StagingFiles
 from hydrator.state.store import Store
@@ -42,7 +41,7 @@ class Desk:
     def save(self, world: StagingWorld):
         self.files.prepare()
         with Store.open_to_write(self.state_dir) as store:
-            store.save_report(STAGING_REPORT, overview_to_row(world.overview))
+            store.save_report(STAGING_REPORT, world.overview)
 
     def run(self, *words: str):
         return self.run_command("staging", *words)

@@ -53,10 +53,13 @@ def test_each_batch_of_ended_jobs_is_saved_and_shared(tmp_path):
 
 def test_state_that_cannot_be_written_keeps_the_last_overview():
     class Full:
-        def add(self, hour):
+        def load_report(self, key, kind):
+            return None
+
+        def save_report(self, key, report):
             raise StateError("the disk is full")
 
-    context = context_with(store=SimpleNamespace(locality_hours=Full()))
+    context = context_with(store=Full())
     before = context.locality
     MaintenanceTasks(context)._save_locality(BATCH)
     assert context.locality is before

@@ -16,7 +16,7 @@ from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.reconcile.rates import RateSource
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.network_rows import load_network
+from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.network import NetworkParts, build_rate_table
@@ -107,7 +107,7 @@ def test_new_samples_become_the_rate_are_saved_and_counted(world):
     world.log.answer = TransferLogAnswer(samples())
     assert world.turn() == []
     assert world.rate() == 1e8
-    assert set(load_network(world.store).samples) == set(samples())
+    assert set(world.store.load_report(NETWORK_REPORT, NetworkRecord).samples) == set(samples())
     labels = {"origin": "job wrapper"}
     assert world.registry.get_sample_value("hydrator_transfer_samples", labels) == 3
     newest = world.registry.get_sample_value("hydrator_newest_transfer_sample_timestamp_seconds", labels)
@@ -120,13 +120,13 @@ def test_samples_of_earlier_turns_stay_and_count_once(world):
         world.log.answer = TransferLogAnswer(found)
         world.turn()
     assert world.rate() == 1e8
-    assert len(load_network(world.store).samples) == 3
+    assert len(world.store.load_report(NETWORK_REPORT, NetworkRecord).samples) == 3
 
 
 def test_samples_of_unknown_sites_are_dropped(world):
     world.log.answer = TransferLogAnswer(samples(3, source=Site("nowhere")))
     world.turn()
-    assert load_network(world.store).samples == ()
+    assert world.store.load_report(NETWORK_REPORT, NetworkRecord).samples == ()
 
 
 @pytest.mark.parametrize("error", [PoolError("collector", "no connection"), ValueError("a bug")])
@@ -147,5 +147,8 @@ def test_log_that_fails_does_not_affect_another_and_is_logged_once(world, error)
 def test_failing_schedd_is_named_in_the_state(world):
     world.log.answer = TransferLogAnswer([], {"ap1": "no history"})
     world.turn()
-    failures = {each.name: dict(each.failures) for each in load_network(world.store).sources}
+    failures = {
+        each.name: dict(each.failures)
+        for each in world.store.load_report(NETWORK_REPORT, NetworkRecord).sources
+    }
     assert failures == {"job wrapper": {"ap1": "no history"}, "transfer records": {}}

@@ -11,9 +11,9 @@ from hydrator.daemon.background.staging import StagingTasks
 from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import Turns
 from hydrator.diagnostics.overview.saved import STAGING_REPORT
-from hydrator.staging.overview import overview_from_row
-from hydrator.staging.table import StagingCommand
-from hydrator.state.staging import StagingFiles, load_table
+from hydrator.staging.overview import StagingOverview
+from hydrator.staging.table import StagingCommand, Table
+from hydrator.state.staging import TABLE_REPORT, StagingFiles
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.staging import StagingParts
@@ -65,9 +65,9 @@ def test_a_step_asks_saves_and_shares(tmp_path, store):
     daemon = Daemon(tmp_path, store)
     logged = daemon.step()
     assert daemon.world.stages == {(L1, CAM)}
-    [one] = load_table(store.load_report).requests
+    [one] = store.load_report(TABLE_REPORT, Table).requests
     assert (one.did, one.rule) == (L1, "rule2")
-    saved = overview_from_row(store.load_report(STAGING_REPORT))
+    saved = store.load_report(STAGING_REPORT, StagingOverview)
     assert saved == daemon.context.staging
     assert [row.did for row in saved.requests] == [L1]
     [line] = [each for each in logged if each["event"] == "staging asked a request at the catalogue"]
@@ -101,7 +101,7 @@ def test_with_the_mode_off_no_step_is_scheduled_and_the_overview_says_so(tmp_pat
     daemon = Daemon(tmp_path, store, policy("off"))
     assert daemon.scheduler.get_jobs() == []
     assert daemon.context.staging.mode == "off"
-    assert overview_from_row(store.load_report(STAGING_REPORT)).mode == "off"
+    assert store.load_report(STAGING_REPORT, StagingOverview).mode == "off"
 
 
 def test_a_problem_is_logged_once_when_it_begins_and_once_when_it_ends(tmp_path, store):
@@ -120,9 +120,10 @@ def test_a_daemon_that_ends_asks_nothing(tmp_path, store):
     assert daemon.world.stager.calls == []
 
 
-def test_an_overview_of_another_version_is_none():
-    assert overview_from_row({}) is None
-    assert overview_from_row({"as_of": 3}) is None
+def test_an_overview_of_another_version_is_none(store):
+    assert store.load_report(STAGING_REPORT, StagingOverview) is None
+    store.save_report(STAGING_REPORT, {"as_of": 3})
+    assert store.load_report(STAGING_REPORT, StagingOverview) is None
 
 
 def test_a_step_counts_its_requests_once(tmp_path, store):

@@ -20,7 +20,7 @@ from hydrator.reconcile.result import PublishResult
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 from hydrator.reconcile.snapshot.merge import FactRows
 from hydrator.reconcile.view import REPORT_NAME, build_view
-from hydrator.staging.overview import StagingOverview, overview_to_row
+from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
 from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, published, replica, report_of, view_of
@@ -82,7 +82,7 @@ def test_status_has_the_credentials_and_the_refused_reload(store):
 
 
 def test_status_does_without_rows_that_cannot_be_decoded(store):
-    store.save_report("credentials", {"rows": [{"name": 7}]})
+    store.save_report("credentials", [{"name": 7}])
     store.save_report("reload", {"at": "yesterday"})
     status = load_status(store, NOON, "7", 60)
     assert (status.credentials, status.reload) == ((), None)
@@ -91,7 +91,7 @@ def test_status_does_without_rows_that_cannot_be_decoded(store):
 @pytest.mark.parametrize("requests", [(), (REQUEST,)], ids=["without", "with"])
 def test_status_shows_staging_that_is_off_only_with_its_last_requests(requests, store):
     overview = StagingOverview(NOON, "off", requests=requests)
-    store.save_report(STAGING_REPORT, overview_to_row(overview))
+    store.save_report(STAGING_REPORT, overview)
     assert load_status(store, NOON, "7", 60).staging == (overview if requests else None)
 
 
