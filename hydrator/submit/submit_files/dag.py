@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from .description import ATTRIBUTE, Description, SubmitFileError, as_text, read_description, read_file
 
@@ -54,18 +55,23 @@ class DagNode:
 class DagReference:
     """A statement that refers to another DAG file; it begins at byte ``start`` and ends at byte ``end``.
 
-    ``name`` is the name of the splice or the sub-DAG, None for an INCLUDE. ``folder`` is the folder after
-    DIR: ``file``, and all file names in the other DAG file, are relative to this folder. ``file_span`` is
-    the begin and the end of the file's name, in bytes.
+    ``words`` are its words with their quotes; the word at ``file_index`` names the file. ``name`` is the name
+    of the splice or the sub-DAG, None for an INCLUDE. ``folder`` is the folder after DIR: ``file``, and all
+    file names in the other DAG file, are relative to this folder.
     """
 
-    statement: str
+    words: tuple[str, ...]
+    file_index: int
     name: str | None
     file: str
     folder: str
     start: int
     end: int
-    file_span: tuple[int, int]
+
+    @property
+    def statement(self) -> str:
+        """The statement up to the file's name, for messages."""
+        return " ".join(self.words[: self.file_index + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,79 +105,41 @@ _PAIR = re.compile(
     r"""[ \t\r]*([^\s"'=]+)[ \t\r]*=[ \t\r]*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"']\S*))""",
     re.DOTALL,
 )
-_SUBMIT_INCLUDE = re.compile(rb"include[ \t]*(ifexist\b|command\b|output\b)?[^:]*:", re.IGNORECASE)
+_QUOTED = re.compile(r"""\"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""")
+_WORD = re.compile(rf"""(?:[^ \t\r"']|{_QUOTED.pattern})+""")
+_SUBMIT_INCLUDE = re.compile(r"include[ \t]*(ifexist\b|command\b|output\b)?[^:]*:", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """One word of a statement: ``text`` has its quotes, ``value`` has not; its begin and end in the file."""
+class _DagLine(NamedTuple):
+    """One logical line: its begin and end in the file, and its text with the continuation lines joined."""
 
+    start: int
+    end: int
     text: str
-    value: str
-    start: int
-    end: int
 
-
-@dataclass(frozen=True, slots=True)
-class _DagLine:
-    """One logical line: its begin and end in the file, and its text with the continuation lines joined.
-
-    Each of ``parts`` has two positions of a physical line's first byte: in ``text`` and in the file.
-    """
-
-    start: int
-    end: int
-    text: bytes
-    parts: tuple[tuple[int, int], ...]
-
-    def original_offset(self, offset: int) -> int:
-        """Return the position in the file of byte *offset* of ``text``."""
-        joined, original = max(part for part in self.parts if part[0] <= offset)
-        return original + offset - joined
-
-    def words(self) -> list[_Word]:
-        """Return the words as DAGMan reads them: blanks between single or double quotes belong to a word.
+    def words(self) -> tuple[str, ...]:
+        """Return the words with their quotes: blanks between single or double quotes belong to a word.
 
         Raises:
             SubmitFileError: a quote is not closed.
         """
-        words = []
-        at, text = 0, self.text
-        while at < len(text):
-            if text[at : at + 1] in b" \t\r":
-                at += 1
-                continue
-            start, quote, bare = at, b"", bytearray()
-            while at < len(text) and (quote or text[at : at + 1] not in b" \t\r"):
-                letter = text[at : at + 1]
-                if quote and letter == b"\\" and at + 1 < len(text):
-                    at += 1
-                    bare += text[at : at + 1]
-                elif letter == quote:
-                    quote = b""
-                elif not quote and letter in b"\"'":
-                    quote = letter
-                else:
-                    bare += letter
-                at += 1
-            if quote:
-                raise SubmitFileError(f"{as_text(text)[:200]}: the quote {as_text(quote)} is not closed")
-            word = as_text(text[start:at])
-            words.append(
-                _Word(
-                    word, as_text(bytes(bare)), self.original_offset(start), self.original_offset(at - 1) + 1
-                )
-            )
-        return words
+        if quote := re.search(r"[\"']", _WORD.sub("", self.text)):
+            raise SubmitFileError(f"{self.text[:200]}: the quote {quote[0]} is not closed")
+        return tuple(_WORD.findall(self.text))
+
+
+def _unquote(word: str) -> str:
+    """Return *word* without its quotes; a backslash between quotes escapes the next character."""
+    return _QUOTED.sub(lambda quoted: re.sub(r"\\(.)", r"\1", quoted[0][1:-1]), word)
 
 
 def is_dag(text: bytes) -> bool:
     """Return whether *text* is a DAG file, not a submit description; its first statement decides."""
     for line in _DagLineReader(text):
         first, *rest = line.text.split(None, 1)
-        if b"".join(rest)[:1] in (b"=", b"@") or _SUBMIT_INCLUDE.match(line.text):
+        if "".join(rest).startswith(("=", "@")) or _SUBMIT_INCLUDE.match(line.text):
             return False
-        return _command(as_text(first)) in _COMMANDS
+        return _command(first) in _COMMANDS
     return False
 
 
@@ -189,18 +157,18 @@ def read_dag(text: bytes) -> Dag:
     references = []
     lines = _DagLineReader(text)
     for line in lines:
-        command = _command(as_text(line.text.split(None, 1)[0]))
+        command = _command(line.text.split(None, 1)[0])
         if command in _NODE_KINDS:
             nodes += _parse_node(_NODE_KINDS[command], line, text, lines)
         elif command == "SUBMIT_DESCRIPTION":
             words = line.words()
             if len(words) >= 3 and (ending := _inline_terminator(words[2])) is not None:
-                shared[words[1].text], _ = _read_inline(words[1].text, ending, line, text, lines)
+                shared[words[1]], _ = _read_inline(words[1], ending, line, text, lines)
         elif command == "VARS":
-            node, is_appended, pairs = _parse_vars(as_text(line.text))
+            node, is_appended, pairs = _parse_vars(line.text)
             (additions if is_appended else defaults).setdefault(node, {}).update(pairs)
         elif command == "SCRIPT":
-            scripts |= _pre_script_owner(as_text(line.text).split())
+            scripts |= _pre_script_owner(line.text.split())
         elif reference := _parse_reference(command, line):
             references.append(reference)
     complete = [
@@ -277,23 +245,20 @@ class _DagLineReader(Iterator[_DagLine]):
         return start, self.offset, self._text[start : self.offset].strip()
 
     def __next__(self) -> _DagLine:
-        parts: list[tuple[int, int]] = []
-        joined, first_byte = b"", -1
+        parts: list[str] = []
+        first_byte = -1
         while physical := self.read_physical():
             start, end, bare = physical
             if not bare or bare.startswith((b"#", b"//")):
                 continue
             first_byte = start if first_byte < 0 else first_byte
-            joined += b" " if joined else b""
-            parts.append((len(joined), start + self._text[start:end].index(bare)))
             is_continued = bare.endswith(b"\\")
-            joined += bare[:-1] if is_continued else bare
+            parts.append(as_text(bare[:-1] if is_continued else bare))
             if not is_continued:
-                return _DagLine(first_byte, end, joined, tuple(parts))
+                return _DagLine(first_byte, end, " ".join(parts))
         if parts:
-            raise SubmitFileError(
-                f"{as_text(joined)[:200]}: the DAG file ends in a backslash: remove the backslash"
-            )
+            joined = " ".join(parts)[:200]
+            raise SubmitFileError(f"{joined}: the DAG file ends in a backslash: remove the backslash")
         raise StopIteration
 
 
@@ -302,24 +267,24 @@ def _parse_node(kind: str, line: _DagLine, text: bytes, lines: _DagLineReader) -
     words = line.words()
     if len(words) < 3:
         return []
-    name = words[1].text
+    name = words[1]
     ending = _inline_terminator(words[2])
     if ending is None:
-        return [DagNode(name, kind, words[2].value, _dir_option(words[3:]), None)]
+        return [DagNode(name, kind, _unquote(words[2]), _dir_option(words[3:]), None)]
     block, rest = _read_inline(name, ending, line, text, lines)
     return [DagNode(name, kind, None, _dir_option(rest), block)]
 
 
-def _inline_terminator(word: _Word) -> bytes | None:
+def _inline_terminator(word: str) -> bytes | None:
     """Return the word that ends the inline description that *word* begins; None if *word* is a file name."""
-    if word.text.startswith("{"):
+    if word.startswith("{"):
         return b"}"
-    return b"@" + word.text[2:].encode("utf-8", "surrogateescape") if word.text.startswith("@=") else None
+    return b"@" + word[2:].encode("utf-8", "surrogateescape") if word.startswith("@=") else None
 
 
 def _read_inline(
     name: str, ending: bytes, line: _DagLine, text: bytes, lines: _DagLineReader
-) -> tuple[bytes, list[_Word]]:
+) -> tuple[bytes, Sequence[str]]:
     """Return the inline description after *line*, and the words after the word that ends it."""
     if ending == b"@":
         raise SubmitFileError(
@@ -328,8 +293,7 @@ def _read_inline(
     while physical := lines.read_physical():
         start, end, bare = physical
         if bare == ending or bare.startswith((ending + b" ", ending + b"\t")):
-            rest = _DagLine(start, end, bare[len(ending) :], ((0, start),))
-            return text[line.end : start], rest.words()
+            return text[line.end : start], _DagLine(start, end, as_text(bare[len(ending) :])).words()
     raise SubmitFileError(f"node {name}: its inline description has no end: add the line {as_text(ending)}")
 
 
@@ -359,25 +323,18 @@ def _parse_reference(command: str, line: _DagLine) -> DagReference | None:
     if command not in ("SPLICE", "SUBDAG", "INCLUDE"):
         return None
     words = line.words()
-    name: str | None
-    match command:
-        case "SPLICE" if len(words) >= 3:
-            name, file, rest, shown = words[1].text, words[2], words[3:], 3
-        case "SUBDAG" if len(words) >= 4 and words[1].text.upper() == "EXTERNAL":
-            name, file, rest, shown = words[2].text, words[3], words[4:], 4
-        case "INCLUDE" if len(words) >= 2:
-            name, file, rest, shown = None, words[1], [], 2
-        case _:
-            return None
-    statement = " ".join(word.text for word in words[:shown])
+    at = {"SPLICE": 2, "SUBDAG": 3, "INCLUDE": 1}[command]
+    if len(words) <= at or (command == "SUBDAG" and words[1].upper() != "EXTERNAL"):
+        return None
+    name = None if command == "INCLUDE" else words[at - 1]
     return DagReference(
-        statement, name, file.value, _dir_option(rest), line.start, line.end, (file.start, file.end)
+        words, at, name, _unquote(words[at]), _dir_option(words[at + 1 :]), line.start, line.end
     )
 
 
-def _dir_option(words: Sequence[_Word]) -> str:
+def _dir_option(words: Sequence[str]) -> str:
     """Return the folder after the word DIR in *words*; empty without DIR."""
     for word, following in pairwise(words):
-        if word.text.upper() == "DIR":
-            return following.value
+        if word.upper() == "DIR":
+            return _unquote(following)
     return ""

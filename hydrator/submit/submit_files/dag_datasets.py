@@ -1,4 +1,4 @@
-"""Datasets of DAG files: add ``RequiredDatasets`` to each node; every other byte stays unchanged.
+"""Datasets of DAG files: add ``RequiredDatasets`` to each node; the other statements stay unchanged.
 
 Pure: bytes in, bytes out, as for submit descriptions (datasets.py). A DAG may refer to other DAG files. After
 SPLICE and INCLUDE the nodes of the other file are nodes of this DAG; after SUBDAG EXTERNAL a second DAGMan
@@ -111,12 +111,14 @@ def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> byt
     """Return *text* with the names of *copies* in place of the names of the other DAG files."""
     for reference in sorted(dag.references, key=lambda one: -one.start):
         if reference.start in copies:
-            start, end = reference.file_span
-            text = text[:start] + _quote_file_name(copies[reference.start]) + text[end:]
+            words = list(reference.words)
+            words[reference.file_index] = _quote_file_name(copies[reference.start])
+            line = " ".join(words).encode("utf-8", "surrogateescape") + line_ending(text)
+            text = text[: reference.start] + line + text[reference.end :]
     return text
 
 
-def _quote_file_name(name: str) -> bytes:
+def _quote_file_name(name: str) -> str:
     """Return the file name *name* as a DAG file needs it: in double quotes if it has blanks.
 
     Raises:
@@ -127,4 +129,4 @@ def _quote_file_name(name: str) -> bytes:
             f"{name}: a DAG file cannot contain this file name: remove its quotes and backslashes"
         )
     blank = any(letter in name for letter in " \t'")
-    return (f'"{name}"' if blank else name).encode("utf-8", "surrogateescape")
+    return f'"{name}"' if blank else name

@@ -99,11 +99,11 @@ def test_quoted_folder_and_dag_file_are_read_and_replaced():
     )
 
 
-def test_dag_file_name_in_a_continued_statement_is_replaced_in_place():
+def test_dag_file_name_in_a_continued_statement_is_replaced():
     text = "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  s.dag DIR s.dag\n"
     dag = read(text)
     done = add_datasets_to_dag(text.encode(), {}, dag, {}, "x", copies={dag.references[0].start: "new.dag"})
-    assert done.text.decode() == "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  new.dag DIR s.dag\n"
+    assert done.text.decode() == "SPLICE s.dag new.dag DIR s.dag\n"
 
 
 @pytest.mark.parametrize("node", ["all_nodes", "ALL_NODES", "All_Nodes"])
