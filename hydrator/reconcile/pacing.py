@@ -462,10 +462,15 @@ class _Round:
             return Outlook(Reason.TURN, next(iter(one.on_disk))[:1])
         others = min((self._backlog[home] for home in homes), default=0) - self._idle[group]
         beside = Outlook(Reason.BESIDE, homes, others)
-        if homes and self._has_time(group, homes, self._figures.compute_shortest(one)):
+        shortest = self._figures.compute_shortest(one)
+        if homes and self._has_time(group, homes, shortest):
             return beside
-        parts = tuple(one.on_disk)
-        routes = self._list_useful(parts, request) if homes else self._figures.list_routes(parts, request)
+        parts, is_short = tuple(one.on_disk), shortest <= self._interval
+        routes = (
+            self._list_useful(parts, request, is_short)
+            if homes
+            else self._figures.list_routes(parts, request)
+        )
         reads = self._figures.find_reads(one, routes, self._has_room)
         if not reads:
             return beside if homes else Outlook(Reason.NOWHERE)
@@ -474,7 +479,9 @@ class _Round:
         if not homes and gains and self._has_time(group, nearest, gains[0]):
             reads = [read for read in reads if read.site in nearest]
         slots = {read.site: self._count_slots(read.site, request) for read in reads}
-        reads = [read for read in reads if self._is_useful(read.site, request) or read.site in nearest]
+        reads = [
+            read for read in reads if self._is_useful(read.site, request, is_short) or read.site in nearest
+        ]
         if not reads:
             return beside
         best = next((read for read in reads if slots[read.site]), reads[0])
@@ -527,14 +534,19 @@ class _Round:
         """Return the free slots of *site* that its own idle jobs leave."""
         return max(0, self._figures.count_free(site, request) - ceil(self._local_jobs[site] - 1e-6))
 
-    def _is_useful(self, site: Site, request: Resources) -> bool:
-        """Return True if *site* has free slots, or no jobs that wait for its slots."""
-        return self._count_slots(site, request) > 0 or self._waiting_cores[site] < 0.5
+    def _is_useful(self, site: Site, request: Resources, is_short: bool) -> bool:
+        """Return True if *site* has free slots, or no jobs that wait for its slots.
 
-    def _find_useful(self, parts: tuple[Holders, ...], request: Resources) -> _Routes:
-        return [
-            each for each in self._figures.list_routes(parts, request) if self._is_useful(each[0], request)
-        ]
+        For short reads it is enough that these have started when an opening arrives.
+        """
+        if self._count_slots(site, request) > 0 or self._waiting_cores[site] < 0.5:
+            return True
+        own_seconds = self._waiting_cores[site] / self._figures.cores[site] * self._pool.run_seconds
+        return is_short and own_seconds < self._lateness
+
+    def _find_useful(self, parts: tuple[Holders, ...], request: Resources, is_short: bool) -> _Routes:
+        routes = self._figures.list_routes(parts, request)
+        return [each for each in routes if self._is_useful(each[0], request, is_short)]
 
     def _is_small(self, seconds: float, sources: Iterable[Site]) -> bool:
         """Return True if a read is shorter than a round, so are the running reads of its sources, and those

@@ -150,6 +150,10 @@ CASES = {
         2, {UK: slots(0, 1), DE: slots(0, 1)}, {X: 1, Y: 1}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
         {}, {},
     ),
+    "for a short read it is, if its own jobs have started when the opening arrives": (
+        1, {UK: slots(0, 1), DE: slots(0, 8)}, {X: 1, Y: 1}, {X: at((UK, GB)), Y: at((DE, GB))},
+        {"run": 120.0}, {DE: {X}},
+    ),
     "a source that must not be read is not": (
         1, {DE: slots(4)}, {X: 1}, {X: at((UK, GB))}, {"rates": {(UK, DE): 0.0}}, {},
     ),
