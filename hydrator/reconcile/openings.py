@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from statistics import fmean, median
 from typing import Final, Protocol
 
@@ -76,43 +77,46 @@ def read_sets(snapshot: Snapshot, demand: Demand, keys: Collection[str]) -> dict
         if entry.key is not None and entry.key in keys
     }
     dids = frozenset(did for each in sets.values() for did in each)
-    unusable = snapshot.unread_dids.union(*snapshot.case_collisions)
-    holders: dict[Did, list[Site]] = {did: [] for did in dids}
-    partial: dict[Did, dict[Site, float]] = {}
+    holders: defaultdict[Did, list[Site]] = defaultdict(list)
+    partial: defaultdict[Did, dict[Site, float]] = defaultdict(dict)
     moving: set[Did] = set()
     for site, facts in sorted(snapshot.sites.items()):
-        rows = without_times(facts.facts)
-        for did in dids & rows.keys():
-            fact = rows[did]
+        for did, fact in without_times(facts.facts).items():
+            if did not in dids:
+                continue
             if fact.state is DatasetState.AVAILABLE:
                 holders[did].append(site)
                 continue
             if fact.fraction:
-                partial.setdefault(did, {})[site] = min(1.0, fact.fraction)
+                partial[did][site] = min(1.0, fact.fraction)
             if fact.state in _MOVING:
                 moving.add(did)
-    sizes = snapshot.bytes_total
-    typical = round(median(sizes.values())) if sizes else DEFAULT_BYTES
-    found = {}
-    for key, names in sets.items():
-        if any(did in unusable or (did in moving and not holders[did]) for did in names):
-            continue
-        found[key] = _add_up({did: sizes.get(did, typical) for did in names}, holders, partial)
-    return found
+    unusable = snapshot.unread_dids.union(moving - holders.keys(), *snapshot.case_collisions)
+    known = snapshot.bytes_total
+    typical = round(median(known.values())) if known else DEFAULT_BYTES
+    sizes = {did: known.get(did, typical) for did in holders}
+    return {
+        key: _add_up(names, sizes, holders, partial)
+        for key, names in sets.items()
+        if unusable.isdisjoint(names)
+    }
 
 
 def _add_up(
-    sizes: Mapping[Did, int], holders: Mapping[Did, list[Site]], partial: Mapping[Did, Mapping[Site, float]]
+    dids: Iterable[Did],
+    sizes: Mapping[Did, int],
+    holders: Mapping[Did, list[Site]],
+    partial: Mapping[Did, Mapping[Site, float]],
 ) -> SetBytes:
-    """Return the bytes of a set whose datasets have *sizes*, by the sites that have them on disk."""
+    """Return the bytes of a set of *dids*, by the sites that have them on disk."""
     on_disk: dict[tuple[Site, ...], int] = {}
     parts: dict[Site, int] = {}
-    for did, size in sizes.items():
-        if holders[did]:
+    for did in dids:
+        if did in holders:
             sites = tuple(holders[did])
-            on_disk[sites] = on_disk.get(sites, 0) + size
+            on_disk[sites] = on_disk.get(sites, 0) + sizes[did]
             for site, part in partial.get(did, {}).items():
-                parts[site] = parts.get(site, 0) + round(part * size)
+                parts[site] = parts.get(site, 0) + round(part * sizes[did])
     return SetBytes(on_disk, parts)
 
 
@@ -122,6 +126,8 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
     A job that did not wait for an offer reads what its site lacks, from the fastest sources.
     """
     reads = []
+    parse = cache(_parse_offer)
+    has_rate = cache(lambda source, site: rates.rate(source, site) is not None)
     for schedd in load.schedds.values():
         if not isinstance(schedd, ScheddLoad):
             continue
@@ -129,31 +135,34 @@ def read_reads(load: PoolLoad, sets: Mapping[SetKey, SetBytes], rates: RateLooku
             if jobs.key is None or jobs.site is None or jobs.offer == "local":
                 continue
             key, site = SetKey(jobs.key), jobs.site
-            offer = _OFFER.match(jobs.offer or "")
-            if offer and offer[2]:
-                source = Site(offer[2])
-                rate = rates.rate(source, site)
-                seconds = min(float(offer[1]), MAX_READ_SECONDS)
-                parts = {source: round(seconds * rate.bytes_per_second)} if rate else {}
-            else:
-                parts = _find_parts(sets[key], site, rates) if key in sets else {}
+            parts: Iterable[tuple[Site, float]] = ()
+            if offer := parse(jobs.offer or ""):
+                parts = (offer,) if has_rate(offer[0], site) else ()
+            elif key in sets:
+                parts = _find_parts(sets[key], site, rates)
             reads += [
-                RunningRead(key, source, site, size, started_at - schedd.clock_ahead)
-                for source, size in parts.items()
+                RunningRead(key, source, site, seconds, started_at - schedd.clock_ahead)
+                for source, seconds in parts
                 for started_at in jobs.started_at
             ]
     return reads
 
 
-def _find_parts(one: SetBytes, site: Site, rates: RateLookup) -> dict[Site, int]:
-    """Return the bytes that a job at *site* reads from each source."""
-    parts: Counter[Site] = Counter()
+def _parse_offer(offer: str) -> tuple[Site, float] | None:
+    """Return the source and the seconds of a read that a slot offered."""
+    found = _OFFER.match(offer)
+    return (Site(found[2]), min(float(found[1]), MAX_READ_SECONDS)) if found and found[2] else None
+
+
+def _find_parts(one: SetBytes, site: Site, rates: RateLookup) -> Iterable[tuple[Site, float]]:
+    """Return the seconds that a job at *site* reads from each source."""
+    parts: defaultdict[Site, float] = defaultdict(float)
     for holders, size in one.on_disk.items():
         if site not in holders:
             known = ((rate.bytes_per_second, each) for each in holders if (rate := rates.rate(each, site)))
             if fastest := max(known, default=None):
-                parts[fastest[1]] += size
-    return dict(parts)
+                parts[fastest[1]] += size / fastest[0]
+    return parts.items()
 
 
 def read_waiting(load: PoolLoad) -> list[WaitingJobs]:

@@ -17,17 +17,19 @@ An opening reserves the time of a link by a *lease*. It counts as a read that st
 arrived. It ends when its jobs have started, when no slot is free, or when all had one interval to see it.
 If no job started beside free slots, the slots *refuse* the set: it is opened again in turn, at all sites that
 have room, and reserves nothing. A link that stood idle meanwhile has twice as many leases in the next round.
-So sets that no slot takes delay the others by a few rounds, however many they are, and none is given up.
+So sets that no slot takes delay the others by a few rounds, and none is given up. An ad has room for some 300
+sets, so those of thousands are open in turn.
 
 This module is pure. :class:`PacedPool` has the inputs, :class:`Pacing` the results.
 """  # noqa: E501
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from math import ceil, inf
+from operator import truediv
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -39,16 +41,20 @@ from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
 Holders = tuple[Site, ...]
 """The sites that have the same bytes on disk."""
 
-MAX_OPEN_SETS: Final = 300
-"""Open sets up to which sets with small reads are added: 20 kB of an ad."""
+MAX_OPEN_BYTES: Final = 15_000
+"""Bytes of an ad for open sets: up to this, sets are added to those that a link reads anyway.
+
+Sets that slots refuse have half as much of their own, so neither they nor the others crowd out the rest.
+"""
+NAME_BYTES: Final = 16
+"""Bytes of an open set in an ad, beside its name."""
 ABSENT_SECONDS: Final = 600.0
 """Jobs whose data is at no site wait for it for this time; then they may run anywhere."""
 CLOCK_SLACK_SECONDS: Final = 1.0
 """A round may begin this much before its time."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetBytes:
+class SetBytes(NamedTuple):
     """The bytes of a set, by the sites that have them on disk in complete datasets.
 
     ``on_disk`` is empty if no site has any of them: the jobs read from no site, so all sites are alike.
@@ -57,11 +63,10 @@ class SetBytes:
     """
 
     on_disk: Mapping[Holders, int]
-    partial: Mapping[Site, int] = field(default_factory=dict)
+    partial: Mapping[Site, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingJobs:
+class WaitingJobs(NamedTuple):
     """Idle jobs of one set that ask for the same resources, of all schedds and users.
 
     ``lanes`` has the number of jobs by their ``DataLocalityLane``. Jobs of the modes ``require`` and ``wait``
@@ -74,9 +79,8 @@ class WaitingJobs:
     is_auto: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RunningRead:
-    """A running job that started with a read: its set, and the bytes that it reads from one source.
+class RunningRead(NamedTuple):
+    """A running job that started with a read: its set, and the seconds that it alone reads from one source.
 
     ``started_at`` is the start of the job, in Unix seconds by the daemon's clock. A job that reads from two
     sources is two reads. Jobs that have read everything may be among them.
@@ -85,7 +89,7 @@ class RunningRead:
     key: SetKey
     source: Site
     destination: Site
-    size_bytes: int
+    seconds: float
     started_at: float
 
 
@@ -151,6 +155,19 @@ class Turn(NamedTuple):
     is_refused: bool = False
 
 
+@dataclass(slots=True)
+class _Jobs:
+    """Idle ``auto`` jobs of one set that ask for the same resources, in one round."""
+
+    group: Group
+    kind: "_Kind"
+    size: SetBytes
+    lanes: Mapping[int, int]
+    idle: int
+    turn: Turn
+    watch: Watch | None
+
+
 @dataclass(frozen=True, slots=True)
 class PacingMemory:
     """The state that one round keeps for the next.
@@ -159,9 +176,8 @@ class PacingMemory:
     """
 
     round: int = 0
-    turns: Mapping[Group, Turn] = field(default_factory=dict)
+    jobs: Mapping[Group, _Jobs] = field(default_factory=dict)
     leases: Mapping[Group, Lease] = field(default_factory=dict)
-    watches: Mapping[Group, Watch] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +224,12 @@ class _Read(NamedTuple):
         return max(self.by_source, key=lambda source: (self.by_source[source], source), default=None)
 
 
-_Routes = Sequence[tuple[Site, Mapping[Holders, Sequence[Site]]]]
-"""Sites away from the data, with the sources of the parts that they lack, fastest first."""
+_Route = tuple[Site, Mapping[Holders, Sequence[Site]]]
+"""A site away from the data, with the sources of the parts that it lacks, fastest first."""
 
 
-class _Figures:
-    """Figures of the pool that many sets share, each computed once."""
+class _Sites:
+    """Figures of the pool's sites and links, each computed once in a round."""
 
     def __init__(self, pool: PacedPool) -> None:
         self._slots: defaultdict[Site, list[SlotGroup]] = defaultdict(list)
@@ -225,15 +241,14 @@ class _Figures:
         }
         self.rate = cache(lambda source, destination: pool.find_rate(source, destination) or 0.0)
         self.count_free = cache(self._count_free)
-        self.find_homes = cache(self._find_homes)
-        self.find_fastest_rate = cache(
-            lambda source: max(self.rate(source, site) for site in self.cores or [source])
-        )
+        self.is_large_enough = cache(self._check_size)
+        self.list_sources = cache(self._find_sources)
         self.find_best_rate = cache(
             lambda part: max(1.0, max(map(self.find_fastest_rate, part), default=0.0))
         )
-        self.is_large_enough = cache(self._check_size)
-        self.list_routes = cache(lambda parts, request: list(self._find_routes(parts, request)))
+        self.find_fastest_rate = cache(
+            lambda source: max(self.rate(source, site) for site in self.cores or [source])
+        )
 
     def _count_free(self, site: Site, request: Resources) -> int:
         """Return the jobs with *request* that the free slots of *site* have room for."""
@@ -242,46 +257,42 @@ class _Figures:
     def _check_size(self, site: Site, request: Resources) -> bool:
         return any(request.count_in(group.total) for group in self._slots[site])
 
-    def _find_homes(self, parts: tuple[Holders, ...], request: Resources) -> tuple[Site, ...]:
-        """Return the sites that have all *parts* on disk and slots that are large enough."""
-        whole = (site for site in self.cores if all(site in part for part in parts))
-        return tuple(site for site in whole if self.is_large_enough(site, request))
+    def _find_sources(self, part: Holders, site: Site) -> list[Site]:
+        """Return the sites that *site* can read *part* from, fastest first."""
+        rates = sorted(((self.rate(each, site), each) for each in part), reverse=True)
+        return [source for rate, source in rates if rate > 0]
 
-    def compute_shortest(self, one: SetBytes) -> float:
-        """Return the seconds of the shortest read of all of *one*, at any site."""
-        return sum(size / self.find_best_rate(part) for part, size in one.on_disk.items())
 
-    def find_reads(
-        self, one: SetBytes, routes_by_site: _Routes, has_room: Callable[[Site], bool]
-    ) -> list[_Read]:
-        """Return the reads of *one* at the sites of *routes_by_site*, the shortest first.
+class _Kind:
+    """Idle jobs with the same request, of sets at the same sites: they differ only in bytes and numbers.
 
-        The source of each part is the fastest whose link has room, else the fastest.
-        """
-        reads = []
-        for site, routes in routes_by_site:
-            missing = sum(one.on_disk[part] for part in routes)
-            share = max(0.0, 1 - one.partial.get(site, 0) / max(1, missing))
-            by_source: dict[Site, float] = {}
-            for part, sources in routes.items():
-                source = next(filter(has_room, sources), sources[0])
-                seconds = share * one.on_disk[part] / self.rate(source, site)
-                by_source[source] = by_source.get(source, 0.0) + seconds
-            reads.append(_Read(sum(by_source.values()), site, by_source, round(missing * share)))
-        return sorted(reads)
+    Attributes:
+        parts: the holders of the parts of each set.
+        homes: the sites that have all parts on disk and slots that are large enough.
+        has_free_slots: some of the homes have free slots for the request.
+        rates: the rate at which the fastest site reads each part.
+        idle, local: the idle jobs, and those of them for which free slots at home are kept.
+    """
 
-    def _find_routes(
-        self, parts: tuple[Holders, ...], request: Resources
-    ) -> Iterator[tuple[Site, dict[Holders, list[Site]]]]:
-        """Yield the sites away from the data, with the sources of the parts that they lack, fastest first."""
-        for site in self.cores:
-            routes: dict[Holders, list[Site]] = {}
-            for part in parts:
-                if site not in part:
-                    rates = sorted(((self.rate(each, site), each) for each in part), reverse=True)
-                    routes[part] = [source for rate, source in rates if rate > 0]
-            if routes and all(routes.values()) and self.is_large_enough(site, request):
-                yield site, routes
+    def __init__(self, parts: tuple[Holders, ...], request: Resources, sites: _Sites) -> None:
+        self.parts, self.request, self._sites = parts, request, sites
+        holders = set(parts[0]).intersection(*parts) if parts else set[Site]()
+        self.homes = tuple(
+            site for site in sites.cores if site in holders and sites.is_large_enough(site, request)
+        )
+        self.has_free_slots = any(sites.count_free(home, request) for home in self.homes)
+        self.rates = tuple(map(sites.find_best_rate, parts))
+        self.idle = self.local = 0
+
+    @cached_property
+    def routes(self) -> list[_Route]:
+        """Return the sites away from the data whose slots are large enough."""
+        routes: list[_Route] = []
+        for site in self._sites.cores:
+            sources = {part: self._sites.list_sources(part, site) for part in self.parts if site not in part}
+            if sources and all(sources.values()) and self._sites.is_large_enough(site, self.request):
+                routes.append((site, sources))
+        return routes
 
 
 class _Round:
@@ -296,36 +307,31 @@ class _Round:
         lateness: float,
         patience: float,
     ) -> None:
-        self._pool, self._memory, self._now = pool, memory, now
+        self._pool, self._now = pool, now
         self._interval, self._lateness, self._room = interval, lateness, interval + lateness
         self._patience = patience
         self._round = memory.round + 1
-        self._figures = _Figures(pool)
-        known = [jobs for jobs in pool.waiting if jobs.key in pool.sets]
-        self._jobs = {(jobs.key, jobs.request): jobs for jobs in known if jobs.is_auto}
-        self._idle = {group: sum(jobs.lanes.values()) for group, jobs in self._jobs.items()}
-        self._homes: dict[Group, tuple[Site, ...]] = {}
-        self._watches = {group: watch for group, watch in memory.watches.items() if group in self._jobs}
-        self._turns: dict[Group, Turn] = {}
+        self._sites = _Sites(pool)
+        self._jobs: dict[Group, _Jobs] = {}
         self._leases: dict[Group, Lease] = {}
         self._openings: defaultdict[Site, dict[str, Opening]] = defaultdict(dict)
-        self._leased_sets: defaultdict[Site, int] = defaultdict(int)  # by source
-        self._backlog: defaultdict[Site, int] = defaultdict(int)
+        self._open_bytes = {False: 0, True: 0}  # by is_refused
+        self._closed: dict[tuple[_Kind, bool], Site] = {}  # a full link, where no route has room
+        self._leased_sets: Counter[Site] = Counter()  # by source
+        self._backlog: Counter[Site] = Counter()
         self._waiting_cores: defaultdict[Site, float] = defaultdict(float)  # by home
         self._local_jobs: defaultdict[Site, float] = defaultdict(float)  # those that take free slots
         self._reads_of: defaultdict[SetKey, list[RunningRead]] = defaultdict(list)
         begun: defaultdict[Site, list[tuple[float, float]]] = defaultdict(list)
         for read in pool.reads:
             self._reads_of[read.key].append(read)
-            if (rate := self._figures.rate(read.source, read.destination)) > 0:
-                begun[read.source].append((min(read.started_at, now), read.size_bytes / rate))
-        self._running, self._reserved = self._sum_seconds(begun), defaultdict(float)
-        self._has_free_slots = cache(self._look_for_free_slots)
-        self._unused = self._review_leases(begun)
+            begun[read.source].append((min(read.started_at, now), read.seconds))
+        self._count_jobs(memory.jobs)
+        self._running, self._reserved = self._sum_seconds(begun), defaultdict[Site, float](float)
+        self._unused = self._review_leases(memory.leases, begun)
         self._reserved = self._sum_seconds(begun)
-        for jobs in known:
-            self._count_backlog(jobs)
         self._load = cache(self._compute_load)
+        self._find_backlog = cache(lambda kind: min(self._backlog[home] for home in kind.homes))
         self._wait_seconds = cache(self._compute_wait_seconds)
         self._count_slots = cache(self._count_slots_left)
         self._list_useful = cache(self._find_useful)
@@ -335,74 +341,75 @@ class _Round:
         outlooks = {
             group[0]: Outlook(Reason.OPEN, tuple(lease.openings)) for group, lease in self._leases.items()
         }
-        ahead: defaultdict[Site, int] = defaultdict(int)
-        for group in sorted(self._jobs.keys() - self._leases.keys(), key=self._order):
-            outlook = self._decide(group)
+        ahead: Counter[Site] = Counter()
+        queue = [jobs for group, jobs in self._jobs.items() if group not in self._leases]
+        for jobs in sorted(queue, key=self._order):
+            outlook = self._decide(jobs)
             if outlook.reason is Reason.TURN and outlook.sites:
                 source = outlook.sites[0]
-                outlook = outlook._replace(before=self._leased_sets[source] + ahead[source])
+                outlook = Outlook(Reason.TURN, (source,), self._leased_sets[source] + ahead[source])
                 ahead[source] += 1
-            outlooks.setdefault(group[0], outlook)
-        memory = PacingMemory(self._round, self._turns, self._leases, self._watches)
+            outlooks.setdefault(jobs.group[0], outlook)
+        memory = PacingMemory(self._round, self._jobs, self._leases)
         until = self._now + self._lateness + 2 * self._interval
-        openings = {site: self._openings.get(site, {}) for site in self._figures.cores}
+        openings = {site: self._openings.get(site, {}) for site in self._sites.cores}
         return Pacing(openings, until, self._backlog, outlooks, memory)
 
-    def _order(self, group: Group) -> tuple[float, float, int]:
-        """Return the place of *group*: by turn, then the longest backlog at home first, then by chance."""
-        return self._turns[group].round, -self._load(self._homes[group]), crc32(group[0].encode())
+    def _order(self, jobs: _Jobs) -> tuple[float, float, int]:
+        """Return the place of *jobs*: by turn, then the longest backlog at home first, then by chance."""
+        return jobs.turn.round, -self._load(jobs.kind), crc32(jobs.group[0].encode())
 
-    def _compute_load(self, homes: tuple[Site, ...]) -> float:
-        return min((self._waiting_cores[home] / self._figures.cores[home] for home in homes), default=inf)
+    def _compute_load(self, kind: _Kind) -> float:
+        loads = (self._waiting_cores[home] / self._sites.cores[home] for home in kind.homes)
+        return min(loads, default=inf)
 
     # links
 
-    def _sum_seconds(self, begun: Mapping[Site, Iterable[tuple[float, float]]]) -> defaultdict[Site, float]:
+    def _sum_seconds(self, begun: Mapping[Site, list[tuple[float, float]]]) -> defaultdict[Site, float]:
         """Return the seconds that each link still needs for reads that have a start and a length.
 
         The sum does not depend on how the reads share the link.
         """
         seconds_left: defaultdict[Site, float] = defaultdict(float)
         for source, reads in begun.items():
+            reads.sort()
             end, future = -inf, 0.0
-            for start, seconds in sorted(reads):
+            for start, seconds in reads:
                 if start > self._now:
                     future += seconds
                 else:
-                    end = max(end, start) + seconds
+                    end = max(start, end) + seconds
             seconds_left[source] = max(0.0, end - self._now) + future
         return seconds_left
 
-    def _review_leases(self, begun: Mapping[Site, list[tuple[float, float]]]) -> Counter[Site]:
+    def _review_leases(
+        self, leases: Mapping[Group, Lease], begun: Mapping[Site, list[tuple[float, float]]]
+    ) -> Counter[Site]:
         """Keep or end each lease, and add the kept ones to *begun*; return by source the leases not used."""
         unused: Counter[Site] = Counter()
-        for group, jobs in self._jobs.items():
-            self._turns[group] = turn = self._memory.turns.get(group, Turn(self._round))
-            lease = self._memory.leases.get(group)
-            if lease is None:
+        for group, lease in leases.items():
+            jobs = self._jobs.get(group)
+            if jobs is None:
                 continue
+            was_refused = jobs.turn.is_refused
             started = sum(
                 read.started_at >= lease.opened_at and read.destination in lease.openings
                 for read in self._reads_of.get(group[0], ())
                 if read.source in lease.by_source
             )
             jobs_left = min(lease.jobs - started, sum(jobs.lanes.get(lane, 0) for lane in lease.lanes))
-            has_slots = self._has_free_slots(tuple(lease.openings), group[1])
+            has_slots = any(self._sites.count_free(site, group[1]) for site in lease.openings)
             is_over = self._pool.as_of - lease.opened_at >= self._room - CLOCK_SLACK_SECONDS
             if jobs_left > 0 and has_slots and not is_over:
-                self._grant(group, lease)
-                if not turn.is_refused:
+                self._grant(jobs, lease)
+                if not was_refused:
                     for source, seconds in lease.by_source.items():
                         begun[source].append((lease.opened_at + self._lateness, seconds * jobs_left))
                 continue
-            is_refused = has_slots and is_over and not started
-            self._turns[group] = Turn(self._round, is_refused)
-            if is_refused and not turn.is_refused:
-                unused.update(lease.by_source)
+            jobs.turn = Turn(self._round, has_slots and is_over and not started)
+            if jobs.turn.is_refused and not was_refused:
+                unused.update(lease.by_source.keys())
         return unused
-
-    def _look_for_free_slots(self, sites: tuple[Site, ...], request: Resources) -> bool:
-        return any(self._figures.count_free(site, request) for site in sites)
 
     def _has_room(self, source: Site) -> bool:
         """Return True if the link of *source* may have one more lease."""
@@ -412,127 +419,64 @@ class _Round:
 
     # homes
 
-    def _count_backlog(self, jobs: WaitingJobs) -> None:
-        group, count = (jobs.key, jobs.request), sum(jobs.lanes.values())
-        parts = tuple(self._pool.sets[jobs.key].on_disk)
-        homes = self._figures.find_homes(parts, jobs.request) if parts else ()
-        has_free_slots = self._has_free_slots(homes, jobs.request)
-        is_stuck = False
-        if jobs.is_auto:
-            self._homes[group] = homes
-            is_stuck = has_free_slots and self._watch(group, homes).is_stuck
-        for home in homes:
-            self._backlog[home] += count
-            self._waiting_cores[home] += count * jobs.request.cpus / len(homes)
-            if has_free_slots and not is_stuck:
-                self._local_jobs[home] += count / len(homes)
+    def _count_jobs(self, past: Mapping[Group, _Jobs]) -> None:
+        """Note the idle jobs, and add up those that wait at each home."""
+        kinds: dict[tuple[tuple[Holders, ...], Resources], _Kind] = {}
+        first_turn = Turn(self._round)
+        for waiting in self._pool.waiting:
+            size = self._pool.sets.get(waiting.key)
+            if size is None:
+                continue
+            name = tuple(size.on_disk), waiting.request
+            kind = kinds.get(name) or kinds.setdefault(name, _Kind(*name, self._sites))
+            idle, is_local = sum(waiting.lanes.values()), kind.has_free_slots
+            if waiting.is_auto:
+                group = waiting.key, waiting.request
+                last = past.get(group)
+                turn, watch = (last.turn, last.watch) if last else (first_turn, None)
+                jobs = self._jobs[group] = _Jobs(group, kind, size, waiting.lanes, idle, turn, watch)
+                is_local = is_local and not self._is_stuck(jobs, kind.homes)
+            kind.idle += idle
+            kind.local += idle if is_local else 0
+        for kind in kinds.values():
+            for home in kind.homes:
+                self._backlog[home] += kind.idle
+                self._waiting_cores[home] += kind.idle * kind.request.cpus / len(kind.homes)
+                self._local_jobs[home] += kind.local / len(kind.homes)
 
-    def _watch(self, group: Group, nearest: Sequence[Site]) -> Watch:
-        """Note whether a job of *group* started at its *nearest* sites since the last look."""
-        idle, watch = self._idle[group], self._watches.get(group, Watch(self._idle[group], self._now))
-        away = sum(
+    def _is_stuck(self, jobs: _Jobs, nearest: Sequence[Site]) -> bool:
+        """Return True if no job of *jobs* started at its *nearest* sites since the last look."""
+        idle, watch = jobs.idle, jobs.watch or Watch(jobs.idle, self._now)
+        if watch.idle > idle and watch.idle - idle > sum(
             read.started_at >= watch.since and read.destination not in nearest
-            for read in self._reads_of.get(group[0], ())
-        )
-        if watch.idle - idle > away:
+            for read in self._reads_of.get(jobs.group[0], ())
+        ):
             watch = Watch(idle, self._now)
         elif self._now - watch.since >= self._patience - CLOCK_SLACK_SECONDS:
             watch = Watch(idle, self._now, is_stuck=True)
-        self._watches[group] = watch
-        return watch
+        jobs.watch = watch
+        return watch.is_stuck
 
     def _compute_wait_seconds(self, sites: tuple[Site, ...], request: Resources) -> float:
         """Return backlog / cores x mean run time, at the best of *sites*."""
         waits = (
-            (self._waiting_cores[site] - self._figures.count_free(site, request) * request.cpus)
-            / self._figures.cores[site]
+            (self._waiting_cores[site] - self._sites.count_free(site, request) * request.cpus)
+            / self._sites.cores[site]
             for site in sites
         )
         return max(0.0, min(waits, default=inf)) * self._pool.run_seconds
 
-    # decisions
-
-    def _decide(self, group: Group) -> Outlook:
-        """Open *group* if it may be; return its outlook."""
-        key, request = group
-        one, homes = self._pool.sets[key], self._homes[group]
-        if not one.on_disk:
-            return self._open_everywhere(group)
-        if not any(self._may_read(source, size) for part, size in one.on_disk.items() for source in part):
-            return Outlook(Reason.TURN, next(iter(one.on_disk))[:1])
-        others = min((self._backlog[home] for home in homes), default=0) - self._idle[group]
-        beside = Outlook(Reason.BESIDE, homes, others)
-        shortest = self._figures.compute_shortest(one)
-        if homes and self._has_time(group, homes, shortest):
-            return beside
-        parts, is_short = tuple(one.on_disk), shortest <= self._interval
-        routes = (
-            self._list_useful(parts, request, is_short)
-            if homes
-            else self._figures.list_routes(parts, request)
-        )
-        reads = self._figures.find_reads(one, routes, self._has_room)
-        if not reads:
-            return beside if homes else Outlook(Reason.NOWHERE)
-        nearest = homes or tuple(read.site for read in reads if read.seconds == reads[0].seconds)
-        gains = [read.seconds - reads[0].seconds for read in reads if read.site not in nearest]
-        if not homes and gains and self._has_time(group, nearest, gains[0]):
-            reads = [read for read in reads if read.site in nearest]
-        slots = {read.site: self._count_slots(read.site, request) for read in reads}
-        reads = [
-            read for read in reads if self._is_useful(read.site, request, is_short) or read.site in nearest
-        ]
-        if not reads:
-            return beside
-        best = next((read for read in reads if slots[read.site]), reads[0])
-        is_refused = self._turns[group].is_refused
-        is_small = not is_refused and self._is_small(best.seconds, best.by_source)
-        if is_small:
-            reads = [read for read in reads if self._is_small(read.seconds, read.by_source)]
-        else:
-            reads = [read for read in reads if all(map(self._has_room, read.by_source))]
-        if not reads:
-            return Outlook(Reason.TURN, tuple(best.by_source)[:1])
-        found = accumulate(slots[read.site] for read in reads)
-        enough = next(
-            (read.seconds for read, jobs in zip(reads, found, strict=True) if jobs >= self._idle[group]), inf
-        )
-        reads = [read for read in reads if read.seconds <= enough or is_refused]
-        self._open(group, reads, max(1, sum(slots[read.site] for read in reads)), is_whole=is_small)
-        return Outlook(Reason.OPEN, tuple(read.site for read in reads))
-
-    def _open_everywhere(self, group: Group) -> Outlook:
-        """Open *group*, whose data is at no site, at all sites with slots that are large enough.
-
-        It waits for a while: a catalogue may list its data soon.
-        """
-        watch = self._watches.setdefault(group, Watch(self._idle[group], self._now))
-        if self._now - watch.since < ABSENT_SECONDS:
-            return Outlook(Reason.ABSENT)
-        sites = [site for site in self._figures.cores if self._figures.is_large_enough(site, group[1])]
-        if not sites:
-            return Outlook(Reason.NOWHERE)
-        if len(self._leases) >= MAX_OPEN_SETS:
-            return Outlook(Reason.TURN, (), len(self._leases))
-        self._open(group, [_Read(0.0, site, {}, 0) for site in sites], self._idle[group], is_whole=True)
-        return Outlook(Reason.OPEN, tuple(sites))
-
-    def _may_read(self, source: Site, size: int) -> bool:
-        """Return False if a read of *size* from *source* must wait for its turn, wherever the job runs."""
-        seconds = size / self._figures.find_best_rate((source,))
-        return self._has_room(source) or self._is_small(seconds, (source,))
-
-    def _has_time(self, group: Group, nearest: tuple[Site, ...], read_seconds: float) -> bool:
-        """Return True if *group* would start at its *nearest* sites before a longer read elsewhere ended."""
-        if self._wait_seconds(nearest, group[1]) < read_seconds:
-            return not self._watch(group, nearest).is_stuck
-        if not self._has_free_slots(self._homes[group], group[1]):
-            self._watches.pop(group, None)
+    def _has_time(self, jobs: _Jobs, nearest: tuple[Site, ...], read_seconds: float) -> bool:
+        """Return True if *jobs* would start at their *nearest* sites before a longer read elsewhere ended."""
+        if self._wait_seconds(nearest, jobs.kind.request) < read_seconds:
+            return not self._is_stuck(jobs, nearest)
+        if not jobs.kind.has_free_slots:
+            jobs.watch = None
         return False
 
     def _count_slots_left(self, site: Site, request: Resources) -> int:
         """Return the free slots of *site* that its own idle jobs leave."""
-        return max(0, self._figures.count_free(site, request) - ceil(self._local_jobs[site] - 1e-6))
+        return max(0, self._sites.count_free(site, request) - ceil(self._local_jobs[site] - 1e-6))
 
     def _is_useful(self, site: Site, request: Resources, is_short: bool) -> bool:
         """Return True if *site* has free slots, or no jobs that wait for its slots.
@@ -541,25 +485,123 @@ class _Round:
         """
         if self._count_slots(site, request) > 0 or self._waiting_cores[site] < 0.5:
             return True
-        own_seconds = self._waiting_cores[site] / self._figures.cores[site] * self._pool.run_seconds
+        own_seconds = self._waiting_cores[site] / self._sites.cores[site] * self._pool.run_seconds
         return is_short and own_seconds < self._lateness
 
-    def _find_useful(self, parts: tuple[Holders, ...], request: Resources, is_short: bool) -> _Routes:
-        routes = self._figures.list_routes(parts, request)
-        return [each for each in routes if self._is_useful(each[0], request, is_short)]
+    def _find_useful(self, kind: _Kind, is_short: bool) -> list[_Route]:
+        return [route for route in kind.routes if self._is_useful(route[0], kind.request, is_short)]
 
-    def _is_small(self, seconds: float, sources: Iterable[Site]) -> bool:
-        """Return True if a read is shorter than a round, so are the running reads of its sources, and those
+    # decisions
+
+    def _decide(self, jobs: _Jobs) -> Outlook:
+        """Open *jobs* if they may be; return their outlook."""
+        kind, homes = jobs.kind, jobs.kind.homes
+        if not kind.parts:
+            return self._open_everywhere(jobs)
+        shortest = sum(map(truediv, jobs.size.on_disk.values(), kind.rates))
+        if homes and self._has_time(jobs, homes, shortest):
+            return self._describe_home(jobs)
+        is_short = shortest <= self._interval
+        routes = self._list_useful(kind, is_short) if homes else kind.routes
+        if not routes:
+            return self._describe_home(jobs) if homes else Outlook(Reason.NOWHERE)
+        alike = kind, is_short
+        if alike not in self._closed and not any(map(self._is_passable, routes)):
+            sources = (source for part in routes[0][1].values() for source in part)
+            self._closed[alike] = next(source for source in sources if not self._has_room(source))
+        if alike in self._closed:
+            return Outlook(Reason.TURN, (self._closed[alike],))
+        if self._is_crowded(jobs):
+            return Outlook(Reason.TURN, (), len(self._leases))
+        return self._choose_reads(jobs, self._find_reads(jobs.size, routes), is_short)
+
+    def _describe_home(self, jobs: _Jobs) -> Outlook:
+        return Outlook(Reason.BESIDE, jobs.kind.homes, self._find_backlog(jobs.kind) - jobs.idle)
+
+    def _is_passable(self, route: _Route) -> bool:
+        """Return True if links have room for a read on *route*."""
+        return all(any(map(self._has_room, sources)) for sources in route[1].values())
+
+    def _is_crowded(self, jobs: _Jobs) -> bool:
+        """Return True if the ads have no more room for *jobs*; each link has room for one set."""
+        is_refused, sources = jobs.turn.is_refused, [site for part in jobs.kind.parts for site in part]
+        limit = MAX_OPEN_BYTES / 2 if is_refused else MAX_OPEN_BYTES
+        is_extra = is_refused or not sources or any(self._leased_sets[source] for source in sources)
+        return is_extra and self._open_bytes[is_refused] >= limit
+
+    def _find_reads(self, size: SetBytes, routes: Sequence[_Route]) -> list[_Read]:
+        """Return the reads of a set on *routes*, the shortest first.
+
+        The source of each part is the fastest whose link has room, else the fastest.
+        """
+        reads = []
+        for site, sources_by_part in routes:
+            missing = sum(size.on_disk[part] for part in sources_by_part)
+            share = max(0.0, 1 - size.partial.get(site, 0) / max(1, missing))
+            by_source: dict[Site, float] = {}
+            for part, sources in sources_by_part.items():
+                source = next(filter(self._has_room, sources), sources[0])
+                seconds = share * size.on_disk[part] / self._sites.rate(source, site)
+                by_source[source] = by_source.get(source, 0.0) + seconds
+            reads.append(_Read(sum(by_source.values()), site, by_source, round(missing * share)))
+        return sorted(reads)
+
+    def _choose_reads(self, jobs: _Jobs, reads: Sequence[_Read], is_short: bool) -> Outlook:
+        """Open *jobs* for those of *reads* that are useful and fit; return their outlook."""
+        homes, request, is_refused = jobs.kind.homes, jobs.kind.request, jobs.turn.is_refused
+        nearest = homes or tuple(read.site for read in reads if read.seconds == reads[0].seconds)
+        gains = [read.seconds - reads[0].seconds for read in reads if read.site not in nearest]
+        if not homes and gains and self._has_time(jobs, nearest, gains[0]):
+            reads = [read for read in reads if read.site in nearest]
+        slots = {read.site: self._count_slots(read.site, request) for read in reads}
+        reads = [
+            read for read in reads if read.site in nearest or self._is_useful(read.site, request, is_short)
+        ]
+        best = next((read for read in reads if slots[read.site]), reads[0])
+        is_small = not is_refused and self._is_small(best)
+        reads = [
+            read
+            for read in reads
+            if (self._is_small(read) if is_small else all(map(self._has_room, read.by_source)))
+        ]
+        if not reads:
+            full = next(source for source in best.by_source if not self._has_room(source))
+            return Outlook(Reason.TURN, (full,))
+        found = accumulate(slots[read.site] for read in reads)
+        enough = next(
+            (read.seconds for read, count in zip(reads, found, strict=True) if count >= jobs.idle), inf
+        )
+        reads = [read for read in reads if read.seconds <= enough or is_refused]
+        self._open(jobs, reads, max(1, sum(slots[read.site] for read in reads)), is_whole=is_small)
+        return Outlook(Reason.OPEN, tuple(read.site for read in reads))
+
+    def _open_everywhere(self, jobs: _Jobs) -> Outlook:
+        """Open *jobs*, whose data is at no site, at all sites with slots that are large enough.
+
+        They wait for a while: a catalogue may list their data soon.
+        """
+        watch = jobs.watch = jobs.watch or Watch(jobs.idle, self._now)
+        if self._now - watch.since < ABSENT_SECONDS:
+            return Outlook(Reason.ABSENT)
+        sites = [site for site in self._sites.cores if self._sites.is_large_enough(site, jobs.kind.request)]
+        if not sites:
+            return Outlook(Reason.NOWHERE)
+        if self._is_crowded(jobs):
+            return Outlook(Reason.TURN, (), len(self._leases))
+        self._open(jobs, [_Read(0.0, site, {}, 0) for site in sites], jobs.idle, is_whole=True)
+        return Outlook(Reason.OPEN, tuple(sites))
+
+    def _is_small(self, read: _Read) -> bool:
+        """Return True if *read* is shorter than a round, so are the running reads of its sources, and those
         that are allowed leave room.
         """
-        is_short = seconds <= self._interval and len(self._leases) < MAX_OPEN_SETS
-        return is_short and all(
+        return read.seconds <= self._interval and all(
             self._running[source] < self._interval and self._reserved[source] < self._room
-            for source in sources
+            for source in read.by_source
         )
 
-    def _open(self, group: Group, reads: Sequence[_Read], slots: int, *, is_whole: bool) -> None:
-        """Open *group* for *reads*: whole, or the smallest lanes that fill *slots* and fit the room.
+    def _open(self, jobs: _Jobs, reads: Sequence[_Read], slots: int, *, is_whole: bool) -> None:
+        """Open *jobs* for *reads*: whole, or the smallest lanes that fill *slots* and fit the room.
 
         One lane is opened in any case.
         """
@@ -569,25 +611,26 @@ class _Round:
             default=inf,
         )
         lanes: list[int] = []
-        jobs = 0
-        for count, lane in sorted((count, lane) for lane, count in self._jobs[group].lanes.items()):
-            if lanes and not is_whole and (jobs >= slots or min(jobs + count, slots) > fitting):
+        count = 0
+        for more, lane in sorted((count, lane) for lane, count in jobs.lanes.items()):
+            if lanes and not is_whole and (count >= slots or min(count + more, slots) > fitting):
                 break
             lanes.append(lane)
-            jobs += count
-        key = str(group[0])
-        names = (key,) if jobs == self._idle[group] else tuple(f"{key}~{lane}" for lane in lanes)
+            count += more
+        key = str(jobs.group[0])
+        names = (key,) if count == jobs.idle else tuple(f"{key}~{lane}" for lane in lanes)
         openings = {
             read.site: Opening(max(1, ceil(read.seconds)), read.source, read.missing_bytes) for read in reads
         }
-        self._grant(group, Lease(names, tuple(lanes), openings, by_source, min(jobs, slots), self._now))
+        self._grant(jobs, Lease(names, tuple(lanes), openings, by_source, min(count, slots), self._now))
 
-    def _grant(self, group: Group, lease: Lease) -> None:
+    def _grant(self, jobs: _Jobs, lease: Lease) -> None:
         """Publish *lease*, and reserve its reads unless slots refused its set before."""
-        self._leases[group] = lease
+        self._leases[jobs.group] = lease
+        self._open_bytes[jobs.turn.is_refused] += sum(len(name) + NAME_BYTES for name in lease.names)
         for site, opening in lease.openings.items():
             self._openings[site].update(dict.fromkeys(lease.names, opening))
-        if not self._turns[group].is_refused:
+        if not jobs.turn.is_refused:
             for source, seconds in lease.by_source.items():
                 self._leased_sets[source] += 1
                 self._reserved[source] += seconds * lease.jobs

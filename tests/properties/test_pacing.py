@@ -135,15 +135,15 @@ class Model:
         free = Counter(site for slot, site in enumerate(self.sites) if self.free_at[slot] <= self.now)
         slots = [SlotGroup(site, ONE_CORE, ONE_CORE, free[site]) for site in self.world.slots]
         slots += [SlotGroup(site, ONE_CORE, NO_SLOT, n - free[site]) for site, n in self.world.slots.items()]
+        rates = {source: rate * self.rate_error for source, rate in self.world.links.items()}
         reads = [
-            RunningRead(run.job.key, source, self.sites[run.slot], int(size), run.start)
+            RunningRead(run.job.key, source, self.sites[run.slot], size / rates[source], run.start)
             for run in self.runs
             for source, size in run.parts
         ]
         sets = {key: SetBytes(on_disk) for key, on_disk in self.world.sets.items()}
         jobs = [WaitingJobs(key, each) for key, each in lanes.items()]
         mean = fmean(job.run for job in self.world.jobs)
-        rates = {source: rate * self.rate_error for source, rate in self.world.links.items()}
         return PacedPool(self.now, jobs, sets, slots, reads, lambda source, _: rates.get(source), mean)
 
     def choose(self, site: Site, shown: Pacing | None) -> Job | None:

@@ -133,17 +133,14 @@ def test_running_jobs_read_as_their_slots_offered():
         RunningJobs((60,), DE, str(ONE), offer="read 8 s from GONE"),
     )
     reads = read_reads(load(*jobs, ahead=3), {}, Rates())
-    assert [(r.source, r.destination, r.size_bytes, r.started_at) for r in reads] == [
-        (UK, DE, GB, 7),
-        (UK, DE, GB, 17),
-    ]
+    assert reads == [(ONE, UK, DE, 8, 7), (ONE, UK, DE, 8, 17)]
 
 
 @pytest.mark.parametrize("offer", [None, "", "read 8 s", "read 999999999 s from UK", "oops"])
 def test_job_without_an_offer_reads_what_its_site_lacks_from_the_fastest_source(offer):
     sets = {BOTH: SetBytes({(UK, PL): GB, (DE,): 5 * GB})}
     (read,) = read_reads(load(RunningJobs((10,), DE, str(BOTH), offer=offer)), sets, Rates())
-    assert (read.source, read.size_bytes) == (PL, GB)
+    assert (read.source, read.seconds) == (PL, 0.8)
 
 
 def test_waiting_jobs_are_grouped_by_set_request_and_mode():

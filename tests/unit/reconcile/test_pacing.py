@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from hydrator.domain.ads.dataset_sets import SetKey
-from hydrator.domain.ads.openings import Reason
+from hydrator.domain.ads.openings import Reason, write_openings
 from hydrator.domain.model import Site
 from hydrator.domain.ports import ONE_CORE, Resources, SlotGroup
 from hydrator.reconcile.pacing import (
@@ -112,7 +112,7 @@ CASES = {
     ),
     "short reads wait while the link is busy for longer than a round": (
         1, {UK: slots(0, 1), DE: slots(64)}, {X: 64}, {X: at((UK, 5 * GB))},
-        {"rates": {(UK, DE): 10 * GBIT}, "reads": [RunningRead(Y, UK, PL, 75 * GB, 0.0)]}, {},
+        {"rates": {(UK, DE): 10 * GBIT}, "reads": [RunningRead(Y, UK, PL, 600.0, 0.0)]}, {},
     ),
     "free slots are left to jobs whose data is there": (
         1, {UK: slots(0, 1), DE: slots(2)}, {X: 1, Y: 2}, {X: at((UK, 75 * GB)), Y: at((DE, 75 * GB))},
@@ -127,15 +127,15 @@ CASES = {
     ),
     "a read that runs leaves no room for the next": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))},
-        {"reads": [RunningRead(Y, UK, PL, 75 * GB, 0.0)]}, {},
+        {"reads": [RunningRead(Y, UK, PL, 600.0, 0.0)]}, {},
     ),
     "a read that ends before the next opening arrives leaves room": (
         1, {UK: slots(0, 1), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))},
-        {"reads": [RunningRead(Y, UK, PL, 75 * GB, -530.0)]}, {DE: {X}},
+        {"reads": [RunningRead(Y, UK, PL, 600.0, -530.0)]}, {DE: {X}},
     ),
     "the copy whose link has room is read": (
         1, {UK: slots(0, 1), NL: slots(0, 1), DE: slots(4)}, {X: 1}, {X: SetBytes({(UK, NL): 75 * GB})},
-        {"reads": [RunningRead(Y, UK, PL, 75 * GB, 0.0)]}, {DE: {X}},
+        {"reads": [RunningRead(Y, UK, PL, 600.0, 0.0)]}, {DE: {X}},
     ),
     "the tail of a queue stays": (
         1, {UK: slots(0, 8), DE: slots(4)}, {X: 1}, {X: at((UK, 75 * GB))}, {"run": 3600.0}, {},
@@ -246,3 +246,33 @@ def test_jobs_whose_data_is_at_no_site_may_run_anywhere_after_ten_minutes(sites,
     made = rounds(count, sites=sites, jobs={X: 1}, sets={X: SetBytes({})}, request=BIG_JOB)
     assert (made.outlooks[X].reason, opened(made)) == (reason, where)
     assert made.backlog == {}
+
+
+def test_link_that_stood_idle_has_twice_as_many_sets_when_their_leases_are_over():
+    """Not more: a link would be flooded if the slots only see openings later than the daemon assumes."""
+    sets = {SetKey(f"t:{n}"): at((UK, 75 * GB)) for n in range(300)}
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "jobs": dict.fromkeys(sets, 1), "sets": sets}
+    tried: set[str] = set()
+    for number in range(1, 10, 2):
+        before, tried = tried, tried | opened(rounds(number, **world))[DE]
+        assert len(tried - before) == 2 ** (number // 2)
+
+
+@pytest.mark.parametrize("size", [0, GB // 1000, 75 * GB])
+def test_sets_that_no_slot_takes_never_fill_the_ad_of_a_site(size):
+    """Each of 1,000 sets with long names has its turn, and then X, although an ad has room for 250."""
+    sets = {SetKey(f"t:{n:0100}"): at((UK, size)) for n in range(1000)}
+    world = {"sites": {UK: slots(0, 1), DE: slots(4)}, "sets": {**sets, X: at((UK, 100 * GB))}}
+    tried: set[str] = set()
+    memory = PacingMemory()
+    for number in range(34):
+        now = 60.0 * number
+        jobs = dict.fromkeys(sets if number < 32 else [*sets, X], 1)
+        made = pace(
+            pool(**world, jobs=jobs, now=now), memory, now=now, interval_seconds=60, lateness_seconds=30
+        )
+        memory = made.memory
+        line = dict(write_openings(made.openings[DE], 0))["DataLocalityOpen"]
+        assert line.count("=") == len(made.openings[DE])
+        tried |= opened(made).get(DE, set())
+    assert tried == {*sets, X}
