@@ -302,10 +302,21 @@ def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
         (["-append", "a = 1", "-verbose", "x.sub"], ["-append", "a = 1", "-verbose", "x.sub", *OURS]),
         (["x.sub", "-a", OWN], ["x.sub", "-a", OWN]),
         (['MY.RequiredDatasets={"o:1"}', "x.sub"], ['MY.RequiredDatasets={"o:1"}', "x.sub"]),
+        *(
+            ([*words, "x.sub"], [*words, "x.sub", *OURS])
+            for words in (
+                *(["-maxjobs", "5"], ["-batch-id", "7"], ["-address", "<127.0.0.1:9>"], ["-digest", "d"]),
+                *(["-dry-run:hash", "out"], ["-factory"], ["-fi"], ["-terse", "x=x.sub"]),
+            )
+        ),
+        (["-queue", "2", "-name", "s", "x.sub"], [*OURS, "-queue", "2", "-name", "s", "x.sub"]),
+        (["-a", "queue 2", "x.sub"], ["-a", "queue 2", "x.sub", *OURS]),
+        (["-queue", "d", "in", "o:2", "-a", OWN, "x.sub"], ["-queue", "d", "in", "o:2", "-a", OWN, "x.sub"]),
     ],
 )
 def test_wrap_runs_condor_submit_with_append_and_exits_with_its_status(tmp_path, words, passed):
-    (tmp_path / "x.sub").write_text("queue\n")
+    for name in ("x.sub", "x=x.sub"):
+        (tmp_path / name).write_text("executable = x\n")
     tool = stand_in(tmp_path / "condor_submit", 'printf "%s\\n" "$@"; exit 7')
     assert told(tmp_path, "-d", str(A), "--", str(tool), *words)[0] == passed
 

@@ -1,12 +1,14 @@
 """``hydrator submit wrap`` and ``filter``: add RequiredDatasets to existing submit files and DAGs."""
 
 import os
+import re
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -34,22 +36,25 @@ from hydrator.submit.submit_files.description import Description, read_descripti
 
 _MAX_ARGUMENT_BYTES = 100_000
 """Longest argument that this command uses; Linux allows 131,072 bytes."""
-_SUBMIT_OPTIONS_WITH_VALUE = (
-    "append",
-    "name",
-    "remote",
-    "addr",
-    "pool",
-    "batch-name",
-    "dry-run",
-    "password",
-    "dump",
-)
-_DAG_OPTIONS_WITH_VALUE = (
-    *("maxidle", "maxjobs", "maxpre", "maxpost", "notification", "r", "dagman", "outfile_dir", "config"),
-    *("insert_sub_file", "append", "batch-name", "priority", "autorescue", "dorescuefrom", "load_save"),
-    *("submitmethod", "include_env", "insert_env", "debug", "schedd-daemon-ad-file", "schedd-address-file"),
-)
+_SUBMIT_OPTIONS_WITH_VALUE = {
+    **dict.fromkeys(("append", "name", "remote", "batch-name", "password"), 1),
+    **dict.fromkeys(("addr", "address", "pool", "dump"), 2),
+    **dict.fromkeys(("dry-run", "maxjobs"), 3),
+    "digest": 6,
+    "batch-id": 7,
+}
+"""Options of condor_submit with a value, each with the length of its shortest abbreviation."""
+_QUEUE_OPTIONS = {"queue": 1, "iterate": 2}
+"""Options of condor_submit whose value ends before the next option."""
+_DAG_OPTIONS_WITH_VALUE = {
+    **dict.fromkeys(("maxidle", "maxjobs", "maxpre", "maxpost", "maxhold", "dagman", "dorescuefrom"), 2),
+    **dict.fromkeys(("notification", "r", "remote", "rescuefile", "outfile_dir", "config", "lockfile"), 1),
+    **dict.fromkeys(("insert_sub_file", "append", "batch-name", "priority", "autorescue", "load_save"), 1),
+    **dict.fromkeys(("submitmethod", "include_env", "insert_env", "schedd-daemon-ad-file"), 1),
+    "schedd-address-file": 1,
+    "debug": 2,
+}
+"""As above, of condor_submit_dag."""
 
 DatasetsOption = Annotated[
     list[str] | None,
@@ -324,27 +329,40 @@ class _CommandLine:
     appended: list[str] = field(default_factory=list)
     queue: str | None = None
 
+    def append(self, line: str) -> None:
+        """Note *line*, the value of -append, which may be a queue statement."""
+        if queue := re.match(r"queue\b(?!\s*=)(.*)", line, re.IGNORECASE):
+            self.queue = queue[1].strip()
+        else:
+            self.appended.append(line)
 
-def _find_files(command: Sequence[str], options_with_value: Sequence[str]) -> _CommandLine:
-    """Read *command*; the user may abbreviate option names."""
+
+def _find_files(command: Sequence[str], options_with_value: Mapping[str, int]) -> _CommandLine:
+    """Read *command* as condor_submit or condor_submit_dag does."""
     found = _CommandLine(len(command))
+    is_submit = options_with_value is _SUBMIT_OPTIONS_WITH_VALUE
     at = 1
     while at < len(command):
         word = command[at]
-        option = word.lstrip("-").lower()
-        if word == "-" or not word.startswith("-"):
-            if "=" not in word or Path(word).exists():
-                found.files.append(at)
-            else:
-                found.settings.append(word)
-        elif "queue".startswith(option) and options_with_value == _SUBMIT_OPTIONS_WITH_VALUE:
-            found.end, found.queue = at, " ".join(command[at + 1 :])
-            break
-        elif any(name.startswith(option) for name in options_with_value) and len(option) > (
-            option[:1] in "dm"
-        ):
-            at += 1
-            if "append".startswith(option):
-                found.appended += command[at : at + 1]
         at += 1
+        if word == "-" or not word.startswith("-"):
+            # condor_submit takes no file with an equals sign in its name
+            if "=" in word and (is_submit or not Path(word).exists()):
+                found.settings.append(word)
+            else:
+                found.files.append(at - 1)
+        elif is_submit and _is_option(word, _QUEUE_OPTIONS):
+            words = list(takewhile(lambda one: not one.startswith("-"), command[at:]))
+            found.end, found.queue = at - 1, " ".join(words)
+            at += len(words)
+        elif _is_option(word, options_with_value):
+            if is_submit and _is_option(word, {"append": 1}):
+                found.append(" ".join(command[at : at + 1]))
+            at += 1
     return found
+
+
+def _is_option(word: str, options: Mapping[str, int]) -> bool:
+    """Return whether *word* is an option of *options*, or an abbreviation of one."""
+    option = word.lstrip("-").lower().partition(":")[0]
+    return any(name.startswith(option) and len(option) >= least for name, least in options.items())
