@@ -291,9 +291,10 @@ def _find_command(text: bytes, folder: Path, depth: int) -> str:
     for include in _INCLUDE.finditer(text):
         name = as_text(include[3]).strip()
         is_command = re.search(rb"command|output", include[2], re.IGNORECASE) or name.endswith("|")
-        content = None
-        if not is_command and depth and "$" not in name:
-            content = read_file(folder / name)
+        is_unknown = is_command or not depth or "$" in name
+        if not is_unknown and b"ifexist" in include[2].lower() and not (folder / name).exists():
+            continue
+        content = None if is_unknown else read_file(folder / name)
         if content is None:
             return as_text(include[1]).strip()[:80]
         if inner := _find_command(content, folder, depth - 1):

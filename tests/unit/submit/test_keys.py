@@ -92,6 +92,13 @@ def test_environment_and_an_included_file_name_datasets(monkeypatch, tmp_path):
     assert f'"{AB}"' in added("x = b\ninclude : c.sub\nqueue\n", folder=tmp_path).text.decode()
 
 
+def test_file_that_is_included_only_if_it_exists_may_be_absent(tmp_path):
+    text = f"include ifexist : more.sub\n{LIST}queue\n"
+    assert f'"{AB}"' in added(text, folder=tmp_path).text.decode()
+    (tmp_path / "more.sub").write_text("include command : x\n")
+    assert "is not read" in added(text, folder=tmp_path).notes[0]
+
+
 @pytest.mark.parametrize(
     "queue",
     [
