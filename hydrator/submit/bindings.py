@@ -20,8 +20,10 @@ from hydrator.domain.ads.expressions import MODES, Mode
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import Did, parse_did
 
-MAX_SECONDS = 2**31 - 1
+MAX_SECONDS = 99_999_999
+"""Longest time that the schedd takes: 8 digits."""
 _BARE_ATTRIBUTE = re.compile(r"\+|(RequiredDatasets|DataLocality\w*)\Z", re.IGNORECASE)
+_VARIABLE = re.compile(r"[A-Za-z_][\w.]*\Z", re.ASCII)
 
 
 def job_attributes(
@@ -86,8 +88,14 @@ def item_rows(rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
         given.append({name.lower(): value for name, value in items.items()})
         if len(given[-1]) < len(items):
             raise _wrong(f"rows[{number}]", "a dictionary without names that differ in letter case only", row)
-    # attributes first: the bindings drop a job whose line of items begins with '#'
-    names = sorted(spellings, key=lambda name: not _is_attribute(name))
+    # the bindings drop a job whose line of items is blank or begins with '#'; attributes seldom do
+    is_droppable = {
+        name: any(values.get(name, "undefined").strip()[:1] in {"", "#"} for values in given)
+        for name in spellings
+    }
+    names = sorted(spellings, key=lambda name: (is_droppable[name], not _is_attribute(name)))
+    if all(is_droppable.values()):
+        raise _wrong("rows", "dictionaries with a value that is not blank and does not begin with #", given)
     for number, values in enumerate(given):
         if lacking := [spellings[name] for name in names if not (name in values or _is_attribute(name))]:
             raise _wrong(f"rows[{number}]", f"a dictionary with {lacking[0]!r} like other rows", values)
@@ -131,6 +139,8 @@ def _parse_row(argument: str, row: object) -> dict[str, str]:
             raise _wrong(argument, "a dictionary whose keys are texts", row)
         if _BARE_ATTRIBUTE.match(name):  # the bindings ignore it
             raise _wrong(argument, f"a dictionary with MY.{name.lstrip('+')}, not {name}", row)
+        if not _VARIABLE.match(name):  # the bindings would split it
+            raise _wrong(argument, "a dictionary whose keys are names such as 'arguments'", row)
         # a line break ends a row in the bindings, and a unit separator ends an item
         if not isinstance(value, str) or re.search(r"[\n\r\x1f]", value):
             raise _wrong(f"{argument}[{name!r}]", "a text on one line", value)

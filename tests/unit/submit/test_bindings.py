@@ -51,6 +51,11 @@ def test_rows_begin_with_their_attributes_because_the_bindings_drop_a_comment():
     ] == [["MY.DataLocality", "arguments"]] * 2
 
 
+def test_rows_begin_with_a_value_that_the_bindings_do_not_drop():
+    assert list(next(item_rows([{"a": "#1", "b": "x"}, {"a": "y", "b": "z"}]))) == ["b", "a"]
+    assert list(next(item_rows([{"MY.A": "", "b": "x"}]))) == ["b", "MY.A"]
+
+
 def test_rows_have_one_spelling_of_a_name():
     rows = [{"N": "1", "My.DataLocality": '"wait"'}, {"n": "2", "MY.datalocality": '"require"'}]
     first, second = item_rows(rows)
@@ -62,7 +67,7 @@ WRONG = {
     "datasets": ["lofar:L1", b"lofar:L1", None, 7, [], {}, {"lofar:L1": 1}],
     "mode": ["sometimes", "REQUIRE", "", 1, ["auto"]],
     "expected_seconds": ["1h", "3600", 0, -1, 1.0, 1.5, float("nan"), 10**30, True, [1]],
-    "max_wait_seconds": ["1h", -1, 0.0, 2**31, False],
+    "max_wait_seconds": ["1h", -1, 0.0, 100_000_000, False, float("inf")],
 }
 
 
@@ -99,6 +104,11 @@ def test_wrong_dataset_is_named(name):
         ([{"n": "1"}, {"+dataLocality": '"auto"', "n": "1"}], "rows[1]", "MY.dataLocality"),
         ([{"n": "1", "m": "2"}, {"m": "3", **ONE}], "rows[1]", "'n'"),
         ([ONE, {"n": "1", **ONE}], "rows[0]", "'n'"),
+        ([{"n m": "1", "o": "2"}], "rows[0]", "'n m'"),
+        ([{"": "1"}], "rows[0]", "''"),
+        ([{}], "rows", "{}"),
+        ([{"n": "1"}, {"n": " #2"}], "rows", "' #2'"),
+        ([{"n": " ", "m": "#"}], "rows", "'#'"),
     ],
 )
 def test_wrong_row_is_named_with_its_value(rows, place, shown):

@@ -11,6 +11,7 @@ from hydrator.config import Settings
 from hydrator.domain.ads.dataset_sets import hash_key, key_attributes, names_key
 from hydrator.domain.ads.expressions import HERE, JOB_RANK, MODES
 from hydrator.domain.model import Did
+from hydrator.submit.bindings import MAX_SECONDS
 from hydrator.submit.pool_config import HOLD_SUBCODE, schedd_config
 from tests.schedd_text import ScheddText, job_ad
 
@@ -246,7 +247,7 @@ def test_each_mode_has_its_clause_in_whatever_letter_case(mode):
 
 VALUES = [
     *(("DataLocality", value) for value in ('"maybe"', '"prefer"', "5", "require")),
-    *(("DataLocalityMaxWait", value) for value in ("-1", "1.5", '"1h"', "hour", "123456789")),
+    *(("DataLocalityMaxWait", value) for value in ("-1", "1.5", '"1h"', "hour", str(MAX_SECONDS + 1))),
     *(("DataLocalityMaxAge", value) for value in ("0", "1.5", "hour")),
     *(("DataLocalityExpectedSeconds", value) for value in ("0", "1.5", '"1h"', "hour", "60 * 60")),
 ]
@@ -270,7 +271,7 @@ def test_options_at_their_bounds_are_taken():
     bounds = {
         "DataLocalityMaxWait": "0",
         "DataLocalityMaxAge": "1",
-        "DataLocalityExpectedSeconds": "99999999",
+        "DataLocalityExpectedSeconds": str(MAX_SECONDS),
     }
     ad = made(**bounds)
     assert SCHEDD.refused_by(ad) is None

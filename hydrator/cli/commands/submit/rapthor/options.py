@@ -9,6 +9,7 @@ import typer
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.config import Settings
 from hydrator.domain.ads.expressions import Mode
+from hydrator.submit.bindings import MAX_SECONDS
 
 _ExpressionOption = Annotated[
     str, typer.Option(help="A ClassAd expression to add to the job's Requirements or Rank.")
@@ -47,11 +48,14 @@ class RapthorOptions:
         ),
     ] = None
     max_wait: Annotated[
-        int | None, typer.Option(min=0, help="Seconds to wait for the data, with --mode wait and auto.")
+        int | None,
+        typer.Option(min=0, max=MAX_SECONDS, help="Seconds to wait for the data, with --mode wait and auto."),
     ] = None
     expected_time: Annotated[
         int | None,
-        typer.Option(min=1, help="Seconds that you expect the run to take at a site with its data."),
+        typer.Option(
+            min=1, max=MAX_SECONDS, help="Seconds that you expect the run to take at a site with its data."
+        ),
     ] = None
     name: Annotated[
         str | None, typer.Option(help="Name of the run; default: the parset's name and the time.")
