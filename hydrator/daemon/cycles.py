@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -13,12 +13,10 @@ from hydrator.daemon.logs import cycle_log_fields, ongoing_failures, status_line
 from hydrator.daemon.metrics import Metrics
 from hydrator.daemon.process import ServiceManager, Watchdog, trim_heap
 from hydrator.daemon.runtime import DaemonContext, Machine, Runtime
-from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.overview.saved import CREDENTIALS_REPORT, RELOAD_REPORT, ReloadFailure
 from hydrator.domain.bugs import BugReporter, OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
-from hydrator.domain.model import Unseen, to_unix
-from hydrator.domain.ports import Clock, PoolSnapshot, ScheddQueue
+from hydrator.domain.model import Unseen
+from hydrator.domain.ports import PoolSnapshot, ScheddQueue
 from hydrator.reconcile.poll import PoolAnswer
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport
@@ -26,7 +24,6 @@ from hydrator.reconcile.view import CycleView
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
 from hydrator.state.pool_rows import save_queues
-from hydrator.state.store import Store
 
 _log = structlog.get_logger("hydrator")
 _QUEUES_INTERVAL = timedelta(minutes=1)
@@ -76,74 +73,6 @@ class TaskGuard:
         self.metrics.count_failed_cycle()
 
 
-class SavedReports:
-    """Reports that the daemon writes to the state when they change.
-
-    If a report cannot be written, the next call tries again and no error is raised. The cycle cannot save the
-    state either in this case, so the report of the cycle has the reason.
-    """
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._credentials: Sequence[Credential] | None = None
-        self._queues_saved_at: datetime | None = None
-
-    def save_credentials(self, credentials: Sequence[Credential]) -> None:
-        """Save the credentials in use and their expiry."""
-        if credentials != self._credentials:
-            with contextlib.suppress(StateError):
-                self._store.save_report(CREDENTIALS_REPORT, credentials)
-                self._credentials = credentials
-
-    def save_queues(self, queues: Mapping[str, ScheddQueue]) -> None:
-        """Save the last queue of each schedd, once a minute."""
-        now = self._clock()
-        if self._queues_saved_at is None or abs(now - self._queues_saved_at) >= _QUEUES_INTERVAL:
-            with contextlib.suppress(StateError):
-                save_queues(self._store, queues)
-                self._queues_saved_at = now
-
-    def save_reload(self, problems: Sequence[str]) -> None:
-        """Save whether the daemon uses the configuration on disk; *problems* say why the reload failed."""
-        report = ReloadFailure(to_unix(self._clock()), tuple(problems)) if problems else None
-        with contextlib.suppress(StateError):
-            self._store.save_report(RELOAD_REPORT, report)
-
-
-@dataclass(eq=False)
-class EarlyCycles:
-    """Requests for cycles outside the schedule, at most one at a time; safe from any thread.
-
-    Attributes:
-        context: the values that the daemon's parts share.
-        stopping: is set when the daemon stops; afterwards no cycle is requested.
-        run_answer_cycle: runs a cycle for a late answer with a given runtime.
-        clock: aware UTC time.
-    """
-
-    context: DaemonContext
-    stopping: threading.Event
-    run_answer_cycle: Callable[[Runtime], None]
-    clock: Clock
-    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _is_answer_cycle_requested = False
-
-    def request_answer_cycle(self) -> None:
-        """Schedule a cycle for an answer that came after the end of the cycle that sent the query."""
-        with self._lock:
-            runtime = self.context.runtime
-            if self._is_answer_cycle_requested or runtime is None or self.stopping.is_set():
-                return
-            self._is_answer_cycle_requested = True
-            runtime.scheduler.add_job(self.run_answer_cycle, "date", [runtime], run_date=self.clock())
-
-    def begin_answer_cycle(self) -> None:
-        """Accept new requests for answer cycles, since the requested cycle begins now."""
-        with self._lock:
-            self._is_answer_cycle_requested = False
-
-
 @dataclass(eq=False)
 class CycleRecorder:
     """A recorder that gives a cycle's results to the metrics, the log, systemd and other parts of the daemon.
@@ -152,14 +81,12 @@ class CycleRecorder:
         context: stores the state, the report and the changes of the last cycle.
         metrics: counts cycles.
         guard: isolates the parts that use a cycle's results: a bug in one part does not stop the others.
-        saved_reports: keeps reports for ``hydrator status``.
         service_manager: shows the status line.
     """
 
     context: DaemonContext
     metrics: Metrics
     guard: TaskGuard
-    saved_reports: SavedReports
     service_manager: ServiceManager
     _ongoing_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
     _demand_failures: OngoingFailures = field(init=False, default_factory=OngoingFailures)
@@ -179,7 +106,6 @@ class CycleRecorder:
         # after the pages' state, because open pages load again when there is another report
         context.state, context.report = reconciler.state, report
         self.guard.run_isolated("metrics", lambda: self.metrics.record_cycle(view, seconds))
-        self.saved_reports.save_credentials(context.credentials)
         if context.parts and context.parts.pool.client:
             self.metrics.count_child_restarts(context.parts.pool.child_restarts)
         self._log_openings(report.paced.none_reason)
@@ -235,7 +161,7 @@ class CycleRunner:
         context: the values that the daemon's parts share.
         guard: counts and logs failures.
         recorder: records the results of cycles.
-        stopping: is set when the daemon stops.
+        stopping: is set when the daemon stops; afterwards no cycle is requested.
         is_clock_stepping: returns True after a step of the wall clock: the daemon ends.
         machine: has the clocks.
     """
@@ -255,13 +181,21 @@ class CycleRunner:
         self._recorder = recorder
         self._is_clock_stepping = is_clock_stepping
         self._machine = machine
+        self._stopping = stopping
         self._turn_count = 0
-        self.early_cycles = EarlyCycles(
-            context,
-            stopping,
-            lambda runtime: self._run_turn(self._run_answer_cycle, runtime),
-            machine.clock,
-        )
+        self._is_answer_cycle_requested = False
+        self._queues_saved_at: datetime | None = None
+
+    def request_answer_cycle(self) -> None:
+        """Schedule a cycle for an answer that came after the end of the cycle that sent the query.
+
+        Any thread may call this. If two threads do so at once, a second cycle runs, which does no harm.
+        """
+        runtime = self._context.runtime
+        if runtime and not self._is_answer_cycle_requested and not self._stopping.is_set():
+            self._is_answer_cycle_requested = True
+            work, now = [self._run_answer_cycle, runtime], self._machine.clock()
+            runtime.scheduler.add_job(self._run_turn, "date", work, run_date=now)
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule polls, with the first poll now, and queries of the schedds."""
@@ -329,14 +263,22 @@ class CycleRunner:
         self._context.state = reconciler.state
         self._recorder.log_demand_failures(reconciler)
         if isinstance(answers, PoolSnapshot):
-            self._recorder.saved_reports.save_queues(answers.queues)
+            self._save_queues(answers.queues)
         if new_dids:
             _log.info("jobs name new datasets", new=len(new_dids), first=min(new_dids))
         return bool(new_dids)
 
+    def _save_queues(self, queues: Mapping[str, ScheddQueue]) -> None:
+        """Save the last queue of each schedd, once a minute; the cycle reports why the state is not saved."""
+        now = self._machine.clock()
+        if self._queues_saved_at is None or abs(now - self._queues_saved_at) >= _QUEUES_INTERVAL:
+            with contextlib.suppress(StateError):
+                save_queues(self._context.store, queues)
+                self._queues_saved_at = now
+
     def _run_answer_cycle(self, reconciler: Reconciler) -> None:
         """Run a cycle for a late answer; it queries the catalogues only for new datasets."""
-        self.early_cycles.begin_answer_cycle()
+        self._is_answer_cycle_requested = False  # before the polls: a later answer needs a cycle of its own
         self._guard.run("cycle", lambda: self._run_cycle(reconciler, is_poll=False))
 
     def _run_cycle(self, reconciler: Reconciler, *, is_poll: bool = True) -> bool:

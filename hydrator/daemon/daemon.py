@@ -23,11 +23,13 @@ from prometheus_client import CollectorRegistry
 
 from hydrator import __version__
 from hydrator.config import Settings, load
-from hydrator.daemon.cycles import CycleRecorder, CycleRunner, SavedReports, TaskGuard
+from hydrator.daemon.cycles import CycleRecorder, CycleRunner, TaskGuard
 from hydrator.daemon.process import ServiceManager, Watchdog, limit_arenas
 from hydrator.daemon.runtime import MACHINE, DaemonContext, Machine, Runtime, Turns, close_parts
+from hydrator.diagnostics.overview.saved import RELOAD_REPORT, ReloadFailure
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError, HydratorError, SecretMissing, StateError
+from hydrator.domain.model import to_unix
 from hydrator.reconcile.ads.drafts import names_any
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
@@ -135,7 +137,6 @@ class Daemon:
         self._context = context = DaemonContext(
             settings, _load_state(store, machine.clock()), store, metrics, bugs, machine.clock
         )
-        self._saved_reports = SavedReports(store, machine.clock)
         self._guard = TaskGuard(metrics, bugs, self._watchdog)
         self._workers: tuple[BackgroundWorker, ...] = (
             MissTasks(context),
@@ -147,7 +148,7 @@ class Daemon:
         self._cycles = CycleRunner(
             context,
             self._guard,
-            CycleRecorder(context, metrics, self._guard, self._saved_reports, service_manager),
+            CycleRecorder(context, metrics, self._guard, service_manager),
             stopping=self._stopping,
             is_clock_stepping=lambda: bool(self._clock_steps.step),
             machine=machine,
@@ -235,7 +236,7 @@ class Daemon:
             commands,
             timeouts=_CYCLE_TIMEOUTS,
             bugs=self._context.bugs,
-            on_late_answer=self._cycles.early_cycles.request_answer_cycle,
+            on_late_answer=self._cycles.request_answer_cycle,
             threads=self._machine.threads,
         )
 
@@ -302,7 +303,9 @@ class Daemon:
         """Report to the metrics and ``hydrator status`` whether the daemon uses the configuration on disk."""
         self._context.reload_problems = tuple(problems)
         self._metrics.set_reload_result(is_successful=not problems)
-        self._saved_reports.save_reload(problems)
+        failure = ReloadFailure(to_unix(self._machine.clock()), tuple(problems)) if problems else None
+        with contextlib.suppress(StateError):
+            self._store.save_report(RELOAD_REPORT, failure)
 
     def stop(self) -> bool:
         """Stop the daemon; wait for the running cycle, but not longer than a time limit.

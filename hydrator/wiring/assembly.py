@@ -1,15 +1,16 @@
 """Assembly: build all parts that a configuration needs: catalogues, publishers, HTCondor clients."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from adapters.catalogue_client import WorkerCatalogue
 from adapters.http.publisher import ServedAds
 from hydrator.diagnostics.overview.saved import load_view
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.domain.ports import Catalogue, Clock, PoolReader, TokenValidity
+from hydrator.domain.ports import Catalogue, Clock, PoolReader
 from hydrator.reconcile.openings import Pacer
 from hydrator.reconcile.publish import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
@@ -20,7 +21,7 @@ from hydrator.state.pool_rows import load_queues
 from hydrator.state.store import Store
 from hydrator.wiring.secrets import register_secrets
 
-from ..config import Settings
+from ..config import RucioSource, Settings
 from .catalogues import build_catalogues
 from .condor import Closable, PoolParts, build_pool_parts
 from .network import NetworkParts, build_network_parts
@@ -32,8 +33,7 @@ from .staging import StagingParts, build_staging_parts
 class Parts:
     """All parts that a configuration needs; a part that the configuration does not need is None.
 
-    ``logins`` has, for each catalogue, a function that returns how long the catalogue's login is valid.
-    Each of ``recounts`` lets one catalogue count the files of some datasets again in its next poll.
+    ``workers`` are the catalogues whose clients run in workers.
     ``closables`` are the parts to close, in order: first the parts that edit jobs and slots, then the clients
     of the pool.
     """
@@ -46,9 +46,17 @@ class Parts:
     served_ads: ServedAds | None
     network: NetworkParts
     staging: StagingParts
-    logins: Mapping[str, Callable[[], TokenValidity | None]]
-    recounts: tuple[Callable[[frozenset[Did]], None], ...]
+    workers: tuple[WorkerCatalogue, ...]
     closables: tuple[Closable, ...]
+
+    @property
+    def recounts(self) -> list[Callable[[frozenset[Did]], None]]:
+        """Return what lets a catalogue count the files of some datasets again in its next poll.
+
+        Only Rucio has one: the others read all in each poll.
+        """
+        rucio = {source.name for source in self.settings.catalogue if isinstance(source, RucioSource)}
+        return [worker.recount for worker in self.workers if worker.name in rucio]
 
     def build_reconciler(
         self,
@@ -110,7 +118,7 @@ def assemble(
     register_secrets(settings)
     http = settings.publish.http
     served_ads = ServedAds() if get_url and http.enabled else None
-    catalogues, logins, recounts = build_catalogues(settings)
+    catalogues = build_catalogues(settings)
     pool = build_pool_parts(settings, clock)
     network = build_network_parts(settings, clock, pool.reads)
     targets = build_publish_targets(settings, clock, pool.publishing_clients, served_ads, get_url)
@@ -124,8 +132,7 @@ def assemble(
         served_ads=served_ads,
         network=network,
         staging=staging,
-        logins=logins,
-        recounts=recounts,
+        workers=catalogues,
         closables=(
             *pool.closables,
             *network.logs,

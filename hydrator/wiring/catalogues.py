@@ -1,10 +1,10 @@
 """Catalogues: build each configured catalogue, by its type, with its client in a worker."""
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,7 +26,7 @@ from hydrator.domain.errors import (
     StateError,
 )
 from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot, to_unix
-from hydrator.domain.ports import Catalogue, FileLister, StepReporter, TokenValidity
+from hydrator.domain.ports import Catalogue, FileLister, StepReporter
 from hydrator.domain.sites import SiteMapping
 from hydrator.domain.staging_ports import Stager, StagingFailed
 from hydrator.state.store import Store
@@ -78,25 +78,36 @@ def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
     return (daemon,) if daemon else ()
 
 
-def fetch_daemon_knowledge(
-    settings: Settings, dids: AbstractSet[Did], now: datetime, keys: Collection[str] = ()
-) -> DaemonKnowledge | None:
-    """Fetch the states of *dids*, and the openings of *keys*, from the daemon at [submit] daemon_url.
-
-    If the daemon does not answer, all *dids* count as unseen. Return None if daemon_url is not set.
+@contextmanager
+def _open_daemon(settings: Settings) -> Iterator["DaemonCatalogue | None"]:
+    """Yield the client of the daemon at [submit] daemon_url, and close it; None if daemon_url is not set.
 
     Raises:
         ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
     daemon = _build_daemon_catalogue(settings)
-    if daemon is None:
-        return None
     try:
-        return daemon.read_knowledge(dids, now, keys)
-    except CatalogueError as error:
-        return DaemonKnowledge(now, Snapshot({}, dict.fromkeys(dids, f"{daemon.name}: {error.reason}")))
+        yield daemon
     finally:
-        daemon.close()
+        if daemon:
+            daemon.close()
+
+
+def fetch_daemon_knowledge(
+    settings: Settings, dids: AbstractSet[Did], now: datetime, keys: Collection[str] = ()
+) -> DaemonKnowledge | None:
+    """Fetch the states of *dids*, and the openings of *keys*, from the daemon at [submit] daemon_url.
+
+    If the daemon does not answer, all *dids* count as unseen. Return None if daemon_url is not set. For the
+    errors of this and of the functions below see :func:`_open_daemon`.
+    """
+    with _open_daemon(settings) as daemon:
+        try:
+            return daemon.read_knowledge(dids, now, keys) if daemon else None
+        except CatalogueError as error:
+            return DaemonKnowledge(
+                now, Snapshot({}, dict.fromkeys(dids, f"{error.catalogue}: {error.reason}"))
+            )
 
 
 def fetch_storage(settings: Settings, dids: AbstractSet[Did]) -> list[StorageArea]:
@@ -105,16 +116,10 @@ def fetch_storage(settings: Settings, dids: AbstractSet[Did]) -> list[StorageAre
     Return none if daemon_url is not set.
 
     Raises:
-        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
         CatalogueError: the daemon did not answer.
     """
-    daemon = _build_daemon_catalogue(settings)
-    if daemon is None or not dids:
-        return []
-    try:
-        paths = daemon.read_paths(dids)
-    finally:
-        daemon.close()
+    with _open_daemon(settings) as daemon:
+        paths = daemon.read_paths(dids) if daemon and dids else {}
     return [
         StorageArea(site=site, prefix="/", rule="table", table={**by_did}) for site, by_did in paths.items()
     ]
@@ -124,19 +129,10 @@ def fetch_staging(settings: Settings, key: str) -> tuple[str, ...]:
     """Fetch the sentences about requests for jobs with *key* from the daemon at [submit] daemon_url.
 
     Return none if daemon_url is not set, if the daemon does not answer, or if it has an older version.
-
-    Raises:
-        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
-    daemon = _build_daemon_catalogue(settings)
-    if daemon is None:
-        return ()
-    try:
-        return daemon.read_staging(key)
-    except CatalogueError:
-        return ()
-    finally:
-        daemon.close()
+    with _open_daemon(settings) as daemon, suppress(CatalogueError):
+        return daemon.read_staging(key) if daemon else ()
+    return ()
 
 
 def fetch_openings(settings: Settings, sets: Collection[Collection[Did]], now: datetime) -> Openings | None:
@@ -148,23 +144,15 @@ def fetch_openings(settings: Settings, sets: Collection[Collection[Did]], now: d
         settings: the configuration, with the state and the address of the daemon.
         sets: the datasets of each set, by the names that jobs use.
         now: aware UTC time.
-
-    Raises:
-        ConfigError: a secret would be sent unencrypted, or the file of a secret cannot be read.
     """
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
         saved = store.load_report(REPORT_NAME, SavedOpenings)
         if saved and saved.openings and to_unix(now) < saved.openings.open_until:
             return saved.openings
-    daemon, keys = _build_daemon_catalogue(settings), {set_key(dids) for dids in sets}
-    if daemon is None or not keys:
-        return None
-    try:
-        return daemon.read_openings(keys)
-    except CatalogueError:
-        return None
-    finally:
-        daemon.close()
+    keys = {set_key(dids) for dids in sets}
+    with _open_daemon(settings) as daemon, suppress(CatalogueError):
+        return daemon.read_openings(keys) if daemon and keys else None
+    return None
 
 
 def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":
@@ -228,44 +216,26 @@ _QUIET_SECONDS = 600.0
 """The longest time in which a file, a directory or a plugin reports nothing; an answer of Rucio has less."""
 
 
-def build_catalogues(
-    settings: Settings,
-) -> tuple[
-    tuple[Catalogue, ...],
-    dict[str, Callable[[], TokenValidity | None]],
-    tuple[Callable[[frozenset[Did]], None], ...],
-]:
+def build_catalogues(settings: Settings) -> tuple[WorkerCatalogue, ...]:
     """Build the catalogues, each with a worker of its own, and start the workers.
 
-    Returns:
-        The catalogues; for each catalogue a function that returns how long its login is valid; and a function
-        for each catalogue that can count the files of some datasets again in its next poll (only Rucio can:
-        the others read all in each poll).
+    Raises:
+        ConfigError: lists the problems of all catalogues that cannot be built.
     """
     mapping = settings.sites.mapping
-    catalogues = {
-        source.name: (source, _build_worker_catalogue(source, settings, mapping))
-        for source in settings.catalogue
-    }
+    catalogues = tuple(_build_worker_catalogue(source, settings, mapping) for source in settings.catalogue)
     problems: list[str] = []
     with ThreadPoolExecutor(max(1, len(catalogues)), thread_name_prefix="catalogue start") as threads:
-        for started in [threads.submit(catalogue.start) for _, catalogue in catalogues.values()]:
+        for started in [threads.submit(catalogue.start) for catalogue in catalogues]:
             try:
                 started.result()
             except ConfigError as error:
                 problems += error.problems
     if problems:
-        for _, catalogue in catalogues.values():
+        for catalogue in catalogues:
             catalogue.close()
         raise ConfigError(problems)
-    return (
-        tuple(catalogue for _, catalogue in catalogues.values()),
-        {
-            f"catalogue {name}": lambda one=one: one.token_validity  # type: ignore[misc]
-            for name, (_, one) in catalogues.items()
-        },
-        tuple(one.recount for source, one in catalogues.values() if isinstance(source, RucioSource)),
-    )
+    return catalogues
 
 
 _DAEMON_BYTES = 300_000_000

@@ -421,8 +421,7 @@ class World:
             served_ads=served,
             network=NetworkParts((), settings, RateSource(build_rate_table((), settings, clock()))),
             staging=build_staging_parts(settings, clock, None),
-            logins={},
-            recounts=(),
+            workers=(),
             closables=(),
         )
 

@@ -1,5 +1,6 @@
 """Maintenance: checks of credentials, and counts of slots and ended jobs with what is kept of them."""
 
+import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from hydrator.daemon.runtime import DaemonContext, Runtime
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.outcomes import EndedJobBatch, parse_histories
 from hydrator.diagnostics.overview.locality_history import build_overview, sum_batch
+from hydrator.diagnostics.overview.saved import CREDENTIALS_REPORT
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.bugs import OngoingFailures
 from hydrator.domain.errors import HydratorError, StateError
@@ -34,6 +36,7 @@ class MaintenanceTasks(BackgroundWorker):
     def __init__(self, context: DaemonContext) -> None:
         super().__init__(context)
         self._expiring_credentials = OngoingFailures()
+        self._saved_credentials: list[Credential] | None = None
 
     def schedule(self, runtime: Runtime) -> None:
         """Schedule the check of credentials, and the counts of slots and ended jobs."""
@@ -53,15 +56,12 @@ class MaintenanceTasks(BackgroundWorker):
 
     def _check_credentials(self, read: Callable[[], list[Credential]]) -> None:
         """Check when the daemon's credentials expire; warn once when a credential must be renewed."""
-        try:
-            credentials = read()
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._report_bug("the check of credentials")
-            return
-        self._report_credentials(credentials)
-
-    def _report_credentials(self, credentials: list[Credential]) -> None:
+        credentials = read()
         self._context.credentials = tuple(credentials)
+        if credentials != self._saved_credentials:
+            with contextlib.suppress(StateError):  # the next check tries again
+                self._context.store.save_report(CREDENTIALS_REPORT, credentials)
+                self._saved_credentials = credentials
         self._metrics.set_credentials(credentials)
         now = self._clock()
         expiring = dict.fromkeys((one.name for one in credentials if one.is_renewal_due(now)), "")
@@ -87,12 +87,6 @@ class MaintenanceTasks(BackgroundWorker):
         except HydratorError as error:
             _log.debug("cannot count ended jobs", why=str(error))
             return
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._report_bug("the count of ended jobs")
-            return
-        self._report_ended_jobs(batch)
-
-    def _report_ended_jobs(self, batch: EndedJobBatch) -> None:
         unreachable = {one.schedd: one.failure for one in batch.schedds if one.failure}
         truncated = [one.schedd for one in batch.schedds if not (one.is_complete or one.failure)]
         if unreachable:

@@ -29,13 +29,9 @@ class PoolEdits(BackgroundWorker):
             self._schedule_every(runtime, "merge", interval, self._merge, merger, settings.sites)
 
     def _merge(self, merger: Merger, sites: SitesSettings) -> None:
-        """Merge the site ads into slots without a hook; report an exception as a bug, and continue."""
+        """Merge the site ads into slots without a hook."""
         ads = {site: ad for site, ad in self._context.state.ads.items() if not sites.is_retired(site)}
-        try:
-            results = merger.run_once(ads, sites.is_retired)
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._report_bug("merge")
-            return
+        results = merger.run_once(ads, sites.is_retired)
         self._metrics.record_merge(results)
         for collector, result in results.items():
             self._log_merge_state(collector, result)

@@ -103,7 +103,7 @@ def test_texts_of_a_plugin_show_no_secret_and_steer_no_terminal(package, monkeyp
     (tmp_path / "pass").write_text("plugin-c4nary-0123456789")
     table = {"catalogue": [{"type": "talkative", "our_pass_file": str(tmp_path / "pass")}]}
     settings = parse(table, folder=tmp_path, origin="test")
-    ((catalogue,), _, _) = build_catalogues(settings)
+    (catalogue,) = build_catalogues(settings)
     (replica,) = catalogue.read({L1}).readings[L1].replicas
     catalogue.close()
     assert replica.provenance.reason == "you sent [secret]\\x1b"

@@ -82,7 +82,7 @@ class Cycles:
         parts = SimpleNamespace(served_ads=self.served_ads, pool=SimpleNamespace(client=None))
         self.context.runtime = SimpleNamespace(parts=parts)
         guard = SimpleNamespace(run_isolated=lambda _part, task: task())
-        self._recorder = CycleRecorder(self.context, Mock(), guard, Mock(), Mock())
+        self._recorder = CycleRecorder(self.context, Mock(), guard, Mock())
         self._reconciler = Reconciler(
             catalogues=[
                 MemoryCatalogue("it", (Replica(L1, CAM, ReplicaState.COMPLETE),), (CAM,), clock=self._clock)

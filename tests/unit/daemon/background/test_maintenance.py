@@ -34,11 +34,24 @@ def test_slots_keep_their_count_while_the_collector_is_down():
     assert [kinds["unknown"]["none"] for kinds in counted] == [1]
 
 
-def test_check_of_credentials_shares_them_with_the_health():
-    context = context_with()
+def test_check_of_credentials_shares_them_with_the_health_and_saves_them_once():
+    class Saved(list[object]):
+        is_full = True
+
+        def save_report(self, key, report):
+            if self.is_full:
+                raise StateError("the disk is full")
+            self.append(report)
+
+    context = context_with(store=(saved := Saved()))
     ending = Credential("IDTOKEN of pool.a", "idtokens", Renewer.OPERATOR, NOON)
-    MaintenanceTasks(context)._check_credentials(lambda: [ending])
-    assert context.credentials == (ending,)
+    tasks = MaintenanceTasks(context)
+    tasks._check_credentials(lambda: [ending])
+    assert (context.credentials, saved) == ((ending,), [])
+    saved.is_full = False
+    for _ in range(2):
+        tasks._check_credentials(lambda: [ending])
+    assert saved == [[ending]]
 
 
 def test_each_batch_of_ended_jobs_is_saved_and_shared(tmp_path):

@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import parse
-from hydrator.daemon.cycles import SavedReports
+from hydrator.daemon.background.maintenance import MaintenanceTasks
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.diagnostics.overview import facts
-from hydrator.diagnostics.overview.saved import STAGING_REPORT, ReloadFailure, load_status, load_view
+from hydrator.diagnostics.overview.saved import (
+    RELOAD_REPORT,
+    STAGING_REPORT,
+    ReloadFailure,
+    load_status,
+    load_view,
+)
 from hydrator.domain.ads import contract
 from hydrator.domain.ads.openings import Opening, Openings
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot, to_unix
@@ -24,6 +30,7 @@ from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
 from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, published, replica, report_of, view_of
+from tests.unit.daemon.contexts import context_with
 from tests.unit.reconcile.test_reconciler import World, queue
 
 REQUEST = Request(L1, CAM, "rucio", StagingKind.PIN, 1, "batch", NOON, 1)
@@ -66,18 +73,17 @@ def test_view_of_another_version_is_none(store):
 
 
 def test_status_has_the_credentials_and_the_refused_reload(store):
-    reports = SavedReports(store, lambda: NOON)
     credentials = (
         Credential("catalogue rucio: login", "logins", Renewer.DAEMON, NOON + HOUR, NOON),
         Credential("a token", "tokens", Renewer.OPERATOR, NOON + 24 * HOUR),
     )
-    reports.save_credentials(credentials)
-    reports.save_reload(["a bad line"])
+    MaintenanceTasks(context_with(store=store))._check_credentials(lambda: list(credentials))
+    store.save_report(RELOAD_REPORT, ReloadFailure(to_unix(NOON), ("a bad line",)))
     status = load_status(store, NOON, "7", 60)
     assert status.credentials == credentials
     assert status.reload == ReloadFailure(to_unix(NOON), ("a bad line",))
     assert (status.cycle, status.staging, status.daemon_problem) == (None, None, None)
-    reports.save_reload([])
+    store.save_report(RELOAD_REPORT, None)
     assert load_status(store, NOON, "7", 60).reload is None
 
 
