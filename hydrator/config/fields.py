@@ -1,7 +1,6 @@
-"""Types that the sections of the configuration share, and their conversion to dataclasses."""
+"""Types that the sections of the configuration share."""
 
-from datetime import timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -24,22 +23,3 @@ class Section(BaseModel):
     """A frozen table of the configuration that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-V = TypeVar("V")
-
-
-def build_from_section(dataclass: type[V], section: BaseModel, **others: Any) -> V:  # noqa: ANN401
-    """Build a *dataclass* from the keys of *section* that are its fields, and from *others*: more fields.
-
-    A key such as ``timeout_seconds`` becomes the duration ``timeout``.
-    """
-    durations = {
-        key.removesuffix("_seconds"): timedelta(seconds=value)
-        for key, value in section
-        if key.endswith("_seconds") and value is not None
-    }
-    fields: dict[str, Any] = vars(dataclass)["__dataclass_fields__"]
-    return dataclass(
-        **{key: value for key, value in {**dict(section), **durations}.items() if key in fields} | others
-    )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -82,7 +83,7 @@ class HttpFrontend:
             self._explain_job,
             self.get_version,
             self.read_changes,
-            self._read_cluster if settings.demand.ask_schedds else None,
+            partial(read_cluster, self.context.settings) if settings.demand.ask_schedds else None,
         )
 
     def get_version(self) -> object:
@@ -122,10 +123,6 @@ class HttpFrontend:
             storage=context.settings.storage,
         )
 
-    def _read_cluster(self, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:
-        """Read the jobs of a cluster; called by threads of the HTTP server."""
-        return read_cluster(self.context.settings, cluster, schedd)
-
     def _explain_job(self, cluster: int, proc: int | None, schedd: str | None) -> list[RenderedAnswer]:
         """Explain a job; called by threads of the HTTP server."""
         context = self.context
@@ -141,7 +138,7 @@ def read_changes(store: Store, site: Site) -> Sequence[DatasetChange]:
 
 
 def read_cluster(settings: Settings, cluster: int, schedd: str | None) -> Mapping[str, ClusterJobs | Unseen]:
-    """Return the schedds with jobs of *cluster*, and the silent ones.
+    """Return the schedds with jobs of *cluster*, and the silent ones; called by threads of the HTTP server.
 
     The queries run in a new child process, so that no cycle waits.
 

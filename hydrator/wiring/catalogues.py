@@ -42,7 +42,6 @@ from ..config import (
     StorageArea,
 )
 from ..config.catalogues import DIRECTORY
-from ..config.fields import build_from_section
 from ..config.staging import StagingCatalogueSettings
 from .catalogue_worker import (
     Recipe,
@@ -325,6 +324,10 @@ def _oauth_client_settings(
     )
 
 
+_BARE_LOCATIONS = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
+"""By the word in the configuration, the state of a location whose files the daemon cannot count."""
+
+
 def _dmapi_settings(source: DmapiSource) -> "DmapiSettings":
     from adapters.ska.dmapi import DmapiSettings
 
@@ -332,13 +335,8 @@ def _dmapi_settings(source: DmapiSource) -> "DmapiSettings":
         key: (sites,) if isinstance(sites, str) else tuple(sites)
         for key, sites in source.storage_sites.items()
     }
-    states = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
-    return build_from_section(
-        DmapiSettings,
-        source,
-        storage_sites=storage_sites,
-        bare_location=states[source.bare_location],
-    )
+    bare_location = _BARE_LOCATIONS[source.bare_location]
+    return DmapiSettings(source.name, storage_sites, bare_location, list_path=source.list_path)
 
 
 def build_stagers(settings: Settings) -> Mapping[str, Stager]:
@@ -388,15 +386,27 @@ def rucio_settings(source: RucioSource, state_dir: Path) -> "RucioSettings":
     """Return the settings of one Rucio server."""
     from adapters.rucio.session.settings import RucioSettings
 
-    return build_from_section(
-        RucioSettings,
-        source,
+    return RucioSettings(
+        source.name,
+        source.url,
+        source.account,
+        state_dir / "rucio" / source.name,
         auth_url=source.auth_url or source.url,
         auth_type=source.auth,
+        username=source.username,
+        password_file=source.password_file,
+        token_file=source.token_file,
         token_command=tuple(source.token_command),
         oidc=_oauth_client_settings(source) if source.auth == "oidc" else None,
+        client_cert=source.client_cert,
+        client_key=source.client_key,
+        ca_cert=source.ca_cert,
+        vo=source.vo,
+        timeout=timedelta(seconds=source.timeout_seconds),
         deadline=4 * timedelta(seconds=source.timeout_seconds),
-        expiry_margin=timedelta(hours=source.expiry_margin_hours),
+        site_attribute=source.site_attribute,
         sites=source.rse_sites,
-        token_dir=state_dir / "rucio" / source.name,
+        expiry_margin=timedelta(hours=source.expiry_margin_hours),
+        trust_caches=source.trust_caches,
+        calls_per_second=source.calls_per_second,
     )

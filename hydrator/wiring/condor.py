@@ -5,7 +5,7 @@ Each kind of slow work has its own child process, so that it does not delay cycl
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeVar
@@ -15,8 +15,7 @@ from adapters.condor.job_history import BufferedMisses, ReportBuffer, ScheddHist
 from adapters.condor.pool_load import CondorPool, ScheddClusters
 from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings
-from hydrator.config.daemon import HTCondorSettings, SitesSettings
-from hydrator.config.fields import build_from_section
+from hydrator.config.daemon import HTCondorSettings
 from hydrator.domain.ads import contract
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Clock, JobHistory, StepReporter
@@ -69,8 +68,6 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
     """Build the parts that talk to the pool; each child process starts at its first query."""
     demand, publish, htcondor = settings.demand, settings.publish, settings.htcondor
     client = build_condor_client(htcondor) if _needs_pool(settings) else None
-    # cycles do not wait for this client
-    slow_client = build_condor_client(htcondor) if demand.ask_schedds else None
     misses, reads = (BufferedMisses(), WrapperReports()) if demand.ask_schedds else (None, None)
     buffers = [buffer for buffer in (misses, reads) if buffer]
     return PoolParts(
@@ -78,14 +75,12 @@ def build_pool_parts(settings: Settings, clock: Clock) -> PoolParts:
         publishing_clients=(
             build_collector_clients(htcondor, client) if client and publish.collector.enabled else {}
         ),
-        schedds=build_site_rounds(partial(CondorPool, buffers=buffers), settings, clock)
+        schedds=_build_rounds(partial(CondorPool, buffers=buffers), settings, clock)
         if demand.ask_schedds
         else None,
         misses=misses,
         reads=reads,
-        history=build_client_job_history(settings.sites, slow_client, clock, buffers=buffers)
-        if slow_client
-        else None,
+        history=build_job_history(settings, clock, buffers=buffers) if demand.ask_schedds else None,
         merger=build_slot_merger(settings, clock) if publish.slot_merge else None,
     )
 
@@ -113,10 +108,10 @@ def _needs_pool(settings: Settings) -> bool:
 
 def build_cluster_queues(settings: Settings, clock: Clock) -> ScheddClusters:
     """Build the query of the jobs of one cluster, in child processes of its own."""
-    return build_site_rounds(ScheddClusters, settings, clock)
+    return _build_rounds(ScheddClusters, settings, clock)
 
 
-def build_site_rounds(
+def _build_rounds(
     kind: Callable[[CondorClient, Clock, Sequence[str], Callable[[], CondorClient]], _T],
     settings: Settings,
     clock: Clock,
@@ -131,8 +126,8 @@ def build_condor_client(htcondor: HTCondorSettings, collector: str | None = None
 
     With *collector* the child connects only to this collector, not to the other configured collectors.
     """
-    settings = build_from_section(CondorSettings, htcondor)
-    return CondorClient(replace(settings, collector=collector) if collector else settings)
+    address = collector or htcondor.collector
+    return CondorClient(CondorSettings(address, htcondor.config_file, htcondor.token_directory))
 
 
 def build_collector_clients(htcondor: HTCondorSettings, client: CondorClient) -> Mapping[str, CondorClient]:
@@ -167,19 +162,16 @@ def build_slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
     )
 
 
-def build_job_history(settings: Settings, clock: Clock, reporter: StepReporter | None = None) -> JobHistory:
-    """Build the query of ended jobs, in its own child process; *reporter* gets each schedd as a step."""
-    client = build_condor_client(settings.htcondor)
-    return build_client_job_history(settings.sites, client, clock, reporter)
-
-
-def build_client_job_history(
-    sites: SitesSettings,
-    client: CondorClient,
+def build_job_history(
+    settings: Settings,
     clock: Clock,
     reporter: StepReporter | None = None,
     buffers: Sequence[ReportBuffer] = (),
 ) -> JobHistory:
-    """Build the query of ended jobs that uses *client*; *buffers* get the reports of newly ended jobs."""
-    site_attributes = dict.fromkeys((contract.SITE, *sites.slot_attributes))
+    """Build the query of ended jobs, in its own child process, because cycles do not wait for it.
+
+    *reporter* gets each schedd as a step; *buffers* get the reports of newly ended jobs.
+    """
+    client = build_condor_client(settings.htcondor)
+    site_attributes = dict.fromkeys((contract.SITE, *settings.sites.slot_attributes))
     return ScheddHistory(client, clock, tuple(site_attributes), reporter=reporter, buffers=buffers)
