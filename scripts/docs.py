@@ -33,7 +33,7 @@ from hydrator.cli.output.network import Network
 from hydrator.cli.output.staging import StagingAnswer, StagingList
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.metrics import Metrics
-from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.daemon.staging import StagingMetrics
 from hydrator.diagnostics.check.findings import Finding
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.overview.saved import ReloadFailure, Status

@@ -23,7 +23,7 @@ from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.view import CycleView
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
-from hydrator.state.pool_rows import save_queues
+from hydrator.state.reports import save_queues
 
 _log = structlog.get_logger("hydrator")
 _QUEUES_INTERVAL = timedelta(minutes=1)

@@ -39,16 +39,11 @@ from hydrator.state.store import Store
 from hydrator.wiring.assembly import Parts
 from hydrator.wiring.secrets import find_unreadable_secrets, register_secrets
 
-from .background.maintenance import MaintenanceTasks
-from .background.misses import MissTasks
-from .background.network import NetworkTasks
-from .background.pool_edits import PoolEdits
-from .background.staging import StagingTasks
-from .background.worker import BackgroundWorker
+from .background import BackgroundWorker, MaintenanceTasks, MissTasks, NetworkTasks, PoolEdits
 from .http_frontend import HttpFrontend, read_changes
 from .logs import configure_logs
 from .metrics import Metrics
-from .metrics.staging import StagingMetrics
+from .staging import StagingMetrics, StagingTasks
 
 _log = structlog.get_logger("hydrator")
 _CYCLE_DRAIN_SECONDS = 15.0

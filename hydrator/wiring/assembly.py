@@ -17,7 +17,7 @@ from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.state import ReconcileState
 from hydrator.reconcile.threads import THREADS, Threads
 from hydrator.state.command_files import CommandQueue
-from hydrator.state.pool_rows import load_queues
+from hydrator.state.reports import load_queues
 from hydrator.state.store import Store
 from hydrator.wiring.secrets import register_secrets
 

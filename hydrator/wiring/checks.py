@@ -21,7 +21,7 @@ from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
-from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
+from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.secrets import find_files, read_credentials

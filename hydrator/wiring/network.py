@@ -11,7 +11,7 @@ from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLog, TransferSample
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.rates import RateSource, RateTable
-from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
+from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 
 from .condor import build_condor_client

@@ -17,7 +17,7 @@ from hydrator.reconcile.view import CatalogueView, PublisherView
 from hydrator.server.view import ServerState
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import Request
-from hydrator.state.locality_hours import LocalityHour
+from hydrator.state.reports import LocalityHour
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, server_state, want
 
 OSO = Site("OSO")

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
 from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
-from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.daemon.staging import StagingMetrics
 from hydrator.domain.model import Site
 from hydrator.domain.text import link_to_page as links_to
 from hydrator.server.metrics import HttpMetrics

@@ -107,7 +107,7 @@ def network(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fa
     """Print the rate between sites, and where it comes from."""
     from hydrator.cli.output.network import build_network, print_network
     from hydrator.config import load
-    from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
+    from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
     from hydrator.state.store import Store
     from hydrator.wiring import system_clock
     from hydrator.wiring.network import build_rate_table

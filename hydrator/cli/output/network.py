@@ -10,7 +10,7 @@ from hydrator.domain.model import Site
 from hydrator.domain.network import Rate
 from hydrator.domain.text import format_count, format_duration
 from hydrator.reconcile.rates import BYTES_PER_GBIT, RateTable
-from hydrator.state.network_rows import SourceStatus
+from hydrator.state.reports import SourceStatus
 
 
 @dataclass(frozen=True, slots=True)

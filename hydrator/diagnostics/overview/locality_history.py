@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from hydrator.diagnostics.outcomes import EndedJobBatch, Start
-from hydrator.state.locality_hours import LocalityHour, begin_of_hour
+from hydrator.state.reports import LocalityHour, begin_of_hour
 
 SHOWN_DAYS: Final = 30
 """Days of the overview, today included."""

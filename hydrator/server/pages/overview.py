@@ -15,7 +15,7 @@ from hydrator.domain.model import DatasetState, Did, Site, Snapshot
 from hydrator.domain.text import format_count, format_percent, shorten_list
 from hydrator.reconcile.view import SiteView
 from hydrator.server.view import ServerState, view_sites
-from hydrator.state.locality_hours import begin_of_hour
+from hydrator.state.reports import begin_of_hour
 
 from .filters import PER_PAGE, STATES, Selection
 from .html import SIGNS, PageContext, format_share, render_page

@@ -7,7 +7,7 @@ import pytest
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from hydrator.daemon.background.worker import BackgroundWorker
+from hydrator.daemon.background import BackgroundWorker
 from hydrator.daemon.runtime import DaemonScheduler, Turns
 from testbed.installation import wait_for
 from tests.unit.daemon.contexts import context_with, runtime_with

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from hydrator.state.locality_hours import MAX_AGE, LocalityHour, add_hour, begin_of_hour, load_hours
+from hydrator.state.reports import MAX_AGE, LocalityHour, add_hour, begin_of_hour, load_hours
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 

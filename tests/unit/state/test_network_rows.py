@@ -1,7 +1,7 @@
 """The state about the network: what is saved is read back, and a damaged state loses only rows."""
 
 from hydrator.domain.network import TransferOrigin, TransferSample
-from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord, SourceStatus
+from hydrator.state.reports import NETWORK_REPORT, NetworkRecord, SourceStatus
 from hydrator.state.store import Store
 from tests.factories import CAM, NOON, RAL
 

@@ -4,7 +4,7 @@ import pytest
 
 from hydrator.domain.model import ScheddDemand
 from hydrator.domain.ports import ScheddQueue
-from hydrator.state.pool_rows import load_queues, save_queues
+from hydrator.state.reports import load_queues, save_queues
 from hydrator.state.store import Store
 from tests.contracts.pool_reader import QUEUE
 from tests.factories import NOON

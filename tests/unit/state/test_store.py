@@ -22,7 +22,7 @@ from hydrator.reconcile.snapshot.merge import apply_survey
 from hydrator.reconcile.snapshot.removal_guard import HeldLoss, HoldCause
 from hydrator.reconcile.state import ReconcileState
 from hydrator.state.database import owner_of
-from hydrator.state.locality_hours import LocalityHour, add_hour, load_hours
+from hydrator.state.reports import LocalityHour, add_hour, load_hours
 from hydrator.state.store import Store
 from tests.factories import (
     CAM,

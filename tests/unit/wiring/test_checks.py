@@ -12,7 +12,7 @@ from hydrator.config import load
 from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.check.installation import check_memory, check_virtual_organisations
 from hydrator.domain.network import TransferOrigin, TransferSample
-from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
+from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.assembly import assemble

@@ -7,7 +7,7 @@ from hydrator.cli.app import app
 from hydrator.cli.output.network import format_rate
 from hydrator.domain.network import TransferOrigin, TransferSample
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord, SourceStatus
+from hydrator.state.reports import NETWORK_REPORT, NetworkRecord, SourceStatus
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from tests.factories import CAM, OSO, RAL, ad

@@ -9,7 +9,7 @@ from hydrator.diagnostics.overview.locality_history import (
     build_overview,
     sum_batch,
 )
-from hydrator.state.locality_hours import LocalityHour
+from hydrator.state.reports import LocalityHour
 from tests.factories import HOUR, L1, MINUTE, NOON
 
 DAY = timedelta(days=1)

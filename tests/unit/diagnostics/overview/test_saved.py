@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import parse
-from hydrator.daemon.background.maintenance import MaintenanceTasks
+from hydrator.daemon.background import MaintenanceTasks
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.diagnostics.overview import facts
 from hydrator.diagnostics.overview.saved import (

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from hydrator.daemon.background.maintenance import MaintenanceTasks
+from hydrator.daemon.background import MaintenanceTasks
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Unseen

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydrator.daemon.background.worker import BackgroundWorker
+from hydrator.daemon.background import BackgroundWorker
 from hydrator.daemon.runtime import Turns
 from tests.unit.daemon.contexts import context_with
 

@@ -7,9 +7,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hydrator.daemon.background.staging import StagingTasks
-from hydrator.daemon.metrics.staging import StagingMetrics
 from hydrator.daemon.runtime import Turns
+from hydrator.daemon.staging import StagingMetrics, StagingTasks
 from hydrator.diagnostics.overview.saved import STAGING_REPORT
 from hydrator.staging.overview import StagingOverview
 from hydrator.staging.table import StagingCommand, Table

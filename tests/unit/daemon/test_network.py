@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator.config import Settings
-from hydrator.daemon.background.network import NetworkTasks
+from hydrator.daemon.background import NetworkTasks
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site
 from hydrator.domain.network import TransferLogAnswer, TransferOrigin, TransferSample
 from hydrator.reconcile.rates import RateSource
 from hydrator.reconcile.state import ReconcileState
-from hydrator.state.network_rows import NETWORK_REPORT, NetworkRecord
+from hydrator.state.reports import NETWORK_REPORT, NetworkRecord
 from hydrator.state.store import Store
 from hydrator.wiring import system_clock
 from hydrator.wiring.network import NetworkParts, build_rate_table

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry
 
-from hydrator.daemon.background.misses import MissTasks
+from hydrator.daemon.background import MissTasks
 from tests.factories import L1, L2
 from tests.unit.daemon.contexts import context_with, runtime_with
 

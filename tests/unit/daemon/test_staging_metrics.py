@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from hydrator.daemon.metrics.staging import StagingMetrics
+from hydrator.daemon.staging import StagingMetrics
 from hydrator.domain.staging_ports import RefusalKind, RequestState
 from hydrator.staging.overview import LimitRow
 from tests.factories import CAM, L1, L2, OSO

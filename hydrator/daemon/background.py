@@ -1,0 +1,336 @@
+"""Work beside the cycles. Each kind of work has its own thread, once at a time, so that cycles do not wait.
+
+Maintenance checks credentials, and counts slots and ended jobs. Misses are the datasets that jobs did not
+find: the catalogues count them again. The network's rates come from transfers. Pool edits merge site ads into
+slots without a hook.
+"""
+
+import contextlib
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import ClassVar, Final
+
+import structlog
+
+from hydrator.config.daemon import SitesSettings
+from hydrator.daemon.runtime import DaemonContext, Runtime, Turns
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.outcomes import EndedJobBatch, parse_histories
+from hydrator.diagnostics.overview.locality_history import build_overview, sum_batch
+from hydrator.diagnostics.overview.saved import CREDENTIALS_REPORT
+from hydrator.diagnostics.slot_coverage import count_coverage
+from hydrator.domain.bugs import OngoingFailures
+from hydrator.domain.errors import HydratorError, PoolError, StateError
+from hydrator.domain.model import Did, Site, Unseen
+from hydrator.domain.network import TransferLog, TransferSample
+from hydrator.domain.ports import MAX_LOAD_AGE, JobHistory, Merger, MergeResult, MissReports, PoolReader
+from hydrator.reconcile.misses import MISSES_ATTRIBUTE, Miss, parse_misses
+from hydrator.reconcile.rates import select_samples
+from hydrator.state.reports import MAX_AGE, NETWORK_REPORT, NetworkRecord, SourceStatus, add_hour, load_hours
+from hydrator.wiring.network import NetworkParts, build_rate_table
+from hydrator.wiring.secrets import read_credentials
+
+_log = structlog.get_logger("hydrator")
+
+
+class BackgroundWorker(ABC):
+    """A worker beside the cycles. For each name in ``EXECUTOR_NAMES`` the scheduler needs an executor."""
+
+    EXECUTOR_NAMES: ClassVar[tuple[str, ...]]
+
+    def __init__(self, context: DaemonContext) -> None:
+        self._context = context
+        self._metrics = context.metrics
+        self._clock = context.clock
+
+    @abstractmethod
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule the work that the configuration of *runtime* needs."""
+
+    def _report_bug(self, part: str) -> None:
+        """Log and count the unexpected exception of the present ``except`` block."""
+        if error := sys.exception():
+            self._context.bugs.report(part, error)
+
+    def _run_turn(self, turns: Turns, name: str, work: Callable[..., None], *args: object) -> None:
+        """Run *work* once under the name *name*, unless the daemon ends.
+
+        Report an exception of *work* as a bug; the exception does not affect the next run.
+        """
+        with turns.turn(name) as may_run:
+            try:
+                if may_run:
+                    work(*args)
+            except BaseException:  # noqa: BLE001 - a plugin may even raise SystemExit
+                self._report_bug(f"the turn of {name}")
+
+    def _schedule_every(
+        self,
+        runtime: Runtime,
+        name: str,
+        interval_seconds: float,
+        work: Callable[..., None],
+        *args: object,
+        first_run_at: datetime | None = None,
+    ) -> None:
+        """Schedule the call ``work(*args)`` every *interval_seconds*."""
+        when = {"next_run_time": first_run_at} if first_run_at else {}
+        turn = (runtime.turns, name, work, *args)
+        runtime.scheduler.add_job(
+            self._run_turn, "interval", turn, seconds=interval_seconds, id=name, executor=name, **when
+        )
+
+
+_CREDENTIALS_SECONDS = 60
+_FIRST_SLOT_COUNT = timedelta(seconds=10)
+"""Time from the start to the first count of slots; a first cycle has usually ended by then."""
+
+
+class MaintenanceTasks(BackgroundWorker):
+    """Checks of credentials and counts of slots and ended jobs, in their own threads."""
+
+    EXECUTOR_NAMES = ("credentials", "slots", "jobs")
+
+    def __init__(self, context: DaemonContext) -> None:
+        super().__init__(context)
+        self._expiring_credentials = OngoingFailures()
+        self._saved_credentials: list[Credential] | None = None
+
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule the check of credentials, and the counts of slots and ended jobs."""
+        settings, parts = runtime.settings, runtime.parts
+        now, daemon = self._clock(), settings.daemon
+        soon = now + timedelta(seconds=min(daemon.poll_seconds, 5))
+        check, read = self._check_credentials, lambda: read_credentials(settings, parts)
+        self._schedule_every(runtime, "credentials", _CREDENTIALS_SECONDS, check, read, first_run_at=soon)
+        if pool := parts.queues:
+            interval = daemon.step_seconds
+            first = now + min(_FIRST_SLOT_COUNT, timedelta(seconds=interval))
+            self._schedule_every(runtime, "slots", interval, self._count_slots, pool, first_run_at=first)
+        if history := parts.pool.history:
+            self._save_locality()  # the page shows the days before the start, too
+            interval, scope = daemon.history_seconds, daemon.default_scope
+            self._schedule_every(runtime, "jobs", interval, self._count_ended_jobs, history, scope)
+
+    def _check_credentials(self, read: Callable[[], list[Credential]]) -> None:
+        """Check when the daemon's credentials expire; warn once when a credential must be renewed."""
+        credentials = read()
+        self._context.credentials = tuple(credentials)
+        if credentials != self._saved_credentials:
+            with contextlib.suppress(StateError):  # the next check tries again
+                self._context.store.save_report(CREDENTIALS_REPORT, credentials)
+                self._saved_credentials = credentials
+        self._metrics.set_credentials(credentials)
+        now = self._clock()
+        expiring = dict.fromkeys((one.name for one in credentials if one.is_renewal_due(now)), "")
+        new, _ = self._expiring_credentials.replace(expiring)
+        for credential in credentials:
+            if credential.name in new:
+                why = credential.expiry_text(now)
+                _log.warning(
+                    "credential must be renewed", name=credential.name, why=why, todo=credential.todo
+                )
+
+    def _count_slots(self, pool: PoolReader) -> None:
+        """Count the slots with their site's attributes; keep the last count if the pool does not answer."""
+        report, snapshot = self._context.report, pool.last
+        is_old = snapshot and self._clock() - snapshot.as_of > MAX_LOAD_AGE
+        if report and snapshot and not is_old and not isinstance(snapshot.slots, Unseen):
+            self._metrics.set_slot_coverage(count_coverage(snapshot.slot_ads, report.evaluation.ads))
+
+    def _count_ended_jobs(self, history: JobHistory, default_scope: str | None) -> None:
+        """Count the jobs that ended since the last query; repeat a failed query later."""
+        try:
+            batch = parse_histories(history.read_newly_ended_jobs(), default_scope, self._clock())
+        except HydratorError as error:
+            _log.debug("cannot count ended jobs", why=str(error))
+            return
+        unreachable = {one.schedd: one.failure for one in batch.schedds if one.failure}
+        truncated = [one.schedd for one in batch.schedds if not (one.is_complete or one.failure)]
+        if unreachable:
+            _log.debug("cannot count ended jobs", unreachable_schedds=unreachable)
+        if truncated:
+            _log.warning("job history truncated: more jobs ended than one query returns", schedds=truncated)
+        if batch.impossible_jobs:
+            _log.warning(
+                "job history has impossible times: these jobs are not counted", jobs=batch.impossible_jobs
+            )
+        self._metrics.record_ended_jobs(batch)
+        self._save_locality(batch)
+
+    def _save_locality(self, batch: EndedJobBatch | None = None) -> None:
+        """Save the sums of *batch*, and share their overview with the page.
+
+        The cycle reports why the state cannot be written. Then the sums of *batch* are lost.
+        """
+        now, store = self._clock(), self._context.store
+        try:
+            if batch and (hour := sum_batch(batch, now)):
+                add_hour(store, hour)
+            self._context.locality = build_overview(load_hours(store, now - MAX_AGE), now)
+        except StateError as error:
+            _log.debug("cannot save the locality of ended jobs", why=str(error))
+
+
+_READ_SECONDS: Final = 60.0
+"""Interval between two reads of the reports: a catalogue is polled about as often."""
+_MAX_LOGGED_MISSES: Final = 50
+"""Maximum number of missed datasets logged in one run: jobs may report any number of them."""
+_MAX_KNOWN_MISSES: Final = 10_000
+
+
+class MissTasks(BackgroundWorker):
+    """The task that reads jobs' reports of missing datasets.
+
+    A miss is not a verdict: the job's owner may write any report. So a miss is logged and counted, and each
+    catalogue that counts files counts those of the dataset again in its next poll.
+    """
+
+    EXECUTOR_NAMES = ("misses",)
+
+    def __init__(self, context: DaemonContext) -> None:
+        super().__init__(context)
+        self._known_misses: dict[Miss, None] = {}
+
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule reading the reports, if the daemon queries schedds."""
+        parts = runtime.parts
+        if reports := parts.pool.misses:
+            work = self._collect_misses
+            self._schedule_every(runtime, "misses", _READ_SECONDS, work, reports, parts.recounts)
+
+    def _collect_misses(
+        self, reports: MissReports, recounts: Sequence[Callable[[frozenset[Did]], None]]
+    ) -> None:
+        """Read the reports; each of *recounts* gets the datasets that jobs missed."""
+        jobs = reports.read_reports()
+        new = self._add_misses(miss for job in jobs for miss in parse_misses({MISSES_ATTRIBUTE: job}))
+        for recount in recounts if new else ():
+            recount(frozenset(miss.did for miss in new))
+        self._report_misses(new)
+
+    def _add_misses(self, misses: Iterable[Miss]) -> Sequence[Miss]:
+        """Remember *misses*; return those that were not known before."""
+        reported = dict.fromkeys(misses)
+        new = [miss for miss in reported if miss not in self._known_misses]
+        # Move each miss to the end of the dict: the code below forgets misses from the beginning.
+        for miss in reported:
+            self._known_misses.pop(miss, None)
+            self._known_misses[miss] = None
+        while len(self._known_misses) > _MAX_KNOWN_MISSES:
+            del self._known_misses[next(iter(self._known_misses))]
+        return new
+
+    def _report_misses(self, new: Sequence[Miss]) -> None:
+        for miss in new[:_MAX_LOGGED_MISSES]:
+            _log.info(
+                "a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.missed_at.isoformat()
+            )
+        if len(new) > _MAX_LOGGED_MISSES:
+            _log.info("jobs missed more datasets than are listed", more=len(new) - _MAX_LOGGED_MISSES)
+        self._metrics.record_misses(new)
+
+
+_FIRST_READ = timedelta(seconds=15)
+"""Time from the start to the first query; a first cycle has usually found the sites by then."""
+
+
+class NetworkTasks(BackgroundWorker):
+    """Queries of the sources of rates; a source that fails does not affect the other sources or a cycle."""
+
+    EXECUTOR_NAMES = ("network",)
+
+    def __init__(self, context: DaemonContext) -> None:
+        super().__init__(context)
+        self._problems = OngoingFailures()
+
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule the queries of the sources."""
+        interval = runtime.settings.daemon.history_seconds
+        first = self._clock() + min(_FIRST_READ, timedelta(seconds=interval))
+        work, network = self._update, runtime.parts.network
+        self._schedule_every(runtime, "network", interval, work, network, first_run_at=first)
+
+    def _update(self, network: NetworkParts) -> None:
+        """Read all sources; save the samples, replace the table of rates, and report failures once."""
+        sites = frozenset(self._context.state.ads) | network.settings.network.sites
+        statuses: list[SourceStatus] = []
+        samples = [sample for log in network.logs for sample in self._read_log(log, statuses)]
+        self._apply(network, sites, samples, tuple(statuses))
+
+    def _read_log(self, log: TransferLog, statuses: list[SourceStatus]) -> list[TransferSample]:
+        try:
+            answer = log.read_samples()
+        except PoolError as error:
+            statuses.append(SourceStatus(log.origin, self._clock(), {"pool": error.reason}))
+            return []
+        except Exception as error:  # noqa: BLE001 - a bug affects this source only
+            self._report_bug(f"the query of the {log.origin}")
+            statuses.append(SourceStatus(log.origin, self._clock(), {"bug": type(error).__name__}))
+            return []
+        statuses.append(SourceStatus(log.origin, self._clock(), answer.failures))
+        return list(answer.samples)
+
+    def _apply(
+        self,
+        network: NetworkParts,
+        sites: frozenset[Site],
+        new_samples: list[TransferSample],
+        statuses: tuple[SourceStatus, ...],
+    ) -> None:
+        now = self._clock()
+        try:
+            stored = self._context.store.load_report(NETWORK_REPORT, NetworkRecord) or NetworkRecord()
+            samples = select_samples((*stored.samples, *new_samples), sites, now)
+            self._context.store.save_report(NETWORK_REPORT, NetworkRecord(samples, statuses))
+        except StateError as error:
+            self._log_problems({"state": str(error)})
+            return
+        table = build_rate_table(samples, network.settings, now)
+        network.rates.replace(table)
+        self._metrics.set_transfer_samples(samples)
+        self._log_problems(
+            {f"{each.name} {part}": why for each in statuses for part, why in each.failures.items()}
+        )
+
+    def _log_problems(self, problems: dict[str, str]) -> None:
+        """Log each problem of a source once, and once that it has ended."""
+        new, ended = self._problems.replace(problems)
+        for source in sorted(new):
+            _log.info("source of rates gives no answer", source=source, why=problems[source])
+        for source in ended:
+            _log.info("source of rates answers again", source=source)
+
+
+class PoolEdits(BackgroundWorker):
+    """Edits of slot ads, according to the site ads of the last cycle."""
+
+    EXECUTOR_NAMES = ("merge",)
+
+    def __init__(self, context: DaemonContext) -> None:
+        super().__init__(context)
+        self._failing_collectors = OngoingFailures()
+
+    def schedule(self, runtime: Runtime) -> None:
+        """Schedule the slot merge if it is enabled."""
+        if merger := runtime.parts.pool.merger:
+            settings = runtime.settings
+            interval = settings.daemon.step_seconds
+            self._schedule_every(runtime, "merge", interval, self._merge, merger, settings.sites)
+
+    def _merge(self, merger: Merger, sites: SitesSettings) -> None:
+        """Merge the site ads into slots without a hook."""
+        ads = {site: ad for site, ad in self._context.state.ads.items() if not sites.is_retired(site)}
+        results = merger.run_once(ads, sites.is_retired)
+        self._metrics.record_merge(results)
+        for collector, result in results.items():
+            self._log_merge_state(collector, result)
+
+    def _log_merge_state(self, collector: str, result: MergeResult) -> None:
+        """Log once why a collector refuses the slot merge, and once that the collector accepts it again."""
+        if result.error and self._failing_collectors.begin(collector):
+            _log.error("collector refused the slot merge", collector=collector, why=result.error)
+        elif result.confirmed_count and not result.error and self._failing_collectors.end(collector):
+            _log.info("collector accepts the slot merge again", collector=collector)

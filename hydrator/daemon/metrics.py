@@ -1,0 +1,448 @@
+"""Metrics of the daemon: the table with the name, type, help and labels of each, and what a cycle records.
+
+The exported name is ``hydrator_`` and the name in the table; a counter also ends with ``_total``. Each
+recorder has its own registry, so two daemons in one process share no metric.
+"""
+
+import contextlib
+import time
+from collections import Counter as Tally
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.outcomes import EndedJobBatch, Start
+from hydrator.diagnostics.slot_coverage import Coverage
+from hydrator.domain.model import DatasetState, Site, to_unix
+from hydrator.domain.network import TransferOrigin, TransferSample
+from hydrator.domain.ports import MergeResult
+from hydrator.reconcile.misses import Miss
+from hydrator.reconcile.snapshot.removal_guard import HoldCause
+from hydrator.reconcile.view import CycleView, SiteView
+
+_DURATION_BUCKETS_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_WAIT_BUCKETS_SECONDS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)
+
+_Labels = tuple[str, ...]
+
+COUNTERS: Final[tuple[tuple[str, str, _Labels], ...]] = (
+    ("cycles", "Cycles, by outcome: complete, partial or failed.", ("outcome",)),
+    ("catalogue_reads", "Polls of a catalogue, by outcome: answered or failed.", ("catalogue", "outcome")),
+    ("bugs", "Unexpected exceptions, by the part that failed; the log shows each exception once.", ("part",)),
+    ("ads_sent", "Site ads sent, by publisher and action.", ("publisher", "action")),
+    ("publish_errors", "Cycles in which a publisher failed.", ("publisher",)),
+    ("condor_child_restarts", "Restarts of the child process that runs HTCondor's bindings.", ()),
+    ("missed_datasets", "Datasets that jobs did not find, by the site that the jobs report.", ("site",)),
+    (
+        "job_starts",
+        (
+            "Last starts of ended jobs: local, beside all its data; read, to read from another site; unknown,"
+            " without an answer of the slot; no_datasets, of a job that names none."
+        ),
+        ("start",),
+    ),
+    (
+        "merge_slot_seconds",
+        "Slot-seconds of slots without a hook, by whether the slots had the site's attributes: yes or no.",
+        ("collector", "covered"),
+    ),
+    (
+        "merged_slots",
+        "Slot ads into which the daemon merged attributes, or from which it withdrew them.",
+        ("collector",),
+    ),
+    ("merge_errors", "Runs of the slot merge that failed.", ("collector",)),
+)
+
+GAUGES: Final[tuple[tuple[str, str, _Labels], ...]] = (
+    ("build_info", "Version of the running daemon.", ("version",)),
+    ("last_cycle_timestamp_seconds", "Start of the last cycle that did not fail.", ()),
+    (
+        "catalogue_pending_seconds",
+        "Age of a catalogue's unanswered poll when the last cycle began; 0 if the catalogue answered.",
+        ("catalogue",),
+    ),
+    ("site_as_of_timestamp_seconds", "Time of the last complete reading of a site.", ("site",)),
+    ("site_datasets", "Demanded datasets at a site, by state.", ("site", "state")),
+    ("site_generation", "Generation of a site's ad.", ("site",)),
+    (
+        "site_left_out_jobs",
+        "Jobs whose datasets are not in a site's ad, because the ad would exceed its size budget.",
+        ("site",),
+    ),
+    ("site_ad_bytes", "Size of the content of a site's ad.", ("site",)),
+    ("demanded_datasets", "Datasets in demand, by origin: pin, job or pattern.", ("origin",)),
+    ("unseen_datasets", "Datasets in demand for which some catalogue gave no answer.", ()),
+    (
+        "unmapped_storage_elements",
+        "Storage elements without a site mapping; their datasets are not advertised.",
+        ("catalogue",),
+    ),
+    (
+        "held_sites",
+        (
+            "Sites where the daemon holds a loss of datasets, by cause: too many datasets of the site"
+            " would vanish (site), too many of all sites together (all), or no catalogue lists the site any"
+            " more (unnamed)."
+        ),
+        ("cause",),
+    ),
+    (
+        "held_datasets",
+        "Missing datasets that stay published at a site until further polls confirm the loss.",
+        ("site",),
+    ),
+    (
+        "clashing_datasets",
+        (
+            "Datasets that the daemon does not advertise, because their names differ from each other only in"
+            " letter case."
+        ),
+        (),
+    ),
+    ("misspelt_datasets", "Datasets in demand that catalogues have only in another letter case.", ()),
+    ("unconfirmed_ads", "Site ads that the daemon sent but could not read back.", ("publisher",)),
+    (
+        "rejected_ads",
+        (
+            "Ads that the daemon read back from a publisher and ignores, because another identity sent them"
+            " or their numbers are implausible."
+        ),
+        ("publisher",),
+    ),
+    ("rivals", "1 if another daemon overwrites the ads of this daemon, 0 otherwise.", ("publisher",)),
+    ("state_saved", "1 if the last cycle saved the state to disk, 0 if it could not.", ()),
+    (
+        "paced",
+        "1 if the last cycle paced the reads from elsewhere, 0 if it could not; the log has the reason.",
+        (),
+    ),
+    (
+        "paced_load_timestamp_seconds",
+        "Time of the query of jobs and slots from which the last openings were made.",
+        (),
+    ),
+    ("site_backlog", "Idle jobs whose set of datasets is whole at a site.", ("site",)),
+    ("site_open_sets", "Sets, or lanes of sets, whose jobs may start at a site by reading.", ("site",)),
+    ("site_readers", "Running jobs that started with a read from a site.", ("site",)),
+    (
+        "config_last_reload_successful",
+        "1 if the last reload was accepted, 0 if an older configuration stays in use.",
+        (),
+    ),
+    (
+        "credential_expiry_timestamp_seconds",
+        "Expiry of a token or certificate, by who renews it: daemon or operator.",
+        ("credential", "renewed_by"),
+    ),
+    (
+        "credential_lifetime_seconds",
+        "Time from the start of a token's or certificate's validity to its expiry, if the start is known.",
+        ("credential", "renewed_by"),
+    ),
+    (
+        "slots",
+        "Slots that take jobs, by site and by the slot's copy of the site ad: current, outdated or none.",
+        ("site", "coverage"),
+    ),
+    (
+        "transfer_samples",
+        "Measured transfers between sites that the daemon keeps, by origin: job wrapper or transfer records.",
+        ("origin",),
+    ),
+    (
+        "newest_transfer_sample_timestamp_seconds",
+        "End of the newest measured transfer between sites, by origin.",
+        ("origin",),
+    ),
+    ("merge_slots", "Slots without a hook at sites that the daemon advertises.", ("collector",)),
+)
+
+HISTOGRAMS: Final[tuple[tuple[str, str, _Labels, tuple[float, ...]], ...]] = (
+    ("cycle_seconds", "Duration of a cycle.", (), _DURATION_BUCKETS_SECONDS),
+    (
+        "catalogue_read_seconds",
+        "Duration of a poll of a catalogue, answered or not.",
+        ("catalogue",),
+        _DURATION_BUCKETS_SECONDS,
+    ),
+    (
+        "job_wait_seconds",
+        (
+            "Time from the submission to the first start of ended jobs."
+            " Label datasets: named if the job names datasets, else none."
+        ),
+        ("datasets",),
+        _WAIT_BUCKETS_SECONDS,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """The metrics of the table in one registry, by name."""
+
+    counters: dict[str, Counter]
+    gauges: dict[str, Gauge]
+    histograms: dict[str, Histogram]
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Increase a counter.
+
+        An increase by 0 exports the counter. Prometheus then sees the first event as an increase.
+        """
+        counter = self.counters[name]
+        (counter.labels(*labels) if labels else counter).inc(by)
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        gauge = self.gauges[name]
+        (gauge.labels(*labels) if labels else gauge).set(value)
+
+    def clear_gauges(self, *names: str) -> None:
+        """Remove all series of these gauges: a site or part with a series may not exist any more."""
+        for name in names:
+            self.gauges[name].clear()
+
+
+def build_instruments(registry: CollectorRegistry) -> Instruments:
+    """Register every metric of the table in *registry*."""
+    return Instruments(
+        {
+            name: Counter(f"hydrator_{name}", text, labels, registry=registry)
+            for name, text, labels in COUNTERS
+        },
+        {name: Gauge(f"hydrator_{name}", text, labels, registry=registry) for name, text, labels in GAUGES},
+        {
+            name: Histogram(f"hydrator_{name}", text, labels, buckets=buckets, registry=registry)
+            for name, text, labels, buckets in HISTOGRAMS
+        },
+    )
+
+
+_SITE_GAUGES = (
+    "site_as_of_timestamp_seconds",
+    "site_datasets",
+    "site_generation",
+    "site_left_out_jobs",
+    "site_ad_bytes",
+    "held_datasets",
+    "site_backlog",
+    "site_open_sets",
+    "site_readers",
+)
+
+
+def record_cycle(metrics: Instruments, view: CycleView, seconds: float) -> None:
+    """Record one cycle that took *seconds*."""
+    metrics.count("cycles", "complete" if view.complete else "partial")
+    metrics.histograms["cycle_seconds"].observe(seconds)
+    metrics.set("last_cycle_timestamp_seconds", view.at)
+    metrics.set("state_saved", view.save_error is None)
+    _record_polls(metrics, view)
+    _record_demand(metrics, view)
+    metrics.clear_gauges(*_SITE_GAUGES, "rejected_ads")
+    for site in view.sites:
+        _record_site(metrics, site)
+    for cause in HoldCause:
+        count = sum(site.loss is not None and site.loss.cause is cause for site in view.sites)
+        metrics.set("held_sites", count, cause.value)
+    _record_publish_results(metrics, view)
+    metrics.set("paced", view.pacing.open_until is not None)
+    if view.pacing.open_until is not None and view.pacing.load_at is not None:
+        metrics.set("paced_load_timestamp_seconds", view.pacing.load_at)
+
+
+def _record_polls(metrics: Instruments, view: CycleView) -> None:
+    for one in view.catalogues:
+        pending_since = view.at if one.pending_since is None else one.pending_since
+        metrics.set("catalogue_pending_seconds", max(0, view.at - pending_since), one.name)
+        metrics.set("unmapped_storage_elements", len(one.unmapped), one.name)
+        if one.poll_seconds is not None:
+            metrics.count("catalogue_reads", one.name, "failed" if one.error else "answered")
+            metrics.histograms["catalogue_read_seconds"].labels(one.name).observe(one.poll_seconds)
+
+
+def _record_demand(metrics: Instruments, view: CycleView) -> None:
+    for origin, count in view.demand.by_origin.items():
+        metrics.set("demanded_datasets", count, origin)
+    metrics.set("unseen_datasets", len(view.demand.unseen))
+    metrics.set("clashing_datasets", sum(map(len, view.demand.clashes)))
+    metrics.set("misspelt_datasets", len(view.demand.misspelt))
+
+
+def _record_site(metrics: Instruments, site: SiteView) -> None:
+    name = site.site
+    if site.generation is not None:
+        metrics.set("site_generation", site.generation, name)
+        metrics.set("site_ad_bytes", site.ad_bytes or 0, name)
+        metrics.set("site_left_out_jobs", site.left_out.jobs if site.left_out else 0, name)
+        metrics.count("missed_datasets", name, by=0)  # so that Prometheus sees the first missed dataset
+        if site.as_of is not None:
+            metrics.set("site_as_of_timestamp_seconds", site.as_of, name)
+    if site.states is not None:
+        for state in DatasetState:
+            metrics.set("site_datasets", site.states.get(state.value, 0), name, state.value)
+    if site.loss:
+        metrics.set("held_datasets", site.loss.datasets, name)
+    if site.open_sets is not None:
+        metrics.set("site_open_sets", site.open_sets, name)
+    if site.backlog is not None and site.readers is not None:
+        metrics.set("site_backlog", site.backlog, name)
+        metrics.set("site_readers", site.readers, name)
+
+
+def _record_publish_results(metrics: Instruments, view: CycleView) -> None:
+    for one in view.publishers:
+        metrics.set("rejected_ads", len(one.rejected), one.name)
+        metrics.set("rivals", one.rival is not None, one.name)
+        # exported as 0 from the start, so that Prometheus sees the first error as an increase
+        metrics.count("publish_errors", one.name, by=1 if one.error else 0)
+        if not one.error:
+            metrics.set("unconfirmed_ads", len(one.not_read_back), one.name)
+    failed = {one.name for one in view.publishers if one.error}
+    for row in view.plan:
+        if row.publisher is not None and row.publisher not in failed:
+            metrics.count("ads_sent", row.publisher, row.action)
+
+
+_MAX_QUEUED_MISSES = 10_000
+"""Maximum number of misses (datasets that jobs did not find) that wait for the first cycle."""
+_INITIAL_SERIES: Mapping[str, Iterable[str]] = {
+    "job_starts": [start.value for start in Start],
+    "cycles": ["complete", "partial", "failed"],
+    "bugs": ["cycle"],
+}
+"""Series that are exported with 0 from the start, so that their first event is an increase."""
+
+
+class DaemonProcessCollector(ProcessCollector):
+    """Memory, CPU time, files and start time of the daemon's process.
+
+    The boot time is computed from a clock, since systemd hides /proc/stat from the service (ProcSubset=pid).
+    """
+
+    def _boot_time(self) -> float:
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+# prometheus_client exports a "created" series for each counter and histogram; this project does not need it
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Metrics:
+    """Metrics of the daemon; labels are sites, catalogues, publishers and states, never datasets."""
+
+    def __init__(self, registry: CollectorRegistry, version: str) -> None:
+        DaemonProcessCollector(registry=registry)
+        self._metrics = build_instruments(registry)
+        self._last_restart_count = 0
+        self._known_sites: frozenset[Site] | None = None
+        self._queued_misses: deque[Site] = deque(maxlen=_MAX_QUEUED_MISSES)
+        self._metrics.set("build_info", 1, version)
+        self.set_reload_result(is_successful=True)
+        for name, values in _INITIAL_SERIES.items():
+            for value in values:
+                self._metrics.count(name, value, by=0)
+
+    def count_failed_cycle(self) -> None:
+        """Count a cycle that ended with an unexpected error."""
+        self._metrics.count("cycles", "failed")
+
+    def count_bug(self, part: str) -> None:
+        """Count an unexpected exception of *part*; any thread may call this."""
+        self._metrics.count("bugs", part)
+
+    def count_child_restarts(self, restarts: int) -> None:
+        """Count the restarts since the last call; *restarts* is the total of the child process.
+
+        A smaller total than at the last call means that the total began again at 0.
+        """
+        before = self._last_restart_count if restarts >= self._last_restart_count else 0
+        self._metrics.count("condor_child_restarts", by=restarts - before)
+        self._last_restart_count = restarts
+
+    def record_cycle(self, view: CycleView, seconds: float) -> None:
+        """Record one cycle that took *seconds*."""
+        record_cycle(self._metrics, view, seconds)
+        self._known_sites = frozenset(site.site for site in view.sites if site.generation is not None)
+        self.record_misses(())
+
+    def record_merge(self, results: Mapping[str, MergeResult]) -> None:
+        """Record one run of the slot merge, by collector; any thread may call this."""
+        for collector, result in results.items():
+            sent_count = result.merged_count + result.withdrawn_count
+            self._metrics.count("merged_slots", collector, by=sent_count)
+            self._metrics.count("merge_slot_seconds", collector, "yes", by=result.covered_slot_seconds)
+            self._metrics.count("merge_slot_seconds", collector, "no", by=result.uncovered_slot_seconds)
+            if result.error:
+                self._metrics.count("merge_errors", collector)
+            else:
+                self._metrics.set("merge_slots", result.slot_count, collector)
+
+    def record_ended_jobs(self, batch: EndedJobBatch) -> None:
+        """Record the starts and the waiting times of ended jobs; any thread may call this."""
+        for job in batch.jobs:
+            if job.last_started_at is not None:
+                self._metrics.count("job_starts", job.start.value)
+            if job.wait_seconds is not None:
+                datasets = "none" if job.datasets is None else "named"
+                self._metrics.histograms["job_wait_seconds"].labels(datasets).observe(job.wait_seconds)
+
+    def record_misses(self, misses: Iterable[Miss]) -> None:
+        """Count the datasets that jobs reported as missing, by site; any thread may call this.
+
+        The owner of a job writes the report and could name any site. So misses are counted only after a cycle
+        has listed the sites, and all other site names count as ``unknown``.
+        """
+        self._queued_misses.extend(miss.site for miss in misses)
+        while self._known_sites is not None and self._queued_misses:
+            with contextlib.suppress(IndexError):  # another thread has counted these misses
+                site = self._queued_misses.popleft()
+                label = site if site in self._known_sites else "unknown"
+                self._metrics.count("missed_datasets", label)
+
+    def set_transfer_samples(self, samples: Iterable[TransferSample]) -> None:
+        """Set the number and the age of the samples of transfers, by origin; any thread may call this."""
+        newest: dict[str, float] = {}
+        counts: Tally[str] = Tally()
+        for sample in samples:
+            counts[sample.origin.value] += 1
+            ended_at = sample.ended_at.timestamp()
+            newest[sample.origin.value] = max(ended_at, newest.get(sample.origin.value, 0.0))
+        for origin in TransferOrigin:
+            self._metrics.set("transfer_samples", counts[origin.value], origin.value)
+        for name, ended_at in newest.items():
+            self._metrics.set("newest_transfer_sample_timestamp_seconds", ended_at, name)
+
+    def set_reload_result(self, *, is_successful: bool) -> None:
+        """Set whether the daemon accepted the configuration at the last reload."""
+        self._metrics.set("config_last_reload_successful", is_successful)
+
+    def set_credentials(self, credentials: Iterable[Credential]) -> None:
+        """Set the expiry and the lifetime of all credentials in use."""
+        expiry, lifetime = "credential_expiry_timestamp_seconds", "credential_lifetime_seconds"
+        self._metrics.clear_gauges(expiry, lifetime)
+        for credential in credentials:
+            labels = (credential.name, credential.renewed_by.value)
+            self._metrics.set(expiry, to_unix(credential.expires_at), *labels)
+            if credential.lifetime:
+                self._metrics.set(lifetime, credential.lifetime.total_seconds(), *labels)
+
+    def set_slot_coverage(self, coverage: Mapping[Site, Mapping[Coverage, int]]) -> None:
+        """Set the number of slots by site and by coverage; any thread may call this."""
+        self._metrics.clear_gauges("slots")
+        for site, counts in coverage.items():
+            for kind, count in counts.items():
+                self._metrics.set("slots", count, site, kind.value)
